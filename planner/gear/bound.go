@@ -85,11 +85,6 @@ type lax struct{ cost, accuracy, late float64 }
 // Between the shares that come to models the cost is linear.
 func (p relaxation) laxes(list []Cascade, any []float64) []lax {
 	inTime := perSample(p.Problem)
-	for m := range inTime {
-		if inTime[m] == 0 {
-			inTime[m] = math.Inf(1)
-		}
-	}
 	var out []lax
 	for i := range list {
 		c := &list[i]
@@ -175,8 +170,10 @@ func (p relaxation) singleBound(list []Cascade) float64 {
 func (p relaxation) canKeep(c *Cascade, inTime []float64) bool {
 	each, largest := 0.0, 0.0
 	for k, m := range c.Models {
-		each += inTime[m] * float64(c.Reach[k]) / float64(p.Planned.N)
-		largest += inTime[m]
+		if !math.IsInf(inTime[m], 1) {
+			each += inTime[m] * float64(c.Reach[k]) / float64(p.Planned.N)
+			largest += inTime[m]
+		}
 	}
 	devices := float64(p.Devices)
 	left, over := 0.0, 0.0

@@ -22,7 +22,7 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 		accuracy[i] = float64(list[i].Correct) / float64(p.Planned.N)
 	}
 	for r, edge := range p.Edges {
-		want, err := p.relaxation(context.Background(), undominated(list, work), accuracy, work, placing{p}.configurations(), edge, solver)
+		want, err := p.relaxation(context.Background(), undominated(list, work), accuracy, work, Configurations(p), edge, solver)
 		if err != nil {
 			t.Fatalf("range %d: %v", r, err)
 		}
@@ -107,7 +107,7 @@ func enumerated(t *rapid.T, p *Problem) float64 {
 	list := Enumerate(p.Planned, p.Grid, usable)
 	work, best := free.works(list), -1.0
 	for _, pl := range everyPlacement(p) {
-		b := newBench(&free, pl, 1)
+		b := newBench(&free, pl.Configs, nil, 1)
 		options := make([][]choice, len(p.Edges))
 		for r, edge := range p.Edges {
 			for i := range list {

@@ -68,7 +68,7 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 		work := p.works(list)
 		best := -1.0
 		for _, pl := range everyPlacement(p) {
-			b := newBench(p, pl, 1)
+			b := newBench(p, pl.Configs, nil, 1)
 			value, ok := 0.0, true
 			for r, edge := range p.Edges {
 				most := -1.0

@@ -194,7 +194,7 @@ const (
 
 // inUse are, of every member and sequence of kinds, the chain that the relaxation
 // makes the most use of, the most used first. use is by chain.
-func (x *mixed) inUse(use []float64) []*Chain {
+func (x *fleet) inUse(use []float64) []*Chain {
 	order := make([]int, 0, len(use))
 	for i, u := range use {
 		if u > 1e-6 {
@@ -215,7 +215,7 @@ func (x *mixed) inUse(use []float64) []*Chain {
 // every sequence of kinds the one that carries most on all devices, the most first.
 // The relaxation, which knows fractions of devices, makes no use of them where the
 // member fits elsewhere but then nothing else does.
-func (x *mixed) forMemory() []*Chain {
+func (x *fleet) forMemory() []*Chain {
 	carries := func(c *Chain) float64 {
 		parts := make([]int, len(x.p.Kinds))
 		for s := range c.Stages {
@@ -245,7 +245,7 @@ func (x *mixed) forMemory() []*Chain {
 
 // useChains makes a placement's chains of a list, the first first, as many as leave its
 // program small.
-func (x *mixed) useChains(list []*Chain) {
+func (x *fleet) useChains(list []*Chain) {
 	x.run = nil
 	for _, c := range list {
 		if slices.ContainsFunc(x.run, c.along) {

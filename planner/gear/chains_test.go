@@ -145,8 +145,7 @@ func TestStagedProperties(t *testing.T) {
 
 // checkStaged adds up what devices hold and are sent.
 func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
-	x := &mixed{p: q}
-	x.priceModels()
+	x := newFleet(q, nil, nil)
 	memory := make([][]int64, len(q.Kinds))
 	for k := range memory {
 		for _, c := range out.Configs {
@@ -155,7 +154,7 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 					total := int64(0)
 					for m := range q.Models {
 						if c.Set&(1<<m) != 0 {
-							total += variantOf(q, m, k).Memory
+							total += q.variant(m, k).Memory
 						}
 					}
 					memory[k] = append(memory[k], total)
@@ -242,7 +241,7 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 
 // everyLayout visits all ways to put members, whole or as some of the chains with
 // one of each member's sequences of kinds, on the devices.
-func everyLayout(t rapid.TB, x *mixed, visit func(l *layout)) {
+func everyLayout(t rapid.TB, x *fleet, visit func(l *layout)) {
 	var groups [][]*Chain
 	for _, c := range x.chains {
 		at := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].along(c) })
@@ -261,18 +260,7 @@ func everyLayout(t rapid.TB, x *mixed, visit func(l *layout)) {
 				pc := PlacedChain{Chain: chain, Devices: make([][]int, len(chain.Stages))}
 				var most []int
 				for s := range chain.Stages {
-					first := 0
-					for _, conf := range placed {
-						if conf.Kind != chain.Stages[s].Kind {
-							continue
-						}
-						for d := range conf.Count {
-							if conf.Set&(1<<x.bit[c][s]) != 0 {
-								pc.Devices[s] = append(pc.Devices[s], first+d)
-							}
-						}
-						first += conf.Count
-					}
+					pc.Devices[s] = devicesWith(placed, chain.Stages[s].Kind, x.bit[c][s])
 					most = append(most, len(pc.Devices[s]))
 				}
 				if slices.Min(most) > 0 {
@@ -395,13 +383,12 @@ func TestRangesShareCascadesOnWholeDevices(t *testing.T) {
 
 // stagedOf is a small problem with members in stages; nil: it has too many cascades or ways to
 // place them.
-func stagedOf(t rapid.TB, p *Problem, s milp.Solver, cascades int) *mixed {
+func stagedOf(t rapid.TB, p *Problem, s milp.Solver, cascades int) *fleet {
 	chains, least, err := chainsOf(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &mixed{p: p, solver: s}
-	x.priceModels()
+	x := newFleet(p, s, nil)
 	x, err = x.inStages(p, worthwhileChains(chains, p.SLO), least)
 	if len(p.Models) > 2 || err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > cascades {
 		return nil
@@ -428,8 +415,7 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 			if layouts++; layouts > 200 {
 				return
 			}
-			tables, of := l.tables()
-			b := &bench{p: p, seed: 1, tables: tables, pipelines: of}
+			b := newBench(p, l.configs, l.chains, 1)
 			value := 0.0
 			for r, edge := range p.Edges {
 				most := -1.0

@@ -57,6 +57,7 @@ func (s *search) climbed(ctx context.Context, out *Outcome, list []Cascade) (*Ou
 // climber raises the gears of a plan on its placement, range by range.
 type climber struct {
 	*bench
+	configs []Config
 	streams int     // at random instants, of which each has to keep the SLO
 	front   []stair // by rising load
 	gears   []Planned
@@ -70,7 +71,7 @@ type climber struct {
 // newClimber climbs from a plan at the measured rates of a problem, those that it was made
 // for or a part of them. A part needs one stream: the rates as a whole have the last word.
 func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
-	c := &climber{bench: newBench(p, out.Placement, seed), streams: streams(p), gears: out.Gears, gate: noGate}
+	c := &climber{bench: newBench(p, out.Configs, nil, seed), configs: out.Configs, streams: streams(p), gears: out.Gears, gate: noGate}
 	if p != out.Problem {
 		c.streams = 1
 	}
@@ -80,27 +81,14 @@ func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
 // noGate is the gate where nothing was run yet.
 const noGate = evenly - 1
 
-// ladder are cascades by rising load on the placement, each more accurate than the one
-// before.
-func (c *climber) ladder(list []Cascade) (front []stair) {
-	pl, work := c.pl, c.p.works(list)
-	load := make([]float64, len(list))
-	for i := range list {
-		load[i] = pl.Load(work[i])
-	}
-	for _, i := range Pareto(load, list) {
-		if load[i] < unplaced {
-			front = append(front, *pl.stair(&list[i], work[i]))
-		}
-	}
-	return front
-}
-
 // upwards raises ranges to cascades of a list until none can be raised.
 func (c *climber) upwards(ctx context.Context, list []Cascade) error {
 	p := c.p
 	var err error
-	c.front, c.gate = c.ladder(list), 0
+	if c.front, err = fleetOf(p, list).layoutOf(c.configs, nil).ladder(ctx, 0, -1); err != nil {
+		return err
+	}
+	c.gate = 0
 	if c.now, err = c.onMeasured(ctx, c.gears, c.gate, 1-p.Percentile); err != nil || !c.now.keeps(p) {
 		return err
 	}

@@ -35,7 +35,7 @@ func bursts(t testing.TB, devices int, seed uint64, every int) *Problem {
 func freshAccuracy(t testing.TB, out *Outcome, p *Problem) float64 {
 	q := *out.Problem
 	q.Measured, q.Overall = p.Measured, true
-	b, shown := newBench(&q, out.Placement, 2000), 0.0
+	b, shown := newBench(&q, out.Configs, nil, 2000), 0.0
 	const n = 6
 	for k := range n {
 		now, err := b.onMeasured(context.Background(), out.Gears, k, 1)
@@ -145,22 +145,13 @@ func TestMeasuredBoundAboveAllGears(t *testing.T) {
 	}
 	p.Edges = Ranges(slices.Max(p.Measured), 2)
 	p.Weights = Served(p.Measured, slices.Max(p.Measured), 2, 1)
-	list, work := p.Cascades()
-	pl := placing{p}.best(list, work, 1)[0]
-	b, best, loads := newBench(p, pl, 5), 0.0, 0.0
-	var front []*stair
-	load := make([]float64, len(list))
-	for i := range list {
-		load[i] = pl.Load(work[i])
-	}
-	for _, i := range Pareto(load, list) {
-		if load[i] < unplaced {
-			front = append(front, pl.stair(&list[i], work[i]))
-		}
-	}
+	list, _ := p.Cascades()
+	l := bestLayout(t, fleetOf(p, list))
+	b, best, loads := newBench(p, l.configs, nil, 5), 0.0, 0.0
+	front := stairsOn(t, l, 0)
 	for _, low := range front {
 		for _, high := range front {
-			gears := []Planned{gearOf(p, low, p.Edges[0], Trial{}), gearOf(p, high, p.Edges[1], Trial{})}
+			gears := []Planned{gearOf(p, &low, p.Edges[0], Trial{}), gearOf(p, &high, p.Edges[1], Trial{})}
 			now, err := b.onMeasured(context.Background(), gears, 0, 1-p.Percentile)
 			if err != nil {
 				t.Fatal(err)

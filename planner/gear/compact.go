@@ -46,9 +46,10 @@ func (out *Outcome) leaveOut(p *Problem) {
 func (out *Outcome) compact() []int {
 	p := out.Problem
 	models := uint32(1)<<len(p.Models) - 1
-	used := make([]int, len(p.Kinds))
+	kinds := p.kinds()
+	used := make([]int, len(kinds))
 	var configs []Config
-	for k := range p.Kinds {
+	for k := range kinds {
 		stands := map[int]bool{} // by device: a stage
 		for _, c := range out.Chains {
 			for s := range c.Devices {
@@ -90,8 +91,8 @@ func (out *Outcome) compact() []int {
 		}
 	}
 	out.Configs = configs
-	for k := range p.Kinds { // units are made of another kind's devices
-		if kind := &p.Kinds[k]; kind.Of >= 0 {
+	for k, kind := range kinds { // units are made of another kind's devices
+		if kind.Of >= 0 {
 			used[kind.Of] += kind.Span * used[k]
 			used[k] = kind.Devices
 		}

@@ -14,9 +14,14 @@
 //	records.go    levels: certainties on a grid of quantile thresholds per model
 //	enumerate.go  every cascade over the grid with its exact accuracy and the
 //	              share of samples that reach each of its models
-//	place.go      device configurations (maximal sets of models that fit into
-//	              memory), their counts, the load u* of the busiest device by
-//	              Hall's condition over subsets, and the min-max split
+//	fleet.go      cascades, and what models take on every kind of devices; device
+//	              configurations (maximal sets of models that fit into memory)
+//	ranked.go     placements of them on devices, the best by what time allows first; the
+//	              plans on them
+//	layout.go     a placement: devices by number, run-time tables
+//	place.go      the load u* of the busiest of identical devices by Hall's condition over
+//	              subsets, and the min-max split; split.go: on several kinds, by a
+//	              linear program
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
 //	bound.go      what no plan over the same thresholds can exceed; finer ones might
 //	windows.go    what none on measured rates can
@@ -32,10 +37,8 @@
 //	climb.go      ranges with gears that only the measured rates as a whole allow
 //	              (part.go: of many rates, a part first)
 //	single.go     one cascade for all ranges, where that is better
-//	kinds.go      the same goals on several kinds of devices, members in stages too
-//	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go):
-//	              how a cascade's work is split (split.go), which placements are
-//	              tried (ranked.go)
+//	kinds.go      what a problem is planned from, and the tries; the best stands
+//	program.go    bounds on several kinds, by linear programs; chains.go: members in stages
 //	price.go      the devices of least price among them
 //	proof.go      what better plans trials leave
 //	estimate.go   the tail latency of a cascade without simulating it

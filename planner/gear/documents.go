@@ -266,11 +266,8 @@ func (f *resolved) deploy(o *kind.Outcome, d *Deployment) {
 
 // deployWhole is a pipeline of a model that runs whole.
 func (f *resolved) deployWhole(d *Deployment) formats.Pipeline {
-	m, pm := &f.problem.Models[d.Model], f.profile[d.Model]
-	times := m.Times
-	if f.problem.Mixed() {
-		times = m.On[d.Kind].Times
-	}
+	pm := f.profile[d.Model]
+	times := f.problem.variant(d.Model, d.Kind).Times
 	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[d.Kind].Device, Share: 1, Replicas: d.Replicas, GPUs: d.Devices, Placement: d.Placement}
 	for _, t := range times[:d.Batch] {
 		s.InferUS = append(s.InferUS, formats.Micros(t))

@@ -27,23 +27,16 @@ type group struct {
 
 func newEstimator(d *design) *estimator {
 	e := &estimator{design: d}
-	configs := d.out.Configs
-	if pl := d.out.Placement; pl != nil {
-		configs = pl.configs()
-	}
 	batch, _ := speedsOf(d.p)
 	total := make([]float64, len(d.p.Models))
-	for _, c := range configs {
-		if c.Count == 0 {
-			continue
-		}
+	for _, c := range d.out.Configs {
 		g := group{make([][]float64, len(total)), make([]float64, len(total))}
 		for m := range total {
 			n := batch[c.Kind][m]
 			if c.Set&(1<<m) == 0 || n == 0 {
 				continue
 			}
-			for _, t := range d.p.timesOn(m, c.Kind)[:n] {
+			for _, t := range d.p.variant(m, c.Kind).Times[:n] {
 				g.times[m] = append(g.times[m], t.Seconds())
 			}
 			g.part[m] = float64(n) / g.times[m][n-1]

@@ -14,25 +14,15 @@ import (
 // eachDesign visits all placements of a problem's models.
 func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*design)) {
 	t.Helper()
-	o := &Options{Seed: 1}
-	if !p.Mixed() {
-		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
-		x, sets := &exact{p, list, p.works(list), o, nil}, placing{p}.configurations()
-		if len(sets) > 0 {
-			counts := make([]int, len(sets))
-			eachComposition(counts, 0, p.Devices, func() {
-				visit(x.design(&candidate{pl: NewPlacement(len(p.Models), sets, slices.Clone(counts))}))
-			})
-		}
-		return
-	}
-	x := &mixed{p: p, solver: s}
-	x.priceModels()
+	x := newFleet(p, s, nil)
 	if err := x.cascades(); err != nil {
 		return
 	}
+	if !p.Mixed() { // of all cascades
+		x.take(p.inTime(Enumerate(p.Planned, p.Grid, p.usable())))
+	}
 	x.configurations()
-	x.placements(func(placed []Config) { visit(x.layoutOf(placed, nil).design(o, nil)) })
+	x.placements(func(placed []Config) { visit(x.layoutOf(placed, nil).design(&Options{Seed: 1}, nil)) })
 }
 
 // passing is the accuracy of the most accurate cascade in a range that the devices have

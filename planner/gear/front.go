@@ -38,7 +38,7 @@ func Pareto(cost []float64, list []Cascade) []int {
 }
 
 // undominated returns the indexes of cascades that no other one beats in
-// accuracy without more work of some model, most accurate first.
+// accuracy without more work of some model.
 func undominated(list []Cascade, work [][]float64) []int {
 	order := upTo(len(list))
 	total := totals(work)
@@ -55,9 +55,7 @@ next:
 		}
 		kept = append(kept, i)
 	}
-	slices.SortFunc(kept, func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(total[a], total[b]), cmp.Compare(a, b))
-	})
+	slices.Sort(kept)
 	return kept
 }
 
@@ -108,10 +106,13 @@ func prune(list []Cascade, models int) []Cascade {
 			reach[i][m] = float64(list[i].Reach[k])
 		}
 	}
-	kept := undominated(list, reach)
-	slices.Sort(kept)
-	out := make([]Cascade, len(kept))
-	for n, i := range kept {
+	return chosen(list, undominated(list, reach))
+}
+
+// chosen are some of a list.
+func chosen(list []Cascade, some []int) []Cascade {
+	out := make([]Cascade, len(some))
+	for n, i := range some {
 		out[n] = list[i]
 	}
 	return out

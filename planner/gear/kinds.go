@@ -54,9 +54,9 @@ func (c catalogue) inTime(p *Problem, usable []bool) (list []Cascade, found int,
 // whole models, and in stages.
 type ways struct {
 	p      *Problem
-	whole  *mixed
+	whole  *fleet
 	none   error // that no cascade of whole models is in time
-	staged *mixed
+	staged *fleet
 	chains []*Chain
 	least  []time.Duration // in which a sample passes a member in stages
 }
@@ -71,18 +71,14 @@ func (s *search) waysOf(p *Problem) (*ways, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &ways{p: p, whole: &mixed{p: p, solver: s.solver, known: s.known}, chains: chains, least: least}
-	w.whole.priceModels()
-	if w.none = w.whole.cascades(); w.none != nil && len(chains) == 0 {
+	w := &ways{p: p, chains: chains, least: least}
+	if w.whole, w.none = wholeFleet(p, s.solver, s.known); w.none != nil && len(chains) == 0 {
 		return nil, w.none
 	}
 	if w.staged, err = w.whole.inStages(p, worthwhileChains(chains, p.SLO), least); err != nil {
 		return nil, cmp.Or(w.none, err)
 	}
-	if len(chains) == 0 {
-		w.whole.configurations()
-	}
-	s.kinds = w
+	s.kinds, s.enumerated = w, max(s.enumerated, w.staged.found)
 	return w.on(p), nil
 }
 
@@ -93,9 +89,9 @@ func (w *ways) on(p *Problem) *ways {
 	return &out
 }
 
-func (x *mixed) on(p *Problem) *mixed {
-	y, q := *x, *x.p // the models of members in stages are not the problem's
-	q.Kinds, q.Target = p.Kinds, p.Target
+func (x *fleet) on(p *Problem) *fleet {
+	y, q := *x, *p
+	q.Models, q.SLO = x.p.Models, x.p.SLO // the models of members in stages are not the problem's
 	y.p = &q
 	return &y
 }
@@ -103,7 +99,7 @@ func (x *mixed) on(p *Problem) *mixed {
 // boundOf is what bounds are found with: the ways themselves, and where the SLO is for
 // all requests together those without one. Of these a range takes no cascade that
 // makes more of all requests late than the percentile allows.
-func (s *search) boundOf(p *Problem, w *ways) (*mixed, error) {
+func (s *search) boundOf(p *Problem, w *ways) (*fleet, error) {
 	if !p.Overall {
 		return w.staged, nil
 	}
@@ -127,39 +123,52 @@ func (s *search) boundOf(p *Problem, w *ways) (*mixed, error) {
 	return s.lax.on(p).staged, nil
 }
 
-// boundsOnKinds are the bounds by range, of which use is what chains carry where the
-// SLO is for every range.
-func (s *search) boundsOnKinds(ctx context.Context, p *Problem, w *ways) (bounds, use []float64, err error) {
+// boundsOf are what no plan exceeds, by range and over all. use is what chains carry where
+// the SLO is for every range.
+func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []float64, total float64, use []float64, err error) {
 	x, err := s.boundOf(p, w)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
+	}
+	if !p.Mixed() {
+		bounds, total = relaxation{p}.boundsOf(x)
+		return bounds, total, nil, nil
 	}
 	bounds, use, err = x.bounds(ctx, -1)
 	if err == nil && x != w.staged && len(w.chains) > 0 {
 		_, use, err = w.staged.bounds(ctx, -1)
 	}
-	return bounds, use, err
+	return bounds, p.weighted(bounds), use, err
 }
 
-// onKinds plans for the most accuracy on several kinds of devices; with a target,
-// that much at least. With whole models first, and then with some in stages, where
-// the relaxation says that there is something in it.
-func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
+// once plans for the most accuracy under an SLO; with a target, that much at least. With
+// whole models first, and then with some in stages, where the relaxation says that there is
+// something in it; on identical devices also with one cascade for all ranges, and with
+// ranges that climb.
+func (s *search) once(ctx context.Context, p *Problem) (out *Outcome, err error) {
 	w, err := s.waysOf(p)
+	if err == nil {
+		out, err = s.from(ctx, p, w)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	bounds, use, err := s.boundsOnKinds(ctx, p, w)
+	return out, nil
+}
+
+// from plans from the ways.
+func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error) {
+	bounds, total, use, err := s.boundsOf(ctx, p, w)
 	if err != nil {
-		return nil, fmt.Errorf("planning gears: %w", err)
+		return nil, err
 	}
-	if b := p.weighted(bounds); p.misses(b + reaches) {
-		return nil, p.short(b)
+	if p.misses(total + reaches) {
+		return nil, p.short(total)
 	}
-	t := &tries{search: s, p: p, bounds: bounds, missing: w.none, wholeOnly: len(w.chains) == 0}
+	t := &tries{search: s, p: p, bounds: bounds, total: total, missing: w.none, wholeOnly: len(w.chains) == 0}
 	if !t.wholeOnly && !p.Overall && s.p.Goal() != LeastLatency {
 		if t.gears, err = singleGears(ctx, w.staged); err != nil {
-			return nil, fmt.Errorf("planning gears: %w", err)
+			return nil, err
 		}
 		if t.gears > 0 && p.misses(t.gears+reaches) {
 			return nil, p.short(t.gears)
@@ -172,25 +181,33 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 		err = t.inStages(ctx, w, use)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("planning gears: %w", err)
+		return nil, err
 	}
-	if t.best == nil {
-		if inf, ok := errors.AsType[*Infeasible](t.missing); ok {
-			inf.Tried = inf.Tried && t.wholeOnly || t.refuted
+	out, err := t.best, t.missing
+	if !p.Mixed() && out != nil {
+		if err := t.allowLate(ctx, out); err != nil {
+			return nil, err
 		}
-		return nil, fmt.Errorf("planning gears: %w", t.missing)
 	}
-	if !t.wholeOnly {
-		t.best.TriedBound = 0
+	if !p.Mixed() && (out == nil || !s.o.Any || p.Target > 0) {
+		out, err = s.single(ctx, p, w.whole.list, out, err)
 	}
-	out := t.best
-	if out.Placement == nil {
-		out.leaveOut(out.Problem)
+	if out == nil {
+		return nil, err
 	}
 	s.runs += t.runs
-	out.Cascades, out.Goal, out.Runs = w.staged.found, s.p.Goal(), s.runs
-	out.bound(bounds, p.weighted(bounds))
-	out.GearBound = t.gears
+	if out, err = s.climbed(ctx, out, w.whole.list); err != nil {
+		return nil, err
+	}
+	if p.misses(out.Accuracy) {
+		return nil, &Infeasible{Target: p.Target, Best: out.Accuracy}
+	}
+	out.leaveOut(out.Problem)
+	out.Cascades, out.Goal, out.Runs, out.GearBound = s.enumerated, s.p.Goal(), s.runs, t.gears
+	if out.TriedBound = 0; t.tried > 0 {
+		out.TriedBound = max(t.tried, out.Accuracy)
+	}
+	out.bound(bounds, total)
 	out.valued()
 	return out, ctx.Err()
 }
@@ -225,18 +242,11 @@ func (out *Outcome) settled() bool {
 
 // boundsAt are what no plan exceeds, by range and over all.
 func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, total float64, err error) {
-	if !p.Mixed() {
-		list, work, err := s.cascades(p)
-		if err == nil {
-			bounds, total = s.bounds(p, list, work)
-		}
-		return bounds, total, err
-	}
 	w, err := s.waysOf(p)
 	if err == nil {
-		bounds, _, err = s.boundsOnKinds(ctx, p, w)
+		bounds, total, _, err = s.boundsOf(ctx, p, w)
 	}
-	return bounds, p.weighted(bounds), err
+	return bounds, total, err
 }
 
 // moreOfKinds bounds the accuracy with one more device of each kind.
@@ -261,38 +271,40 @@ func (s *search) moreOfKinds(ctx context.Context, out *Outcome) error {
 	return nil
 }
 
-// tries are the plans of a problem on several kinds, of which the best stands.
+// tries are the plans of a problem, of which the best stands.
 type tries struct {
 	*search
 	p       *Problem
-	bounds  []float64
+	bounds  []float64 // by range
+	total   float64
 	best    *Outcome
 	missing error // of the first that was none
 	runs    int
 
 	wholeOnly bool    // no member runs in stages
 	gears     float64 // what no plan of one cascade per range exceeds; 0: not known
-	refuted   bool    // no plan that trials accept reaches the target
+	tried     float64 // what none exceeds that trials accept; 0: not known
 }
 
 // enough tells that no other plan is worth a try: there is nothing to be had, or no
-// more than the target was asked for.
+// more than a plan, or the target, was asked for.
 func (t *tries) enough() bool {
-	if t.best == nil || t.p.Target > 0 {
+	if t.best == nil || t.p.Target > 0 || t.o.Any {
 		return t.best != nil
 	}
-	most := t.p.weighted(t.bounds)
+	most := t.total
 	if t.gears > 0 {
 		most = t.gears
 	}
 	return !(most > t.best.Accuracy+worthwhile)
 }
 
-// most is how many placements are tried at most. Of the least latency many are tried, and
-// most fail. An SLO over all requests lets ranges be late, so that what the fluid model
-// allows them rules no placement out.
+// most is how many placements are tried at most. Of the least latency on several kinds many
+// are tried, and most fail.
 func (t *tries) most() int {
 	switch {
+	case !t.p.Mixed():
+		return placementsTried
 	case t.search.p.Goal() == LeastLatency:
 		return latencyPlacements
 	case t.p.Overall:
@@ -301,17 +313,38 @@ func (t *tries) most() int {
 	return fewPlacements
 }
 
-// toExceed is what a plan has to exceed; 0: any will do.
-func (t *tries) toExceed() float64 {
+// toExceed is what a plan has to exceed after some others; 0: any will do.
+func (t *tries) toExceed(others int) float64 {
 	if t.best == nil {
 		return 0
 	}
-	return t.best.Accuracy + worthwhile
+	return t.best.Accuracy + worthFurther(others) - worthwhile
 }
 
-// keepIfBetter keeps a plan that is better by something. An SLO over all requests first lets
-// it be late here and there.
-func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error {
+// allowLate lets a plan be late here and there, where the SLO is over all requests.
+func (t *tries) allowLate(ctx context.Context, out *Outcome) error {
+	if !t.p.Overall {
+		return nil
+	}
+	err := out.allowLateRanges(ctx)
+	t.runs += out.stairs.bench.runs
+	return err
+}
+
+// keepLate keeps a plan on several kinds, once it is late, if it is better. Of the many
+// placements that are tried on identical devices only the best is late, at the end.
+func (t *tries) keepLate(ctx context.Context, out *Outcome, err error) error {
+	if err == nil && t.p.Mixed() {
+		if err := t.allowLate(ctx, out); err != nil {
+			return err
+		}
+	}
+	return t.keepIfBetter(out, err)
+}
+
+// keepIfBetter keeps a plan that is better by something. A plan that misses the target may
+// still climb.
+func (t *tries) keepIfBetter(out *Outcome, err error) error {
 	if _, none := errors.AsType[*Infeasible](err); none {
 		t.missing = cmp.Or(t.missing, err)
 		return nil
@@ -319,17 +352,10 @@ func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error
 	if err != nil {
 		return err
 	}
-	if t.p.Overall && out.Placement == nil {
-		if err := out.allowLateRanges(ctx, t.bounds); err != nil {
-			return err
-		}
-		out.Runs += out.stairs.bench.runs
-	}
-	t.runs += out.Runs
-	switch {
-	case t.p.misses(out.Accuracy):
+	switch t.runs += out.Runs; {
+	case t.p.misses(out.Accuracy) && !t.p.climbs():
 		t.missing = cmp.Or[error](t.missing, &Infeasible{Target: t.p.Target, Best: out.Accuracy})
-	case t.best == nil || out.Accuracy > t.best.Accuracy+worthwhile:
+	case t.best == nil || out.Accuracy > t.best.Accuracy:
 		t.best = out
 	}
 	return nil
@@ -367,7 +393,7 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 			if err == nil {
 				out.Problem = t.p
 			}
-			if err := t.keepIfBetter(ctx, out, err); err != nil {
+			if err := t.keepLate(ctx, out, err); err != nil {
 				return err
 			}
 		}
@@ -375,12 +401,13 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 	return nil
 }
 
-// alike is the search without members in stages, of one kind; of several it is the same.
-func (s *search) alike() *search {
-	if len(s.p.Kinds) != 1 {
+// alike is the search for a problem on one kind without members in stages; on several it is
+// the same.
+func (s *search) alike(p *Problem) *search {
+	if len(p.Kinds) != 1 {
 		return s
 	}
-	q := *s.p
-	q.Kinds, q.Devices, q.Memory = nil, s.p.Kinds[0].Devices, s.p.Kinds[0].Memory
+	q := *p
+	q.Kinds, q.Blocks, q.Devices, q.Memory = nil, nil, p.Kinds[0].Devices, p.Kinds[0].Memory
 	return &search{p: &q, o: s.o, known: s.known, left: s.left}
 }

@@ -95,10 +95,9 @@ type tried struct {
 	trial   Trial
 }
 
-func tryAll(t *rapid.T, x *mixed, l *layout, late float64) [][]tried {
-	tables, of := l.tables()
+func tryAll(t *rapid.T, x *fleet, l *layout, late float64) [][]tried {
 	p := x.p
-	b := &bench{p: p, seed: 1, tables: tables, pipelines: of}
+	b := newBench(p, l.configs, l.chains, 1)
 	out := make([][]tried, len(p.Edges))
 	for r, edge := range p.Edges {
 		for i := range x.list {
@@ -139,8 +138,7 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 			return
 		}
 		goal := rapid.SampledFrom([]string{FewestDevices, LeastLatency, MostAccurate}).Draw(t, "goal")
-		x := &mixed{p: p, solver: s}
-		x.priceModels()
+		x := newFleet(p, s, nil)
 		if err := x.cascades(); err != nil || len(x.list) > 12 || held[goal] >= enough {
 			return
 		}
@@ -202,7 +200,7 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 // goalByBruteForce is the best value of a goal on any placement and, where devices are to
 // be few, on any number of them: by simulation, and with a step of the grid to spare. An
 // accuracy is negative.
-func goalByBruteForce(t *rapid.T, x *mixed, goal string, grid float64) (best, surely float64) {
+func goalByBruteForce(t *rapid.T, x *fleet, goal string, grid float64) (best, surely float64) {
 	p := x.p
 	best, surely = math.Inf(1), math.Inf(1)
 	take := func(v, spare float64) { best, surely = min(best, v), min(surely, spare) }
@@ -230,7 +228,7 @@ func goalByBruteForce(t *rapid.T, x *mixed, goal string, grid float64) (best, su
 
 // takeValues takes the values that a goal can have on a layout of some price, and those
 // that it can have with a step of the grid to spare.
-func takeValues(t *rapid.T, x *mixed, l *layout, goal string, grid, price float64, take func(v, spare float64)) {
+func takeValues(t *rapid.T, x *fleet, l *layout, goal string, grid, price float64, take func(v, spare float64)) {
 	p, none := x.p, math.Inf(1)
 	late := 1.0
 	if goal == FewestDevices { // as ours: a run ends where more are late than may be
@@ -263,7 +261,7 @@ func takeValues(t *rapid.T, x *mixed, l *layout, goal string, grid, price float6
 
 // accuracyWithin is the weighted accuracy of the most accurate cascades that keep a
 // latency, negative where a range has none.
-func accuracyWithin(x *mixed, all [][]tried, within time.Duration) float64 {
+func accuracyWithin(x *fleet, all [][]tried, within time.Duration) float64 {
 	total := 0.0
 	for r, list := range all {
 		most := math.Inf(-1)
@@ -279,7 +277,7 @@ func accuracyWithin(x *mixed, all [][]tried, within time.Duration) float64 {
 
 // accuracyLate is the most weighted accuracy with no more late requests over all ranges
 // than the percentile allows.
-func accuracyLate(x *mixed, all [][]tried) float64 {
+func accuracyLate(x *fleet, all [][]tried) float64 {
 	best := -1.0
 	var pick func(r int, accuracy, late float64)
 	pick = func(r int, accuracy, late float64) {

@@ -43,19 +43,19 @@ type stairs struct {
 // room is the lateness that the percentile allows. Where rates were measured,
 // the plan is run on them; if more requests are late than the ranges said, the
 // room is made smaller.
-func (out *Outcome) allowLateRanges(ctx context.Context, bounds []float64) error {
+func (out *Outcome) allowLateRanges(ctx context.Context) error {
 	p, b := out.Problem, out.stairs.bench
 	choices := make([][]choice, len(p.Edges))
 	for r, edge := range p.Edges {
 		g, w := out.Gears[r], p.Weights[r]
 		g.Late = g.Trial.late
 		choices[r] = []choice{{g, w * g.Accuracy, w * g.Late}}
-		if w*(bounds[r]-g.Accuracy) < worthwhile/float64(len(p.Edges)) {
-			continue
-		}
 		list, err := out.stairs.above(ctx, r)
 		if err != nil {
 			return err
+		}
+		if n := len(list); n == 0 || w*(accuracyOn(p, list[n-1].cascade)-g.Accuracy) < worthwhile/float64(len(p.Edges)) {
+			continue // no choice adds anything
 		}
 		for k, fails := 0, 0; k < len(list) && fails < 2; k++ {
 			s := &list[k]

@@ -118,7 +118,7 @@ func TestTogetherOnMeasuredRates(t *testing.T) {
 // did not see, at random instants of the measured rates, miss the SLO.
 func onFreshStreams(t *testing.T, out *Outcome, most int) {
 	t.Helper()
-	b, late := newBench(out.Problem, out.Placement, 1000), 0
+	b, late := newBench(out.Problem, out.Configs, nil, 1000), 0
 	for k := range 20 {
 		shown, err := b.onMeasured(context.Background(), out.Gears, k, 1)
 		if err != nil {
@@ -146,7 +146,7 @@ func TestTrendOfFewRequests(t *testing.T) {
 	if top := out.Gears[9].Accuracy; math.Abs(top-.6449) > 1e-4 || out.Accuracy < .649 {
 		t.Errorf("accuracy %.4f, of the fastest gear %.4f, expected .6491 and .6449", out.Accuracy, top)
 	}
-	b := newBench(out.Problem, out.Placement, 7)
+	b := newBench(out.Problem, out.Configs, nil, 7)
 	g := &out.Gears[9]
 	trial, err := b.try(context.Background(), &g.Cascade, 1, g.Shares, 1.05*60/g.Load)
 	if err != nil {
@@ -187,7 +187,7 @@ func TestInterruptedBetweenStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(p, out.Placement, 7)
+	b := newBench(p, out.Configs, nil, 7)
 	if _, err := b.onStreams(&secondCanceled{Context: context.Background()}, out.Gears, 3, 1); !errors.Is(err, context.Canceled) || b.runs != 2 {
 		t.Errorf("%v after %d runs, expected to be cancelled in the second", err, b.runs)
 	}

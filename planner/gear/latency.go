@@ -31,7 +31,7 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &quickest{search: s.alike(), top: top, contests: map[time.Duration]*contest{}}
+	q := &quickest{search: s.alike(s.p), top: top, contests: map[time.Duration]*contest{}}
 	best, err := q.whole(ctx, low)
 	if q.search != s {
 		s.runs += q.runs
@@ -278,7 +278,7 @@ func (p *Problem) extremes() (low, high time.Duration) {
 		low = min(low, p.Models[m].Times[0])
 		longest := slices.Max(p.Models[m].Times)
 		for k := range p.Kinds {
-			if times := variantOf(p, m, k).Times; len(times) > 0 {
+			if times := p.variant(m, k).Times; len(times) > 0 {
 				longest = max(longest, slices.Max(times))
 			}
 		}

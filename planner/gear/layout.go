@@ -12,17 +12,22 @@ import (
 	"inferplan/solver/milp"
 )
 
-// layout is which devices hold what, on several kinds: numbered within their kind,
-// configuration by configuration.
+// layout is which devices hold what: numbered within their kind, configuration by
+// configuration.
 type layout struct {
-	x       *mixed
+	x       *fleet
 	configs []Config // none without devices
 	chains  []PlacedChain
-	cells   []Config // devices that are alike, by chains too; without chains the configurations
-	cellOf  [][]int  // by kind and device
-	lanes   []lane
-	loads   map[int]*split // of cascades whose program was solved
-	cuts    [][]float64    // by program solved: what a sample of a model adds to the load at least
+
+	alike *Placement // of identical devices; nil: there are several kinds
+	load  []float64  // on it, by cascade, where all are asked for
+
+	// On several kinds:
+	cells  []Config // devices that are alike, by chains too; without chains the configurations
+	cellOf [][]int  // by kind and device
+	lanes  []lane
+	loads  map[int]*split // of cascades whose program was solved
+	cuts   [][]float64    // by program solved: what a sample of a model adds to the load at least
 }
 
 // lane are the replicas of a chain that are alike: those of a stage are on devices of
@@ -41,8 +46,12 @@ func (l *layout) chainOf(lane int) *Chain { return l.chains[l.lanes[lane].chain]
 // that are not, until nothing parts any more. A linear program over the groups has
 // then the optimum of the one over single devices: the mean of a solution over
 // what is alike is a solution.
-func (x *mixed) layoutOf(configs []Config, chains []PlacedChain) *layout {
+func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 	l := &layout{x: x, configs: configs, chains: chains, loads: map[int]*split{}}
+	if !x.p.Mixed() {
+		l.alike = placementOf(len(x.p.Models), configs)
+		return l
+	}
 	first := make([]int, len(x.p.Kinds))
 	var colour []int
 	l.cellOf = make([][]int, len(x.p.Kinds))
@@ -182,30 +191,29 @@ func (l *layout) shares(s *split) [][]float64 {
 	return out
 }
 
-// tables makes the run-time tables: for every model a pipeline on each kind that
-// holds it, and one for each chain.
-func (l *layout) tables() (policy.Tables, [][]int32) {
-	x, p := l.x, l.x.p
-	out := &Outcome{Configs: l.configs}
+// tablesOf are the run-time tables of a placement, and the pipelines of every model: one on
+// each kind that holds it, and one for each chain. On identical devices pipeline m is that
+// of model m, wherever it is.
+func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables, [][]int32) {
+	batch, _ := speedsOf(p)
 	var b policy.Builder
-	index := l.addDevices(&b, out)
+	first := addDevices(&b, p, configs, len(chains) > 0)
 	place := func(stage int32, kind int, devices []int) {
 		for _, d := range slices.Sorted(slices.Values(devices)) {
-			b.Place(stage, index[kind][d])
+			b.Place(stage, first[kind]+int32(d))
 		}
 	}
 	for m := range p.Models {
 		b.Model(policy.Model{Name: p.Models[m].Name})
-		for k := range p.Kinds {
-			if devices := out.Replicas(m, k); len(devices) > 0 {
-				n := x.batch[k][m]
-				b.Pipeline(n, 0)
-				place(b.Stage(policy.Stage{LastBlock: 1, Infer: variantOf(p, m, k).Times[:n]}), k, devices)
+		for k, n := range batch {
+			if devices := devicesWith(configs, k, m); len(devices) > 0 || !p.Mixed() {
+				b.Pipeline(n[m], 0)
+				place(b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:n[m]]}), k, devices)
 			}
 		}
-		for c := range l.chains {
-			if l.chains[c].Chain.Model == m {
-				l.addChain(&b, &l.chains[c], place)
+		for c := range chains {
+			if chains[c].Chain.Model == m {
+				addChain(&b, &chains[c], place)
 			}
 		}
 	}
@@ -213,46 +221,31 @@ func (l *layout) tables() (policy.Tables, [][]int32) {
 	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
 }
 
-// addDevices adds the devices that hold something, with their nodes and links, and
-// returns their indexes by kind and device.
-func (l *layout) addDevices(b *policy.Builder, out *Outcome) [][]int32 {
-	p := l.x.p
-	used := make([][]bool, len(p.Kinds))
-	for k := range used {
-		used[k] = make([]bool, max(p.Kinds[k].Devices, len(l.cellOf[k]))) // units have no devices of their own
-		for m := range p.Models {
-			for _, d := range out.Replicas(m, k) {
-				used[k][d] = true
-			}
+// addDevices adds the devices, with their nodes and links where stages send each other
+// something, and returns the first of every kind.
+func addDevices(b *policy.Builder, p *Problem, configs []Config, linked bool) (first []int32) {
+	next := int32(0)
+	for k, kind := range p.kinds() {
+		used := 0 // units have no devices of their own
+		for _, c := range ofKind(configs, k) {
+			used += c.Count
 		}
-	}
-	for c := range l.chains {
-		for s, devices := range l.chains[c].Devices {
-			for _, d := range devices {
-				used[l.chains[c].Chain.Stages[s].Kind][d] = true
-			}
-		}
-	}
-	index := make([][]int32, len(p.Kinds))
-	for k := range p.Kinds {
-		b.Kind(p.Kinds[k].Name, len(used[k]))
+		b.Kind(kind.Name, max(kind.Devices, used))
 		link := int32(-1)
-		if len(l.chains) > 0 {
+		if linked {
 			b.Nodes(p.Blocks.Pools[k].PerNode, p.Blocks.Pools[k].Gbps)
 			link = 0
 		}
-		index[k] = make([]int32, len(used[k]))
-		for d := range used[k] {
-			if used[k][d] {
-				index[k][d] = b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: link, Downlink: link})
-			}
+		first = append(first, next)
+		for d := range max(kind.Devices, used) {
+			next = 1 + b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: link, Downlink: link})
 		}
 	}
-	return index
+	return first
 }
 
 // addChain adds the pipeline of a chain.
-func (l *layout) addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, kind int, devices []int)) {
+func addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, kind int, devices []int)) {
 	chain := placed.Chain
 	b.Pipeline(chain.Batch, 0)
 	for s := range chain.Stages {
@@ -271,26 +264,14 @@ func (l *layout) addChain(b *policy.Builder, placed *PlacedChain, place func(sta
 // arrange puts chains on the devices whose sets have their parts: of the shapes that
 // are possible, those with which the relaxation over the ranges comes to most, chain
 // after chain.
-func (x *mixed) arrange(ctx context.Context, configs []Config, columns [][]int) (*layout, error) {
+func (x *fleet) arrange(ctx context.Context, configs []Config, columns [][]int) (*layout, error) {
 	var chains []PlacedChain
 	var options [][][]int
 	for c, chain := range x.run {
 		placed := PlacedChain{Chain: chain}
 		var most []int
 		for s := range chain.Stages {
-			var list []int
-			first := 0
-			for _, conf := range configs {
-				if conf.Kind != chain.Stages[s].Kind {
-					continue
-				}
-				if conf.Set&(1<<x.bit[c][s]) != 0 {
-					for d := range conf.Count {
-						list = append(list, first+d)
-					}
-				}
-				first += conf.Count
-			}
+			list := devicesWith(configs, chain.Stages[s].Kind, x.bit[c][s])
 			placed.Devices, most = append(placed.Devices, list), append(most, len(list))
 		}
 		if slices.Min(most) > 0 {

@@ -140,15 +140,14 @@ func TestMixedProperties(t *testing.T) {
 			total := int64(0)
 			for m := range q.Models {
 				if c.Set&(1<<m) != 0 {
-					total += variantOf(q, m, c.Kind).Memory
+					total += q.variant(m, c.Kind).Memory
 				}
 			}
 			if total > q.Kinds[c.Kind].Memory {
 				t.Fatalf("models %b take %d of %d bytes", c.Set, total, q.Kinds[c.Kind].Memory)
 			}
 		}
-		x := &mixed{p: q}
-		x.priceModels()
+		x := newFleet(q, nil, nil)
 		for k := range used {
 			if used[k] > q.Kinds[k].Devices {
 				t.Fatalf("%d of %d devices of kind %d", used[k], q.Kinds[k].Devices, k)

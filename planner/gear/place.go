@@ -7,28 +7,25 @@ import (
 	"slices"
 )
 
-// placing puts the models of a problem on identical devices.
-type placing struct{ *Problem }
-
-// configurations are the maximal sets of usable models that fit on a device
-// together, as bit sets in rising order.
-func (p placing) configurations() []uint32 {
-	usable := p.usable()
+// maximalSets are the maximal sets of items that fit into memory together, as bit sets in
+// rising order. Of an item it says what that takes; below 0: it is in no set. No limit: 0.
+func maximalSets(memory []int64, limit int64) (out []uint32) {
 	fits := func(set uint32) bool {
+		total := int64(0)
 		for rest := set; rest > 0; rest &= rest - 1 {
-			if !usable[bits.TrailingZeros32(rest)] {
+			one := memory[bits.TrailingZeros32(rest)]
+			if total += one; one < 0 {
 				return false
 			}
 		}
-		return p.Memory == 0 || p.MemoryOf(set) <= p.Memory
+		return limit == 0 || total <= limit
 	}
-	var out []uint32
-	for set := uint32(1); set < 1<<len(p.Models); set++ {
+	for set := uint32(1); set < 1<<len(memory); set++ {
 		if !fits(set) {
 			continue
 		}
 		maximal := true
-		for m := range p.Models {
+		for m := range memory {
 			if one := uint32(1) << m; set&one == 0 && fits(set|one) {
 				maximal = false
 			}
@@ -40,30 +37,56 @@ func (p placing) configurations() []uint32 {
 	return out
 }
 
-// MemoryOf is the memory that a set of models takes.
-func (p *Problem) MemoryOf(set uint32) int64 {
-	total := int64(0)
-	for ; set > 0; set &= set - 1 {
-		total += p.Models[bits.TrailingZeros32(set)].Memory
-	}
-	return total
+// Config is how many devices of a kind hold the same models.
+type Config struct {
+	Kind  int
+	Set   uint32
+	Count int
 }
 
-// Placement is how many devices hold which configuration; devices are numbered
-// configuration by configuration.
+// devicesWith are the devices of a kind that hold a model. Devices are numbered within
+// their kind, configuration by configuration.
+func devicesWith(configs []Config, kind, model int) (list []int) {
+	first := 0
+	for _, c := range configs {
+		if c.Kind != kind {
+			continue
+		}
+		for d := range c.Count {
+			if c.Set&(1<<model) != 0 {
+				list = append(list, first+d)
+			}
+		}
+		first += c.Count
+	}
+	return list
+}
+
+// Replicas are the devices of a kind that hold a model.
+func (out *Outcome) Replicas(model, kind int) []int { return devicesWith(out.Configs, kind, model) }
+
+// Placement is what identical devices hold. Loads and splits on them need no linear
+// programs.
 type Placement struct {
-	Sets   []uint32
-	Counts []int
-	holds  []int // by set of models: devices that hold one of them
+	Configs []Config
+	holds   []int // by set of models: devices that hold one of them
 }
 
 // NewPlacement is the placement of sets of a family's models on counts of devices.
 func NewPlacement(models int, sets []uint32, counts []int) *Placement {
-	pl := &Placement{Sets: sets, Counts: slices.Clone(counts), holds: make([]int, 1<<models)}
+	var configs []Config
+	for i, n := range counts {
+		configs = append(configs, Config{Set: sets[i], Count: n})
+	}
+	return placementOf(models, configs)
+}
+
+func placementOf(models int, configs []Config) *Placement {
+	pl := &Placement{Configs: configs, holds: make([]int, 1<<models)}
 	for set := range pl.holds {
-		for i, s := range sets {
-			if s&uint32(set) != 0 {
-				pl.holds[set] += counts[i]
+		for _, c := range configs {
+			if c.Set&uint32(set) != 0 {
+				pl.holds[set] += c.Count
 			}
 		}
 	}
@@ -71,15 +94,7 @@ func NewPlacement(models int, sets []uint32, counts []int) *Placement {
 }
 
 // DevicesOf lists the devices that hold a model.
-func (pl *Placement) DevicesOf(model int) []int { return devicesWith(pl.configs(), 0, model) }
-
-func (pl *Placement) configs() []Config {
-	out := make([]Config, len(pl.Sets))
-	for i, set := range pl.Sets {
-		out[i] = Config{Set: set, Count: pl.Counts[i]}
-	}
-	return out
-}
+func (pl *Placement) DevicesOf(model int) []int { return devicesWith(pl.Configs, 0, model) }
 
 // Load is u*, the load of the busiest device under the best split, of work that
 // the models bring per unit of time: the largest ratio, over sets of models, of
@@ -121,8 +136,8 @@ func (pl *Placement) loads(work [][]float64) []float64 {
 // water-filling). It returns the shares over DevicesOf the model, and the loads.
 func (pl *Placement) Split(work []float64) (shares [][]float64, loads []float64) {
 	n := 0
-	for _, c := range pl.Counts {
-		n += c
+	for _, c := range pl.Configs {
+		n += c.Count
 	}
 	loads = make([]float64, n)
 	devices := make([][]int, len(work))
@@ -189,137 +204,4 @@ func level(w float64, devices []int, flow, loads []float64) float64 {
 		loads[d] += f
 	}
 	return moved
-}
-
-// maxCompositions bounds the counts of configurations that are all tried; above
-// it the best is searched by moving single devices.
-const maxCompositions = 20000
-
-// candidate is a placement with its score over the ranges.
-type candidate struct {
-	pl       *Placement
-	feasible int       // ranges with a cascade that fits
-	ranges   []float64 // their accuracies
-	accuracy float64   // weighted
-}
-
-func (c *candidate) compare(o *candidate) int {
-	return cmp.Or(cmp.Compare(o.feasible, c.feasible), cmp.Compare(o.accuracy, c.accuracy))
-}
-
-// best ranks placements by what the fluid model lets each range do: the
-// most accurate cascade with u* <= 1 at the range's upper edge, weighted.
-func (p placing) best(list []Cascade, work [][]float64, keep int) []*Placement {
-	var out []*Placement
-	for _, c := range p.ranked(list, work, keep) {
-		out = append(out, c.pl)
-	}
-	return out
-}
-
-// ranked are the best placements with their scores.
-func (p placing) ranked(list []Cascade, work [][]float64, keep int) []*candidate {
-	sets := p.configurations()
-	best := undominated(list, work)
-	if len(sets) == 1 { // the total decides
-		best = Pareto(totals(work), list)
-		slices.Reverse(best)
-	}
-	score := func(counts []int) *candidate {
-		c := &candidate{pl: NewPlacement(len(p.Models), sets, counts)}
-		at := 0
-		for r, edge := range p.Edges { // rising rates: the best index never comes down
-			for at < len(best) && c.pl.Load(work[best[at]])*edge > 1 {
-				at++
-			}
-			if at == len(best) {
-				break
-			}
-			c.feasible++
-			a := accuracyOn(p.Problem, &list[best[at]])
-			c.ranges = append(c.ranges, a)
-			c.accuracy += p.Weights[r] * a
-		}
-		return c
-	}
-	var top []*candidate
-	add := func(c *candidate) {
-		at, _ := slices.BinarySearchFunc(top, c, func(a, b *candidate) int {
-			return cmp.Or(a.compare(b), -1) // behind equals: the first stands
-		})
-		if at < keep {
-			top = slices.Insert(top, at, c)[:min(keep, len(top)+1)]
-		}
-	}
-	if p.allTried() {
-		counts := make([]int, len(sets))
-		eachComposition(counts, 0, p.Devices, func() { add(score(counts)) })
-	} else {
-		p.climb(sets, score, add)
-	}
-	return top
-}
-
-// allTried tells whether all placements are ranked, so that none is better than the first.
-func (p placing) allTried() bool {
-	return compositions(p.Devices, len(p.configurations())) <= maxCompositions
-}
-
-// compositions is the number of ways to give n devices k configurations: C(n+k-1, k-1).
-func compositions(n, k int) float64 {
-	c := 1.0
-	for i := 1; i < k; i++ {
-		c = c * float64(n+i) / float64(i)
-	}
-	return c
-}
-
-func eachComposition(counts []int, at, left int, visit func()) {
-	if at == len(counts)-1 {
-		counts[at] = left
-		visit()
-		return
-	}
-	for n := range left + 1 {
-		counts[at] = n
-		eachComposition(counts, at+1, left-n, visit)
-	}
-}
-
-// climb moves single devices between configurations while that helps, from an
-// even spread and from each configuration alone.
-func (p placing) climb(sets []uint32, score func([]int) *candidate, add func(*candidate)) {
-	starts := [][]int{make([]int, len(sets))}
-	for d := range p.Devices {
-		starts[0][d%len(sets)]++
-	}
-	for i := range sets {
-		one := make([]int, len(sets))
-		one[i] = p.Devices
-		starts = append(starts, one)
-	}
-	for _, counts := range starts {
-		best := score(counts)
-		for improved := true; improved; {
-			improved = false
-			for step := p.Devices; step >= 1; step /= 2 {
-				for from := range sets {
-					for to := range sets {
-						if from == to || counts[from] < step {
-							continue
-						}
-						counts[from] -= step
-						counts[to] += step
-						if c := score(counts); c.compare(best) < 0 {
-							best, improved = c, true
-						} else {
-							counts[from] += step
-							counts[to] -= step
-						}
-					}
-				}
-			}
-		}
-		add(best)
-	}
 }

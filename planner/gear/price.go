@@ -1,11 +1,13 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"inferplan/solver/milp"
 )
@@ -38,7 +40,7 @@ type tangent struct {
 }
 
 // tangent solves the relaxation, range by range.
-func (x *mixed) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
+func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	p := x.p
 	t := &tangent{by: make([]float64, len(p.Kinds)), served: true}
 	for k := range p.Kinds {
@@ -118,10 +120,10 @@ type shop struct {
 func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	c := &shop{search: s, tangents: map[string]*tangent{}, seeds: make([][]int, len(s.p.Edges))}
 	smallest := math.Inf(1)
-	for k := range s.p.Kinds {
-		c.price, c.full = append(c.price, s.p.Kinds[k].Price), append(c.full, s.p.Kinds[k].Devices)
-		if s.p.Kinds[k].Of < 0 {
-			smallest = min(smallest, s.p.Kinds[k].Price)
+	for _, kind := range s.p.kinds() {
+		c.price, c.full = append(c.price, kind.Price), append(c.full, kind.Devices)
+		if kind.Of < 0 {
+			smallest = min(smallest, kind.Price)
 		}
 	}
 	w, err := s.waysOf(s.p)
@@ -191,8 +193,10 @@ func (c *shop) sum(n []int) float64 {
 // on is the problem on numbers of devices.
 func (c *shop) on(n []int) *Problem {
 	p := *c.p
-	p.Kinds = slices.Clone(p.Kinds)
-	for k := range n {
+	if p.Kinds = slices.Clone(p.Kinds); p.Kinds == nil {
+		p.Devices = n[0]
+	}
+	for k := range p.Kinds {
 		p.Kinds[k].Devices = n[k]
 	}
 	return &p
@@ -213,7 +217,7 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err err
 		return false, false, err
 	}
 	c.tried++
-	if used := out.compact(); out.Placement == nil && !slices.Equal(used, n) {
+	if used := out.compact(); !slices.Equal(used, n) {
 		p := *out.Problem
 		p.Kinds = c.on(used).Kinds
 		out.Problem = &p
@@ -221,14 +225,14 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err err
 		if err != nil {
 			return false, false, err
 		}
-		bounds, _, err := c.boundsOnKinds(ctx, &p, w)
+		bounds, total, _, err := c.boundsOf(ctx, &p, w)
 		if err != nil {
 			return false, false, err
 		}
-		out.bound(bounds, p.weighted(bounds))
+		out.bound(bounds, total)
 		n = used
 	}
-	out.Priced = true
+	out.Priced = c.p.Mixed()
 	if out.Value = c.sum(n); c.best == nil || out.Value < c.best.Value {
 		c.best = out
 	}
@@ -249,7 +253,13 @@ func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := x.tangent(ctx, c.seeds)
+	t := &tangent{at: n}
+	if c.p.Mixed() {
+		t, err = x.tangent(ctx, c.seeds)
+	} else {
+		_, t.value = relaxation{w.p}.boundsOf(x)
+		t.served = !math.IsNaN(t.value)
+	}
 	if err == nil {
 		c.tangents[key], c.order = t, append(c.order, t)
 	}
@@ -310,7 +320,10 @@ func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 
 // next are the numbers of least price at which the relaxation reaches the target and that
 // were not tried; nil: there are none.
-func (c *shop) next(ctx context.Context) ([]int, error) {
+func (c *shop) next(ctx context.Context) (n []int, err error) {
+	if !c.p.Mixed() {
+		return c.nextAlike(ctx)
+	}
 	for {
 		m, n := c.numbers()
 		sol, err := solve(ctx, c.solver, m, milp.Options{})
@@ -328,4 +341,21 @@ func (c *shop) next(ctx context.Context) ([]int, error) {
 			return got, err
 		}
 	}
+}
+
+// nextAlike is next of identical devices: the more there are, the more is reached.
+func (c *shop) nextAlike(ctx context.Context) (n []int, err error) {
+	low := int(c.floor)
+	for _, at := range c.failed {
+		low = max(low, at[0])
+	}
+	more := sort.Search(c.full[0]-low, func(i int) bool {
+		t, bad := c.at(ctx, []int{low + 1 + i})
+		err = cmp.Or(err, bad)
+		return bad != nil || c.reached(t)
+	})
+	if more == c.full[0]-low {
+		return nil, err
+	}
+	return []int{low + 1 + more}, err
 }

@@ -58,31 +58,68 @@ type Model struct {
 	On     []Variant // by kind, where a problem has several; Times are then the least of them
 }
 
-// operating is the batch at which a model is cheapest per sample within the
-// SLO, and its time per sample in seconds; 0 where not even one sample is.
-func (p *Problem) operating(m int) (batch int, perSample float64) {
-	for b, t := range p.Models[m].Times {
+// kinds are the kinds of devices. Identical devices are one.
+func (p *Problem) kinds() []Kind {
+	if p.Mixed() {
+		return p.Kinds
+	}
+	return []Kind{{Name: "device", Devices: p.Devices, Memory: p.Memory, Of: -1, Price: 1}}
+}
+
+// variant is a model on a kind.
+func (p *Problem) variant(m, k int) Variant {
+	if p.Mixed() {
+		return p.Models[m].On[k]
+	}
+	return Variant{p.Models[m].Times, p.Models[m].Memory}
+}
+
+// cheapestBatch is the batch at which a model is cheapest per sample within the SLO, given the
+// times of its batches, and its time per sample in seconds; 0 and infinite where not even
+// one sample is.
+func cheapestBatch(p *Problem, times []time.Duration) (batch int, per float64) {
+	per = math.Inf(1)
+	for b, t := range times {
 		if t > p.SLO || b > 0 && p.longest > 0 && t > p.longest {
 			continue
 		}
-		if per := t.Seconds() / float64(b+1); batch == 0 || per <= perSample {
-			batch, perSample = b+1, per
+		if one := t.Seconds() / float64(b+1); one <= per {
+			batch, per = b+1, one
 		}
 	}
-	return batch, perSample
+	return batch, per
+}
+
+// speedsOf are the largest batches and the seconds per sample, by kind and model; 0 and
+// infinite where a model is not in time or does not fit.
+func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
+	for k, kind := range p.kinds() {
+		batch, per = append(batch, make([]int, len(p.Models))), append(per, slices.Repeat([]float64{math.Inf(1)}, len(p.Models)))
+		for m := range p.Models {
+			if v := p.variant(m, k); (kind.Memory == 0 || v.Memory <= kind.Memory) && !(p.fastOnly && elsewhere(p, m, k)) {
+				batch[k][m], per[k][m] = cheapestBatch(p, v.Times)
+			}
+		}
+	}
+	return batch, per
 }
 
 // batchLimits are the problem with batches as long as the SLO, and with batches of at
 // most half the SLO where that makes a difference: with long ones an expensive model's
-// queue costs more time than it saves work.
-func batchLimits(p *Problem) []*Problem {
+// queue costs more time than it saves work. Then it is without models on kinds where even one
+// sample takes longer, if it takes less elsewhere.
+func batchLimits(p *Problem) (list []*Problem) {
 	whole, half := *p, *p
 	whole.longest, half.longest = 0, p.SLO/2
-	long, _ := speedsOf(&whole)
-	if short, _ := speedsOf(&half); slices.EqualFunc(long, short, slices.Equal[[]int]) {
-		return []*Problem{&whole}
+	fast := half
+	fast.fastOnly = true
+	var before [][]int
+	for _, q := range []*Problem{&whole, &half, &fast} {
+		if batch, _ := speedsOf(q); !slices.EqualFunc(before, batch, slices.Equal[[]int]) {
+			list, before = append(list, q), batch
+		}
 	}
-	return []*Problem{&whole, &half}
+	return list
 }
 
 // usable tells which models can be part of a cascade: they answer one sample
@@ -90,7 +127,7 @@ func batchLimits(p *Problem) []*Problem {
 func (p *Problem) usable() []bool {
 	out := make([]bool, len(p.Models))
 	for m := range out {
-		batch, _ := p.operating(m)
+		batch, _ := cheapestBatch(p, p.Models[m].Times)
 		out[m] = batch > 0 && (p.Mixed() || p.Memory == 0 || p.Models[m].Memory <= p.Memory)
 	}
 	return out
@@ -106,18 +143,15 @@ func (c *Cascade) within(models []bool) bool {
 	return true
 }
 
-// perSample is the least time of every model per sample, in seconds; nothing, where not
-// even one sample is in time.
+// perSample is the least time of every model per sample on identical devices, in seconds;
+// infinite, where not even one sample is in time.
 func perSample(p *Problem) []float64 {
-	per := make([]float64, len(p.Models))
-	for m := range per {
-		_, per[m] = p.operating(m)
-	}
-	return per
+	_, per := speedsOf(p)
+	return per[0]
 }
 
-// works is the device time that every model spends per request of a cascade, in
-// seconds: [cascade][model].
+// works is the device time that every model spends per request of a cascade on identical
+// devices, in seconds: [cascade][model].
 func (p *Problem) works(list []Cascade) [][]float64 {
 	per := perSample(p)
 	flat := make([]float64, len(list)*len(per))

@@ -14,7 +14,7 @@ import (
 // and variables are kept by what they mean.
 type program struct {
 	m       *milp.Model
-	x       *mixed
+	x       *fleet
 	configs []Config
 	ranges  []int
 	one     []milp.Row         // by range: the mixture
@@ -39,7 +39,7 @@ type nic struct {
 
 // newProgram is the program of some ranges with the counts left open, as whole
 // numbers or not; extra is a kind with one more device, negative: none.
-func (x *mixed) newProgram(configs []Config, ranges []int, whole bool, extra int) *program {
+func (x *fleet) newProgram(configs []Config, ranges []int, whole bool, extra int) *program {
 	p := x.p
 	g := &program{m: milp.New("gears"), x: x, configs: configs, ranges: ranges, columns: make([][]int, len(ranges)), priced: make([][]int, len(ranges)), extra: extra}
 	g.m.SetSense(milp.Maximize)
@@ -160,7 +160,7 @@ func addEntry(entries []milp.Entry, row milp.Row, coef float64) []milp.Entry {
 }
 
 // eachNIC visits what a sample takes of NICs along a chain.
-func (x *mixed) eachNIC(c *Chain, visit func(n nic, seconds float64)) {
+func (x *fleet) eachNIC(c *Chain, visit func(n nic, seconds float64)) {
 	for s := range c.Stages {
 		st := &c.Stages[s]
 		if st.from {
@@ -173,7 +173,7 @@ func (x *mixed) eachNIC(c *Chain, visit func(n nic, seconds float64)) {
 }
 
 // nics is how many NICs the devices of a kind have.
-func (x *mixed) nics(kind int, extra bool) float64 {
+func (x *fleet) nics(kind int, extra bool) float64 {
 	n := x.p.Kinds[kind].Devices
 	if extra {
 		n++
@@ -244,7 +244,7 @@ func (g *program) generate(ctx context.Context, chains []*Chain, home []int) (*m
 
 // tooLate tells whether a cascade in a range makes more of all requests late than the
 // percentile allows.
-func (x *mixed) tooLate(r, cascade int) bool {
+func (x *fleet) tooLate(r, cascade int) bool {
 	return x.late != nil && x.late[cascade]*x.p.Weights[r] > 1-x.p.Percentile+1e-9
 }
 
@@ -286,7 +286,7 @@ func (g *program) cheaper(at int, chains []*Chain, home []int, price []float64, 
 }
 
 // lightest is the cascade with the least time where each model is fastest.
-func (x *mixed) lightest() int {
+func (x *fleet) lightest() int {
 	best, least := 0, math.Inf(1)
 	for i := range x.list {
 		total := 0.0
@@ -328,7 +328,7 @@ func homeOf(configs []Config, kinds int) []int {
 // of devices, each with whatever model or part of one, any mixture. With one more
 // device of a kind, where extra is not negative. use is what chains carry in these
 // mixtures, weighted over the ranges.
-func (x *mixed) bounds(ctx context.Context, extra int) (out, use []float64, err error) {
+func (x *fleet) bounds(ctx context.Context, extra int) (out, use []float64, err error) {
 	out, use = make([]float64, len(x.p.Edges)), make([]float64, len(x.chains))
 	home := homeOf(x.all, len(x.p.Kinds))
 	for r := range out {

@@ -3,6 +3,7 @@ package gear
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 )
@@ -28,14 +29,11 @@ type rivals struct {
 
 // rival is a placement whose ranges are tried.
 type rival struct {
-	p     *Problem
-	list  []Cascade
-	order []int // of the list, the most accurate first
-	make  func() *design
-	*design
-	at    []int     // by range: the place in the order of the most accurate one left
-	gears []*passed // by range; nil: that one was not tried
-	most  float64   // what the ranges come to at most, weighted; below 0: some range has none
+	*laid
+	design *design   // once its first range is tried
+	at     []int     // by range: the place in the order of the most accurate cascade left
+	gears  []*passed // by range; nil: that one was not tried
+	most   float64   // what the ranges come to at most, weighted; below 0: some range has none
 }
 
 // passed is a cascade that passed.
@@ -44,32 +42,44 @@ type passed struct {
 	trial Trial
 }
 
-// add takes up a placement whose ranges have so much at most, each of them something, of
-// cascades in an order, the most accurate first.
-func (l *rivals) add(p *Problem, list []Cascade, order []int, ranges []float64, make func() *design) {
-	v := &rival{p: p, list: list, order: order, make: make, gears: slices.Repeat([]*passed{nil}, len(ranges)), most: p.weighted(ranges)}
-	for _, most := range ranges {
-		at, _ := slices.BinarySearchFunc(order, most, func(i int, most float64) int {
-			return cmp.Or(cmp.Compare(most, accuracyOn(p, &list[i])), 1)
-		})
-		v.at = append(v.at, at)
+// add takes up placements that serve all ranges, the best first, of which the fluid model
+// was asked for so many at most.
+func (l *rivals) add(top []*laid, most int) {
+	for _, c := range top {
+		x := c.l.x
+		if len(c.ranges) < len(x.p.Edges) {
+			return
+		}
+		v := &rival{laid: c, gears: make([]*passed, len(c.ranges)), most: c.accuracy}
+		for _, a := range c.ranges {
+			at, _ := slices.BinarySearchFunc(x.order, a, func(i int, a float64) int {
+				return cmp.Or(cmp.Compare(a, accuracyOn(x.p, &x.list[i])), 1)
+			})
+			v.at = append(v.at, at)
+		}
+		l.list = append(l.list, v)
 	}
-	l.list = append(l.list, v)
+	if len(top) == most {
+		l.rest = max(l.rest, top[most-1].accuracy)
+	}
 }
 
-// accuracy is what a range has at most.
-func (v *rival) accuracy(r int) float64 { return accuracyOn(v.p, &v.list[v.order[v.at[r]]]) }
+// accuracyOf is what a range has at most.
+func (v *rival) accuracyOf(r int) float64 {
+	x := v.l.x
+	return accuracyOn(x.p, &x.list[x.order[v.at[r]]])
+}
 
 // doubtful is the range, of those whose cascade was not tried, that adds most to what a
 // plan's range has; -1: all were tried.
 func (v *rival) doubtful(plan *Outcome) int {
 	best, most := -1, math.Inf(-1)
 	for r := range v.at {
-		adds := v.accuracy(r)
+		adds := v.accuracyOf(r)
 		if plan != nil {
 			adds -= plan.Gears[r].Accuracy
 		}
-		if adds *= v.p.Weights[r]; v.gears[r] == nil && adds > most {
+		if adds *= v.l.x.p.Weights[r]; v.gears[r] == nil && adds > most {
 			best, most = r, adds
 		}
 	}
@@ -78,45 +88,52 @@ func (v *rival) doubtful(plan *Outcome) int {
 
 // tryNext tries the cascade of a range. Where the devices have no time for it, or it
 // fails, the range has the next one at most. It returns how many requests were simulated.
-func (v *rival) tryNext(ctx context.Context, r int) (simulated int, err error) {
+func (v *rival) tryNext(ctx context.Context, r int, o *Options) (simulated int, err error) {
 	if v.design == nil {
-		v.design = v.make()
+		v.design = v.l.design(o, v.ranges)
 	}
-	i, edge, before := v.order[v.at[r]], v.p.Edges[r], v.bench.simulated
-	s := &stair{taken: v.least(i)}
-	if s.taken*edge <= 1 {
-		if s, err = v.design.at(ctx, i); err != nil {
-			return 0, err
-		}
+	x, before := v.l.x, v.design.bench.simulated
+	i, edge := x.order[v.at[r]], x.p.Edges[r]
+	fits, err := v.l.fits(ctx, i, edge)
+	if err == nil && fits {
+		v.gears[r], err = v.try(ctx, i, edge)
 	}
-	if s.taken*edge <= 1 {
-		trial, err := v.try(ctx, i, s, edge)
-		if err != nil {
-			return 0, err
-		}
-		if trial.Passed {
-			v.gears[r] = &passed{s, trial}
-			return v.bench.simulated - before, nil
-		}
+	if err != nil {
+		return 0, err
 	}
-	if v.at[r]++; v.at[r] == len(v.order) {
+	if v.gears[r] == nil {
+		v.at[r]++
 		v.most = -1
-		return v.bench.simulated - before, nil
+		if v.at[r] < len(x.order) {
+			v.most = 0
+			for r := range v.at {
+				v.most += x.p.Weights[r] * v.accuracyOf(r)
+			}
+		}
 	}
-	v.most = 0
-	for r := range v.at {
-		v.most += v.p.Weights[r] * v.accuracy(r)
+	return v.design.bench.simulated - before, nil
+}
+
+// try tries a cascade at a rate; nil: it does not pass.
+func (v *rival) try(ctx context.Context, i int, rate float64) (*passed, error) {
+	s, err := v.design.at(ctx, i)
+	if err != nil {
+		return nil, err
 	}
-	return v.bench.simulated - before, nil
+	trial, err := v.design.try(ctx, i, s, rate)
+	if err != nil || !trial.Passed {
+		return nil, err
+	}
+	return &passed{s, trial}, nil
 }
 
 // outcome is the plan of a rival whose ranges have all passed.
 func (v *rival) outcome() *Outcome {
-	out := v.out
-	out.Problem = v.p
+	p, out := v.l.x.p, v.design.out
+	out.Problem = p
 	for r, g := range v.gears {
-		out.Gears = append(out.Gears, gearOf(v.p, g.stair, v.p.Edges[r], g.trial))
-		out.Accuracy += v.p.Weights[r] * out.Gears[r].Accuracy
+		out.Gears = append(out.Gears, gearOf(p, g.stair, p.Edges[r], g.trial))
+		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 	}
 	return &out
 }
@@ -124,7 +141,7 @@ func (v *rival) outcome() *Outcome {
 // better looks for a plan that is considerably more accurate than one in hand or, without
 // one, that reaches a target. bound is what no plan on these placements exceeds, as far as
 // the trials went.
-func (l *rivals) better(ctx context.Context, plan *Outcome, target float64) (best *Outcome, bound float64, err error) {
+func (l *rivals) better(ctx context.Context, plan *Outcome, target float64, o *Options) (best *Outcome, bound float64, err error) {
 	above := target - sumsRound
 	if plan != nil {
 		above = plan.Accuracy + considerable
@@ -141,7 +158,7 @@ func (l *rivals) better(ctx context.Context, plan *Outcome, target float64) (bes
 		if r < 0 {
 			return v.outcome(), max(l.rest, v.most), nil
 		}
-		n, err := v.tryNext(ctx, r)
+		n, err := v.tryNext(ctx, r, o)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -159,26 +176,28 @@ func (l *rivals) first() (first *rival) {
 	return first
 }
 
-// settle makes the best plan of trials, from the best that is known of a problem; nil: none
-// is known. refuted tells that there is none.
-func (l *rivals) settle(ctx context.Context, p *Problem, plan *Outcome) (best *Outcome, refuted bool, err error) {
-	if l.left == nil || plan != nil && p.Target > 0 {
-		return plan, false, nil
+// settle ends tries by trials: with a plan that is considerably better, or one that reaches
+// the target where there was none, and with what none exceeds that trials accept. Without a
+// plan the error says whether there is none.
+func (t *tries) settle(ctx context.Context, l *rivals) error {
+	if l.left == nil || !t.wholeOnly || t.p.Overall || t.best != nil && t.p.Target > 0 || math.IsInf(l.rest, 1) {
+		return nil
 	}
-	best, bound, err := l.better(ctx, plan, p.Target)
+	best, bound, err := l.better(ctx, t.best, t.p.Target, t.o)
 	if err != nil {
-		return nil, false, err
-	}
-	if best = cmp.Or(best, plan); best == nil {
-		return nil, p.misses(bound), nil
+		return err
 	}
 	for _, v := range l.list {
 		if v.design != nil {
-			best.Runs += v.bench.runs
+			t.runs += v.design.bench.runs
 		}
 	}
-	if !math.IsInf(bound, 1) {
-		best.TriedBound = max(bound, best.Accuracy)
+	if best != nil {
+		t.best = best
 	}
-	return best, false, nil
+	t.tried = bound
+	if inf, ok := errors.AsType[*Infeasible](t.missing); ok && t.best == nil {
+		inf.Tried = t.p.misses(bound)
+	}
+	return nil
 }

@@ -106,7 +106,7 @@ func TestEnumerateAgainstReplay(t *testing.T) {
 func TestSplitReachesLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
-		sets := placing{p}.configurations()
+		sets := Configurations(p)
 		if len(sets) == 0 {
 			return // no model fits on a device
 		}
@@ -212,12 +212,12 @@ func TestAgainstBruteForce(t *testing.T) {
 		}
 		work := p.works(list)
 		best := brute(p, list, work)
-		placements := placing{p}.best(list, work, 1)
+		chosen := bestLayout(t, fleetOf(p, list)).alike
 		fluid := 0.0
 		for r, edge := range p.Edges {
 			at := -1.0
 			for i := range list {
-				if placements[0].Load(work[i])*edge <= 1 {
+				if chosen.Load(work[i])*edge <= 1 {
 					at = max(at, float64(list[i].Correct)/float64(p.Planned.N))
 				}
 			}
@@ -256,13 +256,13 @@ func TestAgainstBruteForce(t *testing.T) {
 		if best < 0 || out.Accuracy > best+1e-9 {
 			t.Fatalf("accuracy %v, the fluid model allows %v", out.Accuracy, best)
 		}
-		for _, set := range out.Placement.Sets {
+		for _, c := range out.Configs {
 			total := int64(0)
-			for rest := set; rest > 0; rest &= rest - 1 {
+			for rest := c.Set; rest > 0; rest &= rest - 1 {
 				total += p.Models[bits.TrailingZeros32(rest)].Memory
 			}
 			if total > p.Memory {
-				t.Fatalf("models %b take %d of %d bytes", set, total, p.Memory)
+				t.Fatalf("models %b take %d of %d bytes", c.Set, total, p.Memory)
 			}
 		}
 		for r := range out.Gears {
@@ -270,7 +270,7 @@ func TestAgainstBruteForce(t *testing.T) {
 			w := p.works([]Cascade{g.Cascade})[0]
 			loads := make([]float64, p.Devices)
 			for m := range w {
-				for k, d := range out.Placement.DevicesOf(m) {
+				for k, d := range out.Replicas(m, 0) {
 					loads[d] += w[m] * p.Edges[r] * g.Shares[m][k]
 				}
 			}

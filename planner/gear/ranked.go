@@ -7,52 +7,211 @@ import (
 	"slices"
 )
 
-// Of placements on several kinds: up to how many all are ranked, and how many are tried
-// where the SLO is over all requests.
+// Of placements: up to how many all are ranked, on identical devices and on several kinds,
+// and how many are tried: in general, and on several kinds where the SLO is over all requests.
 const (
+	alikePlacements   = 20000
 	fewPlacements     = 1000
+	placementsTried   = 400
 	overallPlacements = 10
 )
 
-// laid is a placement on several kinds with what the fluid model allows it at most.
+// laid is a placement with what the fluid model allows it at most.
 type laid struct {
 	l        *layout
-	ranges   []float64
-	accuracy float64 // weighted; below 0: some range is not served
+	ranges   []float64 // of those that are served
+	accuracy float64   // weighted over these
 }
 
-// ranked are the placements that are worth a try, the best first. Where they are all, no
-// plan of whole models is more accurate than the first is allowed to be: a gear is one
-// cascade, and on a placement the one with the most time for it. Of many there is only the
-// program's, which is allowed what bounds say.
-func (x *mixed) ranked(ctx context.Context, bounds []float64) (list []*laid, all bool, err error) {
-	placements, all, err := x.worthwhilePlacements(ctx)
+// compare says which serves more ranges, and then which is more accurate.
+func (c *laid) compare(o *laid) int {
+	return cmp.Or(cmp.Compare(len(o.ranges), len(c.ranges)), cmp.Compare(o.accuracy, c.accuracy))
+}
+
+// ranking are the best placements so far.
+type ranking struct {
+	*fleet
+	keep int // of them
+	top  []*laid
+}
+
+// lay scores a placement.
+func (g *ranking) lay(ctx context.Context, configs []Config) (*laid, error) {
+	l := g.layoutOf(configs, nil)
+	ranges, err := l.fluidRanges(ctx, 0)
+	return &laid{l, ranges, g.p.weighted(ranges)}, err
+}
+
+// add keeps a placement, if it is good enough, behind equals: the first stands.
+func (g *ranking) add(ctx context.Context, configs []Config) error {
+	c, err := g.lay(ctx, configs)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
-	if !all {
-		return []*laid{{x.layoutOf(placements[0], nil), bounds, x.p.weighted(bounds)}}, false, nil
+	at, _ := slices.BinarySearchFunc(g.top, c, func(a, b *laid) int { return cmp.Or(a.compare(b), -1) })
+	if at < g.keep {
+		g.top = slices.Insert(g.top, at, c)[:min(g.keep, len(g.top)+1)]
 	}
-	for _, placed := range placements {
-		l := x.layoutOf(placed, nil)
-		ranges, err := l.fluidRanges(ctx, 0)
-		if err != nil {
+	return nil
+}
+
+// ranked are the best placements, as many as are to be kept. Where all of them are ranked,
+// no plan of whole models is more accurate than the first is allowed to be: a gear is one
+// cascade, and on a placement the one with the most time for it. Of too many on identical
+// devices those are ranked that moving devices ends at. On several kinds there is only that of the
+// program over all placements then, which is allowed what bounds say.
+func (x *fleet) ranked(ctx context.Context, keep int, bounds []float64) (top []*laid, all bool, err error) {
+	g := &ranking{fleet: x, keep: keep}
+	all = x.few()
+	var first []Config
+	if x.p.Mixed() {
+		if first, _, err = x.place(ctx); err != nil {
 			return nil, false, err
 		}
-		c := &laid{l, ranges, -1}
-		if len(ranges) == len(x.p.Edges) {
-			c.accuracy = x.p.weighted(ranges)
+		if !all {
+			return []*laid{{x.layoutOf(first, nil), bounds, x.p.weighted(bounds)}}, false, nil
 		}
-		list = append(list, c)
+		err = g.add(ctx, first)
+	} else if !all {
+		err = g.move(ctx)
 	}
-	slices.SortStableFunc(list, func(a, b *laid) int { return cmp.Compare(b.accuracy, a.accuracy) })
-	return list, true, nil
+	if all {
+		x.placements(func(placed []Config) {
+			if err == nil && !slices.Equal(placed, first) {
+				err = g.add(ctx, placed)
+			}
+		})
+	}
+	return g.top, all, err
+}
+
+// few tells whether there are few enough placements to rank all.
+func (x *fleet) few() bool {
+	total, most := 1.0, float64(alikePlacements)
+	if x.p.Mixed() {
+		most = fewPlacements
+	}
+	for k, kind := range x.p.kinds() {
+		if kind.Of >= 0 {
+			return false // units take another kind's devices
+		}
+		total *= compositions(kind.Devices, len(ofKind(x.configs, k)))
+	}
+	return total <= most
+}
+
+// ofKind are the configurations of a kind.
+func ofKind(configs []Config, kind int) (list []Config) {
+	for _, c := range configs {
+		if c.Kind == kind {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// placements visits all ways to give the devices of every kind maximal sets of models, but
+// for none at all.
+func (x *fleet) placements(visit func(placed []Config)) {
+	kinds := x.p.kinds()
+	var fill func(kind int, placed []Config)
+	fill = func(kind int, placed []Config) {
+		if kind == len(kinds) {
+			if len(placed) > 0 {
+				visit(placed)
+			}
+			return
+		}
+		configs := ofKind(x.configs, kind)
+		if len(configs) == 0 {
+			fill(kind+1, placed)
+			return
+		}
+		counts := make([]int, len(configs))
+		eachComposition(counts, 0, kinds[kind].Devices, func() { fill(kind+1, append(slices.Clone(placed), counted(configs, counts)...)) })
+	}
+	fill(0, nil)
+}
+
+// counted are configurations with counts, without those of none.
+func counted(configs []Config, counts []int) (placed []Config) {
+	for i, n := range counts {
+		if n > 0 {
+			placed = append(placed, Config{configs[i].Kind, configs[i].Set, n})
+		}
+	}
+	return placed
+}
+
+// compositions is the number of ways to give n devices k configurations: C(n+k-1, k-1).
+func compositions(n, k int) float64 {
+	c := 1.0
+	for i := 1; i < k; i++ {
+		c = c * float64(n+i) / float64(i)
+	}
+	return c
+}
+
+func eachComposition(counts []int, at, left int, visit func()) {
+	if at == len(counts)-1 {
+		counts[at] = left
+		visit()
+		return
+	}
+	for n := range left + 1 {
+		counts[at] = n
+		eachComposition(counts, at+1, left-n, visit)
+	}
+}
+
+// move adds placements of identical devices. Single devices are moved between
+// configurations while that helps, from an even spread and from each configuration alone.
+func (g *ranking) move(ctx context.Context) error {
+	devices, n := g.p.Devices, len(g.configs)
+	starts := [][]int{make([]int, n)}
+	for d := range devices {
+		starts[0][d%n]++
+	}
+	for i := range n {
+		starts = append(starts, make([]int, n))
+		starts[i+1][i] = devices
+	}
+	for _, counts := range starts {
+		best, err := g.lay(ctx, counted(g.configs, counts))
+		for improved := true; improved; {
+			improved = false
+			for step := devices; step >= 1; step /= 2 {
+				for move := range n * n {
+					from, to := move/n, move%n
+					if from == to || counts[from] < step || err != nil {
+						continue
+					}
+					counts[from] -= step
+					counts[to] += step
+					var c *laid
+					if c, err = g.lay(ctx, counted(g.configs, counts)); err == nil && c.compare(best) < 0 {
+						best, improved = c, true
+					} else {
+						counts[from] += step
+						counts[to] -= step
+					}
+				}
+			}
+		}
+		if err == nil {
+			err = g.add(ctx, best.l.configs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // singleGears is what no plan exceeds whose ranges have one cascade each, whole models or
 // in stages: all devices of a kind take any model that fits on one and any stage. 0: not
 // known, some range has none or there are units of devices.
-func singleGears(ctx context.Context, x *mixed) (float64, error) {
+func singleGears(ctx context.Context, x *fleet) (float64, error) {
 	l, home := &layout{x: x, loads: map[int]*split{}}, make([]int, len(x.p.Kinds))
 	for k := range x.p.Kinds {
 		if home[k] = -1; x.p.Kinds[k].Of >= 0 {
@@ -82,111 +241,109 @@ func singleGears(ctx context.Context, x *mixed) (float64, error) {
 // for at the upper edges of the ranges, up to the first range that has none. So much of the
 // time may be exceeded.
 func (l *layout) fluidRanges(ctx context.Context, over float64) (ranges []float64, err error) {
-	x, at, order := l.x, 0, byAccuracy(l.x.list)
-	for _, edge := range x.p.Edges {
-		edge /= 1 + over
-		for ; at < len(order); at++ {
-			if l.atLeast(order[at])*edge > 1 {
-				continue
-			}
-			s, err := l.split(ctx, order[at])
+	x, at := l.x, 0
+	for _, edge := range x.p.Edges { // rising rates: the best one never comes down
+		for ; at < len(x.order); at++ {
+			fits, err := l.fits(ctx, x.order[at], edge/(1+over))
 			if err != nil {
 				return nil, err
 			}
-			if s.taken*edge <= 1 {
+			if fits {
 				break
 			}
 		}
-		if at == len(order) {
-			return ranges, nil
+		if at == len(x.order) {
+			break
 		}
-		ranges = append(ranges, accuracyOn(x.p, &x.list[order[at]]))
+		ranges = append(ranges, accuracyOn(x.p, &x.list[x.order[at]]))
 	}
 	return ranges, nil
 }
 
-// worthwhilePlacements are the placement of a program over all of them, and the others
-// where they are few: then they are all.
-func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, all bool, err error) {
-	placed, _, err := x.place(ctx)
-	list = append(list, placed)
-	if err != nil || !x.few(fewPlacements) {
-		return list, false, err
+// fits tells whether devices and NICs have the time for a cascade at a rate.
+func (l *layout) fits(ctx context.Context, cascade int, rate float64) (bool, error) {
+	if fits := l.atLeast(cascade)*rate <= 1; !fits || l.alike != nil {
+		return fits, nil
 	}
-	x.placements(func(other []Config) {
-		if len(other) > 0 && !slices.Equal(other, placed) {
-			list = append(list, other)
-		}
-	})
-	return list, true, nil
+	s, err := l.split(ctx, cascade)
+	return err == nil && s.taken*rate <= 1, err
 }
 
-// wholeModels plans without stages, on one kind as on identical devices; on several
-// with batches as long as the SLO and half as long (and then without kinds where even one
-// sample of a model takes longer, if it takes less elsewhere): on all placements, where they
-// are few, else on the one that a program finds for devices that are busy all the time.
-func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
+// wholeModels plans without stages: on the best placements, with batches as long as the SLO
+// and half as long (and then without kinds where even one sample of a model takes longer, if it
+// takes less elsewhere), until no other placement could be considerably better. What the
+// fluid model allows a placement at most tells which these are.
+func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 	if len(x.p.Kinds) == 1 {
-		s := (&search{p: x.p, o: t.o, known: t.known, left: t.left}).alike()
+		s := t.alike(x.p)
 		out, err := s.once(ctx, s.p)
 		if out != nil && t.wholeOnly {
-			t.gears = out.GearBound
+			t.gears, t.tried = out.GearBound, out.TriedBound
 		}
-		return t.keepIfBetter(ctx, out, err)
+		return t.keepIfBetter(out, err)
 	}
-	limits := batchLimits(x.p)
-	half := *limits[len(limits)-1]
-	half.longest, half.fastOnly = x.p.SLO/2, true
-	var before [][]int
 	rest := rivals{left: t.left, rest: -1}
-	for n, q := range append(limits, &half) {
+	for n, q := range batchLimits(x.p) {
 		if n > 0 && t.enough() {
-			rest.rest = t.gears
+			rest.rest = max(rest.rest, t.gears)
 			break
 		}
-		y := *x
-		y.p, y.per, y.batch = q, nil, nil
-		if y.priceModels(); slices.EqualFunc(before, y.batch, slices.Equal[[]int]) {
-			continue
-		}
-		before = y.batch
-		y.configurations()
-		list, all, err := y.ranked(ctx, t.bounds)
+		top, all, err := x.within(q).ranked(ctx, t.most(), t.bounds)
 		if err != nil {
 			return err
 		}
 		if all && n == 0 && t.wholeOnly && !t.p.Overall {
-			if t.gears = max(0, list[0].accuracy); t.p.Target > 0 && t.p.misses(list[0].accuracy+reaches) {
-				return t.p.short(list[0].accuracy)
+			served := len(top[0].ranges) == len(t.p.Edges)
+			if t.p.Target > 0 && (!served || t.p.misses(top[0].accuracy+reaches)) {
+				return t.p.short(top[0].accuracy)
+			}
+			if served {
+				t.gears = top[0].accuracy
 			}
 		}
-		order := byAccuracy(y.list)
-		for _, c := range list {
-			if c.accuracy >= 0 && all {
-				rest.add(q, y.list, order, c.ranges, func() *design { return c.l.design(t.o, c.ranges) })
-			}
-		}
-		if !all {
+		if rest.add(top, t.most()); !all {
 			rest.rest = math.Inf(1)
 		}
-		list = list[:min(t.most(), len(list))]
-		for k, c := range list {
-			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
+		for k, c := range top {
+			if t.enough() || t.rulesOut(c, k) {
 				break
 			}
-			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(), t.o)
-			if err := t.keepIfBetter(ctx, out, err); err != nil {
+			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(k), t.o)
+			if err := t.keepLate(ctx, out, err); err != nil {
 				return err
 			}
 		}
 	}
-	if math.IsInf(rest.rest, 1) || !t.wholeOnly || t.p.Overall {
-		return nil
+	return t.settle(ctx, &rest)
+}
+
+// rulesOut tells that a placement, and any behind it, is not worth a try after some others. An
+// SLO over all requests lets ranges be late, so that on several kinds, where few placements are
+// tried, what the fluid model allows them rules none out.
+func (t *tries) rulesOut(c *laid, others int) bool {
+	switch {
+	case t.missing != nil && len(c.ranges) < len(t.p.Edges):
+		return true
+	case t.p.Overall && t.p.Mixed():
+		return false
+	case t.best == nil:
+		return t.missing != nil && t.p.misses(c.accuracy)
 	}
-	out, refuted, err := rest.settle(ctx, t.p, t.best)
-	if err == nil && out != nil {
-		t.best = out
+	return c.accuracy <= t.best.Accuracy+worthFurther(others)
+}
+
+// Of plans: worthwhile is the least weighted accuracy that is worth simulations, considerable
+// that which is worth those of one more placement.
+const (
+	worthwhile   = 5e-5
+	considerable = 1e-3
+)
+
+// worthFurther is by how much a placement has to be able to exceed a plan for it to be
+// tried after some others.
+func worthFurther(others int) float64 {
+	if others > 0 {
+		return considerable
 	}
-	t.refuted = refuted
-	return err
+	return worthwhile
 }

@@ -63,7 +63,7 @@ func holds(t *testing.T, p *Problem, s milp.Solver, hosts []host, c *Cascade, ra
 			if hosts[h].set&(1<<model) == 0 {
 				continue
 			}
-			for b, took := range p.timesOn(int(model), hosts[h].kind) {
+			for b, took := range p.variant(int(model), hosts[h].kind).Times {
 				if took <= p.SLO {
 					x := m.AddVar("", 0, milp.Inf, 0)
 					split = append(split, milp.Term{Var: x, Coef: 1})

@@ -3,6 +3,7 @@ package gear
 import (
 	"context"
 	"fmt"
+	"math/bits"
 
 	"inferplan/policy"
 	"inferplan/policy/gear"
@@ -11,13 +12,13 @@ import (
 // Tables are the run-time tables of gears on a placement: what a simulation of
 // them, outside of planning, needs.
 func (p *Problem) Tables(pl *Placement, gears []gear.Gear) *policy.Tables {
-	return newBench(p, pl, 0).with(p.Edges[len(p.Edges)-1], gears...)
+	return newBench(p, pl.Configs, nil, 0).with(p.Edges[len(p.Edges)-1], gears...)
 }
 
 // Tables are the run-time tables of the outcome's gears, for the problem as it
 // was solved.
 func (out *Outcome) Tables(*Problem) *policy.Tables {
-	return newBench(out.Problem, out.Placement, 0).whole(out.Gears)
+	return newBench(out.Problem, out.Configs, out.Chains, 0).whole(out.Gears)
 }
 
 // whole are the run-time tables of gears, a range each.
@@ -32,11 +33,10 @@ func (b *bench) whole(gears []Planned) *policy.Tables {
 }
 
 // Again tries the gear of a range once more at its upper edge: a fresh trial, with a
-// stream of its own and as long as passing says something of. Of plans on identical
-// devices.
+// stream of its own and as long as passing says something of.
 func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error) {
 	p, g := out.Problem, &out.Gears[r]
-	b := newBench(p, out.Placement, seed)
+	b := newBench(p, out.Configs, out.Chains, seed)
 	edge := p.Edges[r]
 	s, err := b.run(ctx, &attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: edge,
 		length: freshRun * p.runLength(edge), limit: p.SLO, most: 1})
@@ -48,7 +48,7 @@ func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error
 
 // Trials tries cascades alone on a placement at a rate, as gears of plans are tried.
 func Trials(p *Problem, pl *Placement, seed uint64) func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
-	return newBench(p, pl, seed).try
+	return newBench(p, pl.Configs, nil, seed).try
 }
 
 // Cascades are those that keep the SLO alone on identical devices, and what each of
@@ -65,20 +65,26 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("placing models: %w", err)
 	}
-	list, work := p.Cascades()
-	if len(list) == 0 {
-		return nil, nil, &Infeasible{NoneInTime: true}
+	x, err := wholeFleet(p, nil, nil)
+	if err != nil {
+		return nil, nil, err
 	}
-	pl := placing{p}.best(list, work, 1)[0]
-	var front []Cascade
-	for _, i := range Pareto(pl.loads(work), list) {
-		front = append(front, list[i])
+	top, _, err := x.ranked(context.Background(), 1, nil)
+	if err != nil {
+		return nil, nil, err
 	}
-	return pl, front, nil
+	l := top[0].l
+	front, err := l.front(context.Background(), -1)
+	return l.alike, chosen(x.list, front), err
 }
 
-// unplaced is above every load of a cascade whose models all have a device.
-const unplaced = 1e300
+// fleetOf is a fleet of identical devices with some cascades.
+func fleetOf(p *Problem, list []Cascade) *fleet {
+	x := newFleet(p, nil, nil)
+	x.take(list)
+	x.configurations()
+	return x
+}
 
 // Gear is a cascade as a gear up to a rate, its load split as planned gears
 // split theirs.
@@ -90,4 +96,23 @@ func (p *Problem) Gear(pl *Placement, c *Cascade, to float64, minQueue int) gear
 // Only is a placement of one model on every device.
 func (p *Problem) Only(model int) *Placement {
 	return NewPlacement(len(p.Models), []uint32{1 << model}, []int{p.Devices})
+}
+
+// Configurations are the maximal sets of models that fit on one of identical devices together.
+func Configurations(p *Problem) (sets []uint32) {
+	x := newFleet(p, nil, nil)
+	x.configurations()
+	for _, c := range x.configs {
+		sets = append(sets, c.Set)
+	}
+	return sets
+}
+
+// MemoryOf is the memory that a set of models takes.
+func (p *Problem) MemoryOf(set uint32) int64 {
+	total := int64(0)
+	for ; set > 0; set &= set - 1 {
+		total += p.Models[bits.TrailingZeros32(set)].Memory
+	}
+	return total
 }

@@ -22,7 +22,6 @@ import (
 // arrivals at a constant rate.
 type bench struct {
 	p      *Problem
-	pl     *Placement
 	tables policy.Tables // but for its gear
 	seed   uint64
 	runs   int
@@ -30,35 +29,16 @@ type bench struct {
 	requests  int // run on measured rates
 	simulated int // requests of runs at constant rates
 
-	pipelines [][]int32 // by model, where there is one for every kind of devices
+	pipelines [][]int32 // by model
 
 	orders    []gear.Records  // by stream, the samples in its order
 	latencies []time.Duration // of the run before, for its memory
 }
 
-func newBench(p *Problem, pl *Placement, seed uint64) *bench {
-	return &bench{p: p, pl: pl, seed: seed, tables: tablesOf(p, pl)}
-}
-
-// tablesOf are the run-time tables of a placement, with pipeline m for model m.
-func tablesOf(p *Problem, pl *Placement) policy.Tables {
-	var b policy.Builder
-	b.Kind("device", p.Devices)
-	for d := range p.Devices {
-		b.Device(policy.Device{Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1})
-	}
-	for m := range p.Models {
-		batch, _ := p.operating(m)
-		b.Model(policy.Model{Name: p.Models[m].Name})
-		b.Pipeline(batch, 0)
-		stage := b.Stage(policy.Stage{LastBlock: 1, Infer: p.Models[m].Times[:batch]})
-		for _, d := range pl.DevicesOf(m) {
-			b.Place(stage, int32(d))
-		}
-	}
-	t := b.Tables()
-	gear.ServeOne(t, p.SLO, p.Percentile, 0)
-	return *t
+func newBench(p *Problem, configs []Config, chains []PlacedChain, seed uint64) *bench {
+	b := &bench{p: p, seed: seed}
+	b.tables, b.pipelines = tablesOf(p, configs, chains)
+	return b
 }
 
 // table is a cascade as a gear of the run-time tables.
@@ -185,11 +165,9 @@ func (b *bench) with(peak float64, gears ...gear.Gear) *policy.Tables {
 // table is the attempt's gear.
 func (b *bench) table(a *attempt) gear.Gear {
 	g := a.c.table(a.rate, a.minQueue, a.shares)
-	if b.pipelines != nil {
-		for k := range g.Stages {
-			of := b.pipelines[g.Stages[k].Pipeline]
-			g.Stages[k].Pipeline, g.Stages[k].More = of[0], of[1:]
-		}
+	for k := range g.Stages {
+		of := b.pipelines[g.Stages[k].Pipeline]
+		g.Stages[k].Pipeline, g.Stages[k].More = of[0], of[1:]
 	}
 	return g
 }
@@ -197,11 +175,7 @@ func (b *bench) table(a *attempt) gear.Gear {
 // records are the answers of every pipeline.
 func (b *bench) records() gear.Records {
 	s := b.p.Planned
-	out := gear.Records{Samples: s.N, Levels: s.Levels, Correct: s.Correct}
-	if b.pipelines == nil {
-		return out
-	}
-	out.Levels, out.Correct = nil, nil
+	out := gear.Records{Samples: s.N}
 	for m, of := range b.pipelines {
 		for range of {
 			out.Levels, out.Correct = append(out.Levels, s.Levels[m]), append(out.Correct, s.Correct[m])

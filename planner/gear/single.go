@@ -11,13 +11,6 @@ import (
 // edge of two ranges, or rarely reach the highest one, it may be more accurate than
 // gears, of which a range has to hold its upper edge for ever.
 
-// singles are cascades that serve all ranges alone.
-type singles struct {
-	*Problem
-	list []Cascade
-	work [][]float64
-}
-
 // single makes the plan of one cascade where that is more accurate than the one
 // found, or where none was; with is the error of that.
 func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Outcome, with error) (*Outcome, error) {
@@ -28,17 +21,12 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 	if out != nil && p.misses(out.Accuracy) {
 		than = nil
 	}
-	one, runs, err := singlesOf(p, list).bestAbove(ctx, out, than, s.o.Seed)
+	one, runs, err := singles{fleetOf(p, list)}.bestAbove(ctx, out, than, s.o.Seed)
 	if err != nil {
 		return nil, err
 	}
 	if s.runs += runs; one == nil {
 		return out, with
-	}
-	if out != nil { // it is of one cascade per range, too
-		if one.GearBound = out.GearBound; out.TriedBound > 0 {
-			one.TriedBound = max(out.TriedBound, one.Accuracy)
-		}
 	}
 	return one, nil
 }
@@ -64,31 +52,32 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 		return 0, nil
 	}
 	list, _ := q.Cascades()
-	best := &Outcome{Problem: &q, Placement: out.Placement, Accuracy: out.Accuracy}
-	if q.many() && best.leads(list) {
-		return 0, nil // of so many requests the plan shows what it promises
+	best := &Outcome{Problem: &q, Configs: out.Configs, Accuracy: out.Accuracy}
+	x := singles{fleetOf(&q, list)}
+	if q.many() {
+		if leads, err := best.leads(ctx, x); leads || err != nil {
+			return 0, err // of so many requests the plan shows what it promises
+		}
 	}
-	gears, err := newBench(&q, out.Placement, seed).onMeasured(ctx, out.Gears, 0, 1)
+	gears, err := newBench(&q, out.Configs, nil, seed).onMeasured(ctx, out.Gears, 0, 1)
 	if err != nil {
 		return 0, err
 	}
 	best.shown = gears.accuracy
-	one, _, err := singlesOf(&q, list).bestAbove(ctx, out, best, seed)
+	one, _, err := x.bestAbove(ctx, out, best, seed)
 	if one == nil || err != nil {
 		return 0, err
 	}
 	return one.Accuracy, nil
 }
 
-func singlesOf(p *Problem, list []Cascade) singles { return singles{p, list, p.works(list)} }
-
 // bestAbove is the best plan of one cascade that is more accurate than another plan, on the
 // placement of a plan and others; nil: none is. The second result is the number of runs.
-func (p singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
-	for _, pl := range p.placements(placed) {
-		stairs := p.stairs(pl)
-		one, b := &Outcome{Problem: p.Problem, Placement: pl, Front: len(stairs)}, newBench(p.Problem, pl, seed)
-		ok, err := one.oneCascade(ctx, b, p.worthTrying(stairs, than))
+func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
+	list, err := x.alone(ctx, placed)
+	for _, on := range list {
+		one, b := &Outcome{Problem: x.p, Configs: on.configs, Front: len(on.stairs)}, newBench(x.p, on.configs, nil, seed)
+		ok, err := one.oneCascade(ctx, b, x.worthTrying(on.stairs, than))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -96,14 +85,14 @@ func (p singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint
 			best, than = one, one
 		}
 	}
-	return best, runs, nil
+	return best, runs, err
 }
 
 // leads tells whether no single cascade that is more accurate than a plan is worth
 // trying, on any placement.
-func (out *Outcome) leads(list []Cascade) bool {
-	alone := singlesOf(out.Problem, list)
-	return !slices.ContainsFunc(alone.placements(out), func(pl *Placement) bool { return len(alone.worthTrying(alone.stairs(pl), out)) > 0 })
+func (out *Outcome) leads(ctx context.Context, x singles) (bool, error) {
+	list, err := x.alone(ctx, out)
+	return !slices.ContainsFunc(list, func(on laidAlone) bool { return len(x.worthTrying(on.stairs, out)) > 0 }), err
 }
 
 // either plans for all requests together where nobody said what the SLO is over, and one
@@ -122,16 +111,37 @@ func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	return both, nil
 }
 
-// placements are that of a plan, if there is one, and the best of the rate that one
+// singles are cascades that serve all ranges alone.
+type singles struct{ *fleet }
+
+// laidAlone is a placement for one cascade, with those that it could be, by rising load.
+type laidAlone struct {
+	configs []Config
+	stairs  []stair
+}
+
+// alone are the placement of a plan, if there is one, and the best of the rate that one
 // cascade has to hold.
-func (p singles) placements(out *Outcome) []*Placement {
-	steady := *p.Problem
-	steady.Edges, steady.Weights = []float64{p.steady()}, []float64{1}
-	best := placing{&steady}.best(p.list, p.work, 1)
-	if out == nil || slices.Equal(out.Placement.Sets, best[0].Sets) && slices.Equal(out.Placement.Counts, best[0].Counts) {
-		return best
+func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err error) {
+	y, steady := *x.fleet, *x.p
+	steady.Edges, steady.Weights = []float64{x.p.steady()}, []float64{1}
+	y.p = &steady
+	top, _, err := y.ranked(ctx, 1, nil)
+	if err != nil {
+		return nil, err
 	}
-	return append([]*Placement{out.Placement}, best...)
+	placed := [][]Config{top[0].l.configs}
+	if out != nil && !slices.Equal(out.Configs, placed[0]) {
+		placed = append([][]Config{out.Configs}, placed...)
+	}
+	for _, configs := range placed {
+		stairs, err := x.layoutOf(configs, nil).ladder(ctx, x.p.steady(), -1)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, laidAlone{configs, stairs})
+	}
+	return list, nil
 }
 
 // steady is the rate that one cascade has to hold: the highest, but where it is shown
@@ -143,26 +153,14 @@ func (p *Problem) steady() float64 {
 	return p.Edges[len(p.Edges)-1]
 }
 
-// stairs is the front of cascades on a placement, by rising load.
-func (p singles) stairs(pl *Placement) []stair {
-	load := pl.loads(p.work)
-	var out []stair
-	for _, i := range Pareto(load, p.list) {
-		if load[i]*p.steady() <= 1 {
-			out = append(out, *pl.stair(&p.list[i], p.work[i]))
-		}
-	}
-	return out
-}
-
 // worthTrying are the stairs that are more accurate than a plan, and accurate enough.
 // Where a run on measured rates is long, not many more may be late than the percentile
 // allows even if requests come evenly.
-func (p singles) worthTrying(list []stair, than *Outcome) []stair {
+func (x singles) worthTrying(list []stair, than *Outcome) []stair {
 	return slices.DeleteFunc(list, func(s stair) bool {
-		accuracy := accuracyOn(p.Problem, s.cascade)
+		p, accuracy := x.p, accuracyOn(x.p, s.cascade)
 		return p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile ||
-			p.shown() && p.many() && relaxation{p.Problem}.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile)
+			p.shown() && p.many() && relaxation{p}.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile)
 	})
 }
 

@@ -12,17 +12,15 @@ import (
 
 // bestSingle is the most accurate cascade for all ranges on any placement that keeps
 // the SLO as plans have to; -1: there is none.
-func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places []*Placement) float64 {
+func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []laidAlone) float64 {
 	best := &Outcome{Accuracy: -1}
-	for _, pl := range places {
-		stairs := singles{p, list, p.works(list)}.stairs(pl)
-		slices.Reverse(stairs)
-		for _, s := range stairs {
-			one := &Outcome{Problem: p, Placement: pl}
+	for _, l := range places {
+		for _, s := range slices.Backward(l.stairs) {
+			one := &Outcome{Problem: p, Configs: l.configs}
 			if float64(s.cascade.Correct)/float64(p.Planned.N) <= best.Accuracy {
 				break
 			}
-			ok, err := one.everywhere(context.Background(), newBench(p, pl, 1), &s, streams(p))
+			ok, err := one.everywhere(context.Background(), newBench(p, l.configs, nil, 1), &s, streams(p))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,6 +30,30 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places
 		}
 	}
 	return best.Accuracy
+}
+
+// bestLayout is the placement that the fluid model allows most.
+func bestLayout(t interface{ Fatal(...any) }, x *fleet) *layout {
+	top, _, err := x.ranked(context.Background(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top[0].l
+}
+
+// stairsOn are the cascades that a layout has the time for at a rate.
+func stairsOn(t interface{ Fatal(...any) }, l *layout, rate float64) []stair {
+	stairs, err := l.ladder(context.Background(), rate, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stairs
+}
+
+// bestOn is the most accurate single cascade on the placement that the fluid model allows most.
+func bestOn(t interface{ Fatal(...any) }, p *Problem, list []Cascade) float64 {
+	l := bestLayout(t, fleetOf(p, list))
+	return bestSingle(t, p, []laidAlone{{l.configs, stairsOn(t, l, p.steady())}})
 }
 
 // Where rates hover, gears lose what switching costs: one cascade for all of them is
@@ -51,11 +73,7 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
-		var places []*Placement
-		for _, c := range (placing{p}).ranked(list, p.works(list), 1) {
-			places = append(places, c.pl)
-		}
-		best := bestSingle(t, p, list, places)
+		best := bestOn(t, p, list)
 		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/sum(p.Measured), out.Accuracy, out.Bound, best)
 		if out.Accuracy < best-worthwhile || best < .64 || out.Bound < out.Accuracy || out.Tail > p.SLO {
 			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, out.Accuracy, out.Bound, out.Tail, best)
@@ -84,12 +102,12 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 	if err != nil || one <= out.Accuracy {
 		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, out.Accuracy, err)
 	}
-	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Placement, 1)
-	for _, s := range (singles{p, list, p.works(list)}).stairs(out.Placement) {
+	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Configs, nil, 1)
+	for _, s := range stairsOn(t, fleetOf(p, list).layoutOf(out.Configs, nil), p.steady()) {
 		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
 			continue
 		}
-		if ok, err := (&Outcome{Problem: p, Placement: out.Placement}).everywhere(context.Background(), b, &s, 1); ok || err != nil {
+		if ok, err := (&Outcome{Problem: p, Configs: out.Configs}).everywhere(context.Background(), b, &s, 1); ok || err != nil {
 			t.Errorf("a cascade with %d right holds every range, the plan has %.4f (%v)", s.cascade.Correct, out.Accuracy, err)
 		}
 	}
@@ -132,7 +150,11 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 			if err == nil {
 				held[over]++
 			}
-			best := bestSingle(t, p, list, singles{p, list, p.works(list)}.placements(nil))
+			places, errPlaces := singles{fleetOf(p, list)}.alone(context.Background(), nil)
+			if errPlaces != nil {
+				t.Fatal(errPlaces)
+			}
+			best := bestSingle(t, p, places)
 			if best >= 0 && (err != nil || out.Accuracy < best-worthwhile || out.Bound < best-1e-9) {
 				t.Fatalf("over %s: %+v, %v, one cascade has %v", over, out, err, best)
 			}
@@ -166,12 +188,8 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
 	best, half := -1.0, -1.0
 	for i, own := range batchLimits(p) {
-		var places []*Placement
-		for _, c := range (placing{own}).ranked(list, own.works(list), 1) {
-			places = append(places, c.pl)
-		}
-		if best = max(best, bestSingle(t, own, list, places)); i == 1 {
-			half = bestSingle(t, own, list, places)
+		if best = max(best, bestOn(t, own, list)); i == 1 {
+			half = bestOn(t, own, list)
 		}
 	}
 	t.Logf("accuracy %.4f, the best single cascade %.4f, in batches of half the SLO %.4f", out.Accuracy, best, half)

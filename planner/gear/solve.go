@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,13 +23,12 @@ type Options struct {
 
 // Outcome is a plan of gears.
 type Outcome struct {
-	Problem   *Problem   // as it was solved: with the least SLO or the fewest devices
-	Placement *Placement // on identical devices
-	Configs   []Config   // on several kinds
-	Chains    []PlacedChain
-	Gears     []Planned
-	Accuracy  float64 // weighted over the ranges
-	Bound     float64 // of the accuracy, also where ranges mix cascades
+	Problem  *Problem // as it was solved: with the least SLO or the fewest devices
+	Configs  []Config
+	Chains   []PlacedChain
+	Gears    []Planned
+	Accuracy float64 // weighted over the ranges
+	Bound    float64 // of the accuracy, also where ranges mix cascades
 	// GearBound is what no plan over the same thresholds exceeds whose ranges have one
 	// cascade each, on any placement; 0: not known. Batches take no longer than the SLO.
 	GearBound float64
@@ -62,7 +59,7 @@ type Outcome struct {
 type Planned struct {
 	Cascade  Cascade
 	MinQueue int
-	Shares   [][]float64 // by model, over Placement.DevicesOf, or Replicas kind after kind and then the chains'
+	Shares   [][]float64 // by model, over Replicas kind after kind and then the chains'
 	Load     float64     // of the busiest device at the upper edge
 	Trial    Trial
 	Late     float64 // share of the requests past the SLO, at the upper edge
@@ -163,7 +160,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	case LeastLatency:
 		return s.fastest(ctx)
 	case FewestDevices:
-		out, err := s.fewest(ctx)
+		out, err := s.cheapest(ctx)
 		return out, s.suggestChanges(ctx, err)
 	}
 	out, err := s.once(ctx, p)
@@ -184,149 +181,4 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 		err = s.more(ctx, out)
 	}
 	return out, cmp.Or(err, ctx.Err())
-}
-
-// exact plans on identical devices, each step solved as far as it can be.
-type exact struct {
-	p    *Problem
-	list []Cascade
-	work [][]float64 // of the cascades
-	o    *Options
-	left *int // requests that proofs may yet simulate; nil: none is asked for
-}
-
-// solve takes the best placements, with batches as long as the SLO and half as long,
-// until simulation shows that a plan holds, and then those that could be considerably
-// better. What the fluid model allows a placement at most tells which these are.
-func (x *exact) solve(ctx context.Context) (*Outcome, error) {
-	p := x.p
-	var first error
-	var best *Outcome
-	bound, order := 0.0, byAccuracy(x.list)
-	all := rivals{left: x.left, rest: -1}
-	for n, q := range batchLimits(p) {
-		y := &exact{q, x.list, q.works(x.list), x.o, x.left}
-		ranked := placing{q}.ranked(y.list, y.work, placementsTried)
-		for _, c := range ranked {
-			if c.feasible == len(p.Edges) {
-				all.add(q, y.list, order, c.ranges, func() *design { return y.design(c) })
-			}
-		}
-		if last := ranked[len(ranked)-1]; !(placing{q}).allTried() {
-			all.rest = math.Inf(1)
-		} else if len(ranked) == placementsTried && last.feasible == len(p.Edges) {
-			all.rest = max(all.rest, last.accuracy)
-		}
-		if top := ranked[0]; n == 0 && !p.Overall && (placing{q}).allTried() {
-			served := top.feasible == len(p.Edges)
-			if p.Target > 0 && (!served || p.misses(top.accuracy)) {
-				return nil, p.short(top.accuracy)
-			}
-			if served {
-				bound = top.accuracy
-			}
-		}
-		for k, c := range ranked {
-			above := 0.0
-			if best != nil {
-				above = best.Accuracy + worthFurther(k) - worthFurther(0)
-			}
-			if best != nil && (p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthFurther(k)) || first != nil && c.feasible < len(p.Edges) {
-				break
-			}
-			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {
-				break // nor do those that are worse
-			}
-			out, err := y.design(c).plan(ctx, above, x.o)
-			if _, none := errors.AsType[*Infeasible](err); none {
-				first = cmp.Or(first, err)
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if best == nil || out.Accuracy > best.Accuracy {
-				best = out
-			}
-		}
-	}
-	if !p.Overall {
-		var refuted bool
-		var err error
-		if best, refuted, err = all.settle(ctx, p, best); err != nil {
-			return nil, err
-		}
-		if inf, ok := errors.AsType[*Infeasible](first); ok {
-			inf.Tried = refuted
-		}
-	}
-	if best == nil {
-		return nil, first
-	}
-	best.GearBound = bound
-	if p.Overall {
-		if err := best.allowLateRanges(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list))); err != nil {
-			return nil, err
-		}
-		best.Runs += best.stairs.bench.runs
-	}
-	return best, nil
-}
-
-// Of plans: placementsTried is how many of the best placements are simulated before a
-// problem is called infeasible, worthwhile the least weighted accuracy that is worth
-// simulations, considerable that which is worth those of one more placement.
-const (
-	placementsTried = 400
-	worthwhile      = 5e-5
-	considerable    = 1e-3
-)
-
-// worthFurther is by how much a placement has to be able to exceed a plan for it to be
-// tried after some others.
-func worthFurther(others int) float64 {
-	if others > 0 {
-		return considerable
-	}
-	return worthwhile
-}
-
-// design is a placement to try cascades on.
-func (x *exact) design(c *candidate) *design {
-	p, list, work := x.p, x.list, x.work
-	load := c.pl.loads(work)
-	front := Pareto(load, list)
-	at := func(_ context.Context, i int) (*stair, error) { return c.pl.stair(&list[i], work[i]), nil }
-	d := &design{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), out: Outcome{Placement: c.pl}, least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
-		order: slices.Clone(front), spare: lighter(list, load, totals(work))}
-	slices.Reverse(d.order)
-	d.fails = func(_ context.Context, r int, last *Trial) error {
-		if len(front) == 0 {
-			return &Infeasible{Range: r, Edge: p.Edges[r], NoneUsable: true}
-		}
-		i := front[0]
-		inf := noGear(p, r, &list[i], load[i], last)
-		inf.Devices = int(math.Ceil(sum(work[i]) * p.Edges[len(p.Edges)-1]))
-		return inf
-	}
-	d.above = func(ctx context.Context, r int, than *Cascade) (above []stair, err error) {
-		for _, i := range front {
-			if load[i]*p.Edges[r] > 1 {
-				break
-			}
-			if list[i].Correct > than.Correct {
-				above = append(above, *c.pl.stair(&list[i], work[i]))
-			}
-		}
-		return above, nil
-	}
-	return d
-}
-
-// stair is a cascade, which works so much, with the split that loads the busiest device
-// least.
-func (pl *Placement) stair(c *Cascade, work []float64) *stair {
-	load := pl.Load(work)
-	shares, _ := pl.Split(work)
-	return &stair{c, load, load, shares}
 }

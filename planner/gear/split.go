@@ -234,8 +234,14 @@ func (g *division) cut(sol *milp.Solution) {
 	l.cuts = append(l.cuts, cut)
 }
 
-// atLeast bounds the load of a cascade from below.
+// atLeast bounds the load of a cascade from below. On identical devices it is the load.
 func (l *layout) atLeast(cascade int) float64 {
+	if l.load != nil {
+		return l.load[cascade]
+	}
+	if l.alike != nil {
+		return l.alike.Load(l.x.work[cascade])
+	}
 	most := 0.0
 	for _, cut := range l.cuts {
 		load := 0.0

@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -164,26 +163,31 @@ func gearOf(p *Problem, s *stair, edge float64, t Trial) Planned {
 // accuracyOn is the share of the samples planned on that a cascade answers right.
 func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / float64(p.Planned.N) }
 
-// design is the layout to try cascades on.
+// design is the layout to try cascades on. On identical devices loads are known: only what
+// no other cascade beats is tried.
 func (l *layout) design(o *Options, ranges []float64) *design {
 	x := l.x
-	tables, of := l.tables()
-	return &design{p: x.p, list: x.list, order: byAccuracy(x.list), bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of}, out: Outcome{Configs: l.configs, Chains: l.chains},
-		least: l.atLeast, at: l.stair, other: l.shortBatches, above: l.stairsAbove, fails: l.infeasible, ranges: ranges,
-		fill: func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }}
-}
-
-// byAccuracy are the indexes of cascades, the most accurate first.
-func byAccuracy(list []Cascade) []int {
-	order := upTo(len(list))
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
-	})
-	return order
+	d := &design{p: x.p, list: x.list, order: x.order, bench: newBench(x.p, l.configs, l.chains, o.Seed), out: Outcome{Configs: l.configs, Chains: l.chains},
+		least: l.atLeast, at: l.stair, fails: l.infeasible, ranges: ranges,
+		above: func(ctx context.Context, r int, than *Cascade) ([]stair, error) {
+			return l.ladder(ctx, x.p.Edges[r], than.Correct)
+		}}
+	if l.alike == nil {
+		d.other, d.fill = l.shortBatches, func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }
+		return d
+	}
+	l.load = l.alike.loads(x.work)
+	d.order, d.spare = Pareto(l.load, x.list), lighter(x.list, l.load, totals(x.work))
+	slices.Reverse(d.order)
+	return d
 }
 
 // stair is a cascade with the split that loads the busiest device least.
 func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
+	if l.alike != nil {
+		shares, _ := l.alike.Split(l.x.work[i])
+		return &stair{&l.x.list[i], l.atLeast(i), l.atLeast(i), shares}, nil
+	}
 	s, err := l.split(ctx, i)
 	if err != nil || s.shares == nil {
 		return &stair{load: math.Inf(1), taken: math.Inf(1)}, err
@@ -201,17 +205,19 @@ func (l *layout) shortBatches(ctx context.Context, i int, taken, below float64) 
 	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
 }
 
-// stairsAbove are the stairs over the gear of a range that its devices and NICs have the
-// time for.
-func (l *layout) stairsAbove(ctx context.Context, r int, than *Cascade) ([]stair, error) {
-	front, err := l.front(ctx, than.Correct)
+// ladder are the stairs of cascades with more right answers than a number, by rising load
+// and accuracy, that devices and NICs have the time for at a rate.
+func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []stair, err error) {
+	front, err := l.front(ctx, above)
 	if err != nil {
 		return nil, err
 	}
-	var list []stair
 	for _, i := range front {
+		if l.atLeast(i)*rate > 1 {
+			break
+		}
 		s, err := l.stair(ctx, i)
-		if err != nil || s.taken*l.x.p.Edges[r] > 1 {
+		if err != nil || s.taken*rate > 1 {
 			return list, err
 		}
 		list = append(list, *s)
@@ -236,6 +242,9 @@ func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
 			}
 		}
 		front, news := Pareto(least, x.list), false
+		if l.alike != nil {
+			return front, nil // these are the loads
+		}
 		for _, i := range front {
 			if _, ok := l.loads[i]; ok {
 				continue
@@ -253,19 +262,26 @@ func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
 
 // infeasible says why a range has no gear, by the lightest cascade.
 func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
-	x := l.x
-	i := x.lightest()
-	s, err := l.split(ctx, i)
+	x, i, n := l.x, 0, 0
+	if l.alike == nil {
+		i = x.lightest()
+	} else if front := Pareto(l.load, x.list); len(front) > 0 {
+		i = front[0]
+	} else { // no cascade has its models on the placement
+		return &Infeasible{Range: r, Edge: x.p.Edges[r], NoneUsable: true}
+	}
+	s, err := l.stair(ctx, i)
 	if err != nil {
 		return err
 	}
-	inf := noGear(x.p, r, &x.list[i], s.taken, last)
-	if last == nil {
-		n := 0
-		for k := range x.p.Kinds {
-			n += x.p.Kinds[k].Devices
-		}
-		inf.Devices = int(math.Ceil(float64(n) * x.p.Edges[len(x.p.Edges)-1] * s.taken))
+	inf, top := noGear(x.p, r, &x.list[i], s.taken, last), x.p.Edges[len(x.p.Edges)-1]
+	for k := range x.p.Kinds {
+		n += x.p.Kinds[k].Devices
+	}
+	if l.alike != nil {
+		inf.Devices = int(math.Ceil(sum(x.work[i]) * top))
+	} else if last == nil {
+		inf.Devices = int(math.Ceil(float64(n) * top * s.taken))
 	}
 	return inf
 }

@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -30,7 +29,7 @@ func (s *search) suggestChanges(ctx context.Context, err error) error {
 	if len(s.p.Kinds) > 1 {
 		return err // which kind it should be more of is not said
 	}
-	s = s.alike()
+	s = s.alike(s.p)
 	p := s.p
 	if p.SLO == 0 {
 		return err // the latency was free, too: only devices are missing
@@ -81,13 +80,10 @@ func (s *search) suggestChanges(ctx context.Context, err error) error {
 func (p *Problem) shortest() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for m := range p.Models {
-		fits := p.Memory == 0 || p.Models[m].Memory <= p.Memory
-		for k := range p.Kinds {
-			v, memory := variantOf(p, m, k), p.Kinds[k].Memory
-			fits = k > 0 && fits || len(v.Times) > 0 && (memory == 0 || v.Memory <= memory)
-		}
-		if fits {
-			least = min(least, p.Models[m].Times[0])
+		for k, kind := range p.kinds() {
+			if v := p.variant(m, k); len(v.Times) > 0 && (kind.Memory == 0 || v.Memory <= kind.Memory) {
+				least = min(least, p.Models[m].Times[0])
+			}
 		}
 	}
 	if least == math.MaxInt64 {
@@ -101,36 +97,29 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	if !(rate > 0) {
 		return false, nil
 	}
-	list, work, err := s.cascades(p)
+	w, err := s.waysOf(p)
 	if _, none := errors.AsType[*Infeasible](err); none {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	q := *p
-	q.Edges, q.Weights = []float64{rate}, []float64{1}
-	front := Pareto(totals(work), list)
-	front = front[:min(cheapest, len(front))]
-	var some []Cascade
-	var cost [][]float64
-	for _, i := range front {
-		some, cost = append(some, list[i]), append(cost, work[i])
-	}
-	for _, pl := range (placing{&q}).best(some, cost, 2) {
-		b := newBench(&q, pl, s.o.Seed)
-		order := upTo(len(some))
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pl.Load(cost[a]), pl.Load(cost[b])) })
-		for _, i := range order {
-			if pl.Load(cost[i])*rate > 1 {
-				break
-			}
-			shares, _ := pl.Split(cost[i])
-			t, err := b.try(ctx, &some[i], 1, shares, rate)
-			if t.Passed || err != nil {
-				return t.Passed, err
-			}
+	x, q := *w.whole, *p
+	q.Edges, q.Weights, q.Target = []float64{rate}, []float64{1}, 0
+	x.p = &q
+	front := Pareto(totals(x.work), x.list)
+	x.take(chosen(x.list, front[:min(cheapest, len(front))]))
+	top, _, err := x.ranked(ctx, 2, nil)
+	for _, c := range top {
+		d := c.l.design(&Options{Seed: s.o.Seed}, nil)
+		slices.Reverse(d.order) // the lightest first
+		if _, err = d.plan(ctx, 0, &Options{}); err == nil {
+			return true, nil
 		}
+		if _, none := errors.AsType[*Infeasible](err); !none {
+			break
+		}
+		err = nil
 	}
-	return false, nil
+	return false, err
 }

@@ -60,21 +60,6 @@ func (out *Outcome) Deployments(p *Problem) []Deployment {
 	return list
 }
 
-// speedsOf are the largest batches and the seconds per sample, by kind and model.
-func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
-	if p.Mixed() {
-		x := &mixed{p: p}
-		x.priceModels()
-		return x.batch, x.per
-	}
-	batch, per = [][]int{nil}, [][]float64{perSample(p)}
-	for m := range p.Models {
-		n, _ := p.operating(m)
-		batch[0] = append(batch[0], n)
-	}
-	return batch, per
-}
-
 // samples is how many samples per second some replicas of a model get, mean over the
 // ranges.
 func (out *Outcome) samples(p *Problem, m, first, n int) float64 {

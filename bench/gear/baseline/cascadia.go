@@ -116,17 +116,17 @@ func highestRate(ctx context.Context, t *policy.Tables, below float64, limit tim
 
 // Points are the plans of the front, by rising latency and accuracy.
 func (c *Cascadia) Points() ([]CascadiaPoint, error) {
-	pl, _, err := c.Problem.Fluid()
-	if err != nil {
-		return nil, err
+	if list, _ := c.Problem.Cascades(); len(list) == 0 {
+		return nil, &gear.Infeasible{NoneInTime: true}
 	}
+	sets := gear.Configurations(c.Problem)
 	var out []CascadiaPoint
 	for k, latency := range CascadiaLatencies(c.Problem.SLO) {
-		d := &deployment{Cascadia: c, sets: pl.Sets, rates: c.Rates[k]}
+		d := &deployment{Cascadia: c, sets: sets, rates: c.Rates[k]}
 		d.list, d.work = d.cascades()
 		point := d.plan()
 		if point != nil && (len(out) == 0 || point.Accuracy > out[len(out)-1].Accuracy) {
-			point.Latency, point.Sets = latency, pl.Sets
+			point.Latency, point.Sets = latency, sets
 			out = append(out, *point)
 		}
 	}

@@ -119,13 +119,9 @@ func TestCascadiaAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pl, _, err := c.Problem.Fluid()
-		if err != nil {
-			t.Fatal(err)
-		}
 		best, at := math.Inf(-1), 0
 		for k, latency := range CascadiaLatencies(c.Problem.SLO) {
-			want := byProgram(t, c, pl.Sets, c.Rates[k])
+			want := byProgram(t, c, gear.Configurations(c.Problem), c.Rates[k])
 			if want <= best+1e-6 {
 				continue
 			}

@@ -317,7 +317,7 @@ func (e *em) bottleneck(c *gear.Cascade, t *tuned) int {
 
 // keep notes the plan at hand, which holds.
 func (e *em) keep() {
-	out := &gear.Outcome{Problem: e.p, Placement: e.pl, Goal: e.p.Goal(), Runs: e.runs}
+	out := &gear.Outcome{Problem: e.p, Configs: e.pl.Configs, Goal: e.p.Goal(), Runs: e.runs}
 	place := keyOf(e.pl)
 	for r, i := range e.at {
 		t := e.trials[trialKey{place, i, r}]

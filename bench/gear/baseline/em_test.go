@@ -42,12 +42,12 @@ func TestAlternationEnds(t *testing.T) {
 			t.Fatalf("accuracy %v, the exact planner says %v, %v", out.Accuracy, exact, err)
 		}
 		placed := uint32(0)
-		for i, set := range out.Placement.Sets {
-			if total := p.MemoryOf(set); total > p.Memory {
-				t.Fatalf("models %b take %d of %d bytes", set, total, p.Memory)
+		for _, on := range out.Configs {
+			if total := p.MemoryOf(on.Set); total > p.Memory {
+				t.Fatalf("models %b take %d of %d bytes", on.Set, total, p.Memory)
 			}
-			if out.Placement.Counts[i] > 0 {
-				placed |= set
+			if on.Count > 0 {
+				placed |= on.Set
 			}
 		}
 		for r := range out.Gears {

@@ -55,7 +55,7 @@ func (e *em) prune() (*gear.Placement, bool) {
 	sets := make([]uint32, p.Devices)
 	replicas := make([]int, n)
 	for d := range sets {
-		sets[d] = e.full.Sets[0]
+		sets[d] = e.full.Configs[0].Set
 	}
 	needed := uint32(0)
 	for _, i := range e.at {
@@ -64,7 +64,7 @@ func (e *em) prune() (*gear.Placement, bool) {
 		}
 	}
 	for m := range n {
-		if e.full.Sets[0]&(1<<m) != 0 {
+		if e.full.Configs[0].Set&(1<<m) != 0 {
 			replicas[m] = p.Devices
 		}
 	}
@@ -136,8 +136,8 @@ func grouped(models int, devices []uint32) *gear.Placement {
 // keyOf names a placement.
 func keyOf(pl *gear.Placement) string {
 	var b []byte
-	for i, s := range pl.Sets {
-		b = append(b, byte(s), byte(s>>8), byte(pl.Counts[i]), byte(pl.Counts[i]>>8))
+	for _, c := range pl.Configs {
+		b = append(b, byte(c.Set), byte(c.Set>>8), byte(c.Count), byte(c.Count>>8))
 	}
 	return string(b)
 }

@@ -28,24 +28,20 @@ type Variant struct {
 	Memory int64
 }
 
-// Config is how many devices of a kind hold the same models.
-type Config struct {
-	Kind  int
-	Set   uint32
-	Count int
-}
-
-// mixed plans for several kinds of devices. Speeds are unrelated: what a model
-// takes on one kind says nothing of another. So loads come from linear programs
-// instead of Hall's condition. Every program's prices bound the load of all other
-// cascades on the placement from below: few programs are solved.
-type mixed struct {
+// fleet is what plans are made from: the cascades of a problem, and what its models take on
+// every kind of devices. On identical devices Hall's condition says what loads a placement
+// leaves (place.go). Speeds on several kinds are unrelated: what a model takes on one says
+// nothing of another. So loads come from linear programs there. Every program's prices bound
+// the load of all other cascades on the placement from below: few programs are solved.
+type fleet struct {
 	p       *Problem
 	solver  milp.Solver
 	known   catalogue // of cascades
 	found   int       // cascades enumerated
 	list    []Cascade
-	reach   [][]float64 // of a request, by cascade and model
+	order   []int       // of the list, the most accurate first
+	reach   [][]float64 // on several kinds: of a request, by cascade and model
+	work    [][]float64 // on identical devices: seconds of a request, by cascade and model
 	late    []float64   // least share of late requests, by cascade; nil: none are taken that are late
 	per     [][]float64 // seconds per sample, by kind and model; infinite: not there
 	batch   [][]int     // largest, by kind and model
@@ -54,6 +50,49 @@ type mixed struct {
 	bit     [][]int     // their stages in the sets of configurations
 	configs []Config    // maximal sets by kind; counts to be found
 	all     []Config    // of each kind one, with whatever fits alone: for the bound
+}
+
+// newFleet is one without cascades.
+func newFleet(p *Problem, solver milp.Solver, known catalogue) *fleet {
+	x := &fleet{p: p, solver: solver, known: known}
+	x.batch, x.per = speedsOf(p)
+	return x
+}
+
+// wholeFleet is one with the cascades that whole models answer in time.
+func wholeFleet(p *Problem, solver milp.Solver, known catalogue) (*fleet, error) {
+	x := newFleet(p, solver, known)
+	x.configurations()
+	return x, x.cascades()
+}
+
+// within is the fleet with other limits on batches.
+func (x *fleet) within(p *Problem) *fleet {
+	y := *x
+	y.p = p
+	y.batch, y.per = speedsOf(p)
+	y.take(x.list)
+	y.configurations()
+	return &y
+}
+
+// take makes a list the cascades.
+func (x *fleet) take(list []Cascade) {
+	x.list, x.order, x.reach = list, upTo(len(list)), nil
+	slices.SortFunc(x.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
+	})
+	if !x.p.Mixed() {
+		x.work = x.p.works(list)
+		return
+	}
+	for i := range list {
+		row := make([]float64, len(x.p.Models))
+		for k, m := range list[i].Models {
+			row[m] = float64(list[i].Reach[k]) / float64(x.p.Planned.N)
+		}
+		x.reach = append(x.reach, row)
+	}
 }
 
 // Mixed tells that a problem has several kinds of devices.
@@ -74,38 +113,30 @@ func upTo(n int) []int {
 	return out
 }
 
-// variantOf is a model on a kind.
-func variantOf(p *Problem, m, k int) *Variant { return &p.Models[m].On[k] }
-
 // cascades lists those that whole models, or chains, answer in time.
-func (x *mixed) cascades() error {
+func (x *fleet) cascades() error {
 	p := x.p
 	usable := make([]bool, len(p.Models))
 	for m := range usable {
 		usable[m] = x.whole(m) || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
 	}
-	var err error
-	if x.list, x.found, err = x.known.inTime(p, usable); err != nil {
+	list, found, err := x.known.inTime(p, usable)
+	if err != nil {
 		return err
 	}
-	for i := range x.list {
-		row := make([]float64, len(p.Models))
-		for k, m := range x.list[i].Models {
-			row[m] = float64(x.list[i].Reach[k]) / float64(p.Planned.N)
-		}
-		x.reach = append(x.reach, row)
-	}
+	x.found = found
+	x.take(list)
 	return nil
 }
 
 // whole tells whether a model runs whole on some kind.
-func (x *mixed) whole(m int) bool {
+func (x *fleet) whole(m int) bool {
 	return slices.ContainsFunc(x.per, func(per []float64) bool { return !math.IsInf(per[m], 1) })
 }
 
 // inStages is a planner that may run members as chains. The cascades are those of
 // whole models, where chains make no others possible.
-func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*mixed, error) {
+func (x *fleet) inStages(p *Problem, chains []*Chain, least []time.Duration) (*fleet, error) {
 	if len(chains) == 0 {
 		return x, nil
 	}
@@ -118,19 +149,19 @@ func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*m
 			q.Models[m].Times[0], others = t, true
 		}
 	}
-	y := &mixed{p: &q, solver: x.solver, known: x.known, found: x.found, list: x.list, reach: x.reach, per: x.per, batch: x.batch, chains: chains}
+	y := *x
+	y.p, y.chains, y.run = &q, chains, nil
 	if others {
-		y.list, y.reach = nil, nil
 		if err := y.cascades(); err != nil {
 			return nil, err
 		}
 	}
 	y.configurations()
-	return y, nil
+	return &y, nil
 }
 
 // staged plans with the chains that were picked.
-func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
+func (x *fleet) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	placed, columns, err := x.place(ctx)
 	if err != nil {
 		return nil, err
@@ -145,11 +176,11 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 // elsewhere tells whether a model takes longer than the longest batch for one sample on
 // a kind and not on another that it fits on.
 func elsewhere(p *Problem, m, kind int) bool {
-	if times := variantOf(p, m, kind).Times; len(times) == 0 || times[0] <= p.longest {
+	if times := p.variant(m, kind).Times; len(times) == 0 || times[0] <= p.longest {
 		return false
 	}
 	for k := range p.Kinds {
-		v := variantOf(p, m, k)
+		v := p.variant(m, k)
 		if k != kind && p.Kinds[k].Devices > 0 && len(v.Times) > 0 && v.Times[0] <= p.longest && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
 			return true
 		}
@@ -157,56 +188,32 @@ func elsewhere(p *Problem, m, kind int) bool {
 	return false
 }
 
-// priceModels finds the batches at which models are cheapest within the SLO.
-func (x *mixed) priceModels() {
-	p := x.p
-	for k := range p.Kinds {
-		per, batch := make([]float64, len(p.Models)), make([]int, len(p.Models))
-		for m := range p.Models {
-			v := variantOf(p, m, k)
-			per[m] = math.Inf(1)
-			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.fastOnly && elsewhere(p, m, k) {
-				continue
-			}
-			for b, t := range v.Times {
-				if b > 0 && p.longest > 0 && t > p.longest {
-					continue
-				}
-				if one := t.Seconds() / float64(b+1); t <= p.SLO && one <= per[m] {
-					per[m], batch[m] = one, b+1
-				}
-			}
-		}
-		x.per, x.batch = append(x.per, per), append(x.batch, batch)
-	}
-}
-
 // configurations are the maximal sets of models, and of stages of the chains that a
 // placement is made for, that fit on a device of a kind. Bits of stages are above
 // those of models.
-func (x *mixed) configurations() {
+func (x *fleet) configurations() {
 	p := x.p
 	x.configs, x.all, x.bit = nil, nil, make([][]int, len(x.run))
-	for k := range p.Kinds {
-		q := &Problem{Models: make([]Model, len(p.Models)), Memory: p.Kinds[k].Memory, SLO: p.SLO}
-		some := uint32(0)
+	for c, chain := range x.run {
+		x.bit[c] = make([]int, len(chain.Stages))
+	}
+	for k, kind := range p.kinds() {
+		memory, some := slices.Repeat([]int64{-1}, len(p.Models)), uint32(0)
 		for m := range p.Models {
-			v := variantOf(p, m, k)
-			q.Models[m] = Model{Memory: v.Memory}
 			if !math.IsInf(x.per[k][m], 1) {
-				q.Models[m].Times = v.Times
+				memory[m] = p.variant(m, k).Memory
 				some |= 1 << m
 			}
 		}
-		for c := range x.run {
-			for s := range x.run[c].Stages {
-				if st := &x.run[c].Stages[s]; st.Kind == k {
-					x.bit[c] = append(x.bit[c], len(q.Models))
-					q.Models = append(q.Models, Model{Memory: st.Memory, Times: st.Times})
+		for c, chain := range x.run {
+			for s := range chain.Stages {
+				if chain.Stages[s].Kind == k {
+					x.bit[c][s] = len(memory)
+					memory = append(memory, chain.Stages[s].Memory)
 				}
 			}
 		}
-		for _, set := range (placing{q}).configurations() {
+		for _, set := range maximalSets(memory, kind.Memory) {
 			x.configs = append(x.configs, Config{Kind: k, Set: set})
 		}
 		if some != 0 || slices.ContainsFunc(x.chains, func(c *Chain) bool {
@@ -215,25 +222,13 @@ func (x *mixed) configurations() {
 			x.all = append(x.all, Config{Kind: k, Set: some})
 		}
 	}
-	for c := range x.run { // bits came kind by kind, stages are in order
-		bits, n := make([]int, len(x.run[c].Stages)), 0
-		for k := range p.Kinds {
-			for s := range x.run[c].Stages {
-				if x.run[c].Stages[s].Kind == k {
-					bits[s] = x.bit[c][n]
-					n++
-				}
-			}
-		}
-		x.bit[c] = bits
-	}
 }
 
 // place finds how many devices of a kind hold which models, and stages of chains:
 // all ranges together, the relaxation by column generation and then whole numbers
 // over its columns, which are returned, too. On whole devices a range may have to do with a
 // cascade that only another one takes on fractions of them: columns of one are those of all.
-func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, err error) {
+func (x *fleet) place(ctx context.Context) (placed []Config, columns [][]int, err error) {
 	p := x.p
 	ranges := upTo(len(p.Edges))
 	relaxed := x.newProgram(x.configs, ranges, false, -1)
@@ -267,55 +262,6 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), columns, nil
 }
 
-// placements visits all ways to give the devices of every kind maximal sets of models.
-func (x *mixed) placements(visit func(placed []Config)) {
-	byKind := make([][]Config, len(x.p.Kinds))
-	for _, c := range x.configs {
-		byKind[c.Kind] = append(byKind[c.Kind], c)
-	}
-	var fill func(kind int, placed []Config)
-	fill = func(kind int, placed []Config) {
-		if kind == len(byKind) {
-			visit(slices.Clone(placed))
-			return
-		}
-		if len(byKind[kind]) == 0 {
-			fill(kind+1, placed)
-			return
-		}
-		counts := make([]int, len(byKind[kind]))
-		eachComposition(counts, 0, x.p.Kinds[kind].Devices, func() {
-			next := slices.Clone(placed)
-			for i, n := range counts {
-				if c := byKind[kind][i]; n > 0 {
-					c.Count = n
-					next = append(next, c)
-				}
-			}
-			fill(kind+1, next)
-		})
-	}
-	fill(0, nil)
-}
-
-// few tells whether there are no more placements than a number.
-func (x *mixed) few(most int) bool {
-	total := 1.0
-	for k := range x.p.Kinds {
-		if x.p.Kinds[k].Of >= 0 {
-			return false // units take another kind's devices
-		}
-		sets := 0
-		for _, c := range x.configs {
-			if c.Kind == k {
-				sets++
-			}
-		}
-		total *= compositions(x.p.Kinds[k].Devices, sets)
-	}
-	return total <= float64(most)
-}
-
 // Of the program that places chains: where it may stop.
 const (
 	chainsGap   = 1e-4
@@ -337,31 +283,4 @@ func (g *program) chains() {
 			g.spread(at, chain, cells)
 		}
 	}
-}
-
-// Replicas are the devices of a kind that hold a model, numbered within the kind
-// configuration by configuration.
-func (out *Outcome) Replicas(model, kind int) []int {
-	if out.Placement != nil {
-		return out.Placement.DevicesOf(model)
-	}
-	return devicesWith(out.Configs, kind, model)
-}
-
-// devicesWith are the devices of a kind that hold a model, numbered configuration by
-// configuration.
-func devicesWith(configs []Config, kind, model int) (list []int) {
-	first := 0
-	for _, c := range configs {
-		if c.Kind != kind {
-			continue
-		}
-		for d := range c.Count {
-			if c.Set&(1<<model) != 0 {
-				list = append(list, first+d)
-			}
-		}
-		first += c.Count
-	}
-	return list
 }
