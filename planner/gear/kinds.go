@@ -171,7 +171,7 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	if err == nil && len(w.chains) > 0 {
 		err = t.inStages(ctx, w, use)
 	}
-	if err != nil {
+	if _, err := kept(ctx, t.best, err); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
 	if t.best == nil {
@@ -186,7 +186,7 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	out.bound(bounds, p.weighted(bounds))
 	out.GearBound = t.gears
 	out.valued()
-	return out, ctx.Err()
+	return out, nil
 }
 
 // bound writes down what no plan exceeds, by range and over all.
@@ -305,7 +305,8 @@ func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error
 		return err
 	}
 	if t.p.Overall && out.Placement == nil {
-		if err := out.allowLateRanges(ctx, t.bounds); err != nil {
+		err = out.allowLateRanges(ctx, t.bounds)
+		if _, err := kept(ctx, out, err); err != nil {
 			return err
 		}
 		out.Runs += out.stairs.bench.runs
@@ -317,7 +318,7 @@ func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error
 	case t.best == nil || out.Accuracy > t.best.Accuracy+worthwhile:
 		t.best = out
 	}
-	return nil
+	return err
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as

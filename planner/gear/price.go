@@ -133,7 +133,22 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
-	least, low := 0.0, 0.0 // low: the price that failed last
+	least, err := c.byPrice(ctx, smallest)
+	out, err := kept(ctx, c.best, err)
+	if err != nil {
+		return nil, err
+	}
+	if out == nil {
+		return nil, c.missing
+	}
+	out.ValueBound, out.Proved = min(least, out.Value), out.Value <= least*(1+1e-9)
+	return out, nil
+}
+
+// byPrice plans on numbers of devices by rising price, in steps of at least so much where
+// many fail. It returns what bounds the price, once there is a plan.
+func (c *shop) byPrice(ctx context.Context, smallest float64) (least float64, err error) {
+	low := 0.0 // the price that failed last
 	for step := smallest; c.best == nil || c.tried < pricesTried; {
 		if c.tried >= risingTried {
 			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // all devices come last
@@ -143,7 +158,7 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 		}
 		next, err := c.next(ctx)
 		if err != nil {
-			return nil, err
+			return least, err
 		}
 		if next == nil || c.best != nil && c.sum(next) >= c.best.Value*(1-1e-9) {
 			break
@@ -151,7 +166,7 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 		before := c.best
 		ruledOut, err := c.plan(ctx, next)
 		if err != nil {
-			return nil, err
+			return least, err
 		}
 		if c.best == before {
 			low = c.sum(next)
@@ -160,12 +175,7 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 			least = c.sum(next)
 		}
 	}
-	out := c.best
-	if out == nil {
-		return nil, c.missing
-	}
-	out.ValueBound, out.Proved = min(least, out.Value), out.Value <= least*(1+1e-9)
-	return out, nil
+	return least, nil
 }
 
 // sum is what numbers of devices cost.
@@ -209,7 +219,7 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		bounds, _, err := c.boundsOnKinds(ctx, &p, w)
+		bounds, _, err := c.boundsOnKinds(context.WithoutCancel(ctx), &p, w)
 		if err != nil {
 			return false, err
 		}

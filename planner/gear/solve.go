@@ -139,7 +139,8 @@ func (e *Infeasible) Reason() string {
 }
 
 // Solve plans: for the most accuracy, the least latency or the fewest devices,
-// by what the problem asks.
+// by what the problem asks. When ctx ends after a plan was found, it returns the best so
+// far, without what one more device would bring.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -164,7 +165,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 		return nil, s.suggestChanges(ctx, err)
 	}
 	if o.Any {
-		return out, ctx.Err()
+		return out, nil
 	}
 	if p.Either {
 		if out, err = s.either(ctx, out); err != nil {
@@ -176,7 +177,15 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	} else {
 		err = s.more(ctx, out)
 	}
-	return out, cmp.Or(err, ctx.Err())
+	return kept(ctx, out, err)
+}
+
+// kept is a plan that was found, where what went on from it ended with the context.
+func kept(ctx context.Context, out *Outcome, err error) (*Outcome, error) {
+	if out != nil && ctx.Err() != nil {
+		return out, nil
+	}
+	return out, err
 }
 
 // exact plans on identical devices, each step solved as far as it can be.
@@ -196,6 +205,9 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	var best *Outcome
 	bound := 0.0
 	for n, q := range batchLimits(p) {
+		if best != nil && ctx.Err() != nil {
+			break
+		}
 		y := &exact{q, x.list, q.works(x.list), x.o}
 		ranked := placing{q}.ranked(y.list, y.work, placementsTried)
 		if top := ranked[0]; n == 0 && !p.Overall && (placing{q}).allTried() {
@@ -212,7 +224,7 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 			if best != nil {
 				above = best.Accuracy + worthFurther(k) - worthFurther(0)
 			}
-			if best != nil && (p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthFurther(k)) || first != nil && c.feasible < len(p.Edges) {
+			if best != nil && (ctx.Err() != nil || p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthFurther(k)) || first != nil && c.feasible < len(p.Edges) {
 				break
 			}
 			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {
@@ -223,10 +235,10 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 				first = cmp.Or(first, err)
 				continue
 			}
-			if err != nil {
+			if _, err := kept(ctx, best, err); err != nil {
 				return nil, err
 			}
-			if best == nil || out.Accuracy > best.Accuracy {
+			if out != nil && (best == nil || out.Accuracy > best.Accuracy) {
 				best = out
 			}
 		}
@@ -235,13 +247,12 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 		return nil, first
 	}
 	best.GearBound = bound
-	if p.Overall {
-		if err := best.allowLateRanges(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list))); err != nil {
-			return nil, err
-		}
-		best.Runs += best.stairs.bench.runs
+	if !p.Overall {
+		return best, nil
 	}
-	return best, nil
+	err := best.allowLateRanges(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list)))
+	best.Runs += best.stairs.bench.runs
+	return kept(ctx, best, err)
 }
 
 // Of plans: placementsTried is how many of the best placements are simulated before a

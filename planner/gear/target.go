@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,8 +201,8 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	if out, err = s.climbed(ctx, out, list); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	if p.misses(out.Accuracy) {
-		return nil, fmt.Errorf("planning gears: %w", &Infeasible{Target: p.Target, Best: out.Accuracy})
+	if p.misses(out.Accuracy) { // a search that was cut short says nothing of what can be reached
+		return nil, fmt.Errorf("planning gears: %w", cmp.Or[error](ctx.Err(), &Infeasible{Target: p.Target, Best: out.Accuracy}))
 	}
 	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
 	out.bound(bounds, total)
