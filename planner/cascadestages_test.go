@@ -180,8 +180,8 @@ func TestGearPlanOfALargeMember(t *testing.T) {
 }
 
 // Kinds that are alike block by block bring nothing in stages: the same plan as of
-// whole models, but for the option, and for the bound: that of one cascade per range is of
-// whole models alone.
+// whole models, but for the option, and for the bounds: those of one cascade per range and
+// of trials are of whole models alone.
 func TestGearPlanNeedsNoStages(t *testing.T) {
 	if err := highs.Available(); err != nil {
 		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
@@ -196,6 +196,10 @@ func TestGearPlanNeedsNoStages(t *testing.T) {
 	}
 	value := staged.Objective.Value
 	staged.Objective, staged.StoppedBy = whole.Objective, whole.StoppedBy
+	if g := formats.GearOf(staged); g.TriedBound != 0 {
+		t.Errorf("trials of whole models are said to bound plans in stages: %v", g.TriedBound)
+	}
+	formats.GearOf(staged).TriedBound = formats.GearOf(whole).TriedBound
 	if value != whole.Objective.Value || !bytes.Equal(planBytes(t, whole), planBytes(t, staged)) {
 		t.Errorf("whole %.5f, with stages allowed %.5f, %v", whole.Objective.Value, value, stagesOf(staged))
 	}

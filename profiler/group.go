@@ -223,11 +223,16 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 		if ctx.Err() == nil {
 			return err
 		}
-		// Keep what is usable of the broken-off lanes.
+		// Keep what is usable of the broken-off lanes. What was finished is saved.
+		usable := false
 		for _, l := range lanes {
 			if l.ended == endInterrupted && l.rounds >= interruptedRounds && l.loosest(g.o.Precision.Floor) <= interruptedLoose {
 				g.record(owner[l], at[l], l)
+				usable = true
 			}
+		}
+		if !usable {
+			return ctx.Err()
 		}
 		return errors.Join(ctx.Err(), g.save())
 	}

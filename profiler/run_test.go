@@ -261,7 +261,7 @@ func TestChangedFileAndChangedEngine(t *testing.T) {
 
 // Ctrl-C keeps what is finished, in memory and on disk, and closes everything.
 func TestInterrupted(t *testing.T) {
-	for _, after := range []int{1, 30, 120, 260, 400} {
+	for _, after := range []int{1, 30, 120, 150, 180, 210, 260, 400} {
 		eng := newFakeEngine(uniformModel("net", 6, 100*time.Microsecond), uniformModel("big", 6, 30*time.Second))
 		ctx, cancel := context.WithCancel(context.Background())
 		eng.onRun = func(run int) {
@@ -292,6 +292,9 @@ func TestInterrupted(t *testing.T) {
 		if onDisk, rerr := formats.ReadProfile(o.Out); rerr == nil {
 			if diff := cmp.Diff(p, onDisk); diff != "" {
 				t.Errorf("after %d runs the file differs:\n%s", after, diff)
+			}
+			if n == 0 {
+				t.Errorf("after %d runs: a file without a measurement", after)
 			}
 		} else if n > 0 {
 			t.Errorf("after %d runs: %d measurements, and no file: %v", after, n, rerr)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -163,7 +164,7 @@ func memo[T any](b *runs, key string, cost float64, guess func() T, do func(cont
 		return v, err
 	}
 	v, err := do(b.ctx)
-	if err != nil {
+	if err = cmp.Or(err, b.ctx.Err()); err != nil { // what was cut short is no result
 		return v, fmt.Errorf("%s: %w", key, err)
 	}
 	if err := b.store.put(key, v); err != nil {

@@ -5,7 +5,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +98,74 @@ func TestInterruptKeepsRuns(t *testing.T) {
 		if err := os.Remove("report.json"); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// cascade writes the documents of a cascade of two models, whose SLO is over all requests
+// of ten minutes of rates.
+func cascade(t *testing.T) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(7, 7))
+	rec := formats.Records{Samples: 2000, Planning: 2000}
+	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
+	for k, name := range []string{"small", "large"} {
+		p.Models = append(p.Models, formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}, Measurements: []formats.Measurement{
+			{Device: "cpu-1", Share: 1, Batch: 1, Blocks: []formats.Latency{{WallUS: formats.Micros((200 + 600*k) * 1000)}}}}})
+		r, correct := formats.ModelRecords{Model: name}, make([]byte, rec.Samples)
+		for i := range correct {
+			certainty := rng.Float64()
+			if correct[i] = '0'; rng.Float64() < .7+.2*float64(k) {
+				correct[i], certainty = '1', max(certainty, rng.Float64())
+			}
+			r.Certainty = append(r.Certainty, math.Round(1e4*certainty)/1e4)
+		}
+		r.Correct = string(correct)
+		rec.Models = append(rec.Models, r)
+	}
+	p.Records = []formats.Records{rec}
+	if _, err := formats.WriteFile("profile.json", p); err != nil {
+		t.Fatal(err)
+	}
+	var rates strings.Builder
+	rates.WriteString("second,count\n")
+	for s := range 600 {
+		fmt.Fprintf(&rates, "%d,%d\n", s, 400+600*(s%20/18))
+	}
+	for path, text := range map[string]string{
+		"rates.csv":     rates.String(),
+		"cluster.yaml":  "format: inferplan.cluster/v1\npools: [{device: cpu-1, count: 1}]\n",
+		"workload.yaml": "format: inferplan.workload/v1\ncascade: {family: [small, large], slo: {latency: 100ms, over: requests}, qps: {measured: rates.csv}}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The plan of a cascade that was found when Ctrl-C came is written, says so, and holds.
+func TestInterruptKeepsGears(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cascade(t)
+	out, stderr := new(bytes.Buffer), new(bytes.Buffer)
+	// Later and later, until there was a plan before the interrupt.
+	for after := 20 * time.Millisecond; ; after += after / 2 {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(after, cancel)
+		stderr.Reset()
+		if code := execute(ctx, []string{"solve"}, out, stderr); code != exitInterrupted {
+			t.Fatalf("after %v: exit %d, expected %d: %s", after, code, exitInterrupted, stderr.String())
+		}
+		plan, err := formats.ReadPlan("plan.json")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || plan.StoppedBy != "interrupt" || len(formats.GearOf(plan).Gears) != 10 || !strings.Contains(stderr.String(), "interrupted; the best plan so far is in plan.json") {
+			t.Errorf("after %v: %+v, %v: %s", after, plan, err, stderr.String())
+		}
+		break
+	}
+	if code := execute(context.Background(), []string{"check", "plan.json", "--no-solve"}, out, stderr); code != exitDone {
+		t.Errorf("check: exit %d: %s", code, stderr.String())
 	}
 }
 

@@ -67,15 +67,17 @@ func (l *listed) throughput(ctx context.Context) (*found, error) {
 		return nil, errMany
 	}
 	c := &climb{listed: l, best: d.best, low: l.p.factor(d.best), bound: l.p.ceiling()}
-	if err := c.lower(ctx); err != nil {
-		return nil, err
+	if err = c.lower(ctx); err == nil {
+		err = c.raise(ctx)
 	}
-	if err := c.raise(ctx); err != nil {
+	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	c.bound = max(c.bound, c.low)
 	out := &found{picked: c.best, value: c.low, bound: c.bound, stopped: milp.StoppedByWork}
 	switch gap := (c.bound - c.low) / c.bound; {
+	case err != nil:
+		out.stopped = milp.StoppedByInterrupt
 	case gap <= 1e-6:
 		out.stopped = milp.StoppedByProof
 	case gap <= l.gap:

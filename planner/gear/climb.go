@@ -36,22 +36,17 @@ func (s *search) climbed(ctx context.Context, out *Outcome, list []Cascade) (*Ou
 		return out, nil
 	}
 	c := newClimber(partOf(p), out, s.o.Seed)
-	if err := c.upwards(ctx, list); err != nil {
-		return nil, err
+	err := c.upwards(ctx, list)
+	if s.runs += c.runs; !p.many() {
+		return kept(ctx, c.outcome(out), err)
 	}
-	s.runs += c.runs
-	if !p.many() {
-		return c.outcome(out), nil
-	}
-	if p.misses(out.Accuracy + c.now.accuracy - c.before.accuracy) {
-		return out, nil
+	if err != nil || p.misses(out.Accuracy+c.now.accuracy-c.before.accuracy) {
+		return kept(ctx, out, err)
 	}
 	whole := newClimber(p, out, s.o.Seed)
-	if err := whole.follow(ctx, c.steps); err != nil {
-		return nil, err
-	}
+	err = whole.follow(ctx, c.steps)
 	s.runs += whole.runs
-	return whole.outcome(out), nil
+	return kept(ctx, whole.outcome(out), err)
 }
 
 // climber raises the gears of a plan on its placement, range by range.
@@ -159,15 +154,12 @@ func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 }
 
 // highest takes the most accurate gears of a path that keep the SLO on all streams, and
-// tells how many steps that is.
+// tells how many steps that is. With an error it takes those that it has seen to keep it.
 func (c *climber) highest(ctx context.Context, path []raised) (passed int, err error) {
 	low, gate := 0, c.gate
-	for high, at := len(path), len(path)-1; low < high; at = (low + high) / 2 {
-		all, failed, err := c.onAll(ctx, &path[at])
-		if err != nil {
-			return 0, err
-		}
-		if all != nil {
+	for high, at := len(path), len(path)-1; low < high && err == nil; at = (low + high) / 2 {
+		all, failed, ended := c.onAll(ctx, &path[at])
+		if err = ended; all != nil {
 			c.all, low = all, at+1
 		} else {
 			high, gate = at, failed
@@ -177,7 +169,7 @@ func (c *climber) highest(ctx context.Context, path []raised) (passed int, err e
 		c.gears, c.now = path[low-1].gears, path[low-1].now
 		c.steps = append(c.steps, path[:low]...)
 	}
-	if gate != c.gate && c.gate != noGate {
+	if err == nil && gate != c.gate && c.gate != noGate {
 		c.gate = gate
 		c.now, err = c.onMeasured(ctx, c.gears, gate, 1)
 	}

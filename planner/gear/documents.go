@@ -85,7 +85,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("before every range had a gear: %w", err)
+			return nil, fmt.Errorf("before there was a plan: %w", err)
 		}
 		return nil, err
 	}
@@ -93,7 +93,14 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		return f.outcome(out), nil
 	}
 	f.outOfSample(out, planned)
-	return f.outcome(out), f.overRequests(ctx, out)
+	if out, err = kept(ctx, out, f.overRequests(ctx, out)); err != nil {
+		return nil, err
+	}
+	o := f.outcome(out)
+	if ctx.Err() != nil { // whatever was proved before, what came after was cut short
+		o.StoppedBy = milp.StoppedByInterrupt
+	}
+	return o, nil
 }
 
 // outOfSample says what was done for samples that were held out, and where they part

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -62,6 +63,7 @@ const (
 // than was asked, by what the plan before lacked. What bounds plans that reach the
 // accuracy on the samples planned on bounds these as well. Without samples held out, or
 // an accuracy asked for, it is Solve. The second result is the accuracy planned for.
+// When ctx ends after a plan was found, it returns the best so far.
 func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, float64, error) {
 	out, err := Solve(ctx, p, solver, o)
 	if err != nil || p.Target == 0 {
@@ -78,12 +80,15 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 		q.Target = min(1, next)
 		got, err := Solve(ctx, &q, solver, o)
 		if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
-			return nil, 0, err
+			if _, err = kept(ctx, t.best, err); err != nil {
+				return nil, 0, err
+			}
+			break
 		}
 		next = t.nextTarget(p.Target, q.Target, got, err == nil)
 	}
 	if t.best == nil {
-		return nil, 0, &Infeasible{Target: p.Target, Best: t.closest.Low, HeldOut: &t.closest}
+		return nil, 0, cmp.Or[error](ctx.Err(), &Infeasible{Target: p.Target, Best: t.closest.Low, HeldOut: &t.closest})
 	}
 	return t.plan(p), t.planned, nil
 }

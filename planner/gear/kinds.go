@@ -180,12 +180,12 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	if err == nil && len(w.chains) > 0 {
 		err = t.inStages(ctx, w, use)
 	}
-	if err != nil {
+	if _, err := kept(ctx, t.best, err); err != nil {
 		return nil, err
 	}
 	out, err := t.best, t.missing
 	if !p.Mixed() && out != nil {
-		if err := t.allowLate(ctx, out); err != nil {
+		if _, err := kept(ctx, out, t.allowLate(ctx, out)); err != nil {
 			return nil, err
 		}
 	}
@@ -199,8 +199,8 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	if out, err = s.climbed(ctx, out, w.whole.list); err != nil {
 		return nil, err
 	}
-	if p.misses(out.Accuracy) {
-		return nil, &Infeasible{Target: p.Target, Best: out.Accuracy}
+	if p.misses(out.Accuracy) { // a search that was cut short says nothing of what can be reached
+		return nil, cmp.Or[error](ctx.Err(), &Infeasible{Target: p.Target, Best: out.Accuracy})
 	}
 	out.leaveOut(out.Problem)
 	out.Cascades, out.Goal, out.Runs, out.GearBound = s.enumerated, s.p.Goal(), s.runs, t.gears
@@ -209,7 +209,7 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	}
 	out.bound(bounds, total)
 	out.valued()
-	return out, ctx.Err()
+	return out, nil
 }
 
 // bound writes down what no plan exceeds, by range and over all.
@@ -334,12 +334,12 @@ func (t *tries) allowLate(ctx context.Context, out *Outcome) error {
 // keepLate keeps a plan on several kinds, once it is late, if it is better. Of the many
 // placements that are tried on identical devices only the best is late, at the end.
 func (t *tries) keepLate(ctx context.Context, out *Outcome, err error) error {
+	var cut error
 	if err == nil && t.p.Mixed() {
-		if err := t.allowLate(ctx, out); err != nil {
-			return err
-		}
+		cut = t.allowLate(ctx, out)
+		_, err = kept(ctx, out, cut)
 	}
-	return t.keepIfBetter(out, err)
+	return cmp.Or(t.keepIfBetter(out, err), cut)
 }
 
 // keepIfBetter keeps a plan that is better by something. A plan that misses the target may

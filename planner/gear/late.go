@@ -42,49 +42,18 @@ type stairs struct {
 // its upper edge, such that all requests together keep the SLO. A knapsack, whose
 // room is the lateness that the percentile allows. Where rates were measured,
 // the plan is run on them; if more requests are late than the ranges said, the
-// room is made smaller.
+// room is made smaller. With an error every range has its own gear still.
 func (out *Outcome) allowLateRanges(ctx context.Context) error {
 	p, b := out.Problem, out.stairs.bench
-	choices := make([][]choice, len(p.Edges))
-	for r, edge := range p.Edges {
-		g, w := out.Gears[r], p.Weights[r]
-		g.Late = g.Trial.late
-		choices[r] = []choice{{g, w * g.Accuracy, w * g.Late}}
-		list, err := out.stairs.above(ctx, r)
-		if err != nil {
-			return err
-		}
-		if n := len(list); n == 0 || w*(accuracyOn(p, list[n-1].cascade)-g.Accuracy) < worthwhile/float64(len(p.Edges)) {
-			continue // no choice adds anything
-		}
-		for k, fails := 0, 0; k < len(list) && fails < 2; k++ {
-			s := &list[k]
-			t, err := b.tryLate(ctx, s.cascade, 1, s.shares, edge, min(1, (1-p.Percentile)/w))
-			if err != nil {
-				return err
-			}
-			if !t.Stable {
-				fails++
-				continue
-			}
-			g := gearOf(p, s, edge, t)
-			g.Late = t.late
-			choices[r] = append(choices[r], choice{g, w * g.Accuracy, w * g.Late})
-		}
-	}
-	for room := spent * (1 - p.Percentile); ; room *= lessLate {
+	choices, err := out.choices(ctx)
+	for room := spent * (1 - p.Percentile); err == nil; room *= lessLate {
 		picks := knapsack(choices, room)
-		out.Accuracy = 0
-		for r, k := range picks {
-			out.Gears[r] = choices[r][k].gear
-			out.Accuracy += choices[r][k].accuracy
-		}
-		if !p.shown() || p.many() {
+		if out.take(choices, picks); !p.shown() || p.many() {
 			return nil
 		}
-		shown, err := b.onStreams(ctx, out.Gears, streams(p), 1)
-		if err != nil {
-			return err
+		var shown onRates
+		if shown, err = b.onStreams(ctx, out.Gears, streams(p), 1); err != nil {
+			break
 		}
 		out.Tail, out.shown = shown.tail, shown.accuracy
 		if shown.keeps(p) {
@@ -97,6 +66,54 @@ func (out *Outcome) allowLateRanges(ctx context.Context) error {
 		if room < (1-p.Percentile)*math.Pow(lessLate, triesOnRate) {
 			room = 0
 		}
+	}
+	out.take(choices, make([]int, len(choices)))
+	return err
+}
+
+// choices are those of every range, its own gear first, which are all there even with an
+// error.
+func (out *Outcome) choices(ctx context.Context) ([][]choice, error) {
+	p, b := out.Problem, out.stairs.bench
+	choices := make([][]choice, len(p.Edges))
+	add := func(r int, g Planned) {
+		g.Late = g.Trial.late
+		choices[r] = append(choices[r], choice{g, p.Weights[r] * g.Accuracy, p.Weights[r] * g.Late})
+	}
+	for r := range p.Edges {
+		add(r, out.Gears[r])
+	}
+	for r, edge := range p.Edges {
+		w := p.Weights[r]
+		list, err := out.stairs.above(ctx, r)
+		if err != nil {
+			return choices, err
+		}
+		if n := len(list); n == 0 || w*(accuracyOn(p, list[n-1].cascade)-out.Gears[r].Accuracy) < worthwhile/float64(len(p.Edges)) {
+			continue // no choice adds anything
+		}
+		for k, fails := 0, 0; k < len(list) && fails < 2; k++ {
+			s := &list[k]
+			t, err := b.tryLate(ctx, s.cascade, 1, s.shares, edge, min(1, (1-p.Percentile)/w))
+			if err != nil {
+				return choices, err
+			}
+			if !t.Stable {
+				fails++
+				continue
+			}
+			add(r, gearOf(p, s, edge, t))
+		}
+	}
+	return choices, nil
+}
+
+// take gives every range one of its choices.
+func (out *Outcome) take(choices [][]choice, picks []int) {
+	out.Accuracy, out.Tail, out.shown = 0, 0, 0
+	for r, k := range picks {
+		out.Gears[r] = choices[r][k].gear
+		out.Accuracy += choices[r][k].accuracy
 	}
 }
 

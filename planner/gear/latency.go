@@ -39,10 +39,10 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	if err == nil && (best == nil || s.p.Mixed()) {
 		best, err = s.bisect(ctx, best, low, least, top)
 	}
-	if err != nil {
+	if best, err = kept(ctx, best, err); err != nil {
 		return nil, err
 	}
-	bounds, total, err := s.boundsAt(ctx, s.with(best.Problem.SLO, s.p.Devices))
+	bounds, total, err := s.boundsAt(context.WithoutCancel(ctx), s.with(best.Problem.SLO, s.p.Devices))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func between(low, high time.Duration) time.Duration {
 
 // bisect plans anew for every latency that it tries. Where there is a plan, it starts from
 // a tenth above what that was made for, and goes on from there: other batches come of it,
-// and a plan may well keep less than it was made for.
+// and a plan may well keep less than it was made for. With an error comes the best so far.
 func (s *search) bisect(ctx context.Context, best *Outcome, fails, next, top time.Duration) (*Outcome, error) {
 	var holds, start time.Duration
 	if next *= 2; best != nil {
@@ -105,7 +105,7 @@ func (s *search) bisect(ctx context.Context, best *Outcome, fails, next, top tim
 				best = out
 			}
 		case !inf || best == nil && next == top:
-			return nil, err
+			return best, err
 		case best != nil && holds == 0:
 			holds = next
 		default:

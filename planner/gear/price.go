@@ -138,8 +138,29 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
-	least, low := 0.0, 0.0  // low: the price that failed last
-	tried, all := 0.0, true // tried: no plan that trials accept costs less, if all before were ruled out by them
+	ends, err := c.byPrice(ctx, smallest)
+	out, err := kept(ctx, c.best, err)
+	if err != nil {
+		return nil, err
+	}
+	if out == nil {
+		return nil, c.missing
+	}
+	out.ValueBound, out.Proved = min(ends.least, out.Value), out.Value <= ends.least*(1+1e-9)
+	if out.TriedBound = 0; !c.p.Overall && c.whole {
+		out.TriedBound = min(ends.tried, out.Value)
+	}
+	return out, nil
+}
+
+// prices are what bounds a price: no plan costs less than least, and none that trials accept
+// less than tried.
+type prices struct{ least, tried float64 }
+
+// byPrice plans on numbers of devices by rising price, in steps of at least so much where
+// many fail. It returns what bounds the price, once there is a plan.
+func (c *shop) byPrice(ctx context.Context, smallest float64) (b prices, err error) {
+	low, all := 0.0, true // low: the price that failed last; all: trials ruled out all before
 	for step := smallest; c.best == nil || c.tried < pricesTried; {
 		if c.tried >= risingTried {
 			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // all devices come last
@@ -149,36 +170,28 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 		}
 		next, err := c.next(ctx)
 		if err != nil {
-			return nil, err
+			return b, err
 		}
 		if next == nil || c.best != nil && c.sum(next) >= c.best.Value*(1-1e-9) {
 			break
 		}
 		before := c.best
 		if all = all && c.floor == 0; all {
-			tried = c.sum(next)
+			b.tried = c.sum(next)
 		}
 		ruledOut, failed, err := c.plan(ctx, next)
 		if err != nil {
-			return nil, err
+			return b, err
 		}
 		all = all && (ruledOut || failed)
 		if c.best == before {
 			low = c.sum(next)
 		}
-		if least == 0 && !ruledOut { // of rising prices the first that devices which never wait allow
-			least = c.sum(next)
+		if b.least == 0 && !ruledOut { // of rising prices the first that devices which never wait allow
+			b.least = c.sum(next)
 		}
 	}
-	out := c.best
-	if out == nil {
-		return nil, c.missing
-	}
-	out.ValueBound, out.Proved = min(least, out.Value), out.Value <= least*(1+1e-9)
-	if out.TriedBound = 0; !c.p.Overall && c.whole {
-		out.TriedBound = min(tried, out.Value)
-	}
-	return out, nil
+	return b, nil
 }
 
 // sum is what numbers of devices cost.
@@ -225,7 +238,7 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err err
 		if err != nil {
 			return false, false, err
 		}
-		bounds, total, _, err := c.boundsOf(ctx, &p, w)
+		bounds, total, _, err := c.boundsOf(context.WithoutCancel(ctx), &p, w)
 		if err != nil {
 			return false, false, err
 		}

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -22,13 +23,10 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 		than = nil
 	}
 	one, runs, err := singles{fleetOf(p, list)}.bestAbove(ctx, out, than, s.o.Seed)
-	if err != nil {
-		return nil, err
-	}
 	if s.runs += runs; one == nil {
-		return out, with
+		return kept(ctx, out, cmp.Or(err, with))
 	}
-	return one, nil
+	return kept(ctx, one, err)
 }
 
 // beats tells whether a plan of one cascade is more accurate than another plan: as
@@ -73,16 +71,17 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 
 // bestAbove is the best plan of one cascade that is more accurate than another plan, on the
 // placement of a plan and others; nil: none is. The second result is the number of runs.
+// With an error comes the best so far.
 func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
 	list, err := x.alone(ctx, placed)
 	for _, on := range list {
 		one, b := &Outcome{Problem: x.p, Configs: on.configs, Front: len(on.stairs)}, newBench(x.p, on.configs, nil, seed)
 		ok, err := one.oneCascade(ctx, b, x.worthTrying(on.stairs, than))
-		if err != nil {
-			return nil, 0, err
-		}
 		if runs += b.runs; ok && one.beats(than) {
 			best, than = one, one
+		}
+		if err != nil {
+			return best, runs, err
 		}
 	}
 	return best, runs, err
@@ -100,13 +99,13 @@ func (out *Outcome) leads(ctx context.Context, x singles) (bool, error) {
 func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	one, err := out.OverRequests(ctx, s.o.Seed)
 	if err != nil || one == 0 {
-		return out, err
+		return kept(ctx, out, err)
 	}
 	q := *s.p
 	q.Overall = true
 	both, err := s.once(ctx, &q)
-	if err != nil {
-		return nil, err
+	if err != nil || ctx.Err() != nil && !both.beats(out) {
+		return kept(ctx, out, err)
 	}
 	return both, nil
 }
@@ -179,7 +178,8 @@ func (out *Outcome) least() float64 {
 // oneCascade takes the most accurate of some cascades, by rising load, that keeps the
 // SLO everywhere; false: none does. On measured rates the search begins where devices
 // that never wait end, and goes on from there in steps that double. It goes by the first
-// stream; from what that finds downwards, all streams decide.
+// stream; from what that finds downwards, all streams decide. With an error may come one
+// that keeps it, where one stream is all.
 func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (bool, error) {
 	low, high := 0, len(list) // list[low-1] keeps it, list[high] does not
 	mid, step := high/2, high
@@ -189,7 +189,7 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 	for ; low < high; step *= 2 {
 		ok, err := out.everywhere(ctx, b, &list[mid], 1)
 		if err != nil {
-			return false, err
+			return low > 0 && streams(b.p) == 1, err
 		}
 		if ok {
 			low = mid + 1

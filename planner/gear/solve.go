@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,7 +139,8 @@ func (e *Infeasible) Reason() string {
 }
 
 // Solve plans: for the most accuracy, the least latency or the fewest devices,
-// by what the problem asks.
+// by what the problem asks. When ctx ends after a plan was found, it returns the best so
+// far, without what one more device would bring.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -168,7 +168,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 		return nil, s.suggestChanges(ctx, err)
 	}
 	if o.Any {
-		return out, ctx.Err()
+		return out, nil
 	}
 	if p.Either {
 		if out, err = s.either(ctx, out); err != nil {
@@ -180,5 +180,13 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	} else {
 		err = s.more(ctx, out)
 	}
-	return out, cmp.Or(err, ctx.Err())
+	return kept(ctx, out, err)
+}
+
+// kept is a plan that was found, where what went on from it ended with the context.
+func kept(ctx context.Context, out *Outcome, err error) (*Outcome, error) {
+	if out != nil && ctx.Err() != nil {
+		return out, nil
+	}
+	return out, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +99,61 @@ func TestPlans(t *testing.T) {
 				t.Error("another plan of the same documents", err)
 			}
 		})
+	}
+}
+
+// endsAfter is a context that ends when so many runs have begun.
+type endsAfter struct {
+	context.Context
+	end  context.CancelFunc
+	left atomic.Int64
+}
+
+func newEndsAfter(n int64) *endsAfter {
+	c := &endsAfter{}
+	c.Context, c.end = context.WithCancel(context.Background())
+	c.left.Store(n)
+	return c
+}
+
+func (c *endsAfter) Done() <-chan struct{} {
+	if c.left.Add(-1) == 0 {
+		c.end()
+	}
+	return c.Context.Done()
+}
+
+// TestInterrupted: a search that ends early keeps the fleet that it has, with what bounds it.
+func TestInterrupted(t *testing.T) {
+	in := documents()
+	in.Cluster.Pools = in.Cluster.Pools[:1]
+	in.Cluster.Pools[0].Count = 1
+	llm := in.Workload.Section.(*formats.LLM)
+	llm.Models, llm.Classes = llm.Models[:1], llm.Classes[:1]
+	llm.Classes[0].Shares = nil
+	var opt planner.Options
+	opt.Set("objective", "throughput")
+	whole := newEndsAfter(math.MaxInt64)
+	best, err := planner.Solve(whole, in, opt, highs.Solver{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := 0.0
+	const points = 4
+	for k := int64(1); k < points; k++ {
+		res, err := planner.Solve(newEndsAfter((math.MaxInt64-whole.left.Load())*k/points), in, opt, highs.Solver{}, nil)
+		if err != nil {
+			t.Fatalf("point %d: %v", k, err)
+		}
+		o := res.Plan.Objective
+		if res.StoppedBy != "interrupt" || o.Value < before || o.Value > best.Plan.Objective.Value || *o.Bound < best.Plan.Objective.Value {
+			t.Errorf("point %d: stopped by %s, %v within %v, the whole search finds %v", k, res.StoppedBy, o.Value, *o.Bound, best.Plan.Objective.Value)
+		}
+		before = o.Value
+		today := &kind.Today{Plan: res.Plan, Against: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
+		for _, f := range queue.Method.Check(today) {
+			t.Error(f)
+		}
 	}
 }
 

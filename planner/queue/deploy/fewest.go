@@ -104,8 +104,8 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, l
 		}
 	}
 	if least {
-		if err := p.shrink(ctx, l, totals, floor); err != nil {
-			return nil, err
+		if err := p.shrink(ctx, l, totals, floor); err != nil && ctx.Err() == nil {
+			return nil, err // interrupted, what is left passes
 		}
 	}
 	for l.Price(p.Problem) < floor*(1-1e-9) {

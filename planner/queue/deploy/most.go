@@ -142,6 +142,9 @@ func (p *Search) Scaled(factor float64) *Search {
 func (p *Search) Highest(ctx context.Context, o Structures, found func(*Found)) (*Found, error) {
 	return p.full(ctx, o, func(l *Layout) (*Found, error) {
 		at, score, err := p.highest(ctx, l)
+		if at > 0 && ctx.Err() != nil {
+			err = nil // interrupted, it carries so much at least
+		}
 		return &Found{Layout: l, Score: score, Price: -at}, err
 	}, found)
 }
@@ -150,23 +153,22 @@ func (p *Search) Highest(ctx context.Context, o Structures, found func(*Found)) 
 // percent of them.
 const halvings = 6
 
-// highest is the largest multiple of the rates that a layout carries, of a grid.
+// highest is the largest multiple of the rates that a layout carries, of a grid. With an
+// error it is the largest so far.
 func (p *Search) highest(ctx context.Context, l *Layout) (float64, Score, error) {
 	kept := p.newScore()
 	low, high := 0, 1<<halvings
-	for high-low > 1 {
+	var err error
+	for high-low > 1 && err == nil {
 		mid := (low + high) / 2
-		all, ok, err := p.attains(ctx, l, float64(mid)/(1<<(halvings-1)))
-		switch {
-		case err != nil:
-			return 0, kept, err
-		case ok:
+		all, ok, failed := p.attains(ctx, l, float64(mid)/(1<<(halvings-1)))
+		if err = failed; ok {
 			low, kept = mid, all
-		default:
+		} else {
 			high = mid
 		}
 	}
-	return float64(low) / (1 << (halvings - 1)), kept, nil
+	return float64(low) / (1 << (halvings - 1)), kept, err
 }
 
 // attains tells whether a layout keeps the SLOs at a multiple of the rates: in one
