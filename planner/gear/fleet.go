@@ -120,11 +120,15 @@ func (x *fleet) cascades() error {
 	for m := range usable {
 		usable[m] = x.whole(m) || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
 	}
-	list, found, err := x.known.inTime(p, usable)
-	if err != nil {
-		return err
+	if !slices.Contains(usable, true) {
+		return &Infeasible{NoneUsable: true, SLO: p.shortest()}
 	}
-	x.found = found
+	all := x.known.of(p, usable)
+	list := p.inTime(all.list)
+	if len(list) == 0 {
+		return &Infeasible{NoneInTime: true, SLO: p.shortest()}
+	}
+	x.found = all.found
 	x.take(list)
 	return nil
 }
@@ -233,7 +237,7 @@ func (x *fleet) place(ctx context.Context) (placed []Config, columns [][]int, er
 	ranges := upTo(len(p.Edges))
 	relaxed := x.newProgram(x.configs, ranges, false, -1)
 	relaxed.chains()
-	if _, _, err := relaxed.generate(ctx, nil, nil); err != nil {
+	if _, _, err := relaxed.generate(ctx, nil); err != nil {
 		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	g := x.newProgram(x.configs, ranges, true, -1)

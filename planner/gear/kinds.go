@@ -37,19 +37,6 @@ func (c catalogue) of(p *Problem, usable []bool) listed {
 	return got
 }
 
-// inTime are the cascades of usable models that keep the SLO alone; found is how many were
-// enumerated.
-func (c catalogue) inTime(p *Problem, usable []bool) (list []Cascade, found int, err error) {
-	if !slices.Contains(usable, true) {
-		return nil, 0, &Infeasible{NoneUsable: true, SLO: p.shortest()}
-	}
-	all := c.of(p, usable)
-	if list = p.inTime(all.list); len(list) == 0 {
-		return nil, 0, &Infeasible{NoneInTime: true, SLO: p.shortest()}
-	}
-	return list, all.found, nil
-}
-
 // ways are what a problem on several kinds of devices is planned from: members as
 // whole models, and in stages.
 type ways struct {

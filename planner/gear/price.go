@@ -46,24 +46,6 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	for k := range p.Kinds {
 		t.at = append(t.at, p.Kinds[k].Devices)
 	}
-	home := homeOf(x.all, len(p.Kinds))
-	solve := func(r int, serve bool) (*program, *milp.Solution, error) {
-		g := x.newProgram(x.all, []int{r}, false, -1)
-		if g.serve = serve; serve {
-			g.m.SetObj(g.short[0], -1)
-		}
-		for _, i := range seeds[r] {
-			g.column(0, i)
-		}
-		sol, _, err := g.generate(ctx, x.chains, home)
-		if err != nil {
-			return nil, nil, fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", p.Edges[r], err)
-		}
-		if !serve {
-			seeds[r] = g.columns[0]
-		}
-		return g, sol, nil
-	}
 	add := func(g *program, sol *milp.Solution, factor float64) {
 		t.value += factor * sol.Value
 		for k, row := range g.devices {
@@ -82,13 +64,14 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 		}
 	}
 	for r := range p.Edges {
-		g, sol, err := solve(r, false)
+		g, sol, _, err := x.relax(ctx, r, -1, false, seeds[r])
 		if err != nil {
 			return nil, err
 		}
+		seeds[r] = g.columns[0]
 		if sol.X[g.short[0]] > 1e-7 {
 			*t = tangent{at: t.at, by: make([]float64, len(p.Kinds))}
-			if g, sol, err = solve(r, true); err != nil {
+			if g, sol, _, err = x.relax(ctx, r, -1, true, seeds[r]); err != nil {
 				return nil, err
 			}
 			add(g, sol, 1)

@@ -133,16 +133,6 @@ func (p *Problem) usable() []bool {
 	return out
 }
 
-// within tells whether a cascade asks none but these models.
-func (c *Cascade) within(models []bool) bool {
-	for _, m := range c.Models {
-		if !models[m] {
-			return false
-		}
-	}
-	return true
-}
-
 // perSample is the least time of every model per sample on identical devices, in seconds;
 // infinite, where not even one sample is in time.
 func perSample(p *Problem) []float64 {
@@ -197,13 +187,11 @@ func (p *Problem) alone(c *Cascade) time.Duration {
 	return path
 }
 
-// inTime leaves out cascades that miss the SLO even alone, or ask a model that
-// is not usable.
+// inTime leaves out cascades that miss the SLO even alone.
 func (p *Problem) inTime(list []Cascade) []Cascade {
-	usable := p.usable()
 	kept := make([]Cascade, 0, len(list))
 	for i := range list {
-		if p.alone(&list[i]) <= p.SLO && list[i].within(usable) {
+		if p.alone(&list[i]) <= p.SLO {
 			kept = append(kept, list[i])
 		}
 	}

@@ -186,10 +186,11 @@ func (x *fleet) nics(kind int, extra bool) float64 {
 const perRound = 4
 
 // generate solves the program by column generation; with all columns priced out
-// nothing over these cascades is better, nor over these chains, for which kinds
-// have one configuration each: home by kind.
-func (g *program) generate(ctx context.Context, chains []*Chain, home []int) (*milp.Solution, []milp.Var, error) {
+// nothing over these cascades is better, nor over these chains, for which kinds have one
+// configuration each.
+func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution, []milp.Var, error) {
 	p, x := g.x.p, g.x
+	home := homeOf(g.configs, len(p.Kinds))
 	for at := range g.ranges {
 		g.column(at, x.lightest())
 	}
@@ -324,18 +325,31 @@ func homeOf(configs []Config, kinds int) []int {
 	return home
 }
 
-// bounds are what no plan over the same thresholds exceeds in a range: fractions
-// of devices, each with whatever model or part of one, any mixture. With one more
-// device of a kind, where extra is not negative. use is what chains carry in these
-// mixtures, weighted over the ranges.
+// relax solves the program of a range: fractions of devices, each with whatever model or part
+// of one, any mixture of cascades, some of which are there from the start. With one more device
+// of a kind, where extra is not negative. along are the variables of the chains priced.
+func (x *fleet) relax(ctx context.Context, r, extra int, serve bool, some []int) (g *program, sol *milp.Solution, along []milp.Var, err error) {
+	g = x.newProgram(x.all, []int{r}, false, extra)
+	if g.serve = serve; serve {
+		g.m.SetObj(g.short[0], -1)
+	}
+	for _, i := range some {
+		g.column(0, i)
+	}
+	if sol, along, err = g.generate(ctx, x.chains); err != nil {
+		err = fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", x.p.Edges[r], err)
+	}
+	return g, sol, along, err
+}
+
+// bounds are what no plan over the same thresholds exceeds in a range, by its relaxation.
+// use is what chains carry in these mixtures, weighted over the ranges.
 func (x *fleet) bounds(ctx context.Context, extra int) (out, use []float64, err error) {
 	out, use = make([]float64, len(x.p.Edges)), make([]float64, len(x.chains))
-	home := homeOf(x.all, len(x.p.Kinds))
 	for r := range out {
-		g := x.newProgram(x.all, []int{r}, false, extra)
-		sol, along, err := g.generate(ctx, x.chains, home)
+		g, sol, along, err := x.relax(ctx, r, extra, false, nil)
 		if err != nil {
-			return nil, nil, fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", x.p.Edges[r], err)
+			return nil, nil, err
 		}
 		if out[r] = sol.Value / max(x.p.Weights[r], 1e-6); sol.X[g.short[0]] > 1e-7 {
 			out[r] = math.NaN()

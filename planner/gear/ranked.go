@@ -37,6 +37,9 @@ type ranking struct {
 
 // lay scores a placement.
 func (g *ranking) lay(ctx context.Context, configs []Config) (*laid, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	l := g.layoutOf(configs, nil)
 	ranges, err := l.fluidRanges(ctx, 0)
 	return &laid{l, ranges, g.p.weighted(ranges)}, err
