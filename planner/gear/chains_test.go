@@ -22,7 +22,7 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 	b := &stages.Problem{MaxPartitions: 2}
 	for k := range counts {
 		name := string(rune('a' + k))
-		q.Kinds = append(q.Kinds, Kind{Name: name, Devices: counts[k], Memory: memory[k], Of: -1})
+		q.Kinds = append(q.Kinds, Kind{Name: name, Devices: counts[k], Memory: memory[k]})
 		b.Pools = append(b.Pools, stages.Pool{Kind: name, Count: counts[k], MaxShares: 1, PerNode: perNode[k], Gbps: gbps, Memory: memory[k]})
 	}
 	q.Models = slices.Clone(p.Models)

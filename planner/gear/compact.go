@@ -91,11 +91,5 @@ func (out *Outcome) compact() []int {
 		}
 	}
 	out.Configs = configs
-	for k, kind := range kinds { // units are made of another kind's devices
-		if kind.Of >= 0 {
-			used[kind.Of] += kind.Span * used[k]
-			used[k] = kind.Devices
-		}
-	}
 	return used
 }

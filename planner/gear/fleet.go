@@ -11,14 +11,11 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Kind is a kind of devices, where a cluster has several. A unit of Span devices
-// of another kind, Of, that work as one, is a kind of its own without devices.
+// Kind is a kind of devices, where a cluster has several.
 type Kind struct {
 	Name    string
 	Devices int
-	Memory  int64 // of a device or unit; 0: no limit
-	Of      int   // kind whose devices make the units; negative: it has its own
-	Span    int
+	Memory  int64   // of a device; 0: no limit
 	Price   float64 // of a device, where the least of it is to be found
 }
 

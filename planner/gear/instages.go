@@ -65,7 +65,7 @@ func (f *resolved) inStages() error {
 		b.PrePartition(f.opt.Blocks, by)
 	}
 	if len(f.pools) == 1 {
-		p.Kinds = []Kind{{Name: f.pools[0].Device, Devices: p.Devices, Memory: p.Memory, Of: -1}}
+		p.Kinds = []Kind{{Name: f.pools[0].Device, Devices: p.Devices, Memory: p.Memory}}
 	}
 	p.Blocks = b
 	return nil

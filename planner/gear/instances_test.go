@@ -75,7 +75,7 @@ func addKinds(rng *rand.Rand, p *Problem, kinds int, memory func() int64) {
 		p.Models[m].Times = nil
 	}
 	for k := range kinds {
-		p.Kinds = append(p.Kinds, Kind{Name: fmt.Sprint("k", k), Devices: 1 + rng.IntN(6/kinds), Memory: max(memory(), p.Models[0].Memory), Of: -1, Price: float64(1+rng.IntN(40)) / 10})
+		p.Kinds = append(p.Kinds, Kind{Name: fmt.Sprint("k", k), Devices: 1 + rng.IntN(6/kinds), Memory: max(memory(), p.Models[0].Memory), Price: float64(1+rng.IntN(40)) / 10})
 		for m := range p.Models {
 			factor := .4 + 2.6*rng.Float64()
 			v := Variant{Memory: p.Models[m].Memory}

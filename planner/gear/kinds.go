@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -236,8 +235,15 @@ func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, to
 	return bounds, total, err
 }
 
-// moreOfKinds bounds the accuracy with one more device of each kind.
-func (s *search) moreOfKinds(ctx context.Context, out *Outcome) error {
+// more bounds the accuracy with one more device of each kind.
+func (s *search) more(ctx context.Context, out *Outcome) error {
+	if !s.p.Mixed() {
+		p := s.with(s.p.SLO, s.p.Devices+1)
+		p.Overall = out.Problem.Overall
+		b, err := s.relaxed(ctx, p)
+		out.MoreOf = []float64{b}
+		return err
+	}
 	w, err := s.waysOf(s.p)
 	if err != nil {
 		return err
@@ -247,13 +253,11 @@ func (s *search) moreOfKinds(ctx context.Context, out *Outcome) error {
 		return err
 	}
 	for k := range s.p.Kinds {
-		more := math.NaN()
-		if s.p.Kinds[k].Of < 0 {
-			if b, _, err := x.bounds(ctx, k); err == nil {
-				more = s.p.weighted(b)
-			}
+		b, _, err := x.bounds(ctx, k)
+		if err != nil {
+			return err
 		}
-		out.MoreOf = append(out.MoreOf, more)
+		out.MoreOf = append(out.MoreOf, s.p.weighted(b))
 	}
 	return nil
 }

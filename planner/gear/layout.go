@@ -197,7 +197,7 @@ func (l *layout) shares(s *split) [][]float64 {
 func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables, [][]int32) {
 	batch, _ := speedsOf(p)
 	var b policy.Builder
-	first := addDevices(&b, p, configs, len(chains) > 0)
+	first := addDevices(&b, p, len(chains) > 0)
 	place := func(stage int32, kind int, devices []int) {
 		for _, d := range slices.Sorted(slices.Values(devices)) {
 			b.Place(stage, first[kind]+int32(d))
@@ -223,21 +223,17 @@ func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables
 
 // addDevices adds the devices, with their nodes and links where stages send each other
 // something, and returns the first of every kind.
-func addDevices(b *policy.Builder, p *Problem, configs []Config, linked bool) (first []int32) {
+func addDevices(b *policy.Builder, p *Problem, linked bool) (first []int32) {
 	next := int32(0)
 	for k, kind := range p.kinds() {
-		used := 0 // units have no devices of their own
-		for _, c := range ofKind(configs, k) {
-			used += c.Count
-		}
-		b.Kind(kind.Name, max(kind.Devices, used))
+		b.Kind(kind.Name, kind.Devices)
 		link := int32(-1)
 		if linked {
 			b.Nodes(p.Blocks.Pools[k].PerNode, p.Blocks.Pools[k].Gbps)
 			link = 0
 		}
 		first = append(first, next)
-		for d := range max(kind.Devices, used) {
+		for d := range kind.Devices {
 			next = 1 + b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: link, Downlink: link})
 		}
 	}

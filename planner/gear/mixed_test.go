@@ -17,7 +17,7 @@ import (
 // as they are, others whose times are factors (by model) of them.
 func mix(p *Problem, first, second int, factors []float64) *Problem {
 	q := *p
-	q.Kinds = []Kind{{Name: "a", Devices: first, Memory: p.Memory, Of: -1}, {Name: "b", Devices: second, Memory: p.Memory, Of: -1}}
+	q.Kinds = []Kind{{Name: "a", Devices: first, Memory: p.Memory}, {Name: "b", Devices: second, Memory: p.Memory}}
 	q.Models = slices.Clone(p.Models)
 	for m := range q.Models {
 		own := q.Models[m].Times
@@ -75,35 +75,6 @@ func TestMixedUsesSpeeds(t *testing.T) {
 	t.Logf("%.4f of %.4f, on two of the first kind %.4f of %.4f", two.Accuracy, two.Bound, same.Accuracy, same.Bound)
 	if two.Accuracy <= same.Accuracy || two.Bound-two.Accuracy > .002 {
 		t.Errorf("%.4f of %.4f, on two of the first kind %.4f", two.Accuracy, two.Bound, same.Accuracy)
-	}
-}
-
-// Units of two devices run a model that one device has no memory for.
-func TestMixedUnits(t *testing.T) {
-	p := llama4.problem(t, 6, 10)
-	q := mix(p, 6, 0, []float64{1, 1, 1, 1})
-	q.Kinds[0].Memory = 24000 // of a device: the largest model does not fit
-	q.Kinds[1] = Kind{Name: "pair", Memory: 48000, Of: 0, Span: 2}
-	for m := range q.Models {
-		if m < 3 {
-			q.Models[m].On[1].Times = nil // small models gain nothing from a pair
-		}
-	}
-	out, err := Solve(context.Background(), q, solver(t), Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	singles, pairs := 0, 0
-	for _, c := range out.Configs {
-		if c.Kind == 0 {
-			singles += c.Count
-		} else {
-			pairs += c.Count
-		}
-	}
-	t.Logf("accuracy %.4f of %.4f, %+v", out.Accuracy, out.Bound, out.Configs)
-	if singles+2*pairs > 6 || pairs == 0 || out.Gears[0].Accuracy <= .601 {
-		t.Errorf("%d devices alone and %d pairs, accuracy %.4f: %+v", singles, pairs, out.Gears[0].Accuracy, out.Configs)
 	}
 }
 

@@ -105,9 +105,7 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	smallest := math.Inf(1)
 	for _, kind := range s.p.kinds() {
 		c.price, c.full = append(c.price, kind.Price), append(c.full, kind.Devices)
-		if kind.Of < 0 {
-			smallest = min(smallest, kind.Price)
-		}
+		smallest = min(smallest, kind.Price)
 	}
 	w, err := s.waysOf(s.p)
 	if err != nil || w.staged == nil {

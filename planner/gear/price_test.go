@@ -146,7 +146,7 @@ func isInfeasible(err error) bool {
 // Devices that nothing stands on are left out, and the others numbered anew, those
 // that chains go over too.
 func TestCompact(t *testing.T) {
-	p := &Problem{Models: make([]Model, 2), Kinds: []Kind{{Devices: 4, Of: -1}, {Devices: 3, Of: -1}}}
+	p := &Problem{Models: make([]Model, 2), Kinds: []Kind{{Devices: 4}, {Devices: 3}}}
 	chain := &Chain{Model: 1, Stages: []Stage{{Kind: 0}, {Kind: 1}}}
 	out := &Outcome{Problem: p,
 		Configs: []Config{{0, 0b100, 2}, {0, 0b01, 1}, {0, 0, 1}, {1, 0b1000, 2}, {1, 0b11, 1}},

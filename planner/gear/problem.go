@@ -63,7 +63,7 @@ func (p *Problem) kinds() []Kind {
 	if p.Mixed() {
 		return p.Kinds
 	}
-	return []Kind{{Name: "device", Devices: p.Devices, Memory: p.Memory, Of: -1, Price: 1}}
+	return []Kind{{Name: "device", Devices: p.Devices, Memory: p.Memory, Price: 1}}
 }
 
 // variant is a model on a kind.

@@ -48,11 +48,7 @@ func (x *fleet) newProgram(configs []Config, ranges []int, whole bool, extra int
 		n := g.m.AddVar("", 0, milp.Inf, 0)
 		g.m.SetInteger(n, whole)
 		g.count = append(g.count, n)
-		owner, span := c.Kind, 1.0
-		if k := &p.Kinds[c.Kind]; k.Of >= 0 {
-			owner, span = k.Of, float64(k.Span)
-		}
-		devices[owner] = append(devices[owner], milp.Term{Var: n, Coef: span})
+		devices[c.Kind] = append(devices[c.Kind], milp.Term{Var: n, Coef: 1})
 	}
 	for k, terms := range devices {
 		g.devices = append(g.devices, -1)

@@ -95,9 +95,6 @@ func (x *fleet) few() bool {
 		most = fewPlacements
 	}
 	for k, kind := range x.p.kinds() {
-		if kind.Of >= 0 {
-			return false // units take another kind's devices
-		}
 		total *= compositions(kind.Devices, len(ofKind(x.configs, k)))
 	}
 	return total <= most
@@ -212,15 +209,10 @@ func (g *ranking) move(ctx context.Context) error {
 }
 
 // singleGears is what no plan exceeds whose ranges have one cascade each, whole models or
-// in stages: all devices of a kind take any model that fits on one and any stage. 0: not
-// known, some range has none or there are units of devices.
+// in stages: all devices of a kind take any model that fits on one and any stage. 0: some
+// range has none.
 func singleGears(ctx context.Context, x *fleet) (float64, error) {
-	l, home := &layout{x: x, loads: map[int]*split{}}, make([]int, len(x.p.Kinds))
-	for k := range x.p.Kinds {
-		if home[k] = -1; x.p.Kinds[k].Of >= 0 {
-			return 0, nil
-		}
-	}
+	l, home := &layout{x: x, loads: map[int]*split{}}, slices.Repeat([]int{-1}, len(x.p.Kinds))
 	for _, c := range x.all {
 		if c.Count = x.p.Kinds[c.Kind].Devices; c.Count > 0 {
 			home[c.Kind] = len(l.cells)

@@ -24,7 +24,7 @@ func (f *resolved) resolve() error {
 			f.run.Assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
 		}
 		if len(f.pools) > 1 {
-			p.Kinds = append(p.Kinds, Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory), Of: -1})
+			p.Kinds = append(p.Kinds, Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory)})
 		}
 	}
 	for i, name := range w.Family {

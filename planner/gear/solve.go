@@ -41,7 +41,7 @@ type Outcome struct {
 	Value, ValueBound float64
 	Proved            bool
 	Priced            bool // devices are counted by the price of their kind
-	// MoreOf is what Bound would be with one more device, by kind; NaN: not known.
+	// MoreOf is what Bound would be with one more device, by kind.
 	MoreOf []float64
 	// Cascades and Front are the numbers of cascades enumerated and on the front
 	// of the chosen placement, Runs that of simulations.
@@ -175,12 +175,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 			return nil, err
 		}
 	}
-	if p.Mixed() {
-		err = s.moreOfKinds(ctx, out)
-	} else {
-		err = s.more(ctx, out)
-	}
-	return kept(ctx, out, err)
+	return kept(ctx, out, s.more(ctx, out))
 }
 
 // kept is a plan that was found, where what went on from it ended with the context.

@@ -110,12 +110,3 @@ func (p *Problem) weighted(list []float64) float64 {
 func (p *Problem) short(best float64) *Infeasible {
 	return &Infeasible{Target: p.Target, Best: max(0, best), Fluid: true}
 }
-
-// more bounds the accuracy with one more device.
-func (s *search) more(ctx context.Context, out *Outcome) error {
-	p := s.with(s.p.SLO, s.p.Devices+1)
-	p.Overall = out.Problem.Overall
-	b, err := s.relaxed(ctx, p)
-	out.MoreOf = []float64{b}
-	return err
-}
