@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,43 +43,109 @@ func TestCheapest(t *testing.T) {
 		for d := range p.Models {
 			p.Models[d].MinRPS = load * free.Value * p.Models[d].Weight
 		}
-		least := math.Inf(1)
-		if exclusive {
-			least = leastByEnumeration(t, p, prices)
-		}
-		out, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{})
-		var inf *Infeasible
-		if errors.As(err, &inf) {
+		if checkCheapest(t, p, prices, exclusive) {
+			solved++
+		} else {
 			infeasible++
-			if !math.IsInf(least, 1) {
-				t.Errorf("infeasible (%v), but devices for %v carry the floors", err, least)
-			}
-			if inf.Load > 1+1e-6 {
-				t.Errorf("nearest feasible is %v times what is infeasible", inf.Load)
-			}
-			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		solved++
-		if exclusive && math.Abs(out.Value-least) > 1e-9*least {
-			t.Errorf("price %v, enumeration has %v", out.Value, least)
-		}
-		if out.Bound > out.Value*(1+1e-9) || exclusive && out.Bound > least*(1+1e-6) {
-			t.Errorf("bound %v, price %v, enumeration %v", out.Bound, out.Value, least)
-		}
-		min := math.Inf(1)
-		for d := range p.Models {
-			min = math.Min(min, out.RPS[d]/p.Models[d].Weight)
-		}
-		same := *out
-		same.Value = min
-		holds(t, p, &same)
 	})
 	t.Logf("%d solved, %d infeasible", solved, infeasible)
 	if solved == 0 {
 		t.Error("no problem was feasible")
+	}
+}
+
+// checkCheapest compares the least price with that of enumeration, where pools are exclusive. It tells whether there is
+// a plan.
+func checkCheapest(t *rapid.T, p *Problem, prices []float64, exclusive bool) bool {
+	least := math.Inf(1)
+	if exclusive {
+		least = leastByEnumeration(t, p, prices)
+	}
+	out, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{})
+	var inf *Infeasible
+	if errors.As(err, &inf) {
+		if !math.IsInf(least, 1) {
+			t.Errorf("infeasible (%v), but devices for %v carry the floors", err, least)
+		}
+		if inf.Load > 1+1e-6 {
+			t.Errorf("nearest feasible is %v times what is infeasible", inf.Load)
+		}
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exclusive && math.Abs(out.Value-least) > 1e-9*least {
+		t.Errorf("price %v, enumeration has %v", out.Value, least)
+	}
+	if out.Bound > out.Value*(1+1e-9) || exclusive && out.Bound > least*(1+1e-6) {
+		t.Errorf("bound %v, price %v, enumeration %v", out.Bound, out.Value, least)
+	}
+	min := math.Inf(1)
+	for d := range p.Models {
+		min = math.Min(min, out.RPS[d]/p.Models[d].Weight)
+	}
+	same := *out
+	same.Value = min
+	holds(t, p, &same)
+	return true
+}
+
+// The same for floors that are, to the last bit, what the replicas of a plan on some of the devices carry.
+func TestCheapestAtWholeReplicas(t *testing.T) {
+	solved := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 2, pools: 2, count: 3, shares: 2, blocks: 2, batches: 2, partitions: 2})
+		prices := make([]float64, len(p.Pools))
+		some := *p
+		some.Pools = slices.Clone(p.Pools)
+		for k := range prices {
+			prices[k] = float64(rapid.IntRange(1, 4).Draw(t, "price"))
+			some.Pools[k].Count = rapid.IntRange(0, p.Pools[k].Count).Draw(t, "used")
+		}
+		free, err := Solve(context.Background(), &some, highs.Solver{}, Options{})
+		if err != nil {
+			return
+		}
+		for d := range p.Models {
+			p.Models[d].MinRPS = free.RPS[d]
+		}
+		if !checkCheapest(t, p, prices, true) {
+			t.Errorf("infeasible, and devices for %v carry it", some.Pools)
+		}
+		solved++
+	})
+	if solved == 0 {
+		t.Error("no problem was feasible")
+	}
+}
+
+// The plan that is found first takes all three devices, and a better one only the first kind's and one of the other. The
+// floor of a is to the last bit what one device of that kind carries.
+func TestCheapestFromADearPlan(t *testing.T) {
+	us := func(n int) []time.Duration { return []time.Duration{time.Duration(n) * time.Microsecond} }
+	batches := func(one, two int) []stages.Share {
+		s := stages.Share{Batches: []stages.BatchCost{{Batch: 1, Blocks: us(one)}, {Batch: 2, Blocks: us(two)}}}
+		return []stages.Share{s, s}
+	}
+	model := func(name string, other []stages.Share) stages.Model {
+		return stages.Model{
+			Name: name, SLO: time.Millisecond, Weight: 1, MinRPS: 500_000, Weights: []int64{1},
+			Costs: [][]stages.Share{batches(2, 2), other},
+		}
+	}
+	p := &Problem{Problem: stages.Problem{
+		MaxPartitions: 1,
+		Pools:         []stages.Pool{{Kind: "A", Count: 1, MaxShares: 2, PerNode: 1}, {Kind: "B", Count: 2, MaxShares: 1, PerNode: 1}},
+		Models:        []stages.Model{model("a", batches(2, 4)), model("b", batches(1003, 1003))},
+	}}
+	out, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Value != 2 || out.Bound != 2 || out.RPS[0] < 500_000 || out.RPS[1] < 500_000 {
+		t.Errorf("price %v, bound %v, rates %v; one A for b and one B for a carry the floors", out.Value, out.Bound, out.RPS)
 	}
 }
 

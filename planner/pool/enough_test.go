@@ -57,7 +57,8 @@ func TestLeast(t *testing.T) {
 	saved := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 3, pools: 2, count: 6, shares: 2, blocks: 3, batches: 3, partitions: 2})
-		o := Options{Gap: 1e-6, Hurry: true}
+		// Nothing is polished: a poorer plan may take more of that than the best one.
+		o := Options{Gap: 1e-6, Hurry: true, Any: true}
 		most, err := Solve(context.Background(), p, highs.Solver{}, o)
 		if err != nil {
 			t.Skip("there is no plan")

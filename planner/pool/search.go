@@ -275,7 +275,7 @@ func (x *search) enough() bool {
 // useless tells whether no plan has the throughput below which it is of no use; never
 // before there is one.
 func (x *search) useless() bool {
-	return x.o.Least > 0 && x.value() > 0 && x.theta(x.proven()) < x.o.Least
+	return x.o.Least > 0 && x.value() > 0 && x.theta(x.proven()) < x.o.Least*(1-tolerance)
 }
 
 // work is a number of nodes as the limits of a solve.

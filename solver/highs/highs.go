@@ -184,12 +184,12 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 	return sol
 }
 
-// settled solves until there is a verdict. It guards against faults of HiGHS's presolve, which in 1.10.0 can call a
+// decided solves until there is a verdict. It guards against faults of HiGHS's presolve, which in 1.10.0 can call a
 // feasible mixed-integer program infeasible, or end in an error, or hand back a point that is no solution (its issue 2388
 // and others like it; the brute-force test finds small cases within seconds). In these three cases the model is solved
 // again as it is, without presolve. A second run that ends at a limit leaves the verdict of the first. What HiGHS calls
 // unknown is solved in other ways, one after the other.
-func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
+func decided(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
 	r, err := run(ctx, m, o, rung{})
 	if errors.Is(err, errCallback) || err == nil && !doubtful(m, r) || o.NoPresolve && err == nil && !undecided(r) {
 		return r, err
@@ -214,10 +214,7 @@ func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, erro
 		if againErr != nil {
 			return r, nil
 		}
-		again.stats.Nodes += r.stats.Nodes
-		again.stats.Iterations += r.stats.Iterations
-		again.stats.Incumbents += r.stats.Incumbents
-		again.stats.CPU += r.stats.CPU
+		again.stats.Add(r.stats)
 		if r.modelStatus == modelInfeasible && again.x == nil {
 			r.stats = again.stats
 			return r, nil

@@ -72,13 +72,8 @@ type rung struct {
 var ladder = []rung{{unscaled: true}, {tolerance: 1e-9}, {primal: true}, {interior: true}, {tolerance: 1e-6}, {unscaled: true, primal: true, tolerance: 1e-6}}
 
 func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result, error) {
-	c := &call{m: m, mip: m.NumIntegers() > 0, stop: new(int32)}
+	c := newCall(m, o, way)
 	defer c.pin.Unpin()
-	c.pin.Pin(c.stop)
-	c.setModel()
-	c.setOptions(o)
-	c.setWay(way)
-	c.setAnswer()
 	c.events = &session{m: m, incumbent: o.Incumbent, progress: o.Progress, enough: o.Enough, stop: c.stop}
 	if c.mip {
 		h := cgo.NewHandle(c.events)
@@ -98,6 +93,17 @@ func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result
 		return nil, errors.New(C.GoString(&c.a.error[0]))
 	}
 	return c.result(), nil
+}
+
+// newCall makes a call; its pins have to be undone.
+func newCall(m *milp.Model, o *milp.Options, way rung) *call {
+	c := &call{m: m, mip: m.NumIntegers() > 0, stop: new(int32)}
+	c.pin.Pin(c.stop)
+	c.setModel()
+	c.setOptions(o)
+	c.setWay(way)
+	c.setAnswer()
+	return c
 }
 
 // setModel writes the model as HiGHS takes it.
@@ -187,6 +193,11 @@ func (c *call) setAnswer() {
 	}
 }
 
+// cpuTime reads the CPU time that an answer took.
+func cpuTime(a *C.inferplan_highs_answer) time.Duration {
+	return time.Duration(float64(a.cpu_seconds) * float64(time.Second))
+}
+
 // result reads the answer.
 func (c *call) result() *result {
 	r := &result{
@@ -194,7 +205,7 @@ func (c *call) result() *result {
 		objective: float64(c.a.objective), bound: float64(c.a.bound),
 		stats: milp.Stats{
 			Nodes: int64(c.a.nodes), Iterations: int64(c.a.iterations), Incumbents: c.events.incumbents,
-			CPU: time.Duration(float64(c.a.cpu_seconds) * float64(time.Second)),
+			CPU: cpuTime(c.a),
 		},
 	}
 	if c.a.has_x != 0 {

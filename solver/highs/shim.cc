@@ -6,6 +6,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -103,13 +104,9 @@ HighsInt clamp(int64_t v) {
   return HighsInt(v > top ? top : v);
 }
 
-int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
-  Run run{p, a, cpu_now(), 0, std::numeric_limits<double>::quiet_NaN(), 0};
-  std::unique_ptr<void, Destroy> owner(Highs_create());
-  void *h = owner.get();
-  if (!h) return fail(a, "creating a solver", "out of memory");
+// Sets the options; false where HiGHS refuses a value.
+bool configure(void *h, const inferplan_highs_problem *p) {
   const bool mip = p->integrality != nullptr;
-
   bool ok = true;
   auto set = [&](HighsInt status) { ok = ok && status == kHighsStatusOk; };
   set(Highs_setBoolOptionValue(h, "output_flag", 0));
@@ -136,17 +133,30 @@ int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
   } else if (p->max_iterations > 0) {
     set(Highs_setIntOptionValue(h, "simplex_iteration_limit", clamp(p->max_iterations)));
   }
-  if (!ok) return fail(a, "setting options", "HiGHS refused a value");
+  return ok;
+}
 
+// Passes the model; false where HiGHS refuses it.
+bool pass(void *h, const inferplan_highs_problem *p) {
   const HighsInt sense = p->maximize ? kHighsObjSenseMaximize : kHighsObjSenseMinimize;
   HighsInt status;
-  if (mip)
+  if (p->integrality)
     status = Highs_passMip(h, p->num_col, p->num_row, p->num_nz, kHighsMatrixFormatColwise, sense, p->offset, p->cost,
                            p->lo, p->hi, p->row_lo, p->row_hi, p->a_start, p->a_index, p->a_value, p->integrality);
   else
     status = Highs_passLp(h, p->num_col, p->num_row, p->num_nz, kHighsMatrixFormatColwise, sense, p->offset, p->cost,
                           p->lo, p->hi, p->row_lo, p->row_hi, p->a_start, p->a_index, p->a_value);
-  if (status == kHighsStatusError) return fail(a, "passing the model", "HiGHS refused it");
+  return status != kHighsStatusError;
+}
+
+int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
+  Run run{p, a, cpu_now(), 0, std::numeric_limits<double>::quiet_NaN(), 0};
+  std::unique_ptr<void, Destroy> owner(Highs_create());
+  void *h = owner.get();
+  if (!h) return fail(a, "creating a solver", "out of memory");
+  const bool mip = p->integrality != nullptr;
+  if (!configure(h, p)) return fail(a, "setting options", "HiGHS refused a value");
+  if (!pass(h, p)) return fail(a, "passing the model", "HiGHS refused it");
 
   if (mip && p->start && Highs_setSolution(h, p->start, nullptr, nullptr, nullptr) == kHighsStatusError)
     return fail(a, "passing the start", "HiGHS refused it");
@@ -169,7 +179,7 @@ int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
     a->stopped = INFERPLAN_STOP_INTERRUPT;
     return 0;
   }
-  status = Highs_run(h);
+  const HighsInt status = Highs_run(h);
   a->cpu_seconds = cpu_now() - run.cpu_start;
   a->model_status = Highs_getModelStatus(h);
   if (status == kHighsStatusError && a->model_status != kHighsModelStatusInterrupt) {
@@ -201,16 +211,47 @@ int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
   return 0;
 }
 
-}  // namespace
+// Presolves, and tells whether the costs that are left are all 0.
+int presolved(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
+  const double cpu_start = cpu_now();
+  std::unique_ptr<void, Destroy> owner(Highs_create());
+  void *h = owner.get();
+  if (!h) return fail(a, "creating a solver", "out of memory");
+  if (!configure(h, p)) return fail(a, "setting options", "HiGHS refused a value");
+  if (!pass(h, p)) return fail(a, "passing the model", "HiGHS refused it");
+  if (Highs_presolve(h) == kHighsStatusError) return fail(a, "presolving", "HiGHS gave it up");
+  HighsInt num_col, num_row, num_nz, sense;
+  double offset;
+  std::vector<double> cost(p->num_col);
+  Highs_getPresolvedLp(h, kHighsMatrixFormatColwise, &num_col, &num_row, &num_nz, &sense, &offset, cost.data(),
+                       nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
+  a->cpu_seconds = cpu_now() - cpu_start;
+  a->constant = std::all_of(cost.begin(), cost.begin() + num_col, [](double c) { return c == 0; });
+  // What presolve has reduced is a minimisation.
+  a->objective = p->maximize && sense == kHighsObjSenseMinimize ? -offset : offset;
+  return 0;
+}
 
-extern "C" int inferplan_highs_solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
+// Calls one of the functions above, and catches what it throws.
+int guarded(int (*call)(const inferplan_highs_problem *, inferplan_highs_answer *), const inferplan_highs_problem *p,
+            inferplan_highs_answer *a) {
   try {
-    return solve(p, a);
+    return call(p, a);
   } catch (const std::exception &e) {
     return fail(a, "solving", e.what());
   } catch (...) {
     return fail(a, "solving", "an exception of unknown type");
   }
+}
+
+}  // namespace
+
+extern "C" int inferplan_highs_solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
+  return guarded(solve, p, a);
+}
+
+extern "C" int inferplan_highs_presolve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
+  return guarded(presolved, p, a);
 }
 
 extern "C" const char *inferplan_highs_version(void) { return Highs_version(); }

@@ -54,6 +54,7 @@ typedef struct {
   int32_t model_status;  // HiGHS's model status
   int32_t stopped;       // one of INFERPLAN_STOP_*
   int32_t has_x, has_dual, has_basis;
+  int32_t constant;  // 1: presolve leaves no objective, every solution of what it leaves is worth objective
   double objective, bound;
   int64_t nodes, iterations;
   double cpu_seconds;
@@ -65,6 +66,10 @@ typedef struct {
 
 // Solves. Returns 0, or -1 with answer->error filled.
 int inferplan_highs_solve(const inferplan_highs_problem *problem, inferplan_highs_answer *answer);
+
+// Presolves a mixed-integer problem, and fills in constant, objective and cpu_seconds. Returns 0, or -1 with
+// answer->error filled.
+int inferplan_highs_presolve(const inferplan_highs_problem *problem, inferplan_highs_answer *answer);
 
 // HiGHS's version, as "1.10.0".
 const char *inferplan_highs_version(void);

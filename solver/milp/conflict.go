@@ -96,10 +96,7 @@ func (f *filter) solve(m *Model) (*Solution, error) {
 		return nil, err
 	}
 	f.solves++
-	f.stats.Nodes += sol.Stats.Nodes
-	f.stats.Iterations += sol.Stats.Iterations
-	f.stats.Incumbents += sol.Stats.Incumbents
-	f.stats.CPU += sol.Stats.CPU
+	f.stats.Add(sol.Stats)
 	return sol, nil
 }
 

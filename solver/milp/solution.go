@@ -95,6 +95,14 @@ type Stats struct {
 	CPU        time.Duration
 }
 
+// Add adds the work of another solve.
+func (s *Stats) Add(o Stats) {
+	s.Nodes += o.Nodes
+	s.Iterations += o.Iterations
+	s.Incumbents += o.Incumbents
+	s.CPU += o.CPU
+}
+
 // Feasible reports whether there is a solution.
 func (s *Solution) Feasible() bool { return s.X != nil }
 
