@@ -23,7 +23,7 @@ import (
 // is compared with what presolve leaves, and solved again without the start where it is worse.
 func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
 	r, err := decided(ctx, m, o)
-	if err != nil || !r.mip || o.Start == nil || o.NoPresolve || r.modelStatus != modelOptimal {
+	if err != nil || !r.mip || o.Start == nil || o.NoPresolve || r.modelStatus != modelOptimal || beyond(m, o.Start, r.objective) {
 		return r, err
 	}
 	left, err := presolve(m, o)
@@ -43,6 +43,17 @@ func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, erro
 		return r, nil
 	}
 	return unstarted(ctx, m, o, r, left.value)
+}
+
+// beyond tells whether an objective is better than a start's. Then the solution is one that presolve has left, and as
+// good as any of these.
+func beyond(m *milp.Model, start []float64, objective float64) bool {
+	from := m.Value(start) // not a number where the start leaves a variable open
+	by := objective - from
+	if m.Sense() == milp.Minimize {
+		by = -by
+	}
+	return by > 1e-6*max(1, math.Abs(from))
 }
 
 // unstarted solves again without the start, after a run that ended with a solution short of a bound.
