@@ -68,7 +68,7 @@ var makers = []struct {
 	{"accuracy-slo", "A spike under an accuracy SLO (figure 9)", timelineColumns, (*bench).accuracySLO, false},
 	{"quality", "Plans in a space small enough to try all (figure 10)", []string{"workload", "p95 target ms", "every plan", "planner", "its p95 ms", "CPU s", "planner, all requests", "its p95 ms", "CPU s", "random, twice the CPU", "plans drawn", "ours below the best, points"}, (*bench).quality, true},
 	{"time", "Planning time (figure 11)", []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}, (*bench).planningTime, true},
-	{"goals", "Planning time and gap by goal", []string{"workload", "devices", "goal", "SLO over", "value (accuracy, ms, devices)", "bound", "gap, points", "CPU s", "simulations"}, (*bench).goals, true},
+	{"goals", "Planning time and gap by goal", []string{"workload", "devices", "goal", "SLO over", "value (accuracy, ms, devices)", "bound", "by trials", "gap, points", "CPU s", "simulations"}, (*bench).goals, true},
 	{"fresh", "Gears in fresh trials, ten times as long", []string{"workload", "devices", "planned", "gears", "trials failed", "most of a gear", "of them late", "worst p95, SLOs"}, (*bench).fresh, false},
 	{"heldout", "Planned accuracy against samples not planned on", []string{"workload", "plans", "samples planned on, held out", "planned less held out, points", "within the held-out interval", "within the difference's interval", "planned above"}, (*bench).heldout, false},
 	{"ablations", "Without one part (figure 12)", []string{"workload", "devices", "without", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)"}, (*bench).ablations, false},

@@ -170,7 +170,7 @@ func TestGoalsTable(t *testing.T) {
 		t.Errorf("%d goals, expected 24", len(b.counting))
 	}
 	for key := range b.counting {
-		v := reachedGoal{OK: true, Value: .8123, Bound: .8234, Gap: .0111, CPU: []float64{.9, .1, .2}}
+		v := reachedGoal{OK: true, Value: .8123, Bound: .8234, Gap: .0111, Tried: .8133, CPU: []float64{.9, .1, .2}}
 		if strings.Contains(key, "latency for 0.78/") {
 			v = reachedGoal{CPU: []float64{.3}}
 		}
@@ -186,8 +186,8 @@ func TestGoalsTable(t *testing.T) {
 	if len(got.Rows) != 3*8 {
 		t.Fatalf("%d rows, expected 24", len(got.Rows))
 	}
-	for i, want := range []string{"imdb3 2 accuracy ranges 0.8123 0.8234 1.110 0.20 0", "imdb3 2 accuracy requests 0.8123 0.8234 1.110 0.20 0",
-		"imdb3 2 latency for 0.78 ranges no plan   0.30 ", "imdb3 2 devices for 0.78 ranges 0.8123 0.8234  0.20 0"} {
+	for i, want := range []string{"imdb3 2 accuracy ranges 0.8123 0.8234 0.8133 1.110 0.20 0", "imdb3 2 accuracy requests 0.8123 0.8234 0.8133 1.110 0.20 0",
+		"imdb3 2 latency for 0.78 ranges no plan    0.30 ", "imdb3 2 devices for 0.78 ranges 0.8123 0.8234 0.8133  0.20 0"} {
 		if row := strings.Join(got.Rows[i], " "); row != want {
 			t.Errorf("row %d: %q, expected %q", i, row, want)
 		}

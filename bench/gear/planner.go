@@ -213,6 +213,7 @@ const goalRounds = 3
 type reachedGoal struct {
 	OK                    bool
 	Value, Bound, Gap     float64 // of the goal; accuracy below its bound
+	Tried                 float64 // what trials leave; 0: not known
 	CPU                   []float64
 	Accuracy, Simulations float64
 }
@@ -257,7 +258,7 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 					if v.OK, v.Value, v.Bound = true, out.Value, out.ValueBound; g.name == "accuracy" {
 						v.Bound, v.Gap = out.Bound, out.Bound-out.Accuracy // of mixtures, whatever the SLO is over
 					}
-					v.Accuracy, v.Simulations = out.Accuracy, float64(out.Runs)
+					v.Accuracy, v.Simulations, v.Tried = out.Accuracy, float64(out.Runs), out.TriedBound
 				}
 				return v, nil
 			}, func(v *reachedGoal) string { return fmt.Sprintf("%v s", v.CPU) })
@@ -272,13 +273,17 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 			if medians = append(medians, v.CPU[len(v.CPU)/2]); v.OK && g.name == "accuracy" {
 				gap = max(gap, v.Gap)
 			}
+			tried := ""
+			if v.Tried > 0 {
+				tried = fmt.Sprintf("%.4g", v.Tried)
+			}
 			switch {
 			case !v.OK:
-				t.Add(f.Name, c.devices, g.name, g.over, "no plan", "", "", cpu, "")
+				t.Add(f.Name, c.devices, g.name, g.over, "no plan", "", "", "", cpu, "")
 			case g.name == "accuracy":
-				t.Add(f.Name, c.devices, g.name, g.over, digits(v.Value), digits(v.Bound), fmt.Sprintf("%.3f", 100*v.Gap), cpu, v.Simulations)
+				t.Add(f.Name, c.devices, g.name, g.over, digits(v.Value), digits(v.Bound), tried, fmt.Sprintf("%.3f", 100*v.Gap), cpu, v.Simulations)
 			default:
-				t.Add(f.Name, c.devices, g.name, g.over, fmt.Sprintf("%.4g", v.Value), fmt.Sprintf("%.4g", v.Bound), "", cpu, v.Simulations)
+				t.Add(f.Name, c.devices, g.name, g.over, fmt.Sprintf("%.4g", v.Value), fmt.Sprintf("%.4g", v.Bound), tried, "", cpu, v.Simulations)
 			}
 		}
 	}
