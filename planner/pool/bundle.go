@@ -22,7 +22,7 @@ type bundle struct {
 	model int
 	list  []count
 	use   []float64 // devices per pool
-	cost  float64   // at the prices of the relaxation
+	cost  float64   // at the last prices
 	move  float64   // devices that have to load something, where a plan runs
 }
 
@@ -35,9 +35,13 @@ const (
 	bundlesKept  = 80    // per model
 	bundleExtras = 14    // templates that join what runs
 	bundleRounds = 7
-	bundlePacks  = 4 // choices until one packs into whole devices
+	bundlePrices = 2   // that are tried beside those of the relaxation
+	pickNodes    = 100 // for picking whole bundles where swaps do not get there
+	pickLeast    = 10  // what each such program counts for
+	bundlePacks  = 8   // choices until one packs into whole devices
 	stayKept     = 40
 	stayStep     = 0.012 // by which a re-plan lowers its sights, more each time
+	staySum      = 1.5   // classes together may move less than their sum, by so much at most
 	packStep     = 0.25  // devices left idle for that
 	bundleTop    = 0.02  // no objective that lies further below the bound is tried first
 )
@@ -50,12 +54,17 @@ type bundling struct {
 	lists  []*sieve
 	index  []map[int32]int // per model: from the list to the templates
 	named  map[string]int  // templates by their keys
-	covers []*covers
+	covers [][]*covers     // per model: at each of the prices that were tried
+	worth  []float64       // the last of them: of all devices of each pool
+
+	scarce   []float64 // what they are worth where not even parts of bundles fit; nil: parts do
+	repriced int
+	nodes    int64 // left for picking whole bundles
 }
 
 // bundles looks for a better plan by bundles.
 func (x *phases) bundles(ctx context.Context) error {
-	b := &bundling{search: x.search}
+	b := &bundling{search: x.search, nodes: pickNodes * int64(x.o.Effort)}
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
@@ -98,6 +107,10 @@ func (x *bundling) bisect(ctx context.Context) error {
 			}
 		}
 		plan, err := x.at(ctx, mid, w)
+		for plan == nil && err == nil && x.reprice(ctx) {
+			mid = min(mid, x.inner*(1-x.o.Gap)*(1+1e-4))
+			plan, err = x.at(ctx, mid, w)
+		}
 		if err != nil {
 			return err
 		}
@@ -143,19 +156,25 @@ func (x *bundling) at(ctx context.Context, value float64, w wish) (*counts, erro
 	w.idle = make([]float64, len(x.Pools))
 	for range bundlePacks {
 		plan, err := x.choose(ctx, choices, w)
-		if plan == nil || err != nil {
+		if err != nil {
 			return nil, err
 		}
-		stuck, over := x.stuck(plan), x.stay.over(plan)
-		if stuck < 0 && over <= 0 {
+		if plan == nil {
+			if x.stay == nil || w.most == 0 || w.most > x.stay.most {
+				return nil, nil
+			}
+			w.most *= staySum
+			continue
+		}
+		stuck := x.stuck(plan)
+		switch {
+		case !x.stay.allows(plan):
+			return nil, nil
+		case stuck < 0:
 			return plan, nil
 		}
-		// Bundles of classes of one model count the same devices as theirs: together
-		// they move more than their sum.
-		if w.most -= over; stuck >= 0 {
-			w.idle[stuck] += packStep
-			x.keep(plan)
-		}
+		w.idle[stuck] += packStep
+		x.keep(plan)
 	}
 	return nil, nil
 }
@@ -167,10 +186,12 @@ func (x *bundling) ofModel(d int, rps float64) ([]bundle, error) {
 	add := func(parts ...count) {
 		b := bundle{model: d, list: parts, use: x.used(parts)}
 		if x.stay != nil {
-			b.move = x.stay.moved(parts)
+			// Classes of one model run the same blocks. Each counts what is its own alone:
+			// together they move at most their sum.
+			b.move = x.stay.beyond(parts, x.stay.own[d])
 		}
 		for k, v := range b.use {
-			b.cost += x.lp.price[k] * v / float64(max(x.Pools[k].Count, 1))
+			b.cost += x.worth[k] * v / float64(max(x.Pools[k].Count, 1))
 			if v > float64(x.Pools[k].Count) {
 				return
 			}
@@ -180,9 +201,14 @@ func (x *bundling) ofModel(d int, rps float64) ([]bundle, error) {
 			out = append(out, b)
 		}
 	}
-	few, err := x.sums(d, rps, func(parts ...count) bool { add(parts...); return len(out) < bundlesKept*x.o.Effort })
-	if err != nil {
-		return nil, err
+	var few []int
+	for _, c := range x.covers[d] {
+		enough := len(out) + bundlesKept*x.o.Effort
+		var err error
+		few, err = x.sums(d, c, rps, func(parts ...count) bool { add(parts...); return len(out) < enough })
+		if err != nil {
+			return nil, err
+		}
 	}
 	order := func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) }
 	most := bundlesKept
@@ -191,7 +217,7 @@ func (x *bundling) ofModel(d int, rps float64) ([]bundle, error) {
 		most = stayKept
 		// As if loading a device took as much of it as running on it.
 		devices, worth := float64(x.devices()), 0.0
-		for _, v := range x.lp.price {
+		for _, v := range x.worth {
 			worth += v
 		}
 		order = func(a, b bundle) int { return cmp.Compare(a.cost+worth*a.move/devices, b.cost+worth*b.move/devices) }
@@ -202,8 +228,7 @@ func (x *bundling) ofModel(d int, rps float64) ([]bundle, error) {
 
 // sums adds the cheapest sums for a rate that hold each configuration, the cheapest
 // first, as long as more are wanted. It returns the templates of the best of them.
-func (x *bundling) sums(d int, rps float64, add func(...count) (more bool)) (few []int, err error) {
-	c := x.covers[d]
+func (x *bundling) sums(d int, c *covers, rps float64, add func(...count) (more bool)) (few []int, err error) {
 	all := c.at(rps)
 	type start struct {
 		cost float64

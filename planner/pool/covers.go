@@ -92,7 +92,7 @@ func (w *covering) configure(out []configured, s *sieve, template int, most floa
 	grow:
 		for g := 1; ; g++ {
 			x := configured{int32(template), rate * float64(g), 0}
-			if others != nil && others.takes >= nearlyGood*others.dearest[min(int(x.rate/others.step), goodSteps)] {
+			if others != nil && others.takes >= nearlyGood*others.dearest[int(min(x.rate/others.step, goodSteps))] {
 				break
 			}
 			for j := range parts {
@@ -126,11 +126,12 @@ func coversOf(list []configured, most float64, steps int, up bool) *covers {
 	c := &covers{step: most / float64(steps)}
 	c.single = slices.Repeat([]configured{{template: -1, cost: math.Inf(1)}}, steps+1)
 	for _, x := range list {
-		at := int(x.rate / c.step * (1 + 1e-12))
+		// A replica may carry any number of times what is asked: more than an int holds.
+		at := int(min(x.rate/c.step*(1+1e-12), float64(steps)))
 		if up {
-			at = int(math.Ceil(x.rate / c.step * (1 - 1e-12)))
+			at = int(min(math.Ceil(x.rate/c.step*(1-1e-12)), float64(steps)))
 		}
-		if at = min(at, steps); at > 0 && x.cost < c.single[at].cost {
+		if at > 0 && x.cost < c.single[at].cost {
 			c.single[at] = x
 		}
 	}
@@ -163,7 +164,7 @@ func coversOf(list []configured, most float64, steps int, up bool) *covers {
 
 // at is the steps that a rate needs.
 func (c *covers) at(rps float64) int {
-	return min(int(math.Ceil(rps/c.step*(1-1e-12))), len(c.cost)-1)
+	return int(min(math.Ceil(rps/c.step*(1-1e-12)), float64(len(c.cost)-1)))
 }
 
 // trace appends the cheapest configurations that carry so many steps.

@@ -27,7 +27,7 @@
 //	covers.go     the cheapest whole replicas that carry a model's rate: a covering knapsack
 //	reach.go      what covers prove, and the templates that they need
 //	bundle.go     whole replicas for many models: bundles that carry a model's rate
-//	choosing.go   parts of bundles within the devices
+//	choosing.go   parts of bundles within the devices, and whole ones where swaps do not get there
 //	settle.go     one bundle per model within the devices, by swaps
 //	memory.go     what time-shared pools hold: the weights of the same blocks once
 //	blocking.go   the rule for time-shared pools, where stages of several pipelines run on one device

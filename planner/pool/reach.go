@@ -9,17 +9,28 @@ func (x *bundling) rate(d int, value float64) float64 {
 	return max(x.theta(value)*x.Models[d].Weight, x.Models[d].MinRPS)
 }
 
-// prepare works out the covers of all models at the prices of the relaxation, and
-// lowers the bound by them where every template is known.
+// prepare lists the templates, and works out covers at the prices of the relaxation.
 func (x *bundling) prepare(ctx context.Context) error {
-	w := &covering{slot: x.Rounding == Slot}
-	for k, v := range x.lp.price {
-		w.perDevice = append(w.perDevice, v/float64(max(x.Pools[k].Count, 1)))
-		w.counts = append(w.counts, x.Pools[k].Count)
-	}
 	x.named = make(map[string]int, len(x.templates))
 	for i := range x.templates {
 		x.named[x.templates[i].Key()] = i
+	}
+	for d := range x.Models {
+		x.list(d)
+	}
+	x.covers = make([][]*covers, len(x.Models))
+	x.cover(ctx, x.lp.price)
+	return nil
+}
+
+// cover adds the covers of all models at prices of all devices of each pool, and lowers
+// the bound by them where every template is known.
+func (x *bundling) cover(ctx context.Context, price []float64) {
+	x.worth = price
+	w := &covering{slot: x.Rounding == Slot}
+	for k, v := range price {
+		w.perDevice = append(w.perDevice, v/float64(max(x.Pools[k].Count, 1)))
+		w.counts = append(w.counts, x.Pools[k].Count)
 	}
 	fine := boundSteps
 	if x.stay != nil {
@@ -28,12 +39,11 @@ func (x *bundling) prepare(ctx context.Context) error {
 	var bound []*covers
 	for d := range x.Models {
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
-		x.list(d)
 		most := x.rate(d, x.inner)
 		list := w.configurations(x.lists[d], most)
-		x.covers = append(x.covers, coversOf(list, most, coverSteps, false))
+		x.covers[d] = append(x.covers[d], coversOf(list, most, coverSteps, false))
 		if w.slot {
 			// Two pipelines may fill a device together: the bound takes parts.
 			parts := *w
@@ -45,16 +55,37 @@ func (x *bundling) prepare(ctx context.Context) error {
 	if x.sieves != nil || !x.partial {
 		x.inner = max(min(x.inner, x.reach(bound)*(1+1e-9)), x.score())
 	}
-	return nil
+}
+
+// reprice adds covers at other prices where not even parts of the bundles fit: half way
+// to what those show devices to be worth. It is false where parts do fit, and where that
+// was done often enough.
+func (x *bundling) reprice(ctx context.Context) bool {
+	total, scarce := sum(x.lp.price), sum(x.scarce)
+	if x.repriced == bundlePrices*x.o.Effort || scarce <= 0 || ctx.Err() != nil {
+		return false
+	}
+	x.repriced++
+	price := make([]float64, len(x.Pools))
+	for k, v := range x.lp.price {
+		price[k] = (v + x.scarce[k]*total/scarce) / 2
+	}
+	x.cover(ctx, price)
+	return ctx.Err() == nil
+}
+
+// sum adds up.
+func sum(list []float64) (total float64) {
+	for _, v := range list {
+		total += v
+	}
+	return total
 }
 
 // reach is the largest throughput, in units, at which the cheapest covers of all
 // models take no more than all devices are worth.
 func (x *bundling) reach(list []*covers) float64 {
-	total := 0.0
-	for _, v := range x.lp.price {
-		total += v
-	}
+	total := sum(x.worth)
 	fits := func(value float64) bool {
 		sum := 0.0
 		for d, c := range list {

@@ -39,9 +39,10 @@ type RunningStage struct {
 type staying struct {
 	*catalogue
 	held  held
-	total map[content]int // replicas on all devices that are still there
-	most  float64         // devices that may move
-	list  []count         // the pipelines that may stay, with the replicas left of them
+	total map[content]int   // replicas on all devices that are still there
+	own   []map[content]int // those of each model's pipelines
+	most  float64           // devices that may move
+	list  []count           // the pipelines that may stay, with the replicas left of them
 
 	ids    []content // numbered
 	number map[content]int
@@ -62,6 +63,9 @@ func (s *staying) holds() held {
 // still keep the SLO.
 func (p *Problem) whatRuns(r *Running, add func(*stages.Template) int) *staying {
 	s := &staying{held: p.nothingHeld(), total: map[content]int{}, number: map[content]int{}, most: r.MaxMoved * float64(p.devices())}
+	for range p.Models {
+		s.own = append(s.own, map[content]int{})
+	}
 	for i := range r.Pipelines {
 		pl := &r.Pipelines[i]
 		given := Given{Model: pl.Model, Batch: pl.Batch}
@@ -78,6 +82,9 @@ func (p *Problem) whatRuns(r *Running, add func(*stages.Template) int) *staying 
 				n += s.held.put(key, run)
 			}
 			s.total[key] += n
+			if pl.Model >= 0 {
+				s.own[pl.Model][key] += n
+			}
 			left = append(left, n)
 			given.Stages = append(given.Stages, GivenStage{First: st.First, Last: st.Last, Pool: st.Pool, Share: st.Share, Replicas: max(n, 1)})
 		}
@@ -107,7 +114,10 @@ func (p *Problem) fitsMemory(t *stages.Template) bool {
 }
 
 // moved is the devices, in parts, that a plan has to load at least.
-func (s *staying) moved(list []count) float64 {
+func (s *staying) moved(list []count) float64 { return s.beyond(list, s.total) }
+
+// beyond is the devices, in parts, that replicas take beyond those of some that run.
+func (s *staying) beyond(list []count, run map[content]int) float64 {
 	var buf [16]struct{ id, n int }
 	sums := buf[:0]
 	for _, n := range list {
@@ -123,7 +133,7 @@ func (s *staying) moved(list []count) float64 {
 	sum := 0.0
 	for _, u := range sums {
 		key := s.ids[u.id]
-		sum += float64(max(u.n-s.total[key], 0)) / float64(key.share)
+		sum += float64(max(u.n-run[key], 0)) / float64(key.share)
 	}
 	return sum
 }
@@ -150,18 +160,7 @@ func (s *staying) contents(template int) []int {
 
 // allows tells whether a plan moves no more than asked; without a plan that runs
 // every one does.
-func (s *staying) allows(plan *counts) bool { return s.over(plan) <= 0 }
-
-// over is the devices that a plan moves beyond those that may; 0 without a plan that runs.
-func (s *staying) over(plan *counts) float64 {
-	if s == nil {
-		return 0
-	}
-	if over := s.moved(plan.list) - s.most; over > 1e-9 {
-		return over
-	}
-	return 0
-}
+func (s *staying) allows(plan *counts) bool { return s == nil || s.moved(plan.list) <= s.most+1e-9 }
 
 // loads counts the devices of an outcome that have to load something.
 func (s *staying) loads(list []Pipeline) int {

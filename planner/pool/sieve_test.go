@@ -280,6 +280,76 @@ func TestSettle(t *testing.T) {
 	})
 }
 
+// Bundles are picked wherever a choice of them fits: where swaps end beside it too.
+func TestPick(t *testing.T) {
+	beside := 0
+	rapid.Check(t, func(t *rapid.T) {
+		const each = 20
+		p := &Problem{Rounding: Slot, Problem: stages.Problem{Pools: make([]stages.Pool, 2)}}
+		var choices []bundle
+		for d := range rapid.IntRange(3, 9).Draw(t, "models") {
+			p.Models = append(p.Models, stages.Model{})
+			// All take as many devices, and the last of each model fit to the device.
+			for i := range 3 {
+				shift := rapid.IntRange(1-each, each-1).Draw(t, "shift")
+				choices = append(choices, bundle{model: d, use: []float64{float64(each + shift), float64(each - shift)}})
+				if i == 2 {
+					p.Pools[0].Count += each + shift
+					p.Pools[1].Count += each - shift
+				}
+			}
+		}
+		x := &search{incumbent: incumbent{catalogue: &catalogue{Problem: p}, goal: throughput{}}, s: highs.Solver{}, o: Options{Effort: 1}}
+		x.candidate = &candidate{lp: &relaxation{price: slices.Repeat([]float64{1}, len(p.Pools))}}
+		pick := func(nodes int64) []int {
+			at, err := (&bundling{search: x, nodes: nodes}).pick(context.Background(), choices, &wish{idle: make([]float64, len(p.Pools))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		if pick(0) == nil {
+			beside++
+		}
+		at := pick(pickNodes)
+		if at == nil {
+			t.Fatal("nothing was picked")
+		}
+		use := make([]float64, len(p.Pools))
+		for d, i := range at {
+			if choices[i].model != d {
+				t.Fatalf("model %d has a bundle of model %d", d, choices[i].model)
+			}
+			for k, v := range choices[i].use {
+				if use[k] += v; use[k] > float64(p.Pools[k].Count) {
+					t.Fatalf("%v devices of pool %d, there are %d", use[k], k, p.Pools[k].Count)
+				}
+			}
+		}
+	})
+	t.Logf("swaps alone ended beside a choice that fits %d times", beside)
+	if beside == 0 {
+		t.Error("swaps alone always sufficed")
+	}
+}
+
+// Bundles come as near to the bound as is asked, where whole replicas make other devices
+// scarce than the relaxation shows.
+func TestBundlesReachTheGap(t *testing.T) {
+	z := synthetic{seed: 15, models: 12, classes: 3, kinds: 4, gpus: 400, layers: 8, partitions: 2, shares: 3, batches: 4, rounding: Slot}
+	ctx := context.Background()
+	x, err := newSearch(ctx, z.problem(), highs.Solver{}, Options{Gap: 0.01}, throughput{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&phases{x}).bundles(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if gap := x.gap(); gap > 0.01 {
+		t.Errorf("gap %.3f %%, asked 1 %%", 100*gap)
+	}
+}
+
 // Templates that a sieve cannot write down are not put into one.
 func TestSiftsOnlyWhatFits(t *testing.T) {
 	p := synthetic{models: manyModels, classes: 1, kinds: 2, gpus: 20, layers: 4, partitions: 2, shares: 2, batches: 2}.problem()

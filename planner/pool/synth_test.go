@@ -86,3 +86,12 @@ func (z synthetic) problem() *Problem {
 	}
 	return p
 }
+
+// classed is the problem with classes that run the blocks of one network.
+func (z synthetic) classed() *Problem {
+	p := z.problem()
+	for d := range p.Models {
+		p.Models[d].Network = fmt.Sprintf("m%d", d/z.classes)
+	}
+	return p
+}
