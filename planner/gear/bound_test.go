@@ -168,7 +168,7 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 				return 0
 			}
 			seen[p.Overall]++
-			one := &search{p: p, o: &Options{Seed: 1}, known: catalogue{}}
+			one := &search{p: p, o: &Options{Seed: 1}, known: newCatalogue()}
 			bound, err := one.relaxed(context.Background(), p)
 			if err != nil || !(best <= bound+1e-9) {
 				t.Fatalf("over all requests %v: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
@@ -177,7 +177,7 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 				beyond++ // what keeps the SLO by itself does not bound it
 			}
 			q := mix(p, p.Devices, 0, []float64{1, 1, 1, 1})
-			several := &search{p: q, o: &Options{Seed: 1}, known: catalogue{}, solver: s}
+			several := &search{p: q, o: &Options{Seed: 1}, known: newCatalogue(), solver: s}
 			if bound, err = several.relaxed(context.Background(), q); err != nil || !(best <= bound+1e-6) {
 				t.Fatalf("over all requests %v, by programs: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
 			}

@@ -31,8 +31,7 @@
 //	stairs.go     a staircase down the front of a placement, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out
-//	latency.go    the least latency: options estimated, few of them simulated, on the
-//	              placements of designs.go, by contest.go
+//	latency.go    the least latency, by plans within ever closer ones
 //	late.go       an SLO over all requests instead of in every range
 //	climb.go      ranges with gears that only the measured rates as a whole allow
 //	              (part.go: of many rates, a part first)
@@ -41,7 +40,6 @@
 //	program.go    bounds on several kinds, by linear programs; chains.go: members in stages
 //	price.go      the devices of least price among them
 //	proof.go      what better plans trials leave
-//	estimate.go   the tail latency of a cascade without simulating it
 //	write.go      the outcome as the sections of a plan
 //	compact.go    without pipelines and devices that nothing needs
 //	suggest.go    what would make an infeasible problem feasible

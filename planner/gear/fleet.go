@@ -33,8 +33,8 @@ type Variant struct {
 type fleet struct {
 	p       *Problem
 	solver  milp.Solver
-	known   catalogue // of cascades
-	found   int       // cascades enumerated
+	known   *catalogue
+	found   int // cascades enumerated
 	list    []Cascade
 	order   []int       // of the list, the most accurate first
 	reach   [][]float64 // on several kinds: of a request, by cascade and model
@@ -50,14 +50,14 @@ type fleet struct {
 }
 
 // newFleet is one without cascades.
-func newFleet(p *Problem, solver milp.Solver, known catalogue) *fleet {
+func newFleet(p *Problem, solver milp.Solver, known *catalogue) *fleet {
 	x := &fleet{p: p, solver: solver, known: known}
 	x.batch, x.per = speedsOf(p)
 	return x
 }
 
 // wholeFleet is one with the cascades that whole models answer in time.
-func wholeFleet(p *Problem, solver milp.Solver, known catalogue) (*fleet, error) {
+func wholeFleet(p *Problem, solver milp.Solver, known *catalogue) (*fleet, error) {
 	x := newFleet(p, solver, known)
 	x.configurations()
 	return x, x.cascades()

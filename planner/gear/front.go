@@ -59,32 +59,6 @@ next:
 	return kept
 }
 
-// lighter are the cascades that no other one beats in accuracy with no more load and no
-// more work, the most accurate first.
-func lighter(list []Cascade, load, work []float64) []int {
-	order := upTo(len(list))
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(load[a], load[b]), cmp.Compare(work[a], work[b]), cmp.Compare(a, b))
-	})
-	var kept, steps []int // steps: the kept ones of which none has both more load and more work, by rising load
-	for _, i := range order {
-		if math.IsInf(load[i], 1) {
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(steps, load[i], func(k int, l float64) int { return cmp.Or(cmp.Compare(load[k], l), -1) })
-		if at > 0 && work[steps[at-1]] <= work[i] {
-			continue
-		}
-		kept = append(kept, i)
-		end := at
-		for end < len(steps) && work[steps[end]] >= work[i] {
-			end++
-		}
-		steps = slices.Replace(steps, at, end, i)
-	}
-	return kept
-}
-
 // covers tells whether a needs no more than b of any model.
 func covers[T cmp.Ordered](a, b []T) bool {
 	for m := range a {

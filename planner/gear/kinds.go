@@ -9,9 +9,14 @@ import (
 	"time"
 )
 
-// catalogue are the cascades of sets of usable models, enumerated once: whichever
-// latency or devices are looked at, they are the same.
-type catalogue map[uint32]listed
+// catalogue is what is found out once, whichever latency or devices are looked at: the
+// cascades of sets of usable models, and what trials said.
+type catalogue struct {
+	lists  map[uint32]listed
+	trials map[string]*verdict // by what was tried
+}
+
+func newCatalogue() *catalogue { return &catalogue{map[uint32]listed{}, map[string]*verdict{}} }
 
 // listed are the cascades that are on some front, and how many were enumerated.
 type listed struct {
@@ -19,19 +24,21 @@ type listed struct {
 	found int
 }
 
-func (c catalogue) of(p *Problem, usable []bool) listed {
+func (c *catalogue) of(p *Problem, usable []bool) listed {
 	set := uint32(0)
 	for m, ok := range usable {
 		if ok {
 			set |= 1 << m
 		}
 	}
-	got, ok := c[set]
+	if c == nil {
+		c = newCatalogue()
+	}
+	got, ok := c.lists[set]
 	if !ok {
 		all := Enumerate(p.Planned, p.Grid, usable)
-		if got = (listed{prune(all, len(p.Models)), len(all)}); c != nil {
-			c[set] = got
-		}
+		got = listed{prune(all, len(p.Models)), len(all)}
+		c.lists[set] = got
 	}
 	return got
 }
@@ -175,7 +182,7 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 			return nil, err
 		}
 	}
-	if !p.Mixed() && (out == nil || !s.o.Any || p.Target > 0) {
+	if p.Overall && !p.Mixed() && (out == nil || !s.o.Any || p.Target > 0) {
 		out, err = s.single(ctx, p, w.whole.list, out, err)
 	}
 	if out == nil {
@@ -294,20 +301,24 @@ func (t *tries) enough() bool {
 // are tried, and most fail.
 func (t *tries) most() int {
 	switch {
-	case !t.p.Mixed():
-		return placementsTried
 	case t.search.p.Goal() == LeastLatency:
 		return latencyPlacements
+	case !t.p.Mixed():
+		return placementsTried
 	case t.p.Overall:
 		return overallPlacements
 	}
 	return fewPlacements
 }
 
-// toExceed is what a plan has to exceed after some others; 0: any will do.
-func (t *tries) toExceed(others int) float64 {
-	if t.best == nil {
+// toExceed is what a plan has to exceed after some others, with batches of the limit at a
+// place in their list; 0: any will do.
+func (t *tries) toExceed(others, limit int) float64 {
+	switch {
+	case t.best == nil:
 		return 0
+	case limit > 0:
+		return t.best.Accuracy + max(worthFurther(others)-worthwhile, worthShorter)
 	}
 	return t.best.Accuracy + worthFurther(others) - worthwhile
 }

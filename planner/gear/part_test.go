@@ -49,7 +49,7 @@ func TestClimbOnAPartIsFollowed(t *testing.T) {
 	refused := 0
 	for _, c := range []struct {
 		devices, every int
-	}{{3, 30}, {4, 60}} {
+	}{{3, 15}, {3, 20}, {2, 120}} {
 		p := bursts(t, c.devices, 1, c.every)
 		p.Overall = false // so that nothing climbs yet
 		out, err := Solve(context.Background(), p, nil, Options{Seed: 7})

@@ -30,7 +30,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 		}
 		ctx := context.Background()
 		o := Options{Seed: 1}
-		search := &search{p: p, o: &o, solver: s, known: catalogue{}}
+		search := &search{p: p, o: &o, solver: s, known: newCatalogue()}
 		if w, err := search.waysOf(p); err != nil || len(w.staged.list) > 60 || len(w.staged.chains) > 30 {
 			return
 		}

@@ -13,7 +13,7 @@ func TestTrialsLeaveLess(t *testing.T) {
 	for _, seed := range []uint64{1010, 1053, 1055} {
 		p, before := instance(seed), &Outcome{TriedBound: 1}
 		for _, left := range []int{0, 10_000, 100_000, provingRequests} {
-			out, err := (&search{p: p, o: &Options{Seed: 1}, solver: s, known: catalogue{}, left: &left}).once(ctx, p)
+			out, err := (&search{p: p, o: &Options{Seed: 1}, solver: s, known: newCatalogue(), left: &left}).once(ctx, p)
 			if err != nil {
 				t.Fatal(err)
 			}

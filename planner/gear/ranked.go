@@ -303,7 +303,7 @@ func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 			if t.enough() || t.rulesOut(c, k) {
 				break
 			}
-			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(k), t.o)
+			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(k, n), t.o)
 			if err := t.keepLate(ctx, out, err); err != nil {
 				return err
 			}
@@ -327,10 +327,12 @@ func (t *tries) rulesOut(c *laid, others int) bool {
 	return c.accuracy <= t.best.Accuracy+worthFurther(others)
 }
 
-// Of plans: worthwhile is the least weighted accuracy that is worth simulations, considerable
-// that which is worth those of one more placement.
+// Of plans: worthwhile is the least weighted accuracy that is worth simulations, worthShorter
+// that which is worth shorter batches, with which devices do less under overload, considerable
+// that which is worth the simulations of one more placement.
 const (
 	worthwhile   = 5e-5
+	worthShorter = 2e-4
 	considerable = 1e-3
 )
 

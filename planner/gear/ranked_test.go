@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"inferplan/solver/milp"
@@ -139,38 +137,6 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 	}
 	if kinds < checked/4 || proved < checked/4 {
 		t.Errorf("of %d instances only %d have several kinds, %d are proven best", checked, kinds, proved)
-	}
-}
-
-// A cascade is kept unless one that is as accurate takes no more of either.
-func TestLighterAgainstPairs(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	for range 300 {
-		list := make([]Cascade, 1+rng.IntN(40))
-		load, work := make([]float64, len(list)), make([]float64, len(list))
-		for i := range list { // few values, so that there are ties
-			list[i].Correct, load[i], work[i] = int32(rng.IntN(12)), float64(rng.IntN(8)), float64(rng.IntN(8))
-			if load[i] == 7 {
-				load[i] = math.Inf(1)
-			}
-		}
-		var want []int
-		for i := range list {
-			beaten := slices.ContainsFunc(upTo(len(list)), func(k int) bool {
-				same := list[k].Correct == list[i].Correct && load[k] == load[i] && work[k] == work[i]
-				return list[k].Correct >= list[i].Correct && load[k] <= load[i] && work[k] <= work[i] && (!same || k < i)
-			})
-			if !beaten && !math.IsInf(load[i], 1) {
-				want = append(want, i)
-			}
-		}
-		got := lighter(list, load, work)
-		if !slices.IsSortedFunc(got, func(a, b int) int { return int(list[b].Correct - list[a].Correct) }) {
-			t.Fatalf("%v of %v: not the most accurate first", got, list)
-		}
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Fatalf("%v, by pairs %v: %v, %v, %v", got, want, list, load, work)
-		}
 	}
 }
 

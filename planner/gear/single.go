@@ -8,9 +8,9 @@ import (
 	"sort"
 )
 
-// No switching is a plan, too: one cascade for all ranges. Where rates hover at the
-// edge of two ranges, or rarely reach the highest one, it may be more accurate than
-// gears, of which a range has to hold its upper edge for ever.
+// No switching is a plan, too: one cascade for all ranges. Where the SLO is over all
+// requests and rates hover at the edge of two ranges, or rarely reach the highest one, it may
+// be more accurate than gears, of which a range has to hold its upper edge for ever.
 
 // single makes the plan of one cascade where that is more accurate than the one
 // found, or where none was; with is the error of that.
@@ -233,9 +233,9 @@ func (p relaxation) lateEvenly(load float64) float64 {
 	return late / sum(p.Measured)
 }
 
-// everywhere gives all ranges one cascade, if that keeps the SLO: in every range, or
-// over all requests, which is shown on streams of the measured rates where these are
-// known. There the lateness of every range is that of all.
+// everywhere gives all ranges one cascade, if that keeps the SLO over all requests, which is
+// shown on streams of the measured rates where these are known. There the lateness of every
+// range is that of all.
 func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams int) (bool, error) {
 	p := b.p
 	gears, late := make([]Planned, len(p.Edges)), 0.0
@@ -254,19 +254,13 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 		return true, nil
 	}
 	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
-		g, most := &gears[r], 1-p.Percentile
-		if p.Overall {
-			most = min(1, most/p.Weights[r])
-		}
-		t, err := b.tryLate(ctx, s.cascade, 1, s.shares, p.Edges[r], most)
+		g := &gears[r]
+		t, err := b.tryLate(ctx, s.cascade, 1, s.shares, p.Edges[r], min(1, (1-p.Percentile)/p.Weights[r]))
 		if err != nil {
 			return false, err
 		}
-		if g.Trial = t; p.Overall {
-			g.Late = t.late
-			late += p.Weights[r] * t.late
-		}
-		if g.Load > 1 || !t.Stable || !p.Overall && !t.Passed || late > spent*(1-p.Percentile) {
+		g.Trial, g.Late = t, t.late
+		if late += p.Weights[r] * t.late; g.Load > 1 || !t.Stable || late > spent*(1-p.Percentile) {
 			return false, nil
 		}
 	}

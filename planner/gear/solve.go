@@ -152,7 +152,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if p.Mixed() && solver == nil {
 		return nil, errors.New("planning gears: several kinds of devices need a solver for linear programs")
 	}
-	s := &search{p: p, o: &o, solver: solver, known: catalogue{}}
+	s := &search{p: p, o: &o, solver: solver, known: newCatalogue()}
 	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {
 		s.left = &left
 	}

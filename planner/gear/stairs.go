@@ -2,8 +2,10 @@ package gear
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
+	"time"
 )
 
 // mostFilled is the part of the time that a split leaves over in which another one
@@ -24,7 +26,7 @@ type design struct {
 	out   Outcome // that there is so far: the placement
 	list  []Cascade
 	order []int // of the list, the most accurate first
-	spare []int // the same, for ranges where none of the former passes; none: nothing but those
+	light []int // of these, those that no other beats with less load, where loads are known
 	bench *bench
 	least func(i int) float64 // bound of the load taken
 	at    func(ctx context.Context, i int) (*stair, error)
@@ -32,8 +34,9 @@ type design struct {
 	other  func(ctx context.Context, i int, taken, below float64) (*stair, error)
 	above  func(ctx context.Context, r int, than *Cascade) ([]stair, error)
 	fails  func(ctx context.Context, r int, last *Trial) error // says why a range has no gear
-	fill   func(ctx context.Context) error                     // finds loads, so that least bounds all of them well; nil: it does
 	ranges []float64                                           // accuracies that ranges have at most
+	known  map[string]*verdict                                 // what trials said; nil: that is not kept
+	batch  [][]int                                             // largest, by kind and model
 }
 
 // plan gives every range the most accurate cascade that passes. A gear that fails at a
@@ -44,7 +47,7 @@ type design struct {
 func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
 	p, out := d.p, d.out
 	out.Problem = p
-	order, spare, at := d.order, d.spare, 0
+	at := 0
 	for r, edge := range p.Edges {
 		var last *Trial
 		var failed []miss
@@ -52,13 +55,10 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 			return taken*edge > 1 || slices.ContainsFunc(failed, func(f miss) bool { return f.rulesOut(&d.list[i], taken) })
 		}
 		for ; ; at++ {
-			if at == len(order) && spare != nil {
-				order, spare, at = d.noBetter(spare, &out), nil, 0
-			}
-			if at == len(order) {
+			if at == len(d.order) {
 				return nil, d.fails(ctx, r, last)
 			}
-			i := order[at]
+			i := d.order[at]
 			if hopeless(i, d.least(i)) {
 				continue
 			}
@@ -88,6 +88,9 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
+	if err := d.lighten(ctx, &out, above); err != nil {
+		return nil, err
+	}
 	if p.misses(out.Accuracy) && !p.Overall || above > 0 && out.Accuracy <= above && !p.Overall {
 		return nil, &Infeasible{Target: p.Target, Best: out.Accuracy}
 	}
@@ -96,12 +99,37 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 	return &out, nil
 }
 
-// noBetter are those of cascades, the most accurate first, that are not above the last gear.
-func (d *design) noBetter(list []int, out *Outcome) []int {
-	for n := len(out.Gears); n > 0 && len(list) > 0 && d.list[list[0]].Correct > out.Gears[n-1].Cascade.Correct; {
-		list = list[1:]
+// lighten gives the last range, which also has all rates above it, a cascade that no other
+// beats with less load, where the plan loses next to nothing by it: under overload that one
+// answers more requests in time.
+func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error {
+	p, r := d.p, len(d.p.Edges)-1
+	for _, i := range d.light {
+		lost := p.Weights[r] * (out.Gears[r].Accuracy - accuracyOn(p, &d.list[i]))
+		if lost < 0 {
+			continue // it was tried
+		}
+		if lost == 0 || lost >= considerable || p.misses(out.Accuracy-lost) || out.Accuracy-lost <= above {
+			return nil
+		}
+		s, err := d.at(ctx, i)
+		if err != nil {
+			return err
+		}
+		if s.taken*p.Edges[r] > 1 {
+			continue
+		}
+		trial, err := d.try(ctx, i, s, p.Edges[r])
+		if err != nil {
+			return err
+		}
+		if trial.Passed {
+			out.Gears[r] = gearOf(p, s, p.Edges[r], trial)
+			out.Accuracy -= lost
+			return nil
+		}
 	}
-	return list
+	return nil
 }
 
 // miss is a cascade that failed, with the load of the busiest device.
@@ -127,8 +155,57 @@ func (f miss) rulesOut(c *Cascade, taken float64) bool {
 	return !fewer || taken > f.taken*(1+1e-9)
 }
 
-// try tries a cascade at a rate: with its split, and with another one if that fails.
-func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
+// verdict is what trials of a cascade on a placement at a rate said of SLOs. One that holds,
+// does so within a longer SLO, one that fails not within a shorter one.
+type verdict struct {
+	fails, holds time.Duration // 0: none did
+	stair        stair         // that holds
+	held, failed Trial
+}
+
+// try tries a cascade at a rate, unless trials within another SLO have said enough. It gives
+// the stair the split that holds.
+func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Trial, err error) {
+	k, slo := d.triedBefore(i, rate), d.p.SLO
+	switch {
+	case k.holds > 0 && slo >= k.holds:
+		*s = k.stair
+		return k.held, nil
+	case slo <= k.fails:
+		return k.failed, nil
+	}
+	if t, err = d.trySplits(ctx, i, s, rate); err != nil {
+		return t, err
+	}
+	if t.Passed {
+		k.holds, k.stair, k.held = slo, *s, t
+	} else {
+		k.fails, k.failed = slo, t
+	}
+	return t, nil
+}
+
+// triedBefore is what is known of a cascade at a rate: of devices that hold the same, with
+// the same largest batches of its models.
+func (d *design) triedBefore(i int, rate float64) *verdict {
+	if d.known == nil {
+		return &verdict{}
+	}
+	c := &d.list[i]
+	key := fmt.Sprint(d.out.Configs, c.Models, c.Levels, rate)
+	for _, batch := range d.batch {
+		for _, m := range c.Models {
+			key += fmt.Sprint(" ", batch[m])
+		}
+	}
+	if d.known[key] == nil {
+		d.known[key] = &verdict{}
+	}
+	return d.known[key]
+}
+
+// trySplits tries a cascade at a rate: with its split, and with another one if that fails.
+func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
 	t, err := d.bench.try(ctx, s.cascade, 1, s.shares, rate)
 	if t.Passed || err != nil || d.other == nil {
 		return t, err
@@ -163,8 +240,7 @@ func gearOf(p *Problem, s *stair, edge float64, t Trial) Planned {
 // accuracyOn is the share of the samples planned on that a cascade answers right.
 func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / float64(p.Planned.N) }
 
-// design is the layout to try cascades on. On identical devices loads are known: only what
-// no other cascade beats is tried.
+// design is the layout to try cascades on.
 func (l *layout) design(o *Options, ranges []float64) *design {
 	x := l.x
 	d := &design{p: x.p, list: x.list, order: x.order, bench: newBench(x.p, l.configs, l.chains, o.Seed), out: Outcome{Configs: l.configs, Chains: l.chains},
@@ -172,13 +248,16 @@ func (l *layout) design(o *Options, ranges []float64) *design {
 		above: func(ctx context.Context, r int, than *Cascade) ([]stair, error) {
 			return l.ladder(ctx, x.p.Edges[r], than.Correct)
 		}}
-	if l.alike == nil {
-		d.other, d.fill = l.shortBatches, func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }
-		return d
+	if d.batch = x.batch; len(l.chains) == 0 && x.known != nil {
+		d.known = x.known.trials
 	}
-	l.load = l.alike.loads(x.work)
-	d.order, d.spare = Pareto(l.load, x.list), lighter(x.list, l.load, totals(x.work))
-	slices.Reverse(d.order)
+	if l.alike == nil {
+		d.other = l.shortBatches
+	} else {
+		l.load = l.alike.loads(x.work)
+		d.light = Pareto(l.load, x.list)
+		slices.Reverse(d.light)
+	}
 	return d
 }
 

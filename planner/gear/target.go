@@ -32,7 +32,7 @@ type search struct {
 	p      *Problem
 	o      *Options
 	solver milp.Solver // of linear programs, for several kinds of devices
-	known  catalogue
+	known  *catalogue
 	kinds  *ways // of the SLO looked at last
 
 	left       *int // requests that proofs may yet simulate; nil: none is asked for

@@ -83,7 +83,6 @@ func interruptedCases(t *testing.T) map[string]planner.Inputs {
 		"over requests":                    late,
 		"over requests at measured rates":  climbingDocuments(t),
 		"over what is better":              either,
-		"fewest devices":                   asking(memory(2, 1400, 0), .8, 8*time.Millisecond),
 		"fewest devices, samples held out": publishedDocuments(12, .6),
 		"least latency":                    asking(memory(4, 2800, 0), .8, 0),
 		"accuracy on two kinds":            onTwoKinds(),
