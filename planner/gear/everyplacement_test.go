@@ -29,14 +29,14 @@ func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*design)) {
 // the time for, or that passes its trial, too; -1: there is none.
 func passing(t *testing.T, d *design, r int, simulate bool) float64 {
 	t.Helper()
-	ctx, edge := context.Background(), d.p.Edges[r]
-	order := upTo(len(d.list))
-	slices.SortFunc(order, func(a, b int) int { return int(d.list[b].Correct - d.list[a].Correct) })
+	ctx, edge := context.Background(), d.x.p.Edges[r]
+	order := upTo(len(d.x.list))
+	slices.SortFunc(order, func(a, b int) int { return int(d.x.list[b].Correct - d.x.list[a].Correct) })
 	for _, i := range order {
-		if d.least(i)*edge > 1 {
+		if d.atLeast(i)*edge > 1 {
 			continue
 		}
-		s, err := d.at(ctx, i)
+		s, err := d.stair(ctx, i)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func passing(t *testing.T, d *design, r int, simulate bool) float64 {
 			passed = trial.Passed
 		}
 		if passed {
-			return accuracyOn(d.p, s.cascade)
+			return accuracyOn(d.x.p, s.cascade)
 		}
 	}
 	return -1

@@ -329,7 +329,7 @@ func (t *tries) allowLate(ctx context.Context, out *Outcome) error {
 		return nil
 	}
 	err := out.allowLateRanges(ctx)
-	t.runs += out.stairs.bench.runs
+	t.runs += out.design.bench.runs
 	return err
 }
 

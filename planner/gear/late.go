@@ -30,13 +30,6 @@ type choice struct {
 	late     float64
 }
 
-// stairs are what gears were found on, range by range: above are the cascades with
-// their loads per request that a range could take instead of its own, the next one first.
-type stairs struct {
-	bench *bench
-	above func(ctx context.Context, r int) ([]stair, error)
-}
-
 // allowLateRanges lets ranges be later than the percentile allows where others are not:
 // every range keeps what it has or takes a more accurate gear that is stable at
 // its upper edge, such that all requests together keep the SLO. A knapsack, whose
@@ -44,7 +37,7 @@ type stairs struct {
 // the plan is run on them; if more requests are late than the ranges said, the
 // room is made smaller. With an error every range has its own gear still.
 func (out *Outcome) allowLateRanges(ctx context.Context) error {
-	p, b := out.Problem, out.stairs.bench
+	p, b := out.Problem, out.design.bench
 	choices, err := out.choices(ctx)
 	for room := spent * (1 - p.Percentile); err == nil; room *= lessLate {
 		picks := knapsack(choices, room)
@@ -74,7 +67,7 @@ func (out *Outcome) allowLateRanges(ctx context.Context) error {
 // choices are those of every range, its own gear first, which are all there even with an
 // error.
 func (out *Outcome) choices(ctx context.Context) ([][]choice, error) {
-	p, b := out.Problem, out.stairs.bench
+	p, b := out.Problem, out.design.bench
 	choices := make([][]choice, len(p.Edges))
 	add := func(r int, g Planned) {
 		g.Late = g.Trial.late
@@ -85,7 +78,7 @@ func (out *Outcome) choices(ctx context.Context) ([][]choice, error) {
 	}
 	for r, edge := range p.Edges {
 		w := p.Weights[r]
-		list, err := out.stairs.above(ctx, r)
+		list, err := out.design.ladder(ctx, edge, out.Gears[r].Cascade.Correct)
 		if err != nil {
 			return choices, err
 		}

@@ -116,7 +116,7 @@ func (v *rival) tryNext(ctx context.Context, r int, o *Options) (simulated int, 
 
 // try tries a cascade at a rate; nil: it does not pass.
 func (v *rival) try(ctx context.Context, i int, rate float64) (*passed, error) {
-	s, err := v.design.at(ctx, i)
+	s, err := v.design.stair(ctx, i)
 	if err != nil {
 		return nil, err
 	}
@@ -129,13 +129,13 @@ func (v *rival) try(ctx context.Context, i int, rate float64) (*passed, error) {
 
 // outcome is the plan of a rival whose ranges have all passed.
 func (v *rival) outcome() *Outcome {
-	p, out := v.l.x.p, v.design.out
-	out.Problem = p
+	p := v.l.x.p
+	out := &Outcome{Problem: p, Configs: v.l.configs, design: v.design}
 	for r, g := range v.gears {
 		out.Gears = append(out.Gears, gearOf(p, g.stair, p.Edges[r], g.trial))
 		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 	}
-	return &out
+	return out
 }
 
 // better looks for a plan that is considerably more accurate than one in hand or, without

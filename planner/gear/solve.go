@@ -51,7 +51,7 @@ type Outcome struct {
 	Tail time.Duration
 
 	shown  float64 // accuracy on the measured rates; 0: not known
-	stairs *stairs
+	design *design // that it was made on
 }
 
 // Planned is the gear of a range.

@@ -20,23 +20,12 @@ type stair struct {
 	shares      [][]float64
 }
 
-// design is a placement with the longest batches on it: what cascades are tried on.
+// design is a placement that cascades are tried on.
 type design struct {
-	p     *Problem
-	out   Outcome // that there is so far: the placement
-	list  []Cascade
-	order []int // of the list, the most accurate first
-	light []int // of these, those that no other beats with less load, where loads are known
-	bench *bench
-	least func(i int) float64 // bound of the load taken
-	at    func(ctx context.Context, i int) (*stair, error)
-	// other is another split of what takes too long, below a load; nil: there is none.
-	other  func(ctx context.Context, i int, taken, below float64) (*stair, error)
-	above  func(ctx context.Context, r int, than *Cascade) ([]stair, error)
-	fails  func(ctx context.Context, r int, last *Trial) error // says why a range has no gear
-	ranges []float64                                           // accuracies that ranges have at most
-	known  map[string]*verdict                                 // what trials said; nil: that is not kept
-	batch  [][]int                                             // largest, by kind and model
+	*layout
+	bench  *bench
+	light  []int     // cascades that no other beats with less load, the most accurate first, where loads are known
+	ranges []float64 // accuracies that ranges have at most
 }
 
 // plan gives every range the most accurate cascade that passes. A gear that fails at a
@@ -45,27 +34,26 @@ type design struct {
 // ranges that are left cannot make a plan that reaches the target and is above an
 // accuracy.
 func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
-	p, out := d.p, d.out
-	out.Problem = p
-	at := 0
+	x, p, at := d.x, d.x.p, 0
+	out := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, design: d}
 	for r, edge := range p.Edges {
 		var last *Trial
 		var failed []miss
 		hopeless := func(i int, taken float64) bool {
-			return taken*edge > 1 || slices.ContainsFunc(failed, func(f miss) bool { return f.rulesOut(&d.list[i], taken) })
+			return taken*edge > 1 || slices.ContainsFunc(failed, func(f miss) bool { return f.rulesOut(&x.list[i], taken) })
 		}
 		for ; ; at++ {
-			if at == len(d.order) {
-				return nil, d.fails(ctx, r, last)
+			if at == len(x.order) {
+				return nil, d.infeasible(ctx, r, last)
 			}
-			i := d.order[at]
-			if hopeless(i, d.least(i)) {
+			i := x.order[at]
+			if hopeless(i, d.atLeast(i)) {
 				continue
 			}
-			if most := d.reachable(&out, r, accuracyOn(p, &d.list[i])); !p.Overall && (p.misses(most) || above > 0 && most <= above) {
+			if most := d.reachable(out, r, accuracyOn(p, &x.list[i])); !p.Overall && (p.misses(most) || above > 0 && most <= above) {
 				return nil, &Infeasible{Target: p.Target, Best: most} // if Overall the ranges are not done
 			}
-			s, err := d.at(ctx, i)
+			s, err := d.stair(ctx, i)
 			if err != nil {
 				return nil, err
 			}
@@ -82,37 +70,37 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 				break
 			}
-			failed = append(failed, miss{&d.list[i], s.taken})
+			failed = append(failed, miss{&x.list[i], s.taken})
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
-	if err := d.lighten(ctx, &out, above); err != nil {
+	if err := d.lighten(ctx, out, above); err != nil {
 		return nil, err
 	}
 	if p.misses(out.Accuracy) && !p.Overall || above > 0 && out.Accuracy <= above && !p.Overall {
 		return nil, &Infeasible{Target: p.Target, Best: out.Accuracy}
 	}
 	out.Runs, d.bench.runs = d.bench.runs, 0
-	out.stairs = &stairs{bench: d.bench, above: func(ctx context.Context, r int) ([]stair, error) { return d.above(ctx, r, &out.Gears[r].Cascade) }}
-	return &out, nil
+	return out, nil
 }
 
 // lighten gives the last range, which also has all rates above it, a cascade that no other
 // beats with less load, where the plan loses next to nothing by it: under overload that one
 // answers more requests in time.
 func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error {
-	p, r := d.p, len(d.p.Edges)-1
+	p := d.x.p
+	r := len(p.Edges) - 1
 	for _, i := range d.light {
-		lost := p.Weights[r] * (out.Gears[r].Accuracy - accuracyOn(p, &d.list[i]))
+		lost := p.Weights[r] * (out.Gears[r].Accuracy - accuracyOn(p, &d.x.list[i]))
 		if lost < 0 {
 			continue // it was tried
 		}
 		if lost == 0 || lost >= considerable || p.misses(out.Accuracy-lost) || out.Accuracy-lost <= above {
 			return nil
 		}
-		s, err := d.at(ctx, i)
+		s, err := d.stair(ctx, i)
 		if err != nil {
 			return err
 		}
@@ -166,7 +154,7 @@ type verdict struct {
 // try tries a cascade at a rate, unless trials within another SLO have said enough. It gives
 // the stair the split that holds.
 func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Trial, err error) {
-	k, slo := d.triedBefore(i, rate), d.p.SLO
+	k, slo := d.triedBefore(i, rate), d.x.p.SLO
 	switch {
 	case k.holds > 0 && slo >= k.holds:
 		*s = k.stair
@@ -188,29 +176,29 @@ func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Tria
 // triedBefore is what is known of a cascade at a rate: of devices that hold the same, with
 // the same largest batches of its models.
 func (d *design) triedBefore(i int, rate float64) *verdict {
-	if d.known == nil {
+	if d.x.known == nil || len(d.chains) > 0 {
 		return &verdict{}
 	}
-	c := &d.list[i]
-	key := fmt.Sprint(d.out.Configs, c.Models, c.Levels, rate)
-	for _, batch := range d.batch {
+	c, known := &d.x.list[i], d.x.known.trials
+	key := fmt.Sprint(d.configs, c.Models, c.Levels, rate)
+	for _, batch := range d.x.batch {
 		for _, m := range c.Models {
 			key += fmt.Sprint(" ", batch[m])
 		}
 	}
-	if d.known[key] == nil {
-		d.known[key] = &verdict{}
+	if known[key] == nil {
+		known[key] = &verdict{}
 	}
-	return d.known[key]
+	return known[key]
 }
 
 // trySplits tries a cascade at a rate: with its split, and with another one if that fails.
 func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
 	t, err := d.bench.try(ctx, s.cascade, 1, s.shares, rate)
-	if t.Passed || err != nil || d.other == nil {
+	if t.Passed || err != nil || d.alike != nil {
 		return t, err
 	}
-	other, err := d.other(ctx, i, s.taken, 1/rate)
+	other, err := d.shortBatches(ctx, i, s.taken, 1/rate)
 	if err != nil || other == nil || slices.EqualFunc(other.shares, s.shares, slices.Equal[[]float64]) {
 		return t, err
 	}
@@ -223,11 +211,11 @@ func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (
 // ranges above it are not more accurate either.
 func (d *design) reachable(out *Outcome, r int, accuracy float64) float64 {
 	most := out.Accuracy
-	for ; r < len(d.p.Edges); r++ {
+	for ; r < len(d.x.p.Edges); r++ {
 		if r < len(d.ranges) && d.ranges[r] < accuracy {
 			accuracy = d.ranges[r]
 		}
-		most += d.p.Weights[r] * accuracy
+		most += d.x.p.Weights[r] * accuracy
 	}
 	return most
 }
@@ -242,20 +230,10 @@ func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / fl
 
 // design is the layout to try cascades on.
 func (l *layout) design(o *Options, ranges []float64) *design {
-	x := l.x
-	d := &design{p: x.p, list: x.list, order: x.order, bench: newBench(x.p, l.configs, l.chains, o.Seed), out: Outcome{Configs: l.configs, Chains: l.chains},
-		least: l.atLeast, at: l.stair, fails: l.infeasible, ranges: ranges,
-		above: func(ctx context.Context, r int, than *Cascade) ([]stair, error) {
-			return l.ladder(ctx, x.p.Edges[r], than.Correct)
-		}}
-	if d.batch = x.batch; len(l.chains) == 0 && x.known != nil {
-		d.known = x.known.trials
-	}
-	if l.alike == nil {
-		d.other = l.shortBatches
-	} else {
-		l.load = l.alike.loads(x.work)
-		d.light = Pareto(l.load, x.list)
+	d := &design{layout: l, bench: newBench(l.x.p, l.configs, l.chains, o.Seed), ranges: ranges}
+	if l.alike != nil {
+		l.load = l.alike.loads(l.x.work)
+		d.light = Pareto(l.load, l.x.list)
 		slices.Reverse(d.light)
 	}
 	return d

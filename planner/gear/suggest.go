@@ -110,10 +110,9 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	front := Pareto(totals(x.work), x.list)
 	x.take(chosen(x.list, front[:min(cheapest, len(front))]))
 	top, _, err := x.ranked(ctx, 2, nil)
+	slices.Reverse(x.order) // the lightest first
 	for _, c := range top {
-		d := c.l.design(&Options{Seed: s.o.Seed}, nil)
-		slices.Reverse(d.order) // the lightest first
-		if _, err = d.plan(ctx, 0, &Options{}); err == nil {
+		if _, err = c.l.design(&Options{Seed: s.o.Seed}, nil).plan(ctx, 0, &Options{}); err == nil {
 			return true, nil
 		}
 		if _, none := errors.AsType[*Infeasible](err); !none {
