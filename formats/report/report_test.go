@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
@@ -39,6 +41,21 @@ func TestPercentileIsNearestRank(t *testing.T) {
 			t.Errorf("percentile %v of %d samples is %d, want %d", c.p, len(c.samples), got, c.want)
 		}
 	}
+}
+
+// Selection gives what sorting gives, and keeps all samples.
+func TestPercentileReordering(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		samples := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.IntRange(0, 30).Draw(t, "ns")) }), 0, 60).Draw(t, "samples")
+		p := rapid.Float64Range(.01, .999).Draw(t, "p")
+		sorted := slices.Sorted(slices.Values(samples))
+		if want, got := report.Percentile(sorted, p), report.PercentileReordering(samples, p); got != want {
+			t.Fatalf("%v, expected %v", got, want)
+		}
+		if slices.Sort(samples); !slices.Equal(samples, sorted) {
+			t.Fatalf("%v has become %v", sorted, samples)
+		}
+	})
 }
 
 // The interval's coverage is checked by what it promises: over many samples

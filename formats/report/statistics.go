@@ -17,6 +17,46 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[rank(len(sorted), p)-1]
 }
 
+// PercentileReordering is Percentile of samples that are not sorted, by selection (Hoare's
+// Find, 1961). It puts them into another order.
+func PercentileReordering(samples []time.Duration, p float64) time.Duration {
+	if len(samples) == 0 {
+		return 0
+	}
+	at := rank(len(samples), p) - 1
+	for lo, hi := 0, len(samples)-1; lo < hi; {
+		pivot := middle(samples[lo], samples[lo+(hi-lo)/2], samples[hi])
+		i, j := lo, hi
+		for i <= j {
+			for samples[i] < pivot {
+				i++
+			}
+			for samples[j] > pivot {
+				j--
+			}
+			if i <= j {
+				samples[i], samples[j] = samples[j], samples[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case at <= j:
+			hi = j
+		case at >= i:
+			lo = i
+		default:
+			return samples[at]
+		}
+	}
+	return samples[at]
+}
+
+// middle is the median of three.
+func middle(a, b, c time.Duration) time.Duration {
+	return max(min(a, b), min(max(a, b), c))
+}
+
 // Rank is the place, from 1, of the percentile in a sorted list of n.
 func Rank(n int, p float64) int { return rank(n, p) }
 

@@ -5,45 +5,17 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/solver/pareto"
 )
 
-// envelope is the upper concave envelope of points (cost, accuracy), by rising
-// cost: the largest mean accuracy of a mixture of cascades by its mean cost.
-// Without memory limits nothing beats it in steady state.
-type envelope struct{ cost, accuracy []float64 }
-
-func newEnvelope(list []Cascade, cost []float64, samples int) envelope {
-	var e envelope
+// envelopeOf is the largest mean accuracy of a mixture of cascades by its mean cost. Without
+// memory limits nothing beats it in steady state.
+func envelopeOf(list []Cascade, cost []float64, samples int) (e pareto.Envelope) {
 	for _, i := range Pareto(cost, list) {
-		e.add(cost[i], float64(list[i].Correct)/float64(samples))
+		e.Add(cost[i], float64(list[i].Correct)/float64(samples))
 	}
 	return e
-}
-
-// add takes a point of no less cost and more accuracy than those before.
-func (e *envelope) add(cost, accuracy float64) {
-	for n := len(e.cost); n >= 1; n = len(e.cost) {
-		if e.cost[n-1] < cost && (n == 1 || (e.accuracy[n-1]-e.accuracy[n-2])*(cost-e.cost[n-2]) > (accuracy-e.accuracy[n-2])*(e.cost[n-1]-e.cost[n-2])) {
-			break
-		}
-		e.cost, e.accuracy = e.cost[:n-1], e.accuracy[:n-1]
-	}
-	e.cost, e.accuracy = append(e.cost, cost), append(e.accuracy, accuracy)
-}
-
-// at is the envelope's height at a budget; NaN where even the cheapest costs
-// more.
-func (e *envelope) at(budget float64) float64 {
-	for k := len(e.cost) - 1; k >= 0; k-- {
-		if e.cost[k] > budget {
-			continue
-		}
-		if k == len(e.cost)-1 {
-			return e.accuracy[k]
-		}
-		return e.accuracy[k] + (e.accuracy[k+1]-e.accuracy[k])*(budget-e.cost[k])/(e.cost[k+1]-e.cost[k])
-	}
-	return math.NaN()
 }
 
 // relaxation bounds the plans of a problem on identical devices: devices that never
@@ -56,9 +28,9 @@ type relaxation struct{ *Problem }
 // always be given to fractions of devices that hold just that model.
 func (p relaxation) bounds(list []Cascade, work [][]float64) []float64 {
 	out := make([]float64, len(p.Edges))
-	free := newEnvelope(list, totals(work), p.Planned.N)
+	free := envelopeOf(list, totals(work), p.Planned.N)
 	for r, edge := range p.Edges {
-		out[r] = free.at(float64(p.Devices) / edge)
+		out[r] = free.At(float64(p.Devices) / edge)
 	}
 	return out
 }
@@ -115,8 +87,7 @@ func (p relaxation) laxes(list []Cascade, any []float64) []lax {
 
 // atPrice is the upper concave envelope of accuracy less a price of lateness, of
 // cascades by rising cost.
-func atPrice(list []lax, price float64) envelope {
-	var e envelope
+func atPrice(list []lax, price float64) (e pareto.Envelope) {
 	best := math.Inf(-1)
 	for i := range list {
 		c, a := list[i].cost, list[i].accuracy-price*list[i].late
@@ -124,7 +95,7 @@ func atPrice(list []lax, price float64) envelope {
 			continue
 		}
 		best = a
-		e.add(c, a)
+		e.Add(c, a)
 	}
 	return e
 }
@@ -142,7 +113,7 @@ func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) 
 	total = leastAtPrice(func(price float64) float64 {
 		e, sum := atPrice(all, price), price*room
 		for r, edge := range p.Edges {
-			v := e.at(float64(p.Devices) / edge)
+			v := e.At(float64(p.Devices) / edge)
 			bounds[r] = min(bounds[r], v+price*min(1, room/p.Weights[r]))
 			sum += p.Weights[r] * v
 		}

@@ -10,7 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/solver/knapsack"
 	"inferplan/solver/milp"
+	"inferplan/solver/pareto"
 )
 
 // oneRangeByLP holds the bounds against the linear program that they are the
@@ -22,7 +24,7 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 		accuracy[i] = float64(list[i].Correct) / float64(p.Planned.N)
 	}
 	for r, edge := range p.Edges {
-		want, err := p.relaxation(context.Background(), undominated(list, work), accuracy, work, Configurations(p), edge, solver)
+		want, err := p.relaxation(context.Background(), pareto.Undominated(work, rightAnswers(list)), accuracy, work, Configurations(p), edge, solver)
 		if err != nil {
 			t.Fatalf("range %d: %v", r, err)
 		}
@@ -108,7 +110,7 @@ func enumerated(t *rapid.T, p *Problem) float64 {
 	work, best := free.works(list), -1.0
 	for _, pl := range everyPlacement(p) {
 		b := newBench(&free, pl.Configs, nil, 1)
-		options := make([][]choice, len(p.Edges))
+		options := make([][]knapsack.Choice, len(p.Edges))
 		for r, edge := range p.Edges {
 			for i := range list {
 				if pl.Load(work[i])*edge > 1 {
@@ -120,7 +122,7 @@ func enumerated(t *rapid.T, p *Problem) float64 {
 					t.Fatal(err)
 				}
 				if got.growth <= p.SLO/20 && (p.Overall || got.tail <= p.SLO) {
-					options[r] = append(options[r], choice{accuracy: p.Weights[r] * float64(list[i].Correct) / float64(p.Planned.N), late: p.Weights[r] * got.late})
+					options[r] = append(options[r], knapsack.Choice{Value: p.Weights[r] * float64(list[i].Correct) / float64(p.Planned.N), Weight: p.Weights[r] * got.late})
 				}
 			}
 		}
@@ -131,17 +133,17 @@ func enumerated(t *rapid.T, p *Problem) float64 {
 
 // mostOf is the most accuracy of a choice per range, with no more lateness than there
 // is room for where that counts.
-func mostOf(options [][]choice, room float64, counts bool) float64 {
+func mostOf(options [][]knapsack.Choice, room float64, counts bool) float64 {
 	if len(options) == 0 {
 		return 0
 	}
 	best := -1.0
 	for _, c := range options[0] {
-		if counts && c.late > room {
+		if counts && c.Weight > room {
 			continue
 		}
-		if rest := mostOf(options[1:], room-c.late, counts); rest >= 0 {
-			best = max(best, c.accuracy+rest)
+		if rest := mostOf(options[1:], room-c.Weight, counts); rest >= 0 {
+			best = max(best, c.Value+rest)
 		}
 	}
 	return best

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"inferplan/solver/balance"
 )
 
 // everyPlacement are all ways to give the devices sets of models that fit,
@@ -20,8 +22,7 @@ func everyPlacement(p *Problem) []*Placement {
 	}
 	var out []*Placement
 	if len(fits) > 0 {
-		counts := make([]int, len(fits))
-		eachComposition(counts, 0, p.Devices, func() { out = append(out, NewPlacement(len(p.Models), fits, counts)) })
+		balance.EachComposition(p.Devices, len(fits), func(counts []int) { out = append(out, NewPlacement(len(p.Models), fits, counts)) })
 	}
 	return out
 }

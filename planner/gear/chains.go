@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/planner/stages"
+	"inferplan/solver/pareto"
 )
 
 // Chain is a member that runs in stages. A replica of it is one device for each.
@@ -286,7 +287,7 @@ func (c *Chain) shapes(most []int) [][]int {
 				}
 			}
 		}
-		covered := func(o []int) bool { return covers(shape, o) }
+		covered := func(o []int) bool { return pareto.NoMore(shape, o) }
 		if slices.Max(shape) == n && slices.Min(shape) > 0 && !slices.ContainsFunc(out, covered) {
 			out = append(out, shape)
 		}

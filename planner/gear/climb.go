@@ -3,11 +3,9 @@ package gear
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
+	"inferplan/solver/tolerance"
 )
 
 // Of ranges that climb: gears that fail one after another before a range is done, the
@@ -200,22 +198,10 @@ func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed i
 		random = append(random, now)
 	}
 	all.accuracy, all.under = meanOfStreams(random)
-	if len(lates) > 1 && !seldomAbove(lates, 1-p.Percentile) {
+	if len(lates) > 1 && !tolerance.Independent(lates).SeldomAbove(1-p.Percentile, 1, mayMiss, trialConfidence) {
 		return nil, latest, nil
 	}
 	return all, 0, nil
-}
-
-// seldomAbove tells whether fresh values are above a limit with a chance of mayMiss at
-// most, at the confidence of trials: a one-sided tolerance bound of normal values.
-func seldomAbove(list []float64, limit float64) bool {
-	mean, deviation := stat.MeanStdDev(list, nil)
-	if room := limit - mean; deviation > 0 && room > 0 {
-		root := math.Sqrt(float64(len(list)))
-		t := distuv.NoncentralT{Nu: float64(len(list) - 1), Mu: distuv.UnitNormal.Quantile(1-mayMiss) * root}
-		return t.CDF(room/deviation*root) >= trialConfidence
-	}
-	return deviation == 0 && mean <= limit
 }
 
 // outcome is the plan with the gears that were raised.

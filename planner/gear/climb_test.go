@@ -125,8 +125,8 @@ func TestMeasuredBoundOfASteadyRate(t *testing.T) {
 	list, work := p.Cascades()
 	for _, rate := range []float64{20, 40, 60} {
 		p.Measured = slices.Repeat([]float64{rate}, 1200)
-		e := newEnvelope(list, totals(work), p.Planned.N)
-		least, most := e.at(float64(p.Devices)/rate), e.at(float64(p.Devices)/rate*(1+p.SLO.Seconds()/1024)*1.001)
+		e := envelopeOf(list, totals(work), p.Planned.N)
+		least, most := e.At(float64(p.Devices)/rate), e.At(float64(p.Devices)/rate*(1+p.SLO.Seconds()/1024)*1.001)
 		if got := (relaxation{p}).measuredBound(list); got < least-1e-9 || got > most+1e-4 {
 			t.Errorf("%v requests a second: bound %.5f, expected %.5f to %.5f", rate, got, least, most)
 		}

@@ -19,20 +19,21 @@
 //	ranked.go     placements of them on devices, the best by what time allows first; the
 //	              plans on them
 //	layout.go     a placement: devices by number, run-time tables
-//	place.go      the load u* of the busiest of identical devices by Hall's condition over
-//	              subsets, and the min-max split; split.go: on several kinds, by a
-//	              linear program
+//	place.go      the load u* of the busiest of identical devices and the min-max split
+//	              (solver/balance); split.go: on several kinds, by a linear program
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
+//	              (solver/pareto)
 //	bound.go      what no plan over the same thresholds can exceed; finer ones might
 //	windows.go    what none on measured rates can
 //	simulate.go   a gear alone at a rate, with the real policy
 //	trial.go      whether it holds that rate for ever: a sequential test
+//	              (solver/tolerance)
 //	solve.go      the steps in order
 //	stairs.go     a staircase down the front of a placement, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out
 //	latency.go    the least latency, by plans within ever closer ones
-//	late.go       an SLO over all requests instead of in every range
+//	late.go       an SLO over all requests instead of in every range (solver/knapsack)
 //	climb.go      ranges with gears that only the measured rates as a whole allow
 //	              (part.go: of many rates, a part first)
 //	single.go     one cascade for all ranges, where that is better

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/solver/balance"
 	"inferplan/solver/milp"
 )
 
@@ -27,7 +28,7 @@ type Variant struct {
 
 // fleet is what plans are made from: the cascades of a problem, and what its models take on
 // every kind of devices. On identical devices Hall's condition says what loads a placement
-// leaves (place.go). Speeds on several kinds are unrelated: what a model takes on one says
+// leaves (solver/balance). Speeds on several kinds are unrelated: what a model takes on one says
 // nothing of another. So loads come from linear programs there. Every program's prices bound
 // the load of all other cascades on the placement from below: few programs are solved.
 type fleet struct {
@@ -214,7 +215,7 @@ func (x *fleet) configurations() {
 				}
 			}
 		}
-		for _, set := range maximalSets(memory, kind.Memory) {
+		for _, set := range balance.MaximalSets(memory, kind.Memory) {
 			x.configs = append(x.configs, Config{Kind: k, Set: set})
 		}
 		if some != 0 || slices.ContainsFunc(x.chains, func(c *Chain) bool {

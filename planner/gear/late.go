@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 	"inferplan/policy/gear"
 	"inferplan/sim"
+	"inferplan/solver/knapsack"
 )
 
 // Of plans whose SLO is for all requests together.
@@ -22,12 +24,18 @@ const (
 	triesOnRate = 8
 )
 
-// choice is a gear that a range could have: how much it adds to the accuracy of
-// all requests, and to their lateness.
-type choice struct {
-	gear     Planned
-	accuracy float64
-	late     float64
+// alternatives are the gears that every range could have, its own first. choices say how much each
+// adds to the accuracy of all requests, as its value, and to their lateness, as its weight.
+type alternatives struct {
+	gears   [][]Planned
+	choices [][]knapsack.Choice
+}
+
+// add adds a gear to those of a range that so many of the requests come in.
+func (a *alternatives) add(r int, g Planned, weight float64) {
+	g.Late = g.Trial.late
+	a.gears[r] = append(a.gears[r], g)
+	a.choices[r] = append(a.choices[r], knapsack.Choice{Value: weight * g.Accuracy, Weight: weight * g.Late})
 }
 
 // allowLateRanges lets ranges be later than the percentile allows where others are not:
@@ -38,10 +46,10 @@ type choice struct {
 // room is made smaller. With an error every range has its own gear still.
 func (out *Outcome) allowLateRanges(ctx context.Context) error {
 	p, b := out.Problem, out.design.bench
-	choices, err := out.choices(ctx)
+	could, err := out.alternatives(ctx)
 	for room := spent * (1 - p.Percentile); err == nil; room *= lessLate {
-		picks := knapsack(choices, room)
-		if out.take(choices, picks); !p.shown() || p.many() {
+		picks := knapsack.Best(could.choices, room, lateUnit)
+		if out.take(could, picks); !p.shown() || p.many() {
 			return nil
 		}
 		var shown onRates
@@ -60,27 +68,22 @@ func (out *Outcome) allowLateRanges(ctx context.Context) error {
 			room = 0
 		}
 	}
-	out.take(choices, make([]int, len(choices)))
+	out.take(could, make([]int, len(p.Edges)))
 	return err
 }
 
-// choices are those of every range, its own gear first, which are all there even with an
-// error.
-func (out *Outcome) choices(ctx context.Context) ([][]choice, error) {
+// alternatives are those of every range. Its own gear is there even with an error.
+func (out *Outcome) alternatives(ctx context.Context) (*alternatives, error) {
 	p, b := out.Problem, out.design.bench
-	choices := make([][]choice, len(p.Edges))
-	add := func(r int, g Planned) {
-		g.Late = g.Trial.late
-		choices[r] = append(choices[r], choice{g, p.Weights[r] * g.Accuracy, p.Weights[r] * g.Late})
-	}
+	could := &alternatives{make([][]Planned, len(p.Edges)), make([][]knapsack.Choice, len(p.Edges))}
 	for r := range p.Edges {
-		add(r, out.Gears[r])
+		could.add(r, out.Gears[r], p.Weights[r])
 	}
 	for r, edge := range p.Edges {
 		w := p.Weights[r]
 		list, err := out.design.ladder(ctx, edge, out.Gears[r].Cascade.Correct)
 		if err != nil {
-			return choices, err
+			return could, err
 		}
 		if n := len(list); n == 0 || w*(accuracyOn(p, list[n-1].cascade)-out.Gears[r].Accuracy) < worthwhile/float64(len(p.Edges)) {
 			continue // no choice adds anything
@@ -89,58 +92,25 @@ func (out *Outcome) choices(ctx context.Context) ([][]choice, error) {
 			s := &list[k]
 			t, err := b.tryLate(ctx, s.cascade, 1, s.shares, edge, min(1, (1-p.Percentile)/w))
 			if err != nil {
-				return choices, err
+				return could, err
 			}
 			if !t.Stable {
 				fails++
 				continue
 			}
-			add(r, gearOf(p, s, edge, t))
+			could.add(r, gearOf(p, s, edge, t), w)
 		}
 	}
-	return choices, nil
+	return could, nil
 }
 
-// take gives every range one of its choices.
-func (out *Outcome) take(choices [][]choice, picks []int) {
+// take gives every range one of the gears that it could have.
+func (out *Outcome) take(could *alternatives, picks []int) {
 	out.Accuracy, out.Tail, out.shown = 0, 0, 0
 	for r, k := range picks {
-		out.Gears[r] = choices[r][k].gear
-		out.Accuracy += choices[r][k].accuracy
+		out.Gears[r] = could.gears[r][k]
+		out.Accuracy += could.choices[r][k].Value
 	}
-}
-
-// knapsack picks a choice per range, the most accurate with no more lateness
-// than there is room for. Every range's first choice is its least late; where
-// even these exceed the room, they are taken.
-func knapsack(choices [][]choice, room float64) []int {
-	most := int(room*lateUnit + 1e-9)
-	value := make([]float64, most+1) // by lateness, of the ranges so far
-	taken := make([][]int, len(choices))
-	for r, list := range choices {
-		next := make([]float64, most+1)
-		taken[r] = make([]int, most+1)
-		for room := range next {
-			next[room], taken[r][room] = math.Inf(-1), 0
-			for k := range list {
-				if left := room - int(math.Ceil(list[k].late*lateUnit-1e-9)); left >= 0 && value[left]+list[k].accuracy > next[room] {
-					next[room], taken[r][room] = value[left]+list[k].accuracy, k
-				}
-			}
-		}
-		value = next
-	}
-	picks := make([]int, len(choices))
-	if math.IsInf(value[most], -1) {
-		return picks
-	}
-	left := most
-	for r := len(choices) - 1; r >= 0; r-- {
-		k := taken[r][left]
-		picks[r] = k
-		left -= int(math.Ceil(choices[r][k].late*lateUnit - 1e-9))
-	}
-	return picks
 }
 
 // onRates is what gears show on measured rates: the tail latency of all requests, the
@@ -187,7 +157,7 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	if err != nil {
 		return onRates{}, err
 	}
-	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t)), res.Gears.Shares()}, nil
+	return onRates{report.PercentileReordering(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t)), res.Gears.Shares()}, nil
 }
 
 // evenly is the stream of requests at even distances.

@@ -5,65 +5,11 @@ import (
 	"errors"
 	"math"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // histogram are the shares of the requests of twenty minutes of Azure functions
 // by range (llama4).
 var histogram = []float64{0, .024, .371, .134, 0, 0, 0, 0, .104, .367}
-
-// The knapsack takes what trying everything takes.
-func TestKnapsack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		list := make([][]choice, rapid.IntRange(1, 4).Draw(t, "ranges"))
-		for r := range list {
-			list[r] = make([]choice, rapid.IntRange(1, 4).Draw(t, "choices"))
-			late, accuracy := 0, 0
-			for k := range list[r] {
-				late, accuracy = late+rapid.IntRange(0, 200).Draw(t, "late"), accuracy+rapid.IntRange(0, 50).Draw(t, "accuracy")
-				list[r][k] = choice{late: float64(late) / lateUnit, accuracy: float64(accuracy) / 1000}
-			}
-		}
-		room := float64(rapid.IntRange(0, 500).Draw(t, "room")) / lateUnit
-		best, fits := math.Inf(-1), false
-		var try func(r int, late, accuracy float64)
-		try = func(r int, late, accuracy float64) {
-			if late > room+1e-9 {
-				return
-			}
-			if r == len(list) {
-				best, fits = max(best, accuracy), true
-				return
-			}
-			for _, c := range list[r] {
-				try(r+1, late+c.late, accuracy+c.accuracy)
-			}
-		}
-		try(0, 0, 0)
-		late, accuracy := 0.0, 0.0
-		for r, k := range knapsack(list, room) {
-			late, accuracy = late+list[r][k].late, accuracy+list[r][k].accuracy
-			if !fits && k != 0 {
-				t.Fatalf("range %d takes choice %d where nothing fits", r, k)
-			}
-		}
-		if fits && (late > room+1e-9 || math.Abs(accuracy-best) > 1e-9) {
-			t.Fatalf("accuracy %v with lateness %v, expected %v in %v", accuracy, late, best, room)
-		}
-	})
-}
-
-// Room for k units takes a choice of k units, however their product rounds:
-// 3 units of a ten-thousandth are a little less than 3.
-func TestKnapsackTakesAllOfTheRoom(t *testing.T) {
-	for k := range 501 {
-		room := float64(k) / lateUnit
-		if got := knapsack([][]choice{{{accuracy: 0}, {late: room, accuracy: 1}}}, room); got[0] != 1 {
-			t.Errorf("room for %d units: choice %d", k, got[0])
-		}
-	}
-}
 
 // An SLO over all requests is at least as accurate as one in every range, keeps
 // the lateness that the percentile allows, and no range grows without end.

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/policy"
 	"inferplan/policy/gear"
+	"inferplan/solver/balance"
 	"inferplan/solver/milp"
 )
 
@@ -186,7 +187,7 @@ func (l *layout) shares(s *split) [][]float64 {
 			}
 			out[m] = append(out[m], one...)
 		}
-		inParts(out[m])
+		balance.ToShares(out[m])
 	}
 	return out
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"inferplan/formats/report"
 )
 
 // draw makes a small problem: two to four models, few samples.
@@ -97,39 +95,6 @@ func TestEnumerateAgainstReplay(t *testing.T) {
 					levels[i] = 1
 				}
 			}
-		}
-	})
-}
-
-// The split's busiest device has the load that no split can be below; every
-// split keeps to the devices that hold the model.
-func TestSplitReachesLoad(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := draw(t)
-		sets := Configurations(p)
-		if len(sets) == 0 {
-			return // no model fits on a device
-		}
-		counts := make([]int, len(sets))
-		for range p.Devices {
-			counts[rapid.IntRange(0, len(sets)-1).Draw(t, "set")]++
-		}
-		pl := NewPlacement(len(p.Models), sets, counts)
-		work := make([]float64, len(p.Models))
-		for m := range work {
-			if len(pl.DevicesOf(m)) > 0 {
-				work[m] = rapid.Float64Range(0, 1).Draw(t, "work")
-			}
-		}
-		want := pl.Load(work)
-		shares, loads := pl.Split(work)
-		for m := range shares {
-			if len(shares[m]) > 0 && math.Abs(sum(shares[m])-1) > 1e-9 {
-				t.Fatalf("shares of model %d sum to %v", m, sum(shares[m]))
-			}
-		}
-		if got := slices.Max(loads); math.Abs(got-want) > 1e-6*max(1, want) || math.Abs(sum(loads)-sum(work)) > 1e-9*max(1, sum(work)) {
-			t.Fatalf("busiest device %v, expected %v; loads %v of work %v", got, want, loads, work)
 		}
 	})
 }
@@ -285,17 +250,4 @@ func TestAgainstBruteForce(t *testing.T) {
 	if feasible < 10 {
 		t.Errorf("only %d instances had a plan", feasible)
 	}
-}
-
-// Selection gives what sorting gives.
-func TestPercentile(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.IntRange(0, 30).Draw(t, "ns")) }), 0, 60).Draw(t, "list")
-		share := rapid.Float64Range(.01, .999).Draw(t, "share")
-		sorted := slices.Clone(list)
-		slices.Sort(sorted)
-		if want, got := report.Percentile(sorted, share), percentile(list, share); got != want {
-			t.Fatalf("%v, expected %v", got, want)
-		}
-	})
 }

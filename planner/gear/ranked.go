@@ -5,6 +5,8 @@ import (
 	"context"
 	"math"
 	"slices"
+
+	"inferplan/solver/balance"
 )
 
 // Of placements: up to how many all are ranked, on identical devices and on several kinds,
@@ -95,7 +97,7 @@ func (x *fleet) few() bool {
 		most = fewPlacements
 	}
 	for k, kind := range x.p.kinds() {
-		total *= compositions(kind.Devices, len(ofKind(x.configs, k)))
+		total *= balance.Compositions(kind.Devices, len(ofKind(x.configs, k)))
 	}
 	return total <= most
 }
@@ -127,8 +129,9 @@ func (x *fleet) placements(visit func(placed []Config)) {
 			fill(kind+1, placed)
 			return
 		}
-		counts := make([]int, len(configs))
-		eachComposition(counts, 0, kinds[kind].Devices, func() { fill(kind+1, append(slices.Clone(placed), counted(configs, counts)...)) })
+		balance.EachComposition(kinds[kind].Devices, len(configs), func(counts []int) {
+			fill(kind+1, append(slices.Clone(placed), counted(configs, counts)...))
+		})
 	}
 	fill(0, nil)
 }
@@ -141,27 +144,6 @@ func counted(configs []Config, counts []int) (placed []Config) {
 		}
 	}
 	return placed
-}
-
-// compositions is the number of ways to give n devices k configurations: C(n+k-1, k-1).
-func compositions(n, k int) float64 {
-	c := 1.0
-	for i := 1; i < k; i++ {
-		c = c * float64(n+i) / float64(i)
-	}
-	return c
-}
-
-func eachComposition(counts []int, at, left int, visit func()) {
-	if at == len(counts)-1 {
-		counts[at] = left
-		visit()
-		return
-	}
-	for n := range left + 1 {
-		counts[at] = n
-		eachComposition(counts, at+1, left-n, visit)
-	}
 }
 
 // move adds placements of identical devices. Single devices are moved between

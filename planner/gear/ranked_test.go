@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"inferplan/solver/balance"
 	"inferplan/solver/milp"
 )
 
@@ -35,8 +36,7 @@ func eachHosting(p *Problem, visit func([]host)) {
 				fits = append(fits, set)
 			}
 		}
-		counts := make([]int, len(fits))
-		eachComposition(counts, 0, kinds[kind].Devices, func() {
+		balance.EachComposition(kinds[kind].Devices, len(fits), func(counts []int) {
 			next := so[:len(so):len(so)]
 			for i, n := range counts {
 				if n > 0 {

@@ -123,9 +123,9 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	}
 	out.late = shareAbove(w.latencies, a.limit)
 	for _, part := range w.parts {
-		out.blocks = append(out.blocks, block{shareAbove(part, a.limit), percentile(part, p.Percentile), meanOf(part)})
+		out.blocks = append(out.blocks, block{shareAbove(part, a.limit), report.PercentileReordering(part, p.Percentile), meanOf(part)})
 	}
-	out.tail = percentile(w.latencies, p.Percentile)
+	out.tail = report.PercentileReordering(w.latencies, p.Percentile)
 	out.growth = w.mean(3) - w.mean(1)
 	if w.quarter[3].n == 0 {
 		out.growth = w.mean(1) // nothing came at the end: nothing can be said of it
@@ -246,43 +246,4 @@ func (w *watch) completed(arrived, answered time.Duration) {
 func (w *watch) mean(quarter int) time.Duration {
 	q := &w.quarter[quarter]
 	return q.sum / time.Duration(max(1, q.n))
-}
-
-// percentile is the nearest-rank percentile of a list that is not sorted, by
-// selection; it puts the list into another order.
-func percentile(list []time.Duration, share float64) time.Duration {
-	if len(list) == 0 {
-		return 0
-	}
-	at := report.Rank(len(list), share) - 1
-	for lo, hi := 0, len(list)-1; lo < hi; {
-		pivot := middle(list[lo], list[lo+(hi-lo)/2], list[hi])
-		i, j := lo, hi
-		for i <= j {
-			for list[i] < pivot {
-				i++
-			}
-			for list[j] > pivot {
-				j--
-			}
-			if i <= j {
-				list[i], list[j] = list[j], list[i]
-				i++
-				j--
-			}
-		}
-		switch {
-		case at <= j:
-			hi = j
-		case at >= i:
-			lo = i
-		default:
-			return list[at]
-		}
-	}
-	return list[at]
-}
-
-func middle(a, b, c time.Duration) time.Duration {
-	return max(min(a, b), min(max(a, b), c))
 }

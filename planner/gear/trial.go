@@ -3,11 +3,11 @@ package gear
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
+
+	"inferplan/solver/tolerance"
 )
 
 // Trials are a sequential test. A short run weeds out. Then come streams of arrivals,
@@ -17,8 +17,7 @@ import (
 //
 // What is tested is the promise that a range holds its upper edge for ever: a fresh
 // trial, freshRun times as long as the shortest, misses the SLO with a chance of mayFail
-// at most. That is a one-sided tolerance bound of normal means (NIST/SEMATECH
-// e-Handbook of Statistical Methods, section 7.2.6.3). It has to hold for the share of
+// at most. That is a tolerance bound (solver/tolerance). It has to hold for the share of
 // late requests, and for the tail latency of a block: that one also tells of latency that
 // grows while nothing is late yet. At every look an equal part of the chance to be wrong
 // is spent (Bonferroni). So a gear that breaks the promise passes with a chance of
@@ -152,56 +151,13 @@ func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool)
 // within tells whether the mean of a fresh trial, without its first quarter, exceeds a
 // limit with a chance of mayFail at most, if there were more values like these.
 func (e *evidence) within(list []float64, limit, more float64) bool {
-	s, room := e.spread(list, len(list)/e.streams), limit-stat.Mean(list, nil)
-	if s.deviation == 0 || room <= 0 {
-		return s.deviation == 0 && room >= 0
-	}
-	root, c := math.Sqrt(more*float64(len(list))), unlikely/math.Sqrt(.75*freshRun*blocksPerRun)
-	t := distuv.NoncentralT{Nu: more*s.worth - 1, Mu: c * root}
-	return t.CDF(room/s.deviation*root) >= 1-(1-trialConfidence)/mostStreams
+	run := len(list) / e.streams
+	return tolerance.Correlated(list, run, run).Times(more).SeldomAbove(limit, .75*freshRun*blocksPerRun, mayFail, 1-(1-trialConfidence)/mostStreams)
 }
 
 // wander is what the mean latency of a fresh trial's last quarter is above that of its
 // second with a chance of mayFail, by an estimate that is as often too small as too large.
 func (e *evidence) wander() float64 {
-	return unlikely * e.spread(e.means, len(e.means)).deviation * math.Sqrt(2/(freshRun*blocksPerRun/4.))
-}
-
-// unlikely is how many deviations a normal value exceeds its mean by with a chance of
-// mayFail.
-var unlikely = distuv.UnitNormal.Quantile(1 - mayFail)
-
-// spread is how much blocks vary, as far as means of many go, and of how many
-// independent values that comes.
-type spread struct{ deviation, worth float64 }
-
-// Of blocks that follow each other: the most that they count as alike, and the least
-// that they are worth.
-const (
-	mostAlike  = .9
-	leastWorth = 3
-)
-
-// spread allows for neighbours that are alike. At a correlation of r, n blocks are worth
-// n(1-r)/(1+r), and their mean varies as if each varied (1+r)/(1-r) times as much
-// (Bayley and Hammersley 1946, of a first-order autoregression), which their deviations
-// from their own mean tell too little of. A correlation of n values comes out too small by about (1+3r)/n (Kendall 1954):
-// of those of a stream, to be on the safe side, or of all.
-func (e *evidence) spread(list []float64, of int) spread {
-	mean, each, n := stat.Mean(list, nil), len(list)/e.streams, float64(len(list))
-	squares, products, pairs := 0.0, 0.0, 0.0
-	for i, x := range list {
-		squares += (x - mean) * (x - mean)
-		if i%each > 0 {
-			products += (x - mean) * (list[i-1] - mean)
-			pairs++
-		}
-	}
-	if squares == 0 {
-		return spread{0, n}
-	}
-	r := products / squares * n / pairs
-	r = min(max(0, r+(2+3*r)/float64(of)), mostAlike)
-	alike := (1 + r) / (1 - r)
-	return spread{math.Sqrt(squares / max(n-alike, 1) * alike), max(n/alike, leastWorth)}
+	n := len(e.means)
+	return tolerance.Correlated(e.means, n/e.streams, n).Wander(freshRun*blocksPerRun/4., mayFail)
 }

@@ -31,7 +31,7 @@ func (p relaxation) measuredBound(list []Cascade) float64 {
 			for steps := 1; steps <= to; steps *= 2 {
 				n, value := came[to]-came[to-steps], best[to-steps]
 				if n > 0 {
-					value += n * e.at(float64(p.Devices)*(float64(steps*each)+p.SLO.Seconds())/n)
+					value += n * e.At(float64(p.Devices)*(float64(steps*each)+p.SLO.Seconds())/n)
 				}
 				best[to] = min(best[to], value)
 			}

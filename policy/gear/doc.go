@@ -33,5 +33,5 @@
 // How the pieces fit: tables.go and compile.go hold what a plan says of its
 // gears, policy.go holds the state and the events, queue.go the
 // queues, shed.go what is refused, chain.go what goes along the chains, shift.go the choice of the gear,
-// options.go the parameters.
+// served.go what that makes of measured rates, options.go the parameters.
 package gear

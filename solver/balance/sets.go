@@ -1,0 +1,61 @@
+package balance
+
+import "math/bits"
+
+// MaximalSets are the maximal sets of items that fit within a limit together, as bit sets in
+// rising order. Of an item it says what that takes; below 0: it is in no set. No limit: 0.
+func MaximalSets(sizes []int64, limit int64) (sets []uint32) {
+	fits := func(set uint32) bool {
+		total := int64(0)
+		for rest := set; rest > 0; rest &= rest - 1 {
+			one := sizes[bits.TrailingZeros32(rest)]
+			if total += one; one < 0 {
+				return false
+			}
+		}
+		return limit == 0 || total <= limit
+	}
+	for set := uint32(1); set < 1<<len(sizes); set++ {
+		if !fits(set) {
+			continue
+		}
+		maximal := true
+		for m := range sizes {
+			if one := uint32(1) << m; set&one == 0 && fits(set|one) {
+				maximal = false
+			}
+		}
+		if maximal {
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// Compositions is the number of ways to give n machines k sets: C(n+k-1, k-1).
+func Compositions(n, k int) float64 {
+	c := 1.0
+	for i := 1; i < k; i++ {
+		c = c * float64(n+i) / float64(i)
+	}
+	return c
+}
+
+// EachComposition visits the ways to give n machines k sets, k being at least 1. The counts
+// by set are valid during a visit.
+func EachComposition(n, k int, visit func(counts []int)) {
+	counts := make([]int, k)
+	var fill func(at, left int)
+	fill = func(at, left int) {
+		if at == k-1 {
+			counts[at] = left
+			visit(counts)
+			return
+		}
+		for c := range left + 1 {
+			counts[at] = c
+			fill(at+1, left-c)
+		}
+	}
+	fill(0, n)
+}

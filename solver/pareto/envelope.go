@@ -1,0 +1,32 @@
+package pareto
+
+import "math"
+
+// Envelope is the upper concave envelope of points, by rising cost: the largest mean value of
+// a mixture of them by its mean cost.
+type Envelope struct{ cost, value []float64 }
+
+// Add takes a point of no less cost and more value than those before.
+func (e *Envelope) Add(cost, value float64) {
+	for n := len(e.cost); n >= 1; n = len(e.cost) {
+		if e.cost[n-1] < cost && (n == 1 || (e.value[n-1]-e.value[n-2])*(cost-e.cost[n-2]) > (value-e.value[n-2])*(e.cost[n-1]-e.cost[n-2])) {
+			break
+		}
+		e.cost, e.value = e.cost[:n-1], e.value[:n-1]
+	}
+	e.cost, e.value = append(e.cost, cost), append(e.value, value)
+}
+
+// At is the envelope's height at a budget; NaN where even the cheapest point costs more.
+func (e *Envelope) At(budget float64) float64 {
+	for k := len(e.cost) - 1; k >= 0; k-- {
+		if e.cost[k] > budget {
+			continue
+		}
+		if k == len(e.cost)-1 {
+			return e.value[k]
+		}
+		return e.value[k] + (e.value[k+1]-e.value[k])*(budget-e.cost[k])/(e.cost[k+1]-e.cost[k])
+	}
+	return math.NaN()
+}
