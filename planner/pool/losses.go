@@ -67,7 +67,7 @@ func (x *phases) losses(work int64) {
 // the plan that it finds where that is better. It tells whether it found the
 // best sums there are; bySlot keeps stage positions apart, which takes more work.
 func (x *phases) sums(work int64, bySlot bool) (exact bool) {
-	if x.goal.cost() != nil || x.partial || x.best == nil || x.timed() || x.stay != nil || x.many() || x.gap() <= max(x.o.Gap, proof) ||
+	if x.goal.cost() != nil || x.partial || x.best == nil || x.timed() || x.many() || x.gap() <= max(x.o.Gap, proof) ||
 		bySlot && x.Rounding != Slot {
 		return false
 	}

@@ -57,7 +57,7 @@ func (x *polish) fewestMoves(ctx context.Context) error {
 		return nil
 	}
 	now := x.stay.moved(x.best.list)
-	if now == 0 {
+	if now == 0 || x.stays(ctx) {
 		return nil
 	}
 	enough := min(x.value(), x.proven()*(1-x.o.Gap)) * (1 - 1e-9)
@@ -77,6 +77,23 @@ func (x *polish) fewestMoves(ctx context.Context) error {
 	}
 	x.phase("fewest moves", len(q.set), stats)
 	return nil
+}
+
+// stays goes back to what runs where a plan was proven that is better by less than the
+// gap, and sums of losses prove that what runs is good enough as well.
+func (x *polish) stays(ctx context.Context) bool {
+	run, found := x.recount(x.stay.list), x.best
+	if x.stopped == milp.StoppedByWork || run == nil || run.value < found.value*(1-x.o.Gap) || !x.fits(run) {
+		return false
+	}
+	x.best = run
+	(&phases{x.search}).losses(lossWork)
+	good := x.goal.gap(x.goal.score(x.catalogue, run), x.proven()) <= x.o.Gap
+	if x.keep(found); good {
+		x.best = run
+	}
+	x.done(ctx)
+	return good
 }
 
 // largestSum looks, among the plans of the best objective, for the one with the
