@@ -83,11 +83,11 @@ func TestIdenticalDevicesByPrograms(t *testing.T) {
 // sameRanking checks that the best placements are allowed the same.
 func sameRanking(t *rapid.T, fast, slow *fleet) {
 	const first = 5
-	got, all, err := fast.ranked(context.Background(), first, nil)
+	got, all, err := fast.ranked(context.Background(), first)
 	if err != nil || !all {
 		t.Fatalf("ranked %v, %v", all, err)
 	}
-	want, _, err := slow.ranked(context.Background(), first, nil)
+	want, _, err := slow.ranked(context.Background(), first)
 	if err != nil || len(want) != len(got) {
 		t.Fatalf("%d placements, by programs %d, %v", len(got), len(want), err)
 	}

@@ -121,39 +121,3 @@ func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) 
 	})
 	return bounds, min(total, p.weighted(bounds))
 }
-
-// singleBound is the accuracy that one cascade for all of the measured rates has at
-// most, if all requests together are to keep the SLO, whatever its devices have the
-// time for at the highest of them. The work of requests in time that came so far and is
-// not done fits into the SLO; what is above that is late, by requests of the most work.
-func (p relaxation) singleBound(list []Cascade) float64 {
-	most, inTime := int32(-1), perSample(p.Problem)
-	for i := range list {
-		if c := &list[i]; c.Correct > most && lateAtLeast(p.Problem, c) <= 1-p.Percentile+1e-9 && p.canKeep(c, inTime) {
-			most = c.Correct
-		}
-	}
-	return float64(most) / float64(p.Planned.N)
-}
-
-// canKeep tells whether devices that never wait have the time for a cascade's requests
-// in time: those of a second may take a second and the SLO.
-func (p relaxation) canKeep(c *Cascade, inTime []float64) bool {
-	each, largest := 0.0, 0.0
-	for k, m := range c.Models {
-		if !math.IsInf(inTime[m], 1) {
-			each += inTime[m] * float64(c.Reach[k]) / float64(p.Planned.N)
-			largest += inTime[m]
-		}
-	}
-	devices := float64(p.Devices)
-	left, over := 0.0, 0.0
-	for _, rate := range p.Measured {
-		left += rate*each - devices
-		if fits := devices * (p.SLO.Seconds() + 1); left > fits {
-			over, left = over+left-fits, fits
-		}
-		left = max(left, 0)
-	}
-	return over <= (1-p.Percentile)*sum(p.Measured)*largest+1e-9
-}

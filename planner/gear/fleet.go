@@ -162,19 +162,6 @@ func (x *fleet) inStages(p *Problem, chains []*Chain, least []time.Duration) (*f
 	return &y, nil
 }
 
-// staged plans with the chains that were picked.
-func (x *fleet) staged(ctx context.Context, o *Options) (*Outcome, error) {
-	placed, columns, err := x.place(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l, err := x.arrange(ctx, placed, columns)
-	if err != nil {
-		return nil, err
-	}
-	return l.design(o, nil).plan(ctx, 0, o)
-}
-
 // elsewhere tells whether a model takes longer than the longest batch for one sample on
 // a kind and not on another that it fits on.
 func elsewhere(p *Problem, m, kind int) bool {
@@ -228,21 +215,21 @@ func (x *fleet) configurations() {
 
 // place finds how many devices of a kind hold which models, and stages of chains:
 // all ranges together, the relaxation by column generation and then whole numbers
-// over its columns, which are returned, too. On whole devices a range may have to do with a
-// cascade that only another one takes on fractions of them: columns of one are those of all.
-func (x *fleet) place(ctx context.Context) (placed []Config, columns [][]int, err error) {
+// over its columns. On whole devices a range may have to do with a cascade that only another
+// one takes on fractions of them: columns of one are those of all.
+func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	p := x.p
 	ranges := upTo(len(p.Edges))
 	relaxed := x.newProgram(x.configs, ranges, false, -1)
 	relaxed.chains()
 	if _, _, err := relaxed.generate(ctx, nil); err != nil {
-		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	g := x.newProgram(x.configs, ranges, true, -1)
 	g.chains()
-	columns = slices.Repeat([][]int{slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxed.columns...))))}, len(ranges))
-	for at, list := range columns {
-		for _, i := range list {
+	columns := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxed.columns...))))
+	for at := range ranges {
+		for _, i := range columns {
 			g.column(at, i)
 		}
 	}
@@ -252,16 +239,16 @@ func (x *fleet) place(ctx context.Context) (placed []Config, columns [][]int, er
 	}
 	sol, err := solve(ctx, x.solver, g.m, limits)
 	if err != nil {
-		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	if sol.X == nil {
-		return nil, nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
+		return nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
 	}
 	out := slices.Clone(x.configs)
 	for c := range out {
 		out[c].Count = int(math.Round(sol.X[g.count[c]]))
 	}
-	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), columns, nil
+	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), nil
 }
 
 // Of the program that places chains: where it may stop.

@@ -382,25 +382,40 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 				return err
 			}
 		}
-		used := y.inUse(use)
-		for _, list := range [][]*Chain{used, append(slices.Clone(used), y.forMemory()...)} {
-			before := y.run
-			if y.useChains(list); len(y.run) == 0 || slices.Equal(before, y.run) {
-				continue // as tried
-			}
-			if t.best != nil && t.p.Target > 0 {
-				break
-			}
-			out, err := y.staged(ctx, t.o)
-			if err == nil {
-				out.Problem = t.p
-			}
-			if err := t.keepLate(ctx, out, err); err != nil {
+		var top []*laid
+		for _, z := range y.withChains(use) {
+			list, _, err := z.ranked(ctx, t.most())
+			if err != nil {
 				return err
 			}
+			top = append(top, list...)
+		}
+		slices.SortStableFunc(top, (*laid).compare)
+		if err := t.on(ctx, top[:min(len(top), t.most())], 0); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// withChains are the fleets to place chains of: those that the relaxation makes use of,
+// these with those as well that go over devices which a member does not fit on, and each
+// alone.
+func (x *fleet) withChains(use []float64) (list []*fleet) {
+	used := x.inUse(use)
+	all := append(slices.Clone(used), x.forMemory()...)
+	lists := [][]*Chain{used, all}
+	for c := range all {
+		lists = append(lists, all[c:c+1])
+	}
+	for _, chains := range lists {
+		y := *x
+		y.useChains(chains)
+		if len(y.run) > 0 && !slices.ContainsFunc(list, func(o *fleet) bool { return slices.Equal(o.run, y.run) }) {
+			list = append(list, &y)
+		}
+	}
+	return list
 }
 
 // alike is the search for a problem on one kind without members in stages; on several it is

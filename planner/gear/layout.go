@@ -1,16 +1,13 @@
 package gear
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"inferplan/policy"
 	"inferplan/policy/gear"
 	"inferplan/solver/balance"
-	"inferplan/solver/milp"
 )
 
 // layout is which devices hold what: numbered within their kind, configuration by
@@ -258,10 +255,9 @@ func addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, ki
 	}
 }
 
-// arrange puts chains on the devices whose sets have their parts: of the shapes that
-// are possible, those with which the relaxation over the ranges comes to most, chain
-// after chain.
-func (x *fleet) arrange(ctx context.Context, configs []Config, columns [][]int) (*layout, error) {
+// layouts are the ways to put chains on the devices whose sets have their parts: all in
+// their widest shape first, and then one after another in the others that are possible.
+func (x *fleet) layouts(configs []Config) []*layout {
 	var chains []PlacedChain
 	var options [][][]int
 	for c, chain := range x.run {
@@ -275,57 +271,25 @@ func (x *fleet) arrange(ctx context.Context, configs []Config, columns [][]int) 
 			chains, options = append(chains, placed), append(options, chain.shapes(most))
 		}
 	}
-	shape := func(pick []int) *layout {
-		out := make([]PlacedChain, len(chains))
+	shape := func(at, pick int) *layout {
+		var out []PlacedChain
 		for c := range chains {
-			out[c] = PlacedChain{Chain: chains[c].Chain}
-			for s, n := range options[c][pick[c]] {
-				out[c].Devices = append(out[c].Devices, chains[c].Devices[s][:n])
+			placed, counts := PlacedChain{Chain: chains[c].Chain}, options[c][0]
+			if c == at {
+				counts = options[c][pick]
 			}
+			for s, n := range counts {
+				placed.Devices = append(placed.Devices, chains[c].Devices[s][:n])
+			}
+			out = append(out, placed)
 		}
 		return x.layoutOf(configs, out)
 	}
-	pick := make([]int, len(chains))
-	best := shape(pick)
-	value := math.Inf(-1)
+	list := []*layout{shape(-1, 0)}
 	for c := range chains {
-		for n := range options[c] {
-			try := slices.Clone(pick)
-			try[c] = n
-			l := shape(try)
-			v, err := l.fluid(ctx, columns)
-			if err != nil {
-				return nil, err
-			}
-			if v > value+1e-9 {
-				value, pick, best = v, try, l
-			}
+		for n := 1; n < len(options[c]); n++ {
+			list = append(list, shape(c, n))
 		}
 	}
-	return best, nil
-}
-
-// fluid is what mixtures of cascades come to on a layout, over all ranges.
-func (l *layout) fluid(ctx context.Context, columns [][]int) (float64, error) {
-	x := l.x
-	g := x.newProgram(l.cells, upTo(len(x.p.Edges)), false, -1)
-	for c, v := range g.count {
-		g.m.SetBounds(v, float64(l.cells[c].Count), float64(l.cells[c].Count))
-	}
-	for at, list := range columns {
-		for i := range l.lanes {
-			g.lane(at, l.chainOf(i), l.lanes[i].cells)
-		}
-		for _, i := range list {
-			g.column(at, i)
-		}
-	}
-	sol, err := solve(ctx, x.solver, g.m, milp.Options{})
-	if err != nil {
-		return 0, fmt.Errorf("arranging chains: %w", err)
-	}
-	if sol.X == nil {
-		return math.Inf(-1), nil
-	}
-	return sol.Value, nil
+	return list
 }

@@ -37,25 +37,27 @@ type ranking struct {
 	top  []*laid
 }
 
-// lay scores a placement.
-func (g *ranking) lay(ctx context.Context, configs []Config) (*laid, error) {
+// lay scores a layout.
+func (g *ranking) lay(ctx context.Context, l *layout) (*laid, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	l := g.layoutOf(configs, nil)
 	ranges, err := l.fluidRanges(ctx, 0)
 	return &laid{l, ranges, g.p.weighted(ranges)}, err
 }
 
-// add keeps a placement, if it is good enough, behind equals: the first stands.
+// add keeps a placement, in every way to put chains on it that is good enough, behind
+// equals: the first stands.
 func (g *ranking) add(ctx context.Context, configs []Config) error {
-	c, err := g.lay(ctx, configs)
-	if err != nil {
-		return err
-	}
-	at, _ := slices.BinarySearchFunc(g.top, c, func(a, b *laid) int { return cmp.Or(a.compare(b), -1) })
-	if at < g.keep {
-		g.top = slices.Insert(g.top, at, c)[:min(g.keep, len(g.top)+1)]
+	for _, l := range g.layouts(configs) {
+		c, err := g.lay(ctx, l)
+		if err != nil {
+			return err
+		}
+		at, _ := slices.BinarySearchFunc(g.top, c, func(a, b *laid) int { return cmp.Or(a.compare(b), -1) })
+		if at < g.keep {
+			g.top = slices.Insert(g.top, at, c)[:min(g.keep, len(g.top)+1)]
+		}
 	}
 	return nil
 }
@@ -63,29 +65,25 @@ func (g *ranking) add(ctx context.Context, configs []Config) error {
 // ranked are the best placements, as many as are to be kept. Where all of them are ranked,
 // no plan of whole models is more accurate than the first is allowed to be: a gear is one
 // cascade, and on a placement the one with the most time for it. Of too many on identical
-// devices those are ranked that moving devices ends at. On several kinds there is only that of the
-// program over all placements then, which is allowed what bounds say.
-func (x *fleet) ranked(ctx context.Context, keep int, bounds []float64) (top []*laid, all bool, err error) {
+// devices those are ranked that moving devices ends at, on several kinds that of the program
+// over all placements.
+func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, err error) {
 	g := &ranking{fleet: x, keep: keep}
 	all = x.few()
-	var first []Config
-	if x.p.Mixed() {
-		if first, _, err = x.place(ctx); err != nil {
-			return nil, false, err
-		}
-		if !all {
-			return []*laid{{x.layoutOf(first, nil), bounds, x.p.weighted(bounds)}}, false, nil
-		}
-		err = g.add(ctx, first)
-	} else if !all {
-		err = g.move(ctx)
-	}
-	if all {
+	switch {
+	case all:
 		x.placements(func(placed []Config) {
-			if err == nil && !slices.Equal(placed, first) {
+			if err == nil {
 				err = g.add(ctx, placed)
 			}
 		})
+	case x.p.Mixed():
+		var placed []Config
+		if placed, err = x.place(ctx); err == nil {
+			err = g.add(ctx, placed)
+		}
+	default:
+		err = g.move(ctx)
 	}
 	return g.top, all, err
 }
@@ -159,7 +157,7 @@ func (g *ranking) move(ctx context.Context) error {
 		starts[i+1][i] = devices
 	}
 	for _, counts := range starts {
-		best, err := g.lay(ctx, counted(g.configs, counts))
+		best, err := g.lay(ctx, g.layoutOf(counted(g.configs, counts), nil))
 		for improved := true; improved; {
 			improved = false
 			for step := devices; step >= 1; step /= 2 {
@@ -171,7 +169,7 @@ func (g *ranking) move(ctx context.Context) error {
 					counts[from] -= step
 					counts[to] += step
 					var c *laid
-					if c, err = g.lay(ctx, counted(g.configs, counts)); err == nil && c.compare(best) < 0 {
+					if c, err = g.lay(ctx, g.layoutOf(counted(g.configs, counts), nil)); err == nil && c.compare(best) < 0 {
 						best, improved = c, true
 					} else {
 						counts[from] += step
@@ -265,7 +263,7 @@ func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 			rest.rest = max(rest.rest, t.gears)
 			break
 		}
-		top, all, err := x.within(q).ranked(ctx, t.most(), t.bounds)
+		top, all, err := x.within(q).ranked(ctx, t.most())
 		if err != nil {
 			return err
 		}
@@ -281,17 +279,29 @@ func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 		if rest.add(top, t.most()); !all {
 			rest.rest = math.Inf(1)
 		}
-		for k, c := range top {
-			if t.enough() || t.rulesOut(c, k) {
-				break
-			}
-			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(k, n), t.o)
-			if err := t.keepLate(ctx, out, err); err != nil {
-				return err
-			}
+		if err := t.on(ctx, top, n); err != nil {
+			return err
 		}
 	}
 	return t.settle(ctx, &rest)
+}
+
+// on plans on placements, the best first, with batches of the limit at a place in their
+// list.
+func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
+	for k, c := range top {
+		if t.enough() || t.rulesOut(c, k) {
+			break
+		}
+		out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(k, limit), t.o)
+		if err == nil && len(c.l.x.run) > 0 {
+			out.Problem = t.p // of whole models
+		}
+		if err := t.keepLate(ctx, out, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rulesOut tells that a placement, and any behind it, is not worth a try after some others. An

@@ -69,7 +69,7 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	top, _, err := x.ranked(context.Background(), 1, nil)
+	top, _, err := x.ranked(context.Background(), 1)
 	if err != nil {
 		return nil, nil, err
 	}

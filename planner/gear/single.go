@@ -125,7 +125,7 @@ func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err
 	y, steady := *x.fleet, *x.p
 	steady.Edges, steady.Weights = []float64{x.p.steady()}, []float64{1}
 	y.p = &steady
-	top, _, err := y.ranked(ctx, 1, nil)
+	top, _, err := y.ranked(ctx, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []laidAlone) fl
 
 // bestLayout is the placement that the fluid model allows most.
 func bestLayout(t interface{ Fatal(...any) }, x *fleet) *layout {
-	top, _, err := x.ranked(context.Background(), 1, nil)
+	top, _, err := x.ranked(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	x.p = &q
 	front := Pareto(totals(x.work), x.list)
 	x.take(chosen(x.list, front[:min(cheapest, len(front))]))
-	top, _, err := x.ranked(ctx, 2, nil)
+	top, _, err := x.ranked(ctx, 2)
 	slices.Reverse(x.order) // the lightest first
 	for _, c := range top {
 		if _, err = c.l.design(&Options{Seed: s.o.Seed}, nil).plan(ctx, 0, &Options{}); err == nil {

@@ -70,15 +70,8 @@ func (p relaxation) boundsOf(x *fleet) (bounds []float64, total float64) {
 		return bounds, p.weighted(bounds)
 	}
 	bounds, total = p.laxBounds(x.list)
-	switch {
-	case p.climbs(): // neither one cascade for all rates nor a range need hold the highest
+	if p.climbs() { // neither one cascade for all rates nor a range need hold the highest
 		total = atLeast(total, p.measuredBound(x.list))
-	case p.shown(): // one cascade for all rates need not
-		one := p.singleBound(x.list)
-		total = atLeast(total, one)
-		for r := range bounds {
-			bounds[r] = atLeast(bounds[r], one)
-		}
 	}
 	return bounds, total
 }

@@ -1,0 +1,84 @@
+package gear
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/planner/stages"
+)
+
+// stagedInstance draws a problem of two kinds of devices, whose models of four blocks may
+// run in stages. Blocks are faster on one kind or on the other; in most, memory is short.
+func stagedInstance(seed uint64) *Problem {
+	rng := rand.New(rand.NewPCG(seed, 77))
+	p := instance(seed * 1000)
+	for k := seed*1000 + 1; len(p.Kinds) > 0; k++ {
+		p = instance(k)
+	}
+	factors := make([]float64, 4)
+	for i := range factors {
+		factors[i] = []float64{.3, .5, 1, 2, 4}[rng.IntN(5)]
+	}
+	counts, memory := []int{1 + rng.IntN(4), 1 + rng.IntN(4)}, []int64{0, 0}
+	if rng.IntN(3) > 0 {
+		total := int64(0)
+		for m := range p.Models {
+			p.Models[m].Memory *= 4
+			total += p.Models[m].Memory
+		}
+		for k := range memory {
+			memory[k] = p.Models[len(p.Models)-1].Memory/2 + rng.Int64N(total)
+		}
+	}
+	q := inBlocks(p, counts, []int{1 + rng.IntN(2), 1}, memory, []float64{0, 1, 10}[rng.IntN(3)], []float64{.2, .3, .3, .2}, factors)
+	q.Blocks.MaxPartitions = 2 + rng.IntN(2)
+	q.SLO = time.Duration(float64(q.SLO) * (.7 + rng.Float64()))
+	q.Overall = rng.IntN(4) == 0
+	for i := range q.Edges {
+		q.Edges[i] *= .5 + 1.5*float64(counts[0]+counts[1])/4
+	}
+	return q
+}
+
+// cuttingOnly is a problem of which only one member may run in stages.
+func cuttingOnly(p *Problem, member int) *Problem {
+	q, b := *p, *p.Blocks
+	b.Models = slices.Clone(b.Models)
+	for m := range b.Models {
+		if m != member {
+			b.Models[m] = stages.Model{Name: b.Models[m].Name, Costs: make([][]stages.Share, len(p.Kinds)), Weights: make([]int64, 1)}
+		}
+	}
+	q.Blocks = &b
+	return &q
+}
+
+// Where fewer members may run in stages, no plan is considerably better: what is possible
+// there is possible here. The relaxation makes use of many chains at once, of which a plan
+// in whole devices may be better off with one.
+func TestFewerMembersInStagesAreNoBetter(t *testing.T) {
+	s, ctx := solver(t), context.Background()
+	for _, seed := range []uint64{63, 90, 117, 127} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			p, all := stagedInstance(seed), -1.0
+			if out, err := Solve(ctx, p, s, Options{Seed: 1}); err == nil {
+				all = out.Accuracy
+			} else if !none(err) {
+				t.Fatal(err)
+			}
+			for m := range p.Models {
+				out, err := Solve(ctx, cuttingOnly(p, m), s, Options{Seed: 1})
+				if err != nil && !none(err) {
+					t.Fatal(err)
+				}
+				if err == nil && out.Accuracy > all+2*considerable {
+					t.Errorf("%s alone in stages: accuracy %v, where all members may %v (below 0: none)", p.Models[m].Name, out.Accuracy, all)
+				}
+			}
+		})
+	}
+}
