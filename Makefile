@@ -11,7 +11,7 @@ MODULE := inferplan
 # packages that need neither HiGHS nor ONNX Runtime.
 RACE := bench/digits bench/gear$$ bench/gpucheck bench/ppipe cmd executor engine policy sim solver/highs
 LONG := bench/ppipe cmd policy sim engine/models/digits
-PURE := formats policy sim solver/balance solver/knapsack solver/milp solver/pareto solver/stoch solver/tolerance engine/graph executor/oip third_party
+PURE := formats policy sim solver/balance solver/knapsack solver/milp solver/pareto solver/refine solver/stoch solver/tolerance engine/graph executor/oip third_party
 
 # Tests of the plan kind that exists behind the build tag testkind.
 TESTKIND := ^TestEcho|^TestSchemas

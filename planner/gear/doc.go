@@ -18,7 +18,8 @@
 //	              configurations (maximal sets of models that fit into memory)
 //	ranked.go     placements of them on devices, the best by what time allows first; the
 //	              plans on them
-//	layout.go     a placement: devices by number, run-time tables
+//	layout.go     a placement: devices by number, those that are alike (solver/refine),
+//	              run-time tables
 //	place.go      the load u* of the busiest of identical devices and the min-max split
 //	              (solver/balance); split.go: on several kinds, by a linear program
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades

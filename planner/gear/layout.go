@@ -1,13 +1,12 @@
 package gear
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"inferplan/policy"
 	"inferplan/policy/gear"
 	"inferplan/solver/balance"
+	"inferplan/solver/refine"
 )
 
 // layout is which devices hold what: numbered within their kind, configuration by
@@ -39,11 +38,8 @@ type lane struct {
 // chainOf is the chain of a lane.
 func (l *layout) chainOf(lane int) *Chain { return l.chains[l.lanes[lane].chain].Chain }
 
-// layoutOf numbers the devices and finds which are alike. Of devices that start alike,
-// those part that are in replicas that are not; and so do replicas over devices
-// that are not, until nothing parts any more. A linear program over the groups has
-// then the optimum of the one over single devices: the mean of a solution over
-// what is alike is a solution.
+// layoutOf numbers the devices and finds which are alike, and which replicas of chains are
+// (solver/refine): then a linear program over the groups is one over single devices.
 func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 	l := &layout{x: x, configs: configs, chains: chains, loads: map[int]*split{}}
 	if !x.p.Mixed() {
@@ -66,20 +62,18 @@ func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 		l.cells = configs
 		return l
 	}
-	var all []replica
-	in := make([][]part, len(colour)) // by device
+	var replicas []refine.Tuple // by chain, of devices numbered over all kinds
+	var number []int            // within the chain
 	for c := range chains {
 		for n := range chains[c].Replicas() {
-			r := replica{chain: c, n: n}
+			r := refine.Tuple{Label: c}
 			for s := range chains[c].Devices {
-				d := first[chains[c].Chain.Stages[s].Kind] + chains[c].device(s, n)
-				r.devices = append(r.devices, d)
-				in[d] = append(in[d], part{len(all), s})
+				r.Nodes = append(r.Nodes, first[chains[c].Chain.Stages[s].Kind]+chains[c].device(s, n))
 			}
-			all = append(all, r)
+			replicas, number = append(replicas, r), append(number, n)
 		}
 	}
-	colour = parted(colour, all, in)
+	colour, alike := refine.Classes(colour, replicas)
 	for k := range l.cellOf {
 		for d := range l.cellOf[k] {
 			at, old := colour[first[k]+d], l.cellOf[k][d]
@@ -90,68 +84,18 @@ func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 			l.cellOf[k][d] = at
 		}
 	}
-	lanes := map[int]int{}
-	for i := range all {
-		at, ok := lanes[all[i].colour]
-		if !ok {
-			at = len(l.lanes)
-			lanes[all[i].colour] = at
-			n := lane{chain: all[i].chain}
-			for _, d := range all[i].devices {
+	for i, r := range replicas {
+		if alike[i] == len(l.lanes) { // classes are numbered in the order of the replicas
+			n := lane{chain: r.Label}
+			for _, d := range r.Nodes {
 				n.cells = append(n.cells, colour[d])
 			}
 			l.lanes = append(l.lanes, n)
 		}
-		l.lanes[at].replicas = append(l.lanes[at].replicas, all[i].n)
+		at := &l.lanes[alike[i]]
+		at.replicas = append(at.replicas, number[i])
 	}
 	return l
-}
-
-// replica is one of a chain, on devices numbered over all kinds; part is a stage of it.
-type replica struct {
-	chain, n int
-	devices  []int
-	colour   int
-}
-
-type part struct{ replica, stage int }
-
-// parted gives devices, and replicas, other colours as long as they are not alike, by the
-// parts of replicas in each device.
-func parted(colour []int, all []replica, in [][]part) []int {
-	for groups := 0; ; {
-		names := map[string]int{}
-		number := func(name string) int {
-			at, ok := names[name]
-			if !ok {
-				at = len(names)
-				names[name] = at
-			}
-			return at
-		}
-		for i := range all {
-			name := fmt.Sprint(all[i].chain)
-			for _, d := range all[i].devices {
-				name += fmt.Sprint(" ", colour[d])
-			}
-			all[i].colour = number(name)
-		}
-		names = map[string]int{}
-		next := make([]int, len(colour))
-		for d := range colour {
-			var of []string
-			for _, at := range in[d] {
-				of = append(of, fmt.Sprint(all[at.replica].colour, "/", at.stage))
-			}
-			slices.Sort(of)
-			next[d] = number(fmt.Sprint(colour[d], ":", strings.Join(of, " ")))
-		}
-		colour = next
-		if len(names) == groups {
-			return colour
-		}
-		groups = len(names)
-	}
 }
 
 // shares turns a split over cells and lanes into one over replicas: in the order of
