@@ -60,7 +60,7 @@ func TestIdenticalDevicesByPrograms(t *testing.T) {
 			}
 		}
 		bounds, total := relaxation{p}.boundsOf(fast)
-		want, _, err := slow.bounds(ctx, -1)
+		want, _, err := slow.bounds(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 func everyPlacement(p *Problem) []*Placement {
 	var fits []uint32
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
-		if p.Memory == 0 || p.MemoryOf(set) <= p.Memory {
+		if p.Memory == 0 || MemoryOf(p, set) <= p.Memory {
 			fits = append(fits, set)
 		}
 	}

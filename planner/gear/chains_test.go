@@ -335,7 +335,7 @@ func TestSingleGearsInStagesAgainstEveryLayout(t *testing.T) {
 			continue
 		}
 		bounded++
-		mixtures, _, err := x.bounds(ctx, -1)
+		mixtures, _, err := x.bounds(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

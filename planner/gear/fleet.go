@@ -220,12 +220,12 @@ func (x *fleet) configurations() {
 func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	p := x.p
 	ranges := upTo(len(p.Edges))
-	relaxed := x.newProgram(x.configs, ranges, false, -1)
+	relaxed := x.newProgram(x.configs, ranges, false)
 	relaxed.chains()
 	if _, _, err := relaxed.generate(ctx, nil); err != nil {
 		return nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
-	g := x.newProgram(x.configs, ranges, true, -1)
+	g := x.newProgram(x.configs, ranges, true)
 	g.chains()
 	columns := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxed.columns...))))
 	for at := range ranges {

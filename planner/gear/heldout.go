@@ -3,7 +3,6 @@ package gear
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 
 	"inferplan/formats/report"
@@ -79,7 +78,7 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 		q := *p
 		q.Target = min(1, next)
 		got, err := Solve(ctx, &q, solver, o)
-		if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
+		if err != nil && !none(err) {
 			if _, err = kept(ctx, t.best, err); err != nil {
 				return nil, 0, err
 			}

@@ -3,7 +3,6 @@ package gear
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -127,9 +126,9 @@ func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []fl
 		bounds, total = relaxation{p}.boundsOf(x)
 		return bounds, total, nil, nil
 	}
-	bounds, use, err = x.bounds(ctx, -1)
+	bounds, use, err = x.bounds(ctx)
 	if err == nil && x != w.staged && len(w.chains) > 0 {
-		_, use, err = w.staged.bounds(ctx, -1)
+		_, use, err = w.staged.bounds(ctx)
 	}
 	return bounds, p.weighted(bounds), use, err
 }
@@ -244,27 +243,20 @@ func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, to
 
 // more bounds the accuracy with one more device of each kind.
 func (s *search) more(ctx context.Context, out *Outcome) error {
-	if !s.p.Mixed() {
-		p := s.with(s.p.SLO, s.p.Devices+1)
+	var n []int
+	for _, kind := range s.p.kinds() {
+		n = append(n, kind.Devices)
+	}
+	for k := range n {
+		one := slices.Clone(n)
+		one[k]++
+		p := s.p.on(one)
 		p.Overall = out.Problem.Overall
-		b, err := s.relaxed(ctx, p)
-		out.MoreOf = []float64{b}
-		return err
-	}
-	w, err := s.waysOf(s.p)
-	if err != nil {
-		return err
-	}
-	x, err := s.boundOf(s.p, w)
-	if err != nil {
-		return err
-	}
-	for k := range s.p.Kinds {
-		b, _, err := x.bounds(ctx, k)
+		_, b, err := s.boundsAt(ctx, p)
 		if err != nil {
 			return err
 		}
-		out.MoreOf = append(out.MoreOf, s.p.weighted(b))
+		out.MoreOf = append(out.MoreOf, b)
 	}
 	return nil
 }
@@ -347,7 +339,7 @@ func (t *tries) keepLate(ctx context.Context, out *Outcome, err error) error {
 // keepIfBetter keeps a plan that is better by something. A plan that misses the target may
 // still climb.
 func (t *tries) keepIfBetter(out *Outcome, err error) error {
-	if _, none := errors.AsType[*Infeasible](err); none {
+	if none(err) {
 		t.missing = cmp.Or(t.missing, err)
 		return nil
 	}
@@ -378,7 +370,7 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 				t.missing = cmp.Or(t.missing, err)
 				break // nothing is as fast
 			}
-			if _, use, err = y.bounds(ctx, -1); err != nil {
+			if _, use, err = y.bounds(ctx); err != nil {
 				return err
 			}
 		}

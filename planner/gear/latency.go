@@ -29,13 +29,13 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	var best *Outcome
 	for latency := 2 * least; best == nil && err == nil; latency *= 2 {
 		latency = min(latency, top)
-		if best, err = s.once(ctx, s.with(latency, s.p.Devices)); none(err) && latency < top {
+		if best, err = s.once(ctx, s.p.within(latency)); none(err) && latency < top {
 			low, err = latency, nil
 		}
 	}
 	if err == nil {
 		_, _, err = between(low, best.Problem.SLO, func(latency time.Duration) (bool, error) {
-			out, err := s.once(ctx, s.with(latency, s.p.Devices))
+			out, err := s.once(ctx, s.p.within(latency))
 			if err == nil && out.worst() < best.worst() {
 				best = out
 			}
@@ -48,7 +48,7 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	if best, err = kept(ctx, best, err); err != nil {
 		return nil, err
 	}
-	bounds, total, err := s.boundsAt(context.WithoutCancel(ctx), s.with(best.Problem.SLO, s.p.Devices))
+	bounds, total, err := s.boundsAt(context.WithoutCancel(ctx), s.p.within(best.Problem.SLO))
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +63,10 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 // which it reaches it, and the longest that is looked at.
 func (s *search) latencies(ctx context.Context) (low, least, top time.Duration, err error) {
 	low, top = s.p.extremes()
-	reached := func(latency time.Duration) (float64, error) { return s.relaxed(ctx, s.with(latency, s.p.Devices)) }
+	reached := func(latency time.Duration) (float64, error) { return s.relaxed(ctx, s.p.within(latency)) }
 	b, err := reached(top)
 	if err == nil && math.IsNaN(b) { // some range has no cascade at all: that is the reason
-		_, err = s.once(ctx, s.with(top, s.p.Devices))
+		_, err = s.once(ctx, s.p.within(top))
 	}
 	if err == nil && (math.IsNaN(b) || s.p.misses(b)) {
 		err = s.p.short(b)

@@ -50,12 +50,3 @@ func placementOf(models int, configs []Config) *Placement {
 
 // DevicesOf lists the devices that hold a model.
 func (pl *Placement) DevicesOf(model int) []int { return devicesWith(pl.Configs, 0, model) }
-
-// loads are those of works.
-func (pl *Placement) loads(work [][]float64) []float64 {
-	out := make([]float64, len(work))
-	for i := range work {
-		out[i] = pl.Load(work[i])
-	}
-	return out
-}

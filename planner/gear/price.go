@@ -58,20 +58,20 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 				if row, ok := g.nic[0][nic{k, in}]; ok {
 					price, each := factor*math.Abs(sol.RowDuals[row]), float64(max(1, p.Blocks.Pools[k].PerNode))
 					t.by[k] += price / each
-					t.slack += price * ((float64(t.at[k])+each-1)/each - x.nics(k, false))
+					t.slack += price * ((float64(t.at[k])+each-1)/each - x.nics(k))
 				}
 			}
 		}
 	}
 	for r := range p.Edges {
-		g, sol, _, err := x.relax(ctx, r, -1, false, seeds[r])
+		g, sol, _, err := x.relax(ctx, r, false, seeds[r])
 		if err != nil {
 			return nil, err
 		}
 		seeds[r] = g.columns[0]
 		if sol.X[g.short[0]] > 1e-7 {
 			*t = tangent{at: t.at, by: make([]float64, len(p.Kinds))}
-			if g, sol, _, err = x.relax(ctx, r, -1, true, seeds[r]); err != nil {
+			if g, sol, _, err = x.relax(ctx, r, true, seeds[r]); err != nil {
 				return nil, err
 			}
 			add(g, sol, 1)
@@ -184,23 +184,11 @@ func (c *shop) sum(n []int) float64 {
 	return total
 }
 
-// on is the problem on numbers of devices.
-func (c *shop) on(n []int) *Problem {
-	p := *c.p
-	if p.Kinds = slices.Clone(p.Kinds); p.Kinds == nil {
-		p.Devices = n[0]
-	}
-	for k := range p.Kinds {
-		p.Kinds[k].Devices = n[k]
-	}
-	return &p
-}
-
 // plan plans on numbers of devices; those that nothing stands on are not paid for. It
 // tells whether no placement reaches the target there, even if devices never wait, and
 // whether none does in trials.
 func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err error) {
-	out, err := c.once(ctx, c.on(n))
+	out, err := c.once(ctx, c.p.on(n))
 	if inf, none := errors.AsType[*Infeasible](err); none {
 		if c.missing, c.failed = err, append(c.failed, n); !inf.Fluid {
 			c.tried++
@@ -213,7 +201,7 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err err
 	c.tried++
 	if used := out.compact(); !slices.Equal(used, n) {
 		p := *out.Problem
-		p.Kinds = c.on(used).Kinds
+		p.Kinds = c.p.on(used).Kinds
 		out.Problem = &p
 		w, err := c.waysOf(&p)
 		if err != nil {
@@ -239,7 +227,7 @@ func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 	if t := c.tangents[key]; t != nil {
 		return t, nil
 	}
-	w, err := c.waysOf(c.on(n))
+	w, err := c.waysOf(c.p.on(n))
 	if err != nil {
 		return nil, err
 	}

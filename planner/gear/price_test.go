@@ -97,7 +97,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 			if c.sum(n) >= out.ValueBound*(1-1e-9) {
 				continue
 			}
-			if w, err := search.waysOf(c.on(n)); err != nil {
+			if w, err := search.waysOf(c.p.on(n)); err != nil {
 				t.Fatal(err)
 			} else if len(w.chains) > 0 {
 				if most, err := singleGears(ctx, w.staged); err != nil || most == 0 || !p.misses(most) {
@@ -105,7 +105,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 				}
 				continue
 			}
-			if _, most := bestOfAll(whole, c.on(n), s, math.Inf(1)); !p.misses(most) {
+			if _, most := bestOfAll(whole, c.p.on(n), s, math.Inf(1)); !p.misses(most) {
 				t.Fatalf("price at least %v, but on %v devices have the time for %v of %v asked for", out.ValueBound, n, most, p.Target)
 			}
 		}

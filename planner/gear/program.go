@@ -27,7 +27,6 @@ type program struct {
 	short   []milp.Var         // by range: requests that nothing answers
 	columns [][]int            // by range: cascades
 	priced  [][]int            // by range: chains
-	extra   int                // kind with one more device; negative: none
 	serve   bool               // whatever the accuracy: only that requests are answered counts
 }
 
@@ -38,10 +37,10 @@ type nic struct {
 }
 
 // newProgram is the program of some ranges with the counts left open, as whole
-// numbers or not; extra is a kind with one more device, negative: none.
-func (x *fleet) newProgram(configs []Config, ranges []int, whole bool, extra int) *program {
+// numbers or not.
+func (x *fleet) newProgram(configs []Config, ranges []int, whole bool) *program {
 	p := x.p
-	g := &program{m: milp.New("gears"), x: x, configs: configs, ranges: ranges, columns: make([][]int, len(ranges)), priced: make([][]int, len(ranges)), extra: extra}
+	g := &program{m: milp.New("gears"), x: x, configs: configs, ranges: ranges, columns: make([][]int, len(ranges)), priced: make([][]int, len(ranges))}
 	g.m.SetSense(milp.Maximize)
 	devices := make([][]milp.Term, len(p.Kinds))
 	for _, c := range configs {
@@ -52,11 +51,8 @@ func (x *fleet) newProgram(configs []Config, ranges []int, whole bool, extra int
 	}
 	for k, terms := range devices {
 		g.devices = append(g.devices, -1)
-		if have := float64(p.Kinds[k].Devices); len(terms) > 0 {
-			if k == extra {
-				have++
-			}
-			g.devices[k] = g.m.AddLE("devices", have, terms...)
+		if len(terms) > 0 {
+			g.devices[k] = g.m.AddLE("devices", float64(p.Kinds[k].Devices), terms...)
 		}
 	}
 	for _, r := range ranges {
@@ -136,7 +132,7 @@ func (g *program) wires(at int, c *Chain, entries []milp.Entry) []milp.Entry {
 	g.x.eachNIC(c, func(n nic, seconds float64) {
 		row, ok := g.nic[at][n]
 		if !ok {
-			row = g.m.AddLE("", g.x.nics(n.kind, n.kind == g.extra))
+			row = g.m.AddLE("", g.x.nics(n.kind))
 			g.nic[at][n] = row
 		}
 		entries = addEntry(entries, row, seconds*g.x.p.Edges[g.ranges[at]])
@@ -169,12 +165,8 @@ func (x *fleet) eachNIC(c *Chain, visit func(n nic, seconds float64)) {
 }
 
 // nics is how many NICs the devices of a kind have.
-func (x *fleet) nics(kind int, extra bool) float64 {
-	n := x.p.Kinds[kind].Devices
-	if extra {
-		n++
-	}
-	each := max(1, x.p.Blocks.Pools[kind].PerNode)
+func (x *fleet) nics(kind int) float64 {
+	n, each := x.p.Kinds[kind].Devices, max(1, x.p.Blocks.Pools[kind].PerNode)
 	return float64((n + each - 1) / each)
 }
 
@@ -322,10 +314,10 @@ func homeOf(configs []Config, kinds int) []int {
 }
 
 // relax solves the program of a range: fractions of devices, each with whatever model or part
-// of one, any mixture of cascades, some of which are there from the start. With one more device
-// of a kind, where extra is not negative. along are the variables of the chains priced.
-func (x *fleet) relax(ctx context.Context, r, extra int, serve bool, some []int) (g *program, sol *milp.Solution, along []milp.Var, err error) {
-	g = x.newProgram(x.all, []int{r}, false, extra)
+// of one, any mixture of cascades, some of which are there from the start. along are the
+// variables of the chains priced.
+func (x *fleet) relax(ctx context.Context, r int, serve bool, some []int) (g *program, sol *milp.Solution, along []milp.Var, err error) {
+	g = x.newProgram(x.all, []int{r}, false)
 	if g.serve = serve; serve {
 		g.m.SetObj(g.short[0], -1)
 	}
@@ -340,10 +332,10 @@ func (x *fleet) relax(ctx context.Context, r, extra int, serve bool, some []int)
 
 // bounds are what no plan over the same thresholds exceeds in a range, by its relaxation.
 // use is what chains carry in these mixtures, weighted over the ranges.
-func (x *fleet) bounds(ctx context.Context, extra int) (out, use []float64, err error) {
+func (x *fleet) bounds(ctx context.Context) (out, use []float64, err error) {
 	out, use = make([]float64, len(x.p.Edges)), make([]float64, len(x.chains))
 	for r := range out {
-		g, sol, along, err := x.relax(ctx, r, extra, false, nil)
+		g, sol, along, err := x.relax(ctx, r, false, nil)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -32,7 +32,7 @@ func eachHosting(p *Problem, visit func([]host)) {
 		}
 		var fits []uint32
 		for set := range uint32(1) << len(p.Models) {
-			if kinds[kind].Memory == 0 || p.MemoryOf(set) <= kinds[kind].Memory {
+			if kinds[kind].Memory == 0 || MemoryOf(p, set) <= kinds[kind].Memory {
 				fits = append(fits, set)
 			}
 		}

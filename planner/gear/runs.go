@@ -93,11 +93,6 @@ func (p *Problem) Gear(pl *Placement, c *Cascade, to float64, minQueue int) gear
 	return c.table(to, minQueue, shares)
 }
 
-// Only is a placement of one model on every device.
-func (p *Problem) Only(model int) *Placement {
-	return NewPlacement(len(p.Models), []uint32{1 << model}, []int{p.Devices})
-}
-
 // Configurations are the maximal sets of models that fit on one of identical devices together.
 func Configurations(p *Problem) (sets []uint32) {
 	x := newFleet(p, nil, nil)
@@ -109,7 +104,7 @@ func Configurations(p *Problem) (sets []uint32) {
 }
 
 // MemoryOf is the memory that a set of models takes.
-func (p *Problem) MemoryOf(set uint32) int64 {
+func MemoryOf(p *Problem, set uint32) int64 {
 	total := int64(0)
 	for ; set > 0; set &= set - 1 {
 		total += p.Models[bits.TrailingZeros32(set)].Memory

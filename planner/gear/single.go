@@ -3,7 +3,6 @@ package gear
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sort"
 )
@@ -15,7 +14,7 @@ import (
 // single makes the plan of one cascade where that is more accurate than the one
 // found, or where none was; with is the error of that.
 func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Outcome, with error) (*Outcome, error) {
-	if _, none := errors.AsType[*Infeasible](with); with != nil && !none {
+	if with != nil && !none(with) {
 		return nil, with
 	}
 	than := out

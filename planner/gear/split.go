@@ -123,7 +123,7 @@ func (g *division) addLanes() {
 		g.l.x.eachNIC(c, func(n nic, seconds float64) {
 			if _, ok := g.wires[n]; !ok {
 				g.nics = append(g.nics, n)
-				g.wires[n] = []milp.Term{{Var: g.busiest, Coef: -g.l.x.nics(n.kind, false)}}
+				g.wires[n] = []milp.Term{{Var: g.busiest, Coef: -g.l.x.nics(n.kind)}}
 			}
 			g.wires[n] = addTerm(g.wires[n], f, 1e3*seconds)
 		})
@@ -179,7 +179,7 @@ func (g *division) read(sol *milp.Solution) *split {
 	}
 	out.taken = out.load
 	for _, n := range g.nics {
-		out.taken = max(out.taken, wired[n]/x.nics(n.kind, false))
+		out.taken = max(out.taken, wired[n]/x.nics(n.kind))
 	}
 	return out
 }
@@ -209,7 +209,7 @@ func (g *division) cut(sol *milp.Solution) {
 	wire := map[nic]float64{}
 	for i, n := range g.nics {
 		wire[n] = math.Abs(sol.RowDuals[g.links[i]])
-		total += x.nics(n.kind, false) * wire[n]
+		total += x.nics(n.kind) * wire[n]
 	}
 	if !(total > 0) {
 		return

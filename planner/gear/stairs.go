@@ -232,7 +232,10 @@ func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / fl
 func (l *layout) design(o *Options, ranges []float64) *design {
 	d := &design{layout: l, bench: newBench(l.x.p, l.configs, l.chains, o.Seed), ranges: ranges}
 	if l.alike != nil {
-		l.load = l.alike.loads(l.x.work)
+		l.load = make([]float64, len(l.x.work))
+		for i, work := range l.x.work {
+			l.load[i] = l.alike.Load(work)
+		}
 		d.light = Pareto(l.load, l.x.list)
 		slices.Reverse(d.light)
 	}

@@ -39,7 +39,7 @@ func (s *search) suggestChanges(ctx context.Context, err error) error {
 	}
 	top := p.Edges[len(p.Edges)-1]
 	for n := max(p.Devices+1, inf.Devices); n <= max(p.Devices, inf.Devices)+moreTried && inf.Enough == 0; n++ {
-		holds, err := s.holds(ctx, s.with(p.SLO, n), top)
+		holds, err := s.holds(ctx, p.on([]int{n}), top)
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (s *search) suggestChanges(ctx context.Context, err error) error {
 	inf.Holds = low
 	for _, factor := range longerSLOs {
 		slo := time.Duration(factor * float64(p.SLO))
-		holds, err := s.holds(ctx, s.with(slo, p.Devices), top)
+		holds, err := s.holds(ctx, p.within(slo), top)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 		return false, nil
 	}
 	w, err := s.waysOf(p)
-	if _, none := errors.AsType[*Infeasible](err); none {
+	if none(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 		if _, err = c.l.design(&Options{Seed: s.o.Seed}, nil).plan(ctx, 0, &Options{}); err == nil {
 			return true, nil
 		}
-		if _, none := errors.AsType[*Infeasible](err); !none {
+		if !none(err) {
 			break
 		}
 		err = nil

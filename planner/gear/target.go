@@ -2,8 +2,8 @@ package gear
 
 import (
 	"context"
-	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"inferplan/solver/milp"
@@ -41,18 +41,30 @@ type search struct {
 	lax        *ways // with as much time as anything takes
 }
 
-// with is the problem under another SLO or on other devices.
-func (s *search) with(slo time.Duration, devices int) *Problem {
-	p := *s.p
-	p.SLO, p.Devices = slo, devices
-	return &p
+// within is the problem under another SLO.
+func (p *Problem) within(slo time.Duration) *Problem {
+	q := *p
+	q.SLO = slo
+	return &q
+}
+
+// on is the problem on numbers of devices by kind.
+func (p *Problem) on(n []int) *Problem {
+	q := *p
+	if q.Kinds = slices.Clone(p.Kinds); q.Kinds == nil {
+		q.Devices = n[0]
+	}
+	for k := range q.Kinds {
+		q.Kinds[k].Devices = n[k]
+	}
+	return &q
 }
 
 // relaxed is the bound on the weighted accuracy; NaN where a range cannot be
 // served at all.
 func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 	_, total, err := s.boundsAt(ctx, p)
-	if _, none := errors.AsType[*Infeasible](err); none {
+	if none(err) {
 		return math.NaN(), nil
 	}
 	if p.Mixed() {

@@ -224,8 +224,8 @@ func TestCascadiaRuns(t *testing.T) {
 		}
 		accuracy = append(accuracy, best.Run.Accuracy)
 		for _, set := range front[0].Sets {
-			if p.MemoryOf(set) > f.Memory || bits.OnesCount32(set) == 0 {
-				t.Errorf("configuration %b takes %d of %d", set, p.MemoryOf(set), f.Memory)
+			if gear.MemoryOf(p, set) > f.Memory || bits.OnesCount32(set) == 0 {
+				t.Errorf("configuration %b takes %d of %d", set, gear.MemoryOf(p, set), f.Memory)
 			}
 		}
 		if none, err := c.Best(front, time.Millisecond, On(ctx, even(f))); none != nil || err != nil {

@@ -43,7 +43,7 @@ func TestAlternationEnds(t *testing.T) {
 		}
 		placed := uint32(0)
 		for _, on := range out.Configs {
-			if total := p.MemoryOf(on.Set); total > p.Memory {
+			if total := gear.MemoryOf(p, on.Set); total > p.Memory {
 				t.Fatalf("models %b take %d of %d bytes", on.Set, total, p.Memory)
 			}
 			if on.Count > 0 {

@@ -72,7 +72,7 @@ func (e *em) prune() (*gear.Placement, bool) {
 		device, model, most := -1, -1, 0.0
 		tried := map[uint32]bool{} // devices that hold the same are the same
 		for d, set := range sets {
-			over := p.MemoryOf(set) - p.Memory
+			over := gear.MemoryOf(p, set) - p.Memory
 			if p.Memory == 0 || over <= 0 || tried[set] {
 				continue
 			}
@@ -101,7 +101,7 @@ func (e *em) prune() (*gear.Placement, bool) {
 		replicas[model]--
 	}
 	for _, set := range sets {
-		if p.Memory > 0 && p.MemoryOf(set) > p.Memory {
+		if p.Memory > 0 && gear.MemoryOf(p, set) > p.Memory {
 			return nil, false
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // DynBa is dynamic batching with one model on every device: no cascade, no
 // switching, whatever waits goes.
 func DynBa(p *gear.Problem, model int) *policy.Tables {
-	pl := p.Only(model)
+	pl := gear.NewPlacement(len(p.Models), []uint32{1 << model}, []int{p.Devices})
 	c := single(p, model)
 	return p.Tables(pl, []policygear.Gear{p.Gear(pl, &c, p.Edges[len(p.Edges)-1], 1)})
 }
