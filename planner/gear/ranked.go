@@ -69,7 +69,7 @@ func (g *ranking) add(ctx context.Context, configs []Config) error {
 // over all placements.
 func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, err error) {
 	g := &ranking{fleet: x, keep: keep}
-	all = x.few()
+	all = x.few(keep)
 	switch {
 	case all:
 		x.placements(func(placed []Config) {
@@ -88,10 +88,14 @@ func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, er
 	return g.top, all, err
 }
 
-// few tells whether there are few enough placements to rank all.
-func (x *fleet) few() bool {
+// few tells whether there are few enough placements to rank all: with stages no more than
+// are kept.
+func (x *fleet) few(keep int) bool {
 	total, most := 1.0, float64(alikePlacements)
-	if x.p.Mixed() {
+	switch {
+	case len(x.run) > 0:
+		most = float64(keep)
+	case x.p.Mixed():
 		most = fewPlacements
 	}
 	for k, kind := range x.p.kinds() {
