@@ -356,8 +356,8 @@ func (t *tries) keepIfBetter(out *Outcome, err error) error {
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as
-// long: those that the relaxation makes use of, and then with those as well that go
-// over devices which a member does not fit on.
+// long: first on the best placement of every list of chains, then on others that may be
+// considerably better.
 func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 	y := w.staged
 	for _, within := range []time.Duration{t.p.SLO, t.p.SLO / 2} {
@@ -377,10 +377,13 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 		var top []*laid
 		for _, z := range y.withChains(use) {
 			list, _, err := z.ranked(ctx, t.most())
+			if err == nil {
+				err = t.on(ctx, list[:1], 0)
+			}
 			if err != nil {
 				return err
 			}
-			top = append(top, list...)
+			top = append(top, list[1:]...)
 		}
 		slices.SortStableFunc(top, (*laid).compare)
 		if err := t.on(ctx, top[:min(len(top), t.most())], 0); err != nil {

@@ -66,24 +66,25 @@ func (g *ranking) add(ctx context.Context, configs []Config) error {
 // no plan of whole models is more accurate than the first is allowed to be: a gear is one
 // cascade, and on a placement the one with the most time for it. Of too many on identical
 // devices those are ranked that moving devices ends at, on several kinds that of the program
-// over all placements.
+// over all placements, which stands before its equals.
 func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, err error) {
 	g := &ranking{fleet: x, keep: keep}
 	all = x.few(keep)
+	var first []Config
 	switch {
-	case all:
+	case x.p.Mixed():
+		if first, err = x.place(ctx); err == nil {
+			err = g.add(ctx, first)
+		}
+	case !all:
+		err = g.move(ctx)
+	}
+	if all {
 		x.placements(func(placed []Config) {
-			if err == nil {
+			if err == nil && !slices.Equal(placed, first) {
 				err = g.add(ctx, placed)
 			}
 		})
-	case x.p.Mixed():
-		var placed []Config
-		if placed, err = x.place(ctx); err == nil {
-			err = g.add(ctx, placed)
-		}
-	default:
-		err = g.move(ctx)
 	}
 	return g.top, all, err
 }
