@@ -278,6 +278,17 @@ func TestBatchEndsEarly(t *testing.T) {
 	}
 }
 
+// A batch has its whole window, whatever part of a second it comes in.
+func TestBatchHasItsWindow(t *testing.T) {
+	for _, at := range []time.Duration{0, 1, 500 * time.Millisecond, time.Second - 1} {
+		now := time.Unix(100, 0).Add(at)
+		s := batchState{Expires: now.Add(time.Second).Unix()}
+		if has := s.deadline().Sub(now); has < time.Second || has >= 2*time.Second {
+			t.Errorf("%v after a whole second: the window of 1s is %v", at, has)
+		}
+	}
+}
+
 // A batch goes on after restarts, and every line is answered once.
 func TestBatchRestart(t *testing.T) {
 	const n = 100

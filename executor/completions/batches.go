@@ -98,7 +98,9 @@ func (s *batchState) move(status string, now time.Time) {
 		batchExpired: &s.Expired, batchCancelling: &s.Cancelling, batchCancelled: &s.Cancelled}[status] = &at
 }
 
-func (s *batchState) deadline() time.Time { return time.Unix(s.Expires, 0) }
+// deadline is the end of the second in which the window ends: expires_at has whole seconds,
+// and a batch that comes late in one must not lose the rest of its window.
+func (s *batchState) deadline() time.Time { return time.Unix(s.Expires, int64(time.Second-1)) }
 
 func (f batches) save(ctx context.Context, s *batchState) error {
 	data, err := json.Marshal(s)
