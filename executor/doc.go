@@ -99,7 +99,7 @@
 // device.go the queue in front of a worker and the copies into its memory, with the
 // help of copiers.go; home.go is what a device holds; tier.go has the ways by which
 // tensors get to the next stage, memory.go what stays in a GPU's memory between stages;
-// supervise.go a worker's life; place.go maps the plan's devices to this machine.
+// compile.go what is made of a plan before anything starts, supervise.go a worker's life; place.go maps the plan's devices to this machine.
 //
 // model.go and class.go are what is served, options.go and policies.go how;
 // switch.go changes plans; mix.go says when another plan is due, by departure.go as

@@ -14,7 +14,6 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policies"
 )
 
 // Executor serves a plan. It implements oip.Backend.
@@ -47,21 +46,8 @@ func (x *Executor) install(c *core) {
 
 // start makes a core and its workers, ready to serve.
 func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *core, err error) {
-	tables, err := policies.Compile(plan)
+	c, pol, err := x.compile(plan, sha)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
-	}
-	spec := effective(plan.Policy, x.opt.Policy)
-	pol, err := x.opt.NewPolicy(tables, spec)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
-	}
-	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: x.opt.control(tables)}
-	c.expects, _ = policy.As[expecter](pol)
-	if err = c.prepare(sha); err != nil {
-		return nil, err
-	}
-	if err = c.addBackends(c); err != nil {
 		return nil, err
 	}
 	if err = c.startBackends(ctx); err != nil {
@@ -72,13 +58,8 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 			c.closeBackends()
 		}
 	}()
-	if f, ok := c.answers.(*flow); ok {
-		if err = f.join(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
-		}
-	}
-	if err = c.served.describe(c.opt); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	if err = c.link(); err != nil {
+		return nil, err
 	}
 	log := x.opt.EventLog
 	if x.core.Load() != nil {

@@ -53,7 +53,7 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 		return nil
 	}
 	if err := own.Servable(c.tables); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrSimulatedOnly, err)
 	}
 	s.of = make([]serviceStep, len(c.services))
 	s.flows = &segmented{own: own, walk: walk}
@@ -66,7 +66,7 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 			for g := range own.Apps[a].Segments {
 				for k := range own.Apps[a].Segments[g].Steps {
 					if err := bind(a, g, k); err != nil {
-						return fmt.Errorf("application %s, module %s: %w", list[a].Model, list[a].Segments[g].Modules[k].Name, err)
+						return atModule(fmt.Sprintf("flow.applications[%d].segments[%d].modules[%d]", a, g, k), list[a].Model, list[a].Segments[g].Modules[k].Name, err)
 					}
 				}
 			}
@@ -74,11 +74,11 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 	}
 	for a := range own.Apps {
 		if err := f.bindAnswer(a); err != nil {
-			return fmt.Errorf("application %s: %w", list[a].Model, err)
+			return atModule(fmt.Sprintf("flow.applications[%d]", a), list[a].Model, "", err)
 		}
 	}
 	// An engine without models has nothing to tell: requests go by the plan's chances.
-	if s.flows.drawn = c.opt.Engine == "replay" && !c.opt.evaluate; s.flows.drawn {
+	if s.flows.drawn = c.opt.madeUp(); s.flows.drawn {
 		walk.Choose(flows.NewDraws(own, c.tables, c.opt.Seed))
 	} else {
 		walk.Choose(flows.NewEvaluated(own, f.value, f.astray))

@@ -95,18 +95,27 @@ func (f *ensemble) join() error {
 		app := flowApp{}
 		for _, i := range s.own.Apps[a].Order {
 			if err := f.bind(a, i, &asked[a].Modules[i]); err != nil {
-				return fmt.Errorf("application %s, module %s: %w", asked[a].Model, asked[a].Modules[i].Name, err)
+				return atModule(fmt.Sprintf("flow.applications[%d].modules[%d]", a, i), asked[a].Model, asked[a].Modules[i].Name, err)
 			}
 			if own := s.own.Apps[a].Nodes[i].Service; !slices.Contains(app.services, own) {
 				app.services = append(app.services, own)
 			}
 		}
 		if err := app.answers(&s.own.Apps[a], c.services, c.served.models[a]); err != nil {
-			return fmt.Errorf("application %s: %w", asked[a].Model, err)
+			return atModule(fmt.Sprintf("flow.applications[%d]", a), asked[a].Model, "", err)
 		}
 		s.apps = append(s.apps, app)
 	}
 	return nil
+}
+
+// atModule says at which module of which application err is; module is empty for the
+// application's answer.
+func atModule(path, application, module string, err error) error {
+	if module != "" {
+		application += ", module " + module
+	}
+	return &formats.Error{Path: path, Found: fmt.Sprintf("application %s: %v", application, err)}
 }
 
 // bind binds the steps of a module. Those that it reads are bound already.
@@ -134,7 +143,7 @@ func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
 		t.Reads = append(t.Reads, specsOf(c.services[app.Nodes[e.From].Service].outputs)...)
 	}
 	switch {
-	case len(n.Ways) > int(steps.Ways(m.Post)) && c.opt.Judge == nil && c.opt.Engine != "replay":
+	case len(n.Ways) > int(steps.Ways(m.Post)) && c.opt.Judge == nil && !c.opt.madeUp():
 		return fmt.Errorf("it has %d ways on, and no step behind its model that tells them apart", len(n.Ways))
 	case m.Pre == "" && node > 0 && len(app.Nodes[node].In) == 1 && !slices.EqualFunc(t.Reads, t.Takes, sameSample):
 		return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", t.Reads, t.Takes, formats.PreSteps)

@@ -77,7 +77,7 @@ type gearCounts struct {
 
 func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*cascade, error) {
 	own := gear.Of(t)
-	g := &cascade{gears: own, score: o.Certainty, replay: o.Engine == "replay", models: make([]memberCount, len(t.Pipelines))}
+	g := &cascade{gears: own, score: o.Certainty, replay: o.madeUp(), models: make([]memberCount, len(t.Pipelines))}
 	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {

@@ -115,7 +115,7 @@ type Options struct {
 	// NewPolicy makes the policy; nil: the registry of this package.
 	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
 	control   func(t *policy.Tables) policy.Control // of tests; nil: that of the plan's kind
-	evaluate  bool                                  // of tests: conditions are evaluated over what the engine replay makes up
+	evaluate  bool                                  // conditions are evaluated over what the engine replay makes up, too
 	// Command and Env start workers; see worker.Config. Inside runs the workers
 	// as goroutines of this process instead.
 	Command []string
@@ -124,6 +124,9 @@ type Options struct {
 
 	Log *slog.Logger // nil: slog.Default
 }
+
+// madeUp tells whether answers of models say nothing: ways and certainties are drawn.
+func (o *Options) madeUp() bool { return o.Engine == "replay" && !o.evaluate }
 
 func (o Options) withDefaults() Options {
 	set(&o.Engine, "onnx")

@@ -151,11 +151,11 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 		}
 		inputs, err := specs(m.Inputs, "input")
 		if err != nil {
-			return nil, fmt.Errorf("%w: models[%d] %s: %w", ErrPlan, mi, m.Model, err)
+			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
 		}
 		outputs, err := specs(m.Outputs, "output")
 		if err != nil {
-			return nil, fmt.Errorf("%w: models[%d] %s: %w", ErrPlan, mi, m.Model, err)
+			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
 		var dims map[string][]int64
 		if o.Engine != "replay" && len(m.Inputs) > 0 {

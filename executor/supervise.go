@@ -100,13 +100,9 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	if err := k.readModels(); err != nil {
 		return err
 	}
-	first := make([][]worker.Swap, n)
-	for i, d := range k.own {
-		if d.home != nil {
-			if first[i], err = homesOf(k).settle(d); err != nil {
-				return fmt.Errorf("%w: %w", ErrPlan, err)
-			}
-		}
+	first, err := k.settleAll()
+	if err != nil {
+		return err
 	}
 	if err := each(n, func(i int) error { return k.prepare(ctx, k.own[i], k.own[i].proc, first[i]) }); err != nil {
 		return err
@@ -140,11 +136,18 @@ func each(n int, f func(i int) error) error {
 const page = 4096
 
 // layOut divides a device's segment among its stages and creates it.
-func (k *crew) layOut(d *device, p *worker.Process) error {
+func (k *crew) layOut(d *device, p *worker.Process) (err error) {
+	d.segment, err = worker.NewSegment(uint32(d.index), k.divide(d, p.Loaded))
+	return err
+}
+
+// divide divides a device's segment among the stages that it has loaded and returns
+// the segment's size.
+func (k *crew) divide(d *device, loaded []worker.Loaded) int64 {
 	d.slots, d.known = make([]*stageSlots, len(k.stages)), make([]*worker.Loaded, len(k.stages))
 	var stride, widest int64
-	for i := range p.Loaded {
-		l := &p.Loaded[i]
+	for i := range loaded {
+		l := &loaded[i]
 		s := k.slotsFor(d, l)
 		stride, widest = stride+s.layout.Stride, max(widest, s.layout.Stride)
 		d.slots[l.ID], d.known[l.ID] = s, l
@@ -154,19 +157,15 @@ func (k *crew) layOut(d *device, p *worker.Process) error {
 		clear(d.slots)
 		size := max(stride*int64(slots), widest*gpuSlotsLeast, page)
 		d.home.arena = newArena(size)
-		var err error
-		d.segment, err = worker.NewSegment(uint32(d.index), size)
-		return err
+		return size
 	}
 	var base int64
-	for i := range p.Loaded {
-		s := d.slots[p.Loaded[i].ID]
+	for i := range loaded {
+		s := d.slots[loaded[i].ID]
 		s.pool, s.layout.Base, s.layout.Slots = worker.NewSlotPool(slots), base, slots
 		base += s.layout.Stride * int64(slots)
 	}
-	var err error
-	d.segment, err = worker.NewSegment(uint32(d.index), max(base, page))
-	return err
+	return max(base, page)
 }
 
 // readModels learns the models' boundary from what the workers loaded, and

@@ -105,6 +105,13 @@ func classOK(name string) bool {
 	return len(name) <= maxClassName
 }
 
+// className checks that the class of an entry at path can be one.
+func (c *checker) className(class, path string) {
+	if !classOK(class) {
+		c.fail(path+".class", "the text "+quote(class), fmt.Sprintf("up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName), "")
+	}
+}
+
 // key checks that a model's name is there, that its class can be one, and that
 // the two stand once together.
 func (c *checker) key(seen map[ModelClass]int, i int, k ModelClass, path string) {
@@ -116,7 +123,7 @@ func (c *checker) key(seen map[ModelClass]int, i int, k ModelClass, path string)
 		c.fail(path+".model", "the name "+quote(k.Model), printableName, "")
 		return
 	case !classOK(k.Class):
-		c.fail(path+".class", "the text "+quote(k.Class), fmt.Sprintf("up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName), "")
+		c.className(k.Class, path)
 		return
 	case dup && k.Class == "":
 		c.fail(path+".model", quote(k.Model)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first))

@@ -145,6 +145,7 @@ func (d *LLM) check(c *checker) {
 		k := &d.Classes[i]
 		if k.Class != "" || len(d.Classes) > 1 {
 			c.name(classes, i, k.Class, "%s.class", at)
+			c.className(k.Class, at)
 		}
 		k.check(c, d, models, at)
 	}

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"inferplan/executor"
+	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -88,7 +91,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	in := check.GateInput{Plan: plan, Tolerances: tolerances}
+	in := check.GateInput{Plan: plan, Tolerances: tolerances, Serves: refusedByServe}
 	if !o.noSolve {
 		in.Solver = highs.Solver{}
 	}
@@ -116,6 +119,33 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 		return &exitError{code: exitGate}
 	}
 	return nil
+}
+
+// refusedByServe lists why plan serve would not start a plan. What only models tell apart
+// is a warning: with --engine replay the plan is served.
+func refusedByServe(plan *formats.Plan) []check.Finding {
+	err := executor.Compile(plan, true)
+	switch {
+	case errors.Is(err, executor.ErrSimulatedOnly):
+		return []check.Finding{refusal(check.Warning, "plan serve does not serve plans of this sort; they are checked and simulated", err)}
+	case err != nil:
+		return []check.Finding{refusal(check.Error, "plan serve refuses the plan", err)}
+	case slices.ContainsFunc(plan.Deployment, func(m formats.Deployed) bool { return len(m.Inputs) == 0 || len(m.Outputs) == 0 }):
+		return nil // which tensors its models have is not known
+	}
+	if err := executor.Compile(plan, false); err != nil {
+		return []check.Finding{refusal(check.Warning, "plan serve refuses the plan, unless with --engine replay", err)}
+	}
+	return nil
+}
+
+// refusal is a finding about a plan that cannot be served.
+func refusal(severity check.Severity, message string, err error) check.Finding {
+	f := check.Finding{Severity: severity, Constraint: "serve", Found: err.Error(), Message: message}
+	if found := formats.Findings(err); len(found) > 0 {
+		f.Where, f.Found, f.Expected = found[0].Path, found[0].Found, found[0].Expected
+	}
+	return f
 }
 
 // today reads today's documents: what the flags name, else the inputs that the

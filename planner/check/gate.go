@@ -31,6 +31,9 @@ type GateInput struct {
 	// byte: then nothing was measured anew, and no difference is by chance.
 	SameProfile bool
 	Tolerances  Tolerances
+	// Serves returns what is wrong with a plan for the server that is to execute it; nil:
+	// nobody is asked.
+	Serves func(*formats.Plan) []Finding
 	// Solver plans again; nil leaves that out, with a note.
 	Solver   milp.Solver
 	Progress func(planner.Progress)
@@ -130,6 +133,9 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 	r.Findings, r.Notes = append(r.Findings, today.findings...), today.notes
 	if today.planned != nil {
 		r.Planned = &today.planned.Objective
+	}
+	if g.in.Serves != nil {
+		r.Findings = append(r.Findings, g.in.Serves(g.in.Plan)...)
 	}
 	now, old, err := g.others(ctx, today)
 	if err != nil {

@@ -33,6 +33,7 @@ func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
 		})
 		h.Accuracy += p.Weights[r] * float64(n) / float64(len(right))
 	}
+	h.Accuracy = min(1, h.Accuracy) // more is rounding
 	squares := 0.0
 	for _, x := range right {
 		squares += x * x / float64(len(right))

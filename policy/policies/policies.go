@@ -229,13 +229,17 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 		mk, ok := k.makers[name]
 		switch {
 		case ok && k.owns(t):
-			return mk(t, spec.Params)
+			p, err := mk(t, spec.Params)
+			if err != nil && len(formats.Findings(err)) == 0 {
+				err = &formats.Error{Path: "policy.params", Found: err.Error()}
+			}
+			return p, err
 		case ok:
 			others = append(others, k.name+k.of)
 		}
 	}
 	if len(others) > 0 {
-		return nil, fmt.Errorf("policy %s: the plan is of another kind, expected one of kind %s", name, strings.Join(others, " or "))
+		return nil, &formats.Error{Path: "policy.name", Found: fmt.Sprintf("%q, and the plan is of another kind", name), Expected: "a plan of kind " + strings.Join(others, " or ")}
 	}
-	return nil, fmt.Errorf("policy %q: unknown, expected one of %v", name, Names())
+	return nil, &formats.Error{Path: "policy.name", Found: fmt.Sprintf("%q", name), Expected: "one of " + strings.Join(Names(), ", "), Hint: formats.DidYouMean(name, Names())}
 }

@@ -59,13 +59,24 @@ func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
 	return r.parallel()
 }
 
-// models finds the models in the profile.
+// models finds the models that classes ask for in the profile.
 func (r *resolver) models() error {
+	wanted := map[string]bool{}
+	for c := range r.llm.Classes {
+		models, shares := r.llm.Asks(c)
+		for i, name := range models {
+			wanted[name] = wanted[name] || shares[i] > 0
+		}
+	}
 	var known []string
 	for i := range r.in.Profile.LLMs {
 		known = append(known, r.in.Profile.LLMs[i].Model)
 	}
 	for i, name := range r.llm.Models {
+		if !wanted[name] {
+			r.run.Assume("llm.models[%d]: no class asks for %s, which gets no instance", i, name)
+			continue
+		}
 		at := slices.Index(known, name)
 		if at < 0 {
 			hint := "the profile has no language models (llms)"
@@ -80,6 +91,11 @@ func (r *resolver) models() error {
 		r.Models = append(r.Models, Model{Name: name, Profile: &r.in.Profile.LLMs[at]})
 	}
 	return nil
+}
+
+// model is the index of a model that a class asks for.
+func (r *resolver) model(name string) int {
+	return slices.IndexFunc(r.Models, func(m Model) bool { return m.Name == name })
 }
 
 // pools takes the device kinds of the cluster.
@@ -154,9 +170,12 @@ func className(name string) string {
 // context checks that the longest prompt and answer of a class fit the context and
 // the KV memory of its models. Where a distribution has no end it is cut there.
 func (r *resolver) context(c *Class, i int, at string) error {
-	models, _ := r.llm.Asks(i)
-	for _, name := range models {
-		m := &r.Models[slices.Index(r.llm.Models, name)]
+	models, shares := r.llm.Asks(i)
+	for k, name := range models {
+		if shares[k] == 0 {
+			continue
+		}
+		m := &r.Models[r.model(name)]
 		room, what := m.Profile.ContextTokens, "the context"
 		for k := range m.Profile.Instances {
 			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (room == 0 || kv < room) {
@@ -202,10 +221,11 @@ func (r *resolver) context(c *Class, i int, at string) error {
 }
 
 // multiple is an SLO that is given as a multiple of an idle server's time, for the
-// mean request on the fastest server of the class's first model.
+// mean request on the fastest server of the first model that the class asks for.
 func (r *resolver) multiple(c *Class, i int, target formats.SLO) (time.Duration, error) {
-	models, _ := r.llm.Asks(i)
-	m := &r.Models[slices.Index(r.llm.Models, models[0])]
+	models, shares := r.llm.Asks(i)
+	first := slices.IndexFunc(shares, func(share float64) bool { return share > 0 })
+	m := &r.Models[r.model(models[first])]
 	least := time.Duration(0)
 	prompt, output, _ := moments(c.Sample)
 	for k := range m.Profile.Instances {
@@ -235,7 +255,7 @@ func (r *resolver) rates() error {
 		models, shares := r.llm.Asks(c)
 		for k, name := range models {
 			if shares[k] > 0 {
-				r.Items = append(r.Items, Item{Model: slices.Index(r.llm.Models, name), Class: c, RPS: rps * shares[k], Weight: 1})
+				r.Items = append(r.Items, Item{Model: r.model(name), Class: c, RPS: rps * shares[k], Weight: 1})
 				total += rps * shares[k]
 			}
 		}
@@ -345,7 +365,7 @@ func (r *resolver) with(tps []int) (*Search, error) {
 			model.On[k], some = in, true
 		}
 		if !some {
-			return nil, r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", m), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
+			return nil, r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", slices.Index(r.llm.Models, model.Name)), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
 				"the cluster has "+r.kinds()+": measure the model there, or add its devices to the cluster")
 		}
 	}

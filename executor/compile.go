@@ -1,0 +1,103 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"inferplan/engine/worker"
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/policies"
+)
+
+// ErrSimulatedOnly says of a plan that plan serve serves no plan of its sort: it can be
+// checked and simulated.
+var ErrSimulatedOnly = errors.New("plans of this sort are not served")
+
+// Compile makes all that Serve makes of a plan before it starts anything, and returns
+// why it cannot be served, with an error that is ErrPlan. Models are looked at as far
+// as the plan has their tensors; replay makes the answers as the engine replay does,
+// which tells no ways and scores.
+func Compile(plan *formats.Plan, replay bool) error {
+	o := Options{Engine: "replay", Log: slog.New(slog.DiscardHandler), evaluate: !replay}.withDefaults()
+	x := &Executor{opt: o, own: newExecutorMetrics()}
+	c, _, err := x.compile(plan, "")
+	if err != nil {
+		return err
+	}
+	if err := c.workers.crew.assume(); err != nil {
+		return err
+	}
+	return c.link()
+}
+
+// compile makes a core with its tables, its policy and what executes on its devices.
+// Nothing is started.
+func (x *Executor) compile(plan *formats.Plan, sha string) (*core, policy.Policy, error) {
+	tables, err := policies.Compile(plan)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	spec := effective(plan.Policy, x.opt.Policy)
+	pol, err := x.opt.NewPolicy(tables, spec)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: x.opt.control(tables)}
+	c.expects, _ = policy.As[expecter](pol)
+	if err := c.prepare(sha); err != nil {
+		return nil, nil, err
+	}
+	if err := c.addBackends(c); err != nil {
+		return nil, nil, err
+	}
+	return c, pol, nil
+}
+
+// link binds modules to the tensors of those that they read, and makes the catalog.
+func (c *core) link() error {
+	if f, ok := c.answers.(*flow); ok {
+		if err := f.join(); err != nil {
+			return fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+	}
+	if err := c.served.describe(c.opt); err != nil {
+		return fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	return nil
+}
+
+// assume takes the boundaries of models from the plan, as if workers had loaded them,
+// and divides their memory.
+func (k *crew) assume() error {
+	for _, d := range k.own {
+		cfg := k.workerConfig(d, k.places[d.index])
+		loaded := make([]worker.Loaded, len(cfg.Stages))
+		for i := range cfg.Stages {
+			s := &cfg.Stages[i]
+			loaded[i] = worker.Loaded{ID: s.ID, Inputs: s.Inputs, Outputs: s.Outputs, WeightBytes: s.WeightBytes}
+		}
+		k.divide(d, loaded)
+	}
+	if err := k.readModels(); err != nil {
+		return err
+	}
+	_, err := k.settleAll()
+	return err
+}
+
+// settleAll cuts the slots of what every device holds at first.
+func (k *crew) settleAll() ([][]worker.Swap, error) {
+	first := make([][]worker.Swap, len(k.own))
+	for i, d := range k.own {
+		if d.home == nil {
+			continue
+		}
+		var err error
+		if first[i], err = homesOf(k).settle(d); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+	}
+	return first, nil
+}

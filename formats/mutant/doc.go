@@ -1,0 +1,5 @@
+// Package mutant draws documents that are near to good ones, for tests: parts left
+// out, doubled, unused or renamed, and other numbers.
+//
+//	mutant.go  Draw, and the small problems of every kind below testdata/kinds
+package mutant
