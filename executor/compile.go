@@ -29,7 +29,7 @@ func Compile(plan *formats.Plan, replay bool) error {
 	if err := c.workers.crew.assume(); err != nil {
 		return err
 	}
-	return c.link()
+	return link(c)
 }
 
 // compile makes a core with its tables, its policy and what executes on its devices.
@@ -56,7 +56,7 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*core, policy.Policy
 }
 
 // link binds modules to the tensors of those that they read, and makes the catalog.
-func (c *core) link() error {
+func link(c *core) error {
 	if f, ok := c.answers.(*flow); ok {
 		if err := f.join(); err != nil {
 			return fmt.Errorf("%w: %w", ErrPlan, err)

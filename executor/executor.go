@@ -58,7 +58,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 			c.closeBackends()
 		}
 	}()
-	if err = c.link(); err != nil {
+	if err = link(c); err != nil {
 		return nil, err
 	}
 	log := x.opt.EventLog
