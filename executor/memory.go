@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"os"
-	"time"
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
@@ -111,10 +110,19 @@ func (w *workers) forgetMemory(d *device) {
 	}
 }
 
-// sizesOf are the batch sizes that a plan tells apart: one that was not measured
-// costs as much as the next larger, and on a GPU it runs as that.
-func sizesOf(infer []time.Duration, most int) []int {
+// sizesOf are the batch sizes up to one that a stage was measured with, by its plan: one
+// that was not measured costs as much as the next larger, and on a GPU it runs as that.
+func sizesOf(stage *policy.Stage, most int) []int {
 	var out []int
+	if stage.Measured != nil {
+		for _, b := range stage.Measured {
+			if b < most {
+				out = append(out, b)
+			}
+		}
+		return append(out, most)
+	}
+	infer := stage.Infer
 	for b := 1; b < most && b < len(infer); b++ {
 		if infer[b-1] != infer[b] {
 			out = append(out, b)

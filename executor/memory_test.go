@@ -10,6 +10,7 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
+	"inferplan/policy"
 )
 
 // sharesPlan has two stages on two shares of one GPU.
@@ -151,13 +152,14 @@ func TestSlotsOfAGPU(t *testing.T) {
 func TestSizesOf(t *testing.T) {
 	ms := time.Millisecond
 	for _, x := range []struct {
-		infer []time.Duration
-		want  string
+		infer    []time.Duration
+		measured []int
+		want     string
 	}{
-		{[]time.Duration{ms, 2 * ms, 4 * ms, 4 * ms}, "[1 2 4]"}, {[]time.Duration{ms}, "[1]"}, {[]time.Duration{ms, ms, ms}, "[3]"},
-		{[]time.Duration{ms, 2 * ms, 3 * ms}, "[1 2 3]"},
+		{[]time.Duration{ms, 2 * ms, 4 * ms, 4 * ms}, nil, "[1 2 4]"}, {[]time.Duration{ms}, nil, "[1]"}, {[]time.Duration{ms, ms, ms}, nil, "[3]"},
+		{[]time.Duration{ms, 2 * ms, 3 * ms}, nil, "[1 2 3]"}, {[]time.Duration{ms, 2 * ms, 3 * ms, 4 * ms}, []int{1, 2, 4}, "[1 2 4]"},
 	} {
-		if got := fmt.Sprint(sizesOf(x.infer, len(x.infer))); got != x.want {
+		if got := fmt.Sprint(sizesOf(&policy.Stage{Infer: x.infer, Measured: x.measured}, len(x.infer))); got != x.want {
 			t.Errorf("%v: sizes %s, want %s", x.infer, got, x.want)
 		}
 	}

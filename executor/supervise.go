@@ -47,7 +47,7 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 			if dev == d.index {
 				spec := k.stages[i].spec
 				if !formats.IsCPU(place.Kind) {
-					spec.Sizes = sizesOf(k.c.tables.Stages[i].Infer[:min(spec.MaxBatch, len(k.c.tables.Stages[i].Infer))], spec.MaxBatch)
+					spec.Sizes = sizesOf(&k.c.tables.Stages[i], spec.MaxBatch)
 				}
 				if d.home != nil {
 					k.loadTimes(&spec, int32(i), d)

@@ -27,6 +27,20 @@ type Plan struct {
 	Limits      []Limit      `json:"limits,omitempty"`
 	Assumptions []string     `json:"assumptions,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"`
+	// RatesBy says which times rates are computed with: mean_us of the stages that have
+	// it, else and where RatesBy is absent infer_us.
+	RatesBy string `json:"rates_by,omitempty"`
+}
+
+// RatesByMean is a plan's RatesBy where rates are computed with mean_us.
+const RatesByMean = "mean_us"
+
+// RunUS is the time of a planned batch that a stage's rates are computed with.
+func (d *Plan) RunUS(l *Pipeline, s *Stage) Micros {
+	if d.RatesBy == RatesByMean && len(s.MeanUS) == l.Batch {
+		return s.MeanUS[l.Batch-1]
+	}
+	return s.InferUS[l.Batch-1]
 }
 
 // Execution says how models are executed on the devices of a kind.
@@ -140,19 +154,23 @@ type Pipeline struct {
 
 // Stage is a half-open range of blocks on replicas of one device kind and share.
 type Stage struct {
-	Blocks    [2]int      `json:"blocks"` // [first, last)
-	Device    string      `json:"device"`
-	Share     int         `json:"share"`               // v of 1/v
-	Replicas  int         `json:"replicas"`            // virtual devices
-	GPUs      float64     `json:"gpus"`                // physical devices they take; a time share on a time-shared pool
-	RPS       float64     `json:"rps"`                 // capacity
-	InferUS   []Micros    `json:"infer_us"`            // at batch 1..Batch
-	Estimated bool        `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
-	MeanUS    []Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, what serving takes on average; absent: infer_us
-	IdleUS    Micros      `json:"idle_us,omitempty"`   // what a run takes more that begins after the device had nothing to do for a while
-	BlockUS   []Micros    `json:"block_us,omitempty"`  // each block at Batch: tells which block moved when the profile does
-	Placement []Placement `json:"placement"`
-	Cut       *Cut        `json:"cut,omitempty"` // what leaves the stage; absent after the last
+	Blocks   [2]int   `json:"blocks"` // [first, last)
+	Device   string   `json:"device"`
+	Share    int      `json:"share"`    // v of 1/v
+	Replicas int      `json:"replicas"` // virtual devices
+	GPUs     float64  `json:"gpus"`     // physical devices they take; a time share on a time-shared pool
+	RPS      float64  `json:"rps"`      // capacity
+	InferUS  []Micros `json:"infer_us"` // at batch 1..Batch
+	// InferRangeUS is the least and the most that infer_us may be, at batch 1..Batch: apart
+	// where a batch was not measured, and infer_us lies on the line between those that
+	// were. Absent: there is no such batch.
+	InferRangeUS [][2]Micros `json:"infer_range_us,omitempty"`
+	Estimated    bool        `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
+	MeanUS       []Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, what serving takes on average; absent: infer_us
+	IdleUS       Micros      `json:"idle_us,omitempty"`   // what a run takes more that begins after the device had nothing to do for a while
+	BlockUS      []Micros    `json:"block_us,omitempty"`  // each block at Batch: tells which block moved when the profile does
+	Placement    []Placement `json:"placement"`
+	Cut          *Cut        `json:"cut,omitempty"` // what leaves the stage; absent after the last
 }
 
 // Placement puts replicas on physical devices of the stage's pool: PerDevice

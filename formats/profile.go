@@ -166,8 +166,28 @@ type FP16Check struct {
 	Samples       int     `json:"samples"`
 }
 
-// Measurement is the cost at one device kind, share 1/v and batch size. An
-// unmeasured batch costs the next larger measured one.
+// Pads tells whether blocks [first, last) on a kind of devices run a batch of a size that
+// was not measured as the next larger measured one: on devices other than CPUs, where one
+// tensor goes in and one comes out (or as many as the profile does not say).
+func (m *ProfileModel) Pads(device string, first, last int) bool {
+	return !IsCPU(device) && m.OneTensor(first) && m.OneTensor(last)
+}
+
+// OneTensor tells whether no more than one tensor is known to cross before a block: the
+// model's inputs before the first, its outputs after the last.
+func (m *ProfileModel) OneTensor(block int) bool {
+	switch {
+	case block == 0:
+		return len(m.Inputs) <= 1
+	case block >= len(m.Blocks):
+		return len(m.Outputs) <= 1
+	}
+	return len(m.Blocks[block-1].Cut) <= 1
+}
+
+// Measurement is the cost at one device kind, share 1/v and batch size. Between two
+// measured batches a batch costs what lies on the line between them where it runs as it
+// is, and else what the next larger one does: see Pads.
 type Measurement struct {
 	Device      string    `json:"device"`
 	Share       int       `json:"share"` // v of 1/v; 1 is the whole device

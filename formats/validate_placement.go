@@ -14,7 +14,7 @@ func (p *planChecker) capacity(l *Pipeline, s *Stage, pool *Pool, at string) {
 	if pool.Sharing == SharingTime {
 		servers = min(servers, s.GPUs)
 	}
-	most := servers * float64(l.Batch) / s.InferUS[l.Batch-1].D().Seconds()
+	most := servers * float64(l.Batch) / p.plan.RunUS(l, s).D().Seconds()
 	if s.RPS > most && !closeTo(s.RPS, most) {
 		p.fail(at+".rps", number(s.RPS), "at most what its replicas can do, "+formatFloat(most), "")
 	}

@@ -257,6 +257,9 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 	if s.MeanUS != nil {
 		whole = p.times(s.MeanUS, l.Batch, at+".mean_us", 1) && whole
 	}
+	if s.InferRangeUS != nil && whole {
+		whole = p.within(s, l.Batch, at+".infer_range_us")
+	}
 	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
 		p.fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
 	}
@@ -299,6 +302,21 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 func (p *planChecker) didYouMean(device string) string {
 	kinds := named(p.plan.Pools, func(o *Pool) string { return o.Device })
 	return cmp.Or(DidYouMean(device, kinds), "the pools are "+strings.Join(kinds, ", "))
+}
+
+// within checks that the intervals of a stage's times hold them.
+func (p *planChecker) within(s *Stage, batch int, at string) bool {
+	if len(s.InferRangeUS) != batch {
+		p.fail(at, fmt.Sprintf("%d intervals", len(s.InferRangeUS)), fmt.Sprintf("%d, one for each batch size up to the planned one", batch), "")
+		return false
+	}
+	for b, r := range s.InferRangeUS {
+		if us := s.InferUS[b]; r[0] > us || us > r[1] {
+			p.failf(fmt.Sprintf("%s to %s", r[0], r[1]), fmt.Sprintf("an interval that holds infer_us[%d], %s", b, us), "", "%s[%d]", at, b)
+			return false
+		}
+	}
+	return true
 }
 
 // times checks a list of times by batch size.

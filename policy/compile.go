@@ -150,6 +150,11 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 			}
 			stage.Infer[b] = us.D()
 		}
+		for b, r := range s.InferRangeUS {
+			if r[0] == r[1] && b < p.Batch {
+				stage.Measured = append(stage.Measured, b+1)
+			}
+		}
 		if err := served(&stage, s, p.Batch, spath); err != nil {
 			return err
 		}

@@ -112,6 +112,7 @@ type Stage struct {
 	LastBlock   int32           // exclusive
 	Infer       []time.Duration // [b-1]: at batch b
 	Mean        []time.Duration // [b-1]: what serving takes on average; nil: Infer
+	Measured    []int           // batch sizes whose times are not between those of others; nil: those that Infer tells apart
 	Idle        time.Duration   // what a run takes more that begins after the device had nothing to do for a while
 	Xfer        []time.Duration // [b-1]: transfer into this stage; nil for the first and on one host
 	CutBytes    int64           // per sample into this stage

@@ -61,14 +61,13 @@ func (m *measured) templates(pool *formats.Pool, k int) []template {
 	for v := range m.costs[k] {
 		s := &m.costs[k][v]
 		worst := time.Duration(0)
-		for i := range s.Batches {
-			b := &s.Batches[i]
-			infer := stages.Infer(s, b.Batch, 0, len(m.profile.Blocks))
+		for _, b := range s.Sizes() {
+			infer, e := stages.Infer(s, b, 0, len(m.profile.Blocks)), s.Expect(b)
 			worst = max(worst, infer)
-			if pool.Memory > 0 && max(weights, b.Memory) > int64(pool.Memory)/int64(v+1) {
+			if pool.Memory > 0 && max(weights, s.At(b).Memory) > int64(pool.Memory)/int64(v+1) {
 				continue
 			}
-			out = append(out, template{batch: b.Batch, share: v + 1, infer: infer, worst: worst, rate: float64(v+1) * float64(b.Batch) / infer.Seconds()})
+			out = append(out, template{batch: b, share: v + 1, infer: infer, worst: worst, rate: float64(v+1) * float64(b) / e.Mean(0, len(m.profile.Blocks)).Seconds()})
 		}
 	}
 	return out

@@ -37,7 +37,7 @@ func twoKinds(rng *rand.Rand, services int) *workflowProblem {
 			}
 			took := time.Duration(100+rng.IntN(900)) * time.Millisecond
 			for batch := 1; batch <= 1+rng.IntN(3); batch++ {
-				sv.on[k].sizes = append(sv.on[k].sizes, size{batch: batch, infer: took, worst: took})
+				sv.on[k].sizes = append(sv.on[k].sizes, size{batch: batch, run: took, worst: took})
 				took += time.Duration(rng.IntN(500)) * time.Millisecond
 			}
 		}

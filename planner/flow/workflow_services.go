@@ -28,12 +28,12 @@ type onKind struct {
 
 // size is a batch that a service may have.
 type size struct {
-	batch        int
-	infer, worst time.Duration // of the batch, of any up to it
+	batch      int
+	run, worst time.Duration // of the batch on average, of any up to it at most
 }
 
 // each is the device time of a task in a full batch, in seconds.
-func (s *size) each() float64 { return s.infer.Seconds() / float64(s.batch) }
+func (s *size) each() float64 { return s.run.Seconds() / float64(s.batch) }
 
 // useful is the least gain of throughput for which a batch grows on.
 const useful = 1.001
@@ -105,17 +105,17 @@ func (w *workflowProblem) service(name, at string) (int, error) {
 // rising, or memory ends.
 func (s *service) measure(k int, pool *formats.Pool) {
 	on, worst, best := &s.on[k], time.Duration(0), 0.0
-	for i := range on.costs.Batches {
-		b := &on.costs.Batches[i]
-		infer := stages.Infer(&on.costs, b.Batch, 0, len(s.profile.Blocks))
-		worst = max(worst, infer)
-		rate := float64(b.Batch) / infer.Seconds()
-		working := max(0, b.Memory-s.weights)
+	for _, b := range on.costs.Sizes() {
+		e := on.costs.Expect(b)
+		worst = max(worst, stages.Infer(&on.costs, b, 0, len(s.profile.Blocks)))
+		run := e.Mean(0, len(s.profile.Blocks))
+		rate := float64(b) / run.Seconds()
+		working := max(0, on.costs.At(b).Memory-s.weights)
 		if pool.Memory > 0 && s.weights+working > int64(pool.Memory) || rate < best*useful {
 			return
 		}
 		best, on.working = rate, max(on.working, working)
-		on.sizes = append(on.sizes, size{batch: b.Batch, infer: infer, worst: worst})
+		on.sizes = append(on.sizes, size{batch: b, run: run, worst: worst})
 	}
 }
 

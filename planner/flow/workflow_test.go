@@ -219,7 +219,7 @@ func placeSmall(t *testing.T, draw func(int) int) {
 	b := chosenBatches{counts: []int{2}}
 	app := workflow{weight: 1}
 	for range services {
-		w.services = append(w.services, service{weights: int64(1+draw(3)) * 1e9, on: []onKind{{sizes: []size{{batch: 1, infer: time.Second, worst: time.Second}}}}})
+		w.services = append(w.services, service{weights: int64(1+draw(3)) * 1e9, on: []onKind{{sizes: []size{{batch: 1, run: time.Second, worst: time.Second}}}}})
 		app.work = append(app.work, float64(draw(8))/10)
 		b.batch, b.share = append(b.batch, []int{0}), append(b.share, []float64{1})
 	}

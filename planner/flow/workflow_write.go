@@ -5,7 +5,6 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
-	"inferplan/planner/stages"
 	dynamic "inferplan/policy/workflow"
 	"inferplan/solver/milp"
 )
@@ -109,8 +108,9 @@ func instance(in *formats.LLMInstance, sequences int, kv int64) formats.LLMInsta
 func (on *onKind) memory(k int, weights int64) int64 {
 	most := int64(0)
 	for i := range on.costs.Batches {
-		if b := &on.costs.Batches[i]; b.Batch <= on.sizes[k].batch {
-			most = max(most, b.Memory-weights)
+		most = max(most, on.costs.Batches[i].Memory-weights)
+		if on.costs.Batches[i].Batch >= on.sizes[k].batch {
+			break
 		}
 	}
 	return most
@@ -131,14 +131,8 @@ func (w *workflowProblem) deployed(s int, b *chosenBatches, p *placed) formats.D
 		busy := max(p.time[s][k], rounding)
 		stage := formats.Stage{Blocks: [2]int{0, o.NumBlocks}, Device: w.pools[k].Device, Share: 1, Replicas: b.counts[k], GPUs: busy, RPS: busy / size.each(),
 			Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: b.counts[k]}}}
-		for n := 1; n <= size.batch; n++ {
-			stage.InferUS = append(stage.InferUS, formats.Micros(stages.Infer(&on.costs, n, 0, o.NumBlocks)))
-		}
-		for _, d := range on.costs.At(size.batch).Blocks {
-			stage.BlockUS = append(stage.BlockUS, formats.Micros(d))
-		}
-		stage.Estimated = stages.Estimated(&on.costs, size.batch, 0, o.NumBlocks)
-		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: size.batch, RPS: stage.RPS, LatencyUS: formats.Micros(size.infer), Stages: []formats.Stage{stage}})
+		on.costs.Write(&stage, sv.profile, size.batch)
+		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: size.batch, RPS: stage.RPS, LatencyUS: stage.InferUS[size.batch-1], Stages: []formats.Stage{stage}})
 	}
 	return o
 }

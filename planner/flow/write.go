@@ -5,7 +5,6 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
-	"inferplan/planner/stages"
 	"inferplan/policy/drop"
 	"inferplan/solver/milp"
 )
@@ -81,15 +80,8 @@ func (r *resolved) deployed(x *picked, u int, first []int) formats.Deployed {
 		s := formats.Stage{Blocks: [2]int{0, o.NumBlocks}, Device: r.pools[k].Device, Share: t.share, Replicas: n * t.share, GPUs: float64(n),
 			RPS: float64(n) * t.rate, Placement: []formats.Placement{{First: first[k], PerDevice: t.share, Replicas: n * t.share}}}
 		first[k] += n
-		costs := &m.costs[k][t.share-1]
-		for b := 1; b <= t.batch; b++ {
-			s.InferUS = append(s.InferUS, formats.Micros(stages.Infer(costs, b, 0, o.NumBlocks)))
-		}
-		for _, d := range costs.At(t.batch).Blocks {
-			s.BlockUS = append(s.BlockUS, formats.Micros(d))
-		}
-		s.Estimated = stages.Estimated(costs, t.batch, 0, o.NumBlocks)
-		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: t.batch, RPS: s.RPS, LatencyUS: formats.Micros(t.infer), Stages: []formats.Stage{s}})
+		m.costs[k][t.share-1].Write(&s, m.profile, t.batch)
+		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: t.batch, RPS: s.RPS, LatencyUS: s.InferUS[t.batch-1], Stages: []formats.Stage{s}})
 	}
 	return o
 }

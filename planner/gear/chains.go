@@ -25,7 +25,8 @@ type Stage struct {
 	Kind        int
 	First, Last int // blocks, half-open
 	Memory      int64
-	Times       []time.Duration // [b-1]
+	Times       []time.Duration // [b-1]: undisturbed
+	Means       []time.Duration // [b-1]: on average
 	Bytes       int64           // of a sample that cross to the next stage
 	Transfer    []time.Duration // [b-1]: there; nil for the last
 
@@ -119,9 +120,10 @@ func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
 	c := &Chain{Model: m, Batch: t.Batch, Latency: t.Latency}
 	for i := range t.Stages {
 		ts := &t.Stages[i]
-		s := Stage{Kind: ts.Pool, First: ts.First, Last: ts.Last, Memory: ts.Need, per: ts.Infer.Seconds() / float64(t.Batch)}
+		s := Stage{Kind: ts.Pool, First: ts.First, Last: ts.Last, Memory: ts.Need, per: ts.Run.Seconds() / float64(t.Batch)}
 		for n := 1; n <= t.Batch; n++ {
-			s.Times = append(s.Times, stages.Infer(&b.Models[m].Costs[ts.Pool][0], n, ts.First, ts.Last))
+			e := b.Models[m].Costs[ts.Pool][0].Expect(n)
+			s.Times, s.Means = append(s.Times, e.Median(ts.First, ts.Last)), append(s.Means, e.Mean(ts.First, ts.Last))
 		}
 		if i+1 < len(t.Stages) {
 			next := t.Stages[i+1].Pool

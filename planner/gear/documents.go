@@ -274,12 +274,9 @@ func (f *resolved) deploy(o *kind.Outcome, d *Deployment) {
 // deployWhole is a pipeline of a model that runs whole.
 func (f *resolved) deployWhole(d *Deployment) formats.Pipeline {
 	pm := f.profile[d.Model]
-	times := f.problem.variant(d.Model, d.Kind).Times
 	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[d.Kind].Device, Share: 1, Replicas: d.Replicas, GPUs: d.Devices, Placement: d.Placement}
-	for _, t := range times[:d.Batch] {
-		s.InferUS = append(s.InferUS, formats.Micros(t))
-	}
-	last := times[d.Batch-1]
-	s.RPS = min(float64(d.Replicas), d.Devices) * float64(d.Batch) / last.Seconds()
-	return formats.Pipeline{Batch: d.Batch, RPS: s.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{s}}
+	v := f.problem.variant(d.Model, d.Kind)
+	wholeOf(pm, s.Device).WriteTimes(&s, pm, d.Batch, 0, 1)
+	s.RPS = min(float64(d.Replicas), d.Devices) * float64(d.Batch) / v.run(d.Batch).Seconds()
+	return formats.Pipeline{Batch: d.Batch, RPS: s.RPS, LatencyUS: s.InferUS[d.Batch-1], Stages: []formats.Stage{s}}
 }

@@ -22,8 +22,17 @@ type Kind struct {
 
 // Variant is a model on a kind of devices.
 type Variant struct {
-	Times  []time.Duration // [b-1]: of a batch of b; none: it is not measured there
+	Times  []time.Duration // [b-1]: of a batch of b, undisturbed; none: it is not measured there
+	Means  []time.Duration // [b-1]: on average; nil: Times
 	Memory int64
+}
+
+// run is what a batch takes on average.
+func (v *Variant) run(batch int) time.Duration {
+	if v.Means != nil {
+		return v.Means[batch-1]
+	}
+	return v.Times[batch-1]
 }
 
 // fleet is what plans are made from: the cascades of a problem, and what its models take on

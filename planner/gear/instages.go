@@ -87,15 +87,14 @@ func (f *resolved) blockwise(pm *formats.ProfileModel) bool {
 // deployChain adds a member in stages to the plan.
 func (f *resolved) deployChain(d *Deployment) formats.Pipeline {
 	cuts := f.cuts[d.Model]
-	out := formats.Pipeline{Batch: d.Batch, RPS: math.Inf(1), LatencyUS: formats.Micros(d.Chain.Latency)}
+	out := formats.Pipeline{Batch: d.Batch, RPS: math.Inf(1)}
 	for i := range d.Stages {
 		s, at := &d.Chain.Stages[i], &d.Stages[i]
 		st := formats.Stage{Blocks: [2]int{s.First, s.Last}, Device: f.pools[s.Kind].Device, Share: 1, Replicas: at.Replicas, GPUs: at.Devices, Placement: at.Placement}
-		for _, t := range s.Times {
-			st.InferUS = append(st.InferUS, formats.Micros(t))
-		}
-		st.Estimated = stages.Estimated(&f.problem.Blocks.Models[d.Model].Costs[s.Kind][0], d.Batch, s.First, s.Last)
-		st.RPS = min(float64(at.Replicas), at.Devices) * float64(d.Batch) / s.Times[d.Batch-1].Seconds()
+		f.problem.Blocks.Models[d.Model].Costs[s.Kind][0].Write(&st, f.profile[d.Model], d.Batch)
+		st.BlockUS = nil
+		out.LatencyUS += st.InferUS[d.Batch-1]
+		st.RPS = min(float64(at.Replicas), at.Devices) / s.per
 		out.RPS = min(out.RPS, st.RPS)
 		if s.Transfer != nil {
 			c := cuts[s.Last-1]
@@ -103,6 +102,7 @@ func (f *resolved) deployChain(d *Deployment) formats.Pipeline {
 			for _, t := range s.Transfer {
 				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(t))
 			}
+			out.LatencyUS += st.Cut.TransferUS[d.Batch-1]
 		}
 		out.Stages = append(out.Stages, st)
 	}

@@ -150,7 +150,12 @@ func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables
 		for k, n := range batch {
 			if devices := devicesWith(configs, k, m); len(devices) > 0 || !p.Mixed() {
 				b.Pipeline(n[m], 0)
-				place(b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:n[m]]}), k, devices)
+				v := p.variant(m, k)
+				st := policy.Stage{LastBlock: 1, Infer: v.Times[:n[m]]}
+				if v.Means != nil {
+					st.Mean = v.Means[:n[m]]
+				}
+				place(b.Stage(st), k, devices)
 			}
 		}
 		for c := range chains {
@@ -188,7 +193,7 @@ func addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, ki
 	b.Pipeline(chain.Batch, 0)
 	for s := range chain.Stages {
 		part := &chain.Stages[s]
-		st := policy.Stage{FirstBlock: int32(part.First), LastBlock: int32(part.Last), Infer: part.Times}
+		st := policy.Stage{FirstBlock: int32(part.First), LastBlock: int32(part.Last), Infer: part.Times, Mean: part.Means}
 		if s > 0 {
 			before := &chain.Stages[s-1]
 			if st.CutBytes = before.Bytes; len(before.Transfer) > 0 && slices.Max(before.Transfer) > 0 {

@@ -27,7 +27,7 @@ func mix(p *Problem, first, second int, factors []float64) *Problem {
 			least[b] = min(t, other[b])
 		}
 		q.Models[m].Times = least
-		q.Models[m].On = []Variant{{own, q.Models[m].Memory}, {other, q.Models[m].Memory}}
+		q.Models[m].On = []Variant{{Times: own, Memory: q.Models[m].Memory}, {Times: other, Memory: q.Models[m].Memory}}
 	}
 	return &q
 }

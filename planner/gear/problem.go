@@ -53,7 +53,8 @@ type Problem struct {
 // Model is a model of the family.
 type Model struct {
 	Name   string
-	Times  []time.Duration // [b-1]: of a batch of b
+	Times  []time.Duration // [b-1]: of a batch of b, undisturbed
+	Means  []time.Duration // [b-1]: on average; nil: Times
 	Memory int64
 	On     []Variant // by kind, where a problem has several; Times are then the least of them
 }
@@ -71,19 +72,19 @@ func (p *Problem) variant(m, k int) Variant {
 	if p.Mixed() {
 		return p.Models[m].On[k]
 	}
-	return Variant{p.Models[m].Times, p.Models[m].Memory}
+	return Variant{Times: p.Models[m].Times, Means: p.Models[m].Means, Memory: p.Models[m].Memory}
 }
 
 // cheapestBatch is the batch at which a model is cheapest per sample within the SLO, given the
 // times of its batches, and its time per sample in seconds; 0 and infinite where not even
 // one sample is.
-func cheapestBatch(p *Problem, times []time.Duration) (batch int, per float64) {
+func cheapestBatch(p *Problem, v Variant) (batch int, per float64) {
 	per = math.Inf(1)
-	for b, t := range times {
+	for b, t := range v.Times {
 		if t > p.SLO || b > 0 && p.longest > 0 && t > p.longest {
 			continue
 		}
-		if one := t.Seconds() / float64(b+1); one <= per {
+		if one := v.run(b+1).Seconds() / float64(b+1); one <= per {
 			batch, per = b+1, one
 		}
 	}
@@ -97,7 +98,7 @@ func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
 		batch, per = append(batch, make([]int, len(p.Models))), append(per, slices.Repeat([]float64{math.Inf(1)}, len(p.Models)))
 		for m := range p.Models {
 			if v := p.variant(m, k); (kind.Memory == 0 || v.Memory <= kind.Memory) && !(p.fastOnly && elsewhere(p, m, k)) {
-				batch[k][m], per[k][m] = cheapestBatch(p, v.Times)
+				batch[k][m], per[k][m] = cheapestBatch(p, v)
 			}
 		}
 	}
@@ -127,7 +128,7 @@ func batchLimits(p *Problem) (list []*Problem) {
 func (p *Problem) usable() []bool {
 	out := make([]bool, len(p.Models))
 	for m := range out {
-		batch, _ := cheapestBatch(p, p.Models[m].Times)
+		batch, _ := cheapestBatch(p, Variant{Times: p.Models[m].Times, Means: p.Models[m].Means})
 		out[m] = batch > 0 && (p.Mixed() || p.Memory == 0 || p.Models[m].Memory <= p.Memory)
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/stages"
 )
 
 // resolve turns the documents into a problem.
@@ -86,6 +87,9 @@ func (f *resolved) member(name, path string) (*Model, error) {
 			}
 			m.Times[b] = min(m.Times[b], t)
 		}
+		if len(f.pools) == 1 {
+			m.Means = v.Means
+		}
 		m.On = append(m.On, v)
 	}
 	if len(m.Times) == 0 {
@@ -94,30 +98,27 @@ func (f *resolved) member(name, path string) (*Model, error) {
 	return m, nil
 }
 
-// variant is what a model takes on a kind of devices; an unmeasured batch costs
-// the next larger measured one.
+// variant is what a model takes on a kind of devices.
 func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 	var m Variant
-	var batches []formats.Measurement
-	for _, ms := range pm.Measurements {
-		if ms.Device == device && ms.Share <= 1 {
-			batches = append(batches, ms)
+	whole := wholeOf(pm, device)
+	for i := range pm.Measurements {
+		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
+			m.Memory = max(m.Memory, ms.MemoryBytes)
 		}
 	}
-	slices.SortFunc(batches, func(a, b formats.Measurement) int { return a.Batch - b.Batch })
-	for _, ms := range batches {
-		took := time.Duration(0)
-		if ms.Whole != nil {
-			took = ms.Whole.WallUS.D()
-		} else {
-			for b := range ms.Blocks {
-				took += ms.Blocks[b].WallUS.D()
+	if list := whole.Batches; len(list) > 0 {
+		most, means := list[len(list)-1].Batch, list[0].Mean > 0
+		if f.opt.MaxBatch > 0 {
+			most = min(most, f.opt.MaxBatch)
+		}
+		for b := 1; b <= most; b++ {
+			e := whole.Expect(b)
+			m.Times = append(m.Times, e.Median(0, 1))
+			if means {
+				m.Means = append(m.Means, e.Mean(0, 1))
 			}
 		}
-		for len(m.Times) < ms.Batch && (f.opt.MaxBatch == 0 || len(m.Times) < f.opt.MaxBatch) {
-			m.Times = append(m.Times, took)
-		}
-		m.Memory = max(m.Memory, ms.MemoryBytes)
 	}
 	if m.Memory == 0 {
 		for b := range pm.Blocks {
@@ -125,6 +126,37 @@ func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 		}
 	}
 	return m
+}
+
+// wholeOf is what a model costs on a kind of devices, as one block.
+func wholeOf(pm *formats.ProfileModel, device string) *stages.Share {
+	out := &stages.Share{}
+	if !pm.Pads(device, 0, len(pm.Blocks)) {
+		out.Pads = make([]bool, 2)
+	}
+	means := true
+	for _, ms := range pm.Measurements {
+		if ms.Device != device || ms.Share > 1 {
+			continue
+		}
+		c := stages.BatchCost{Batch: ms.Batch, Blocks: make([]time.Duration, 1)}
+		if ms.Whole != nil {
+			c.Blocks[0], c.Mean = ms.Whole.WallUS.D(), float64(ms.Whole.MeanUS)/float64(max(1, ms.Whole.WallUS))
+		} else {
+			for b := range ms.Blocks {
+				c.Blocks[0] += ms.Blocks[b].WallUS.D()
+			}
+		}
+		means = means && c.Mean > 0
+		out.Batches = append(out.Batches, c)
+	}
+	slices.SortFunc(out.Batches, func(a, b stages.BatchCost) int { return a.Batch - b.Batch })
+	for i := range out.Batches {
+		if !means {
+			out.Batches[i].Mean = 0
+		}
+	}
+	return out
 }
 
 // records takes the first entry of the profile's records that has the family.

@@ -19,7 +19,9 @@ func Plan(p *Problem, run *Run, out *Outcome, kind, solver string) *formats.Plan
 		Deployment: append([]formats.Deployed{}, out.Deployment...), Section: out.Section, Policy: out.Policy, Execution: p.Profile.Execution(out.Pools),
 		Arrivals: cmp.Or(p.Workload.Arrivals, &formats.Arrivals{Process: "poisson"}), Replan: out.Replan, Limits: out.Limits, Assumptions: run.Assumptions,
 	}
+	run.times(plan)
 	run.estimates(plan)
+	plan.Assumptions = run.Assumptions
 	plan.Warnings = run.Warnings
 	return plan
 }

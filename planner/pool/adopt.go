@@ -94,7 +94,9 @@ func (p *Problem) template(g *Given) (*stages.Template, error) {
 		}
 		at = s.Last
 		st := stages.Stage{First: s.First, Last: s.Last, Pool: s.Pool, Share: s.Share}
-		st.Infer = stages.Infer(&m.Costs[s.Pool][s.Share-1], g.Batch, s.First, s.Last)
+		costs := &m.Costs[s.Pool][s.Share-1]
+		expected := costs.Expect(g.Batch)
+		st.Infer, st.Run = stages.Infer(costs, g.Batch, s.First, s.Last), expected.Mean(s.First, s.Last)
 		if i > 0 {
 			prev := &t.Stages[i-1]
 			prev.Xfer = p.XferTime(prev.Pool, s.Pool, m.CutBytes[s.First-1], g.Batch)

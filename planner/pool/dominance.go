@@ -75,7 +75,7 @@ func (p *Problem) replaces(a, b *stages.Template) bool {
 		}
 		if pool.Time {
 			shared = true
-			if x.Infer > y.Infer {
+			if x.Infer > y.Infer || x.Run > y.Run {
 				return false
 			}
 			// What is larger by itself may have its weights in memory already.

@@ -65,7 +65,7 @@ func (q *pricer) completions() [][][]completion {
 				for ai := range q.arcs {
 					a := &q.arcs[ai]
 					infer := a.Times.Of(j, q.n)
-					x := completion{max(a.perNS*float64(infer), a.perWire*q.wire[l][j]), infer, int32(ai)}
+					x := completion{max(a.perNS*float64(a.Run(j, q.n)), a.perWire*q.wire[l][j]), infer, int32(ai)}
 					if q.link[class][a.class] != l || !q.fits(a, q.Weights[q.n]-q.Weights[j]+a.Memory) ||
 						slices.ContainsFunc(front, func(y completion) bool { return y.cost <= x.cost && y.spent <= x.spent }) {
 						continue
@@ -151,9 +151,9 @@ func (l *labelling) along(from int32, x label, ai, s int) bool {
 			return false
 		}
 		infer := a.Times.Of(first, last)
-		at, busy := x.spent+infer, max(a.perNS*float64(infer), wireIn)
+		at, busy := x.spent+infer, max(a.perNS*float64(a.Run(first, last)), wireIn)
 		if at > l.Budget || x.cost+busy >= l.limit {
-			if a.Times.Rises() {
+			if a.Rises() {
 				break
 			}
 			continue

@@ -120,7 +120,9 @@ func (p *Problem) pricer(model, batch int) *pricer {
 	}
 	for _, o := range w.Choices {
 		a := arcKind{Choice: o, class: slices.Index(q.classes, nicOf(p, o.Pool))}
-		a.starts, a.ends = o.Times.Differences()
+		if o.Plain() {
+			a.starts, a.ends = o.Times.Differences()
+		}
 		for _, l := range q.link[a.class] {
 			if !slices.Contains(a.leaves, l) {
 				a.leaves = append(a.leaves, l)
@@ -163,8 +165,7 @@ func (q *pricer) bound(mu float64) (grid, []stages.Stage) {
 		}
 		for ai := range q.arcs {
 			a := &q.arcs[ai]
-			per := a.perNS + mu
-			col, cuts := q.nextStage(a, per, after)
+			col, cuts := q.nextStage(a, mu, after)
 			for j := q.n - 1; j >= 0; j-- {
 				if col[j] < to[j] {
 					to[j], st[j] = col[j], step{int32(ai), cuts[j]}
@@ -186,15 +187,19 @@ func (q *pricer) bound(mu float64) (grid, []stages.Stage) {
 }
 
 // nextStage is the least cost from each cut to the end when the next stage is on
-// an arc, at a price of its nanoseconds, and where that stage ends: at the end of the
+// an arc, at a price of latency, and where that stage ends: at the end of the
 // model, or at a cut, from which on the rest costs what after says.
-func (q *pricer) nextStage(a *arcKind, per float64, after []float64) (cost []float64, end []int32) {
+func (q *pricer) nextStage(a *arcKind, mu float64, after []float64) (cost []float64, end []int32) {
 	cost, end = make([]float64, q.n), make([]int32, q.n)
+	per := a.perNS + mu
 	if a.ends == nil {
+		of := func(first, last int) float64 {
+			return a.perNS*float64(a.Run(first, last)) + mu*float64(a.Times.Of(first, last))
+		}
 		for j := range cost {
-			cost[j], end[j] = per*float64(a.Times.Of(j, q.n)), int32(q.n)
+			cost[j], end[j] = of(j, q.n), int32(q.n)
 			for k := j + 1; k < q.n; k++ {
-				if v := per*float64(a.Times.Of(j, k)) + after[k]; v < cost[j] {
+				if v := of(j, k) + after[k]; v < cost[j] {
 					cost[j], end[j] = v, int32(k)
 				}
 			}
@@ -274,7 +279,7 @@ func (q *pricer) template(path []stages.Stage) *stages.Template {
 			return nil
 		}
 		a := &q.arcs[ai]
-		s.Infer = a.Times.Of(s.First, s.Last)
+		s.Infer, s.Run = a.Times.Of(s.First, s.Last), a.Run(s.First, s.Last)
 		s.Need = q.Weights[s.Last] - q.Weights[s.First] + a.Memory
 		if !q.fits(a, s.Need) {
 			return nil

@@ -7,7 +7,6 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
-	"inferplan/planner/stages"
 	"inferplan/policy/reserve"
 	"inferplan/solver/milp"
 )
@@ -114,7 +113,7 @@ func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 	pm := &r.problem.Models[d]
 	o := formats.Pipeline{
-		Batch: pl.Batch, RPS: pl.RPS * r.models[d].headroom.Utilisation, LatencyUS: formats.Micros(pl.Latency),
+		Batch: pl.Batch, RPS: pl.RPS * r.models[d].headroom.Utilisation,
 		BatchBuildUS: formats.Micros(pm.BuildTime(pl.Batch)),
 	}
 	for i := range pl.Stages {
@@ -126,15 +125,8 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 		if r.problem.Pools[s.Pool].Time {
 			st.RPS = o.RPS // its time share carries no more
 		}
-		costs := &pm.Costs[s.Pool][s.Share-1]
-		for b := 1; b <= pl.Batch; b++ {
-			st.InferUS = append(st.InferUS, formats.Micros(stages.Infer(costs, b, s.First, s.Last)))
-		}
-		st.Estimated = stages.Estimated(costs, pl.Batch, s.First, s.Last)
-		st.MeanUS, st.IdleUS = stages.Served(r.models[d].profile, st.Device, s.Share, s.First, s.Last, st.InferUS)
-		for _, t := range costs.At(pl.Batch).Blocks[s.First:s.Last] {
-			st.BlockUS = append(st.BlockUS, formats.Micros(t))
-		}
+		pm.Costs[s.Pool][s.Share-1].Write(&st, r.models[d].profile, pl.Batch)
+		o.LatencyUS += st.InferUS[pl.Batch-1]
 		for _, run := range pl.Placed[i] {
 			st.Placement = append(st.Placement, formats.Placement{First: run.First, PerDevice: run.PerDevice, Replicas: run.Replicas})
 		}
@@ -144,6 +136,7 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 			for b := 1; b <= pl.Batch; b++ {
 				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.Bytes, b)))
 			}
+			o.LatencyUS += st.Cut.TransferUS[pl.Batch-1]
 		}
 		o.Stages = append(o.Stages, st)
 	}

@@ -48,6 +48,9 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 			}
 		}
 		c.Fit(piecesOf(ms), crossing)
+		if ms.Whole != nil && ms.Whole.MeanUS > 0 && ms.Whole.WallUS > 0 {
+			c.Mean = float64(ms.Whole.MeanUS) / float64(ms.Whole.WallUS)
+		}
 		s := &costs[k][share-1]
 		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c BatchCost, b int) int { return c.Batch - b })
 		if twice {
@@ -55,14 +58,25 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 		}
 		s.Batches = slices.Insert(s.Batches, at, c)
 	}
-	if maxBatch > 0 {
-		for k := range costs {
-			for v := range costs[k] {
-				costs[k][v].Batches = capBatches(costs[k][v].Batches, maxBatch)
-			}
+	for k := range costs {
+		for v := range costs[k] {
+			costs[k][v].Largest = maxBatch
+			costs[k][v].Pads = padsOf(m, pools[k].Device)
 		}
 	}
 	return costs, nil
+}
+
+// padsOf are the Pads of a model on a kind of devices.
+func padsOf(m *formats.ProfileModel, device string) []bool {
+	if !formats.IsCPU(device) && !slices.ContainsFunc(m.Blocks, func(b formats.Block) bool { return len(b.Cut) > 1 }) && len(m.Inputs) <= 1 && len(m.Outputs) <= 1 {
+		return nil
+	}
+	out := make([]bool, len(m.Blocks)+1)
+	for i := range out {
+		out[i] = !formats.IsCPU(device) && m.OneTensor(i)
+	}
+	return out
 }
 
 // piecesOf lists what a measurement holds of blocks in one piece.
@@ -72,7 +86,11 @@ func piecesOf(ms *formats.Measurement) []Piece {
 		out = append(out, Piece{First: 0, Last: len(ms.Blocks), Time: ms.Whole.WallUS.D()})
 	}
 	for _, r := range ms.Ranges {
-		out = append(out, Piece{First: r.Blocks[0], Last: r.Blocks[1], Time: r.Latency.WallUS.D()})
+		p := Piece{First: r.Blocks[0], Last: r.Blocks[1], Time: r.Latency.WallUS.D()}
+		if r.Latency.MeanUS > 0 && r.Latency.WallUS > 0 {
+			p.Mean = float64(r.Latency.MeanUS) / float64(r.Latency.WallUS)
+		}
+		out = append(out, p)
 	}
 	return out
 }
@@ -93,17 +111,4 @@ func crossingBytes(m *formats.ProfileModel) []int64 {
 		}
 	}
 	return out
-}
-
-// capBatches leaves out what no batch of at most `most` costs: the first
-// measured size from there on is the last one needed.
-func capBatches(list []BatchCost, most int) []BatchCost {
-	for i := range list {
-		if list[i].Batch >= most {
-			last := list[i]
-			last.Batch = most
-			return append(slices.Clone(list[:i]), last)
-		}
-	}
-	return list
 }

@@ -29,13 +29,10 @@ func TestCosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []int
-		list := costs[0][0].Batches
-		for i := range list {
-			got = append(got, list[i].Batch)
-		}
-		if !slices.Equal(got, c.whole) || list[len(list)-1].Memory != c.memory {
-			t.Errorf("at most %d: batches %v, the last with %d bytes, expected %v and %d", c.maxBatch, got, list[len(list)-1].Memory, c.whole, c.memory)
+		got := costs[0][0].Sizes()
+		memory := costs[0][0].At(got[len(got)-1]).Memory
+		if !slices.Equal(got, c.whole) || memory != c.memory {
+			t.Errorf("at most %d: batches %v, the last with %d bytes, expected %v and %d", c.maxBatch, got, memory, c.whole, c.memory)
 		}
 		if len(costs[0]) != 2 || len(costs[0][1].Batches) != 1 || len(costs[1]) != 1 || len(costs[1][0].Batches) != 1 {
 			t.Errorf("at most %d: %+v", c.maxBatch, costs)

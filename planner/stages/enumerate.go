@@ -21,9 +21,24 @@ var errFaster = errors.New("a faster pipeline")
 // they cost there at one batch size.
 type Choice struct {
 	Pool, Share int
-	Times       Times
-	Memory      int64 // beyond weights
+	Times       Times    // at most
+	Expected    Expected // undisturbed and on average; nothing where both are Times
+	Memory      int64    // beyond weights
 }
+
+// Plain tells whether what a batch takes at most is also what it takes on average.
+func (c *Choice) Plain() bool { return c.Expected.at == nil }
+
+// Run is the time of a batch through a range on average.
+func (c *Choice) Run(first, last int) time.Duration {
+	if c.Plain() {
+		return c.Times.Of(first, last)
+	}
+	return c.Expected.Mean(first, last)
+}
+
+// Rises tells whether no range takes longer than one that holds it, at most and on average.
+func (c *Choice) Rises() bool { return c.Plain() && c.Times.Rises() }
 
 // Sums are what a model costs at one batch size.
 type Sums struct {
@@ -65,7 +80,11 @@ func (p *Problem) Sums(model, batch int, budget time.Duration) Sums {
 			if c == nil {
 				continue
 			}
-			s.Choices = append(s.Choices, Choice{Pool: k, Share: v, Times: c.times(), Memory: max(c.Memory-s.Weights[n], 0)})
+			o := Choice{Pool: k, Share: v, Times: c.times(), Memory: max(c.Memory-s.Weights[n], 0)}
+			if e := m.Costs[k][v-1].Expect(batch); e.below != nil || c.Mean > 0 {
+				o.Expected = e
+			}
+			s.Choices = append(s.Choices, o)
 		}
 	}
 	s.Rest = s.rest()
@@ -127,14 +146,15 @@ func (w *walker) from(first int, spent time.Duration) error {
 		for ; last <= n; last++ {
 			infer := o.Times.Of(first, last)
 			if at+infer+w.Rest[last] > w.Budget {
-				if at+infer > w.Budget && o.Times.Rises() {
+				if at+infer > w.Budget && o.Rises() {
 					break
 				}
 				continue
 			}
 			if pool.Time && len(w.stages) > 0 {
 				// One stage does the same in fewer hops.
-				if prev := &w.stages[len(w.stages)-1]; prev.Pool == o.Pool && o.Times.Of(prev.First, last) <= prev.Infer+infer {
+				prev := &w.stages[len(w.stages)-1]
+				if prev.Pool == o.Pool && o.Times.Of(prev.First, last) <= prev.Infer+infer && o.Run(prev.First, last) <= prev.Run+o.Run(first, last) {
 					continue
 				}
 			}
@@ -146,7 +166,7 @@ func (w *walker) from(first int, spent time.Duration) error {
 				w.tooBig++
 				continue
 			}
-			w.stages = append(w.stages, Stage{First: first, Last: last, Pool: o.Pool, Share: o.Share, Infer: infer, Need: need})
+			w.stages = append(w.stages, Stage{First: first, Last: last, Pool: o.Pool, Share: o.Share, Infer: infer, Run: o.Run(first, last), Need: need})
 			if last == n {
 				if err := w.keep(at + infer); err != nil {
 					return err

@@ -43,15 +43,20 @@ type Model struct {
 	CutBytes []int64       // bytes per sample that cross after each block but the last; negative: no cut there
 	Weights  []int64       // bytes per block
 	Costs    [][]Share     // [pool][v-1]
-	// EveryBatch asks for all batch sizes, not only the measured ones. An
-	// unmeasured size costs what the next larger measured one does, so it pays
-	// only where waiting for a batch to fill has a cost.
+	// EveryBatch asks for all batch sizes, not only the measured ones. An unmeasured
+	// size must keep the SLO with what the next larger measured one takes. Between two
+	// measured ones its time is on the line between theirs, so that one of them carries
+	// no less: others pay only where waiting for a batch to fill has a cost.
 	EveryBatch bool
 }
 
 // Share is what a model costs on a share of a device; empty when not measured.
 type Share struct {
 	Batches []BatchCost // ascending by batch
+	Largest int         // batch that may be planned; 0: any that was measured
+	// Pads tells, for each place before, between and after the blocks, whether ranges that
+	// begin and end at such places run a batch as the next larger measured one. Nil: all do.
+	Pads []bool
 }
 
 // BatchCost is the measured cost at one batch size.
@@ -59,11 +64,12 @@ type BatchCost struct {
 	Batch  int
 	Blocks []time.Duration
 	Memory int64   // of the whole model at this batch; 0: not known
+	Mean   float64 // what the whole takes on average, over its median; 0: not known
 	Pieces []Piece // what was measured in one piece, fewest blocks first; see Fit
 }
 
-// At returns the cost of a batch size: that of the next larger measured one,
-// nil beyond the largest.
+// At returns what a batch size costs at most: the cost of the next larger measured
+// one, nil beyond the largest.
 func (s *Share) At(batch int) *BatchCost {
 	for i := range s.Batches {
 		if s.Batches[i].Batch >= batch {
@@ -88,14 +94,27 @@ func (m *Model) WeightBytes(first, last int) int64 {
 	return sum
 }
 
+// Sizes lists the batch sizes of a share that are worth looking at: the measured ones,
+// and the largest that may be planned.
+func (s *Share) Sizes() []int {
+	var out []int
+	for i := range s.Batches {
+		b := s.Batches[i].Batch
+		if s.Largest > 0 && b >= s.Largest {
+			return append(out, s.Largest)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
 // BatchSizes lists the batch sizes worth looking at.
 func (m *Model) BatchSizes() []int {
 	seen := map[int]bool{}
 	largest := 0
 	for k := range m.Costs {
 		for v := range m.Costs[k] {
-			for i := range m.Costs[k][v].Batches {
-				b := m.Costs[k][v].Batches[i].Batch
+			for _, b := range m.Costs[k][v].Sizes() {
 				seen[b] = true
 				largest = max(largest, b)
 			}

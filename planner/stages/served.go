@@ -1,41 +1,61 @@
 package stages
 
-import (
-	"math"
-	"slices"
+import "inferplan/formats"
 
-	"inferplan/formats"
-)
+// Write sets what a stage of a plan takes at batch 1 to its pipeline's.
+func (s *Share) Write(to *formats.Stage, m *formats.ProfileModel, batch int) {
+	first, last := to.Blocks[0], to.Blocks[1]
+	s.WriteTimes(to, m, batch, first, last)
+	to.Estimated = Estimated(s, batch, first, last)
+	e := s.Expect(batch)
+	to.BlockUS = nil
+	for b, high := range e.at.Blocks[first:last] {
+		low := high
+		if l, h := e.Interval(first, last); l < h {
+			low = min(e.below.Blocks[first+b], high)
+		}
+		to.BlockUS = append(to.BlockUS, formats.Micros(between(low, high, e.part)))
+	}
+}
 
-// Served is what serving takes for blocks [first, last) of a model, whose planned times
-// at batch 1 and up are given: on average over all runs, and how much more where a run
-// begins on a device that had nothing to do. Planned times are of undisturbed runs, so
-// that plans can be compared. The profile tells both of whole models; blocks of them are
-// taken to vary as the whole does, unless they were measured in one piece. Nil: the
-// profile does not say it.
-func Served(m *formats.ProfileModel, device string, share, first, last int, planned []formats.Micros) (mean []formats.Micros, idle formats.Micros) {
-	var of []*formats.Measurement // by rising batch
+// WriteTimes sets what blocks [first, last) of a share take at batch 1 to batch:
+// undisturbed, with the interval where a size lies between measured ones, and on average
+// where the profile has means of all. Serving meets the means; undisturbed times are
+// compared.
+func (s *Share) WriteTimes(to *formats.Stage, m *formats.ProfileModel, batch, first, last int) {
+	apart, means := false, true
+	to.InferUS, to.InferRangeUS, to.MeanUS, to.IdleUS = nil, nil, nil, 0
+	for b := 1; b <= batch; b++ {
+		e := s.Expect(b)
+		low, high := e.Interval(first, last)
+		apart, means = apart || low < high, means && e.at.Mean > 0
+		to.InferUS = append(to.InferUS, formats.Micros(e.Median(first, last)))
+		to.InferRangeUS = append(to.InferRangeUS, [2]formats.Micros{formats.Micros(low), formats.Micros(high)})
+		to.MeanUS = append(to.MeanUS, formats.Micros(e.Mean(first, last)))
+	}
+	if !apart {
+		to.InferRangeUS = nil
+	}
+	if !means {
+		to.MeanUS = nil
+		return
+	}
+	to.IdleUS = pause(m, to.Device, to.Share)
+}
+
+// pause is what a run of the smallest batch measured so takes more after the device had
+// nothing to do: the profile tells it of whole models.
+func pause(m *formats.ProfileModel, device string, share int) formats.Micros {
+	var of *formats.Measurement
 	for i := range m.Measurements {
-		if ms := &m.Measurements[i]; ms.Device == device && max(ms.Share, 1) == share && ms.Whole != nil && ms.Whole.MeanUS > 0 {
-			of = append(of, ms)
+		ms := &m.Measurements[i]
+		known := ms.Device == device && max(ms.Share, 1) == share && ms.Whole != nil && ms.Whole.MeanUS > 0 && ms.Whole.IdleUS > 0
+		if known && (of == nil || ms.Batch < of.Batch) {
+			of = ms
 		}
 	}
-	slices.SortFunc(of, func(a, b *formats.Measurement) int { return a.Batch - b.Batch })
-	for b := range planned {
-		i := slices.IndexFunc(of, func(ms *formats.Measurement) bool { return ms.Batch > b })
-		if i < 0 {
-			return nil, 0
-		}
-		l := of[i].Whole
-		for k := range of[i].Ranges {
-			if r := &of[i].Ranges[k]; r.Blocks == [2]int{first, last} && r.Latency.MeanUS > 0 {
-				l = &r.Latency
-			}
-		}
-		mean = append(mean, max(1, formats.Micros(math.Round(float64(planned[b])*float64(l.MeanUS)/float64(l.WallUS)))))
+	if of == nil {
+		return 0
 	}
-	if i := slices.IndexFunc(of, func(ms *formats.Measurement) bool { return ms.Whole.IdleUS > 0 }); i >= 0 {
-		idle = max(0, of[i].Whole.IdleUS-of[i].Whole.MeanUS)
-	}
-	return mean, idle
+	return max(0, of.Whole.IdleUS-of.Whole.MeanUS)
 }

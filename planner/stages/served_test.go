@@ -7,42 +7,97 @@ import (
 	"inferplan/formats"
 )
 
-// Serving takes the measured means: of the whole model, of a range that was measured in
-// one piece, and for other blocks in proportion to the whole's. Profiles without means
-// say nothing.
-func TestServed(t *testing.T) {
-	lat := func(wall, mean, idle formats.Micros) formats.Latency {
-		return formats.Latency{WallUS: 1000 * wall, MeanUS: 1000 * mean, IdleUS: 1000 * idle}
-	}
-	one, four := lat(100, 110, 125), lat(400, 420, 0)
-	m := &formats.ProfileModel{Model: "m", Measurements: []formats.Measurement{
-		{Device: "A", Share: 1, Batch: 4, Whole: &four},
-		{Device: "A", Share: 1, Batch: 1, Whole: &one, Ranges: []formats.RangeLatency{{Blocks: [2]int{0, 2}, Latency: lat(50, 75, 0)}}},
-		{Device: "B", Share: 1, Batch: 1, Whole: &formats.Latency{WallUS: 5000}},
-	}}
-	micros := func(list ...int) (out []formats.Micros) {
-		for _, x := range list {
-			out = append(out, formats.Micros(1000*x))
+// measurementsOf is a model of blocks whose whole takes so many microseconds, on average
+// and after a pause, by batch: the first block a quarter of it.
+func measurementsOf(device string, inputs int, times map[int][3]formats.Micros) *formats.ProfileModel {
+	m := &formats.ProfileModel{Model: "m", Inputs: make([]formats.TensorInfo, inputs), Blocks: make([]formats.Block, 2)}
+	for _, b := range []int{1, 2, 4, 8} {
+		if x, ok := times[b]; ok {
+			whole := formats.Latency{WallUS: 1000 * x[0], MeanUS: 1000 * x[1], IdleUS: 1000 * x[2]}
+			m.Measurements = append(m.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, Whole: &whole,
+				Blocks: []formats.Latency{{WallUS: 250 * x[0]}, {WallUS: 750 * x[0]}}})
 		}
-		return out
+	}
+	return m
+}
+
+func micros(list ...int) (out []formats.Micros) {
+	for _, x := range list {
+		out = append(out, formats.Micros(1000*x))
+	}
+	return out
+}
+
+// A stage of a plan takes what was measured, undisturbed and on average. Between measured
+// sizes it takes what lies on the line where batches run as they are: on CPUs, and on
+// GPUs with several tensors in or out; else what the next larger size takes, as it does
+// where times fall and below the smallest.
+func TestWriteTimes(t *testing.T) {
+	rising := map[int][3]formats.Micros{1: {100, 110, 125}, 2: {200, 200, 0}, 4: {400, 480, 0}}
+	for _, c := range []struct {
+		name                string
+		device              string
+		inputs              int
+		times               map[int][3]formats.Micros
+		infer, mean, blocks []formats.Micros
+		unsure              int // batch whose time is between those of others; 0: none
+		idle                formats.Micros
+	}{
+		{"a CPU", "cpu-1", 1, rising, micros(100, 200, 300), micros(110, 200, 340), micros(75, 225), 3, 15_000},
+		{"a GPU, one tensor in and out", "A", 1, rising, micros(100, 200, 400), micros(110, 200, 480), micros(100, 300), 0, 15_000},
+		{"a GPU, two tensors in", "A", 2, rising, micros(100, 200, 300), micros(110, 200, 340), micros(75, 225), 3, 15_000},
+		{"times fall", "cpu-1", 1, map[int][3]formats.Micros{1: {100}, 2: {500}, 4: {400}}, micros(100, 500, 400), nil, micros(100, 300), 0, 0},
+		{"below the smallest", "cpu-1", 1, map[int][3]formats.Micros{4: {400, 480, 0}}, micros(400, 400, 400), micros(480, 480, 480), micros(100, 300), 0, 0},
+	} {
+		costs, err := Costs(measurementsOf(c.device, c.inputs, c.times), []formats.Pool{{Device: c.device, MaxShares: 1}}, 3, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := formats.Stage{Blocks: [2]int{0, 2}, Device: c.device, Share: 1}
+		costs[0][0].Write(&got, measurementsOf(c.device, c.inputs, c.times), 3)
+		if !slices.Equal(got.InferUS, c.infer) || !slices.Equal(got.MeanUS, c.mean) || !slices.Equal(got.BlockUS, c.blocks) || got.IdleUS != c.idle {
+			t.Errorf("%s: %+v, expected %v, on average %v, by block %v, %v more", c.name, got, c.infer, c.mean, c.blocks, c.idle)
+		}
+		for b, r := range got.InferRangeUS {
+			if (r[0] < r[1]) != (b+1 == c.unsure) || r[1] < c.infer[b] || r[0] > c.infer[b] {
+				t.Errorf("%s: batch %d takes %v to %v", c.name, b+1, r[0], r[1])
+			}
+		}
+		if (got.InferRangeUS != nil) != (c.unsure > 0) {
+			t.Errorf("%s: intervals %v", c.name, got.InferRangeUS)
+		}
+		m := Model{Costs: costs}
+		if sizes := m.BatchSizes(); c.name != "below the smallest" && !slices.Equal(sizes, []int{1, 2, 3}) {
+			t.Errorf("%s: batches %v are looked at, expected up to the largest allowed", c.name, sizes)
+		}
+	}
+}
+
+// A batch that was not measured is planned only where the next larger one, which it may
+// cost, keeps the SLO. Its rate is by the mean on the line.
+func TestUnmeasuredBatchKeepsSLO(t *testing.T) {
+	rising := map[int][3]formats.Micros{1: {100, 110, 125}, 2: {200, 200, 0}, 4: {400, 480, 0}}
+	pools := []formats.Pool{{Device: "cpu-1", MaxShares: 1}}
+	costs, err := Costs(measurementsOf("cpu-1", 1, rising), pools, 3, "", "")
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name          string
-		device        string
-		first, last   int
-		planned, mean []formats.Micros
-		idle          formats.Micros
-	}{
-		{"whole", "A", 0, 4, micros(100, 400, 400, 400), micros(110, 420, 420, 420), 15_000},
-		{"a measured range", "A", 0, 2, micros(50), micros(75), 15_000},
-		{"an estimated range", "A", 2, 4, micros(60, 200), micros(66, 210), 15_000},
-		{"a batch beyond all measured", "A", 0, 4, micros(1, 1, 1, 1, 1), nil, 0},
-		{"no means", "B", 0, 4, micros(5), nil, 0},
-		{"no measurement", "C", 0, 4, micros(5), nil, 0},
-	} {
-		mean, idle := Served(m, c.device, 1, c.first, c.last, c.planned)
-		if !slices.Equal(mean, c.mean) || idle != c.idle {
-			t.Errorf("%s: %v and %v more, expected %v and %v", c.name, mean, idle, c.mean, c.idle)
+		slo     int // microseconds
+		largest int
+	}{{400, 3}, {399, 2}, {199, 1}} {
+		p := Problem{MaxPartitions: 1, Pools: []Pool{{Kind: "cpu-1", Count: 1, MaxShares: 1, Time: true}},
+			Models: []Model{{Name: "m", SLO: micros(c.slo)[0].D(), CutBytes: []int64{1}, Weights: []int64{1, 1}, Costs: costs}}}
+		list, _, err := p.Templates(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := list[len(list)-1]
+		if last.Batch != c.largest {
+			t.Errorf("SLO %d us: batch %d, expected %d", c.slo, last.Batch, c.largest)
+		}
+		if s := last.Stages[0]; c.largest == 3 && (s.Infer != 400*us || s.Run != 340*us || s.Rate < 8823 || s.Rate > 8824) {
+			t.Errorf("batch 3 takes %v at most, %v on average, %v/s", s.Infer, s.Run, s.Rate)
 		}
 	}
 }

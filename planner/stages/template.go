@@ -17,8 +17,9 @@ type Template struct {
 type Stage struct {
 	First, Last int // half-open
 	Pool        int
-	Share       int // v of 1/v
-	Infer       time.Duration
+	Share       int           // v of 1/v
+	Infer       time.Duration // of a batch at most: it has to keep the SLO
+	Run         time.Duration // of a batch on average: rates are computed with it
 	Xfer        time.Duration // of the cut that leaves it
 	Rate        float64       // requests/s of one replica; of one device on a time-shared pool
 	Need        int64         // bytes of memory of one replica
@@ -51,7 +52,7 @@ func (t *Template) DevicesPerRPS(k int) float64 {
 // and out.
 func (p *Problem) StageRate(t *Template, i int) float64 {
 	s, cuts := &t.Stages[i], p.Models[t.Model].CutBytes
-	rate := 1e9 * float64(t.Batch) / float64(s.Infer)
+	rate := 1e9 * float64(t.Batch) / float64(s.Run)
 	pool := &p.Pools[s.Pool]
 	if pool.Gbps <= 0 {
 		return rate

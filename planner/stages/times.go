@@ -24,6 +24,7 @@ import (
 type Piece struct {
 	First, Last int // half-open
 	Time        time.Duration
+	Mean        float64         // what it takes on average, over its median; 0: not known
 	saved       []time.Duration // what its inner cuts cost together, up to each; see Fit
 }
 
@@ -169,7 +170,8 @@ func (c *BatchCost) Estimated(first, last int) bool {
 	return last-first > 1 && len(c.Pieces) > 0 && !slices.ContainsFunc(c.Pieces, func(p Piece) bool { return p.First == first && p.Last == last })
 }
 
-// Infer is the time that a batch takes through blocks [first, last).
+// Infer is the time that a batch takes through blocks [first, last) at most: that of the
+// next larger measured one.
 func Infer(s *Share, batch, first, last int) time.Duration {
 	t := s.At(batch).times()
 	return t.Of(first, last)

@@ -60,7 +60,7 @@ func TestTimesKeepOrder(t *testing.T) {
 			}
 		}
 		whole := sum * time.Duration(rapid.IntRange(10, 150).Draw(t, "percent")) / 100
-		cost.Fit([]Piece{{0, n, whole, nil}}, bytes)
+		cost.Fit([]Piece{{Last: n, Time: whole}}, bytes)
 		times := cost.times()
 		if got := times.Of(0, n); got != max(whole, minBlock) {
 			t.Fatalf("the whole takes %v, measured %v", got, whole)

@@ -65,7 +65,7 @@ func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[i
 		planned = append(planned, t.D())
 	}
 	if today = c.timesOf(m.Model, s.Device); len(pl.Stages) > 1 {
-		today = c.partOf(m, s, len(today))
+		today = c.partOf(c.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
 		if now := c.Pipeline(m, pl); s.Cut != nil && now.Known {
 			c.Cut(m, pl, s, &now.Stages[stage], path)
 		}
@@ -159,32 +159,18 @@ func (c *documents) timesOf(model, device string) []time.Duration {
 	if limit := c.Plan.Options.Whole("max-batch"); limit > 0 {
 		most = min(most, limit)
 	}
-	var out []time.Duration
-	for b := 1; b <= most; b++ {
-		ms := recompute.Measured(pm, device, 1, b)
-		if ms.Whole != nil {
-			out = append(out, ms.Whole.WallUS.D())
-			continue
-		}
-		took := time.Duration(0)
-		for k := range ms.Blocks {
-			took += ms.Blocks[k].WallUS.D()
-		}
-		out = append(out, took)
-	}
-	return out
+	return c.partOf(pm, device, [2]int{0, len(pm.Blocks)}, most)
 }
 
-// partOf are today's latencies of a part of a model, up to a batch.
-func (c *documents) partOf(m *formats.Deployed, s *formats.Stage, most int) []time.Duration {
-	pm := c.ProfileModel(m.Model)
+// partOf are today's latencies of blocks of a model, up to a batch.
+func (c *documents) partOf(pm *formats.ProfileModel, device string, blocks [2]int, most int) []time.Duration {
 	var out []time.Duration
-	for b := 1; b <= most; b++ {
-		ms := recompute.Measured(pm, s.Device, 1, b)
-		if ms == nil || len(ms.Blocks) < s.Blocks[1] {
+	for b := 1; b <= most && pm != nil; b++ {
+		today, ok := c.Taken(pm, device, 1, b, blocks[0], blocks[1])
+		if !ok || len(pm.Blocks) < blocks[1] {
 			break
 		}
-		out = append(out, recompute.Inference(pm, ms, s.Blocks[0], s.Blocks[1]))
+		out = append(out, today.Infer)
 	}
 	return out
 }

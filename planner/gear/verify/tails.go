@@ -52,7 +52,14 @@ func tablesOf(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error
 	at := 0
 	for _, stages := range times {
 		for _, list := range stages {
-			t.Stages[at].Infer = list
+			st := &t.Stages[at]
+			mean := make([]time.Duration, len(st.Mean)) // as much longer or shorter as undisturbed times are
+			for b := range mean {
+				mean[b] = time.Duration(float64(st.Mean[b]) * float64(list[b]) / float64(st.Infer[b]))
+			}
+			if st.Infer = list; st.Mean != nil {
+				st.Mean = mean
+			}
 			at++
 		}
 	}

@@ -29,7 +29,7 @@ func (c *checker) model(mi int) {
 		sum += pl.RPS
 		c.stages(m, pl, now, path)
 		if now.Known {
-			c.inTime(m, pl, now.Latency, t, path)
+			c.inTime(m, pl, now.Most, t, path)
 		}
 	}
 	if math.Abs(sum-promised.RPS) > rounding*promised.RPS {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/recompute"
 )
 
 // requests compares what the plan says that a request takes beside its runs with what
@@ -17,20 +18,27 @@ func (c *checker) requests(m *formats.Deployed, path string) {
 }
 
 // served compares what the plan says that serving a stage takes with what the profile
-// says today: the mean at every batch, and what a run takes more after a pause.
+// says today: between measured batches, the mean at every batch, and what a run takes more
+// after a pause.
 func (c *checker) served(pm *formats.ProfileModel, m *formats.Deployed, s *formats.Stage, path string) {
 	idle, known := formats.Micros(0), true
-	for b := len(s.InferUS); b >= 1 && known; b-- { // of the largest batch first: without its mean there is none
-		share := meanShare(pm, s, b)
-		if known = share > 0; known {
+	for b := len(s.InferUS); b >= 1; b-- { // of the largest batch first: without its mean there is none
+		today, ok := c.Taken(pm, s.Device, s.Share, b, s.Blocks[0], s.Blocks[1])
+		if !ok {
+			return
+		}
+		c.interval(m, s, b, today, path)
+		if known = known && today.Mean > 0; known {
 			idle = pause(pm, s)
+		} else {
+			today.Mean = 0
 		}
-		want, said := formats.Micros(math.Round(share*float64(s.InferUS[b-1]))), formats.Micros(0)
+		said := time.Duration(0)
 		if len(s.MeanUS) >= b {
-			said = s.MeanUS[b-1]
+			said = s.MeanUS[b-1].D()
 		}
-		if d := (said - want).D(); d.Abs() > time.Nanosecond { // others round elsewhere
-			c.Warn("latency", fmt.Sprintf("%s.mean_us[%d]", path, b-1), said.String(), want.String(), "%s on %s at batch %d takes another time on average than the plan says (0: not known)", m.Model, s.Device, b)
+		if d := said - today.Mean; d.Abs() > time.Nanosecond { // others round elsewhere
+			c.Warn("latency", fmt.Sprintf("%s.mean_us[%d]", path, b-1), formats.Micros(said).String(), formats.Micros(today.Mean).String(), "%s on %s at batch %d takes another time on average than the plan says (0: not known)", m.Model, s.Device, b)
 			return
 		}
 	}
@@ -39,25 +47,19 @@ func (c *checker) served(pm *formats.ProfileModel, m *formats.Deployed, s *forma
 	}
 }
 
-// meanShare is what runs take on average over what is planned, by the smallest measured
-// batch that holds one: of the stage, where it was measured in one piece, else of the
-// whole model. 0: not known.
-func meanShare(pm *formats.ProfileModel, s *formats.Stage, batch int) float64 {
-	least, share := math.MaxInt, 0.0
-	for i := range pm.Measurements {
-		ms := &pm.Measurements[i]
-		if ms.Batch < batch || ms.Batch >= least || !hasMeans(ms, s) {
-			continue
-		}
-		l := ms.Whole
-		for k := range ms.Ranges {
-			if r := &ms.Ranges[k]; r.Blocks == s.Blocks && r.Latency.MeanUS > 0 {
-				l = &r.Latency
-			}
-		}
-		least, share = ms.Batch, float64(l.MeanUS)/float64(l.WallUS)
+// interval compares the most that a batch below the planned one may take. The planned one
+// is compared with the pipeline.
+func (c *checker) interval(m *formats.Deployed, s *formats.Stage, batch int, today recompute.Taken, path string) {
+	if s.InferRangeUS == nil && today.Most == today.Infer || batch > len(s.InferRangeUS) && s.InferRangeUS != nil {
+		return
 	}
-	return share
+	said := s.InferUS[batch-1]
+	if s.InferRangeUS != nil {
+		said = s.InferRangeUS[batch-1][1]
+	}
+	if recompute.Moved(said.D(), today.Most) {
+		c.Warn("latency", fmt.Sprintf("%s.infer_range_us[%d]", path, batch-1), said.String(), formats.Micros(today.Most).String(), "%s on %s at batch %d takes another time at most than the plan says", m.Model, s.Device, batch)
+	}
 }
 
 // pause is what a run of the smallest batch measured so takes more after one.

@@ -1,0 +1,59 @@
+package kind
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// disturbed is how much longer runs take on average than undisturbed from which on a plan
+// says what that costs.
+const disturbed = .05
+
+// times says by which times a plan's rates are computed, and which were not measured.
+func (r *Run) times(plan *formats.Plan) {
+	var means, single, between, slow []string
+	add := func(list *[]string, text string) {
+		if !slices.Contains(*list, text) {
+			*list = append(*list, text)
+		}
+	}
+	most := 0.0
+	for s := range plan.Stages() {
+		name := s.Deployed.Model + " on " + s.Device
+		var sizes []string
+		for b, x := range s.InferRangeUS {
+			if x[0] < x[1] {
+				sizes = append(sizes, fmt.Sprint(b+1))
+			}
+		}
+		if len(sizes) > 0 {
+			add(&between, strings.Join(sizes, ", ")+" of "+name)
+		}
+		if n := s.Pipeline.Batch; len(s.MeanUS) < n {
+			add(&single, name)
+			continue
+		} else if more := float64(s.MeanUS[n-1])/float64(s.InferUS[n-1]) - 1; more > disturbed {
+			add(&slow, fmt.Sprintf("%s %.0f %%", name, 100*more))
+			most = max(most, more)
+		}
+		add(&means, name)
+	}
+	if len(means) > 0 {
+		plan.RatesBy = formats.RatesByMean
+	}
+	switch {
+	case len(single) > 0 && len(means) == 0:
+		r.Assume("rates are computed with the one time of a run that the profile has: it has no means")
+	case len(single) > 0:
+		r.Assume("rates of %s are computed with the one time of a run that the profile has: it has no means there", strings.Join(single, ", "))
+	}
+	if len(between) > 0 {
+		r.Assume("times of batches that were not measured are on the line between those that were (estimated): %s; plan profile --batches measures them", strings.Join(between, "; "))
+	}
+	if len(slow) > 0 {
+		r.Warn("other work disturbed the profile: on average runs take longer than undisturbed, and rates count on that: %s; undisturbed the devices would carry up to %.0f %% more", strings.Join(slow, ", "), 100*most)
+	}
+}
