@@ -23,9 +23,9 @@ var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
 // pooling could bring at most.
 //
 // Plans without partitioning of one objective divide the devices differently.
-// Two of them are tried, that of the fewest devices and that of the largest
-// weighted sum: the better objective counts, then the weighted sum of rates,
-// then the fewer devices.
+// Those of the fewest devices, of the largest weighted sum, and those are tried in
+// which one model has more devices of a kind than the fewest that it needs there: the
+// better objective counts, then the weighted sum of rates, then the fewer devices.
 func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	return atFloors(p, func(p *Problem) (*Outcome, error) { return repeated(ctx, p, s, o) })
 }
@@ -51,18 +51,25 @@ func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outco
 	k := &pairing{x.catalogue}
 	var out *Adopted
 	var done []Phase
-	for _, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){leastNP, mostNP} {
+	for i, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){leastNP, mostNP} {
 		np, err := baseline(ctx, p, s, o)
 		if err != nil {
 			return nil, err
 		}
 		done = append(done, np.Phases...)
-		next, err := Adopt(p, k.pairs(k.deal(np)))
-		if err != nil {
-			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+		has := k.devicesOf(np)
+		splits := [][][]int{has}
+		if i == 0 {
+			splits = append(splits, k.more(has)...)
 		}
-		if out == nil || k.better(&next.Outcome, &out.Outcome) {
-			out = next
+		for _, split := range splits {
+			next, err := Adopt(p, k.pairs(k.deal(split)))
+			if err != nil {
+				return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+			}
+			if out == nil || k.better(&next.Outcome, &out.Outcome) {
+				out = next
+			}
 		}
 	}
 	out.Bound = max(x.theta(x.proven()), out.Value)
@@ -101,9 +108,8 @@ func (k *pairing) better(a, b *Outcome) bool {
 	return ad < bd
 }
 
-// deal gives every model the devices that it has in a plan, and an even share
-// of the idle ones: [model][pool].
-func (k *pairing) deal(np *Outcome) [][]int {
+// devicesOf is how many devices the models have in a plan: [model][pool].
+func (k *pairing) devicesOf(np *Outcome) [][]int {
 	out := make([][]int, len(k.Models))
 	for d := range out {
 		out[d] = make([]int, len(k.Pools))
@@ -114,13 +120,50 @@ func (k *pairing) deal(np *Outcome) [][]int {
 			out[pl.Model][pl.Stages[si].Pool] += pl.Replicas[si]
 		}
 	}
-	for i := range k.Pools {
-		idle := k.Pools[i].Count
-		for d := range out {
-			idle -= out[d][i]
+	return out
+}
+
+// idle is how many devices of a pool no model has.
+func (k *pairing) idle(has [][]int, pool int) int {
+	n := k.Pools[pool].Count
+	for d := range has {
+		n -= has[d][pool]
+	}
+	return n
+}
+
+// mostSplits bounds how many numbers of more devices are tried for a model and kind.
+const mostSplits = 128
+
+// more are the splits in which one model has more devices of a kind than in one, where
+// it has some: any plan without partitioning may give them to it.
+func (k *pairing) more(has [][]int) [][][]int {
+	var out [][][]int
+	for d := range has {
+		for i, n := range has[d] {
+			if n == 0 {
+				continue
+			}
+			idle := k.idle(has, i)
+			for step, extra := (idle+mostSplits-1)/mostSplits, 0; extra < idle; {
+				extra = min(extra+step, idle)
+				split := slices.Clone(has)
+				split[d] = slices.Clone(has[d])
+				split[d][i] += extra
+				out = append(out, split)
+			}
 		}
-		for d := range out {
-			out[d][i] += idle / len(k.Models)
+	}
+	return out
+}
+
+// deal gives every model an even share of the devices that no model has.
+func (k *pairing) deal(has [][]int) [][]int {
+	out := make([][]int, len(has))
+	for d := range out {
+		out[d] = slices.Clone(has[d])
+		for i := range k.Pools {
+			out[d][i] += k.idle(has, i) / len(k.Models)
 		}
 	}
 	return out
