@@ -216,7 +216,48 @@ func (o *simulateOptions) arrivals(p *printer, sc *sim.Scenario, src arrivals.So
 	if o.warmup >= o.duration {
 		return nil, usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
 	}
+	if !o.durationGiven {
+		p.assumed(o.shorten(sc))
+	}
 	return nil, nil
+}
+
+// mostRequests is how many requests are simulated by default: they end within seconds.
+const mostRequests = 5e6
+
+// searchedLoads is about how many loads --find-max-load tries, of 1 in the mean.
+const searchedLoads = 8
+
+// shorten takes fewer virtual seconds where the default has more than mostRequests, and
+// says so.
+func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
+	loads := o.load
+	if o.findMaxLoad {
+		loads = searchedLoads
+	} else if list, err := o.sweep(); o.loads != "" && err == nil {
+		loads = 0
+		for _, load := range list {
+			loads += load
+		}
+	}
+	rate, slo := 0.0, time.Duration(0)
+	for i := range sc.Tables.Models {
+		rps := sc.Tables.Models[i].RPS
+		if sc.Rates != nil {
+			rps = sc.Rates[i]
+		}
+		rate, slo = rate+rps, max(slo, sc.Tables.Models[i].SLO)
+	}
+	seconds := mostRequests / (rate * loads * float64(max(1, o.runs)))
+	if !(seconds < (sc.Duration - sc.Warmup).Seconds()) {
+		return nil
+	}
+	sc.Duration = sc.Warmup + max(time.Microsecond, time.Duration(seconds*float64(time.Second)).Round(time.Microsecond))
+	text := fmt.Sprintf("duration: %s, in which about %.2g requests arrive (--duration takes any other)", formats.Duration(sc.Duration), mostRequests)
+	if sc.Duration-sc.Warmup < 10*slo {
+		text += fmt.Sprintf("; that is less than ten times the SLO of %s, and little of how queues grow is seen", formats.Duration(slo))
+	}
+	return []string{text}
 }
 
 // run simulates what the flags ask for, and says what was complete in case an

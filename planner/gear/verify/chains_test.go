@@ -47,7 +47,8 @@ func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
 	for k := range pl.Stages {
 		at := &pl.Stages[k]
 		for b := range at.InferUS {
-			at.InferUS[b] = formats.Micros(recompute.Inference(large, recompute.Measured(large, at.Device, 1, b+1), at.Blocks[0], at.Blocks[1]))
+			today, _ := (&recompute.World{}).Taken(large, at.Device, 1, b+1, at.Blocks[0], at.Blocks[1])
+			at.InferUS[b] = formats.Micros(today.Infer)
 		}
 	}
 	for i := range formats.GearOf(p).Gears {

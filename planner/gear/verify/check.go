@@ -195,9 +195,11 @@ func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions [
 	most := 0.0
 	for k, m := range models {
 		for i, on := range g.devices[m] {
-			batch := p.Deployment[m].Pipelines[on.pipeline].Batch
-			for _, at := range on.on {
-				per := times[m][at.stage][batch-1].Seconds() / float64(batch)
+			l := &p.Deployment[m].Pipelines[on.pipeline]
+			for hop, at := range on.on {
+				// As much longer or shorter than planned as undisturbed times are.
+				s := &l.Stages[hop]
+				per := times[m][at.stage][l.Batch-1].Seconds() / float64(l.Batch) * float64(p.RunUS(l, s)) / float64(s.InferUS[l.Batch-1])
 				d := device{at.kind, at.device}
 				loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * per
 				most = max(most, loads[d])

@@ -162,6 +162,21 @@ func (c *documents) timesOf(model, device string) []time.Duration {
 	return c.partOf(pm, device, [2]int{0, len(pm.Blocks)}, most)
 }
 
+// runsOf are the times that rates are computed with of a model whose latencies are given: on
+// average, where the plan's rates are by means and the profile has all of them.
+func (c *documents) runsOf(model, device string, times []time.Duration) []time.Duration {
+	pm := c.ProfileModel(model)
+	var out []time.Duration
+	for b := range times {
+		today, ok := c.Taken(pm, device, 1, b+1, 0, len(pm.Blocks))
+		if !ok || today.Mean == 0 || c.Plan.RatesBy != formats.RatesByMean {
+			return times
+		}
+		out = append(out, today.Mean)
+	}
+	return out
+}
+
 // partOf are today's latencies of blocks of a model, up to a batch.
 func (c *documents) partOf(pm *formats.ProfileModel, device string, blocks [2]int, most int) []time.Duration {
 	var out []time.Duration

@@ -99,9 +99,9 @@ func (c relaxation) whole(model string, slo time.Duration, kinds []string) (per 
 			continue
 		}
 		one = min(one, times[0])
-		for b, took := range times {
-			if took <= slo {
-				per = min(per, took.Seconds()/float64(b+1))
+		for b, run := range c.runsOf(model, kind, times) {
+			if times[b] <= slo {
+				per = min(per, run.Seconds()/float64(b+1))
 			}
 		}
 	}

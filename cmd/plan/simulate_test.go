@@ -1,0 +1,38 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/sim"
+)
+
+// Rates of millions a second are simulated for fewer virtual seconds, which is said; a
+// duration that was given stays, and so do ordinary rates.
+func TestFewerSecondsAtHighRates(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		rps            float64
+		o              simulateOptions
+		duration       time.Duration
+		shortened, few bool
+	}{
+		{"ordinary", 1000, simulateOptions{runs: 1}, 30 * time.Second, false, false},
+		{"a million", 1e6, simulateOptions{runs: 1}, 5 * time.Second, true, false},
+		{"in five runs", 1e6, simulateOptions{runs: 5}, time.Second, true, true},
+		{"at several loads", 1e6, simulateOptions{runs: 1, loads: "0.5,1,1"}, 2 * time.Second, true, false},
+		{"a search", 1e6, simulateOptions{runs: 1, findMaxLoad: true}, 625 * time.Millisecond, true, true},
+		{"a billion", 1e9, simulateOptions{runs: 1}, 5 * time.Millisecond, true, true},
+	} {
+		c.o.load = 1
+		sc := &sim.Scenario{Duration: 30 * time.Second, Tables: &policy.Tables{Models: []policy.Model{{Name: "a", RPS: c.rps / 2, SLO: 150 * time.Millisecond}, {Name: "b", RPS: c.rps / 2, SLO: time.Millisecond}}}}
+		said := c.o.shorten(sc)
+		if sc.Duration != c.duration || (len(said) > 0) != c.shortened {
+			t.Errorf("%s: %v, %q, expected %v", c.name, sc.Duration, said, c.duration)
+		}
+		if c.shortened && (len(said[0]) > 90) != c.few {
+			t.Errorf("%s: %q", c.name, said)
+		}
+	}
+}
