@@ -7,6 +7,7 @@
 //	asked.go      what a certification must show
 //	problem.go    Problem, Run and Outcome: what a solve is given and gives back
 //	plan.go       the plan document of an outcome
+//	times.go      by which times its rates are computed, and which were not measured
 //	infeasible.go InfeasibleError and the nearest thing that is feasible
 //	looser.go     what a problem is made to ask less of, in search of that
 //	check.go      what the kinds' halves of a check share: findings, figures, today's documents

@@ -6,6 +6,8 @@
 //
 //	problem.go       models and pools of devices as numbers: costs by batch size, SLOs, memory
 //	times.go         what a range of blocks takes: measured in one piece, or estimated
+//	expect.go        what a batch takes undisturbed and on average, also between measured ones
+//	served.go        these times in a stage of a plan
 //	costs.go         those costs from the measurements of a profile
 //	template.go      a template: a model's stages at one batch size, with times, rates and memory
 //	enumerate.go     every template that keeps the SLO and fits in memory; the fastest; the least memory
