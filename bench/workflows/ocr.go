@@ -111,7 +111,7 @@ func widen(d *formats.Deployed, profile *formats.Profile) error {
 	if len(stage.InferUS) != batch {
 		return fmt.Errorf("the profile has no batch of %d of %s", batch, d.Model)
 	}
-	p.Batch, p.LatencyUS, stage.MeanUS, stage.IdleUS = batch, stage.InferUS[batch-1], nil, 0
+	p.Batch, p.LatencyUS, stage.InferRangeUS, stage.MeanUS, stage.IdleUS = batch, stage.InferUS[batch-1], nil, nil, 0
 	stage.RPS = min(stage.RPS, stage.GPUs*batch/p.LatencyUS.D().Seconds())
 	p.RPS = stage.RPS
 	return nil
