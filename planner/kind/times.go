@@ -23,13 +23,7 @@ func (r *Run) times(plan *formats.Plan) {
 	most := 0.0
 	for s := range plan.Stages() {
 		name := s.Deployed.Model + " on " + s.Device
-		var sizes []string
-		for b, x := range s.InferRangeUS {
-			if x[0] < x[1] {
-				sizes = append(sizes, fmt.Sprint(b+1))
-			}
-		}
-		if len(sizes) > 0 {
+		if sizes := unmeasured(s.InferRangeUS); len(sizes) > 0 {
 			add(&between, strings.Join(sizes, ", ")+" of "+name)
 		}
 		if n := s.Pipeline.Batch; len(s.MeanUS) < n {
@@ -56,4 +50,26 @@ func (r *Run) times(plan *formats.Plan) {
 	if len(slow) > 0 {
 		r.Warn("other work disturbed the profile: on average runs take longer than undisturbed, and rates count on that: %s; undisturbed the devices would carry up to %.0f %% more", strings.Join(slow, ", "), 100*most)
 	}
+}
+
+// unmeasured lists the batch sizes whose times are between those of others, sizes in a row
+// as first-last.
+func unmeasured(intervals [][2]formats.Micros) []string {
+	var out []string
+	for first := 0; first < len(intervals); first++ {
+		last := first
+		for last < len(intervals) && intervals[last][0] < intervals[last][1] {
+			last++
+		}
+		switch last - first {
+		case 0:
+			continue
+		case 1:
+			out = append(out, fmt.Sprint(first+1))
+		default:
+			out = append(out, fmt.Sprintf("%d-%d", first+1, last))
+		}
+		first = last
+	}
+	return out
 }
