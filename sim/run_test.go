@@ -130,7 +130,9 @@ func TestIngressAndEgress(t *testing.T) {
 
 // Utilisation is of all devices of a kind, and shares count by their size.
 func TestUtilisation(t *testing.T) {
-	plan := policytest.Hundred().Plan()
+	hundred := policytest.Hundred()
+	hundred.Params = map[string]float64{"eager": 0} // batches are full
+	plan := hundred.Plan()
 	r := run(t, scenario(t, plan, 0.8, 20*time.Second)).Report
 	for i, want := range []float64{0.8, 0.8} { // the stages balance
 		if d := r.Devices[i]; math.Abs(d.Utilisation-want) > 0.02 || d.Count != plan.Pools[i].Count {

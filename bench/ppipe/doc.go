@@ -11,6 +11,6 @@
 // simulates points and looks for the highest load; compared.go sets algorithms
 // against each other there; baselines.go our baselines against the recorded
 // ones; store.go keeps what was simulated; loads.go,
-// sensitivity.go and tables.go make the tables, layers.go that of few blocks
+// sensitivity.go, latency.go and tables.go make the tables, layers.go that of few blocks
 // against layers, plot.go their plots.
 package main

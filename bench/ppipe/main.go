@@ -49,6 +49,7 @@ var tables = []table{
 	{"baselines", "Our NP and DART-r plans of recorded cases against the recorded ones: highest load factor at 99 %", (*bench).baselines},
 	{"headline", "Certified rps at 99 %: our plan and policy against what the artifact's plan sustains in its simulator", (*bench).headline},
 	{"links", "Shared NICs: highest load of every model beside the others, at the same plans", (*bench).links},
+	{"latency", "Latency over load under reserve: what waits goes at once, or waits for a fuller batch", (*bench).latency},
 	{"blocks", "Few blocks, by either rule, against cuts after any layer, for the three DNNs with measured layers", (*bench).blocks},
 }
 
@@ -80,8 +81,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.DurationVar(&b.timeLimit, "time-limit", 0, "limit of one solve; 0: only the solver's own, on its work, which gives the same plans on a machine of any load")
 	f.BoolVar(&b.byDNN, "by-dnn", false, "small table: a row per DNN too, with what each plan promises beside what was sustained")
 	f.BoolVar(&b.evenNIC, "even-nic", false, "our PPipe plans give the devices of a node like parts of its NIC, as the artifact's do")
-	f.StringVar(&b.figures, "figures", "", "file that the figures of the load, baselines, headline and links tables are put into")
-	f.StringVar(&b.plots, "plots", "", "folder for plots of the curve and sensitivity tables, as SVG")
+	f.StringVar(&b.figures, "figures", "", "file that the figures of the load, baselines, headline, links and latency tables are put into")
+	f.StringVar(&b.plots, "plots", "", "folder for plots of the curve, sensitivity and latency tables, as SVG")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

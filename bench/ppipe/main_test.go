@@ -37,6 +37,7 @@ func TestTables(t *testing.T) {
 		{"baselines", "^maf19/G4/HC2", `ours +artifact, stages +NP +3 +0\.\d+`},
 		{"headline", "^maf21/G9/", "no recorded plan matches"},
 		{"links", "^maf19/G3/HC1/", `lost, mean of 3 +-?0\.0\d+`},
+		{"latency", "^maf19/G3/HC1/", `maf19 +G1 G3 +poisson +0\.05 +at once +0\.9\d `},
 	} {
 		if text := made(t, "-tables", c.name, "-cases", c.cases); !regexp.MustCompile(c.want).MatchString(text) {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, text)

@@ -45,18 +45,8 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		if int32(mo.queue.Len) < found.batch {
 			at := p.lastMoment(found, mo, now)
 			mo.wake = at - p.early(found.pipeline, min(int32(mo.queue.Len)+1, found.batch))
-			p.remember(m, found)
 			switch {
-			case mo.wake > now && p.eager(mo) && p.idle(found.pipeline, mo, head, now):
-				found, mo.wake = &p.retry, never
-			case mo.wake > now:
-				if p.eager(mo) {
-					mo.held = true
-					if free := p.retry.hops[0].Start - p.ahead(mo); free > now {
-						mo.wake = min(mo.wake, free)
-					}
-				}
-			default:
+			case mo.wake <= now:
 				// A wake on a real clock comes late: it was asked for early by the
 				// guard, and what waits goes now.
 				p.probe(found.pipeline, int32(mo.queue.Len), now, found)
@@ -65,12 +55,22 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 				} else {
 					mo.wake = never
 				}
+			case !p.opt.Eager:
+				p.remember(m, found)
+			case p.idle(found.pipeline, mo, head, now):
+				found, mo.wake = &p.retry, never
+			default:
+				p.remember(m, &p.retry)
+				mo.held = len(mo.shares) > 0 || p.retry.hold > 0
+				if wait := p.retry.wait - p.ahead(mo); wait > 0 {
+					mo.wake = min(mo.wake, now+wait)
+				}
 			}
 			if mo.wake != never {
 				break
 			}
 		}
-		if start := found.hops[0].Start; p.eager(mo) && start > now+p.opt.Ahead {
+		if start := found.hops[0].Start; p.opt.Eager && len(mo.shares) > 0 && start > now+p.opt.Ahead {
 			// Who runs next on a device that models share is decided when it
 			// becomes free: the most urgent head, in the batch that waits by then.
 			mo.wake, mo.held = start-p.opt.Ahead, true
@@ -85,7 +85,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			p.shedLast(m, found, out)
 			break
 		}
-		dispatched = true
+		dispatched, mo.waits = true, mo.waits[:0]
 		if p.yield(m, found, now, out) {
 			continue
 		}
@@ -136,20 +136,21 @@ func (p *Policy) shedLast(m int32, head *path, out *policy.Actions) {
 
 // remember keeps the devices of the path that a head waits for, where waitsOn
 // can follow it.
-func (c *chooser) remember(m int32, found *path) {
+func (c *chooser) remember(m int32, pa *path) {
 	mo := &c.models[m]
 	mo.waits = mo.waits[:0]
-	if first, last := c.t.PipelinesOf(m); last != first+1 || !c.monotone[first] || c.sameNode || c.eager(mo) {
+	if first, last := c.t.PipelinesOf(m); last != first+1 || !c.monotone[first] || c.sameNode || c.opt.Eager && (len(mo.shares) > 0 || pa.hold > 0) {
 		return
 	}
-	for i := range found.hops {
-		mo.waits = append(mo.waits, found.hops[i].Device)
+	for i := range pa.hops {
+		mo.waits = append(mo.waits, pa.hops[i].Device)
 	}
 }
 
 // waitsOn tells, without a probe, that a head goes on waiting for a fuller
-// batch: the path that it waited for would still do for one request more. It
-// sets the wake. Where it cannot tell, a probe has to.
+// batch: the path that it waited for would still do for one request more, and, with
+// Eager, what waits would not go through it without waiting. It sets the wake. Where
+// it cannot tell, a probe has to.
 func (c *chooser) waitsOn(m int32, now time.Duration) bool {
 	mo := &c.models[m]
 	if len(mo.waits) == 0 {
@@ -161,6 +162,9 @@ func (c *chooser) waitsOn(m int32, now time.Duration) bool {
 		return false
 	}
 	wake := c.limit(head.Deadline, pl, more) - c.least[pl][more-1] + 1 - c.early(pl, more)
+	if c.opt.Eager {
+		wake = min(wake, c.along(pl, more-1, mo.waits, now)-c.least[pl][more-2])
+	}
 	if wake <= now {
 		return false
 	}
@@ -196,20 +200,16 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 	return t
 }
 
-// idle tells whether what waits could start this very moment, and leaves its
-// path in p.retry. Then there is nothing to wait for: while a first stage is
-// idle a fuller batch only costs latency, and on a device that models share
-// another model may take the place that the wait counted on. Under load devices
-// are busy and batches fill while they are.
+// idle tells whether what waits could go through a pipeline without waiting for a
+// device or a link, and leaves its path in p.retry. Then there is nothing to wait for:
+// a fuller batch only costs latency, and on a device that models share another
+// model may take the place that the wait counted on. Under load some stage is busy,
+// and batches fill while it is. An idle first stage is not enough: small batches
+// would take the rate of a later stage that limits the pipeline.
 func (c *chooser) idle(pipeline int32, mo *model, head *waiting.Request, now time.Duration) bool {
 	c.probe(pipeline, int32(mo.queue.Len), now, &c.retry)
-	return c.retry.hops[0].Start <= now+c.ahead(mo) && c.retry.hold == 0 && c.retry.finish <= c.limit(head.Deadline, pipeline, c.retry.batch)
+	return c.retry.wait <= c.ahead(mo) && c.retry.hold == 0 && c.retry.finish <= c.limit(head.Deadline, pipeline, c.retry.batch)
 }
-
-// eager tells whether a model is served eagerly: only on devices that it
-// shares. On devices of its own nobody takes the place that it waits for, and
-// Algorithm 1's fuller batches leave more room for what comes next.
-func (c *chooser) eager(mo *model) bool { return c.opt.Eager && len(mo.shares) > 0 }
 
 // ahead is how long before a device is free a model may be sent to it.
 func (c *chooser) ahead(mo *model) time.Duration {

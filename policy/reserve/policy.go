@@ -21,9 +21,9 @@ type Options struct {
 	// look is served in whatever batch it still can be. Without shedding an
 	// overloaded model serves every head at the last moment in small batches.
 	Shed bool
-	// Eager sends what waits as soon as a device of the first stage is idle,
-	// rather than waiting for a fuller batch until the last moment. It is for
-	// devices that models share and changes nothing on others.
+	// Eager sends what waits as soon as it can go through a pipeline without
+	// waiting for a device or a link. Without it a head waits for a fuller batch
+	// until the last moment of its SLO, as the paper's does.
 	Eager bool
 	// Ahead is how long before a device that models share becomes free an eager
 	// policy decides what runs next on it: enough for the message to get there.
@@ -371,7 +371,7 @@ func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Action
 		return
 	}
 	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, Arrived: ev.Arrived, Req: ev.Req})
-	p.again(ev.Model)
+	p.mark(ev.Model)
 }
 
 func (p *Policy) finished(ev *policy.Event) {
@@ -401,8 +401,17 @@ func (p *Policy) feedback(device int32, moved bool) {
 	}
 }
 
-// again marks a model for a decision at the end of this event.
+// again marks a model for a decision after something that may have freed a device
+// or a link sooner than its head waits for.
 func (p *Policy) again(m int32) {
+	if p.opt.Eager {
+		p.models[m].waits = p.models[m].waits[:0]
+	}
+	p.mark(m)
+}
+
+// mark marks a model for a decision at the end of this event.
+func (p *Policy) mark(m int32) {
 	if !p.models[m].dirty {
 		p.models[m].dirty = true
 		p.dirty = append(p.dirty, m)

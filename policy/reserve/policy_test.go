@@ -374,6 +374,72 @@ func TestEagerPays(t *testing.T) {
 	}
 }
 
+// An idle device does not wait: at low load the median request takes what its path takes
+// at batch one, and going at once costs nothing at the planned load and beyond, compared
+// with waiting for fuller batches.
+func TestIdleDevicesDoNotWait(t *testing.T) {
+	pooled := policytest.Hundred()
+	pooled.Batch, pooled.SLO = 4, 150*ms
+	crossing := policytest.Pooled{High: 4, Low: 12, PerNode: 2, Batch: 2, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 2 << 20, SLO: 120 * ms}
+	for _, c := range []struct {
+		name string
+		plan *formats.Plan
+	}{
+		{"one stage", policytest.Single(8, false, policytest.Model{Batch: 8, First: 10 * ms, More: 3 * ms, SLO: 120 * ms, RPS: 2064})},
+		{"two stages", pooled.Plan()},
+		{"shared links", crossing.Plan()},
+	} {
+		run := func(eager, load float64) *formats.Report {
+			c.plan.Policy = formats.PolicySpec{Name: reserve.Name, Params: map[string]float64{"eager": eager}}
+			sc, err := sim.NewScenario(c.plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sc.Load, sc.Duration, sc.Seed, sc.Verify = load, 2*time.Second, 1, true
+			if load >= 1 {
+				sc.Duration = 10 * time.Second
+			}
+			r, err := sim.Replicate(context.Background(), sc, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Report
+		}
+		alone := time.Duration(0)
+		for _, s := range policytest.Compile(t, c.plan).Stages {
+			alone += s.Infer[0]
+			if s.Xfer != nil {
+				alone += s.Xfer[0]
+			}
+		}
+		for _, load := range []float64{0.02, 0.3} {
+			if waits, goes := run(0, load).Latency.P50US.D(), run(1, load).Latency.P50US.D(); goes > alone*13/10 || waits < alone*13/10 {
+				t.Errorf("%s, load %v: p50 %v at once and %v waiting, alone a request takes %v", c.name, load, goes, waits, alone)
+			}
+		}
+		for _, load := range []float64{1, 1.3} {
+			if waits, goes := run(0, load), run(1, load); goes.Attainment < waits.Attainment-.001 {
+				t.Errorf("%s, load %v: attainment %.4f at once and %.4f waiting", c.name, load, goes.Attainment, waits.Attainment)
+			}
+		}
+	}
+}
+
+// A smaller batch goes at the very moment at which it would wait for nothing: its first
+// stage is idle all the time, its second as soon as the batch in front leaves it.
+func TestGoesWhenItsPathIsFree(t *testing.T) {
+	plan := policytest.Pooled{High: 2, Low: 1, Batch: 2, HighTime: 5 * ms, LowTime: 20 * ms, SLO: 200 * ms, OneHost: true}.Plan()
+	d := newDriver(t, plan, reserve.DefaultOptions())
+	d.play([]step{
+		{0, arrive(1, 200*ms), "dispatch [1] on 0 until 5ms 2 until 25ms"},
+		{0, policy.Event{Kind: policy.BatchStarted}, ""},
+		{ms, arrive(2, 201*ms), "wake 0 at 20ms"},
+		{5 * ms, finished(0, 0, 0, 5*ms), ""},
+		{5 * ms, policy.Event{Kind: policy.BatchStarted, Hop: 1, Device: 2, Start: 5 * ms}, ""},
+		{20 * ms, timer(0), "dispatch [2] on 0 until 25ms 2 until 45ms"},
+	})
+}
+
 // A batch that fails before its turn (its stage is told to have taken no time)
 // leaves those that run where they are.
 func TestFailedBeforeItsTurn(t *testing.T) {
