@@ -107,7 +107,9 @@ func (j *job) respond() *oip.Response {
 		o := &m.outputs[i]
 		shape := shapes[:len(o.shape):len(o.shape)]
 		shapes = shapes[len(o.shape):]
-		shape[0] = int64(j.n)
+		if !m.runsWhole() {
+			shape[0] = int64(j.n)
+		}
 		j.tensors = append(j.tensors, oip.Tensor{Name: o.name, Datatype: o.datatype, Shape: shape, Data: j.outputs[i]})
 	}
 	release := j.response.Release

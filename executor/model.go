@@ -32,7 +32,7 @@ type model struct {
 type tensor struct {
 	name     string
 	datatype oip.Datatype
-	shape    []int64 // [0] is -1, the batch
+	shape    []int64 // [0] is -1, the batch; of a model that runs whole all are fixed
 	bytes    int     // per sample
 }
 
@@ -48,7 +48,7 @@ func tensorsOf(specs []engine.Spec) (out []tensor, err error) {
 		if !ok {
 			return nil, fmt.Errorf("%s cannot be served over the protocol", s)
 		}
-		if len(s.Shape) == 0 || s.Shape[0] != engine.BatchDim {
+		if len(s.Shape) == 0 || s.Shape[0] != engine.BatchDim && s.Shape[0] < 1 {
 			return nil, fmt.Errorf("%s has no batch dimension", s)
 		}
 		out = append(out, tensor{s.Name, t, slices.Clone(s.Shape), int(s.BytesAt(1))})
@@ -76,6 +76,12 @@ func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) erro
 	if err != nil {
 		return fmt.Errorf("%w: model %s: %s %w", ErrPlan, m.name, what, err)
 	}
+	first := slices.Concat(m.inputs, got)[:1]
+	for i := range got {
+		if (got[i].shape[0] == engine.BatchDim) != (first[0].shape[0] == engine.BatchDim) {
+			return fmt.Errorf("%w: model %s: %s and %s: either all tensors have a batch dimension, or none", ErrPlan, m.name, first[0].name, specs[i])
+		}
+	}
 	if *dst == nil {
 		*dst = got
 		return nil
@@ -92,6 +98,9 @@ func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) erro
 	return nil
 }
 
+// runsWhole tells whether a request is one whole run, whose tensors have no batch dimension.
+func (m *model) runsWhole() bool { return len(m.inputs) > 0 && m.inputs[0].shape[0] != engine.BatchDim }
+
 // describe makes the catalog, which describes the models to clients.
 func (s *offer) describe(o *Options) (err error) {
 	var infos []oip.ModelInfo
@@ -103,6 +112,9 @@ func (s *offer) describe(o *Options) (err error) {
 			continue // another class of it
 		}
 		info := oip.ModelInfo{Name: m.name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
+		if m.runsWhole() {
+			info.MaxBatch = 0
+		}
 		if s.named.Named(m.name) {
 			info.Classes = s.named.Of(m.name)
 		}

@@ -149,11 +149,12 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 				return nil, err
 			}
 		}
-		inputs, err := specs(m.Inputs, "input")
+		runsWhole := runsWhole(m)
+		inputs, err := specs(m.Inputs, runsWhole, "input")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
 		}
-		outputs, err := specs(m.Outputs, "output")
+		outputs, err := specs(m.Outputs, runsWhole, "output")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
@@ -173,7 +174,7 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 				sp.spec = worker.StageSpec{
 					ID: uint32(len(out)), Model: m.Model, Path: path, SHA256: m.SHA256,
 					From: s.Blocks[0], To: s.Blocks[1], Blocks: m.NumBlocks, MaxBatch: p.Batch,
-					Seed: o.Seed, Dims: dims,
+					Whole: runsWhole, Seed: o.Seed, Dims: dims,
 				}
 				if in != nil {
 					sp.spec.CutIn, sp.spec.FP16In = in.Tensors, in.DType == "FP16"
@@ -216,9 +217,25 @@ var datatypes = map[string]engine.DType{
 	"UINT8": engine.U8, "BOOL": engine.Bool,
 }
 
+// runsWhole tells whether every run of a model is one request with inputs of exactly the
+// declared shapes: its batch could not be made free, so that no dimension is the batch.
+func runsWhole(m *formats.Deployed) bool {
+	for _, t := range m.Inputs {
+		if len(t.Shape) == 0 || t.Shape[0] < 1 {
+			return false
+		}
+	}
+	for i := range m.Pipelines {
+		if p := &m.Pipelines[i]; p.Batch > 1 || len(p.Stages) > 1 {
+			return false
+		}
+	}
+	return len(m.Inputs) > 0
+}
+
 // specs turns a plan's tensors into the engine's. A plan without them (its
 // models were imported) is replayed with one float per sample.
-func specs(tensors []formats.TensorInfo, missing string) ([]engine.Spec, error) {
+func specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engine.Spec, error) {
 	if len(tensors) == 0 {
 		return []engine.Spec{{Name: missing, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil
 	}
@@ -232,10 +249,12 @@ func specs(tensors []formats.TensorInfo, missing string) ([]engine.Spec, error) 
 		if len(shape) == 0 {
 			return nil, fmt.Errorf("%s %q has no batch dimension", missing, t.Name)
 		}
-		shape[0] = engine.BatchDim
-		for k, n := range shape[1:] {
-			if n < 1 {
-				return nil, fmt.Errorf("%s %q: shape %v: dimension %d is not fixed", missing, t.Name, t.Shape, k+1)
+		if !runsWhole {
+			shape[0] = engine.BatchDim
+		}
+		for k, n := range shape {
+			if n < 1 && (k > 0 || runsWhole) {
+				return nil, fmt.Errorf("%s %q: shape %v: dimension %d is not fixed", missing, t.Name, t.Shape, k)
 			}
 		}
 		out[i] = engine.Spec{Name: t.Name, Type: d, Shape: shape}

@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	"inferplan/engine"
 	"inferplan/engine/graph"
-	"inferplan/engine/graph/onnxpb"
 )
 
 // model is what the profiler needs of an opened model; engine/graph provides
@@ -41,8 +37,8 @@ type modelInfo struct {
 	inputs, outputs    []engine.Spec
 	logits             []string // per output: the tensor before a closing softmax
 	weightBytes        int64
-	// batch is the model's own batch size where no other is possible; zero
-	// where the batch is free.
+	// batch is 1 where the batch cannot be made free, so that every request is one
+	// run with inputs of the file's shapes; zero where it is free.
 	batch    int
 	weights  string // where the weights come from, if not from the file
 	warnings []string
@@ -93,7 +89,7 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	fixed, ferr := openFixed(ctx, path, gm, prober)
+	fixed, ferr := openFixed(ctx, gm, prober)
 	if ferr != nil {
 		// The reason why the batch cannot be free is what the user can act on;
 		// that the model does not run at its own batch either only where it adds
@@ -104,7 +100,7 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
 	}
 	fixed.in.warnings = append(fixed.in.warnings,
-		fmt.Sprintf("%s: its batch cannot be made free, so it is one block at its own batch %d (%v)", gm.Name, fixed.in.batch, err))
+		fmt.Sprintf("%s: its batch cannot be made free, so it is one block, and a request is one run with inputs of the file's shapes, %v (%v)", gm.Name, fixed.in.inputs, err))
 	return fixed, nil
 }
 
@@ -146,54 +142,23 @@ func (m onnxModel) count(ctx context.Context, p Prober) (*graph.Counts, error) {
 
 func (m onnxModel) at(cuts [][]string) (blocks, error) { return m.chain.At(cuts) }
 
-// fixedModel is a model that runs at its own batch only, as its file is.
+// fixedModel is a model whose batch cannot be made free. It runs as its file is, one request
+// at a time.
 type fixedModel struct {
-	in   modelInfo
-	onnx []byte
-	node int
+	in  modelInfo
+	sub *engine.Submodel
 }
 
-// openFixed reads the file again as it stands and asks the engine for the
-// shapes of its outputs.
-func openFixed(ctx context.Context, path string, gm *graph.Model, p Prober) (*fixedModel, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read model: %w", err)
-	}
-	pm := new(onnxpb.Model)
-	if err := proto.Unmarshal(data, pm); err != nil {
-		return nil, fmt.Errorf("read model: %w", err)
-	}
-	m := &fixedModel{onnx: data, node: gm.Nodes(), in: modelInfo{
-		name: gm.Name, path: gm.Path, sha256: gm.SHA256, logits: gm.Outputs, weightBytes: int64(len(data)), batch: 1,
-	}}
-	declared := map[string][]*onnxpb.Shape_Dim{}
-	for _, v := range pm.GetGraph().GetInput() {
-		declared[v.GetName()] = v.GetType().GetTensorType().GetShape().GetDim()
-	}
-	for i, spec := range gm.Inputs {
-		spec.Shape = append([]int64(nil), spec.Shape...)
-		first := int64(1)
-		if d := declared[spec.Name]; len(d) > 0 && d[0].GetDimValue() > 0 {
-			first = d[0].GetDimValue()
-		}
-		if spec.Shape[0] = first; i == 0 {
-			m.in.batch = int(first)
-		}
-		m.in.inputs = append(m.in.inputs, spec)
-	}
-	values, err := p.Probe(ctx, data, m.in.inputs, m.in.batch, gm.Outputs)
+// openFixed opens a model as its file has it.
+func openFixed(ctx context.Context, gm *graph.Model, p Prober) (*fixedModel, error) {
+	sub, _, err := gm.Fixed(ctx, p.Probe)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range gm.Outputs {
-		v, ok := values[name]
-		if !ok {
-			return nil, fmt.Errorf("output %q was not made", name)
-		}
-		m.in.outputs = append(m.in.outputs, engine.Spec{Name: name, Type: v.Type, Shape: v.Shape})
-	}
-	return m, nil
+	return &fixedModel{sub: sub, in: modelInfo{
+		name: gm.Name, path: gm.Path, sha256: gm.SHA256, inputs: sub.Inputs, outputs: sub.Outputs, logits: gm.Outputs, weightBytes: sub.WeightBytes,
+		batch: 1,
+	}}, nil
 }
 
 func (m *fixedModel) info() modelInfo                          { return m.in }
@@ -211,7 +176,7 @@ func (m *fixedModel) at(cuts [][]string) (blocks, error) {
 
 func (m *fixedModel) Len() int                   { return 1 }
 func (m *fixedModel) WeightBytes(_, _ int) int64 { return m.in.weightBytes }
-func (m *fixedModel) Nodes(_, _ int) int         { return m.node }
+func (m *fixedModel) Nodes(_, _ int) int         { return m.sub.Nodes }
 
 func (m *fixedModel) Cut(i int) graph.Cut {
 	if i == 0 {
@@ -224,8 +189,6 @@ func (m *fixedModel) Slice(_, _ int, o graph.SliceOptions) (*engine.Submodel, er
 	if o.Half {
 		return nil, inputError("%s: a model whose batch cannot be made free runs as its file is, not in float16", m.in.path)
 	}
-	return &engine.Submodel{
-		Model: m.in.name, Identity: m.in.sha256, From: 0, To: 1, Blocks: 1, Inputs: m.in.inputs, Outputs: m.in.outputs,
-		WeightBytes: m.in.weightBytes, Nodes: m.node, ONNX: m.onnx,
-	}, nil
+	sub := *m.sub
+	return &sub, nil
 }

@@ -77,6 +77,9 @@ type StageSpec struct {
 	// the engine's must be the same.
 	CutIn  []string `json:"cut_in,omitempty"`
 	CutOut []string `json:"cut_out,omitempty"`
+	// Whole: every run takes inputs of exactly the shapes of Dims, first dimension
+	// included, for a model whose batch cannot be made free.
+	Whole bool `json:"whole,omitempty"`
 	// Seed and Dims are options of reading the model (engine/graph).
 	Seed uint64             `json:"seed,omitempty"`
 	Dims map[string][]int64 `json:"dims,omitempty"`
@@ -98,6 +101,8 @@ func (s *StageSpec) check() error {
 		return fmt.Errorf("stage %d of %s: blocks [%d,%d) of %d", s.ID, s.Model, s.From, s.To, s.Blocks)
 	case s.MaxBatch < 1 || s.MaxBatch > MaxBatch:
 		return fmt.Errorf("stage %d of %s: max_batch %d, expected 1 to %d", s.ID, s.Model, s.MaxBatch, MaxBatch)
+	case s.Whole && (s.MaxBatch > 1 || s.From > 0 || s.To < s.Blocks):
+		return fmt.Errorf("stage %d of %s: blocks [%d,%d) of %d at batches up to %d, but the model runs whole, one request at a time", s.ID, s.Model, s.From, s.To, s.Blocks, s.MaxBatch)
 	case len(s.Sizes) > 0 && (s.Sizes[0] < 1 || s.Sizes[len(s.Sizes)-1] != s.MaxBatch || !slices.IsSorted(s.Sizes)):
 		return fmt.Errorf("stage %d of %s: sizes %v, expected them ascending up to max_batch %d", s.ID, s.Model, s.Sizes, s.MaxBatch)
 	}

@@ -20,7 +20,7 @@ func openONNX(_ context.Context, h *Hello) (Loader, error) {
 		eng.Close()
 		return nil, err
 	}
-	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, execution: h.Execution, chains: map[chainKey]*graph.Chain{}}, nil
+	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, execution: h.Execution, models: map[modelKey]*opened{}}, nil
 }
 
 // findDevice turns the plan's device into one of this machine.
@@ -46,10 +46,17 @@ func findDevice(eng engine.Engine, want *Device) (engine.Device, error) {
 	return engine.Device{}, fmt.Errorf("%w: the plan wants device %d of kind %s, this machine has %d of that kind", engine.ErrNoDevice, want.Index, want.Kind, n)
 }
 
-// chainKey names a model that is cut in one way.
-type chainKey struct {
+// modelKey names a model that is cut in one way.
+type modelKey struct {
 	path string
 	live int
+}
+
+// opened is a model as it is served: a chain that can be cut, or, where its batch cannot
+// be made free, the whole of its file.
+type opened struct {
+	chain *graph.Chain
+	fixed *engine.Submodel
 }
 
 type onnx struct {
@@ -58,15 +65,15 @@ type onnx struct {
 	threads int
 
 	execution Execution
-	// chains of the models read so far: stages of one model follow each other.
+	// models read so far: stages of one model follow each other.
 	// They hold weights and are let go when the set-up is done.
-	chains map[chainKey]*graph.Chain
+	models map[modelKey]*opened
 }
 
 func (o *onnx) Info() engine.Info     { return o.eng.Info() }
 func (o *onnx) Device() engine.Device { return o.device }
 func (o *onnx) Close() error          { return o.eng.Close() }
-func (o *onnx) Loaded()               { o.chains = map[chainKey]*graph.Chain{} }
+func (o *onnx) Loaded()               { o.models = map[modelKey]*opened{} }
 
 // Pin locks shared memory for copies by a GPU; on a CPU there is nothing to do.
 func (o *onnx) Pin(data []byte) (unpin func() error, err error) {
@@ -119,10 +126,18 @@ func (o *onnx) gpu() (int, error) {
 
 // Cut cuts the stage out of its model's file.
 func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) {
-	chain, err := o.chain(ctx, s)
+	m, err := o.open(ctx, s)
 	if err != nil {
 		return nil, err
 	}
+	if m.fixed != nil {
+		if o.execution.Half {
+			return nil, fmt.Errorf("%w: %s: a model whose batch cannot be made free runs as its file is, not in float16", engine.ErrModel, s.Path)
+		}
+		sub := *m.fixed
+		return &sub, nil
+	}
+	chain := m.chain
 	// The plan names the tensors at its cuts: they say where the range begins
 	// and ends, whatever the number of blocks the model is cut into today.
 	var cuts [][]string
@@ -164,10 +179,12 @@ func (o *onnx) LoadBlock(ctx context.Context, m *engine.Submodel, x engine.Optio
 	return o.eng.Load(ctx, m, o.device, x)
 }
 
-func (o *onnx) chain(ctx context.Context, s *StageSpec) (*graph.Chain, error) {
-	key := chainKey{s.Path, max(1, len(s.CutIn), len(s.CutOut))}
-	if c := o.chains[key]; c != nil {
-		return c, nil
+// open reads a model as the profiler does: with a free batch, or, where the plan says that it
+// runs whole, else as its file is.
+func (o *onnx) open(ctx context.Context, s *StageSpec) (*opened, error) {
+	key := modelKey{s.Path, max(1, len(s.CutIn), len(s.CutOut))}
+	if m := o.models[key]; m != nil {
+		return m, nil
 	}
 	m, err := graph.Open(s.Path, graph.Options{Name: s.Model, Seed: s.Seed, Dims: s.Dims})
 	if err != nil {
@@ -176,10 +193,14 @@ func (o *onnx) chain(ctx context.Context, s *StageSpec) (*graph.Chain, error) {
 	if s.SHA256 != "" && s.SHA256 != m.SHA256 {
 		return nil, fmt.Errorf("%w: %s has SHA-256 %s, the plan was made for %s; profile and solve again, or serve the file of the plan", ErrHash, s.Path, m.SHA256, s.SHA256)
 	}
-	c, err := m.Chain(ctx, o.eng.Probe, graph.ChainOptions{MaxLive: key.live})
+	found := new(opened)
+	found.chain, err = m.Chain(ctx, o.eng.Probe, graph.ChainOptions{MaxLive: key.live})
+	if err != nil && s.Whole && ctx.Err() == nil {
+		found.fixed, _, err = m.Fixed(ctx, o.eng.Probe)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
 	}
-	o.chains[key] = c
-	return c, nil
+	o.models[key] = found
+	return found, nil
 }
