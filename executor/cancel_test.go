@@ -12,7 +12,9 @@ import (
 // pool only once the core has heard of it: the next client to get it would
 // otherwise be told that it had gone.
 func TestCancelThatCameTooLate(t *testing.T) {
-	x := open(t, onePlan(time.Hour, 2, 1, 10*time.Hour), replayOptions(true))
+	plan := onePlan(time.Hour, 2, 1, 10*time.Hour)
+	plan.Policy.Params["eager"] = 0 // it waits for a fuller batch
+	x := open(t, plan, replayOptions(true))
 	c := x.core.Load()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -52,8 +52,7 @@ func TestMain(m *testing.M) {
 func us(d time.Duration) formats.Micros { return formats.Micros(d) }
 
 // patient is the SLO of tests that say what becomes of requests, not when: no
-// machine is busy enough to miss it. A batch that is not full waits for its
-// last moment, so such tests ask for full batches.
+// machine is busy enough to miss it.
 const patient = 10 * time.Minute
 
 // long says that figures which depend on the machine are to be judged, too.
@@ -201,6 +200,31 @@ func TestServesOneRequest(t *testing.T) {
 			}
 			resp.Release()
 		})
+	}
+}
+
+// Requests that come one after the other to an idle server are answered at once, in batches
+// of one where the plan has eight: none waits for others until its SLO is nearly over, and none is refused.
+func TestLoneRequestsDoNotWait(t *testing.T) {
+	x := open(t, onePlan(60*time.Microsecond, 8, 1, patient), replayOptions(false))
+	for i := range 8 {
+		start := time.Now()
+		resp, err := x.Infer(context.Background(), sample(x, 1))
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		resp.Release()
+		if took := time.Since(start); took > patient/10 {
+			t.Fatalf("request %d of an idle server took %v", i, took)
+		}
+	}
+	resp, err := x.Infer(context.Background(), sample(x, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Release()
+	if runs := x.Statistics("m", "")[0].ExecutionCount; runs != 9 {
+		t.Errorf("%d runs, expected one for each request of one sample and one for that of eight", runs)
 	}
 }
 

@@ -58,7 +58,7 @@ func tiersOf(x *Executor) map[string]int64 {
 func answersTo(t *testing.T, x *Executor, n int) (out [][]byte) {
 	t.Helper()
 	for i := range n {
-		req := sample(x, 4) // a full batch: nothing waits for more
+		req := sample(x, 4)
 		for k := range req.Inputs[0].Data {
 			req.Inputs[0].Data[k] = byte(i*31 + k)
 		}

@@ -108,7 +108,7 @@ func TestPipelineAnswersAsTheWholeModel(t *testing.T) {
 	path := filepath.Join(dir, "squeezenet.onnx")
 	ctx := context.Background()
 	whole := open(t, onnxPlan(t, path, 30*time.Millisecond, 2, patient), onnxOptions(dir))
-	req := sample(whole, 4) // full batches: none waits for a fuller one
+	req := sample(whole, 4)
 	image(req)
 	want, err := whole.Infer(ctx, req)
 	if err != nil {

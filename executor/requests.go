@@ -45,7 +45,7 @@ func (l *ledger) arrive(j *job) {
 			continue
 		}
 		slot := j.slots[k]
-		ev := policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline}
+		ev := policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline, Value: int64(n - 1 - k)}
 		if j.text != nil {
 			ev.Value = 1
 			ev.Tokens, ev.Limit = j.text.lengths()

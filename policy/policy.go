@@ -61,7 +61,8 @@ const (
 	// Arrival: request Req of model Model wants its answer by Deadline. Without a
 	// Control it reveals the one task of Req, whose slot is Req. Tokens is the
 	// length of the prompt, Limit the most to produce, Key the session. Value 1: it was
-	// promised an answer, so it is not dropped for want of room or of devices.
+	// promised an answer, so it is not dropped for want of room or of devices. Without Tokens
+	// Value is how many more samples of the same client request come at once.
 	Arrival
 	// Cancel: nobody waits for request Req any more.
 	Cancel

@@ -324,7 +324,9 @@ func (p *Policy) membersOf(b int32) []waiting.Request {
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
-		p.arrival(now, ev, out)
+		if p.arrival(now, ev, out) && ev.Value > 0 {
+			return // samples of one request go together
+		}
 	case policy.Timer:
 		m := int32(ev.Value)
 		p.models[m].armed = never
@@ -364,14 +366,16 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	p.decideDirty(now, out)
 }
 
-func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
+// arrival queues a request, or drops it where the queue is full. It is true where it is queued.
+func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Actions) bool {
 	m := &p.models[ev.Model]
 	if p.opt.QueueLimit > 0 && m.queue.Len >= p.opt.QueueLimit {
 		p.drop(ev.Model, ev.Req, policy.ReasonQueueFull, out)
-		return
+		return false
 	}
 	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, Arrived: ev.Arrived, Req: ev.Req})
 	p.mark(ev.Model)
+	return true
 }
 
 func (p *Policy) finished(ev *policy.Event) {

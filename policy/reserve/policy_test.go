@@ -425,6 +425,17 @@ func TestIdleDevicesDoNotWait(t *testing.T) {
 	}
 }
 
+// The samples of one request go together, where they fit into a batch.
+func TestSamplesGoTogether(t *testing.T) {
+	d := newDriver(t, policytest.Single(1, false, policytest.Model{Batch: 4, First: 10 * ms, More: 2 * ms, SLO: 100 * ms, RPS: 100}), reserve.DefaultOptions())
+	of := func(req int32, more int64) policy.Event {
+		ev := arrive(req, 100*ms)
+		ev.Value = more
+		return ev
+	}
+	d.play([]step{{0, of(1, 2), ""}, {0, of(2, 1), ""}, {0, of(3, 0), "dispatch [1 2 3] on 0 until 14ms"}})
+}
+
 // A smaller batch goes at the very moment at which it would wait for nothing: its first
 // stage is idle all the time, its second as soon as the batch in front leaves it.
 func TestGoesWhenItsPathIsFree(t *testing.T) {
