@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -17,7 +18,7 @@ type QueueOptions struct {
 	Open func() (durable.Store, error)
 	// Share opens a store that several processes share, instead of Open. Agents serve the
 	// requests (ServeAgent), and one of the processes plans.
-	Share func() (durable.Shared, error)
+	Share func(context.Context) (durable.Shared, error)
 }
 
 // writesText tells whether a plan's models answer with text: it is served over OpenAI's
@@ -34,7 +35,7 @@ type queueFront struct {
 
 // newQueueFront makes the front end of an executor's plan, where that is one of queues;
 // nil: it is another.
-func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
+func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFront, error) {
 	if !writesText(x.core.Load().plan) {
 		return nil, nil
 	}
@@ -48,7 +49,7 @@ func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
 	if o.Agents != nil {
 		f.plans = &planning{queues: f.queues, agents: o.Agents, front: front}
 		front.Server, front.Elsewhere = f.plans, true
-		f.store, err = o.Queue.Share()
+		f.store, err = o.Queue.Share(ctx)
 	} else {
 		f.store, err = o.Queue.Open()
 	}

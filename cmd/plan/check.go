@@ -101,7 +101,6 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err := o.promised(ctx, p, &in, path); err != nil {
 		return err
 	}
-	endsWellOnInterrupt(ctx)
 	bar := p.meter(100, "planning again")
 	in.Progress = func(u planner.Progress) { bar.set(int64(100*u.Fraction), 0, u.Phase) }
 	res, err := check.Gate(ctx, in)
