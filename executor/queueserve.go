@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
 	"inferplan/formats"
@@ -60,6 +62,14 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 	if f.Front, err = completions.New(front); err != nil {
 		return nil, errors.Join(err, f.store.Close())
 	}
+	x.own.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
+	}, func() float64 {
+		if f.Full() {
+			return 1
+		}
+		return 0
+	}))
 	if f.plans != nil {
 		f.plans.others.log, f.plans.others.stores = o.Log, []durable.Shared{o.Agents.store, f.store.(durable.Shared)}
 		x.own.registry.MustRegister(f.plans.others.series())

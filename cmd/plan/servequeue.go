@@ -181,8 +181,11 @@ func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
 	}
 	so.Queue.Open = func() (durable.Store, error) {
 		s, err := bolt.Open(o.queue.place, bolt.Options{Sealer: sealer, Log: so.Log})
+		if errors.Is(err, bolt.ErrDamaged) {
+			return nil, withCode(exitEnvironment, fmt.Errorf("--queue: %w; read out what is left with plan rescue %[2]s -o left.db, or move it away and begin with none", err, o.queue.place))
+		}
 		if err != nil {
-			return nil, withCode(exitUsage, fmt.Errorf("--queue: %w", err))
+			return nil, writeError(fmt.Errorf("--queue: %w", err))
 		}
 		return s, nil
 	}

@@ -45,6 +45,7 @@ var signalled = map[string][]string{
 	"schema":     nil,
 	"doctor":     nil,
 	"version":    nil,
+	"rescue":     nil,
 	"help":       nil,
 	"completion": nil,
 	"share":      nil, // ends with the process that started it
