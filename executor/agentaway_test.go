@@ -59,7 +59,7 @@ func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
 // share opens the store. A machine of tests is slow at times: nobody is taken to be gone
 // who only waits for its disk.
 func (f *fleet) share() (durable.Shared, error) {
-	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: 6 * time.Second, Sealer: f.key, Log: f.log})
+	return jetstream.Open(context.Background(), f.nats, jetstream.Options{Replicas: 1, AckWait: 6 * time.Second, Sealer: f.key, Log: f.log})
 }
 
 // shakyStore loses the right to lead some times, after a while each.
@@ -90,7 +90,7 @@ func (f *fleet) front() (url string, stop func()) {
 	o := ServeOptions{Plan: f.plan, HTTP: "127.0.0.1:0", GRPC: Off, Metrics: Off, DrainTimeout: 200 * time.Millisecond, Ready: func(a Addresses) { addresses <- a }}
 	shaky := f.shaky
 	f.shaky = 0
-	o.Log, o.Silence, o.Queue.Share = f.log, 10*time.Second, func() (durable.Shared, error) {
+	o.Log, o.Silence, o.Queue.Share = f.log, 10*time.Second, func(context.Context) (durable.Shared, error) {
 		store, err := f.share()
 		if err == nil && shaky > 0 {
 			store = &shakyStore{store, shaky}

@@ -43,15 +43,15 @@ type session struct {
 func (x *Executor) Programs() calls.Backend { return &programs{x: x, open: map[string]*session{}} }
 
 // Begin implements calls.Backend.
-func (p *programs) Begin(request string, open *form.Open) error {
+func (p *programs) Begin(request string, open *form.Open) (time.Duration, error) {
 	c := p.x.core.Load()
 	f, ok := c.answers.(*flow)
 	if !ok || f.tasks.steps.flows == nil {
-		return fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
+		return 0, fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
 	}
 	i := slices.IndexFunc(c.served.models, func(m *model) bool { return m.name == open.Application })
 	if i < 0 {
-		return fmt.Errorf("application: found %.40q, expected one of the plan in force", open.Application)
+		return 0, fmt.Errorf("application: found %.40q, expected one of the plan in force", open.Application)
 	}
 	s := &session{c: c, f: f, app: int32(i), slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
 	j := newJob(c.served.models[i], 1)
@@ -64,23 +64,23 @@ func (p *programs) Begin(request string, open *form.Open) error {
 	if err := s.bring(open.Inputs); err != nil {
 		j.refs.Store(1)
 		j.release()
-		return err
+		return 0, err
 	}
 	if p.x.draining.Load() || !c.in.submit(j) {
 		j.refs.Store(1)
 		j.release()
-		return calls.ErrDraining
+		return 0, calls.ErrDraining
 	}
 	go s.watch(j)
 	var refusal error
 	c.call(func() { refusal = s.begin() }) // a core that has ended answers the job
 	if refusal != nil {
-		return refusal
+		return 0, refusal
 	}
 	p.mu.Lock()
 	p.open[request] = s
 	p.mu.Unlock()
-	return nil
+	return budget, nil
 }
 
 // bring takes in what a request brings: all that clients of its application send, or

@@ -26,11 +26,11 @@ type planning struct {
 }
 
 // shareQueue opens the store of a plan of queues over which this process would plan.
-func (o *ServeOptions) shareQueue(plan *formats.Plan) error {
+func (o *ServeOptions) shareQueue(ctx context.Context, plan *formats.Plan) error {
 	if !writesText(plan) || o.Queue.Share == nil {
 		return nil
 	}
-	store, err := o.Queue.Share()
+	store, err := o.Queue.Share(ctx)
 	if err == nil {
 		o.Agents = NewAgents(store)
 	}

@@ -1,8 +1,11 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
@@ -17,7 +20,7 @@ type QueueOptions struct {
 	Open func() (durable.Store, error)
 	// Share opens a store that several processes share, instead of Open. Agents serve the
 	// requests (ServeAgent), and one of the processes plans.
-	Share func() (durable.Shared, error)
+	Share func(context.Context) (durable.Shared, error)
 }
 
 // writesText tells whether a plan's models answer with text: it is served over OpenAI's
@@ -34,7 +37,7 @@ type queueFront struct {
 
 // newQueueFront makes the front end of an executor's plan, where that is one of queues;
 // nil: it is another.
-func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
+func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFront, error) {
 	if !writesText(x.core.Load().plan) {
 		return nil, nil
 	}
@@ -48,7 +51,7 @@ func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
 	if o.Agents != nil {
 		f.plans = &planning{queues: f.queues, agents: o.Agents, front: front}
 		front.Server, front.Elsewhere = f.plans, true
-		f.store, err = o.Queue.Share()
+		f.store, err = o.Queue.Share(ctx)
 	} else {
 		f.store, err = o.Queue.Open()
 	}
@@ -59,6 +62,14 @@ func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
 	if f.Front, err = completions.New(front); err != nil {
 		return nil, errors.Join(err, f.store.Close())
 	}
+	x.own.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
+	}, func() float64 {
+		if f.Full() {
+			return 1
+		}
+		return 0
+	}))
 	if f.plans != nil {
 		f.plans.others.log, f.plans.others.stores = o.Log, []durable.Shared{o.Agents.store, f.store.(durable.Shared)}
 		x.own.registry.MustRegister(f.plans.others.series())

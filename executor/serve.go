@@ -131,14 +131,14 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Joinable(s.addresses)
 		}
 	}
-	if err := o.shareQueue(plan); err != nil {
+	if err := o.shareQueue(ctx, plan); err != nil {
 		return nil, err
 	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	if s.queue, err = newQueueFront(x, &o); err != nil {
+	if s.queue, err = newQueueFront(ctx, x, &o); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	s.start(x)

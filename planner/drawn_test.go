@@ -28,7 +28,7 @@ func TestDrawnDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	draws := 40
+	draws := 25
 	if os.Getenv("INFERPLAN_LONG") != "" {
 		draws = 1000
 	}

@@ -66,12 +66,12 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err := longer("store-text", o.store); err != nil {
 		return err
 	}
-	endsWellOnInterrupt(cmd.Context())
 	log := p.logger()
-	store, err := o.queue.share(sealer, log)
+	store, err := o.queue.share(cmd.Context(), sealer, log)
 	if err != nil {
 		return err
 	}
+	endsWellOnInterrupt(cmd.Context())
 	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, StoreText: o.store, Metrics: o.metrics, Log: log,
 		Ready: func() { p.note("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.place) }})
 	if errors.Is(err, executor.ErrPlan) {

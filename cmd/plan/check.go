@@ -14,6 +14,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/check"
+	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 )
 
@@ -101,7 +102,6 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err := o.promised(ctx, p, &in, path); err != nil {
 		return err
 	}
-	endsWellOnInterrupt(ctx)
 	bar := p.meter(100, "planning again")
 	in.Progress = func(u planner.Progress) { bar.set(int64(100*u.Fraction), 0, u.Phase) }
 	res, err := check.Gate(ctx, in)
@@ -112,6 +112,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err != nil {
 		return err
 	}
+	res.Notes = append(res.Notes, o.changed(&in)...)
 	if err := write(p, res, path); err != nil {
 		return err
 	}
@@ -146,6 +147,22 @@ func refusal(severity check.Severity, message string, err error) check.Finding {
 		f.Where, f.Found, f.Expected = found[0].Path, found[0].Found, found[0].Expected
 	}
 	return f
+}
+
+// changed notes which inputs of the plan are not the files that it names any more, and that
+// another version of the program made it.
+func (o *checkOptions) changed(in *check.GateInput) []string {
+	var notes []string
+	given := map[string]bool{"profile": len(o.profiles) > 0, "cluster": o.cluster != "", "workload": o.workload != ""}
+	for _, i := range in.Plan.Inputs {
+		if now := todays(in, i.Role); !given[i.Role] && now != "" && now != i.SHA256 {
+			notes = append(notes, fmt.Sprintf("%s is not the file that the plan says it was made from: sha256 %.12s, and now %.12s", i.Path, i.SHA256, now))
+		}
+	}
+	if t := in.Plan.Tool; t.Version != kind.Version {
+		notes = append(notes, fmt.Sprintf("the plan says that version %s made it; this is %s", t.Version, kind.Version))
+	}
+	return notes
 }
 
 // today reads today's documents: what the flags name, else the inputs that the

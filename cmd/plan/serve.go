@@ -151,6 +151,11 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	token, err := readToken(o.token)
+	if err == nil && token != "" {
+		if worker.CheckToken([]byte(token)) != nil {
+			err = usageErrorf("--token-file %s: found a token of %d characters, expected 16 or more that nobody guesses, such as openssl rand -hex 32 makes", o.token, len(token))
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -106,13 +106,15 @@ func (o *queueOptions) check() (*durable.Sealer, error) {
 }
 
 // share opens a queue of several machines.
-func (o *queueOptions) share(sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
+func (o *queueOptions) share(ctx context.Context, sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
 	opt := jetstream.Options{Replicas: o.replicas, AckWait: o.silence, Sealer: sealer, Log: log}
 	if o.creds != "" {
 		opt.Connect = append(opt.Connect, nats.UserCredentials(o.creds))
 	}
-	s, err := jetstream.Open(o.place, opt)
+	s, err := jetstream.Open(ctx, o.place, opt)
 	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoServers):
 		return nil, withCode(exitEnvironment, fmt.Errorf("--queue: nobody answers; does a NATS server with JetStream run there? %w", err))
 	case err != nil:
@@ -174,13 +176,16 @@ func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
 		case len(so.Adapters) > 0:
 			return usageErrorf("--adapter "+text, o.queue.place)
 		}
-		so.Queue.Share = func() (durable.Shared, error) { return o.queue.share(sealer, so.Log) }
+		so.Queue.Share = func(ctx context.Context) (durable.Shared, error) { return o.queue.share(ctx, sealer, so.Log) }
 		return nil
 	}
 	so.Queue.Open = func() (durable.Store, error) {
 		s, err := bolt.Open(o.queue.place, bolt.Options{Sealer: sealer, Log: so.Log})
+		if errors.Is(err, bolt.ErrDamaged) {
+			return nil, withCode(exitEnvironment, fmt.Errorf("--queue: %w; read out what is left with plan rescue %[2]s -o left.db, or move it away and begin with none", err, o.queue.place))
+		}
 		if err != nil {
-			return nil, withCode(exitUsage, fmt.Errorf("--queue: %w", err))
+			return nil, writeError(fmt.Errorf("--queue: %w", err))
 		}
 		return s, nil
 	}

@@ -33,7 +33,8 @@ type JoinConfig struct {
 	Env     []string
 	Log     *slog.Logger
 
-	cache *Cache // of Join
+	cache *Cache     // of Join
+	mute  *sync.Once // says that the server says nothing
 }
 
 const (
@@ -70,7 +71,7 @@ func Join(ctx context.Context, c JoinConfig) error {
 	if c.CacheBytes <= 0 {
 		c.CacheBytes = DefaultCache
 	}
-	c.cache = NewCache(c.CacheBytes)
+	c.cache, c.mute = NewCache(c.CacheBytes), new(sync.Once)
 	defer c.cache.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -131,6 +132,15 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	a := &agent{config: c, index: index, link: link{conn: conn, silence: handshakeTime}, setUps: make(chan step, 16)}
+	waits := func() bool { return true }
+	if c.TLS == nil {
+		waits = time.AfterFunc(time.Second, func() {
+			c.mute.Do(func() {
+				c.Log.Info("connected, and the server says nothing: one that was started with --join-cert or --tls-cert waits for TLS (--tls-pin as it printed it, --tls-ca or --tls)", "server", c.Address)
+			})
+		}).Stop
+		defer waits()
+	}
 	if err := a.apply(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
 		if errors.Is(err, errUnanswered) && c.TLS == nil {
 			err = fmt.Errorf("%w; does it expect TLS?", err)
@@ -138,6 +148,7 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 		return false, err
 	}
 	a.silence = c.Silence
+	waits()
 	c.Log.Info("joined", "server", c.Address, "kind", c.Kind, "index", index)
 	return true, a.live(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,6 +168,39 @@ func TestWrongTokenIsRefused(t *testing.T) {
 	if len(b.joined) != 0 {
 		t.Errorf("%d workers joined", len(b.joined))
 	}
+}
+
+// A host that joins without TLS a server that waits for TLS hears soon what both wait for.
+func TestJoinSaysWhatItWaitsFor(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	said := make(chan string, 16)
+	c := JoinConfig{Address: l.Addr().String(), Token: []byte(testToken), Kind: "L4", Log: slog.New(slog.NewTextHandler(lines(said), nil))}
+	go func() { _ = Join(ctx, c) }()
+	select {
+	case line := <-said:
+		if !strings.Contains(line, "waits for TLS") {
+			t.Errorf("the first word is %q", line)
+		}
+	case <-time.After(handshakeTime - time.Second):
+		t.Error("nothing was said")
+	}
+}
+
+// lines writes lines to a channel while it has room.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	select {
+	case l <- string(b):
+	default:
+	}
+	return len(b), nil
 }
 
 // A server that does not know the token is left.

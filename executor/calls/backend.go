@@ -9,8 +9,9 @@ import (
 
 // Backend runs the tasks of requests.
 type Backend interface {
-	// Begin takes a request in. Refused is the error of a request that is not.
-	Begin(request string, open *calls.Open) error
+	// Begin takes a request in and returns how long it has. Refused is the error of a
+	// request that is not.
+	Begin(request string, open *calls.Open) (budget time.Duration, err error)
 	// Enqueue takes in tasks that are known together. It does not wait for them.
 	// What becomes of them is told to news, from any goroutine.
 	Enqueue(request string, tasks []Task, news News) error

@@ -26,14 +26,17 @@ type models struct {
 
 func newModels() *models { return &models{open: map[string]chan struct{}{}} }
 
-func (m *models) Begin(request string, open *form.Open) error {
+func (m *models) Begin(request string, open *form.Open) (time.Duration, error) {
 	if open.Application == "full" {
-		return &calls.Refused{Reason: "overload", Retry: 1500 * time.Millisecond}
+		return 0, &calls.Refused{Reason: "overload", Retry: 1500 * time.Millisecond}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open[request] = make(chan struct{})
-	return nil
+	if open.Application == "short" {
+		return 100 * time.Millisecond, nil
+	}
+	return time.Minute, nil
 }
 
 func (m *models) End(request string) {
@@ -240,6 +243,25 @@ func TestClientsThatGo(t *testing.T) {
 }
 
 // Nothing is kept of thousands of requests, however they end.
+// Requests that nobody asks after hold a stop until their deadline; what a program is at
+// holds it until the program is done.
+func TestForgottenRequestsHoldNoStop(t *testing.T) {
+	_, h, _ := serve(t, calls.Limits{})
+	for range 50 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, form.Path, strings.NewReader(`{"application":"short"}`)))
+		if w.Code != http.StatusCreated {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	begun := time.Now()
+	if h.Drain(ctx); ctx.Err() != nil || h.Open() > 0 {
+		t.Errorf("drained after %v with %d requests open, expected none after their deadline of 100ms", time.Since(begun), h.Open())
+	}
+}
+
 func TestStoreIsEmptyAtTheEnd(t *testing.T) {
 	m, h, _ := serve(t, calls.Limits{Requests: 100})
 	do := func(method, path, body string) *httptest.ResponseRecorder {

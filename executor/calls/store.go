@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +34,9 @@ type request struct {
 	ended  bool
 	users  int // calls that are under way
 	expiry *time.Timer
+	// deadline is when the request is late. One that nobody asks after holds no drain
+	// beyond it.
+	deadline time.Time
 }
 
 // task is a task of a request.
@@ -61,11 +66,13 @@ func (s *store) open(o *calls.Open, client string) (*request, error) {
 	s.requests[r.name] = r
 	s.clients[client]++
 	s.mu.Unlock()
-	if err := s.backend.Begin(r.name, o); err != nil {
+	budget, err := s.backend.Begin(r.name, o)
+	if err != nil {
 		s.forget(r)
 		return nil, err
 	}
 	r.mu.Lock()
+	r.deadline = time.Now().Add(budget)
 	r.expiry = time.AfterFunc(s.limits.Idle, func() { s.expire(r) })
 	r.mu.Unlock()
 	return r, nil
@@ -145,7 +152,11 @@ func (s *store) forget(r *request) {
 	}
 }
 
-// drain takes in nothing new, waits for what is open and ends what is left.
+// forgotten is how often a drain looks for requests that nobody asks after.
+const forgotten = 50 * time.Millisecond
+
+// drain takes in nothing new, waits for what is open and ends what is left: requests
+// that nobody asks after at their deadline, the others when ctx does.
 func (s *store) drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
@@ -155,20 +166,40 @@ func (s *store) drain(ctx context.Context) {
 		s.idle = nil
 	}
 	s.mu.Unlock()
-	select {
-	case <-idle:
-		return
-	case <-ctx.Done():
+	look := time.NewTicker(forgotten)
+	defer look.Stop()
+	for {
+		select {
+		case <-idle:
+			return
+		case now := <-look.C:
+			for _, r := range s.ongoing() {
+				if r.late(now) {
+					s.expire(r)
+				}
+			}
+			continue
+		case <-ctx.Done():
+		}
+		break
 	}
-	s.mu.Lock()
-	var list []*request
-	for _, r := range s.requests {
-		list = append(list, r)
-	}
-	s.mu.Unlock()
-	for _, r := range list {
+	for _, r := range s.ongoing() {
 		s.end(r)
 	}
+}
+
+// ongoing lists the requests that are open.
+func (s *store) ongoing() []*request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.requests))
+}
+
+// late tells whether a request is past its deadline.
+func (r *request) late(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.deadline.IsZero() && now.After(r.deadline)
 }
 
 // add takes tasks in, with the places of those that they read.

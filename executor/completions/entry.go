@@ -144,9 +144,13 @@ func (e *entry) finish(r Result) {
 		away{e.front}.lost(e)
 		return
 	}
+	full := e.front.took(err)
 	if err != nil {
-		e.front.opt.Log.Error("the end of a request was not stored", "id", e.id, "error", err)
-		x = &end{Error: failed(errNotStored)}
+		x = &end{Error: failed(errFull)}
+		if !full {
+			e.front.opt.Log.Error("the end of a request was not stored", "id", e.id, "error", err)
+			x = &end{Error: failed(errNotStored)}
+		}
 		e.mu.Lock()
 		e.failed = true
 		e.mu.Unlock()

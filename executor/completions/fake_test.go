@@ -206,6 +206,7 @@ type rig struct {
 	front *Front
 	http  *httptest.Server
 	token string
+	wrap  func(durable.Store) durable.Store // nil: the store as it is
 }
 
 func start(t *testing.T, f *fake, opt Options) *rig {
@@ -222,6 +223,9 @@ func (r *rig) up(opt Options) {
 	var err error
 	if r.store, err = bolt.Open(r.path, bolt.Options{Log: quiet}); err != nil {
 		r.t.Fatal(err)
+	}
+	if r.wrap != nil {
+		r.store = r.wrap(r.store)
 	}
 	opt.Store, opt.Server, opt.Log = r.store, r.fake, quiet
 	if r.front, err = New(opt); err != nil {

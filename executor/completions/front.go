@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"inferplan/executor/durable"
 	"inferplan/executor/httplimit"
 )
@@ -35,6 +37,8 @@ type Front struct {
 	closed  bool           // nothing begins any more
 	open    map[string]int // by owner: requests that have not ended
 	running map[string]*batch
+
+	room room
 }
 
 var errLeaves = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
@@ -47,6 +51,7 @@ func New(opt Options) (*Front, error) {
 		return nil, err
 	}
 	f := &Front{opt: opt, entries: map[string]*entry{}, open: map[string]int{}, running: map[string]*batch{}}
+	f.room.log = rate.Sometimes{First: 1, Interval: time.Minute}
 	f.tokens, f.holders = holders(opt.Keys)
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.closing = f.ctx.Done()
@@ -239,7 +244,10 @@ func (f *Front) submit(id string, rec *record) (*entry, error) {
 		fresh, err = f.opt.Store.Accept(ctx, stored)
 		cancel()
 	}
-	switch {
+	switch full := f.took(err); {
+	case full:
+		e.settle(&end{Error: failed(errFull)}, nil)
+		return nil, errFull
 	case err != nil:
 		if errors.Is(err, durable.ErrTooLarge) {
 			err = httplimit.TooLarge("", "the request is larger than the store takes")

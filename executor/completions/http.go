@@ -40,6 +40,10 @@ func (f *api) paths() *http.ServeMux {
 			fail(w, failed(errLeaves))
 			return
 		}
+		if f.Full() {
+			fail(w, failed(errFull))
+			return
+		}
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	on := func(pattern string, serve func(*inside) error) {

@@ -64,6 +64,9 @@ var errCancelled = &httplimit.Error{Code: httplimit.CodeCancelled, Reason: "canc
 // failed turns an error into what clients see. Overload is always 429: proxies take a
 // server that answers 503 for it out of service.
 func failed(err error) *failure {
+	if noRoom(err) {
+		err = errFull
+	}
 	var refusal *Refusal
 	var server *ServerError
 	switch {

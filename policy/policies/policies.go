@@ -239,7 +239,7 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 		}
 	}
 	if len(others) > 0 {
-		return nil, &formats.Error{Path: "policy.name", Found: fmt.Sprintf("%q, and the plan is of another kind", name), Expected: "a plan of kind " + strings.Join(others, " or ")}
+		return nil, &formats.Error{Path: "policy.name", Found: fmt.Sprintf("%q, and the plan is of another kind", name), Expected: "one of kind " + strings.Join(others, " or ")}
 	}
 	return nil, &formats.Error{Path: "policy.name", Found: fmt.Sprintf("%q", name), Expected: "one of " + strings.Join(Names(), ", "), Hint: formats.DidYouMean(name, Names())}
 }

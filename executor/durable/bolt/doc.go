@@ -16,4 +16,5 @@
 //	claims.go   who has taken which request over
 //	values.go   values beside the requests
 //	expire.go   retention, compaction
+//	damage.go   files that cannot be read as a whole; Rescue
 package bolt

@@ -69,6 +69,9 @@ func Open(path string, opt Options) (*Store, error) {
 			return nil, err
 		}
 	}
+	if err := probe(path); err != nil {
+		return nil, err
+	}
 	if err := s.open(); err != nil {
 		return nil, err
 	}

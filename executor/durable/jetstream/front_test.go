@@ -79,7 +79,7 @@ func (l *letters) count() int {
 // front is a front end with a connection of its own.
 func front(t *testing.T, url string, server completions.Server, elsewhere bool) (*completions.Front, func()) {
 	t.Helper()
-	store, err := jetstream.Open(url, jetstream.Options{Replicas: 1})
+	store, err := jetstream.Open(t.Context(), url, jetstream.Options{Replicas: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // place is a store of these tests.
 func place(url string, opt Options) durabletest.Opener {
-	return func() (durable.Store, error) { return Open(url, opt) }
+	return func() (durable.Store, error) { return Open(context.Background(), url, opt) }
 }
 
 func TestConformance(t *testing.T) {
@@ -42,7 +42,7 @@ func TestKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []*durable.Sealer{nil, durabletest.Sealer(t, "b")} {
-		if s, err := Open(url, Options{Replicas: 1, Sealer: key}); !errors.Is(err, durable.ErrKey) {
+		if s, err := Open(t.Context(), url, Options{Replicas: 1, Sealer: key}); !errors.Is(err, durable.ErrKey) {
 			t.Errorf("opened with another key or none: %v, %v", s, err)
 		}
 	}

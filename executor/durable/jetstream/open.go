@@ -61,7 +61,7 @@ const openWait = 30 * time.Second
 
 // Open connects to the servers of a URL such as nats://a:4222,nats://b:4222, and makes
 // stream, consumer and bucket where they are not there.
-func Open(url string, opt Options) (*Store, error) {
+func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	set(&opt.Name, "inferplan")
 	set(&opt.Replicas, 3)
 	set(&opt.AckWait, 30*time.Second)
@@ -77,7 +77,7 @@ func Open(url string, opt Options) (*Store, error) {
 	}
 	s := &Store{link: link{opt: opt, conn: conn, page: 1000, odd: rate.Sometimes{First: 3, Interval: 10 * time.Second}}, held: map[string]*holding{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(s.ctx, openWait)
+	ctx, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
 		s.stop()

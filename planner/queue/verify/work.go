@@ -10,15 +10,17 @@ import (
 // idle is the figure of a mean request on an idle server, in seconds.
 func idle(q *formats.QueueClass, on *formats.LLMInstance, budget int) float64 {
 	it := &on.Iteration
-	first, left, before := 0.0, q.PromptMean, 0.0
-	for left > 0 {
-		n := left
-		if budget > 0 {
-			n = min(n, float64(budget))
-		}
-		first += it.BaseNS + it.CPUNS + it.CPUSequenceNS + it.AttentionNS*n*(before+n/2) + it.PromptNS*max(0, n-it.HingeTokens)
-		left, before = left-n, before+n
+	chunks, rest := 0.0, q.PromptMean // whole chunks of a prompt, and what is left of it
+	if budget > 0 {
+		chunks = math.Floor(q.PromptMean / float64(budget))
+		rest -= chunks * float64(budget)
 	}
+	iterations := chunks
+	if rest > 0 {
+		iterations++
+	}
+	first := iterations*(it.BaseNS+it.CPUNS+it.CPUSequenceNS) + it.AttentionNS*q.PromptMean*q.PromptMean/2 +
+		it.PromptNS*(chunks*max(0, float64(budget)-it.HingeTokens)+max(0, rest-it.HingeTokens))
 	each := it.BaseNS + it.CPUNS + it.CPUSequenceNS + it.SequenceNS + it.ContextNS*(q.PromptMean+q.OutputMean/2)
 	switch q.Of {
 	case formats.OfTTFT:

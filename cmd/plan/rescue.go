@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/engine/worker"
+	"inferplan/executor/durable"
+	"inferplan/executor/durable/bolt"
+)
+
+func newRescueCommand(g *globals) *cobra.Command {
+	var out, key string
+	cmd := &cobra.Command{
+		Use:   "rescue FILE -o FILE",
+		Short: "Read out what is left of a damaged file of requests",
+		Long: `Copy what can be read of a damaged file of accepted requests (plan serve --queue) into a new one.
+
+Requests without an answer are open in the copy: plan serve --queue with it answers them. The damaged file
+stays as it is. No process may have it open.
+
+Exit code 0: all could be read; 1: part of the file is lost, the rest is copied; 5: nothing can be read.`,
+		Example: `  plan rescue requests.db -o left.db
+  plan rescue requests.db -o left.db --queue-key key.txt --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runRescue(newPrinter(cmd, g), args[0], out, key)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&out, "output", "o", "", "file to write, which must not be there")
+	f.StringVar(&key, "queue-key", "", "file with the key that encrypts what is kept")
+	return cmd
+}
+
+func runRescue(p *printer, from, to, key string) error {
+	if to == "" {
+		return usageErrorf("-o: expected the file to write")
+	}
+	if _, err := os.Stat(from); err != nil {
+		return withCode(exitUsage, err)
+	}
+	var sealer *durable.Sealer
+	if key != "" {
+		data, err := worker.ReadSecret(key)
+		if err == nil {
+			sealer, err = durable.NewSealer(data)
+		}
+		if err != nil {
+			return usageErrorf("--queue-key %s: %w", key, err)
+		}
+	}
+	r, err := bolt.Rescue(from, to, bolt.Options{Sealer: sealer, Log: p.logger()})
+	switch {
+	case errors.Is(err, bolt.ErrDamaged):
+		return withCode(exitEnvironment, err)
+	case err != nil:
+		return writeError(err)
+	}
+	if p.json {
+		err = p.document(r)
+	} else {
+		_, err = fmt.Fprintf(p.out, "%d requests, %d of them open, and %d pieces of files and batches\n", r.Records, r.Open, r.Values)
+	}
+	if err == nil && r.Partial {
+		p.note("part of %s could not be read and is not in %s", from, to)
+		return &exitError{code: exitGate}
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"inferplan/executor/durable"
+)
+
+// filled makes a store of n records, of which every third has text and an end.
+func filled(t *testing.T, path string, n int) {
+	t.Helper()
+	s, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		id := fmt.Sprintf("r%04d", i)
+		_, err := s.Accept(t.Context(), &durable.Record{ID: id, Class: "c", Data: []byte(fmt.Sprintf("%0300d", i))})
+		if err == nil && i%3 == 0 {
+			err = errors.Join(s.Append(t.Context(), id, 0, []byte("text"), 1), s.Finish(t.Context(), id, []byte("end")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A damaged file is found when it is opened, without a panic, and what can be read of it
+// makes a store that works.
+func TestDamagedStoreIsFoundAndRescued(t *testing.T) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	const n = 200
+	filled(t, whole, n)
+	data, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	damages := map[string]func(b []byte) []byte{
+		"cut to half":        func(b []byte) []byte { return b[:len(b)/2] },
+		"second half zeroed": func(b []byte) []byte { clear(b[len(b)/2:]); return b },
+		"pages overwritten": func(b []byte) []byte {
+			for i := len(b) / 3; i < len(b)/3+5*4096; i++ {
+				b[i] = byte(rng.Uint32())
+			}
+			return b
+		},
+		"both metas lost":    func(b []byte) []byte { clear(b[:8192]); return b },
+		"page of its number": func(b []byte) []byte { copy(b[len(b)/2&^4095:], b[len(b)/4&^4095:][:4096]); return b },
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store")
+			if err := os.WriteFile(path, damage(append([]byte{}, data...)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(path, Options{})
+			if err == nil {
+				s.Close()
+			}
+			if !errors.Is(err, ErrDamaged) {
+				t.Errorf("opened with %v, expected that the file is damaged", err)
+			}
+			to := path + ".rescued"
+			got, err := Rescue(path, to, Options{})
+			if err != nil {
+				if name != "both metas lost" {
+					t.Error(err)
+				}
+				return
+			}
+			t.Logf("%+v", *got)
+			if got.Records == 0 && name != "cut to half" && name != "second half zeroed" {
+				t.Errorf("rescued %+v of %d records", *got, n)
+			}
+			s, err = Open(to, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for range got.Open {
+				st, err := s.Claim(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Finish(t.Context(), st.ID, []byte("end")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := s.Accept(t.Context(), &durable.Record{ID: "new", Class: "c"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A store that is whole is rescued as a whole.
+func TestRescueOfAWholeStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	filled(t, path, 30)
+	got, err := Rescue(path, path+".copy", Options{})
+	if err != nil || got.Partial || got.Records != 30 || got.Open != 20 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := Rescue(path, path+".copy", Options{}); err == nil {
+		t.Error("what is there was overwritten")
+	}
+}
