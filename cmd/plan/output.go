@@ -20,10 +20,12 @@ type printer struct {
 	json     bool
 	quiet    bool
 	width    int // of the terminal; 0: none
+	verb     string
+	typed    typedFlags
 }
 
 func newPrinter(cmd *cobra.Command, g *globals) *printer {
-	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout())}
+	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typed}
 }
 
 // note prints a line for the person at the terminal.

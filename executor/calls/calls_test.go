@@ -2,8 +2,10 @@ package calls_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -25,6 +27,8 @@ type models struct {
 }
 
 func newModels() *models { return &models{open: map[string]chan struct{}{}} }
+
+func (m *models) MessageBytes() int64 { return 0 }
 
 func (m *models) Begin(request string, open *form.Open) error {
 	if open.Application == "full" {
@@ -88,7 +92,8 @@ func run(t calls.Task, news calls.News, over chan struct{}) {
 	for i := range 3 {
 		news.Piece(t.Handle, form.Outputs{"token": i})
 	}
-	text := fmt.Sprintf("agent %v", t.Inputs["agent"])
+	raw, _ := t.Inputs["agent"].(json.RawMessage)
+	text := fmt.Sprintf("agent %s", raw)
 	if len(t.Reads) > 0 {
 		text = "tea"
 	}
@@ -105,7 +110,7 @@ func cut(h *calls.Handler) {
 func serve(t *testing.T, limits calls.Limits) (*models, *calls.Handler, *calls.Client) {
 	t.Helper()
 	m := newModels()
-	h := calls.NewHandler(m, limits)
+	h := calls.NewHandler(m, nil, limits)
 	s := httptest.NewServer(h)
 	t.Cleanup(func() { s.Close(); cut(h); m.tasks.Wait() })
 	return m, h, &calls.Client{URL: s.URL, HTTP: s.Client()}
@@ -224,7 +229,7 @@ func TestClientsThatGo(t *testing.T) {
 	refused := 0
 	for range 30 {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
+		h.ServeHTTP(w, request("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
 		if w.Code == http.StatusTooManyRequests {
 			refused++
 		}
@@ -244,12 +249,12 @@ func TestStoreIsEmptyAtTheEnd(t *testing.T) {
 	m, h, _ := serve(t, calls.Limits{Requests: 100})
 	do := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+		h.ServeHTTP(w, request(method, path, strings.NewReader(body)))
 		return w
 	}
 	for i := range 10_000 {
 		var opened form.Opened
-		if err := form.Decode(do("POST", form.Path, `{"application":"a"}`).Body, &opened); err != nil {
+		if err := json.NewDecoder(do("POST", form.Path, `{"application":"a"}`).Body).Decode(&opened); err != nil {
 			t.Fatal(err)
 		}
 		path := form.Path + "/" + opened.Request
@@ -278,15 +283,15 @@ func FuzzEnqueue(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body, task string) {
 		m := newModels()
-		h := calls.NewHandler(m, calls.Limits{})
+		h := calls.NewHandler(m, nil, calls.Limits{})
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
+		h.ServeHTTP(w, request("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
 		var opened form.Opened
-		if err := form.Decode(w.Body, &opened); err != nil {
+		if err := json.NewDecoder(w.Body).Decode(&opened); err != nil {
 			t.Fatal(err)
 		}
 		w = httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", form.Path+"/"+opened.Request+"/tasks", strings.NewReader(body)))
+		h.ServeHTTP(w, request("POST", form.Path+"/"+opened.Request+"/tasks", strings.NewReader(body)))
 		if w.Code != http.StatusCreated && w.Code != http.StatusBadRequest && w.Code != http.StatusNotFound {
 			t.Fatalf("status %d of %q", w.Code, body)
 		}
@@ -338,4 +343,11 @@ with c.open("a") as s:
 	if want := "429 overload 2\nt0: no memory\n404\n"; err != nil || string(out) != want {
 		t.Errorf("%v: %s, expected %s", err, out, want)
 	}
+}
+
+// request is one to an address of this machine.
+func request(method, path string, body io.Reader) *http.Request {
+	r := httptest.NewRequest(method, path, body)
+	r.Host = "127.0.0.1"
+	return r
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -18,12 +17,10 @@ import (
 
 // Front is the front end.
 type Front struct {
-	opt     Options
-	tokens  httplimit.Tokens
-	holders []*holder
-	gate    httplimit.Gate
-	server  *http.Server
-	routes  *http.ServeMux
+	opt    Options
+	gate   httplimit.Gate
+	server *http.Server
+	routes *http.ServeMux
 
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
@@ -47,21 +44,10 @@ func New(opt Options) (*Front, error) {
 		return nil, err
 	}
 	f := &Front{opt: opt, entries: map[string]*entry{}, open: map[string]int{}, running: map[string]*batch{}}
-	f.tokens, f.holders = holders(opt.Keys)
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.closing = f.ctx.Done()
 	f.routes = newAPI(f).paths()
-	f.server = &http.Server{
-		Handler:           f,
-		ReadHeaderTimeout: opt.ReadTimeout,
-		ReadTimeout:       opt.ReadTimeout,
-		IdleTimeout:       opt.IdleTimeout,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(opt.Log.Handler(), slog.LevelDebug),
-	}
-	if opt.TLS != nil {
-		f.server.TLSConfig = opt.TLS.Clone()
-	}
+	f.server = opt.Door.Server(f)
 	if !opt.Elsewhere {
 		f.background.Go(f.claim)
 	}
@@ -77,16 +63,7 @@ func New(opt Options) (*Front, error) {
 
 // Serve accepts connections until Drain or Close; it then returns nil.
 func (f *Front) Serve(l net.Listener) error {
-	var err error
-	if f.server.TLSConfig != nil {
-		err = f.server.ServeTLS(l, "", "")
-	} else {
-		err = f.server.Serve(l)
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serving completions on %s: %w", l.Addr(), err)
+	return httplimit.Serve(f.server, l, "completions")
 }
 
 // Drain refuses new requests and waits for those whose clients wait. When ctx ends
