@@ -93,7 +93,7 @@ func TestProgramsThatAskForNonsense(t *testing.T) {
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3}}}, "inputs.x: found 3 elements, expected 4 of UINT8"},
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 256}}}, "found 256, expected a number that UINT8 holds"},
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 4, 5}}}, "more than 4 elements"},
-		{form.Call{Model: "a", Inputs: map[string]any{"x": "text"}}, "found text, expected a number"},
+		{form.Call{Model: "a", Inputs: map[string]any{"x": "text"}}, `found "text", expected a number`},
 		{form.Call{Model: "b", Reads: []form.Handle{"t0"}}, "and the model b takes"},
 	} {
 		_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s form.Session) (form.Outputs, error) {

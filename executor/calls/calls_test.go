@@ -351,3 +351,31 @@ func request(method, path string, body io.Reader) *http.Request {
 	r.Host = "127.0.0.1"
 	return r
 }
+
+// Messages are decoded strictly, and within a small limit where no tensor takes more.
+func TestMessagesAreReadStrictly(t *testing.T) {
+	_, h, _ := serve(t, calls.Limits{})
+	for _, c := range []struct {
+		body string
+		code int
+		want string
+	}{
+		{`{"application":"a","application":"b"}`, 400, "application: given twice"},
+		{`{"application":"a","parameters":{}}`, 201, "request"},
+		{`{"application":"a","parameters":{"n":1}}`, 400, "parameters.n: no application declares parameters"},
+		{`{"application":"a","inputs":{"x":[1],"x":[2]}}`, 400, "inputs.x: given twice"},
+		{`{"application":"a","inputs":{"x":{}}}`, 400, "inputs.x: JSON"},
+		{`{"application":"a","other":1}`, 400, "other: found a field that is not known"},
+		{`{"application":"a"} x`, 400, "after the end of the value"},
+		{`{"timeout_ms":1e400,"application":"a"}`, 400, "timeout_ms: found 1e400"},
+		{`{}`, 400, "application: found nothing"},
+		{`{"application":"a","inputs":{"x":[` + strings.Repeat("1,", 1<<19) + `1]}}`, 413, "at most 1048576 are taken"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request("POST", form.Path, strings.NewReader(c.body)))
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%.60s: %d %s, expected %d with %s", c.body, w.Code, w.Body, c.code, c.want)
+		}
+	}
+	cut(h)
+}

@@ -251,7 +251,7 @@ func fail(w http.ResponseWriter, err error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	write(w, status, calls.Failure{Error: e.Error(), Reason: e.Reason})
+	write(w, status, calls.Failure{Error: err.Error(), Reason: e.Reason})
 }
 
 // write answers a message.
