@@ -154,17 +154,6 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
 		return err
 	}
-	plan, err := readPlan(path)
-	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.acts(plan.Kind); err != nil {
-		return err
-	}
-	keys, err := o.keyring(plan)
-	if err != nil {
-		return err
-	}
 	places, err := parsePlaces(o.places)
 	if err != nil {
 		return usageErrorf("%w", err)
@@ -178,6 +167,17 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	cache, err := modelCacheBytes(o.modelCache)
+	if err != nil {
+		return err
+	}
+	plan, err := readPlan(path)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	if err := p.acts(plan.Kind); err != nil {
+		return err
+	}
+	keys, err := o.keyring(plan)
 	if err != nil {
 		return err
 	}
