@@ -67,6 +67,13 @@ func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
 	return f, nil
 }
 
+// hide lets the front end serve on while its health says that it is not ready.
+func (f *queueFront) hide() {
+	if f != nil {
+		f.Front.Hide()
+	}
+}
+
 // leave lets another process plan.
 func (f *queueFront) leave() {
 	if f != nil && f.plans != nil {

@@ -60,6 +60,9 @@ type ServeOptions struct {
 	// Queue is for plans of queues, whose HTTP address answers OpenAI's protocol.
 	Queue QueueOptions
 
+	// DrainDelay is how long requests are still taken at the end while readiness is false, so
+	// that whoever distributes them sends them elsewhere; 0: not at all.
+	DrainDelay time.Duration
 	// DrainTimeout bounds the wait for accepted requests at the end and at a
 	// switch of plans; 0: 30 s.
 	DrainTimeout time.Duration
@@ -145,7 +148,15 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	s.start(x)
 	// Not ready at once, also in the midst of a switch of plans.
-	defer context.AfterFunc(ctx, func() { x.draining.Store(true) })()
+	defer context.AfterFunc(ctx, func() {
+		if o.DrainDelay > 0 {
+			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
+			x.leaving.Store(true)
+			s.queue.hide()
+			return
+		}
+		x.draining.Store(true)
+	})()
 	if o.Ready != nil {
 		o.Ready(s.addresses)
 	}
@@ -168,6 +179,12 @@ loop:
 			if o.Reloaded != nil {
 				o.Reloaded(err)
 			}
+		}
+	}
+	if failure == nil && o.DrainDelay > 0 {
+		select {
+		case failure = <-s.failed:
+		case <-time.After(o.DrainDelay):
 		}
 	}
 	r, err := s.end(x)
@@ -361,6 +378,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	defer stop()
 	var errs [2]error
 	var wg sync.WaitGroup
+	x.draining.Store(true)
 	s.queue.leave()
 	if s.code != nil {
 		s.code.Drain(inner) // programs come back for more: connections stay until they are done

@@ -45,7 +45,9 @@ type serveOptions struct {
 	joinCert            string
 	modelCache          string
 	joinSilence         time.Duration
-	drain               time.Duration
+	drain, drainDelay   time.Duration
+	logFormat           string
+	accessLog           bool
 	text                textOptions
 	executionOptions
 }
@@ -99,12 +101,16 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.joinToken, "join-token", "", "file with the token that such workers must know, made where there is none")
 	f.StringVar(&o.joinCert, "join-cert", "", "file with a certificate and key for --join-listen alone, made where there is none; workers trust it by the pin that is printed")
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json: a line for each thing that happens, on stderr")
+	f.BoolVar(&o.accessLog, "access-log", false, "log a line for every request: client, path or method, status, bytes, time")
+	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long requests are still taken at the end while readiness is false, so that load balancers send them elsewhere (behind Kubernetes 10s)")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
 	o.text.flags(f)
 	o.executionOptions.flags(f, "as the plan's numbers were measured")
 	tellKinds(cmd)
 	completeExecution(cmd)
 	complete(cmd, "engine", "onnx", "replay")
+	complete(cmd, "log-format", "text", "json")
 	complete(cmd, "policy", policies.Names()...)
 	return cmd
 }
@@ -188,7 +194,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
-	log := p.logger()
+	log := p.logAs(o.logFormat)
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
@@ -201,10 +207,13 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		Plan:     path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		Door:         httplimit.Door{Keys: keys, Hosts: o.hosts, Budget: httplimit.NewBudget(int64(requests), log)},
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body)},
-		DrainTimeout: o.drain, Record: o.record,
+		DrainTimeout: o.drain, DrainDelay: o.drainDelay, Record: o.record,
 		Ready: func(a executor.Addresses) {
 			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.Off), cmp.Or(a.GRPC, executor.Off), cmp.Or(a.Metrics, executor.Off))
 		},
+	}
+	if o.accessLog {
+		so.Door.Access = log
 	}
 	if o.maxBodyGiven {
 		so.Queue.Front.MaxBodyBytes = int64(body)
@@ -303,11 +312,24 @@ func (o *serveOptions) howToJoin(a executor.Addresses) string {
 
 // logger writes what happens while the server runs, with --quiet only what goes wrong.
 func (p *printer) logger() *slog.Logger {
-	level := slog.LevelInfo
+	return slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: p.level()}))
+}
+
+func (p *printer) level() slog.Level {
 	if p.quiet {
-		level = slog.LevelWarn
+		return slog.LevelWarn
 	}
-	return slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level}))
+	return slog.LevelInfo
+}
+
+// logAs has the log, and all notes from here on, written in a format.
+func (p *printer) logAs(format string) *slog.Logger {
+	log := p.logger()
+	if format == "json" {
+		log = slog.New(slog.NewJSONHandler(p.err, &slog.HandlerOptions{Level: p.level()}))
+		p.log = log
+	}
+	return log
 }
 
 // besideRequests is what the front end may take beside the memory for requests, as
@@ -338,7 +360,7 @@ func (o *serveOptions) bounds(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return first(oneOf("engine", o.engine, "onnx", "replay"), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))
+	return first(oneOf("engine", o.engine, "onnx", "replay"), oneOf("log-format", o.logFormat, "text", "json"), atLeast("drain-delay", o.drainDelay, 0), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))
 }
 
 // address refuses what is no HOST:PORT before anything is started.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"inferplan/executor/durable"
@@ -19,6 +20,7 @@ import (
 type Front struct {
 	opt    Options
 	gate   httplimit.Gate
+	hidden atomic.Bool // its health says that it is not ready
 	server *http.Server
 	routes *http.ServeMux
 
@@ -65,6 +67,9 @@ func New(opt Options) (*Front, error) {
 func (f *Front) Serve(l net.Listener) error {
 	return httplimit.Serve(f.server, l, "completions")
 }
+
+// Hide serves on, and has the front end's health say that it is not ready.
+func (f *Front) Hide() { f.hidden.Store(true) }
 
 // Drain refuses new requests and waits for those whose clients wait. When ctx ends
 // first, their clients are told to come again.

@@ -40,7 +40,7 @@ func (f *api) paths() *http.ServeMux {
 		}
 	}
 	mux.HandleFunc("GET /health", f.opt.Door.Probe(refuse, func(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
-		if f.gate.Closed() {
+		if f.hidden.Load() || f.gate.Closed() {
 			return errLeaves
 		}
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})

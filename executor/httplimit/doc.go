@@ -2,6 +2,7 @@
 // anything is decided. A handler that does not stand behind it fails a test of the house.
 //
 //	door.go    Door: keys, callers, times, panics; the only maker of HTTP servers
+//	access.go  the log of accesses
 //	body.go    the only reader of bodies, within the memory for requests
 //	budget.go  Budget: that memory, shared fairly among clients
 //	keys.go    Keyring: bearer tokens, and what their holders may do

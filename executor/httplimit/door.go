@@ -32,6 +32,8 @@ type Door struct {
 	ReadTimeout, IdleTimeout, WriteTimeout time.Duration
 	// Log receives panics and failures of the transport; nil: slog.Default.
 	Log *slog.Logger
+	// Access receives a line for every request that was answered; nil: none.
+	Access *slog.Logger
 }
 
 // Open returns a door with every field filled in. A nil door is one that asks for
@@ -118,6 +120,11 @@ func (d *Door) Handler(refuse Refuse, next Serving) http.HandlerFunc {
 // Probe is Handler for paths that are open to everybody, such as those of health.
 func (d *Door) Probe(refuse Refuse, next Serving) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if d.Access != nil {
+			seen := &answered{ResponseWriter: w}
+			w = seen
+			defer d.accessed(r, seen, time.Now())
+		}
 		defer func() {
 			if p := recover(); p != nil {
 				Panicked(p, r, d.Log)

@@ -19,6 +19,7 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -176,13 +177,27 @@ func (s *GRPCServer) Close() error {
 
 // unary keeps a panic to its own call.
 func (s *GRPCServer) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer s.accessed(ctx, info.FullMethod, &err, time.Now())
 	defer s.recovered(info.FullMethod, &err)
 	return handler(ctx, req)
 }
 
 func (s *GRPCServer) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer s.accessed(ss.Context(), info.FullMethod, &err, time.Now())
 	defer s.recovered(info.FullMethod, &err)
 	return handler(srv, parsing{ss})
+}
+
+// accessed writes the line of a call to the log of accesses.
+func (s *GRPCServer) accessed(ctx context.Context, method string, err *error, began time.Time) {
+	if s.core.opt.Door.Access == nil {
+		return
+	}
+	address := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
+	s.core.opt.Door.Accessed(holderOf(ctx).Client(address), method, status.Code(*err).String(), 0, began)
 }
 
 func (s *GRPCServer) recovered(method string, err *error) {
