@@ -29,7 +29,7 @@ var rooms = map[string][]string{
 }
 
 // tables list the kinds. A new kind adds a line to each.
-var tables = []string{"formats/sections.go", "formats/upgrade.go", "planner/kinds.go", "policy/policies/policies.go"}
+var tables = []string{"formats/sections.go", "formats/upgrade.go", "planner/kinds.go", "policy/policies/policies.go", "cmd/plan/kindflags.go"}
 
 // roomed are the folders in which a file or folder with a kind's name is a room
 // of that kind. planner/X and policy/X are rooms as a whole.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"inferplan/executor/durable"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 )
 
@@ -67,7 +68,8 @@ func (r *refusals) serve(address string) (stop func(), err error) {
 	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), r.series())
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(own, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: oip.Guard(oip.Options{}, mux), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+	door := (&httplimit.Door{Log: r.log}).Open()
+	server := door.Server(oip.Guard(door, mux))
 	go server.Serve(l) //nolint:errcheck // it ends with Close
 	r.log.Info("metrics", "address", l.Addr().String())
 	return func() { server.Close() }, nil

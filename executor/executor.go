@@ -21,7 +21,8 @@ type Executor struct {
 	opt      Options
 	core     atomic.Pointer[core]
 	draining atomic.Bool
-	reload   sync.Mutex // one Reload, Drain or Close at a time
+	leaving  atomic.Bool // it still serves, and others should not send it more
+	reload   sync.Mutex  // one Reload, Drain or Close at a time
 	closed   bool
 	gather   atomic.Pointer[metrics]
 	own      *executorMetrics // outlives plans
@@ -134,7 +135,7 @@ func (x *Executor) Close() error {
 func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().spec }
 
 // Ready says whether requests are taken.
-func (x *Executor) Ready() bool { return !x.draining.Load() }
+func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load() }
 
 // ModelReady says whether every stage of some pipeline of the model has a
 // worker that runs, for each of its classes.

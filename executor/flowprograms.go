@@ -42,6 +42,27 @@ type session struct {
 // Programs is what the HTTP form of workflows as code runs on.
 func (x *Executor) Programs() calls.Backend { return &programs{x: x, open: map[string]*session{}} }
 
+// MessageBytes implements calls.Backend.
+func (p *programs) MessageBytes() int64 {
+	c := p.x.core.Load()
+	most := 0
+	for _, m := range slices.Concat(c.served.models, c.services) {
+		elements := 0
+		for i := range m.inputs {
+			elements += m.inputs[i].bytes / max(1, m.inputs[i].datatype.Size())
+		}
+		most = max(most, elements)
+	}
+	return textOfElement*int64(most) + textBeside
+}
+
+// How much JSON an element takes that a client writes with all its digits, and what stands
+// beside the tensors of a message.
+const (
+	textOfElement = 32
+	textBeside    = 64 << 10
+)
+
 // Begin implements calls.Backend.
 func (p *programs) Begin(request string, open *form.Open) (time.Duration, error) {
 	c := p.x.core.Load()

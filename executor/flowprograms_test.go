@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +21,7 @@ import (
 func coded(t *testing.T, infer time.Duration, limits calls.Limits) (*Executor, *calls.Handler, *calls.Client) {
 	t.Helper()
 	x := open(t, segmentPlan(infer, 2, winding(), windingModels), replayOptions(true))
-	h := calls.NewHandler(x.Programs(), limits)
+	h := calls.NewHandler(x.Programs(), nil, limits)
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return x, h, &calls.Client{URL: s.URL, HTTP: s.Client()}
@@ -92,7 +93,7 @@ func TestProgramsThatAskForNonsense(t *testing.T) {
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3}}}, "inputs.x: found 3 elements, expected 4 of UINT8"},
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 256}}}, "found 256, expected a number that UINT8 holds"},
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 4, 5}}}, "more than 4 elements"},
-		{form.Call{Model: "a", Inputs: map[string]any{"x": "text"}}, "found text, expected a number"},
+		{form.Call{Model: "a", Inputs: map[string]any{"x": "text"}}, `found "text", expected a number`},
 		{form.Call{Model: "b", Reads: []form.Handle{"t0"}}, "and the model b takes"},
 	} {
 		_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s form.Session) (form.Outputs, error) {
@@ -133,7 +134,7 @@ func bringing() formats.FlowApplication {
 func TestProgramThatBringsInputs(t *testing.T) {
 	sizes := map[string][2]int64{"a": {4, 3}, "c": {4, 2}}
 	x := open(t, segmentPlan(time.Millisecond, 2, bringing(), sizes), replayOptions(true))
-	h := calls.NewHandler(x.Programs(), calls.Limits{})
+	h := calls.NewHandler(x.Programs(), nil, calls.Limits{})
 	server := httptest.NewServer(h)
 	defer server.Close()
 	client, ask := &calls.Client{URL: server.URL, HTTP: server.Client()}, alone(t, map[string][2]int64{"a": {4, 3}, "b": {1, 1}, "c": {4, 2}})
@@ -189,10 +190,10 @@ func TestProgramsThatGoAway(t *testing.T) {
 		requests = 10_000
 	}
 	x := open(t, segmentPlan(time.Millisecond, 2, winding(), windingModels), replayOptions(true))
-	h := calls.NewHandler(x.Programs(), calls.Limits{Idle: 50 * time.Millisecond, PerClient: 128})
+	h := calls.NewHandler(x.Programs(), nil, calls.Limits{Idle: 50 * time.Millisecond, PerClient: 128})
 	post := func(path, body string) (status int, answer string) {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodPost, form.Path+path, strings.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1"+form.Path+path, strings.NewReader(body))
 		h.ServeHTTP(w, r)
 		return w.Code, w.Body.String()
 	}
@@ -202,7 +203,7 @@ func TestProgramsThatGoAway(t *testing.T) {
 			for i := client; i < requests; i += 8 {
 				var opened form.Opened
 				status, answer := post("", `{"application":"app"}`)
-				if status != http.StatusCreated || form.Decode(strings.NewReader(answer), &opened) != nil {
+				if status != http.StatusCreated || json.NewDecoder(strings.NewReader(answer)).Decode(&opened) != nil {
 					if status != http.StatusTooManyRequests { // those that are gone are still known
 						t.Errorf("%d %s", status, answer)
 					}
@@ -216,13 +217,13 @@ func TestProgramsThatGoAway(t *testing.T) {
 					post("/"+opened.Request+"/tasks", `{"tasks":[{"model":"a","inputs":{"x":[1,2,3,4]}},{"model":"c","reads":["#0"]}]}`)
 				case 3: // it ends well
 					post("/"+opened.Request+"/tasks", `{"tasks":[{"model":"b","inputs":{"x":[1,2]}}]}`)
-					r := httptest.NewRequest(http.MethodGet, form.Path+"/"+opened.Request+"/tasks/t0?wait=10s", nil)
+					r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+form.Path+"/"+opened.Request+"/tasks/t0?wait=10s", nil)
 					w := httptest.NewRecorder()
 					h.ServeHTTP(w, r)
 					if w.Code != http.StatusNotFound && !strings.Contains(w.Body.String(), `"done"`) { // on a busy machine it may have paused for too long
 						t.Errorf("%d %s", w.Code, w.Body)
 					}
-					h.ServeHTTP(w, httptest.NewRequest(http.MethodDelete, form.Path+"/"+opened.Request, nil))
+					h.ServeHTTP(w, httptest.NewRequest(http.MethodDelete, "http://127.0.0.1"+form.Path+"/"+opened.Request, nil))
 				}
 			}
 		})

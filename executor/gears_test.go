@@ -18,6 +18,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/certainty"
 	"inferplan/engine/graph"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy/conform"
@@ -562,7 +563,7 @@ func formatNumber(v float64) string { b, _ := json.Marshal(v); return string(b) 
 // Over the wire the response names gear and model.
 func TestCascadeOverHTTP(t *testing.T) {
 	x := open(t, gearPlan(1, time.Millisecond, time.Millisecond), replayOptions(true))
-	s := oip.NewHTTPServer(x, oip.Options{Log: quiet()})
+	s := oip.NewHTTPServer(x, oip.Options{Door: &httplimit.Door{Log: quiet()}})
 	rec := httptest.NewRecorder()
 	req := httptest.NewRequest("POST", "http://127.0.0.1/v2/models/cascade/infer", strings.NewReader(`{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}`))
 	s.ServeHTTP(rec, req)

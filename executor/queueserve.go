@@ -14,7 +14,7 @@ import (
 
 // QueueOptions are what plan serve is told of plans of queues.
 type QueueOptions struct {
-	// Front configures the front end; Store, Server, TLS, Hosts and Log are filled in.
+	// Front configures the front end; Store, Server, Door and Log are filled in.
 	Front completions.Options
 	// Open opens the store of accepted requests.
 	Open func() (durable.Store, error)
@@ -46,7 +46,7 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 	}
 	f := &queueFront{queues: NewQueues(x)}
 	front := o.Queue.Front
-	front.Server, front.TLS, front.Hosts, front.Log = f.queues, o.OIP.TLS, o.OIP.Hosts, o.Log
+	front.Server, front.Door, front.Log = f.queues, &o.Door, o.Log
 	var err error
 	if o.Agents != nil {
 		f.plans = &planning{queues: f.queues, agents: o.Agents, front: front}
@@ -76,6 +76,13 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 		f.plans.begin()
 	}
 	return f, nil
+}
+
+// hide lets the front end serve on while its health says that it is not ready.
+func (f *queueFront) hide() {
+	if f != nil {
+		f.Front.Hide()
+	}
 }
 
 // leave lets another process plan.

@@ -20,6 +20,7 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/executor/calls"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	form "inferplan/formats/calls"
@@ -49,14 +50,19 @@ type ServeOptions struct {
 	// Joinable is called once workers can join, before the plan waits for them.
 	Joinable func(Addresses)
 
-	// OIP holds limits, TLS and the bearer token of both protocols. TLSCert and
-	// TLSKey, where given, are read into OIP.TLS.
-	OIP             oip.Options
+	// Door is what requests of all protocols pass. TLSCert and TLSKey, where given, are
+	// read into its TLS.
+	Door            httplimit.Door
 	TLSCert, TLSKey string
+	// OIP holds the limits of both protocols for tensors; Door is filled in.
+	OIP oip.Options
 
 	// Queue is for plans of queues, whose HTTP address answers OpenAI's protocol.
 	Queue QueueOptions
 
+	// DrainDelay is how long requests are still taken at the end while readiness is false, so
+	// that whoever distributes them sends them elsewhere; 0: not at all.
+	DrainDelay time.Duration
 	// DrainTimeout bounds the wait for accepted requests at the end and at a
 	// switch of plans; 0: 30 s.
 	DrainTimeout time.Duration
@@ -87,15 +93,14 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	set(&o.FlushTimeout, o.DrainTimeout)
 	o.Options = o.Options.withDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
-	if o.OIP.Log == nil {
-		o.OIP.Log = o.Log
-	}
-	if o.OIP.Budget == nil {
-		o.OIP.Budget = oip.NewBudget(o.OIP.MaxInFlightBytes, o.Log)
-	}
 	if err := o.loadTLS(); err != nil {
 		return nil, err
 	}
+	if o.Door.Log == nil {
+		o.Door.Log = o.Log
+	}
+	o.Door = *o.Door.Open()
+	o.OIP.Door = &o.Door
 	// From here on a signal is kept for the loop below; before the plan is up
 	// it must not end the process.
 	hup := make(chan os.Signal, 1)
@@ -118,7 +123,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	defer s.closeListeners()
 	if s.metrics != nil {
 		o.RatesURL = "http://" + s.addresses.Metrics + "/rates"
-		if o.OIP.TLS != nil {
+		if o.Door.TLS != nil {
 			o.RatesURL = "https" + strings.TrimPrefix(o.RatesURL, "http")
 		}
 	}
@@ -143,7 +148,15 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	s.start(x)
 	// Not ready at once, also in the midst of a switch of plans.
-	defer context.AfterFunc(ctx, func() { x.draining.Store(true) })()
+	defer context.AfterFunc(ctx, func() {
+		if o.DrainDelay > 0 {
+			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
+			x.leaving.Store(true)
+			s.queue.hide()
+			return
+		}
+		x.draining.Store(true)
+	})()
 	if o.Ready != nil {
 		o.Ready(s.addresses)
 	}
@@ -166,6 +179,12 @@ loop:
 			if o.Reloaded != nil {
 				o.Reloaded(err)
 			}
+		}
+	}
+	if failure == nil && o.DrainDelay > 0 {
+		select {
+		case failure = <-s.failed:
+		case <-time.After(o.DrainDelay):
 		}
 	}
 	r, err := s.end(x)
@@ -195,7 +214,7 @@ func (o *ServeOptions) loadTLS() error {
 	if err != nil {
 		return fmt.Errorf("TLS certificate %q with key %q: %w", o.TLSCert, o.TLSKey, err)
 	}
-	o.OIP.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	o.Door.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	return nil
 }
 
@@ -242,9 +261,9 @@ func (s *servers) listen() error {
 		}
 		*bound = l.Addr().String()
 		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && what != "join" {
-			if s.opt.OIP.BearerToken == "" {
+			if s.opt.Door.Keys == nil {
 				s.opt.Log.Warn("others can reach this address, and no bearer token is asked for", "server", what, "address", *bound)
-			} else if s.opt.OIP.TLS == nil {
+			} else if s.opt.Door.TLS == nil {
 				s.opt.Log.Warn("others can reach this address, and the bearer token travels in the clear: give --tls-cert and --tls-key", "server", what, "address", *bound)
 			}
 		}
@@ -261,8 +280,8 @@ func (s *servers) listen() error {
 			}
 			s.addresses.JoinPin = pin
 			s.join = tls.NewListener(s.join, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
-		} else if s.opt.OIP.TLS != nil {
-			s.join = tls.NewListener(s.join, s.opt.OIP.TLS)
+		} else if s.opt.Door.TLS != nil {
+			s.join = tls.NewListener(s.join, s.opt.Door.TLS)
 		} else if a, ok := s.join.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 			s.opt.Log.Warn("tensors of other hosts travel in the clear: keep to a network that you trust, or give --join-cert FILE", "address", s.addresses.Join)
 		}
@@ -289,7 +308,7 @@ func (s *servers) front(x *Executor) httpServer {
 	if s.queue != nil {
 		return s.queue
 	}
-	s.code = calls.NewHandler(x.Programs(), calls.Limits{Body: s.opt.OIP.MaxBodyBytes})
+	s.code = calls.NewHandler(x.Programs(), &s.opt.Door, calls.Limits{Body: s.opt.OIP.MaxBodyBytes})
 	opt := s.opt.OIP
 	opt.Fallback, opt.FallbackPath = s.code, form.Path
 	return oip.NewHTTPServer(x, opt)
@@ -321,16 +340,8 @@ func (s *servers) start(x *Executor) {
 		if s.queue != nil {
 			x.addQueuePages(mux)
 		}
-		s.stats = &http.Server{Handler: oip.Guard(s.opt.OIP, mux), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
-		if s.opt.OIP.TLS != nil {
-			s.metrics = tls.NewListener(s.metrics, s.opt.OIP.TLS)
-		}
-		run(func() error {
-			if err := s.stats.Serve(s.metrics); !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("serving metrics on %s: %w", s.addresses.Metrics, err)
-			}
-			return nil
-		})
+		s.stats = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
+		run(func() error { return httplimit.Serve(s.stats, s.metrics, "metrics") })
 	}
 }
 
@@ -367,6 +378,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	defer stop()
 	var errs [2]error
 	var wg sync.WaitGroup
+	x.draining.Store(true)
 	s.queue.leave()
 	if s.code != nil {
 		s.code.Drain(inner) // programs come back for more: connections stay until they are done

@@ -55,39 +55,16 @@ func (v sampleValue) nested(shape []int64, data []byte) any {
 // sampleOf is a tensor's sample made of a JSON value: a number, or lists of numbers
 // whose elements are taken one after the other.
 func (t *tensor) sampleOf(value any) ([]byte, error) {
-	data, err := t.append(make([]byte, 0, t.bytes), value)
-	if err == nil && len(data) != t.bytes {
-		err = fmt.Errorf("found %d elements, expected %d of %s", len(data)/t.datatype.Size(), t.bytes/t.datatype.Size(), t.datatype)
-	}
-	return data, err
-}
-
-func (t *tensor) append(data []byte, value any) (_ []byte, err error) {
-	number, ok := 0.0, true
-	switch v := value.(type) {
-	case []any:
-		for i := range v {
-			if data, err = t.append(data, v[i]); err != nil {
-				return nil, err
-			}
-		}
-		return data, nil
-	case bool:
-		if v {
-			number = 1
-		}
-	case float64:
-		number = v
-	default:
-		ok = false
-	}
-	if ok && len(data) < t.bytes {
-		data, ok = oip.AppendElement(data, t.datatype, number)
-	} else if ok {
-		return nil, fmt.Errorf("found more than %d elements", t.bytes/t.datatype.Size())
-	}
+	raw, ok := value.(json.RawMessage)
 	if !ok {
-		return nil, fmt.Errorf("found %.40v, expected a number that %s holds", value, t.datatype)
+		var err error
+		if raw, err = json.Marshal(value); err != nil {
+			return nil, fmt.Errorf("found %.40v: %w", value, err)
+		}
+	}
+	data, err := oip.ReadSample(raw, t.datatype, t.bytes)
+	if err != nil {
+		return nil, err
 	}
 	return data, nil
 }

@@ -13,6 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
+
+	"inferplan/engine/models"
+	"inferplan/engine/ort"
+	"inferplan/engine/worker"
+	"inferplan/formats"
 )
 
 // loadConfig fills flags that the command line left alone, first from
@@ -45,6 +50,7 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 	} else if err := knownKeys(cmd.Root(), v, path); err != nil {
 		return err
 	}
+	g.unknown = unknownVariables(cmd.Root(), os.Environ())
 	// A viper of its own for the environment: inside one viper a verb's section
 	// of the file would hide the shorter variable.
 	env := viper.New()
@@ -59,7 +65,7 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 		}
 		for _, key := range keysOf(cmd, f.Name) {
 			if env.IsSet(key) {
-				failed = setFlag(cmd, f.Name, env.Get(key), "INFERPLAN_"+strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(key)))
+				failed = setFlag(cmd, f.Name, env.Get(key), variable(key))
 				return
 			}
 		}
@@ -113,8 +119,54 @@ func flagText(value any) string {
 	return strings.Join(parts, ",")
 }
 
+// variable is the environment variable of a configuration key.
+func variable(key string) string {
+	return "INFERPLAN_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(key))
+}
+
+// otherVariables are those of the environment that are no flags: of this program and its
+// workers, then of its tests and instruments.
+var otherVariables = []string{
+	"INFERPLAN_CONFIG", ort.LibraryEnv, models.DirEnv, models.DigitsEnv, worker.ReplayMemoryEnv, relocatedEnv,
+	"INFERPLAN_DATA", "INFERPLAN_LONG", "INFERPLAN_ALL_REFERENCES", "INFERPLAN_LLM", "INFERPLAN_OPENAI", "INFERPLAN_CHROMIUM", "INFERPLAN_HIGHS_PREFIX", "INFERPLAN_LOCAL_TOOLS",
+}
+
+// unknownVariables says of which variables of the environment nothing is read, with what
+// was probably meant.
+func unknownVariables(root *cobra.Command, environ []string) (out []string) {
+	known := slices.Clone(otherVariables)
+	for _, key := range allKeys(root) {
+		known = append(known, variable(key))
+	}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, "INFERPLAN_") || strings.HasPrefix(name, "INFERPLAN_TEST_") || value == "" || slices.Contains(known, name) {
+			continue
+		}
+		text := name + ": found a variable that is no flag's; it does nothing"
+		if near := formats.Nearest(name, known); near != "" {
+			text += ": did you mean " + near + "?"
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
 // knownKeys refuses a configuration key that nothing reads.
 func knownKeys(root *cobra.Command, v *viper.Viper, path string) error {
+	all := allKeys(root)
+	keys := v.AllKeys()
+	slices.Sort(keys)
+	for _, key := range keys {
+		if _, known := slices.BinarySearch(all, key); !known {
+			return usageErrorf("%s: %s: found a key that is no flag; expected a flag's name, or a verb with its flags under it%s", path, key, meant(key, all))
+		}
+	}
+	return nil
+}
+
+// allKeys lists the keys of the flags of all verbs, sorted.
+func allKeys(root *cobra.Command) []string {
 	known := map[string]bool{}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -130,13 +182,5 @@ func knownKeys(root *cobra.Command, v *viper.Viper, path string) error {
 		}
 	}
 	visit(root)
-	all := slices.Sorted(maps.Keys(known))
-	keys := v.AllKeys()
-	slices.Sort(keys)
-	for _, key := range keys {
-		if !known[key] {
-			return usageErrorf("%s: %s: found a key that is no flag; expected a flag's name, or a verb with its flags under it%s", path, key, meant(key, all))
-		}
-	}
-	return nil
+	return slices.Sorted(maps.Keys(known))
 }

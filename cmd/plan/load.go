@@ -90,18 +90,21 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
+	if err := p.acts(plan.Kind); err != nil {
+		return err
+	}
 	text, err := writes(plan)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
+	if isText := o.protocol == string(load.Completions); o.protocol != "" && isText != (text != nil) {
+		return usageErrorf("--protocol %s: a plan of kind %s is not served over it", o.protocol, plan.Kind)
+	}
 	var what *load.Samples
 	if text == nil {
-		what, err = o.samples(p, plan)
-	} else if o.inputs != "" {
-		err = usageErrorf("--inputs: the requests of %s are texts, whose lengths the plan or a trace says", o.plan)
-	}
-	if err != nil {
-		return err
+		if what, err = o.samples(p, plan); err != nil {
+			return err
+		}
 	}
 	if !o.given() {
 		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -20,14 +21,21 @@ type printer struct {
 	json     bool
 	quiet    bool
 	width    int // of the terminal; 0: none
+	verb     string
+	typed    typedFlags
+	log      *slog.Logger // takes notes, too; nil: they are lines of their own
 }
 
 func newPrinter(cmd *cobra.Command, g *globals) *printer {
-	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout())}
+	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typed, nil}
 }
 
 // note prints a line for the person at the terminal.
 func (p *printer) note(format string, args ...any) {
+	if p.log != nil {
+		p.log.Info(fmt.Sprintf(format, args...))
+		return
+	}
 	if !p.quiet {
 		fmt.Fprintf(p.err, format+"\n", args...)
 	}

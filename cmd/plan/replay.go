@@ -70,7 +70,7 @@ type moved struct {
 }
 
 func runReplay(p *printer, o *replayOptions, path string) error {
-	list, err := o.policies()
+	list, err := o.policies(p)
 	if err != nil {
 		return err
 	}
@@ -107,10 +107,13 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 }
 
 // policies are those that the log may be of: as simulated and as served.
-func (o *replayOptions) policies() ([]policy.Policy, error) {
+func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 	plan, err := readPlan(o.plan)
 	if err != nil {
 		return nil, withCode(exitUsage, err)
+	}
+	if err := p.acts(plan.Kind); err != nil {
+		return nil, err
 	}
 	simulated, served := plan.Policy, plan.Policy
 	if o.policy != "" {

@@ -20,6 +20,8 @@ type globals struct {
 	quiet  bool
 
 	maxDocument string
+	typed       typedFlags
+	unknown     []string // variables of the environment that nothing reads
 }
 
 // limit sets how large documents may be.
@@ -140,8 +142,13 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 		SilenceErrors:      true,
 		Annotations:        map[string]string{},
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			g.noteTyped(cmd)
 			if err := loadConfig(cmd, g); err != nil {
 				return err
+			}
+			p := newPrinter(cmd, g)
+			for _, line := range g.unknown {
+				p.note("warning: %s", line)
 			}
 			return g.limit()
 		},

@@ -6,12 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,18 +33,21 @@ type serveOptions struct {
 	record, eventLog    string
 	out                 string
 	maxBody             string
+	maxBodyGiven        bool // by flag, environment or file: requests for text have a default of their own
 	memoryLimit         string
 	hosts               []string
 	maxQueue            int
 	shareCPUs           bool
 	tlsCert, tlsKey     string
-	token               string
+	token, keys         string
 	places, remote      []string
 	join, joinToken     string
 	joinCert            string
 	modelCache          string
 	joinSilence         time.Duration
-	drain               time.Duration
+	drain, drainDelay   time.Duration
+	logFormat           string
+	accessLog           bool
 	text                textOptions
 	executionOptions
 }
@@ -68,6 +71,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
   plan serve plan.json --join-listen 0.0.0.0:8003 --join-token token.txt --join-cert join.pem --remote L4=2`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.maxBodyGiven = cmd.Flags().Changed("max-body")
 			return runServe(cmd.Context(), newPrinter(cmd, g), o, planArgument(args))
 		},
 	}
@@ -81,7 +85,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.record, "record", "", "write the actual service times at the end, for 'plan simulate --service'")
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
-	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body")
+	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body (of requests for text the default is 8MiB)")
 	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it, outputs between the modules of applications a quarter (default: no limit, and 1GiB for each)")
 	f.StringArrayVar(&o.hosts, "host", nil, "name under which clients reach the server without a token, beside localhost and addresses; * for any (repeatable)")
 	f.StringVar(&o.modelCache, "model-cache", formats.Bytes(worker.DefaultCache).String(), modelCacheHelp)
@@ -90,17 +94,23 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.tlsCert, "tls-cert", "", "TLS certificate (PEM)")
 	f.StringVar(&o.tlsKey, "tls-key", "", "TLS key (PEM)")
 	f.StringVar(&o.token, "token-file", "", "file with a bearer token that clients must send")
+	f.StringVar(&o.keys, "keys", "", "file with the keys of clients, one a line: TOKEN [name=NAME] [class=CLASS] [rps=N] [burst=N] [open=N]; beside --token-file, or instead")
 	f.StringArrayVar(&o.places, "place", nil, "KIND=CPUS[/CPUS_PER_DEVICE]: CPUs of the devices of a kind, such as cpu-a=0-3 (repeatable)")
 	f.StringArrayVar(&o.remote, "remote", nil, "KIND=N: the plan's last N devices of a kind are those of other hosts (repeatable)")
 	f.StringVar(&o.join, "join-listen", executor.Off, "address at which workers of other hosts join, such as 0.0.0.0:8003")
 	f.StringVar(&o.joinToken, "join-token", "", "file with the token that such workers must know, made where there is none")
 	f.StringVar(&o.joinCert, "join-cert", "", "file with a certificate and key for --join-listen alone, made where there is none; workers trust it by the pin that is printed")
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json: a line for each thing that happens, on stderr")
+	f.BoolVar(&o.accessLog, "access-log", false, "log a line for every request: client, path or method, status, bytes, time")
+	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long requests are still taken at the end while readiness is false, so that load balancers send them elsewhere (behind Kubernetes 10s)")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
 	o.text.flags(f)
 	o.executionOptions.flags(f, "as the plan's numbers were measured")
+	tellKinds(cmd)
 	completeExecution(cmd)
 	complete(cmd, "engine", "onnx", "replay")
+	complete(cmd, "log-format", "text", "json")
 	complete(cmd, "policy", policies.Names()...)
 	return cmd
 }
@@ -150,15 +160,6 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
 		return err
 	}
-	token, err := readToken(o.token)
-	if err == nil && token != "" {
-		if worker.CheckToken([]byte(token)) != nil {
-			err = usageErrorf("--token-file %s: found a token of %d characters, expected 16 or more that nobody guesses, such as openssl rand -hex 32 makes", o.token, len(token))
-		}
-	}
-	if err != nil {
-		return err
-	}
 	places, err := parsePlaces(o.places)
 	if err != nil {
 		return usageErrorf("%w", err)
@@ -175,33 +176,49 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
+	plan, err := readPlan(path)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	if err := p.acts(plan.Kind); err != nil {
+		return err
+	}
+	keys, err := o.keyring(plan)
+	if err != nil {
+		return err
+	}
 	if o.joinCert != "" && o.join == executor.Off {
 		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
-	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return missingPlan(path)
 	}
 	joinToken, err := o.sharedToken(p)
 	if err != nil {
 		return err
 	}
+	log := p.logAs(o.logFormat)
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
 			Places: places, Remote: remote, Execute: execute, CacheBytes: cache,
 			StoreBytes: int64(store), Keeps: func(n int64) { collectAt(int64(requests) + n) },
-			Log: p.logger(),
+			Log: log,
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
 		Joinable: func(a executor.Addresses) { p.note("%s", o.howToJoin(a)) },
 		Plan:     path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
-		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(requests), BearerToken: token, Hosts: o.hosts},
-		DrainTimeout: o.drain, Record: o.record,
+		Door:         httplimit.Door{Keys: keys, Hosts: o.hosts, Budget: httplimit.NewBudget(int64(requests), log)},
+		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body)},
+		DrainTimeout: o.drain, DrainDelay: o.drainDelay, Record: o.record,
 		Ready: func(a executor.Addresses) {
 			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.Off), cmp.Or(a.GRPC, executor.Off), cmp.Or(a.Metrics, executor.Off))
 		},
 	}
-	if err := o.text.apply(&so, token); err != nil {
+	if o.accessLog {
+		so.Door.Access = log
+	}
+	if o.maxBodyGiven {
+		so.Queue.Front.MaxBodyBytes = int64(body)
+	}
+	if err := o.text.apply(&so); err != nil {
 		return err
 	}
 	if o.eventLog != "" {
@@ -228,6 +245,42 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return errors.Join(err, p.document(rep))
 	}
 	return errors.Join(err, printReport(p, rep))
+}
+
+// keyring are the keys that clients of a plan may send; nil: none is asked for.
+func (o *serveOptions) keyring(plan *formats.Plan) (*httplimit.Keyring, error) {
+	token, err := readToken(o.token)
+	if err != nil {
+		return nil, err
+	}
+	var keys []httplimit.Key
+	if token != "" {
+		if worker.CheckToken([]byte(token)) != nil {
+			return nil, usageErrorf("--token-file %s: found a token of %d characters, expected 16 or more that nobody guesses, such as openssl rand -hex 32 makes", o.token, len(token))
+		}
+		keys = append(keys, httplimit.Key{Token: token, Name: "token"})
+	}
+	if o.keys != "" {
+		data, err := worker.ReadSecret(o.keys)
+		if err != nil {
+			return nil, withCode(exitUsage, fmt.Errorf("--keys: %w", err))
+		}
+		more, err := httplimit.ParseKeys(data)
+		if err != nil {
+			return nil, usageErrorf("%s: %w", o.keys, err)
+		}
+		keys = append(keys, more...)
+	}
+	ring, err := httplimit.NewKeyring(keys...)
+	if err != nil {
+		return nil, usageErrorf("--token-file, --keys: %w", err)
+	}
+	for _, c := range ring.Classes() {
+		if !slices.ContainsFunc(plan.Served(), func(m formats.Served) bool { return m.Class == c }) {
+			return nil, usageErrorf("--keys: found class=%s, which no model of the plan has", c)
+		}
+	}
+	return ring, nil
 }
 
 // sharedToken is what workers of other hosts must know; nil where none may join.
@@ -262,11 +315,24 @@ func (o *serveOptions) howToJoin(a executor.Addresses) string {
 
 // logger writes what happens while the server runs, with --quiet only what goes wrong.
 func (p *printer) logger() *slog.Logger {
-	level := slog.LevelInfo
+	return slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: p.level()}))
+}
+
+func (p *printer) level() slog.Level {
 	if p.quiet {
-		level = slog.LevelWarn
+		return slog.LevelWarn
 	}
-	return slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level}))
+	return slog.LevelInfo
+}
+
+// logAs has the log, and all notes from here on, written in a format.
+func (p *printer) logAs(format string) *slog.Logger {
+	log := p.logger()
+	if format == "json" {
+		log = slog.New(slog.NewJSONHandler(p.err, &slog.HandlerOptions{Level: p.level()}))
+		p.log = log
+	}
+	return log
 }
 
 // besideRequests is what the front end may take beside the memory for requests, as
@@ -297,7 +363,7 @@ func (o *serveOptions) bounds(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return first(oneOf("engine", o.engine, "onnx", "replay"), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))
+	return first(oneOf("engine", o.engine, "onnx", "replay"), oneOf("log-format", o.logFormat, "text", "json"), atLeast("drain-delay", o.drainDelay, 0), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))
 }
 
 // address refuses what is no HOST:PORT before anything is started.

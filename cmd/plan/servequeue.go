@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/engine/worker"
 	"inferplan/executor"
-	front "inferplan/executor/completions"
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/durable/jetstream"
@@ -127,19 +125,17 @@ func (o *queueOptions) share(ctx context.Context, sealer *durable.Sealer, log *s
 type textOptions struct {
 	serverOptions
 	queue   queueOptions
-	keys    string
 	silence time.Duration
 }
 
 func (o *textOptions) flags(f *pflag.FlagSet) {
 	o.serverOptions.flags(f)
 	o.queue.flags(f, "requests.db")
-	f.StringVar(&o.keys, "keys", "", "file with the keys of clients, one a line: TOKEN [name=NAME] [class=CLASS] [rps=N] [burst=N] [open=N]")
 	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may answer nothing, beside ten times what the plan expects, until its requests go elsewhere")
 }
 
-// apply sets what serve is told of language models. token is that of all protocols.
-func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
+// apply sets what serve is told of language models.
+func (o *textOptions) apply(so *executor.ServeOptions) error {
 	var err error
 	if so.Servers, err = o.list(); err != nil {
 		return err
@@ -155,20 +151,6 @@ func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
 		return err
 	}
 	so.Silence = o.silence
-	if token != "" {
-		so.Queue.Front.Keys = []front.Key{{Token: token, Name: "token"}}
-	}
-	if o.keys != "" {
-		data, err := os.ReadFile(o.keys)
-		if err != nil {
-			return withCode(exitUsage, fmt.Errorf("reading the keys: %w", err))
-		}
-		keys, err := front.ParseKeys(data)
-		if err != nil {
-			return withCode(exitUsage, fmt.Errorf("%s: %w", o.keys, err))
-		}
-		so.Queue.Front.Keys = append(so.Queue.Front.Keys, keys...)
-	}
 	if o.queue.shared() {
 		switch text := "with --queue %s: its servers are attached by 'plan agent', each beside its own: give the flag there"; {
 		case len(so.Servers) > 0:

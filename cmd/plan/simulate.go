@@ -116,6 +116,9 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
+	if err := p.acts(plan.Kind); err != nil {
+		return err
+	}
 	sc, err := o.scenario(p, plan)
 	if err != nil {
 		return err

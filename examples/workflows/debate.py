@@ -21,5 +21,5 @@ def debate(session, question, rounds=3):
 
 
 if __name__ == "__main__":
-    with Client(sys.argv[1]).open("debate", {"question": sys.argv[2]}) as s:
+    with Client(sys.argv[1]).open("debate") as s:
         print(debate(s, sys.argv[2]))

@@ -2,7 +2,7 @@
 
     from inferplan_calls import Client
 
-    with Client("http://127.0.0.1:8000").open("debate", {"topic": "tea"}) as s:
+    with Client("http://127.0.0.1:8000").open("debate") as s:
         first = s.enqueue("llm", inputs={"prompt": "tea?"})
         print(s.result(first))
 
@@ -36,10 +36,10 @@ class Client:
     def __init__(self, url, token=None, timeout=60.0):
         self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
 
-    def open(self, application, parameters=None, timeout_ms=None, inputs=None):
+    def open(self, application, timeout_ms=None, inputs=None):
         """Begins a request and gives its session. `inputs` are what clients of the
         application send: steps before models read them."""
-        message = {"application": application, "parameters": parameters or {}}
+        message = {"application": application}
         if inputs:
             message["inputs"] = inputs
         if timeout_ms:

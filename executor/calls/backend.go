@@ -9,6 +9,9 @@ import (
 
 // Backend runs the tasks of requests.
 type Backend interface {
+	// MessageBytes is how long a message may be that brings the inputs of an application or
+	// of a model, as JSON.
+	MessageBytes() int64
 	// Begin takes a request in and returns how long it has. Refused is the error of a
 	// request that is not.
 	Begin(request string, open *calls.Open) (budget time.Duration, err error)
@@ -51,8 +54,8 @@ var ErrDraining = errors.New("the server ends")
 // Limits of what a handler keeps.
 type Limits struct {
 	Requests  int           // open at once; 0: 1024
-	PerClient int           // open at once of one address; 0: 256
-	Body      int64         // of a message, in bytes; 0: 64 MiB
+	PerClient int           // open at once of one key, else address; 0: 256
+	Body      int64         // of a message, in bytes, whatever the plan's tensors take; 0: 64 MiB
 	Idle      time.Duration // after which a client that is not heard of has gone; 0: a minute
 	Wait      time.Duration // of one question for a result, at most; 0: 30 s
 }
@@ -66,7 +69,7 @@ func (l Limits) withDefaults() Limits {
 		l.PerClient = 256
 	}
 	if l.Body == 0 {
-		l.Body = calls.MaxBody
+		l.Body = 64 << 20
 	}
 	if l.Idle == 0 {
 		l.Idle = time.Minute

@@ -2,8 +2,10 @@ package calls_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -25,6 +27,8 @@ type models struct {
 }
 
 func newModels() *models { return &models{open: map[string]chan struct{}{}} }
+
+func (m *models) MessageBytes() int64 { return 0 }
 
 func (m *models) Begin(request string, open *form.Open) (time.Duration, error) {
 	if open.Application == "full" {
@@ -91,7 +95,8 @@ func run(t calls.Task, news calls.News, over chan struct{}) {
 	for i := range 3 {
 		news.Piece(t.Handle, form.Outputs{"token": i})
 	}
-	text := fmt.Sprintf("agent %v", t.Inputs["agent"])
+	raw, _ := t.Inputs["agent"].(json.RawMessage)
+	text := fmt.Sprintf("agent %s", raw)
 	if len(t.Reads) > 0 {
 		text = "tea"
 	}
@@ -108,7 +113,7 @@ func cut(h *calls.Handler) {
 func serve(t *testing.T, limits calls.Limits) (*models, *calls.Handler, *calls.Client) {
 	t.Helper()
 	m := newModels()
-	h := calls.NewHandler(m, limits)
+	h := calls.NewHandler(m, nil, limits)
 	s := httptest.NewServer(h)
 	t.Cleanup(func() { s.Close(); cut(h); m.tasks.Wait() })
 	return m, h, &calls.Client{URL: s.URL, HTTP: s.Client()}
@@ -227,7 +232,7 @@ func TestClientsThatGo(t *testing.T) {
 	refused := 0
 	for range 30 {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
+		h.ServeHTTP(w, request("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
 		if w.Code == http.StatusTooManyRequests {
 			refused++
 		}
@@ -266,12 +271,12 @@ func TestStoreIsEmptyAtTheEnd(t *testing.T) {
 	m, h, _ := serve(t, calls.Limits{Requests: 100})
 	do := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+		h.ServeHTTP(w, request(method, path, strings.NewReader(body)))
 		return w
 	}
 	for i := range 10_000 {
 		var opened form.Opened
-		if err := form.Decode(do("POST", form.Path, `{"application":"a"}`).Body, &opened); err != nil {
+		if err := json.NewDecoder(do("POST", form.Path, `{"application":"a"}`).Body).Decode(&opened); err != nil {
 			t.Fatal(err)
 		}
 		path := form.Path + "/" + opened.Request
@@ -300,15 +305,15 @@ func FuzzEnqueue(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body, task string) {
 		m := newModels()
-		h := calls.NewHandler(m, calls.Limits{})
+		h := calls.NewHandler(m, nil, calls.Limits{})
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
+		h.ServeHTTP(w, request("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
 		var opened form.Opened
-		if err := form.Decode(w.Body, &opened); err != nil {
+		if err := json.NewDecoder(w.Body).Decode(&opened); err != nil {
 			t.Fatal(err)
 		}
 		w = httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", form.Path+"/"+opened.Request+"/tasks", strings.NewReader(body)))
+		h.ServeHTTP(w, request("POST", form.Path+"/"+opened.Request+"/tasks", strings.NewReader(body)))
 		if w.Code != http.StatusCreated && w.Code != http.StatusBadRequest && w.Code != http.StatusNotFound {
 			t.Fatalf("status %d of %q", w.Code, body)
 		}
@@ -360,4 +365,39 @@ with c.open("a") as s:
 	if want := "429 overload 2\nt0: no memory\n404\n"; err != nil || string(out) != want {
 		t.Errorf("%v: %s, expected %s", err, out, want)
 	}
+}
+
+// request is one to an address of this machine.
+func request(method, path string, body io.Reader) *http.Request {
+	r := httptest.NewRequest(method, path, body)
+	r.Host = "127.0.0.1"
+	return r
+}
+
+// Messages are decoded strictly, and within a small limit where no tensor takes more.
+func TestMessagesAreReadStrictly(t *testing.T) {
+	_, h, _ := serve(t, calls.Limits{})
+	for _, c := range []struct {
+		body string
+		code int
+		want string
+	}{
+		{`{"application":"a","application":"b"}`, 400, "application: given twice"},
+		{`{"application":"a","parameters":{}}`, 201, "request"},
+		{`{"application":"a","parameters":{"n":1}}`, 400, "parameters.n: no application declares parameters"},
+		{`{"application":"a","inputs":{"x":[1],"x":[2]}}`, 400, "inputs.x: given twice"},
+		{`{"application":"a","inputs":{"x":{}}}`, 400, "inputs.x: JSON"},
+		{`{"application":"a","other":1}`, 400, "other: found a field that is not known"},
+		{`{"application":"a"} x`, 400, "after the end of the value"},
+		{`{"timeout_ms":1e400,"application":"a"}`, 400, "timeout_ms: found 1e400"},
+		{`{}`, 400, "application: found nothing"},
+		{`{"application":"a","inputs":{"x":[` + strings.Repeat("1,", 1<<19) + `1]}}`, 413, "at most 1048576 are taken"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request("POST", form.Path, strings.NewReader(c.body)))
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%.60s: %d %s, expected %d with %s", c.body, w.Code, w.Body, c.code, c.want)
+		}
+	}
+	cut(h)
 }

@@ -24,6 +24,9 @@ type Client struct {
 	Token string       // bearer token; empty: none
 }
 
+// mostAnswer bounds the answer to a question, in bytes.
+const mostAnswer = 64 << 20
+
 // wait is how long one question for a result waits.
 const wait = 20 * time.Second
 
@@ -149,7 +152,7 @@ func (c *Client) ask(ctx context.Context, method, path string, message, into any
 	if into == nil {
 		return nil
 	}
-	return json.NewDecoder(io.LimitReader(res.Body, calls.MaxBody)).Decode(into)
+	return json.NewDecoder(io.LimitReader(res.Body, mostAnswer)).Decode(into)
 }
 
 // send sends a message. An answer that is a failure is an error.

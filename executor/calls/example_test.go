@@ -45,7 +45,7 @@ func ExampleClient_Run() {
 	}
 
 	m := newModels()
-	server := httptest.NewServer(calls.NewHandler(m, calls.Limits{}))
+	server := httptest.NewServer(calls.NewHandler(m, nil, calls.Limits{}))
 	defer server.Close()
 	client := &calls.Client{URL: server.URL}
 	out, err := client.Run(context.Background(), form.Open{Application: "debate"}, program("llm"))

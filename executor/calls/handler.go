@@ -5,28 +5,38 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
 
+	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 	"inferplan/formats/calls"
 )
 
 // Handler serves the HTTP form over a backend.
 type Handler struct {
 	store
-	mux *http.ServeMux
+	door *httplimit.Door
+	mux  *http.ServeMux
 }
 
-// NewHandler makes a handler. Mount it at calls.Path and below.
-func NewHandler(b Backend, limits Limits) *Handler {
-	h := &Handler{store: store{limits: limits.withDefaults(), backend: b, requests: map[string]*request{}, clients: map[string]int{}}, mux: http.NewServeMux()}
-	h.mux.HandleFunc("POST "+calls.Path, h.begin)
-	h.mux.HandleFunc("POST "+calls.Path+"/{request}/tasks", h.enqueue)
-	h.mux.HandleFunc("GET "+calls.Path+"/{request}/tasks/{task}", h.result)
-	h.mux.HandleFunc("GET "+calls.Path+"/{request}/tasks/{task}/stream", h.stream)
-	h.mux.HandleFunc("DELETE "+calls.Path+"/{request}", h.delete)
+// NewHandler makes a handler behind a door (nil: one that asks for nothing). Mount it at
+// calls.Path and below.
+func NewHandler(b Backend, door *httplimit.Door, limits Limits) *Handler {
+	h := &Handler{store: store{limits: limits.withDefaults(), backend: b, requests: map[string]*request{}, clients: map[string]int{}}, door: door.Open(), mux: http.NewServeMux()}
+	for pattern, serve := range map[string]httplimit.Serving{
+		"POST " + calls.Path:                                   h.begin,
+		"POST " + calls.Path + "/{request}/tasks":              h.enqueue,
+		"GET " + calls.Path + "/{request}/tasks/{task}":        h.result,
+		"GET " + calls.Path + "/{request}/tasks/{task}/stream": h.stream,
+		"DELETE " + calls.Path + "/{request}":                  h.delete,
+		"/": func(_ http.ResponseWriter, r *http.Request, _ *httplimit.Holder) error {
+			return httplimit.NotFound("no such path: %s %s", httplimit.Clip(r.Method), httplimit.Clip(r.URL.Path))
+		},
+	} {
+		h.mux.HandleFunc(pattern, h.door.Handler(fail, serve))
+	}
 	return h
 }
 
@@ -44,36 +54,32 @@ func (h *Handler) Open() int {
 // ends what is left when ctx does.
 func (h *Handler) Drain(ctx context.Context) { h.drain(ctx) }
 
-func (h *Handler) begin(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 	var o calls.Open
-	if !h.read(w, r, &o) {
-		return
+	var hold httplimit.Hold
+	defer hold.Close()
+	if err := h.read(w, r, from, &hold, readOpen(&o)); err != nil {
+		return err
 	}
-	if !(o.TimeoutMS >= 0 && o.TimeoutMS <= 1e9) {
-		fail(w, fmt.Errorf("timeout_ms: found %v, expected 0 to 1e9", o.TimeoutMS))
-		return
-	}
-	client, _, err := net.SplitHostPort(r.RemoteAddr)
+	q, err := h.open(&o, from, from.Client(r.RemoteAddr))
 	if err != nil {
-		client = r.RemoteAddr
-	}
-	q, err := h.open(&o, client)
-	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	write(w, http.StatusCreated, calls.Opened{Request: q.name})
+	return nil
 }
 
-func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request) {
-	q := h.find(w, r)
-	if q == nil {
-		return
+func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
+	q, err := h.find(r, from)
+	if err != nil {
+		return err
 	}
 	defer h.release(q)
 	var e calls.Enqueue
-	if !h.read(w, r, &e) {
-		return
+	var hold httplimit.Hold
+	defer hold.Close()
+	if err := h.read(w, r, from, &hold, readEnqueue(&e)); err != nil {
+		return err
 	}
 	tasks, err := q.add(&e)
 	if err == nil {
@@ -82,37 +88,38 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	out := calls.Enqueued{}
 	for i := range tasks {
 		out.Tasks = append(out.Tasks, tasks[i].Handle)
 	}
 	write(w, http.StatusCreated, out)
+	return nil
 }
 
-// find is the request of a path; nil: it was answered that there is none.
-func (h *Handler) find(w http.ResponseWriter, r *http.Request) *request {
-	q := h.use(r.PathValue("request"))
+var errNoRequest = httplimit.NotFound("no such request: it was never opened, or has ended")
+
+// find is the request of a path, which is the sender's own; release follows.
+func (h *Handler) find(r *http.Request, from *httplimit.Holder) (*request, error) {
+	q := h.use(r.PathValue("request"), from.Name)
 	if q == nil {
-		write(w, http.StatusNotFound, calls.Failure{Error: "no such request: it was never opened, or has ended"})
+		return nil, errNoRequest
 	}
-	return q
+	return q, nil
 }
 
-func (h *Handler) result(w http.ResponseWriter, r *http.Request) {
-	q := h.find(w, r)
-	if q == nil {
-		return
+func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
+	q, err := h.find(r, from)
+	if err != nil {
+		return err
 	}
 	defer h.release(q)
 	wait := time.Duration(0)
 	if text := r.URL.Query().Get("wait"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 {
-			fail(w, fmt.Errorf("wait: found %q, expected a duration such as 5s", text))
-			return
+			return httplimit.Invalid("wait", "found %q, expected a duration such as 5s", httplimit.Clip(text))
 		}
 		wait = min(d, h.limits.Wait)
 	}
@@ -121,12 +128,11 @@ func (h *Handler) result(w http.ResponseWriter, r *http.Request) {
 	for {
 		res, _, changed, err := q.look(calls.Handle(r.PathValue("task")), 0)
 		if err != nil {
-			fail(w, err)
-			return
+			return err
 		}
 		if res.State != calls.Running || ctx.Err() != nil {
 			write(w, http.StatusOK, res)
-			return
+			return nil
 		}
 		select {
 		case <-changed:
@@ -136,10 +142,10 @@ func (h *Handler) result(w http.ResponseWriter, r *http.Request) {
 }
 
 // stream sends pieces as they come.
-func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
-	q := h.find(w, r)
-	if q == nil {
-		return
+func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
+	q, err := h.find(r, from)
+	if err != nil {
+		return err
 	}
 	defer h.release(q)
 	sent, begun := 0, false
@@ -150,11 +156,10 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 		_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
 		res, pieces, changed, err := q.look(calls.Handle(r.PathValue("task")), sent)
 		if err != nil && !begun {
-			fail(w, err)
-			return
+			return err
 		}
 		if err != nil {
-			return
+			return nil
 		}
 		if !begun {
 			begun = true
@@ -163,20 +168,20 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		for _, p := range pieces {
 			if !event(w, calls.PieceEvent, p) {
-				return
+				return nil
 			}
 		}
 		if sent += len(pieces); res.State != calls.Running {
 			event(w, calls.ResultEvent, res)
-			return
+			return nil
 		}
 		if control.Flush() != nil {
-			return
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-r.Context().Done():
-			return
+			return nil
 		}
 	}
 }
@@ -191,37 +196,50 @@ func event(w http.ResponseWriter, name string, message any) bool {
 	return err == nil
 }
 
-func (h *Handler) delete(w http.ResponseWriter, r *http.Request) {
-	q := h.find(w, r)
-	if q == nil {
-		return
+func (h *Handler) delete(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
+	q, err := h.find(r, from)
+	if err != nil {
+		return err
 	}
 	h.end(q)
 	h.release(q)
 	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
-// read reads a message; false: it was answered what is wrong.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, into any) bool {
-	if err := calls.Decode(http.MaxBytesReader(w, r.Body, h.limits.Body), into); err != nil {
-		fail(w, err)
-		return false
+// read reads a message within the memory for requests. What decode keeps of the body is
+// booked until the hold is closed.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, from *httplimit.Holder, hold *httplimit.Hold, decode func(*jsonscan.Cursor) *httplimit.Error) error {
+	limit := min(max(smallMessage, h.backend.MessageBytes()), h.limits.Body)
+	if err := httplimit.CheckBody(r, limit, "application/json"); err != nil {
+		httplimit.Unread(w, r)
+		return err
 	}
-	return true
+	body, err := h.door.ReadBody(w, r, from.Client(r.RemoteAddr), hold, limit)
+	if err != nil {
+		return err
+	}
+	c := jsonscan.Cursor{B: body.Own(), Progress: jsonscan.Progress{Ctx: r.Context(), Hold: hold}}
+	if err = decode(&c); err == nil {
+		err = c.End()
+	}
+	if err != nil {
+		return err
+	}
+	return nil
 }
 
 // fail answers an error.
 func fail(w http.ResponseWriter, err error) {
-	status, f := http.StatusBadRequest, calls.Failure{Error: err.Error()}
+	e, known := errors.AsType[*httplimit.Error](err)
+	if !known { // of a backend or the store: what was sent is wrong
+		e = httplimit.Invalid("", "%v", err)
+		e.Reason = ""
+	}
 	if refused, ok := errors.AsType[*Refused](err); ok {
-		status, f.Reason = http.StatusTooManyRequests, refused.Reason
-		if refused.Retry > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refused.Retry.Seconds()))))
-		}
+		e.Code, e.Reason, e.RetryAfter = httplimit.CodeDropped, refused.Reason, refused.Retry
 	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		status = http.StatusRequestEntityTooLarge
-	}
+	status := e.Code.HTTPStatus()
 	switch {
 	case errors.Is(err, calls.ErrUnknown):
 		status = http.StatusNotFound
@@ -230,7 +248,10 @@ func fail(w http.ResponseWriter, err error) {
 	case errors.Is(err, ErrDraining):
 		status = http.StatusServiceUnavailable
 	}
-	write(w, status, f)
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	write(w, status, calls.Failure{Error: err.Error(), Reason: e.Reason})
 }
 
 // write answers a message.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/executor/httplimit"
 	"inferplan/formats/calls"
 )
 
@@ -20,7 +21,7 @@ type store struct {
 	backend  Backend
 	mu       sync.Mutex
 	requests map[string]*request
-	clients  map[string]int // requests that are open, by address
+	clients  map[string]int // requests that are open, by client
 	draining bool
 	idle     chan struct{} // closed once none is open; nil: nobody waits for that
 }
@@ -28,7 +29,8 @@ type store struct {
 // request is a request with its tasks.
 type request struct {
 	name   string
-	client string // address
+	from   *httplimit.Holder
+	client string
 	mu     sync.Mutex
 	tasks  []*task
 	ended  bool
@@ -49,7 +51,18 @@ type task struct {
 }
 
 // open takes a request of a client in.
-func (s *store) open(o *calls.Open, client string) (*request, error) {
+func (s *store) open(o *calls.Open, from *httplimit.Holder, client string) (*request, error) {
+	if err := from.Begin(); err != nil {
+		return nil, err
+	}
+	r, err := s.enter(o, from, client)
+	if err != nil {
+		from.End()
+	}
+	return r, err
+}
+
+func (s *store) enter(o *calls.Open, from *httplimit.Holder, client string) (*request, error) {
 	s.mu.Lock()
 	switch {
 	case s.draining:
@@ -62,7 +75,7 @@ func (s *store) open(o *calls.Open, client string) (*request, error) {
 		s.mu.Unlock()
 		return nil, &Refused{Reason: "too many requests of one client", Retry: time.Second}
 	}
-	r := &request{name: rand.Text(), client: client}
+	r := &request{name: rand.Text(), from: from, client: client}
 	s.requests[r.name] = r
 	s.clients[client]++
 	s.mu.Unlock()
@@ -78,12 +91,12 @@ func (s *store) open(o *calls.Open, client string) (*request, error) {
 	return r, nil
 }
 
-// use finds a request, and keeps it from expiring until release.
-func (s *store) use(name string) *request {
+// use finds a request of an owner, and keeps it from expiring until release.
+func (s *store) use(name, owner string) *request {
 	s.mu.Lock()
 	r := s.requests[name]
 	s.mu.Unlock()
-	if r == nil {
+	if r == nil || r.from.Name != owner {
 		return nil
 	}
 	r.mu.Lock()
@@ -135,6 +148,7 @@ func (s *store) end(r *request) {
 	r.tasks = nil
 	r.mu.Unlock()
 	s.forget(r)
+	r.from.End()
 	s.backend.End(r.name)
 }
 

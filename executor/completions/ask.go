@@ -13,7 +13,7 @@ import (
 
 // ask answers a completion.
 func (f *api) ask(x *inside, chat bool) error {
-	if err := x.from.take(); err != nil {
+	if err := x.from.Take(); err != nil {
 		return err
 	}
 	var hold httplimit.Hold
@@ -128,8 +128,9 @@ func (f *api) stopRequest(x *inside) error {
 	return nil
 }
 
-// single answers in one.
+// single answers in one, whenever that is.
 func (f *api) single(x *inside, e *entry) error {
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
 	n, err := e.wait(x.r.Context())
 	if err != nil {
 		return gone(err)

@@ -30,7 +30,7 @@ const head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: 
 // What clients promise books nothing, and bodies that do not come are cut off.
 func TestSlowBodies(t *testing.T) {
 	budget := httplimit.NewBudget(1<<20, quiet)
-	r := start(t, &fake{}, Options{Budget: budget, ReadTimeout: 500 * time.Millisecond})
+	r := start(t, &fake{}, Options{Door: &httplimit.Door{Budget: budget, ReadTimeout: 500 * time.Millisecond, Log: quiet}})
 	for range 64 {
 		defer r.raw(head).Close()
 	}
@@ -49,7 +49,7 @@ func TestSlowBodies(t *testing.T) {
 func TestMemoryIsFull(t *testing.T) {
 	budget := httplimit.NewBudget(1<<20, quiet)
 	budget.Patience = 0
-	r := start(t, &fake{}, Options{Budget: budget})
+	r := start(t, &fake{}, Options{Door: &httplimit.Door{Budget: budget, Log: quiet}})
 	resp, text := r.do("POST", "/v1/completions", `{"model":"m","prompt":"`+strings.Repeat("x", 3<<20)+`"}`)
 	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "1" || !strings.Contains(text, `"code":"memory"`) {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, text)

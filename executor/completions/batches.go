@@ -112,7 +112,7 @@ func (f batches) save(ctx context.Context, s *batchState) error {
 
 // create takes a new batch.
 func (f batches) create(x *inside) error {
-	if err := x.from.take(); err != nil {
+	if err := x.from.Take(); err != nil {
 		return err
 	}
 	var hold httplimit.Hold

@@ -219,7 +219,7 @@ func (b *batch) submit(n int, rec *record) {
 	for b.ctx.Err() == nil {
 		_, err := b.front.opt.Store.Get(b.ctx, id)
 		if err != nil {
-			err = b.front.admit(&holder{}, rec.request(id, "", 0))
+			err = b.front.admit(httplimit.Anybody, rec.request(id, "", 0))
 		}
 		var refusal *Refusal
 		wait := time.Second

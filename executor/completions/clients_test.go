@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"inferplan/executor/httplimit"
 )
 
 // TestOpenAIClients runs the checks of third_party/openai against the front end. make
@@ -30,7 +32,7 @@ func TestOpenAIClients(t *testing.T) {
 		return nil
 	}
 	const key = "a-token-for-the-clients"
-	r := start(t, f, Options{Keys: []Key{{Token: key, Name: "clients"}}})
+	r := start(t, f, Options{Door: &httplimit.Door{Keys: ring(t, httplimit.Key{Token: key, Name: "clients"}), Log: quiet}})
 	npm := exec.CommandContext(t.Context(), "node", "check.mjs", r.http.URL+"/v1", key)
 	npm.Dir = dir
 	goClient := exec.CommandContext(t.Context(), "go", "run", ".", r.http.URL+"/v1", key)

@@ -18,6 +18,7 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
+	"inferplan/executor/httplimit"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -341,5 +342,15 @@ func settles(t *testing.T, what string, ok func() bool) {
 func (r *rig) idle() bool {
 	r.front.mu.Lock()
 	defer r.front.mu.Unlock()
-	return len(r.front.entries) == 0 && len(r.front.open) == 0 && len(r.front.running) == 0 && r.front.opt.Budget.Used() == 0
+	return len(r.front.entries) == 0 && len(r.front.open) == 0 && len(r.front.running) == 0 && r.front.opt.Door.Budget.Used() == 0
+}
+
+// ring is a keyring.
+func ring(t *testing.T, keys ...httplimit.Key) *httplimit.Keyring {
+	t.Helper()
+	k, err := httplimit.NewKeyring(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }

@@ -209,13 +209,19 @@ func (f files) drop(ctx context.Context, id string) error {
 
 // upload takes a file of lines for a batch.
 func (f files) upload(x *inside) error {
-	if err := x.from.take(); err != nil {
+	if err := x.from.Take(); err != nil {
 		return err
 	}
 	if err := httplimit.CheckContentType(x.r, "multipart/form-data"); err != nil {
 		return err
 	}
 	if err := f.room(x.r.Context()); err != nil {
+		return err
+	}
+	var hold httplimit.Hold // of what is read and not yet stored
+	defer hold.Close()
+	hold.Open(f.opt.Door.Budget, x.from.Client(x.r.RemoteAddr), nil)
+	if err := hold.Grow(durable.MaxValue); err != nil {
 		return err
 	}
 	form, err := x.r.MultipartReader()
@@ -281,7 +287,7 @@ func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunk
 	*into = c
 	ctl := http.NewResponseController(x.w)
 	for err == nil {
-		_ = ctl.SetReadDeadline(time.Now().Add(f.opt.ReadTimeout)) // a writer of tests has none
+		_ = ctl.SetReadDeadline(time.Now().Add(f.opt.Door.ReadTimeout)) // a writer of tests has none
 		_, err = io.CopyN(c, part, durable.MaxValue)
 	}
 	var refusal *httplimit.Error

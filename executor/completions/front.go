@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -20,12 +20,11 @@ import (
 
 // Front is the front end.
 type Front struct {
-	opt     Options
-	tokens  httplimit.Tokens
-	holders []*holder
-	gate    httplimit.Gate
-	server  *http.Server
-	routes  *http.ServeMux
+	opt    Options
+	gate   httplimit.Gate
+	hidden atomic.Bool // its health says that it is not ready
+	server *http.Server
+	routes *http.ServeMux
 
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
@@ -52,21 +51,10 @@ func New(opt Options) (*Front, error) {
 	}
 	f := &Front{opt: opt, entries: map[string]*entry{}, open: map[string]int{}, running: map[string]*batch{}}
 	f.room.log = rate.Sometimes{First: 1, Interval: time.Minute}
-	f.tokens, f.holders = holders(opt.Keys)
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.closing = f.ctx.Done()
 	f.routes = newAPI(f).paths()
-	f.server = &http.Server{
-		Handler:           f,
-		ReadHeaderTimeout: opt.ReadTimeout,
-		ReadTimeout:       opt.ReadTimeout,
-		IdleTimeout:       opt.IdleTimeout,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(opt.Log.Handler(), slog.LevelDebug),
-	}
-	if opt.TLS != nil {
-		f.server.TLSConfig = opt.TLS.Clone()
-	}
+	f.server = opt.Door.Server(f)
 	if !opt.Elsewhere {
 		f.background.Go(f.claim)
 	}
@@ -82,17 +70,11 @@ func New(opt Options) (*Front, error) {
 
 // Serve accepts connections until Drain or Close; it then returns nil.
 func (f *Front) Serve(l net.Listener) error {
-	var err error
-	if f.server.TLSConfig != nil {
-		err = f.server.ServeTLS(l, "", "")
-	} else {
-		err = f.server.Serve(l)
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serving completions on %s: %w", l.Addr(), err)
+	return httplimit.Serve(f.server, l, "completions")
 }
+
+// Hide serves on, and has the front end's health say that it is not ready.
+func (f *Front) Hide() { f.hidden.Store(true) }
 
 // Drain refuses new requests and waits for those whose clients wait. When ctx ends
 // first, their clients are told to come again.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"inferplan/executor/httplimit"
 )
 
 func TestAnswers(t *testing.T) {
@@ -121,7 +123,7 @@ func TestRefusals(t *testing.T) {
 		{"/v1/completions", `{` + good + `}`, "Content-Type", "text/plain", 415, `"param":"Content-Type"`},
 		{"/v1/completions", `{` + good + `}`, "Content-Encoding", "gzip", 415, `content_encoding`},
 		{"/v1/completions", `{` + good + `}`, "Origin", "http://evil.example", 403, `"type":"permission_error"`},
-		{"/v1/completions", `{"model":"m","prompt":"` + strings.Repeat("x", 5000) + `"}`, "", "", 413, `more than 4096 bytes`},
+		{"/v1/completions", `{"model":"m","prompt":"` + strings.Repeat("x", 5000) + `"}`, "", "", 413, `at most 4096 are taken`},
 		{"/v1/chat/completions", `{"model":"m","messages":[]}`, "", "", 400, `"param":"messages"`},
 		{"/v1/chat/completions", `{"model":"m","messages":[{"content":"x"}]}`, "", "", 400, `messages[0].role`},
 		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":7}]}`, "", "", 400, `messages[0].content`},
@@ -195,12 +197,12 @@ func TestAdmissionAndFailures(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	keys, err := ParseKeys([]byte("# keys\nsecret-of-the-first name=a class=batch rps=2 burst=3\n\nsecret-of-the-second name=b open=2\n"))
+	keys, err := httplimit.ParseKeys([]byte("# keys\nsecret-of-the-first name=a class=batch rps=2 burst=3\n\nsecret-of-the-second name=b open=2\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fake{hold: make(chan struct{})}
-	r := start(t, f, Options{Keys: keys})
+	r := start(t, f, Options{Door: &httplimit.Door{Keys: ring(t, keys...), Log: quiet}})
 	body, _ := prompt("x", 1, "")
 	for _, token := range []string{"", "wrong", "secret-of-the-firs"} {
 		r.token = token
@@ -249,7 +251,7 @@ func TestKeys(t *testing.T) {
 
 func TestBadKeys(t *testing.T) {
 	for _, text := range []string{"short", "long-enough-token rps=x", "long-enough-token rps=-1", "long-enough-token rps=NaN", "long-enough-token what=1", "long-enough-token\nlong-enough-token"} {
-		if keys, err := ParseKeys([]byte(text)); err == nil {
+		if keys, err := httplimit.ParseKeys([]byte(text)); err == nil {
 			t.Errorf("%q was taken: %+v", text, keys)
 		}
 	}
@@ -286,12 +288,12 @@ func FuzzDecode(f *testing.F) {
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte("0123456789abcdef name=a rps=1.5 burst=2 open=3\n# x\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		keys, err := ParseKeys(text)
+		keys, err := httplimit.ParseKeys(text)
 		if err != nil {
 			return
 		}
 		for _, k := range keys {
-			if len(k.Token) < shortestToken || k.RPS < 0 || k.Burst < 0 || k.Open < 0 {
+			if len(k.Token) < 16 || k.RPS < 0 || k.Burst < 0 || k.Open < 0 {
 				t.Errorf("%q: %+v", text, k)
 			}
 		}

@@ -2,7 +2,6 @@ package completions
 
 import (
 	"errors"
-	"io"
 	"net/http"
 
 	"inferplan/executor/httplimit"
@@ -29,25 +28,39 @@ func newAPI(f *Front) *api { return &api{f, files{f}, batches{f}} }
 type inside struct {
 	w    http.ResponseWriter
 	r    *http.Request
-	from *holder
+	from *httplimit.Holder
 }
 
 // paths says what is served where.
 func (f *api) paths() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		if f.gate.Closed() {
-			fail(w, failed(errLeaves))
-			return
+	refuse := func(w http.ResponseWriter, err error) {
+		if !errors.Is(err, errGone) {
+			fail(w, failed(err))
+		}
+	}
+	mux.HandleFunc("GET /health", f.opt.Door.Probe(refuse, func(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
+		if f.hidden.Load() || f.gate.Closed() {
+			return errLeaves
 		}
 		if f.Full() {
-			fail(w, failed(errFull))
-			return
+			return errFull
 		}
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
+		return nil
+	}))
 	on := func(pattern string, serve func(*inside) error) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.pass(w, r, serve) })
+		mux.HandleFunc(pattern, f.opt.Door.Handler(refuse, func(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
+			err := error(errLeaves)
+			if f.gate.Enter() {
+				defer f.gate.Leave()
+				err = serve(&inside{w, r, from})
+			}
+			if err != nil {
+				httplimit.Unread(w, r)
+			}
+			return err
+		}))
 	}
 	for path, chat := range map[string]bool{"/v1/completions": false, "/v1/chat/completions": true} {
 		on("POST "+path, func(x *inside) error { return f.ask(x, chat) })
@@ -74,77 +87,15 @@ func (f *api) paths() *http.ServeMux {
 // ServeHTTP answers one request.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.routes.ServeHTTP(w, r) }
 
-// pass lets a request in whose sender may pass, and answers with the error of serve.
-func (f *api) pass(w http.ResponseWriter, r *http.Request, serve func(*inside) error) {
-	defer f.recovered(w, r)
-	from, refusal := f.who(w, r)
-	var err error
-	switch {
-	case refusal != nil:
-		err = refusal
-	case !f.gate.Enter():
-		err = errLeaves
-	default:
-		defer f.gate.Leave()
-		err = serve(&inside{w, r, from})
-	}
-	if err == nil || errors.Is(err, errGone) {
-		return
-	}
-	if r.ContentLength < 0 || r.ContentLength > 256<<10 {
-		w.Header().Set("Connection", "close") // the rest of the body is not waited for
-	}
-	fail(w, failed(err))
-}
-
-// recovered keeps a panic to its own request.
-func (f *api) recovered(w http.ResponseWriter, r *http.Request) {
-	p := recover()
-	if p == nil {
-		return
-	}
-	httplimit.Panicked(p, r, f.opt.Log)
-	fail(w, failed(errors.New("internal error")))
-}
-
 // readBody reads a body whole, within the memory for requests. The hold is the caller's
 // to close.
 func (f *api) readBody(x *inside, hold *httplimit.Hold) ([]byte, error) {
-	r, limit := x.r, f.opt.MaxBodyBytes
-	if err := httplimit.CheckContentType(r, "application/json"); err != nil {
+	if err := httplimit.CheckBody(x.r, f.opt.MaxBodyBytes, "application/json"); err != nil {
 		return nil, err
 	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return nil, &httplimit.Error{Code: httplimit.CodeUnsupportedMedia, Reason: "content_encoding", Msg: "send the body as it is"}
+	body, err := f.opt.Door.ReadBody(x.w, x.r, x.from.Client(x.r.RemoteAddr), hold, f.opt.MaxBodyBytes)
+	if err != nil {
+		return nil, err
 	}
-	hold.Open(f.opt.Budget, httplimit.Host(r.RemoteAddr), x.w)
-	var body []byte
-	for {
-		if len(body) == cap(body) {
-			room := max(4<<10, 2*cap(body))
-			if r.ContentLength > 0 {
-				room = min(room, max(int(min(r.ContentLength, limit))+1, cap(body)+1))
-			}
-			if err := hold.Grow(int64(room - cap(body))); err != nil {
-				return nil, err
-			}
-			body = append(make([]byte, 0, room), body...)
-		}
-		n, err := r.Body.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		switch {
-		case int64(len(body)) > limit:
-			return nil, httplimit.TooLarge("", "the body has more than %d bytes", limit)
-		case err == io.EOF:
-			if err := hold.Whole(); err != nil {
-				return nil, err
-			}
-			return body, nil
-		case err != nil:
-			if err := hold.Whole(); err != nil { // it was cut off for others
-				return nil, err
-			}
-			return nil, httplimit.Invalid("", "the body was cut off: %v", err)
-		}
-	}
+	return body.Own(), nil
 }

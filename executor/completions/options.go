@@ -1,7 +1,6 @@
 package completions
 
 import (
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"time"
@@ -22,12 +21,9 @@ type Options struct {
 	// stored (ended), or another process has them. It must not wait.
 	Gone func(id string, ended bool)
 
-	// Keys are the bearer tokens that are taken; none: no token is asked for.
-	Keys []Key
-	// Hosts are names under which clients reach the server (httplimit.CheckCaller).
-	Hosts []string
-	// TLS, when set, is used by Serve; it must hold a certificate.
-	TLS *tls.Config
+	// Door is what every request passes first; servers may share one. nil: one of the front
+	// end's own that asks for nothing.
+	Door *httplimit.Door
 
 	// MaxBodyBytes bounds a request, MaxFileBytes a file, MaxStoredBytes all files
 	// together; 0: 8 MiB, 100 MiB, 4 GiB.
@@ -35,14 +31,8 @@ type Options struct {
 	// MaxOpen bounds the requests that were accepted and have not ended, MaxLines those
 	// of a batch; 0: 200,000 and 50,000.
 	MaxOpen, MaxLines int
-	// Budget is the memory for bodies that are being received, which servers may share;
-	// nil: one of httplimit.DefaultMemory.
-	Budget *httplimit.Budget
-
-	// ReadTimeout bounds the reading of a request, IdleTimeout an unused connection.
-	// StallTimeout is how long a client may not read what is sent; 0: 1 minute, 5 minutes,
-	// 30 s.
-	ReadTimeout, IdleTimeout, StallTimeout time.Duration
+	// StallTimeout is how long a client may not read what is sent; 0: 30 s.
+	StallTimeout time.Duration
 
 	// Keep says how long the results of a class are kept for clients that come again;
 	// "" is for all other classes. KeepFiles is how long files are kept. 0: a day, and
@@ -68,8 +58,6 @@ func (o Options) withDefaults() (Options, error) {
 	set(&o.MaxStoredBytes, 4<<30)
 	set(&o.MaxOpen, 200_000)
 	set(&o.MaxLines, 50_000)
-	set(&o.ReadTimeout, time.Minute)
-	set(&o.IdleTimeout, 5*time.Minute)
 	set(&o.StallTimeout, 30*time.Second)
 	set(&o.KeepFiles, 30*day)
 	set(&o.BatchClass, "batch")
@@ -77,10 +65,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.Budget == nil {
-		o.Budget = httplimit.NewBudget(0, o.Log)
+	if o.Door == nil {
+		o.Door = &httplimit.Door{Log: o.Log}
 	}
-	return o, checkKeys(o.Keys)
+	o.Door = o.Door.Open()
+	return o, nil
 }
 
 func set[T comparable](field *T, value T) {

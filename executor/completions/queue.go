@@ -32,7 +32,7 @@ func (f *Front) record(q *question, owner string) (*record, error) {
 }
 
 // admit asks whether a request may come in.
-func (f *Front) admit(from *holder, r *Request) error {
+func (f *Front) admit(from *httplimit.Holder, r *Request) error {
 	f.mu.Lock()
 	all, own := len(f.entries), f.open[from.Name]
 	f.mu.Unlock()

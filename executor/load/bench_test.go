@@ -16,7 +16,7 @@ func BenchmarkOpenLoop500rps(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			before := cputime.Used()
-			res, err := Run(b.Context(), Config{URL: url, Protocol: p, Token: "secret", Models: []Model{{Name: "mlp", SLO: time.Second}}}, every(2*time.Millisecond, b.N, 1))
+			res, err := Run(b.Context(), Config{URL: url, Protocol: p, Token: secret, Models: []Model{{Name: "mlp", SLO: time.Second}}}, every(2*time.Millisecond, b.N, 1))
 			if err != nil || res.Completed != int64(b.N) {
 				b.Fatalf("%v %+v", err, res)
 			}

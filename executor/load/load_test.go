@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats/arrivals"
 )
@@ -74,7 +75,11 @@ func serve(t testing.TB, b oip.Backend, p Protocol) string {
 		Serve(net.Listener) error
 		Close() error
 	}
-	opt := oip.Options{Log: slog.New(slog.DiscardHandler), BearerToken: "secret"}
+	ring, err := httplimit.NewKeyring(httplimit.Key{Token: secret, Name: "load"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := oip.Options{Door: &httplimit.Door{Keys: ring, Log: slog.New(slog.DiscardHandler)}}
 	var s server = oip.NewHTTPServer(b, opt)
 	scheme := "http://"
 	if p == GRPC {
@@ -122,7 +127,7 @@ func every(interval time.Duration, n int, models int) arrivals.Source {
 
 func mustRun(t *testing.T, cfg Config, s arrivals.Source) *Result {
 	t.Helper()
-	cfg.Token = "secret"
+	cfg.Token = secret
 	if cfg.Grace == 0 {
 		cfg.Grace = patient
 	}
@@ -328,7 +333,7 @@ func TestCancelReturnsWhatWasFound(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		cancel()
 	}}
-	res, err := Run(ctx, Config{URL: serve(t, f, HTTPBinary), Token: "secret", Models: []Model{{Name: "mlp"}}}, schedule)
+	res, err := Run(ctx, Config{URL: serve(t, f, HTTPBinary), Token: secret, Models: []Model{{Name: "mlp"}}}, schedule)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +425,7 @@ func TestFaultyConfigurations(t *testing.T) {
 			if tc.s == nil {
 				tc.s = every(time.Millisecond, 1, 1)
 			}
-			tc.cfg.Token = "secret"
+			tc.cfg.Token = secret
 			_, err := Run(t.Context(), tc.cfg, tc.s)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q in it", err, tc.want)
@@ -480,3 +485,6 @@ func TestResultReadsAsAReport(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// secret is the token of the servers of tests.
+const secret = "a-secret-of-tests"

@@ -53,7 +53,7 @@ func TestSamplesAreSent(t *testing.T) {
 			mu.Unlock()
 			return answer(r), nil
 		})
-		cfg := Config{URL: serve(t, f, HTTPBinary), Token: "secret", Models: []Model{{Name: "mlp", SLO: patient, Samples: s}}}
+		cfg := Config{URL: serve(t, f, HTTPBinary), Token: secret, Models: []Model{{Name: "mlp", SLO: patient, Samples: s}}}
 		if _, err := Run(context.Background(), cfg, every(time.Millisecond, 30, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestSamplesAreSent(t *testing.T) {
 	} {
 		s, err := ReadSamples(path)
 		if err == nil {
-			_, err = Run(context.Background(), Config{URL: serve(t, f, HTTPBinary), Token: "secret", Models: []Model{{Name: "mlp", Samples: s}}}, every(time.Millisecond, 1, 1))
+			_, err = Run(context.Background(), Config{URL: serve(t, f, HTTPBinary), Token: secret, Models: []Model{{Name: "mlp", Samples: s}}}, every(time.Millisecond, 1, 1))
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %q", path, err, want)

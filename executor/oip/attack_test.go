@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"inferplan/cputime"
+	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -117,7 +119,7 @@ func TestDecodingIsLinear(t *testing.T) {
 }
 
 func TestParametersAreCounted(t *testing.T) {
-	h := NewHTTPServer(newFake(t), Options{Log: quiet})
+	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{})})
 	body := func(n int, last string) string {
 		b := `{"parameters":{"a":0`
 		for i := range n - 1 {
@@ -147,12 +149,12 @@ func TestDecodingStopsWhenTheClientIsGone(t *testing.T) {
 	cancel()
 	m := testCatalog(t).find("mlp")
 	text := []byte(`{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1` + strings.Repeat(",1", 4<<20) + `]}]}`)
-	d := decoder{cursor: cursor{b: text, progress: progress{ctx: gone}}, model: m, room: (&Request{}).shape}
-	err := d.object(func([]byte) *Error { _, err := d.tensors("inputs", nil); return err })
-	if err == nil || err.Code != CodeCancelled || d.i > 4*lookEvery {
-		t.Errorf("JSON: %v after %d bytes", err, d.i)
+	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: gone}}, model: m, room: (&Request{}).shape}
+	err := d.Object(func([]byte) *Error { _, err := d.tensors("inputs", nil); return err })
+	if err == nil || err.Code != CodeCancelled || d.I > 4*jsonscan.LookEvery {
+		t.Errorf("JSON: %v after %d bytes", err, d.I)
 	}
-	for _, b := range [][]byte{bytes.Repeat([]byte{15<<3 | 2, 0}, 2*lookEvery), repeatedContents(4 * lookEvery / 44)} {
+	for _, b := range [][]byte{bytes.Repeat([]byte{15<<3 | 2, 0}, 2*jsonscan.LookEvery), repeatedContents(4 * jsonscan.LookEvery / 44)} {
 		if err := unmarshalRequest(gone, b, &Request{}, func(string) *ModelInfo { return m }); err == nil || err.Code != CodeCancelled {
 			t.Errorf("protobuf: %v", err)
 		}
@@ -221,7 +223,9 @@ func listenGRPC(t *testing.T, b Backend, opt Options) (*GRPCServer, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt.Log = quiet
+	if opt.Door == nil {
+		opt.Door = behind(httplimit.Door{})
+	}
 	s := NewGRPCServer(b, opt)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
@@ -239,7 +243,7 @@ const inferMethod = oippb.GRPCInferenceService_ModelInfer_FullMethodName
 // TestNoMessageIsReadBeforeTheToken looks whether the decoder asks for models.
 func TestNoMessageIsReadBeforeTheToken(t *testing.T) {
 	f := &asked{fake: newFake(t)}
-	_, cc := startGRPC(t, f, Options{BearerToken: "s3cret"})
+	_, cc := startGRPC(t, f, Options{Door: behind(httplimit.Door{Keys: ring("s3cret-s3cret-s3cret")})})
 	for range 10 {
 		if _, err := oippb.NewGRPCInferenceServiceClient(cc).ModelInfer(t.Context(), goodPB()); status.Code(err) != codes.Unauthenticated {
 			t.Fatal(err)
@@ -249,7 +253,7 @@ func TestNoMessageIsReadBeforeTheToken(t *testing.T) {
 		t.Errorf("%d messages without a token were decoded", n)
 	}
 	// A message that never ends is refused when its header has come.
-	_, address := listenGRPC(t, f, Options{BearerToken: "s3cret"})
+	_, address := listenGRPC(t, f, Options{Door: behind(httplimit.Door{Keys: ring("s3cret-s3cret-s3cret")})})
 	c := dialGRPC(t, address)
 	c.call(1, inferMethod, 60<<20)
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -283,8 +287,8 @@ func settles(t *testing.T, what string, ok func() bool) {
 }
 
 func TestPromisedBytesBookNothing(t *testing.T) {
-	b := NewBudget(1<<20, quiet)
-	_, url := startHTTP(t, newFake(t), Options{Budget: b})
+	b := httplimit.NewBudget(1<<20, quiet)
+	_, url := startHTTP(t, newFake(t), Options{Door: behind(httplimit.Door{Budget: b})})
 	address := strings.TrimPrefix(url, "http://")
 	for range 64 {
 		c, err := net.Dial("tcp", address)
@@ -294,8 +298,8 @@ func TestPromisedBytesBookNothing(t *testing.T) {
 		defer c.Close()
 		io.WriteString(c, "POST /v2/models/mlp/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 67108864\r\n\r\n")
 	}
-	settles(t, "the heads have not come", func() bool { return b.Used() >= 64*firstRoom })
-	if used := b.Used(); used != 64*firstRoom {
+	settles(t, "the heads have not come", func() bool { return b.Used() >= 64*4<<10 })
+	if used := b.Used(); used != 64*4<<10 {
 		t.Errorf("64 heads book %d bytes", used)
 	}
 	inferOK(t, url)
@@ -330,9 +334,9 @@ func get(t *testing.T, url string) int {
 // that never end: it stays bounded, and others are served.
 func TestGreedyClientsMakeRoom(t *testing.T) {
 	const limit = 8 << 20
-	b := NewBudget(limit, quiet)
+	b := httplimit.NewBudget(limit, quiet)
 	b.Patience = 50 * time.Millisecond
-	opt := Options{Budget: b}
+	opt := Options{Door: behind(httplimit.Door{Budget: b})}
 	f := newFake(t)
 	_, url := startHTTP(t, f, opt)
 	_, address := listenGRPC(t, f, opt)
@@ -400,8 +404,8 @@ func dialClient(t *testing.T, address string) *grpc.ClientConn {
 }
 
 func TestMessagesThatNeverEndAreCutOff(t *testing.T) {
-	b := NewBudget(1<<30, quiet)
-	_, address := listenGRPC(t, newFake(t), Options{Budget: b, ReadTimeout: 300 * time.Millisecond})
+	b := httplimit.NewBudget(1<<30, quiet)
+	_, address := listenGRPC(t, newFake(t), Options{Door: behind(httplimit.Door{Budget: b, ReadTimeout: 300 * time.Millisecond})})
 	half := dialGRPC(t, address)
 	half.call(1, inferMethod, 60<<20)
 	half.fill(1, 30_000)
@@ -477,45 +481,34 @@ func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 		return w.Code
 	}
 	for _, tc := range []struct {
-		opt                Options
+		door               httplimit.Door
 		host, origin, kind string
 		code               int
 	}{
-		{Options{}, "127.0.0.1:8000", "", "", 200},
-		{Options{}, "localhost:8000", "", "application/json; charset=utf-8", 200},
-		{Options{}, "[::1]:8000", "", "application/octet-stream", 200},
-		{Options{}, "10.0.0.7:8000", "http://10.0.0.7:8000", "", 200},
-		{Options{}, "evil.example", "", "", 403},
-		{Options{}, "evil.example:8000", "http://evil.example:8000", "", 403},
-		{Options{}, "127.0.0.1.evil.example", "", "", 403},
-		{Options{}, "127.0.0.1:8000", "http://evil.example", "", 403},
-		{Options{}, "127.0.0.1:8000", "null", "", 403},
-		{Options{}, "127.0.0.1:8000", "", "text/plain", 415},
-		{Options{}, "127.0.0.1:8000", "", "application/x-www-form-urlencoded", 415},
-		{Options{Hosts: []string{"models.example"}}, "models.example:8000", "http://models.example:8000", "", 200},
-		{Options{Hosts: []string{"models.example"}}, "evil.example", "", "", 403},
-		{Options{Hosts: []string{"*"}}, "evil.example", "", "", 200},
-		{Options{BearerToken: "t"}, "any.example", "", "", 401},
+		{httplimit.Door{}, "127.0.0.1:8000", "", "", 200},
+		{httplimit.Door{}, "localhost:8000", "", "application/json; charset=utf-8", 200},
+		{httplimit.Door{}, "[::1]:8000", "", "application/octet-stream", 200},
+		{httplimit.Door{}, "10.0.0.7:8000", "http://10.0.0.7:8000", "", 200},
+		{httplimit.Door{}, "evil.example", "", "", 403},
+		{httplimit.Door{}, "evil.example:8000", "http://evil.example:8000", "", 403},
+		{httplimit.Door{}, "127.0.0.1.evil.example", "", "", 403},
+		{httplimit.Door{}, "127.0.0.1:8000", "http://evil.example", "", 403},
+		{httplimit.Door{}, "127.0.0.1:8000", "null", "", 403},
+		{httplimit.Door{}, "127.0.0.1:8000", "", "text/plain", 415},
+		{httplimit.Door{}, "127.0.0.1:8000", "", "application/x-www-form-urlencoded", 415},
+		{httplimit.Door{Hosts: []string{"models.example"}}, "models.example:8000", "http://models.example:8000", "", 200},
+		{httplimit.Door{Hosts: []string{"models.example"}}, "evil.example", "", "", 403},
+		{httplimit.Door{Hosts: []string{"*"}}, "evil.example", "", "", 200},
+		{httplimit.Door{Keys: ring("t-t-t-t-t-t-t-t-t")}, "any.example", "", "", 401},
 	} {
-		tc.opt.Log = quiet
-		if code := infer(NewHTTPServer(newFake(t), tc.opt), tc.host, tc.origin, tc.kind); code != tc.code {
-			t.Errorf("Host %q, Origin %q, Content-Type %q, names %v: got %d, want %d", tc.host, tc.origin, tc.kind, tc.opt.Hosts, code, tc.code)
+		if code := infer(NewHTTPServer(newFake(t), Options{Door: behind(tc.door)}), tc.host, tc.origin, tc.kind); code != tc.code {
+			t.Errorf("Host %q, Origin %q, Content-Type %q, names %v: got %d, want %d", tc.host, tc.origin, tc.kind, tc.door.Hosts, code, tc.code)
 		}
-	}
-	// The same rules in front of another handler.
-	guarded := Guard(Options{Log: quiet, BearerToken: "t"}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for auth, code := range map[string]int{"": 401, "Bearer t": 200} {
-		if w := do(guarded, "GET", "/metrics", "", "Authorization", auth); w.Code != code {
-			t.Errorf("guarded, %q: got %d, want %d", auth, w.Code, code)
-		}
-	}
-	if w := do(guarded, "GET", "/metrics", "", "Authorization", "Bearer t", "Origin", "http://evil.example"); w.Code != 403 {
-		t.Errorf("guarded, foreign origin: %d", w.Code)
 	}
 }
 
 func TestClientsDataIsNoInternalError(t *testing.T) {
-	h := NewHTTPServer(newFake(t), Options{Log: quiet})
+	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{})})
 	nan := string(raw(1, float32(math.NaN()), 3, 4))
 	head := `{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","parameters":{"binary_data_size":16}}]}`
 	w := do(h, "POST", "/v2/models/mlp/infer", head+nan, HeaderJSONLength, strconv.Itoa(len(head)))

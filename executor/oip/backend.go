@@ -61,6 +61,8 @@ type Request struct {
 	Version string // as asked; empty: the server's choice
 	Info    *ModelInfo
 
+	// Client is who sends it: the name of its key, else the address without the port.
+	Client string
 	// Received is when the request's head had been read; the budget runs from there.
 	Received time.Time
 	// Timeout is the budget that was left when the client sent the request:
@@ -82,7 +84,7 @@ type Request struct {
 
 	// binaryDefault is the parameter "binary_data_output".
 	binaryDefault bool
-	body          *buffer
+	body          *httplimit.Buffer
 	hold          httplimit.Hold // of the memory for requests
 
 	// Room for the usual request, so that it costs one allocation.
@@ -129,8 +131,8 @@ func (r *Request) Retain() (release func()) {
 	if b == nil {
 		return func() {}
 	}
-	b.retain()
-	return b.release
+	b.Retain()
+	return b.Release
 }
 
 // shape returns a slice of n dimensions, inside the request when there is room.

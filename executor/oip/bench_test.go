@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"inferplan/cputime"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -169,7 +170,7 @@ func BenchmarkEndToEndGRPC784(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := NewGRPCServer(benchBackend(b), Options{Log: quiet})
+	s := NewGRPCServer(benchBackend(b), Options{Door: behind(httplimit.Door{})})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	defer func() { s.Close(); <-done }()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -59,7 +60,7 @@ var classes = []struct {
 
 func TestClassOverREST(t *testing.T) {
 	f, got := newClassed(t)
-	h := NewHTTPServer(f, Options{Log: quiet})
+	h := NewHTTPServer(f, Options{Door: behind(httplimit.Door{})})
 	for _, c := range classes {
 		*got = nil
 		params := ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"inferplan/executor/httplimit"
@@ -17,7 +18,9 @@ type core struct {
 	gate    httplimit.Gate
 }
 
-func (c *core) ready() bool { return !c.gate.Closed() && !c.opt.Budget.Full() && c.backend.Ready() }
+func (c *core) ready() bool {
+	return !c.gate.Closed() && !c.opt.Door.Budget.Full() && c.backend.Ready()
+}
 
 func (c *core) modelReady(model, version string) bool {
 	if !c.ready() {
@@ -29,9 +32,12 @@ func (c *core) modelReady(model, version string) bool {
 	return true
 }
 
-// infer validates and runs a request. The response has its identity filled in
+// infer validates and runs a request of somebody. The response has its identity filled in
 // and exactly the outputs asked for, in the order asked; its Release is never nil.
-func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request) (*Response, *Error) {
+func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, from *httplimit.Holder) (*Response, *Error) {
+	if r.Class == "" && slices.Contains(m.Classes, from.Class) {
+		r.Class = from.Class
+	}
 	if len(r.Inputs) > c.opt.MaxTensors {
 		return nil, httplimit.TooLarge("inputs", "%d tensors, at most %d are taken", len(r.Inputs), c.opt.MaxTensors)
 	}
@@ -59,7 +65,7 @@ func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request) (*Response, 
 func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.opt.Log.Error("panic in an inference", "model", r.Model, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			c.opt.Door.Log.Error("panic in an inference", "model", r.Model, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			resp, err = nil, Internal(nil, "internal error while running model %q", r.Model)
 		}
 	}()

@@ -1,8 +1,12 @@
 package oip
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
+
+	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 )
 
 // Element is the i-th element of a tensor's bytes: a bool, an int64 or a float64.
@@ -41,35 +45,49 @@ func Element(dt Datatype, data []byte, i int) any {
 	return nil
 }
 
-// AppendElement appends an element as a tensor has it; false: the datatype cannot
-// hold the value.
-func AppendElement(data []byte, dt Datatype, v float64) ([]byte, bool) {
-	low, high := 0.0, 0.0
-	switch dt {
-	case FP16:
-		h, ok := toHalf(v)
-		return binary.LittleEndian.AppendUint16(data, h), ok
-	case FP32:
-		return binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v))), math.Abs(v) <= math.MaxFloat32
-	case FP64:
-		return binary.LittleEndian.AppendUint64(data, math.Float64bits(v)), true
-	case Bool:
-		high = 1
-	case Uint8, Uint16, Uint32:
-		high = math.Ldexp(1, 8*dt.Size()) - 1
-	case Int8, Int16, Int32:
-		high = math.Ldexp(1, 8*dt.Size()-1) - 1
-		low = -high - 1
-	case Int64, Uint64: // what a float64 has exactly
-		high = 1 << 53
-		if dt == Int64 {
-			low = -high
+// ReadSample reads a sample of a tensor of so many bytes from a JSON value: an element, or
+// lists of elements, nested in any way, which are taken one after the other.
+func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
+	d := decoder{Cursor: jsonscan.Cursor{B: text}}
+	data, err := d.sample(dt, make([]byte, 0, size), 0)
+	if err == nil {
+		err = d.End()
+	}
+	if err == nil && len(data) != size {
+		err = Invalid("", "found %d elements, expected %d of %s", len(data)/dt.Size(), size/dt.Size(), dt)
+	}
+	return data, err
+}
+
+// sample appends the elements of a value. There is room for all that the sample has.
+func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
+	if d.Peek() != '[' {
+		if len(data)+dt.Size() > cap(data) {
+			return data, Invalid("", "found more than %d elements", cap(data)/dt.Size())
 		}
-	default:
-		return data, false
+		at := d.I
+		out, err := d.element(dt, data)
+		if err != nil {
+			d.I = at
+			return data, Invalid("", "found %s, expected a number that %s holds", d.text40(), dt)
+		}
+		return out, nil
 	}
-	if !(v >= low && v <= high) || v != math.Trunc(v) {
-		return data, false
+	if depth == maxRank {
+		return data, Invalid("", "found lists nested deeper than %d", maxRank)
 	}
-	return appendUint(data, dt.Size(), uint64(int64(v))), true
+	err := d.Array(func(int) (err *Error) {
+		data, err = d.sample(dt, data, depth+1)
+		return err
+	})
+	return data, err
+}
+
+// text40 is what comes next, shortened for messages.
+func (d *decoder) text40() string {
+	rest := d.B[d.I:]
+	if end := bytes.IndexAny(rest, ",]"); end >= 0 {
+		rest = rest[:end]
+	}
+	return httplimit.Clip(string(rest))
 }

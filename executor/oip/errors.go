@@ -11,9 +11,8 @@ import (
 // Error.RetryAfter is header Retry-After in whole seconds and RetryInfo, Error.Estimate
 // is header Inferplan-Estimate-Ms and estimate_ms of ErrorInfo.
 type (
-	Code   = httplimit.Code
-	Error  = httplimit.Error
-	Budget = httplimit.Budget
+	Code  = httplimit.Code
+	Error = httplimit.Error
 )
 
 // The codes of refusals.
@@ -43,7 +42,6 @@ var (
 	Unavailable      = httplimit.Unavailable
 	DeadlineExceeded = httplimit.DeadlineExceeded
 	Internal         = httplimit.Internal
-	NewBudget        = httplimit.NewBudget
 )
 
 var grpcCodes = [...]codes.Code{

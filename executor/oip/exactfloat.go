@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"strconv"
 	"sync"
+
+	"inferplan/executor/jsonscan"
 )
 
 // strconv takes up to twenty microseconds for a number of a few digits: one that is
@@ -57,7 +59,7 @@ func parseFloat(text []byte, size int) (float64, error) {
 		return 0, strconv.ErrRange
 	default:
 		if n <= 19 && top > -mildExponent && top < mildExponent {
-			x, err := strconv.ParseFloat(alias(text), 64)
+			x, err := strconv.ParseFloat(jsonscan.Alias(text), 64)
 			if err == nil && size == 64 {
 				return x, nil
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"inferplan/executor/jsonscan"
 	"inferplan/formats/seeded"
 )
 
@@ -59,9 +60,9 @@ func FuzzParseFloat(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		c := cursor{b: []byte(text)}
-		number, _, err := c.number()
-		if err != nil || c.i != len(text) {
+		c := jsonscan.Cursor{B: []byte(text)}
+		number, _, err := c.Number()
+		if err != nil || c.I != len(text) {
 			return
 		}
 		for _, size := range []int{32, 64} {

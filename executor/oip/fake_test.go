@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"inferplan/executor/oip/oippb"
+
+	"inferplan/executor/httplimit"
 )
 
 func TestMain(m *testing.M) {
@@ -148,7 +150,9 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // startHTTP serves on a loopback port until the test ends.
 func startHTTP(t testing.TB, b Backend, opt Options) (*HTTPServer, string) {
 	t.Helper()
-	opt.Log = quiet
+	if opt.Door == nil {
+		opt.Door = behind(httplimit.Door{})
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +175,9 @@ func startHTTP(t testing.TB, b Backend, opt Options) (*HTTPServer, string) {
 // startGRPC serves on a pipe until the test ends.
 func startGRPC(t testing.TB, b Backend, opt Options, dial ...grpc.DialOption) (*GRPCServer, *grpc.ClientConn) {
 	t.Helper()
-	opt.Log = quiet
+	if opt.Door == nil {
+		opt.Door = behind(httplimit.Door{})
+	}
 	l := bufconn.Listen(1 << 20)
 	s := NewGRPCServer(b, opt)
 	done := make(chan error, 1)
@@ -237,4 +243,19 @@ func TestBothTransportsServeTheSameBackend(t *testing.T) {
 	if n := f.released.Load(); n != 2 {
 		t.Errorf("released %d responses, want 2", n)
 	}
+}
+
+// behind is a door that logs nothing.
+func behind(d httplimit.Door) *httplimit.Door {
+	d.Log = quiet
+	return &d
+}
+
+// ring is a keyring with a key of that token.
+func ring(token string) *httplimit.Keyring {
+	k, err := httplimit.NewKeyring(httplimit.Key{Token: token, Name: "somebody"})
+	if err != nil {
+		panic(err)
+	}
+	return k
 }

@@ -19,6 +19,7 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -37,7 +38,6 @@ const ErrorDomain = "inferplan"
 // and reflection.
 type GRPCServer struct {
 	core     core
-	tokens   httplimit.Tokens
 	server   *grpc.Server
 	stop     chan struct{} // closed when the server goes away
 	stopOnce sync.Once
@@ -53,33 +53,32 @@ const (
 func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	opt = opt.withDefaults()
 	s := &GRPCServer{
-		core:   core{backend: b, opt: opt},
-		tokens: opt.tokens(),
-		stop:   make(chan struct{}),
+		core: core{backend: b, opt: opt},
+		stop: make(chan struct{}),
 	}
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
 		grpc.MaxRecvMsgSize(int(opt.MaxBodyBytes)),
-		grpc.MaxHeaderListSize(uint32(opt.MaxHeaderBytes)),
+		grpc.MaxHeaderListSize(uint32(opt.Door.MaxHeaderBytes)),
 		grpc.MaxConcurrentStreams(opt.MaxStreams),
-		grpc.ConnectionTimeout(opt.ReadTimeout),
+		grpc.ConnectionTimeout(opt.Door.ReadTimeout),
 		// Requests are tensors, often of hundreds of kilobytes: with windows and
 		// buffers for text they arrive in many small pieces.
 		grpc.InitialWindowSize(windowBytes),
 		grpc.InitialConnWindowSize(16 * windowBytes),
 		grpc.ReadBufferSize(bufferBytes),
 		grpc.WriteBufferSize(bufferBytes),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: opt.IdleTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: opt.Door.IdleTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 	}
 	creds := insecure.NewCredentials()
-	if opt.TLS != nil {
-		creds = credentials.NewTLS(opt.TLS.Clone())
+	if opt.Door.TLS != nil {
+		creds = credentials.NewTLS(opt.Door.TLS.Clone())
 	}
-	options = append(options, grpc.Creds(watchedCredentials{creds, &s.core.opt}))
-	if len(s.tokens) > 0 {
+	options = append(options, grpc.Creds(watchedCredentials{creds, opt.Door}))
+	if opt.Door.Keys != nil {
 		options = append(options, grpc.InTapHandle(s.authorise))
 	}
 	s.server = grpc.NewServer(options...)
@@ -178,18 +177,32 @@ func (s *GRPCServer) Close() error {
 
 // unary keeps a panic to its own call.
 func (s *GRPCServer) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer s.accessed(ctx, info.FullMethod, &err, time.Now())
 	defer s.recovered(info.FullMethod, &err)
 	return handler(ctx, req)
 }
 
 func (s *GRPCServer) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer s.accessed(ss.Context(), info.FullMethod, &err, time.Now())
 	defer s.recovered(info.FullMethod, &err)
 	return handler(srv, parsing{ss})
 }
 
+// accessed writes the line of a call to the log of accesses.
+func (s *GRPCServer) accessed(ctx context.Context, method string, err *error, began time.Time) {
+	if s.core.opt.Door.Access == nil {
+		return
+	}
+	address := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
+	s.core.opt.Door.Accessed(holderOf(ctx).Client(address), method, status.Code(*err).String(), 0, began)
+}
+
 func (s *GRPCServer) recovered(method string, err *error) {
 	if p := recover(); p != nil {
-		s.core.opt.Log.Error("panic in a gRPC handler", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		s.core.opt.Door.Log.Error("panic in a gRPC handler", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		*err = toStatus(Internal(nil, "internal error"))
 	}
 }
@@ -202,6 +215,17 @@ var open = map[string]bool{
 	oippb.GRPCInferenceService_ServerReady_FullMethodName: true,
 }
 
+// holderKey is the key of the context of a call under which its holder stands.
+type holderKey struct{}
+
+// holderOf is who makes a call.
+func holderOf(ctx context.Context) *httplimit.Holder {
+	if from, ok := ctx.Value(holderKey{}).(*httplimit.Holder); ok {
+		return from
+	}
+	return httplimit.Anybody
+}
+
 // authorise looks at a call's token when its header has come: of a call that it
 // refuses no message is kept, let alone decoded.
 func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Context, error) {
@@ -212,10 +236,11 @@ func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Con
 	if v := call.Header["authorization"]; len(v) == 1 {
 		header = v[0]
 	}
-	if _, err := s.tokens.Check(header); err != nil {
+	from, err := s.core.opt.Door.Keys.Find(header)
+	if err != nil {
 		return nil, toStatus(err)
 	}
-	return ctx, nil
+	return context.WithValue(ctx, holderKey{}, from), nil
 }
 
 // toStatus carries code, reason and field over gRPC.
@@ -325,7 +350,7 @@ func (s *GRPCServer) ModelInfer(ctx context.Context, in *oippb.ModelInferRequest
 	if err != nil {
 		return nil, toStatus(Internal(err, "encoding the request: %v", err))
 	}
-	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now(), body: newBuffer(0)}}
+	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now(), body: httplimit.NewBuffer(0)}}
 	call.err = unmarshalRequest(ctx, wire, &call.req, s.core.backend.Models().find)
 	reply, err := s.modelInfer(ctx, call)
 	if err != nil {

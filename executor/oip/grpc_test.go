@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -217,7 +218,7 @@ func TestGRPCBudgetAndParameters(t *testing.T) {
 
 func TestGRPCHealthReflectionAndToken(t *testing.T) {
 	f := newFake(t)
-	s, cc := startGRPC(t, f, Options{BearerToken: "s3cret"})
+	s, cc := startGRPC(t, f, Options{Door: behind(httplimit.Door{Keys: ring("s3cret-s3cret-s3cret")})})
 	h := healthpb.NewHealthClient(cc)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -243,7 +244,7 @@ func TestGRPCHealthReflectionAndToken(t *testing.T) {
 	if _, err := c.ModelInfer(ctx, goodPB()); status.Code(err) != codes.Unauthenticated {
 		t.Error("without a token:", err)
 	}
-	authed := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer s3cret")
+	authed := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer s3cret-s3cret-s3cret")
 	if _, err := c.ModelInfer(authed, goodPB()); err != nil {
 		t.Error(err)
 	}
@@ -267,7 +268,7 @@ func TestGRPCHealthReflectionAndToken(t *testing.T) {
 }
 
 func TestGRPCInProcess(t *testing.T) {
-	s := NewGRPCServer(newFake(t), Options{Log: quiet})
+	s := NewGRPCServer(newFake(t), Options{Door: behind(httplimit.Door{})})
 	defer s.Close()
 	out, err := s.ModelInfer(t.Context(), goodPB())
 	if err != nil || !bytes.Equal(out.GetRawOutputContents()[0], raw(10, 1)) {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -25,18 +26,18 @@ type inferCall struct {
 // inferReply is the response message of ModelInfer as the codec writes it.
 type inferReply struct {
 	resp *Response
-	body *buffer
+	body *httplimit.Buffer
 }
 
 func (r *inferReply) release() {
 	r.resp.Release()
-	r.body.release()
+	r.body.Release()
 }
 
 // discard gives back the body of a call that no handler will see.
 func discard(req any) {
 	if call, ok := req.(*inferCall); ok && call.req.body != nil {
-		call.req.body.release()
+		call.req.body.Release()
 	}
 }
 
@@ -73,11 +74,16 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		req.capTimeout(max(deadline.Sub(req.Received), 1))
 	}
+	from := holderOf(ctx)
+	if err := from.Begin(); err != nil {
+		return nil, toStatus(err)
+	}
+	defer from.End()
 	if !s.core.gate.Enter() {
 		return nil, toStatus(errDraining)
 	}
 	defer s.core.gate.Leave()
-	resp, err := s.core.infer(ctx, m, req)
+	resp, err := s.core.infer(ctx, m, req, from)
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -121,13 +127,13 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 			client = info.client
 		}
 	}
-	req.hold.Open(call.core.opt.Budget, client, nil)
+	req.Client = holderOf(call.ctx).Client(client + ":")
+	req.hold.Open(call.core.opt.Door.Budget, req.Client, nil)
 	if call.err = req.hold.Grow(int64(data.Len())); call.err != nil {
 		return nil
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	req.body = &buffer{b: whole.ReadOnlyData(), class: -1, lender: whole, hold: &req.hold}
-	req.body.refs.Store(1)
-	call.err = unmarshalRequest(call.ctx, req.body.b, req, call.core.backend.Models().find)
+	req.body = httplimit.Lent(whole.ReadOnlyData(), whole, &req.hold)
+	call.err = unmarshalRequest(call.ctx, req.body.B, req, call.core.backend.Models().find)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 )
 
 // DecodeRequest reads an infer request of the REST protocol into r: text is
@@ -25,10 +26,10 @@ func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
 }
 
 func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Request) *Error {
-	d := decoder{cursor: cursor{b: text, progress: progress{ctx: ctx, hold: &r.hold}}, model: m, tail: tail, room: r.shape}
+	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: ctx, Hold: &r.hold}}, model: m, tail: tail, room: r.shape}
 	var seen fieldSet
 	r.Inputs = r.inputRoom[:0]
-	err := d.object(func(key []byte) *Error {
+	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "id":
 			return d.once(&seen, 0, "id", func() (err *Error) { r.ID, err = d.text(); return })
@@ -73,9 +74,9 @@ func DecodeResponse(text, tail []byte, resp *Response) error {
 }
 
 func decodeResponse(text, tail []byte, resp *Response) *Error {
-	d := decoder{cursor: cursor{b: text}, tail: tail, room: func(n int) []int64 { return make([]int64, n) }}
+	d := decoder{Cursor: jsonscan.Cursor{B: text}, tail: tail, room: func(n int) []int64 { return make([]int64, n) }}
 	var seen fieldSet
-	err := d.object(func(key []byte) *Error {
+	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "id":
 			return d.once(&seen, 0, "id", func() (err *Error) { resp.ID, err = d.text(); return })
@@ -111,7 +112,7 @@ func (s fieldSet) has(i int) bool { return s&(1<<i) != 0 }
 
 // decoder reads the objects of the protocol.
 type decoder struct {
-	cursor
+	jsonscan.Cursor
 	model    *ModelInfo
 	tail     []byte
 	used     int                 // of tail
@@ -151,13 +152,13 @@ func within(field string, err *Error) *Error {
 }
 
 func (d *decoder) text() (string, *Error) {
-	s, err := d.str()
+	s, err := d.Str()
 	return string(s), err
 }
 
 // same reads a string that repeats what the URL says.
 func (d *decoder) same(field, want string) *Error {
-	s, err := d.str()
+	s, err := d.Str()
 	if err == nil && want != "" && string(s) != want {
 		return Invalid(field, "the body says %q, the address %q", httplimit.Clip(string(s)), want)
 	}
@@ -173,7 +174,7 @@ func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *E
 	var room [8][]byte
 	names := room[:0]
 	var more map[string]struct{} // the names past the eighth
-	return d.object(func(name []byte) *Error {
+	return d.Object(func(name []byte) *Error {
 		_, twice := more[string(name)]
 		if twice || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
 			return Invalid(field+"."+httplimit.Clip(string(name)), "given twice")
@@ -189,7 +190,7 @@ func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *E
 			}
 			more[string(name)] = struct{}{}
 		}
-		v, err := d.param()
+		v, err := d.Param()
 		if err == nil {
 			err = set(name, v)
 		}
@@ -271,15 +272,15 @@ func paramInt(v Param) (int64, bool) {
 }
 
 func (d *decoder) outputRequests(r *Request) *Error {
-	return d.array(func(i int) *Error {
+	return d.Array(func(i int) *Error {
 		var o OutputRequest
 		var seen fieldSet
 		explicit := false
-		err := d.object(func(key []byte) *Error {
+		err := d.Object(func(key []byte) *Error {
 			switch string(key) {
 			case "name":
 				return d.once(&seen, 0, ".name", func() *Error {
-					s, err := d.str()
+					s, err := d.Str()
 					o.Name = d.model.intern(s)
 					return err
 				})

@@ -7,11 +7,12 @@ import (
 	"strconv"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 )
 
 // tensors reads an array of tensors and appends them to ts.
 func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
-	err := d.array(func(i int) *Error {
+	err := d.Array(func(i int) *Error {
 		ts = append(ts, Tensor{})
 		if err := d.tensor(&ts[i]); err != nil {
 			return within(fmt.Sprintf("[%d]", i), err)
@@ -25,11 +26,11 @@ func (d *decoder) tensor(t *Tensor) *Error {
 	var seen fieldSet
 	var size int64 = -1
 	deferred := -1 // where data stands that came before its shape or datatype
-	err := d.object(func(key []byte) *Error {
+	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "name":
 			return d.once(&seen, 0, ".name", func() *Error {
-				s, err := d.str()
+				s, err := d.Str()
 				t.Name = d.model.intern(s)
 				return err
 			})
@@ -37,7 +38,7 @@ func (d *decoder) tensor(t *Tensor) *Error {
 			return d.once(&seen, 1, ".shape", func() *Error { return d.shape(t) })
 		case "datatype":
 			return d.once(&seen, 2, ".datatype", func() *Error {
-				s, err := d.str()
+				s, err := d.Str()
 				if err != nil {
 					return err
 				}
@@ -54,9 +55,9 @@ func (d *decoder) tensor(t *Tensor) *Error {
 				if seen.has(1) && seen.has(2) {
 					return d.data(t)
 				}
-				d.peek()
-				deferred = d.i
-				return d.skipArray(1)
+				d.Peek()
+				deferred = d.I
+				return d.SkipArray(1)
 			})
 		}
 		return unknownField(".", key, "name, shape, datatype, parameters, data")
@@ -81,12 +82,12 @@ func (d *decoder) tensor(t *Tensor) *Error {
 	case !seen.has(4):
 		return Invalid(".data", "missing, and no parameters.binary_data_size")
 	case deferred >= 0:
-		at := d.i
-		d.i = deferred
+		at := d.I
+		d.I = deferred
 		if err := within(".data", d.data(t)); err != nil {
 			return err
 		}
-		d.i = at
+		d.I = at
 	}
 	return nil
 }
@@ -94,10 +95,10 @@ func (d *decoder) tensor(t *Tensor) *Error {
 func (d *decoder) tensorParams(size *int64) *Error {
 	// By hand rather than through params: this object stands in every binary request.
 	seen := false
-	return d.object(func(key []byte) *Error {
+	return d.Object(func(key []byte) *Error {
 		if string(key) != "binary_data_size" {
 			name := string(key)
-			if _, err := d.param(); err != nil {
+			if _, err := d.Param(); err != nil {
 				return err
 			}
 			return outputParam(name)
@@ -106,7 +107,7 @@ func (d *decoder) tensorParams(size *int64) *Error {
 			return Invalid(".parameters.binary_data_size", "given twice")
 		}
 		seen = true
-		n, err := d.integer()
+		n, err := d.Integer()
 		if err == nil && n < 0 {
 			err = Invalid("", "got %d, expected a size in bytes", n)
 		}
@@ -117,8 +118,8 @@ func (d *decoder) tensorParams(size *int64) *Error {
 
 func (d *decoder) shape(t *Tensor) *Error {
 	dims := d.shapeBuf[:0]
-	err := d.array(func(int) *Error {
-		v, err := d.integer()
+	err := d.Array(func(int) *Error {
+		v, err := d.Integer()
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (d *decoder) shape(t *Tensor) *Error {
 
 // finish checks that the text and the tail are used up.
 func (d *decoder) finish(list string, ts []Tensor) *Error {
-	if err := d.end(); err != nil {
+	if err := d.End(); err != nil {
 		return within("body", err)
 	}
 	if d.used != len(d.tail) {
@@ -161,20 +162,20 @@ func (d *decoder) data(t *Tensor) *Error {
 	}
 	// An element and its comma take two bytes of text at least, so a shape
 	// alone cannot make the server allocate.
-	if limit := int64(len(d.b)-d.i)/2 + 1; n <= limit {
+	if limit := int64(len(d.B)-d.I)/2 + 1; n <= limit {
 		size := int(n) * max(t.Datatype.Size(), 4)
-		if err := d.book(size); err != nil {
+		if err := d.Book(size); err != nil {
 			return err
 		}
 		t.Data = make([]byte, 0, size)
 	}
-	if d.peek() != '[' {
-		return d.syntax("found %s where an array is expected", d.found())
+	if d.Peek() != '[' {
+		return d.Syntax("found %s where an array is expected", d.Found())
 	}
-	at := d.i
-	d.i++
-	nested := d.peek() == '['
-	d.i = at
+	at := d.I
+	d.I++
+	nested := d.Peek() == '['
+	d.I = at
 	if nested {
 		return d.nested(t, t.Shape)
 	}
@@ -186,15 +187,15 @@ func (d *decoder) data(t *Tensor) *Error {
 }
 
 func (d *decoder) nested(t *Tensor, shape []int64) *Error {
-	if d.peek() != '[' {
-		return d.syntax("found %s where shape %v wants an array", d.found(), t.Shape)
+	if d.Peek() != '[' {
+		return d.Syntax("found %s where shape %v wants an array", d.Found(), t.Shape)
 	}
 	var count int64
 	var err *Error
 	if len(shape) <= 1 {
 		count, err = d.flat(t)
 	} else {
-		err = d.array(func(int) *Error { count++; return d.nested(t, shape[1:]) })
+		err = d.Array(func(int) *Error { count++; return d.nested(t, shape[1:]) })
 	}
 	if err == nil && (len(shape) == 0 || count != shape[0]) {
 		err = Invalid("", "an array of %d elements where shape %v wants another count; flat data is taken too", count, t.Shape)
@@ -204,9 +205,9 @@ func (d *decoder) nested(t *Tensor, shape []int64) *Error {
 
 // flat reads an array of elements and returns their number.
 func (d *decoder) flat(t *Tensor) (int64, *Error) {
-	d.i++ // the bracket was seen
-	if d.peek() == ']' {
-		d.i++
+	d.I++ // the bracket was seen
+	if d.Peek() == ']' {
+		d.I++
 		return 0, nil
 	}
 	dt, data := t.Datatype, t.Data
@@ -217,7 +218,7 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 		last = math.MaxInt
 	}
 	var n int64
-	at := d.i
+	at := d.I
 	for {
 		if len(data) > last {
 			data = data[:0]
@@ -230,12 +231,12 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 			return n, err
 		}
 		if n++; n%1024 == 0 {
-			if err := d.read(d.i - at); err != nil {
+			if err := d.Read(d.I - at); err != nil {
 				return n, err
 			}
-			at = d.i
+			at = d.I
 		}
-		again, err := d.more(']')
+		again, err := d.More(']')
 		if err != nil {
 			return n, err
 		}
@@ -250,32 +251,32 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	switch dt {
 	case Bool:
-		v, err := d.boolean()
+		v, err := d.Boolean()
 		if v {
 			return append(data, 1), err
 		}
 		return append(data, 0), err
 	case Bytes:
-		s, err := d.str()
+		s, err := d.Str()
 		if err != nil {
 			return data, err
 		}
 		data = binary.LittleEndian.AppendUint32(data, uint32(len(s)))
 		return append(data, s...), nil
 	case FP32:
-		d.peek()
-		if v, n, ok := fastFloat(d.b[d.i:]); ok && narrows(v) {
-			d.i += n
+		d.Peek()
+		if v, n, ok := fastFloat(d.B[d.I:]); ok && narrows(v) {
+			d.I += n
 			return binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v))), nil
 		}
 	case FP64:
-		d.peek()
-		if v, n, ok := fastFloat(d.b[d.i:]); ok {
-			d.i += n
+		d.Peek()
+		if v, n, ok := fastFloat(d.B[d.I:]); ok {
+			d.I += n
 			return binary.LittleEndian.AppendUint64(data, math.Float64bits(v)), nil
 		}
 	}
-	text, whole, err := d.number()
+	text, whole, err := d.Number()
 	if err != nil {
 		return data, err
 	}
@@ -299,11 +300,11 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 		data = binary.LittleEndian.AppendUint16(data, h)
 	case Int8, Int16, Int32, Int64:
 		var v int64
-		v, fail = strconv.ParseInt(alias(text), 10, 8*dt.Size())
+		v, fail = strconv.ParseInt(jsonscan.Alias(text), 10, 8*dt.Size())
 		data = appendUint(data, dt.Size(), uint64(v))
 	default:
 		var v uint64
-		v, fail = strconv.ParseUint(alias(text), 10, 8*dt.Size())
+		v, fail = strconv.ParseUint(jsonscan.Alias(text), 10, 8*dt.Size())
 		data = appendUint(data, dt.Size(), v)
 	}
 	if fail != nil {

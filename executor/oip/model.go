@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 )
 
 // maxRank bounds the dimensions of a tensor.
-const maxRank = 16
+const maxRank = jsonscan.MaxRank
 
 // TensorInfo describes an input or output of a model.
 type TensorInfo struct {

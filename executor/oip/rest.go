@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -36,41 +35,23 @@ var Extensions = []string{"binary_tensor_data", "statistics", "model_repository"
 // HTTPServer serves the REST protocol.
 type HTTPServer struct {
 	core   core
-	tokens httplimit.Tokens
 	server *http.Server
+	open   http.HandlerFunc // paths that need no key
+	known  http.HandlerFunc
 }
 
 // NewHTTPServer makes a server; nothing listens until Serve.
 func NewHTTPServer(b Backend, opt Options) *HTTPServer {
 	opt = opt.withDefaults()
-	s := &HTTPServer{core: core{backend: b, opt: opt}, tokens: opt.tokens()}
-	s.server = &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: opt.ReadTimeout,
-		ReadTimeout:       opt.ReadTimeout,
-		WriteTimeout:      opt.WriteTimeout,
-		IdleTimeout:       opt.IdleTimeout,
-		MaxHeaderBytes:    opt.MaxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(opt.Log.Handler(), slog.LevelDebug),
-	}
-	if opt.TLS != nil {
-		s.server.TLSConfig = opt.TLS.Clone()
-	}
+	s := &HTTPServer{core: core{backend: b, opt: opt}}
+	s.server = opt.Door.Server(s)
+	s.open, s.known = opt.Door.Probe(fail, s.serve), opt.Door.Handler(fail, s.serve)
 	return s
 }
 
 // Serve accepts connections until Drain or Close; it then returns nil.
 func (s *HTTPServer) Serve(l net.Listener) error {
-	var err error
-	if s.server.TLSConfig != nil {
-		err = s.server.ServeTLS(l, "", "")
-	} else {
-		err = s.server.Serve(l)
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serving HTTP on %s: %w", l.Addr(), err)
+	return httplimit.Serve(s.server, l, "HTTP")
 }
 
 // Drain stops taking inferences: readiness fails and new ones get 503 while the
@@ -93,42 +74,30 @@ func (s *HTTPServer) Close() error { return s.server.Close() }
 // ServeHTTP answers one request; the server is also an http.Handler for tests
 // and for mounting elsewhere.
 func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer s.recovered(w, r)
-	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/v2")
-	if !ok || rest != "" && rest[0] != '/' {
-		s.fallback(w, r)
-		return
-	}
-	if !strings.HasPrefix(rest, "/health/") && !s.admit(w, r) {
-		return
-	}
-	if err := s.route(w, r, strings.TrimSuffix(rest, "/")); err != nil {
-		s.fail(w, err)
-	}
-}
-
-func (s *HTTPServer) fallback(w http.ResponseWriter, r *http.Request) {
-	if s.core.opt.Fallback == nil || !strings.HasPrefix(r.URL.Path, s.core.opt.FallbackPath) {
-		s.fail(w, NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path)))
-		return
-	}
-	if s.admit(w, r) {
+	switch path := r.URL.EscapedPath(); {
+	case strings.HasPrefix(path, "/v2/health/"):
+		s.open(w, r)
+	case s.core.opt.Fallback != nil && strings.HasPrefix(path, s.core.opt.FallbackPath):
 		s.core.opt.Fallback.ServeHTTP(w, r)
+	default:
+		s.known(w, r)
 	}
 }
 
-// recovered keeps a panic to its own request.
-func (s *HTTPServer) recovered(w http.ResponseWriter, r *http.Request) {
-	p := recover()
-	if p == nil {
-		return
+// serve answers a request that has passed the door.
+func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
+	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/v2")
+	if ok && (rest == "" || rest[0] == '/') {
+		if err := s.route(w, r, strings.TrimSuffix(rest, "/"), from); err != nil {
+			return err
+		}
+		return nil
 	}
-	httplimit.Panicked(p, r, s.core.opt.Log)
-	s.fail(w, Internal(nil, "internal error"))
+	return NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path))
 }
 
 // route takes the path behind /v2, escaped and without a trailing slash.
-func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string) *Error {
+func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, from *httplimit.Holder) *Error {
 	switch path {
 	case "":
 		return s.get(w, r, func() *Error { return s.json(w, s.metadata()) })
@@ -144,7 +113,7 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string) 
 	case "/models/stats":
 		return s.get(w, r, func() *Error { return s.stats(w, "", "") })
 	case "/repository/index":
-		return s.repositoryIndex(w, r)
+		return s.repositoryIndex(w, r, from)
 	}
 	model, version, verb, ok := splitModelPath(path)
 	if !ok {
@@ -155,7 +124,7 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string) 
 		if r.Method != http.MethodPost {
 			return method(w, r, http.MethodPost)
 		}
-		return s.infer(w, r, model, version)
+		return s.infer(w, r, model, version, from)
 	case "", "ready", "stats":
 		return s.get(w, r, func() *Error {
 			m, err := s.core.backend.Models().Find(model, version)
@@ -179,7 +148,7 @@ func (s *HTTPServer) notReady() *Error {
 	if s.core.gate.Closed() {
 		return errDraining
 	}
-	if s.core.opt.Budget.Full() {
+	if s.core.opt.Door.Budget.Full() {
 		return Unavailable("memory", "the memory for requests is full")
 	}
 	return Unavailable("not_ready", "the server is not ready")
@@ -235,7 +204,9 @@ func (s *HTTPServer) json(w http.ResponseWriter, v any) *Error {
 	return nil
 }
 
-func (s *HTTPServer) fail(w http.ResponseWriter, e *Error) {
+// fail answers an error.
+func fail(w http.ResponseWriter, err error) {
+	e := httplimit.AsError(err)
 	body := append(jsontext.AppendQuoted([]byte(`{"error":`), e.Error()), '}')
 	h := w.Header()
 	if e.Reason != "" {

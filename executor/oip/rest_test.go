@@ -14,13 +14,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"inferplan/executor/httplimit"
 )
 
 const goodInput = `{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}`
 
 func TestRESTEndpoints(t *testing.T) {
 	f := newFake(t)
-	h := NewHTTPServer(f, Options{Log: quiet, Version: "1.2"})
+	h := NewHTTPServer(f, Options{Door: behind(httplimit.Door{}), Version: "1.2"})
 	for _, tc := range []struct {
 		name, method, path, body string
 		code                     int
@@ -63,7 +65,7 @@ func TestRESTEndpoints(t *testing.T) {
 
 func TestRESTRefusesFaultyRequestsNamingTheField(t *testing.T) {
 	f := newFake(t)
-	h := NewHTTPServer(f, Options{Log: quiet, MaxTensors: 2})
+	h := NewHTTPServer(f, Options{Door: behind(httplimit.Door{}), MaxTensors: 2})
 	in := func(s string) string { return `{"inputs":[` + s + `]}` }
 	for _, tc := range []struct {
 		name, model, body string
@@ -132,7 +134,7 @@ func TestRESTRefusesFaultyRequestsNamingTheField(t *testing.T) {
 }
 
 func TestEveryDatatypeInJSONAndBinary(t *testing.T) {
-	h := NewHTTPServer(newFake(t), Options{Log: quiet})
+	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{})})
 	for _, tc := range []struct{ name, dt, shape, data, out string }{
 		{"bool", "BOOL", "[2]", `[true,false]`, ""}, {"u8", "UINT8", "[2]", `[0,255]`, ""}, {"u16", "UINT16", "[1]", `[65535]`, ""},
 		{"u32", "UINT32", "[1]", `[4294967295]`, ""}, {"u64", "UINT64", "[1]", `[18446744073709551615]`, ""},
@@ -166,7 +168,7 @@ func TestEveryDatatypeInJSONAndBinary(t *testing.T) {
 }
 
 func TestBinaryTensorBytes(t *testing.T) {
-	h := NewHTTPServer(newFake(t), Options{Log: quiet})
+	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{})})
 	head := `{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","parameters":{"binary_data_size":16}}],"outputs":[{"name":"y","parameters":{"binary_data":true}},{"name":"label"}]}`
 	body := head + string(raw(1, 2, 3, 4))
 	w := do(h, "POST", "/v2/models/mlp/infer", body, HeaderJSONLength, strconv.Itoa(len(head)))
@@ -208,7 +210,7 @@ func TestBinaryTensorBytes(t *testing.T) {
 
 func TestBackendErrorsOverHTTP(t *testing.T) {
 	f := newFake(t)
-	h := NewHTTPServer(f, Options{Log: quiet})
+	h := NewHTTPServer(f, Options{Door: behind(httplimit.Door{})})
 	for _, tc := range []struct {
 		err    error
 		code   int
@@ -242,7 +244,7 @@ func TestRequestReachesTheBackendWhole(t *testing.T) {
 	var got *Request
 	inner := f.infer
 	f.infer = func(ctx context.Context, r *Request) (*Response, error) { got = r; return inner(ctx, r) }
-	h := NewHTTPServer(f, Options{Log: quiet})
+	h := NewHTTPServer(f, Options{Door: behind(httplimit.Door{})})
 	do(h, "POST", "/v2/models/mlp/infer", `{"parameters":{"timeout":250000,"priority":3,"k":"v"},"inputs":[`+goodInput+`],"outputs":[{"name":"y"}]}`)
 	if got.Timeout != 250*time.Millisecond || got.Priority != 3 || got.Params["k"] != "v" || got.Batch != 1 || got.Info.Name != "mlp" || got.Wants("label") || !got.Wants("y") {
 		t.Errorf("got %+v", got)
@@ -299,10 +301,10 @@ func TestChunkedBodyIsCutAtTheLimit(t *testing.T) {
 }
 
 func TestMemoryOfBodiesInFlightIsBounded(t *testing.T) {
-	h := NewHTTPServer(newFake(t), Options{Log: quiet, MaxInFlightBytes: 10})
+	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{Budget: httplimit.NewBudget(10, quiet)})})
 	w := do(h, "POST", "/v2/models/mlp/infer", `{"inputs":[`+goodInput+`]}`)
-	if w.Code != 503 || w.Header().Get(HeaderReason) != "memory" || h.core.opt.Budget.Used() != 0 {
-		t.Errorf("got %d %s, %d bytes held", w.Code, w.Body, h.core.opt.Budget.Used())
+	if w.Code != 503 || w.Header().Get(HeaderReason) != "memory" || h.core.opt.Door.Budget.Used() != 0 {
+		t.Errorf("got %d %s, %d bytes held", w.Code, w.Body, h.core.opt.Door.Budget.Used())
 	}
 	if w := do(h, "POST", "/v2/models/mlp/infer", `{}`, "Content-Encoding", "gzip"); w.Code != 415 {
 		t.Errorf("gzip: %d %s", w.Code, w.Body)
@@ -310,12 +312,12 @@ func TestMemoryOfBodiesInFlightIsBounded(t *testing.T) {
 }
 
 func TestBearerToken(t *testing.T) {
-	h := NewHTTPServer(newFake(t), Options{Log: quiet, BearerToken: "s3cret"})
+	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{Keys: ring("s3cret-s3cret-s3cret")})})
 	for _, tc := range []struct {
 		path, auth string
 		code       int
 	}{
-		{"/v2", "", 401}, {"/v2", "Bearer wrong", 401}, {"/v2", "Basic s3cret", 401}, {"/v2", "Bearer s3cret", 200}, {"/v2", "bearer s3cret", 200},
+		{"/v2", "", 401}, {"/v2", "Bearer wrong", 401}, {"/v2", "Basic s3cret-s3cret-s3cret", 401}, {"/v2", "Bearer s3cret-s3cret-s3cret", 200}, {"/v2", "bearer s3cret-s3cret-s3cret", 200},
 		{"/v2/health/live", "", 200}, {"/v2/health/ready", "", 200}, {"/v2/models/stats", "", 401},
 	} {
 		if w := do(h, "GET", tc.path, "", "Authorization", tc.auth); w.Code != tc.code {
@@ -394,7 +396,7 @@ func TestRetainedDataStaysWhole(t *testing.T) {
 		}
 		return nil, Dropped("x", "no")
 	}
-	h := NewHTTPServer(f, Options{Log: quiet})
+	h := NewHTTPServer(f, Options{Door: behind(httplimit.Door{})})
 	head := `{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","parameters":{"binary_data_size":16}}]}`
 	for i := range 20 {
 		do(h, "POST", "/v2/models/mlp/infer", head+string(raw(float32(i), 2, 3, 4)), HeaderJSONLength, strconv.Itoa(len(head)))

@@ -1,10 +1,9 @@
 package oip
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"inferplan/executor/httplimit"
@@ -113,7 +112,7 @@ func (c *core) index(onlyReady bool) []modelState {
 	return rows
 }
 
-func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request) *Error {
+func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) *Error {
 	if r.Method != http.MethodPost {
 		return method(w, r, http.MethodPost)
 	}
@@ -121,13 +120,21 @@ func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request) *Er
 		Repository string `json:"repository_name"`
 		Ready      bool   `json:"ready"`
 	}
-	if err := httplimit.CheckContentType(r, contentTypes...); err != nil {
-		return s.refuse(w, r, err)
+	const limit = 64 << 10
+	if err := httplimit.CheckBody(r, limit, contentTypes...); err != nil {
+		httplimit.Unread(w, r)
+		return err
 	}
-	if r.ContentLength != 0 {
-		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10))
+	var hold httplimit.Hold
+	body, err := s.core.opt.Door.ReadBody(w, r, from.Client(r.RemoteAddr), &hold, limit)
+	if err != nil {
+		return err
+	}
+	defer body.Release()
+	if len(body.B) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(body.B))
 		dec.DisallowUnknownFields()
-		if err := dec.Decode(&ask); err != nil && !errors.Is(err, io.EOF) {
+		if err := dec.Decode(&ask); err != nil {
 			return Invalid("body", "%v", err)
 		}
 	}

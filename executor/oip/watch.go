@@ -32,7 +32,7 @@ const smallMessages = 64 << 10
 // credentials inside make.
 type watchedCredentials struct {
 	credentials.TransportCredentials
-	opt *Options
+	door *httplimit.Door
 }
 
 func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -40,10 +40,10 @@ func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &watchedConn{Conn: conn, timeout: w.opt.ReadTimeout, streams: map[uint32]inbound{}}
+	c := &watchedConn{Conn: conn, timeout: w.door.ReadTimeout, streams: map[uint32]inbound{}}
 	c.in.skip = prefaceBytes
 	client := httplimit.Host(conn.RemoteAddr().String())
-	c.hold.Open(w.opt.Budget, client, c)
+	c.hold.Open(w.door.Budget, client, c)
 	return c, watchedInfo{info, client}, nil
 }
 
@@ -54,7 +54,7 @@ type watchedInfo struct {
 }
 
 func (w watchedCredentials) Clone() credentials.TransportCredentials {
-	return watchedCredentials{w.TransportCredentials.Clone(), w.opt}
+	return watchedCredentials{w.TransportCredentials.Clone(), w.door}
 }
 
 // watchedConn is a connection of HTTP/2 that reads along.

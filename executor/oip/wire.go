@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 )
 
 // The messages of ModelInfer are read and written straight from and to their
@@ -49,7 +50,7 @@ func wireError(n int) *Error { return Invalid("", "protobuf: %v", protowire.Pars
 
 // fields calls f with each field of a message; val is the content of a
 // length-delimited field and num the value of the others.
-func fields(b []byte, p *progress, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
+func fields(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
 	for len(b) > 0 {
 		left := len(b)
 		field, typ, n := protowire.ConsumeTag(b)
@@ -80,7 +81,7 @@ func fields(b []byte, p *progress, f func(field protowire.Number, typ protowire.
 			return wireError(n)
 		}
 		b = b[n:]
-		if err := p.read(left - len(b)); err != nil {
+		if err := p.Read(left - len(b)); err != nil {
 			return err
 		}
 		if err := f(field, typ, val, num); err != nil {
@@ -129,7 +130,7 @@ func tooMany(list string) *Error { return httplimit.TooLarge(list, "more than %d
 // unmarshalRequest reads a ModelInferRequest; tensors alias b. find looks up
 // the model for its tensor names; it may return nil.
 func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model string) *ModelInfo) *Error {
-	p := progress{ctx: ctx, hold: &r.hold}
+	p := jsonscan.Progress{Ctx: ctx, Hold: &r.hold}
 	var m *ModelInfo
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor
@@ -141,7 +142,7 @@ func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model
 		}
 		switch field {
 		case fieldModelName:
-			if m = find(alias(val)); m != nil {
+			if m = find(jsonscan.Alias(val)); m != nil {
 				r.Model = m.Name
 				return nil
 			}
@@ -192,7 +193,7 @@ func within2(list string, i int, err *Error) *Error {
 }
 
 // joinContents gives each tensor its data, raw or typed.
-func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte, p *progress) *Error {
+func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte, p *jsonscan.Progress) *Error {
 	if len(raw) > 0 {
 		if len(raw) != len(ts) {
 			return Invalid(rawList, "%d entries for %d %s", len(raw), len(ts), list)
@@ -218,7 +219,7 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 	return nil
 }
 
-func unmarshalTensor(b []byte, p *progress, t *Tensor, part *wireTensor, m *ModelInfo, room func(int) []int64) *Error {
+func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor, m *ModelInfo, room func(int) []int64) *Error {
 	var dimRoom [maxRank]int64
 	dims := dimRoom[:0]
 	var datatype []byte
@@ -271,7 +272,7 @@ func unmarshalTensor(b []byte, p *progress, t *Tensor, part *wireTensor, m *Mode
 	return nil
 }
 
-func unmarshalOutputRequest(b []byte, p *progress, m *ModelInfo) (o OutputRequest, err *Error) {
+func unmarshalOutputRequest(b []byte, p *jsonscan.Progress, m *ModelInfo) (o OutputRequest, err *Error) {
 	err = fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		switch {
 		case field == 1 && typ == protowire.BytesType:
@@ -286,7 +287,7 @@ func unmarshalOutputRequest(b []byte, p *progress, m *ModelInfo) (o OutputReques
 }
 
 // wireParam reads an entry of map<string, InferParameter>.
-func wireParam(where string, b []byte, p *progress, set func(name string, v Param) *Error) *Error {
+func wireParam(where string, b []byte, p *jsonscan.Progress, set func(name string, v Param) *Error) *Error {
 	var name string
 	var value Param
 	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
@@ -324,7 +325,7 @@ func wireParam(where string, b []byte, p *progress, set func(name string, v Para
 }
 
 // unmarshalContents turns typed contents into raw little-endian bytes.
-func unmarshalContents(dt Datatype, b []byte, p *progress) ([]byte, *Error) {
+func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Error) {
 	want := contentsField[dt]
 	data := []byte{}
 	n := 0
@@ -387,7 +388,7 @@ func unmarshalContents(dt Datatype, b []byte, p *progress) ([]byte, *Error) {
 			data = append(data, val...) // the wire is little endian too
 			return nil
 		}
-		if err := p.book(len(val) * dt.Size()); err != nil {
+		if err := p.Book(len(val) * dt.Size()); err != nil {
 			return err
 		}
 		data = slices.Grow(data, len(val)*min(dt.Size(), 4))

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"inferplan/executor/jsonscan"
 )
 
 // MarshalRequest appends a ModelInferRequest with raw contents to dst. Two
@@ -129,7 +131,7 @@ func unmarshalResponse(b []byte, resp *Response) *Error {
 	var wireRoom [2]wireTensor
 	raw, parts := rawRoom[:0], wireRoom[:0]
 	resp.Outputs = resp.Outputs[:0]
-	var p progress
+	var p jsonscan.Progress
 	err := fields(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		if typ != protowire.BytesType {
 			return nil

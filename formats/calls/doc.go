@@ -8,7 +8,7 @@
 // What a task reads is named by handles and need not be there yet.
 //
 //	session.go  Program, Session, Call, Handle
-//	http.go     the HTTP form: its paths, its messages and their strict decoding
+//	http.go     the HTTP form: its paths and its messages
 //
 // # The HTTP form
 //

@@ -3,25 +3,21 @@ package calls
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 )
 
 // Path is where the HTTP form begins.
 const Path = "/v1/workflows"
 
-// Limits of what a request may ask for.
-const (
-	MaxTasks = 4096 // of a request
-	MaxBody  = 64 << 20
-)
+// MaxTasks bounds the tasks of a request.
+const MaxTasks = 4096
 
 // Open begins a request.
 type Open struct {
-	Application string         `json:"application"`
-	Parameters  map[string]any `json:"parameters,omitempty"`
-	TimeoutMS   float64        `json:"timeout_ms,omitempty"` // 0: the application's SLO
+	Application string `json:"application"`
+	// Parameters are the program's own. They stay with it: no plan declares any.
+	Parameters map[string]any `json:"-"`
+	TimeoutMS  float64        `json:"timeout_ms,omitempty"` // 0: the application's SLO
 	// Inputs are what clients of the application send, by name. Steps before models read
 	// them, and tasks that read nothing else.
 	Inputs map[string]any `json:"inputs,omitempty"`
@@ -69,19 +65,6 @@ const (
 	PieceEvent  = "piece"
 	ResultEvent = "result"
 )
-
-// Decode reads a message strictly: unknown fields and what follows it are errors.
-func Decode(r io.Reader, into any) error {
-	d := json.NewDecoder(r)
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("reading the message: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("reading the message: something follows it")
-	}
-	return nil
-}
 
 // Check tells what is wrong with calls of a request that has so many tasks.
 func (e *Enqueue) Check(tasks int) error {

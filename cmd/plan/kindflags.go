@@ -1,0 +1,78 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"inferplan/formats"
+	"inferplan/planner"
+)
+
+// kindFlags are the flags of a verb that act on some kinds of plans only. One that is not
+// here acts on all. The options of solve say by themselves whose they are.
+type kindFlags struct {
+	verb  string
+	flags []string
+	of    func(kind string) bool
+}
+
+// flagsOfKinds is the table of such flags.
+var flagsOfKinds = []kindFlags{
+	{"serve", []string{"server", "adapter", "server-key", "server-silence", "queue", "queue-replicas", "queue-key", "queue-creds", "queue-silence"}, ofText},
+	{"serve", []string{"grpc", "models", "engine", "record", "share-cpus", "model-cache", "place", "remote", "join-listen", "join-token", "join-cert", "join-silence",
+		"tf32", "cuda-graph", "fp16", "conv-search", "gpu-memory", "provider-option"}, ofTensors},
+	{"load", []string{"inputs", "noise", "no-timeout"}, ofTensors},
+	{"simulate", []string{"network", "service", "jitter", "chrome-trace"}, ofTensors},
+	{"replay", []string{"network"}, ofTensors},
+}
+
+// ofText are the kinds whose models answer with text, by servers of their own; ofTensors
+// all others.
+func ofText(kind string) bool    { return kind == formats.PlanQueue }
+func ofTensors(kind string) bool { return !ofText(kind) }
+
+// tellKinds puts flags that one kind of plan has alone below its name in the help.
+func tellKinds(cmd *cobra.Command) {
+	for _, row := range flagsOfKinds {
+		kinds := slices.DeleteFunc(planner.Kinds(), func(k string) bool { return !row.of(k) })
+		if row.verb != cmd.Name() || len(kinds) != 1 {
+			continue
+		}
+		for _, name := range row.flags {
+			f := cmd.Flags().Lookup(name)
+			f.Annotations = map[string][]string{kindsOfFlag: kinds, helpOfFlag: {f.Usage}}
+		}
+	}
+}
+
+// noteTyped remembers what stands on the command line, before the configuration is read:
+// that may say for all plans what only some use.
+func (g *globals) noteTyped(cmd *cobra.Command) {
+	g.typed = typedFlags{}
+	cmd.Flags().Visit(func(f *pflag.Flag) { g.typed[f.Name] = f.Value.String() })
+}
+
+// acts refuses a typed flag that does nothing for a kind of plan.
+func (p *printer) acts(kind string) error { return p.typed.act(p.verb, kind) }
+
+// typedFlags are the flags on the command line, with their values.
+type typedFlags map[string]string
+
+func (t typedFlags) act(verb, kind string) error {
+	for _, row := range flagsOfKinds {
+		if row.verb != verb || row.of(kind) {
+			continue
+		}
+		for _, name := range row.flags {
+			if value, typed := t[name]; !typed || name == "grpc" && value == "off" {
+				continue
+			}
+			kinds := slices.DeleteFunc(planner.Kinds(), func(k string) bool { return !row.of(k) })
+			return usageErrorf("--%s: found a flag that does nothing for a plan of kind %s, expected it with %s only", name, kind, strings.Join(kinds, ", "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package calls
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+
+	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
+	"inferplan/formats/calls"
+)
+
+// smallMessage bounds a message where no tensor that the plan declares takes more.
+const smallMessage = 1 << 20
+
+// mostInputs bounds the inputs of an application or task.
+const mostInputs = 128
+
+// fields reads an object whose fields are known, each at most once.
+func fields(c *jsonscan.Cursor, path string, known []string, read func(name string) *httplimit.Error) *httplimit.Error {
+	var seen uint64
+	return c.Object(func(key []byte) *httplimit.Error {
+		at := slices.Index(known, string(key))
+		if at < 0 {
+			return httplimit.Invalid(path+httplimit.Clip(string(key)), "found a field that is not known, expected one of %v", known)
+		}
+		if seen&(1<<at) != 0 {
+			return httplimit.Invalid(path+known[at], "given twice")
+		}
+		seen |= 1 << at
+		err := read(known[at])
+		if err != nil && err.Field == "" {
+			err.Field = path + known[at]
+		}
+		return err
+	})
+}
+
+// readOpen reads the message that begins a request.
+func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
+	return func(c *jsonscan.Cursor) *httplimit.Error {
+		err := fields(c, "", []string{"application", "timeout_ms", "inputs", "parameters"}, func(name string) (err *httplimit.Error) {
+			switch name {
+			case "application":
+				o.Application, err = text(c)
+			case "timeout_ms":
+				o.TimeoutMS, err = number(c, 1e9)
+			case "inputs":
+				o.Inputs, err = inputs(c, "inputs")
+			case "parameters":
+				err = c.Object(func(key []byte) *httplimit.Error {
+					return httplimit.Invalid("parameters."+httplimit.Clip(string(key)), "no application declares parameters: they stay with the program")
+				})
+			}
+			return err
+		})
+		if err == nil && o.Application == "" {
+			err = httplimit.Invalid("application", "found nothing, expected the name of an application")
+		}
+		return err
+	}
+}
+
+// readEnqueue reads the message that asks for tasks.
+func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
+	return func(c *jsonscan.Cursor) *httplimit.Error {
+		return fields(c, "", []string{"tasks"}, func(string) *httplimit.Error {
+			return c.Array(func(i int) *httplimit.Error {
+				if i == calls.MaxTasks {
+					return httplimit.Invalid("tasks", "found more than %d", calls.MaxTasks)
+				}
+				var t calls.Call
+				err := readCall(c, &t, "tasks["+strconv.Itoa(i)+"].")
+				e.Tasks = append(e.Tasks, t)
+				return err
+			})
+		})
+	}
+}
+
+func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
+	return fields(c, path, []string{"model", "work", "reads", "inputs"}, func(name string) (err *httplimit.Error) {
+		switch name {
+		case "model":
+			t.Model, err = text(c)
+		case "work":
+			t.Work, err = number(c, 1e3)
+		case "reads":
+			err = c.Array(func(i int) *httplimit.Error {
+				if i == calls.MaxTasks {
+					return httplimit.Invalid("", "found more than %d tasks", calls.MaxTasks)
+				}
+				h, err := text(c)
+				t.Reads = append(t.Reads, calls.Handle(h))
+				return err
+			})
+		case "inputs":
+			t.Inputs, err = inputs(c, path+"inputs")
+		}
+		return err
+	})
+}
+
+// inputs reads an object of values, each of which stays as it was sent (json.RawMessage)
+// until the tensor is known that it is for.
+func inputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Error) {
+	out := map[string]any{}
+	err := c.Object(func(key []byte) *httplimit.Error {
+		if _, twice := out[string(key)]; twice {
+			return httplimit.Invalid(path+"."+httplimit.Clip(string(key)), "given twice")
+		}
+		if len(out) == mostInputs {
+			return httplimit.TooLarge(path, "more than %d inputs", mostInputs)
+		}
+		c.Peek()
+		at := c.I
+		if err := skip(c); err != nil {
+			err.Field = path + "." + httplimit.Clip(string(key))
+			return err
+		}
+		out[string(key)] = json.RawMessage(c.B[at:c.I])
+		return nil
+	})
+	return out, err
+}
+
+// skip passes over a value: one of a tensor, a text or a sign.
+func skip(c *jsonscan.Cursor) (err *httplimit.Error) {
+	switch c.Peek() {
+	case '[':
+		return c.SkipArray(1)
+	case '"':
+		_, err = c.Str()
+	case 't', 'f':
+		_, err = c.Boolean()
+	default:
+		_, _, err = c.Number()
+	}
+	return err
+}
+
+func text(c *jsonscan.Cursor) (string, *httplimit.Error) {
+	s, err := c.Str()
+	return string(bytes.Clone(s)), err
+}
+
+// number reads one from 0 to most.
+func number(c *jsonscan.Cursor, most float64) (float64, *httplimit.Error) {
+	digits, _, err := c.Number()
+	if err != nil {
+		return 0, err
+	}
+	v, perr := strconv.ParseFloat(string(digits), 64)
+	if perr != nil || !(v >= 0 && v <= most) || math.IsInf(v, 0) {
+		return 0, httplimit.Invalid("", "found %s, expected a number from 0 to %v", httplimit.Clip(string(digits)), most)
+	}
+	return v, nil
+}

@@ -1,0 +1,50 @@
+package httplimit
+
+import (
+	"net/http"
+	"time"
+)
+
+// answered is an answer that is counted.
+type answered struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+// Unwrap lets an http.ResponseController reach the connection.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answered) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answered) Write(p []byte) (int, error) {
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// accessed writes the line of a request over HTTP.
+func (d *Door) accessed(r *http.Request, a *answered, began time.Time) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	from := Anybody
+	if h, err := d.Keys.Find(r.Header.Get("Authorization")); err == nil {
+		from = h
+	}
+	d.Accessed(from.Client(r.RemoteAddr), r.Method+" "+Clip(r.URL.Path), a.status, a.bytes, began)
+}
+
+// Accessed writes the line of a request to the log of accesses, where there is one.
+func (d *Door) Accessed(client, what string, status any, bytes int64, began time.Time) {
+	if d.Access != nil {
+		d.Access.Info("request", "client", client, "what", what, "status", status, "bytes", bytes, "ms", float64(time.Since(began).Microseconds())/1e3)
+	}
+}

@@ -1,0 +1,275 @@
+package jsonscan
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"unicode/utf8"
+	"unsafe"
+
+	"inferplan/executor/httplimit"
+	"inferplan/formats/jsontext"
+)
+
+// MaxRank is how deep arrays may be nested.
+const MaxRank = 16
+
+// Cursor reads JSON (RFC 8259) from a byte slice without building values. It
+// is strict: no trailing commas, no NaN, no text after the value, valid UTF-8.
+type Cursor struct {
+	B []byte
+	I int // what comes next
+	Progress
+}
+
+// Syntax is an error in the JSON text itself, at the cursor.
+func (c *Cursor) Syntax(format string, args ...any) *httplimit.Error {
+	return httplimit.Invalid("", "JSON, byte %d: %s", c.I, fmt.Sprintf(format, args...))
+}
+
+func (c *Cursor) Found() string {
+	if c.I >= len(c.B) {
+		return "the end of the text"
+	}
+	return strconv.QuoteRuneToASCII(rune(c.B[c.I]))
+}
+
+// Peek skips white space and returns the next byte, 0 at the end.
+func (c *Cursor) Peek() byte {
+	if c.I = jsontext.Space(c.B, c.I); c.I < len(c.B) {
+		return c.B[c.I]
+	}
+	return 0
+}
+
+func (c *Cursor) Expect(ch byte) *httplimit.Error {
+	if c.Peek() != ch || c.I >= len(c.B) {
+		return c.Syntax("found %s where %q is expected", c.Found(), rune(ch))
+	}
+	c.I++
+	return nil
+}
+
+// End checks that nothing follows.
+func (c *Cursor) End() *httplimit.Error {
+	if c.Peek(); c.I < len(c.B) {
+		return c.Syntax("found %s after the end of the value", c.Found())
+	}
+	return nil
+}
+
+// More reads the separator after a member: true when another follows.
+func (c *Cursor) More(closing byte) (bool, *httplimit.Error) {
+	switch c.Peek() {
+	case ',':
+		c.I++
+		return true, nil
+	case closing:
+		c.I++
+		return false, nil
+	}
+	return false, c.Syntax("found %s where ',' or %q is expected", c.Found(), rune(closing))
+}
+
+// Object calls member with each key; member reads the value. A key may alias
+// the text.
+func (c *Cursor) Object(member func(key []byte) *httplimit.Error) *httplimit.Error {
+	if err := c.Expect('{'); err != nil {
+		return err
+	}
+	if c.Peek() == '}' {
+		c.I++
+		return nil
+	}
+	for {
+		if c.Peek() != '"' {
+			return c.Syntax("found %s where a field name is expected", c.Found())
+		}
+		key, err := c.Str()
+		if err != nil {
+			return err
+		}
+		if err := c.Expect(':'); err != nil {
+			return err
+		}
+		at := c.I
+		if err := member(key); err != nil {
+			return err
+		}
+		if err := c.Read(c.I - at); err != nil {
+			return err
+		}
+		if again, err := c.More('}'); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// Array calls element before each element; element reads it.
+func (c *Cursor) Array(element func(i int) *httplimit.Error) *httplimit.Error {
+	if err := c.Expect('['); err != nil {
+		return err
+	}
+	if c.Peek() == ']' {
+		c.I++
+		return nil
+	}
+	for i := 0; ; i++ {
+		at := c.I
+		if err := element(i); err != nil {
+			return err
+		}
+		if err := c.Read(c.I - at); err != nil {
+			return err
+		}
+		if again, err := c.More(']'); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// Str reads a string; the result aliases the text when it holds no escape.
+func (c *Cursor) Str() ([]byte, *httplimit.Error) {
+	if c.Peek() != '"' {
+		return nil, c.Syntax("found %s where a string is expected", c.Found())
+	}
+	start := c.I + 1
+	end, plain, fault := jsontext.String(c.B, c.I)
+	c.I = end
+	switch fault {
+	case jsontext.Unclosed:
+		return nil, c.Syntax("a string without its closing quote")
+	case jsontext.Control:
+		return nil, c.Syntax("control character in a string")
+	}
+	s := c.B[start : end-1]
+	if !plain {
+		out, place, fault := jsontext.Unescape(make([]byte, 0, len(s)), s, false)
+		if fault != jsontext.NoFault {
+			c.I = start + place
+			return nil, c.Syntax("faulty escape in a string")
+		}
+		s = out
+	}
+	if !utf8.Valid(s) {
+		return nil, c.Syntax("a string that is not UTF-8")
+	}
+	return s, nil
+}
+
+// Number reads a number's text and says whether it is written as an integer.
+func (c *Cursor) Number() (text []byte, integer bool, err *httplimit.Error) {
+	ch := c.Peek()
+	if ch != '-' && (ch < '0' || ch > '9') {
+		if ch == 'N' || ch == 'I' {
+			return nil, false, c.Syntax("NaN and Infinity are not JSON; send the tensor as binary data")
+		}
+		return nil, false, c.Syntax("found %s where a number is expected", c.Found())
+	}
+	start := c.I
+	end, integer, fault := jsontext.Number(c.B, start)
+	c.I = end
+	if fault != jsontext.NoFault {
+		return nil, false, c.Syntax("a number lacks a digit here")
+	}
+	return c.B[start:end], integer, nil
+}
+
+// Integer reads an integer that fits in int64.
+func (c *Cursor) Integer() (int64, *httplimit.Error) {
+	at := c.I
+	text, whole, err := c.Number()
+	if err != nil {
+		return 0, err
+	}
+	v, perr := strconv.ParseInt(Alias(text), 10, 64)
+	if !whole || perr != nil {
+		c.I = at
+		return 0, c.Syntax("%s is not an integer of 64 bits", httplimit.Clip(string(text)))
+	}
+	return v, nil
+}
+
+// literal reads the word if it is next.
+func (c *Cursor) literal(word string) bool {
+	c.Peek()
+	if !bytes.HasPrefix(c.B[c.I:], []byte(word)) {
+		return false
+	}
+	c.I += len(word)
+	return true
+}
+
+func (c *Cursor) Boolean() (bool, *httplimit.Error) {
+	if c.literal("true") {
+		return true, nil
+	}
+	if c.literal("false") {
+		return false, nil
+	}
+	return false, c.Syntax("found %s where true or false is expected", c.Found())
+}
+
+// Param reads a parameter's value: the protocol allows scalars only.
+func (c *Cursor) Param() (any, *httplimit.Error) {
+	switch ch := c.Peek(); {
+	case ch == '"':
+		s, err := c.Str()
+		return string(s), err
+	case ch == 't' || ch == 'f':
+		return asParam(c.Boolean())
+	case ch == '-' || ch >= '0' && ch <= '9':
+		text, whole, err := c.Number()
+		if err != nil {
+			return nil, err
+		}
+		if whole {
+			if v, perr := strconv.ParseInt(Alias(text), 10, 64); perr == nil {
+				return v, nil
+			}
+			if v, perr := strconv.ParseUint(Alias(text), 10, 64); perr == nil {
+				return v, nil
+			}
+		}
+		v, perr := strconv.ParseFloat(Alias(text), 64)
+		if perr != nil || math.IsInf(v, 0) {
+			return nil, c.Syntax("%s does not fit in FP64", httplimit.Clip(string(text)))
+		}
+		return v, nil
+	}
+	return nil, c.Syntax("found %s; a parameter is a string, a number or a boolean", c.Found())
+}
+
+func asParam[T any](v T, err *httplimit.Error) (any, *httplimit.Error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// SkipArray passes over an array whose elements are numbers, strings, booleans
+// or arrays, without looking at their meaning.
+func (c *Cursor) SkipArray(depth int) *httplimit.Error {
+	if depth > MaxRank {
+		return c.Syntax("arrays nested deeper than %d", MaxRank)
+	}
+	return c.Array(func(int) *httplimit.Error {
+		switch ch := c.Peek(); ch {
+		case '[':
+			return c.SkipArray(depth + 1)
+		case '"':
+			_, err := c.Str()
+			return err
+		case 't', 'f':
+			_, err := c.Boolean()
+			return err
+		default:
+			_, _, err := c.Number()
+			return err
+		}
+	})
+}
+
+// Alias views bytes as a string for the length of a call that does not keep it.
+func Alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
