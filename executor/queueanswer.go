@@ -41,24 +41,19 @@ func (k *tokens) ran(b *batch, _ outputs) {
 	}
 }
 
-// late judges a request by the figure that its SLO is of, and by how long it waited
-// where there is an SLO on that. A request that was begun before this process was is
+// late judges a request by its answer. A request that was begun before this process was is
 // judged by what came here.
 func (k *tokens) late(j *job, now time.Duration) bool {
 	m, t := &k.c.tables.Models[j.model.index], j.text
 	t.mu.Lock()
 	first, last, fresh, began := t.first, t.last, t.fresh, t.began
 	t.mu.Unlock()
-	if m.Waiting > 0 && began-j.arrived > m.Waiting {
-		return true
+	a := formats.Answer{E2E: now - j.arrived, TTFT: first - j.arrived, TPOT: formats.TimePerToken(first, last, int(fresh)), Waited: began - j.arrived}
+	slo := max(j.deadline-j.arrived, 1) // a deadline that a request brings may have passed
+	if m.Of == formats.OfTPOT {
+		slo = m.SLO
 	}
-	switch m.Of {
-	case formats.OfTTFT:
-		return first > j.deadline
-	case formats.OfTPOT:
-		return fresh > 1 && (last-first)/time.Duration(fresh-1) > m.SLO
-	}
-	return now > j.deadline
+	return a.Late(m.Of, slo, m.Waiting)
 }
 
 func (k *tokens) tick(now time.Duration) { k.learning.tick(now) }

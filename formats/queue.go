@@ -18,8 +18,18 @@ type QueuePlan struct {
 	Instances []QueueInstance `json:"instances"`           // the virtual queues are theirs
 	Estimates []QueueEstimate `json:"estimates,omitempty"` // absent: policies that estimate refuse the plan
 	Groups    []RequestGroup  `json:"groups,omitempty"`    // of the queue that was planned for; absent: of arrivals to come
+	// Runs are the simulations that the attainments of the classes are of.
+	Runs *QueueRuns `json:"runs,omitempty"`
 	// Operations say how requests leave and models change, by model and device.
 	Operations []QueueOperation `json:"operations,omitempty"`
+}
+
+// QueueRuns are simulations of a plan at its own rates, with the seeds that follow from
+// one.
+type QueueRuns struct {
+	Runs       int    `json:"runs"`
+	DurationUS Micros `json:"duration_us"` // of arrivals, in each
+	Seed       uint64 `json:"seed"`
 }
 
 // QueueOperation is how the operations of QLM (section 5) are done for a model on a
@@ -186,6 +196,9 @@ func (q *QueuePlan) check(p *planChecker) {
 		if h := &q.Hosts[i]; h.Device == "" || h.MemoryBytes < 1 {
 			p.fail(fmt.Sprintf("queue.hosts[%d]", i), fmt.Sprintf("%d bytes beside %s", h.MemoryBytes, quote(h.Device)), "a positive size beside a device", "")
 		}
+	}
+	if r := q.Runs; r != nil && (r.Runs < 1 || r.DurationUS <= 0) {
+		p.fail("queue.runs", fmt.Sprintf("%d runs of %s us", r.Runs, r.DurationUS), "at least one run of more than 0", "")
 	}
 	q.estimates(p)
 	for i := range q.Operations {

@@ -52,6 +52,9 @@ type Config struct {
 
 	// Completed hears of every answered request; nil: nobody.
 	Completed CompletedFunc
+	// Judged hears of every answer of a language model that is a request's own; nil:
+	// nobody.
+	Judged JudgedFunc
 
 	// Verify checks the invariants: conservation, one batch at a time on a
 	// device, first-in first-out, causality, monotone clock, valid paths.

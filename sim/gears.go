@@ -177,3 +177,6 @@ func (r *records) Tokens(int32) int32 { return 0 }
 
 // CompletedFunc hears of every answered request.
 type CompletedFunc func(arrived, answered time.Duration)
+
+// JudgedFunc hears of every answer, and whether it is late.
+type JudgedFunc func(model int32, arrived, answered time.Duration, late bool)

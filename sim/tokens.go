@@ -94,8 +94,7 @@ func (e *tokens) first(task int32) {
 	e.seen[task] = e.l.now
 }
 
-// last judges a request by the figure that its SLO is of, and by how long it waited
-// where there is an SLO on that.
+// last judges a request by its answer.
 func (e *tokens) last(task, made int32) {
 	q := &e.l.requests[task]
 	if q.state != waiting {
@@ -103,38 +102,25 @@ func (e *tokens) last(task, made int32) {
 	}
 	m := &e.l.t.Models[q.model]
 	answered := e.l.now + e.l.cfg.Egress
-	ttft, e2e, tpot := e.seen[task]+e.l.cfg.Egress-q.arrived, answered-q.arrived, time.Duration(0)
-	if made > 1 {
-		tpot = (e.l.now - e.seen[task]) / time.Duration(made-1)
+	a := formats.Answer{
+		E2E: answered - q.arrived, TTFT: e.seen[task] + e.l.cfg.Egress - q.arrived,
+		TPOT: formats.TimePerToken(e.seen[task], e.l.now, int(made)), Waited: e.host.lifeOf(task).ran - q.arrived,
 	}
-	slo := q.deadline - q.arrived
-	switch m.Of {
-	case formats.OfTTFT:
-		q.deadline = judged(answered, ttft <= slo)
-	case formats.OfTPOT:
-		q.deadline = judged(answered, tpot <= slo)
+	late := a.Late(m.Of, q.deadline-q.arrived, m.Waiting)
+	if q.deadline = answered; late {
+		q.deadline--
 	}
-	waited := e.host.lifeOf(task).ran - q.arrived
-	if m.Waiting > 0 && waited > m.Waiting {
-		q.deadline = judged(answered, false)
+	if e.l.cfg.Judged != nil {
+		e.l.cfg.Judged(q.model, q.arrived, answered, late)
 	}
 	if !e.l.acc.Counted(q.arrived) {
 		return
 	}
 	c := &e.res.classes[q.model]
-	c.e2e, c.ttft, c.waits = append(c.e2e, e2e), append(c.ttft, ttft), append(c.waits, waited)
+	c.e2e, c.ttft, c.waits = append(c.e2e, a.E2E), append(c.ttft, a.TTFT), append(c.waits, a.Waited)
 	if made > 1 {
-		c.tpot = append(c.tpot, tpot)
+		c.tpot = append(c.tpot, a.TPOT)
 	}
-}
-
-// judged is a deadline that was met or missed, for figures that are not of the
-// answer's end.
-func judged(answered time.Duration, met bool) time.Duration {
-	if met {
-		return answered
-	}
-	return answered - 1
 }
 
 // loaded counts a network that came to an instance, and swaps: there was another.

@@ -33,6 +33,8 @@ type simulateOptions struct {
 	duration, warmup time.Duration
 	attainmentGiven  bool
 	durationGiven    bool // by flag, environment or file: with a trace the default would cut it short
+	runsGiven        bool
+	seedGiven        bool
 	window           time.Duration
 	runs             int
 	service          string
@@ -51,7 +53,8 @@ func newSimulateCommand(g *globals) *cobra.Command {
 		Long: `Replay traffic against a plan in virtual time, with the policy that would serve it.
 
 Load 1.0 is the rate that the plan promises each model. Arrivals stop after --duration, then
-the run drains; arrivals during --warmup run but are not counted.
+the run drains; arrivals during --warmup run but are not counted. A plan of queues is simulated
+in the runs that its own figures are of, where --duration, --runs and --seed say nothing else.
 
 --find-max-load starts at load 1, goes up or down in steps that double until a model passes at
 one load and fails at another, and halves what is between. A model is decided where it passes
@@ -66,7 +69,7 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.attainmentGiven = cmd.Flags().Changed("attainment")
-			o.durationGiven = cmd.Flags().Changed("duration")
+			o.durationGiven, o.runsGiven, o.seedGiven = cmd.Flags().Changed("duration"), cmd.Flags().Changed("runs"), cmd.Flags().Changed("seed")
 			return runSimulate(cmd.Context(), newPrinter(cmd, g), o, planArgument(args))
 		},
 	}
@@ -119,6 +122,7 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	if err := p.acts(plan.Kind); err != nil {
 		return err
 	}
+	o.repeat(p, plan)
 	sc, err := o.scenario(p, plan)
 	if err != nil {
 		return err
@@ -156,6 +160,27 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		return &exitError{exitInterrupted, errors.New("interrupted; the report is of " + done)}
 	}
 	return nil
+}
+
+// repeat takes the runs that a plan of queues states, as far as no flag says otherwise:
+// its figures come out again.
+func (o *simulateOptions) repeat(p *printer, plan *formats.Plan) {
+	q := formats.QueueOf(plan)
+	if q == nil || q.Runs == nil || o.given() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
+		return
+	}
+	if !o.durationGiven {
+		o.duration = q.Runs.DurationUS.D()
+	}
+	if !o.runsGiven {
+		o.runs = q.Runs.Runs
+	}
+	if !o.seedGiven {
+		o.seed = q.Runs.Seed
+	}
+	if !o.durationGiven || !o.runsGiven || !o.seedGiven {
+		p.assumed([]string{fmt.Sprintf("runs: %d of %v of arrivals, from seed %d, as those of the plan's figures", o.runs, o.duration, o.seed)})
+	}
 }
 
 // scenario is the plan under the flags, without its arrivals.

@@ -229,14 +229,8 @@ func (g *generator) asked(ctx context.Context, rec *recorder, a *arrivals.Reques
 		return
 	}
 	latency := time.Since(due)
-	judged := latency
-	switch m.Of {
-	case formats.OfTTFT:
-		judged = f.ttft
-	case formats.OfTPOT:
-		judged = f.tpot
-	}
-	late := slo > 0 && judged > slo
+	answer := formats.Answer{E2E: latency, TTFT: f.ttft, TPOT: f.tpot}
+	late := answer.Late(m.Of, slo, 0)
 	rec.wrote(latency, f, late)
 	g.tell(rec, a, latency, late, "")
 }

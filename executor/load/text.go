@@ -80,9 +80,7 @@ func (t *textTarget) ask(ctx context.Context, m *Model, a *arrivals.Request, id 
 		return f, textReason(ctx, err)
 	}
 	f.ttft = sent.Sub(due) + answer.First
-	if n := answer.Usage.OutputTokens; n > 1 {
-		f.tpot = (answer.Last - answer.First) / time.Duration(n-1)
-	}
+	f.tpot = formats.TimePerToken(answer.First, answer.Last, answer.Usage.OutputTokens)
 	return f, ""
 }
 

@@ -153,16 +153,11 @@ func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (
 		}
 		return &candidate{p, f, s.atMost(-f.Price, bound)}, nil
 	}
-	q := p.Scaled(bound / 2)
-	f, err := q.Highest(ctx, structures, told)
+	q, f, err := p.Highest(ctx, structures, bound, told)
 	if err != nil {
 		return nil, err
 	}
-	if f.Price == 0 {
-		return nil, deploy.ErrTooFew
-	}
-	q = q.Scaled(-f.Price)
-	return &candidate{q, f, s.atMost(q.RPS(), s.scale(p, bound))}, nil
+	return &candidate{q, f, q.RPS()}, nil
 }
 
 // atMost keeps a simulated figure below its bound in the long run.

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/queue/deploy"
 	"inferplan/solver/milp"
 )
 
@@ -29,7 +30,12 @@ func (s *solving) outcome(ctx context.Context, c *candidate, bound float64) (*ki
 		Algorithm: s.in.Values.Word("algorithm"), Values: s.in.Values, Sense: s.sense, Pools: c.p.Pools, Deployment: c.p.Deployment(items), Section: section,
 		Objective: formats.Objective{Name: s.objective, Value: c.value, Bound: &limit, Gap: &gap}, Policy: c.p.Policy, Considered: c.found.Tried,
 	}
-	out.StoppedBy = s.stopped(ctx, gap)
+	if out.StoppedBy = s.stopped(ctx, gap); c.found.Grows {
+		if out.StoppedBy == milp.StoppedByProof {
+			out.StoppedBy = milp.StoppedByWork
+		}
+		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", c.p.Span())
+	}
 	c.expect(section)
 	if s.in.Trial {
 		return out, nil
@@ -57,13 +63,17 @@ func (s *solving) stopped(ctx context.Context, gap float64) milp.StoppedBy {
 
 // assume notes what the plan rests on.
 func (s *solving) assume(c *candidate) {
-	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models", max(c.p.Seeds, 1), c.p.Span())
+	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(c.p.Seeds, 1), c.p.Span())
+	if s.goal != deploy.Goodput {
+		s.run.Assume("the work of the rates takes at most %s of the instances' time, and what waits does not grow", kind.Percent(deploy.Room))
+	}
 	s.run.Assume("the bound counts the work of requests in time, with at most %d sequences at once on an instance, and holds in the long run for any order and any assignment", slices.Max(c.p.Caps))
 }
 
 // expect writes what the runs showed into the classes.
 func (c *candidate) expect(q *formats.QueuePlan) {
+	q.Runs = &formats.QueueRuns{Runs: max(c.p.Seeds, 1), DurationUS: formats.Micros(c.p.Span()), Seed: max(c.p.Seed, 1)}
 	for i := range q.Classes {
-		q.Classes[i].Attainment = c.found.Score.Attained(c.p.Classes[c.p.Items[i].Class].Judged)
+		q.Classes[i].Attainment = c.found.Score.ByItem[i].Attained()
 	}
 }

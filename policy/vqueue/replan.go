@@ -53,6 +53,9 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 	search := &Search{Stay: !p.ops.balance.on}
 	return func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 		before, began := plan.Work(), plan.Total()
+		if late := p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests(); !late && began-plan.Floor() <= least {
+			return append(dst, stays), 0 // no order is better by more
+		}
 		work = min(work, max(leastWork, workPerGroup*int64(len(gens))))
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before

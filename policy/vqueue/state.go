@@ -113,6 +113,26 @@ func (s *State) Moved(queue int32) { s.update(queue, 0) }
 // Total is the objective, with what groups in no queue cost.
 func (s *State) Total() float64 { return s.total }
 
+// Floor is a total that no order is below: nobody is late, and every group runs where it
+// takes the least. It is minus infinity where an objective counts what ends early.
+func (s *State) Floor() float64 {
+	p := s.p
+	if p.Judge == ByCompletion {
+		return math.Inf(-1)
+	}
+	sum := 0.0
+	for i := range p.Groups {
+		quickest := math.Inf(1)
+		for k := range p.Kinds {
+			quickest = min(quickest, p.Cost(int32(i), int32(k)).Work)
+		}
+		if !math.IsInf(quickest, 1) && p.Groups[i].Size > 0 {
+			sum += p.End * quickest
+		}
+	}
+	return sum
+}
+
 // Work is the number of positions looked at so far: the unit in which searches are
 // limited.
 func (s *State) Work() int64 { return s.work }

@@ -65,7 +65,13 @@ func Count(ctx context.Context, d *fleet.Data, c *Case, k *Competitor) (*Sized, 
 	if err != nil {
 		return nil, fmt.Errorf("%s, %s: %w", c.Name, k.Name, err)
 	}
-	return &Sized{GPUs: f.Layout.Instances(), Fleet: words(p, f.Layout), Attained: [2]float64{f.Score.Attained(0), f.Score.Attained(1)}, Tried: f.Tried}, nil
+	return &Sized{GPUs: f.Layout.Instances(), Fleet: words(p, f.Layout), Attained: [2]float64{attained(p, f, 0), attained(p, f, 1)}, Tried: f.Tried}, nil
+}
+
+// attained is the share in time of the classes of a figure.
+func attained(p *deploy.Problem, f *deploy.Found, figure int) float64 {
+	o := p.Of(&f.Score, figure)
+	return o.Attained()
 }
 
 // words describe a fleet: each pool with its instances and sequences at once, those

@@ -9,8 +9,8 @@
 //	calibrate.go  estimators, fitted to queues that the simulator drains
 //	layout.go     Layout: pools of equal instances
 //	section.go    the plan document of a layout
-//	trial.go      a layout simulated, pool by pool
-//	hopeless.go   ends a run that cannot hold
+//	trial.go      pools simulated alone, and layouts as a whole
+//	score.go      what runs came to; breaks off those that cannot hold
 //	search.go     which layouts are tried
 //	tune.go       how many sequences run at once, in all and of a class
 //	fewest.go     the fewest or cheapest instances that keep the SLOs
@@ -18,7 +18,9 @@
 //	floor.go      what no order and no assignment does better than
 //	disjoint.go   iterations that requests of one model cannot share
 //
-// A layout is judged by simulating it. Pools share nothing, so each is simulated
-// alone, and what was simulated once is kept. The streams of random numbers belong
-// to a model and class, so two layouts meet the same requests.
+// The search simulates pools alone, and what was simulated once is kept. The streams of
+// random numbers belong to a model and class, so two layouts meet the same requests. A
+// layout is judged as a whole, just as plan simulate runs its plan: what it comes to is
+// what the plan states. A run that was broken off says that a layout does not hold, and
+// has no other figure.
 package deploy

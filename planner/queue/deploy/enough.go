@@ -28,7 +28,7 @@ func Enough(ctx context.Context, p *Search, o Structures) (bool, error) {
 				grew = p.grow(l, i) || grew
 			}
 		}
-		ok, _, err := p.passes(ctx, l, p.totals(1))
+		ok, _, err := p.passes(ctx, l, p.totals())
 		if ok || err != nil {
 			return ok, err
 		}

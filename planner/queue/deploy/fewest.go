@@ -16,6 +16,9 @@ type Found struct {
 	Score  Score
 	Price  float64
 	Tried  int // simulations
+	// Grows says that what waits grows: the work of the rates is more than the instances
+	// do, so the score is of runs of this length alone.
+	Grows bool
 }
 
 // screened is how many more misses than allowed a first run may have before the
@@ -77,7 +80,7 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, l
 	if err := p.start(l); err != nil {
 		return nil, err
 	}
-	totals := p.totals(1)
+	totals := p.totals()
 	for {
 		if l.Price(p.Problem) > limit*(1+1e-9) {
 			return nil, nil
@@ -89,7 +92,7 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, l
 		if ok {
 			break
 		}
-		s, err := p.trial(ctx, &l.Pools[worst], 1, 1)
+		s, err := p.trial(ctx, &l.Pools[worst])
 		if err != nil {
 			return nil, err
 		}
@@ -113,44 +116,31 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, l
 			return nil, ErrTooFew
 		}
 	}
-	all, _, err := p.judge(ctx, l, max(p.Seeds, 1), 1)
+	all, err := p.judge(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	return &Found{Layout: l, Score: all, Price: l.Price(p.Problem)}, nil
 }
 
-// totals are the requests of so many runs, by figure: what misses are weighed by.
-func (p *Trials) totals(runs int) []int64 {
-	out := make([]int64, p.judged())
-	if p.Replay != nil {
-		for run := range runs {
-			for _, r := range p.Replay(run) {
-				out[p.Classes[p.Items[r.Model].Class].Judged]++
-			}
-		}
-		return out
-	}
-	for i := range p.Items {
-		out[p.Classes[p.Items[i].Class].Judged] += int64(float64(runs) * p.Items[i].RPS * p.Span().Seconds())
-	}
-	return out
-}
-
 // start gives every pool the instances that its work fills, of the kinds that do
-// it cheapest first. What comes in a run may be worked on until its SLO after the end.
+// it cheapest first. What is given to come in a run may be worked on until its SLO
+// after the end.
 func (p *Search) start(l *Layout) error {
-	span := p.lasts()
 	for i := range l.Pools {
 		x := &l.Pools[i]
-		first, _ := p.urgent(x.Items)
-		left := span / (span + p.Classes[p.Items[first[0]].Class].SLO.Seconds())
+		left := 1 / Room
+		if p.Replay != nil {
+			first, _ := p.urgent(x.Items)
+			span := p.lasts()
+			left = span / (span + p.Classes[p.Items[first[0]].Class].SLO.Seconds())
+		}
 		for _, k := range p.kindsFor(x) {
 			need, err := p.need(x, k)
 			if err != nil {
 				return err
 			}
-			x.Counts[k] = min(max(int(math.Ceil(left*need)), 1), l.left(p.Problem, k))
+			x.Counts[k] = min(max(int(math.Ceil(left*need-1e-9)), 1), l.left(p.Problem, k))
 			if left -= float64(x.Counts[k]) / max(need, 1e-9); left <= 0 {
 				break
 			}
@@ -162,11 +152,8 @@ func (p *Search) start(l *Layout) error {
 	return nil
 }
 
-// lasts is how long requests come in a run, in seconds.
+// lasts is how long given requests come in a run, in seconds.
 func (p *Search) lasts() float64 {
-	if p.Replay == nil {
-		return p.Span().Seconds()
-	}
 	last := time.Duration(0)
 	for _, r := range p.Replay(0) {
 		last = max(last, r.At)
@@ -196,8 +183,9 @@ func (p *Search) kindsFor(x *Pool) []int {
 	return out
 }
 
-// need is the instances of a kind that the work of a pool keeps busy.
-func (p *Search) need(x *Pool, kind int) (float64, error) {
+// need is the instances of a kind that the work of a pool keeps busy. Prompts of
+// sessions may be cached: they count nothing.
+func (p *Trials) need(x *Pool, kind int) (float64, error) {
 	sum := 0.0
 	for _, m := range p.ModelsOf(x.Items) {
 		e, err := p.estimated(m, kind, x.Caps[kind][m])
@@ -207,6 +195,9 @@ func (p *Search) need(x *Pool, kind int) (float64, error) {
 		for _, i := range x.Items {
 			if p.Items[i].Model == m {
 				prompt, output, _ := moments(p.Classes[p.Items[i].Class].Sample)
+				if p.Classes[p.Items[i].Class].Sessions != nil {
+					prompt = 0
+				}
 				sum += p.Items[i].RPS * (e.rct.Alpha*prompt + e.rct.Beta*output)
 			}
 		}
@@ -214,50 +205,57 @@ func (p *Search) need(x *Pool, kind int) (float64, error) {
 	return sum, nil
 }
 
-// passes judges a layout by one run, then by all of them, and names the pool that
-// hurts most. Caps are chosen on the way. What passes does so with one instance
-// more, too, where there is a device for it.
+// passes judges a layout by a run of each pool, then as a whole by all runs, and names
+// the pool that hurts most. Caps are chosen on the way. What passes does so with one
+// instance more, too, where there is a device for it.
 func (p *Search) passes(ctx context.Context, l *Layout, totals []int64) (ok bool, worst int, err error) {
-	sum, most := p.newScore(), -1.0
+	by := make([]Score, len(l.Pools))
+	sum := p.newScore()
 	for i := range l.Pools {
-		s, err := p.tune(ctx, &l.Pools[i], totals, 1, 1)
-		if err != nil {
+		if by[i], err = p.tune(ctx, &l.Pools[i], totals); err != nil {
 			return false, 0, err
 		}
-		sum.add(&s)
-		if hurt := p.pain(&s, totals); hurt > most {
-			worst, most = i, hurt
+		sum.add(&by[i])
+	}
+	if worst, err = p.worst(l, by, totals); err != nil || !p.holds(&sum, screened) {
+		return false, worst, err
+	}
+	all, err := p.together(ctx, l, p.SearchWork)
+	if err == nil && p.holds(&all, 1) {
+		all, err = p.judge(ctx, l)
+	}
+	if err != nil {
+		return false, worst, err
+	}
+	if !p.holds(&all, 1) {
+		for i := range l.Pools {
+			by[i] = p.poolOf(&all, &l.Pools[i])
 		}
-	}
-	seeds := max(p.Seeds, 1)
-	slack := screened
-	if seeds == 1 {
-		slack = 1
-	}
-	if !p.holds(&sum, slack) {
-		return false, worst, nil
-	}
-	all, by, err := p.judge(ctx, l, seeds, 1)
-	if err != nil || !p.holds(&all, 1) {
-		return false, p.worst(by, totals, worst), err
+		worst, err = p.worst(l, by, totals)
+		return false, worst, err
 	}
 	more := l.clone()
 	if !p.grow(more, worst) {
 		return true, worst, nil
 	}
-	all, _, err = p.judge(ctx, more, seeds, 1)
+	all, err = p.together(ctx, more, p.SearchWork)
 	return err == nil && p.holds(&all, 1), worst, err
 }
 
-// worst is the pool that hurts most.
-func (p *Trials) worst(by []Score, totals []int64, otherwise int) int {
-	most := 0.0
+// worst is the pool that hurts most; of those that hurt alike, the one whose instances
+// are the busiest.
+func (p *Search) worst(l *Layout, by []Score, totals []int64) (int, error) {
+	worst, most, full := 0, -1.0, 0.0
 	for i := range by {
-		if hurt := p.pain(&by[i], totals); hurt > most {
-			otherwise, most = i, hurt
+		busy, err := p.busy(&l.Pools[i])
+		if err != nil {
+			return 0, err
+		}
+		if hurt := p.pain(&by[i], totals); hurt > most || hurt == most && busy > full {
+			worst, most, full = i, hurt, busy
 		}
 	}
-	return otherwise
+	return worst, nil
 }
 
 // grow adds an instance of the cheapest kind for its work to a pool; false where

@@ -9,12 +9,27 @@ import (
 
 // Most finds the layout on all devices with which the most requests are in time.
 func (p *Search) Most(ctx context.Context, o Structures, found func(*Found)) (*Found, error) {
-	return p.full(ctx, o, func(l *Layout) (*Found, error) {
-		all, _, err := p.judge(ctx, l, max(p.Seeds, 1), 1)
+	q := p.at(1, true)
+	return q.full(ctx, o, func(l *Layout) (*Found, error) {
+		totals := q.totals()
+		for i := range l.Pools {
+			if _, err := q.tune(ctx, &l.Pools[i], totals); err != nil {
+				return nil, err
+			}
+		}
+		all, err := q.judge(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		return &Found{Layout: l, Score: all, Price: -p.inTime(&all)}, nil
+		f := &Found{Layout: l, Score: all, Price: -q.inTime(&all), Grows: q.grows(&all)}
+		for i := range l.Pools {
+			fits, err := q.fitsWork(&l.Pools[i])
+			if err != nil {
+				return nil, err
+			}
+			f.Grows = f.Grows || !fits
+		}
+		return f, nil
 	}, found)
 }
 
@@ -22,7 +37,7 @@ func (p *Search) Most(ctx context.Context, o Structures, found func(*Found)) (*F
 func (p *Trials) inTime(s *Score) float64 {
 	sum := 0.0
 	for i := range p.Items {
-		sum += p.Items[i].RPS * s.Attained(p.Classes[p.Items[i].Class].Judged)
+		sum += p.Items[i].RPS * s.ByItem[i].Attained()
 	}
 	return sum
 }
@@ -35,7 +50,6 @@ func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*F
 		return nil, err
 	}
 	var best *Found
-	totals := p.totals(1)
 	for _, s := range list {
 		l, err := p.dealt(s)
 		if err != nil {
@@ -44,16 +58,11 @@ func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*F
 		if l == nil {
 			continue
 		}
-		for i := range l.Pools {
-			if _, err := p.tune(ctx, &l.Pools[i], totals, 1, 1); err != nil {
-				return p.orBest(ctx, best, err)
-			}
-		}
 		f, err := judge(l)
 		if err != nil {
 			return p.orBest(ctx, best, err)
 		}
-		if best == nil || f.Price < best.Price-1e-12 {
+		if f != nil && (best == nil || f.Price < best.Price-1e-12) {
 			if best = f; found != nil {
 				found(f)
 			}
@@ -127,57 +136,70 @@ func (p *Problem) runnable(kind int) int {
 	return n
 }
 
-// Scaled is the problem with all rates multiplied.
-func (p *Search) Scaled(factor float64) *Search {
+// at is the problem with all rates multiplied, for a goodput or not. What models cost
+// does not change with it, so estimators are shared.
+func (p *Search) at(factor float64, goodput bool) *Search {
 	q := *p.Problem
+	q.Goodput = goodput
 	q.Items = slices.Clone(p.Items)
 	for i := range q.Items {
 		q.Items[i].RPS *= factor
 	}
-	return New(&q)
+	s := New(&q)
+	s.Estimators.kept, s.byClass = p.Estimators.kept, p.byClass
+	return s
 }
 
 // Highest finds the layout on all devices that carries the highest multiple of the
-// rates, at most double, with which every class keeps its SLO.
-func (p *Search) Highest(ctx context.Context, o Structures, found func(*Found)) (*Found, error) {
-	return p.full(ctx, o, func(l *Layout) (*Found, error) {
-		at, score, err := p.highest(ctx, l)
-		if at > 0 && ctx.Err() != nil {
+// rates, at most so many times them, with which every class keeps its SLO, and the
+// problem at those rates.
+func (p *Search) Highest(ctx context.Context, o Structures, most float64, found func(*Found)) (*Search, *Found, error) {
+	var at *Search
+	best := 0.0
+	f, err := p.full(ctx, o, func(l *Layout) (*Found, error) {
+		q, f, err := p.highest(ctx, l, best, most)
+		if f != nil && ctx.Err() != nil {
 			err = nil // interrupted, it carries so much at least
 		}
-		return &Found{Layout: l, Score: score, Price: -at}, err
-	}, found)
-}
-
-// halvings of a search for a factor up to double the rates: it ends within three
-// percent of them.
-const halvings = 6
-
-// highest is the largest multiple of the rates that a layout carries, of a grid. With an
-// error it is the largest so far.
-func (p *Search) highest(ctx context.Context, l *Layout) (float64, Score, error) {
-	kept := p.newScore()
-	low, high := 0, 1<<halvings
-	var err error
-	for high-low > 1 && err == nil {
-		mid := (low + high) / 2
-		all, ok, failed := p.attains(ctx, l, float64(mid)/(1<<(halvings-1)))
-		if err = failed; ok {
-			low, kept = mid, all
-		} else {
-			high = mid
+		if f != nil {
+			at, best = q, -f.Price
 		}
-	}
-	return float64(low) / (1 << (halvings - 1)), kept, err
+		return f, err
+	}, found)
+	return at, f, err
 }
 
-// attains tells whether a layout keeps the SLOs at a multiple of the rates: in one
-// run, and if that is not far off, in all.
-func (p *Search) attains(ctx context.Context, l *Layout, factor float64) (Score, bool, error) {
-	all, _, err := p.judge(ctx, l, 1, factor)
-	if err != nil || !p.holds(&all, screened) {
-		return all, false, err
+// precision is how near the highest factor found is to one that a layout does not
+// carry, relative.
+const precision = 0.02
+
+// thousand is by how much the rates of a bound may be too high.
+const thousand = 1000
+
+// highest searches for the largest multiple of the rates, between two, that a layout
+// carries with caps that suit it; nil: it carries none of those tried. With an error it
+// is the largest so far.
+func (p *Search) highest(ctx context.Context, l *Layout, low, high float64) (at *Search, f *Found, err error) {
+	for least := high / thousand; high > max(low*(1+precision), least); {
+		mid := high / 2
+		if low > 0 {
+			mid = math.Sqrt(low * high)
+		}
+		q, x := p.at(mid, false), l.clone()
+		q.Seeds = 2 * max(p.Seeds, 1) // the highest of several rates is one that was lucky
+		ok, _, err := q.passes(ctx, x, q.totals())
+		if err != nil {
+			return at, f, err
+		}
+		if !ok {
+			high = mid
+			continue
+		}
+		score, err := q.judge(ctx, x)
+		if err != nil {
+			return at, f, err
+		}
+		low, at, f = mid, q, &Found{Layout: x, Score: score, Price: -mid}
 	}
-	all, _, err = p.judge(ctx, l, max(p.Seeds, 1), factor)
-	return all, err == nil && p.holds(&all, 1), err
+	return at, f, nil
 }

@@ -25,6 +25,9 @@ type Problem struct {
 	Policy formats.PolicySpec
 	Seed   uint64
 	Effort int // work allowed to the search
+	// Goodput says that requests may be late: layouts are compared by how many are not,
+	// and runs are never broken off.
+	Goodput bool
 
 	// Replay has the arrivals of a run, with indexes of Items; nil: drawn from the
 	// classes. Seeds is the number of runs that a layout is judged by.

@@ -50,7 +50,7 @@ func TestFloorOfRareModels(t *testing.T) {
 	}
 	for _, n := range []int{int(rare) - 1, 5} {
 		x.Counts[0] = n
-		score, err := s.trial(context.Background(), &x, 1, 1)
+		score, err := s.trial(context.Background(), &x)
 		if err != nil {
 			t.Fatal(err)
 		}

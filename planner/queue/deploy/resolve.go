@@ -155,10 +155,16 @@ func (r *resolver) class(i int) error {
 	if c.SLO <= 0 {
 		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
 	}
-	c.Waiting = w.WaitingSLO.Duration
+	if c.Waiting = w.WaitingSLO.Duration; c.Waiting == 0 && c.Of == formats.OfTPOT {
+		c.Waiting = tpotWaiting
+		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(w.Class), c.Waiting)
+	}
 	r.Classes = append(r.Classes, c)
 	return nil
 }
+
+// tpotWaiting is the SLO on waiting of a class that is asked for a time per token alone.
+const tpotWaiting = 10 * time.Second
 
 func className(name string) string {
 	if name == "" {

@@ -14,55 +14,10 @@ import (
 	"inferplan/sim"
 )
 
-// Trials are simulations of pools, each run once.
+// Trials are simulations of pools and layouts, each run once.
 type Trials struct {
 	*Writer
 	kept map[string]Score
-}
-
-// Score is what runs of a pool came to, by judged figure.
-type Score struct{ Requests, Missed []int64 }
-
-func (p *Trials) newScore() Score {
-	return Score{make([]int64, p.judged()), make([]int64, p.judged())}
-}
-
-func (s *Score) add(o *Score) {
-	for j := range o.Requests {
-		s.Requests[j] += o.Requests[j]
-		s.Missed[j] += o.Missed[j]
-	}
-}
-
-// Attained is the share in time of a figure.
-func (s *Score) Attained(judged int) float64 {
-	if s.Requests[judged] == 0 {
-		return 1
-	}
-	return 1 - float64(s.Missed[judged])/float64(s.Requests[judged])
-}
-
-// holds tells whether every figure is as good as it must be. slack times as many
-// misses are allowed.
-func (p *Trials) holds(s *Score, slack float64) bool {
-	for j := range s.Requests {
-		if float64(s.Missed[j]) > slack*(1-p.share(j))*float64(s.Requests[j])*(1+1e-12) {
-			return false
-		}
-	}
-	return true
-}
-
-// pain weighs the misses of a pool by what is allowed of all requests, of which
-// totals are the numbers. It is what a search makes smaller.
-func (p *Trials) pain(s *Score, totals []int64) float64 {
-	sum := 0.0
-	for j := range s.Missed {
-		if totals[j] > 0 {
-			sum += float64(s.Missed[j]) / max((1-p.share(j))*float64(totals[j]), 0.5)
-		}
-	}
-	return sum
 }
 
 // Requests of a run of drawn arrivals, where the rates allow it.
@@ -77,7 +32,7 @@ const (
 func (p *Trials) Span() time.Duration {
 	longest := time.Duration(0)
 	for i := range p.Classes {
-		if p.Classes[i].Of != "tpot" {
+		if longest = max(longest, p.Classes[i].Waiting); p.Classes[i].Of != formats.OfTPOT {
 			longest = max(longest, p.Classes[i].SLO)
 		}
 	}
@@ -87,10 +42,16 @@ func (p *Trials) Span() time.Duration {
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 
-// trial simulates a pool in so many runs, at a multiple of the rates. What was
-// simulated before is not simulated again.
-func (p *Trials) trial(ctx context.Context, x *Pool, runs int, load float64) (Score, error) {
-	key := fmt.Sprint(x.key(p.Problem), " ", runs, " ", load)
+// trial simulates a pool alone in one run. What was simulated before is not simulated
+// again, and what does not fit the work of the rates is refused without a run.
+func (p *Trials) trial(ctx context.Context, x *Pool) (Score, error) {
+	if !p.Goodput {
+		fits, err := p.fitsWork(x)
+		if err != nil || !fits {
+			return Score{ByItem: p.newScore().ByItem, Broken: true}, err
+		}
+	}
+	key := x.key(p.Problem)
 	if s, ok := p.kept[key]; ok {
 		return s, nil
 	}
@@ -98,16 +59,42 @@ func (p *Trials) trial(ctx context.Context, x *Pool, runs int, load float64) (Sc
 	if err != nil {
 		return Score{}, err
 	}
-	sc.Load = load
+	s, err := p.simulate(ctx, sc, x.Items, 0, p.SearchWork)
+	if err == nil {
+		p.kept[key] = s
+	}
+	return s, err
+}
+
+// judge simulates a layout as a whole, as its plan is simulated: on the streams of the
+// plan's rates, with the limits of the run-time policy.
+func (p *Trials) judge(ctx context.Context, l *Layout) (Score, error) { return p.together(ctx, l, 0) }
+
+// together simulates a layout as a whole, with re-plans that look at so many positions at
+// most; 0: at as many as those of a run of the plan.
+func (p *Trials) together(ctx context.Context, l *Layout, searchWork int64) (Score, error) {
+	key := fmt.Sprint("whole ", searchWork)
+	for i := range l.Pools {
+		key += " " + l.Pools[i].key(p.Problem)
+		if !p.Goodput {
+			if fits, err := p.fitsWork(&l.Pools[i]); err != nil || !fits {
+				return Score{ByItem: p.newScore().ByItem, Broken: true}, err
+			}
+		}
+	}
+	if s, ok := p.kept[key]; ok {
+		return s, nil
+	}
+	items := p.all()
+	sc, err := p.scenario(l, items)
+	if err != nil {
+		return Score{}, err
+	}
+	runs := max(p.Seeds, 1)
 	scores, errs := make([]Score, runs), make([]error, runs)
 	var wg sync.WaitGroup
 	for run := range runs {
-		one := fmt.Sprint(x.key(p.Problem), " run ", run, " ", load)
-		if s, ok := p.kept[one]; ok {
-			scores[run] = s
-			continue
-		}
-		wg.Go(func() { scores[run], errs[run] = p.simulate(ctx, sc, x, run) })
+		wg.Go(func() { scores[run], errs[run] = p.simulate(ctx, sc, items, run, searchWork) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -115,11 +102,48 @@ func (p *Trials) trial(ctx context.Context, x *Pool, runs int, load float64) (Sc
 	}
 	sum := p.newScore()
 	for run := range scores {
-		p.kept[fmt.Sprint(x.key(p.Problem), " run ", run, " ", load)] = scores[run]
 		sum.add(&scores[run])
 	}
 	p.kept[key] = sum
 	return sum, nil
+}
+
+// Room is the part of the instances' time that the work of the rates may take: what is
+// nearer to all of it holds for the length of a run alone.
+const Room = 0.97
+
+// fitsWork reports whether the work of a pool at its caps leaves room on its instances.
+func (p *Trials) fitsWork(x *Pool) (bool, error) {
+	busy, err := p.busy(x)
+	return busy <= Room, err
+}
+
+// busy is the part of the time of a pool's instances that the work of its rates takes,
+// by the estimators of the plan. Requests that are given need no room beyond them.
+func (p *Trials) busy(x *Pool) (float64, error) {
+	if p.Replay != nil {
+		return 0, nil
+	}
+	have := 0.0
+	for k, n := range x.Counts {
+		if n > 0 {
+			need, err := p.need(x, k)
+			if err != nil {
+				return 0, err
+			}
+			have += float64(n) / max(need, 1e-9)
+		}
+	}
+	return 1 / max(have, 1e-9), nil
+}
+
+// all are the items of the problem.
+func (p *Problem) all() []int {
+	out := make([]int, len(p.Items))
+	for i := range out {
+		out[i] = i
+	}
+	return out
 }
 
 // scenario is a layout with its policy, for the items that it serves.
@@ -138,105 +162,79 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	return sc, nil
 }
 
-// simulate runs a pool once. Runs share the scenario, which none of them changes.
-func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, x *Pool, run int) (Score, error) {
+// simulate runs a scenario once. Runs share it, and none of them changes it.
+func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
 	var cfg sim.Config
 	var err error
 	if p.Replay == nil {
 		cfg, err = sc.Config(run)
 	} else {
-		cfg, err = sc.Replay(arrivals.Slice(p.replayed(x.Items, run, sc.Load)))
+		cfg, err = sc.Replay(arrivals.Slice(p.replayed(items, run)))
+		searchWork = p.SearchWork
 	}
 	if err != nil {
 		return Score{}, err
 	}
-	cfg.SearchWork, cfg.SearchTime = p.SearchWork, p.SearchTime
+	cfg.SearchWork, cfg.SearchTime = searchWork, p.SearchTime
 	if p.Make != nil {
 		if cfg.Policy, err = p.Make(sc.Tables); err != nil {
 			return Score{}, err
 		}
 	}
-	totals := p.requestsOf(x, run, sc.Load)
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watch := p.watch(x, totals, cancel)
-	watch.Policy, cfg.Policy = cfg.Policy, watch
+	out := p.newScore()
+	w := &watch{p: p.Problem, items: items, score: &out, span: max(sc.Duration, 3), stop: cancel, late: make([]int64, p.judged())}
+	if !p.Goodput {
+		for j, n := range p.totals() {
+			w.allowed = append(w.allowed, max(give*(1-p.share(j))*float64(n), 10))
+		}
+	}
+	cfg.Judged = w.answered
 	res, err := sim.Run(inner, cfg)
-	if watch.ended && ctx.Err() == nil {
-		return watch.score(totals), nil
+	if out.Broken && ctx.Err() == nil {
+		return Score{ByItem: p.newScore().ByItem, Broken: true}, nil
 	}
 	if err != nil {
 		return Score{}, err
 	}
-	out := p.newScore()
-	for n := range res.Report.Models {
-		m, j := &res.Report.Models[n], p.Classes[p.Items[x.Items[n]].Class].Judged
-		out.Requests[j] += m.Requests
-		out.Missed[j] += m.Requests - (m.Completed - m.Late)
-	}
+	w.took(res.Report)
 	return out, nil
 }
 
-// watch ends a run of a pool that cannot hold: one pool may have all the late
-// requests that the others leave.
-func (p *Trials) watch(x *Pool, totals []int64, stop context.CancelFunc) *hopeless {
-	all := p.totals(1)
-	h := &hopeless{stop: stop, arrived: make([]int64, len(totals)), late: make([]int64, len(totals))}
-	for j := range totals {
-		h.allowed = append(h.allowed, max(give*(1-p.share(j))*float64(all[j]), 10))
-	}
-	for _, i := range x.Items {
-		c := &p.Classes[p.Items[i].Class]
-		slo := c.SLO
-		if c.Of == formats.OfTPOT {
-			slo = never
-		}
-		h.figure, h.slo = append(h.figure, c.Judged), append(h.slo, slo)
-	}
-	return h
-}
-
-// never is later than any run ends.
-const never = 1 << 60
-
-// requestsOf is how many requests of a pool a run has, by figure.
-func (p *Trials) requestsOf(x *Pool, run int, load float64) []int64 {
-	out := make([]int64, p.judged())
-	if p.Replay != nil {
-		for _, r := range p.replayed(x.Items, run, load) {
-			out[p.Classes[p.Items[x.Items[r.Model]].Class].Judged]++
-		}
-		return out
-	}
-	for _, i := range x.Items {
-		out[p.Classes[p.Items[i].Class].Judged] += int64(load * p.Items[i].RPS * p.Span().Seconds())
-	}
-	return out
-}
-
-// replayed are the given requests for some items, at a multiple of their rate.
-func (p *Trials) replayed(items []int, run int, load float64) []arrivals.Request {
+// replayed are the given requests for some items.
+func (p *Trials) replayed(items []int, run int) []arrivals.Request {
 	var out []arrivals.Request
 	for _, r := range p.Replay(run) {
 		if n := slices.Index(items, int(r.Model)); n >= 0 {
 			r.Model = int32(n)
-			r.At = time.Duration(float64(r.At) / load)
 			out = append(out, r)
 		}
 	}
 	return out
 }
 
-// judge is what a layout comes to in so many runs, by pool and in all.
-func (p *Trials) judge(ctx context.Context, l *Layout, runs int, load float64) (all Score, by []Score, err error) {
-	all = p.newScore()
-	for i := range l.Pools {
-		s, err := p.trial(ctx, &l.Pools[i], runs, load)
-		if err != nil {
-			return all, nil, err
+// totals are the requests of a run, by figure: what misses are weighed by.
+func (p *Trials) totals() []int64 {
+	out := make([]int64, p.judged())
+	if p.Replay != nil {
+		for _, r := range p.Replay(0) {
+			out[p.Classes[p.Items[r.Model].Class].Judged]++
 		}
-		by = append(by, s)
-		all.add(&s)
+		return out
 	}
-	return all, by, nil
+	for i := range p.Items {
+		out[p.Classes[p.Items[i].Class].Judged] += int64(p.Items[i].RPS * p.Span().Seconds())
+	}
+	return out
+}
+
+// poolOf is what a layout's score has of one of its pools.
+func (p *Trials) poolOf(s *Score, x *Pool) Score {
+	out := p.newScore()
+	out.Broken = s.Broken
+	for _, i := range x.Items {
+		out.ByItem[i] = s.ByItem[i]
+	}
+	return out
 }

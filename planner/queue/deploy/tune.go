@@ -60,11 +60,15 @@ func (p *Problem) classesOf(items []int) []int {
 }
 
 // tune changes the caps of a pool one step at a time while that hurts less, judged
-// by so many runs. All runs meet the same requests. Caps of classes are tried once
-// nothing else helps and not much is missing.
-func (p *Search) tune(ctx context.Context, x *Pool, totals []int64, runs int, load float64) (Score, error) {
-	best, err := p.trial(ctx, x, runs, load)
-	if err != nil {
+// by one run. All runs meet the same requests. Caps of classes are tried once
+// nothing else helps and not much is missing. Where a run was broken off it has no
+// figures to go by: then the first caps with which one ends are taken.
+func (p *Search) tune(ctx context.Context, x *Pool, totals []int64) (Score, error) {
+	best, err := p.trial(ctx, x)
+	if err == nil && best.Broken {
+		best, err = p.unbroken(ctx, x)
+	}
+	if err != nil || best.Broken {
 		return best, err
 	}
 	try := func(list []move) (better bool, err error) {
@@ -73,7 +77,7 @@ func (p *Search) tune(ctx context.Context, x *Pool, totals []int64, runs int, lo
 			if !ok || p.pain(&best, totals) == 0 {
 				continue
 			}
-			s, err := p.trial(ctx, &y, runs, load)
+			s, err := p.trial(ctx, &y)
 			if err != nil {
 				return better, err
 			}
@@ -94,6 +98,44 @@ func (p *Search) tune(ctx context.Context, x *Pool, totals []int64, runs int, lo
 	}
 	return best, nil
 }
+
+// unbroken looks for caps with which the run of a pool ends: the same for all that it
+// runs, then others of a model on a device alone, those nearest to what it has first.
+func (p *Search) unbroken(ctx context.Context, x *Pool) (Score, error) {
+	var list []Pool
+	add := func(groups []move) {
+		now := slices.Index(p.Caps, x.Caps[groups[0].kind][groups[0].models[0]])
+		order := slices.Clone(p.Caps)
+		slices.SortStableFunc(order, func(a, b int) int { return abs(slices.Index(p.Caps, a)-now) - abs(slices.Index(p.Caps, b)-now) })
+		for _, c := range order {
+			y := x.clone()
+			for _, g := range groups {
+				for _, m := range g.models {
+					of := p.capsOf(m, g.kind)
+					after, _ := slices.BinarySearch(of, c+1)
+					y.Caps[g.kind][m] = of[max(after-1, 0)]
+				}
+			}
+			list = append(list, y)
+		}
+	}
+	groups := slices.DeleteFunc(p.moves(x), func(m move) bool { return m.step < 0 })
+	if add(groups); len(groups) > 1 {
+		for i := range groups {
+			add(groups[i : i+1])
+		}
+	}
+	for i := range list {
+		s, err := p.trial(ctx, &list[i])
+		if err != nil || !s.Broken {
+			*x = list[i]
+			return s, err
+		}
+	}
+	return Score{ByItem: p.newScore().ByItem, Broken: true}, nil
+}
+
+func abs(n int) int { return max(n, -n) }
 
 // moved is a pool after a move; false where there is none such.
 func (p *Problem) moved(x *Pool, m move) (Pool, bool) {
