@@ -144,7 +144,8 @@ func widen(body *buffer, length int64) *Error {
 func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response) *Error {
 	wanted := func(i int) bool {
 		if len(req.Outputs) > 0 {
-			return req.Outputs[i].Binary
+			k := slices.IndexFunc(req.Outputs, func(o OutputRequest) bool { return o.Name == resp.Outputs[i].Name })
+			return req.Outputs[k].Binary
 		}
 		return req.binaryDefault
 	}
