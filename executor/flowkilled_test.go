@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +90,7 @@ func (k *killing) ask(i int, rng *rand.Rand) {
 	var e *oip.Error
 	switch {
 	case err == nil:
-		if got := resp.Outputs; !bytes.Equal(got[0].Data, k.half[i]) || !bytes.Equal(got[1].Data, k.turn[i]) || resp.Params["passed_over"] != k.passed[i] {
+		if !wounded(resp, k.half[i], k.turn[i], fmt.Sprint(k.passed[i])) {
 			k.wrong = append(k.wrong, fmt.Sprintf("input %d: %v, expected %v %v", i, resp, k.half[i], k.turn[i]))
 		}
 		resp.Release()

@@ -95,7 +95,10 @@ func TestOCRReads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := stepstest.Spell(keys, resp.Outputs[0].Data)
+		got := ""
+		if len(resp.Outputs) > 0 {
+			got = stepstest.Spell(keys, resp.Outputs[0].Data)
+		}
 		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(c.text, " ", "") {
 			t.Errorf("read %q, expected %q (turned: %v)", got, c.text, c.turned)
 		}
@@ -168,16 +171,16 @@ func TestOCRReadsPages(t *testing.T) {
 			}
 			defer resp.Release()
 			if len(want) == 0 {
-				if resp.Params["passed_over"] != "read" || resp.Outputs[1].Name != "detect.count" || slices.Max(resp.Outputs[1].Data) != 0 {
+				if resp.Params["passed_over"] != "read" || len(resp.Outputs) != 2 || resp.Outputs[1].Name != "detect.count" || slices.Max(resp.Outputs[1].Data) != 0 {
 					t.Errorf("an empty page: %+v", resp)
 				}
 				return
 			}
-			if resp.Params["items"] != fmt.Sprintf("read=%d", len(want)) || resp.Outputs[2].Name != "read.codes" {
-				t.Errorf("%v: %v, %v", want, resp.Params, resp.Outputs[2].Name)
+			if resp.Params["items"] != fmt.Sprintf("read=%d", len(want)) || len(resp.Outputs) != 2 || resp.Outputs[0].Name != "read.codes" {
+				t.Errorf("%v: %v, %v", want, resp.Params, resp.Outputs)
 				return
 			}
-			codes := resp.Outputs[2].Data
+			codes := resp.Outputs[0].Data
 			for i, line := range want {
 				got := stepstest.Spell(keys, codes[i*len(codes)/3:(i+1)*len(codes)/3])
 				if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(line, " ", "") {

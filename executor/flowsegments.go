@@ -237,7 +237,7 @@ func (f *ensemble) bindAnswer(a int) error {
 }
 
 // conclude completes the answer of a workflow: what the modules gave at the end that
-// the request came to. Other parts are zeros, and are named in the response.
+// the request came to. Other parts are left out, and named in the response.
 func (f *ensemble) conclude(slot int32, q *request) {
 	w := f.made.steps.flows
 	app, at := &w.apps[q.job.model.index], w.walk.Segment(slot)
@@ -247,7 +247,7 @@ func (f *ensemble) conclude(slot int32, q *request) {
 			if !app.alike {
 				told(q).passedOver.add(q, e.module)
 				for k := range e.count {
-					f.lay(q, e.first+k, nil)
+					f.lack(q, e.first+k)
 				}
 			}
 			continue

@@ -104,6 +104,16 @@ func wind(ctx context.Context, x *Executor, in []byte, params map[string]oip.Par
 		Inputs: []oip.Tensor{{Name: "x", Datatype: oip.Uint8, Shape: []int64{1, 4}, Data: in}}})
 }
 
+// wounded tells whether an answer has what was asked for, and nothing of the module that
+// was passed over.
+func wounded(resp *oip.Response, half, turn []byte, passed string) bool {
+	want := half
+	if passed == "half" {
+		want = turn
+	}
+	return len(resp.Outputs) == 1 && resp.Partial && !strings.HasPrefix(resp.Outputs[0].Name, passed) && bytes.Equal(resp.Outputs[0].Data, want) && resp.Params["passed_over"] == passed
+}
+
 // wound is what winding answers, as the conditions say, and what it tells beside it.
 func wound(ask func(model string, in []byte) []byte, in []byte, n int) (half, turn []byte, told string) {
 	seen := ask("a", in)
@@ -144,7 +154,7 @@ func TestConditionsLeadRequests(t *testing.T) {
 				return
 			}
 			defer resp.Release()
-			if got := resp.Outputs; !bytes.Equal(got[0].Data, half) || !bytes.Equal(got[1].Data, turn) || resp.Params["passed_over"] != passed {
+			if !wounded(resp, half, turn, passed) {
 				t.Errorf("%v, %d: %v, expected %v %v without %s", in, n, resp, half, turn, passed)
 			}
 			if items := resp.Params["items"]; passed == "turn" && items != fmt.Sprintf("half=%d", n) {

@@ -317,7 +317,7 @@ func (f *ensemble) answer(t int32, r *flowRequest) {
 	}
 }
 
-// lay writes one of a request's outputs; nil: zeros.
+// lay writes one of a request's outputs.
 func (f *ensemble) lay(q *request, i int, data []byte) {
 	size := q.job.model.outputs[i].bytes
 	to := q.job.outputs[i][int(q.sample)*size:][:size]
@@ -326,8 +326,15 @@ func (f *ensemble) lay(q *request, i int, data []byte) {
 	}
 }
 
-// complement completes an answer: parts that the request did not come to are
-// zeros, and are named in the response.
+// lack notes that a request has none of an output: zeros where other samples of its
+// client's request have one.
+func (f *ensemble) lack(q *request, i int) {
+	f.lay(q, i, nil)
+	q.job.without[i]++
+}
+
+// complement completes an answer: parts that the request did not come to are left
+// out, and named in the response.
 func (f *ensemble) complement(slot int32, q *request, r *flowRequest) {
 	switch {
 	case q.job.program != nil: // it has had its answers
@@ -347,7 +354,7 @@ func (f *ensemble) complement(slot int32, q *request, r *flowRequest) {
 			continue
 		}
 		for k := range f.c.services[e.service].outputs {
-			f.lay(q, e.first+k, nil)
+			f.lack(q, e.first+k)
 		}
 		told(q).passedOver.add(q, e.module)
 	}
@@ -381,7 +388,7 @@ func (p *words) add(q *request, name string) {
 	*p = append(*p, name...)
 }
 
-// parameters name the modules whose part of the answer is zeros, because the way
+// parameters name the modules whose part of the answer is left out, because the way
 // of the request did not lead there, the one that gave the answer where several may,
 // and how many items there are.
 func (f *ensemble) parameters(j *job) map[string]oip.Param {

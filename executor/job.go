@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type job struct {
 	inputs   [][]byte       // in the model's order, n samples each
 	brought  map[string]any // what conditions know of the request, by parameters.NAME
 	outputs  [][]byte       // likewise
+	without  []int          // by output: samples that have none
 
 	done chan struct{} // capacity 1: the answer is there
 
@@ -70,6 +72,8 @@ func newJob(m *model, n int) *job {
 	j.outcome, j.late, j.reason, j.again, j.failure, j.answered, j.text = pending, false, policy.ReasonNone, 0, nil, false, nil
 	j.refs.Store(2)
 	j.inputs, j.outputs, j.slots = j.inputs[:0], j.outputs[:0], j.slots[:0]
+	j.without = slices.Grow(j.without[:0], len(m.outputs))[:len(m.outputs)]
+	clear(j.without)
 	for range n {
 		j.slots = append(j.slots, -1)
 	}
@@ -95,7 +99,7 @@ func (j *job) input(sample, i int) []byte {
 	return j.inputs[i][sample*size:][:size]
 }
 
-// respond fills the job's own response.
+// respond fills the job's own response. An output that no sample has is left out.
 func (j *job) respond() *oip.Response {
 	m := j.model
 	j.tensors, j.shapes = j.tensors[:0], j.shapes[:0]
@@ -107,13 +111,16 @@ func (j *job) respond() *oip.Response {
 		o := &m.outputs[i]
 		shape := shapes[:len(o.shape):len(o.shape)]
 		shapes = shapes[len(o.shape):]
+		if j.without[i] == j.n {
+			continue
+		}
 		if !m.runsWhole() {
 			shape[0] = int64(j.n)
 		}
 		j.tensors = append(j.tensors, oip.Tensor{Name: o.name, Datatype: o.datatype, Shape: shape, Data: j.outputs[i]})
 	}
 	release := j.response.Release
-	j.response = oip.Response{Outputs: j.tensors, Release: release, Params: j.answers.parameters(j)}
+	j.response = oip.Response{Outputs: j.tensors, Partial: len(j.tensors) < len(m.outputs), Release: release, Params: j.answers.parameters(j)}
 	return &j.response
 }
 

@@ -14,11 +14,13 @@
 // (bookedFree, bookedFull, aheadFull, the price of a load) were chosen on seeds 1
 // to 3.
 //
+// In the table overload plans are asked for more than was planned. Their arrivals are Poisson's.
+//
 // In the table llm the language models run iteration by iteration (generations.go), with
 // answers whose lengths are drawn. It has two seeds.
 //
 // Runs are kept as lines of a file, so that a second start goes on where the
-// first was stopped. main.go lists the tables, tables.go, cold.go and deadlines.go make them,
+// first was stopped. main.go lists the tables, tables.go, cold.go, deadlines.go and overload.go make them,
 // scenes.go says what is compared, run.go runs it, watch.go sees what devices do,
 // timely.go what their loads would cost had they been begun in time,
 // store.go keeps it, arrivals.go reads the trace, figures.go writes figures.json.

@@ -38,6 +38,7 @@ var makers = []struct {
 	{"scale", "MIX at .375 requests per second and device over the size of the fleet, the scheduler's own CPU time charged: mean / p99 in seconds", (*bench).scaleTable},
 	{"sessions", "States of sessions kept, dropped and moved by worth, all kept, and all dropped", (*bench).sessionTable},
 	{"llm", "Language models that run iteration by iteration, with answers of spread lengths: mean / p99 in seconds", (*bench).generationTable},
+	{"overload", "Goodput beyond the planned rate, in % of it", (*bench).overloadTable},
 	{"accuracy", "Accuracy of predictions", (*bench).accuracyTable},
 }
 

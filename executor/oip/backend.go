@@ -153,6 +153,8 @@ type Response struct {
 	Version string
 	// Outputs may hold more than the client asked for; the server picks.
 	Outputs []Tensor
+	// Partial says that outputs of the model are left out because the request has none.
+	Partial bool
 	Params  map[string]Param
 	// Release, if set, is called once after the outputs' Data was written or
 	// given up, so that the Backend may use their memory again.

@@ -90,6 +90,9 @@ func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
 		picked := make([]Tensor, 0, len(r.Outputs))
 		for i := range r.Outputs {
 			j := findOutput(resp.Outputs, r.Outputs[i].Name)
+			if j < 0 && resp.Partial {
+				continue
+			}
 			if j < 0 {
 				return Internal(nil, "model %q did not return output %q", r.Model, r.Outputs[i].Name)
 			}

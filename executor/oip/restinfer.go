@@ -84,7 +84,8 @@ func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
 func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response) *Error {
 	wanted := func(i int) bool {
 		if len(req.Outputs) > 0 {
-			return req.Outputs[i].Binary
+			k := slices.IndexFunc(req.Outputs, func(o OutputRequest) bool { return o.Name == resp.Outputs[i].Name })
+			return req.Outputs[k].Binary
 		}
 		return req.binaryDefault
 	}

@@ -46,6 +46,28 @@ func planOf(t *testing.T, p *kind.Problem) *formats.Plan {
 	return made
 }
 
+// A plan of workflows keeps its goodput however much more is asked for: at the planned
+// rate and far above it nearly all of it is in time, and few of those admitted are late.
+func TestGoodputBeyondThePlannedRate(t *testing.T) {
+	made := planOf(t, problemOf(8, 24e9, 20*time.Second, [3]float64{0, 0, 1}))
+	planned := formats.FlowOf(made).Applications[0].RPS
+	for _, load := range []float64{1, 1.2, 2, 3} {
+		sc, err := sim.NewScenario(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc.Load, sc.Duration, sc.Warmup, sc.Seed, sc.Verify = load, 200*time.Second, 20*time.Second, 5, true
+		res, err := sim.Replicate(t.Context(), sc, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := res.Report
+		if r.GoodputRPS < .93*planned || r.Late*40 > r.Completed {
+			t.Errorf("load %v: %.3g of %.3g requests/s in time, %d of %d late", load, r.GoodputRPS, planned, r.Late, r.Completed)
+		}
+	}
+}
+
 // drawnWays makes GILL's requests of a plan go the ways of package workflows.
 type drawnWays struct {
 	apps *workflows.Apps

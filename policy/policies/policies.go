@@ -34,6 +34,9 @@ type kind struct {
 	// control says which tasks a request has next; nil: one task per request.
 	control func(t *policy.Tables) policy.Control
 	makers  map[string]maker
+	// offered are the policies that users choose among, the default first. Others are
+	// ablations and readings for benchmarks. nil: all of them.
+	offered []string
 }
 
 // maker makes a policy with the parameters of a plan.
@@ -42,8 +45,9 @@ type maker func(t *policy.Tables, params map[string]float64) (policy.Policy, err
 // kinds is the only list of what plans may be at run time, the default first.
 var kinds = []kind{
 	{
-		name: formats.PlanPool,
-		owns: func(t *policy.Tables) bool { return t.Own == nil && len(t.Instances) == 0 },
+		name:    formats.PlanPool,
+		offered: []string{reserve.Name, artifact.Name, reactive.Name},
+		owns:    func(t *policy.Tables) bool { return t.Own == nil && len(t.Instances) == 0 },
 		makers: map[string]maker{
 			artifact.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 				return artifact.New(t, params)
@@ -81,6 +85,7 @@ var kinds = []kind{
 		owns:    func(t *policy.Tables) bool { return flow.Of(t) != nil },
 		control: flow.NewControl,
 		makers:  droppers(),
+		offered: []string{drop.Default, "pard", "nexus", "clipper++", "naive"},
 	},
 	{
 		name:    formats.PlanFlow,
@@ -88,6 +93,7 @@ var kinds = []kind{
 		owns:    func(t *policy.Tables) bool { return flow.WorkflowsOf(t) != nil },
 		control: flow.NewWalk,
 		makers:  workflows(),
+		offered: []string{workflow.Default, "dyorc", "dyorc-drop", "greedy", "static", "reactive"},
 	},
 	{
 		name:    formats.PlanQueue,
@@ -207,14 +213,48 @@ func Served(spec formats.PolicySpec) formats.PolicySpec {
 	return spec
 }
 
-// Names lists the policies, in order.
+// names are the policies that users of a kind choose among.
+func (k *kind) names() []string {
+	if k.offered != nil {
+		return k.offered
+	}
+	return slices.Sorted(maps.Keys(k.makers))
+}
+
+// Names lists the policies that users choose among, in order.
 func Names() []string {
 	var names []string
-	for _, k := range kinds {
-		names = slices.AppendSeq(names, maps.Keys(k.makers))
+	for i := range kinds {
+		names = append(names, kinds[i].names()...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Help lists them by the plans that they are of.
+func Help() string {
+	var list []string
+	for i := range kinds {
+		list = append(list, kinds[i].name+kinds[i].of+": "+strings.Join(kinds[i].names(), ", "))
+	}
+	return strings.Join(list, "; ")
+}
+
+// unknown says of a policy that it runs no plans of the kind that the tables are of, and
+// which do.
+func unknown(name string, t *policy.Tables) error {
+	var others []string // kinds that have a policy of the name
+	for i := range kinds {
+		if k := &kinds[i]; k.makers[name] != nil {
+			others = append(others, k.name+k.of)
+		}
+	}
+	at := max(0, slices.IndexFunc(kinds, func(k kind) bool { return k.owns(t) }))
+	found, names := strconv.Quote(name), kinds[at].names()
+	if len(others) > 0 {
+		found += " of plans of kind " + strings.Join(others, " or ") + ", and the plan is of another kind"
+	}
+	return &formats.Error{Path: "policy.name", Found: found, Expected: "one of " + strings.Join(names, ", "), Hint: formats.DidYouMean(name, names)}
 }
 
 // New makes the policy that spec asks for over a plan's tables. Every run
@@ -224,22 +264,14 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 	if name == "" {
 		name = Default
 	}
-	var others []string // kinds that have a policy of the name
 	for _, k := range kinds {
-		mk, ok := k.makers[name]
-		switch {
-		case ok && k.owns(t):
+		if mk, ok := k.makers[name]; ok && k.owns(t) {
 			p, err := mk(t, spec.Params)
 			if err != nil && len(formats.Findings(err)) == 0 {
 				err = &formats.Error{Path: "policy.params", Found: err.Error()}
 			}
 			return p, err
-		case ok:
-			others = append(others, k.name+k.of)
 		}
 	}
-	if len(others) > 0 {
-		return nil, &formats.Error{Path: "policy.name", Found: fmt.Sprintf("%q, and the plan is of another kind", name), Expected: "one of kind " + strings.Join(others, " or ")}
-	}
-	return nil, &formats.Error{Path: "policy.name", Found: fmt.Sprintf("%q", name), Expected: "one of " + strings.Join(Names(), ", "), Hint: formats.DidYouMean(name, Names())}
+	return nil, unknown(name, t)
 }

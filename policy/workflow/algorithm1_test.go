@@ -159,7 +159,7 @@ func outperforms(p, q *partial) bool {
 
 // testFleet is a fleet of so many devices and services, eight devices a node.
 func testFleet(devices, services, perNode int) *fleet {
-	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(devices)}}
+	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(devices)}, Models: []policy.Model{{Name: "app"}}}
 	for d := range devices {
 		t.Devices = append(t.Devices, policy.Device{Share: 1, Node: int32(d / perNode), Instance: -1})
 		t.Memory = append(t.Memory, 40e9)

@@ -12,6 +12,7 @@ type batches struct {
 	*cluster
 	loads *loads
 	scale *replicas
+	door  *door
 }
 
 // kick starts what can start on the devices that something happened to.
@@ -54,6 +55,7 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 		service, most = k.service, int(b.fleet.on(k.service, place).most)
 		anew += b.cluster.memos().toll(k, place)
 		k.state, work = running, max(work, k.work)
+		b.door.move(k, 1)
 		d.batch, out.Tasks = append(d.batch, id), append(out.Tasks, k.slot)
 	}
 	d.queue = kept
@@ -82,6 +84,7 @@ func (b *batches) generate(place, service int32, from int, now int64, out *polic
 	kept := d.queue[:from]
 	for _, id := range d.queue[from:] {
 		if k := &b.tasks[id]; k.service == service && b.runnable(d, k) && q.fits(service, place, int32(len(d.batch)), d.kv, k.work) {
+			b.door.move(k, 1)
 			q.start(place, id, now, out)
 		} else {
 			kept = append(kept, id)
@@ -99,6 +102,7 @@ func (b *batches) join(place int32, now int64, out *policy.Actions) {
 		k := &b.tasks[id]
 		own := k.service == d.service && b.runnable(d, k)
 		if open = open && !q.closes(d, k) && (!own || q.fits(d.service, place, int32(len(d.batch)), d.kv, k.work)); open && own {
+			b.door.move(k, 1)
 			q.start(place, id, now, out)
 		} else {
 			kept = append(kept, id)

@@ -53,6 +53,8 @@ type request struct {
 	ahead    []int32 // expected
 	path     []int32 // tokens of the revealed
 	cursor   predict.Cursor
+	admitted bool    // it stands in the line of those that were
+	owes     []int64 // by resource: device time that it still asks for
 }
 
 // book keeps requests and tasks, with slots that are used again.
@@ -95,7 +97,7 @@ func (b *book) open(req int32) *request {
 		b.requests = append(b.requests, request{})
 	}
 	q := &b.requests[req]
-	*q = request{open: true, feature: predict.NoFeature, tasks: q.tasks[:0], ahead: q.ahead[:0], path: q.path[:0]}
+	*q = request{open: true, feature: predict.NoFeature, owes: q.owes[:0], tasks: q.tasks[:0], ahead: q.ahead[:0], path: q.path[:0]}
 	return q
 }
 

@@ -51,7 +51,7 @@
 //
 // # Deadlines
 //
-// late.go says which requests are given up.
+// door.go admits requests at the entry, late.go says which are given up midway.
 //
 // # Baselines
 //

@@ -30,6 +30,7 @@ func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
 // waitAgain has a task that was in a batch wait again.
 func (p *Policy) waitAgain(id int32) {
 	k := &p.tasks[id]
+	p.door.move(k, -1)
 	k.state, k.asked, k.arrived, k.coming = known, -1, -1, false
 	if k.req < 0 {
 		p.release(id)
@@ -137,6 +138,9 @@ func (p *Policy) strand(now int64, out *policy.Actions) {
 // drop ends a request without an answer.
 func (p *Policy) drop(now int64, req int32, why policy.Reason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
+	if q := &p.requests[req]; q.admitted && why == policy.ReasonDeadline {
+		p.door.judge(now, q, true)
+	}
 	p.close(now, req)
 }
 

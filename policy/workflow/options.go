@@ -37,6 +37,8 @@ const (
 	// ByCall: by a deadline of the task alone, when it was placed plus Slack times
 	// its own time in a batch of one.
 	ByCall
+	// ByDeadline: as ByRequest, where devices are booked ahead, too.
+	ByDeadline
 )
 
 // Giving says when a request that will be late is given up.
@@ -80,6 +82,8 @@ type Options struct {
 	Order  Order
 	Slack  float64 // of ByCall
 	GiveUp Giving
+	// Admit refuses at the entry what could not be in time beside all that was admitted.
+	Admit bool
 	// Keep says what becomes of the states of sessions.
 	Keep Keeping
 	// Worth makes room by what a copy saves, instead of by last use.
@@ -101,6 +105,13 @@ var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrif
 // giving is a policy that gives up what will be late.
 func giving(o Options, up Giving) Options {
 	o.GiveUp = up
+	return o
+}
+
+// admitting is a policy that admits what can be in time, serves it in the order of
+// deadlines, and gives up what has lost all hope.
+func admitting(o Options) Options {
+	o.Admit, o.Order, o.GiveUp = true, ByDeadline, Hopeless
 	return o
 }
 
@@ -135,6 +146,8 @@ var named = []struct {
 	{"dyorc-drop", giving(dyorc, Late)},
 	{"greedy-hopeless", Options{GiveUp: Hopeless}},
 	{"greedy-drop", Options{GiveUp: Late}},
+	{"dyorc-admit", admitting(dyorc)},
+	{"greedy-admit", admitting(Options{})},
 	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Worth: true, Order: ByRequest}},
 }
 
@@ -168,7 +181,7 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 		opt.Slack = 1
 	}
 	p := New(t, opt)
-	if own := flow.WorkflowsOf(t); own != nil && opt.Predict {
+	if own := flow.WorkflowsOf(t); own != nil && (opt.Predict || opt.Admit) {
 		p.learn(own.Ways)
 	}
 	return p, nil
@@ -199,6 +212,12 @@ func (p *Policy) learn(ways [][]flow.Way) {
 				}
 				path = append(path, p.Table().Number(t.Service, t.Work, reads))
 			}
+			if p.opt.Admit {
+				p.door.learnWay(int32(app), path, &list[i], float64(list[i].Count)/float64(all))
+			}
+			if !p.opt.Predict {
+				continue
+			}
 			for range times {
 				p.Table().Learn(int32(app), predict.NoFeature, path, int(list[i].Known))
 			}
@@ -207,7 +226,7 @@ func (p *Policy) learn(ways [][]flow.Way) {
 }
 
 // Default is the policy of a plan that names none.
-const Default = "dyorc"
+const Default = "dyorc-admit"
 
 // Names lists the policies of this package.
 func Names() []string {

@@ -267,6 +267,10 @@ func (p *placement) put(now int64, id, place int32, end, behind int64, out *poli
 		default:
 			k.key = now
 		}
+	case ByDeadline:
+		if k.key = never; k.req >= 0 {
+			k.key = p.requests[k.req].deadline - behind
+		}
 	case ByCall:
 		k.key = now + int64(p.opt.Slack*float64(p.fleet.cost(k.service, place, 1, k.work)))
 	}

@@ -18,6 +18,7 @@ type Policy struct {
 	batches   *batches
 	placement *placement
 	scale     *replicas
+	door      *door
 
 	late    []int32 // requests that were told of tasks before the end of their batch
 	again   []int32 // requests to be planned anew
@@ -32,8 +33,10 @@ func New(t *policy.Tables, opt Options) *Policy {
 	p := &Policy{cluster: newCluster(t, opt)}
 	p.scale = newReplicas(p.cluster)
 	p.loads = &loads{cluster: p.cluster, scale: p.scale}
-	p.batches = &batches{cluster: p.cluster, loads: p.loads, scale: p.scale}
+	p.door = newDoor(p.cluster)
+	p.batches = &batches{cluster: p.cluster, loads: p.loads, scale: p.scale, door: p.door}
 	p.placement = newPlacement(p.batches)
+	p.door.table = p.placement.table
 	return p
 }
 
@@ -41,7 +44,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 func (p *Policy) Table() *predict.Table { return p.placement.table }
 
 // Teach takes the place of the table that predicts.
-func (p *Policy) Teach(t *predict.Table) { p.placement.table = t }
+func (p *Policy) Teach(t *predict.Table) { p.placement.table, p.door.table = t, t }
 
 // Handle implements policy.Policy.
 func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions) {
@@ -72,6 +75,10 @@ func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 		}
 		q.cursor = p.placement.table.Begin(q.model, q.feature)
 		p.scale.start(now, out)
+		if in, again := p.door.admits(now, ev.Req); !in {
+			p.drop(now, ev.Req, policy.ReasonDeadline, out)
+			out.List[len(out.List)-1].At = time.Duration(again)
+		}
 	case policy.TransferFinished:
 		p.batches.brought(ev)
 	case policy.NetworkLoaded, policy.NetworkUnloaded:
@@ -108,12 +115,14 @@ func (p *Policy) announce(now int64, ev *policy.Event) {
 	if p.opt.Predict {
 		p.placement.table.Learn(q.model, q.feature, q.path, int(q.first))
 	}
+	p.door.answered(now, ev.Req)
 	p.close(now, ev.Req)
 }
 
 // close ends a request.
 func (p *Policy) close(now int64, req int32) {
 	q := &p.requests[req]
+	p.door.leave(req)
 	p.placement.forgetAhead(q)
 	for _, id := range q.tasks {
 		if p.tasks[id].state == queued {
@@ -163,6 +172,7 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 	if q.first == 0 {
 		q.first = q.segment
 	}
+	p.door.revealed(q)
 	for _, id := range q.tasks {
 		if p.tasks[id].state == running && !q.between {
 			p.late = append(p.late, ev.Req) // its batch is about to end

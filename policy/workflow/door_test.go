@@ -1,0 +1,104 @@
+package workflow
+
+import (
+	"testing"
+	"time"
+
+	"inferplan/policy"
+	"pgregory.net/rapid"
+)
+
+// owed is what the open requests of a line ask for.
+func (g *door) owedBy(r int) (sum int64) {
+	for _, req := range g.line {
+		sum += g.requests[req].owes[r]
+	}
+	return sum
+}
+
+// Whatever comes, starts, ends and is dropped: the line is in the order of deadlines, a
+// backlog is the sum of what its requests ask for, and nothing is left of those that
+// have gone.
+func TestBacklogsAreThoseOfTheLine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := New(testFleet(rapid.IntRange(1, 4).Draw(t, "devices"), 3, 4).t, admitting(dyorc))
+		for place := range p.devices {
+			for n := range p.devices[place].loaded {
+				p.devices[place].loaded[n] = true
+			}
+		}
+		d := &driven{p: p}
+		open := map[int32]bool{}
+		task, admitted := int32(0), 0
+		for i := range int32(rapid.IntRange(5, 40).Draw(t, "events")) {
+			d.now += time.Duration(rapid.IntRange(0, 400).Draw(t, "gap")) * time.Millisecond
+			var busy []int32
+			for place := range p.devices {
+				if p.devices[place].busy {
+					busy = append(busy, int32(place))
+				}
+			}
+			switch what := rapid.IntRange(0, 3).Draw(t, "what"); {
+			case what > 1 && len(busy) > 0:
+				place := rapid.SampledFrom(busy).Draw(t, "place")
+				for _, id := range p.devices[place].batch {
+					if req := p.tasks[id].req; req >= 0 && open[req] {
+						d.tell(policy.Event{Kind: policy.ControlRevealed, Req: req})
+						delete(open, req)
+					}
+				}
+				d.tell(policy.Event{Kind: policy.BatchFinished, Device: p.fleet.ids[place], Batch: place})
+			case what == 1 && len(open) > 0:
+				for req := range i {
+					if open[req] {
+						d.tell(policy.Event{Kind: policy.Cancel, Req: req})
+						delete(open, req)
+						break
+					}
+				}
+			default:
+				slo := time.Duration(rapid.IntRange(100, 9000).Draw(t, "slo")) * time.Millisecond
+				d.tell(policy.Event{Kind: policy.Arrival, Req: i, Arrived: d.now, Deadline: d.now + slo})
+				if !p.requests[i].open {
+					if drops := d.told(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonDeadline || drops[0].At <= d.now {
+						t.Fatalf("refused with %+v", drops)
+					}
+					continue
+				}
+				admitted++
+				d.tell(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
+				d.tell(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: task, Service: rapid.Int32Range(0, 2).Draw(t, "service"), List: []int32{-1}})
+				task++
+				open[i] = p.requests[i].open
+			}
+			g := p.door
+			for r := range g.resources {
+				if got, want := g.resources[r].owed, g.owedBy(r); got != want || want < 0 {
+					t.Fatalf("a backlog of %d, expected %d", got, want)
+				}
+			}
+			for k := range g.line {
+				q := &g.requests[g.line[k]]
+				if !q.open || k > 0 && g.requests[g.line[k-1]].deadline > q.deadline {
+					t.Fatalf("place %d of the line: open %v, deadline %d", k, q.open, q.deadline)
+				}
+			}
+		}
+	})
+}
+
+// Services that run on devices of their own have backlogs of their own, and one of all
+// devices together.
+func TestResourcesAreSharedDevices(t *testing.T) {
+	f := testFleet(4, 3, 8)
+	c := newCluster(f.t, admitting(dyorc))
+	for s := range c.fleet.services { // every service on a kind of its own, but the last on both
+		c.fleet.services[s].by = append(c.fleet.services[s].by, c.fleet.services[s].by[0])
+	}
+	c.fleet.services[0].by[1], c.fleet.services[1].by[0] = onKind{}, onKind{}
+	c.fleet.kindOf[2], c.fleet.kindOf[3] = 1, 1
+	g := newDoor(c)
+	if len(g.resources) != 3 || len(g.uses[0]) != 2 || len(g.uses[1]) != 2 || len(g.uses[2]) != 1 {
+		t.Fatalf("%d resources, services use %v", len(g.resources), g.uses)
+	}
+}
