@@ -254,7 +254,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 	}
 	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
 		g := &gears[r]
-		t, err := b.tryLate(ctx, s.cascade, 1, s.shares, p.Edges[r], min(1, (1-p.Percentile)/p.Weights[r]))
+		t, err := b.tryLate(ctx, s, p.Edges[r], min(1, (1-p.Percentile)/p.Weights[r]))
 		if err != nil {
 			return false, err
 		}
