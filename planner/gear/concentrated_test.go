@@ -104,7 +104,7 @@ func TestOnFewDevices(t *testing.T) {
 func TestConcentratedSplitPasses(t *testing.T) {
 	const rate = 2650
 	n := 2000
-	p := &Problem{Grid: 2, Devices: 3, SLO: 40 * time.Millisecond, Percentile: .95, Edges: []float64{rate}, Weights: []float64{1},
+	p := &Problem{Grid: 2, Devices: 3, SLO: 40 * time.Millisecond, Percentile: .95, Edges: []float64{rate, 2 * rate}, Weights: []float64{.5, .5},
 		Planned:    &Samples{N: n, Levels: [][]uint8{make([]uint8, n), make([]uint8, n)}, Correct: [][]bool{make([]bool, n), make([]bool, n)}},
 		Thresholds: [][]float64{{.5}, {.5}}}
 	for i := range n {

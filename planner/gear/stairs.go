@@ -195,8 +195,8 @@ func (d *design) triedBefore(i int, rate float64) *verdict {
 }
 
 // trySplits tries a cascade at a rate with one split after another until one passes: the one
-// with the least load; on several kinds the one with short batches; and that in which every
-// model is on few devices.
+// with the least load; on several kinds the one with short batches; and, below the highest
+// rate, that in which every model is on few devices.
 func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
 	t, err := d.bench.try(ctx, s, rate)
 	if t.Passed || err != nil {
@@ -215,6 +215,9 @@ func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (
 		}
 	}
 	few := *s
+	if edges := d.x.p.Edges; rate >= edges[len(edges)-1] {
+		return t, nil // that gear also has all rates above, and under overload the even split does more
+	}
 	if few.shares = d.onFewDevices(i, s.shares); few.shares == nil {
 		return t, nil
 	}

@@ -90,7 +90,6 @@ func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
 	return min(p.SLO, max(manyBatches*path, time.Duration(trialRequests/(20*rate)*float64(time.Second))))
 }
 
-
 // streamName names a stream of arrivals for trials.
 func streamName(n int) string {
 	if n == 0 {
@@ -182,17 +181,23 @@ func (e *evidence) add(blocks []block) {
 const mayWander = .9
 
 // judge tells whether a gear keeps the promise, and whether further streams are not worth
-// it: what these showed is past a limit in the mean.
+// it: what these showed is past a limit in the mean, or, of several, would not do even if all
+// further ones showed the same.
 func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool) {
-	keeps = e.within(e.lates, most) && e.within(e.tails, slo.Seconds()) && (e.mayWander || e.wander() <= slo.Seconds()/mayGrow)
-	return keeps, stat.Mean(e.lates, nil) > most || stat.Mean(e.tails, nil) > slo.Seconds()
+	holds := func(streams int) bool {
+		more := float64(streams) / float64(e.streams)
+		return e.within(e.lates, most, more) && e.within(e.tails, slo.Seconds(), more)
+	}
+	keeps = holds(e.streams) && (e.mayWander || e.wander() <= slo.Seconds()/mayGrow)
+	past := stat.Mean(e.lates, nil) > most || stat.Mean(e.tails, nil) > slo.Seconds()
+	return keeps, past || e.streams > 1 && !keeps && !holds(mostStreams)
 }
 
 // within tells whether the mean of a fresh trial, without its first quarter, exceeds a
-// limit with a chance of mayFail at most.
-func (e *evidence) within(list []float64, limit float64) bool {
+// limit with a chance of mayFail at most, if there were so many times as many values like these.
+func (e *evidence) within(list []float64, limit, more float64) bool {
 	run := len(list) / e.streams
-	return tolerance.Correlated(list, run, run).SeldomAbove(limit, .75*freshRun*blocksPerRun, mayFail, 1-(1-trialConfidence)/mostStreams)
+	return tolerance.Correlated(list, run, run).Times(more).SeldomAbove(limit, .75*freshRun*blocksPerRun, mayFail, 1-(1-trialConfidence)/mostStreams)
 }
 
 // wander is what the mean latency of a fresh trial's last quarter is above that of its
