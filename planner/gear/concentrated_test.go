@@ -18,7 +18,7 @@ func (p *Problem) several(others int) {
 		for b := range slow {
 			slow[b] = v.Times[b] * 3 / 2
 		}
-		v.On = []Variant{{v.Times, v.Memory}, {slow, v.Memory}}
+		v.On = []Variant{{Times: v.Times, Memory: v.Memory}, {Times: slow, Memory: v.Memory}}
 	}
 }
 
