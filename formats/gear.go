@@ -34,7 +34,8 @@ type GearPlan struct {
 	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"`
 	// TriedBound is what the objective of no plan is better than that the planner's trials
-	// accept, of one cascade per range on placements of whole models; 0: not known.
+	// accept, of one cascade per range on placements of whole models, of the splits that were
+	// tried and by the streams of the seed; 0: not known.
 	TriedBound float64     `json:"tried_bound,omitempty"`
 	Models     []GearModel `json:"models"` // in the order of the plan's models
 	Gears      []Gear      `json:"gears"`  // by rising rate, without holes

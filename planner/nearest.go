@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
@@ -16,14 +17,17 @@ import (
 // What is nearest to a problem without a plan is found by solving problems that ask
 // for less. So it is feasible for whole devices, and what is a little tighter is not.
 const (
-	nearPrecision = 1.005           // the last feasible value and the first that is not are so near
-	raggedStep    = 1.01            // where simulation decides, what is so much nearer is looked at, too
-	nearDigits    = 6               // of values that are tried
-	nearTrials    = 80              // problems that are solved at most
-	nearTime      = 2 * time.Minute // of the processor, and the safety net: what is not found by then is left out
-	simulatedTime = nearTime / 3    // the same where simulation decides
-	nearGap       = 0.95            // a plan of any quality tells that there is one
+	nearPrecision = 1.005            // the last feasible value and the first that is not are so near
+	raggedStep    = 1.01             // where simulation decides, what is so much nearer is looked at, too
+	nearDigits    = 6                // of values that are tried
+	nearTrials    = 80               // problems that are solved at most
+	nearTime      = 10 * time.Second // of the processor, and the safety net: what is not found by then is left out
+	nearTimes     = 3                // the same in times of what it took to find that there is no plan, where that is more
+	mostNearTime  = 2 * time.Minute
+	nearGap       = 0.95 // a plan of any quality tells that there is one
 	jointSteps    = 12
+	watchEvery    = 100 * time.Millisecond
+	mostLonger    = 1e6 // times an SLO that is tried
 	mostDevices   = 256 // of one kind that are added
 	mostSimulated = 16  // the same where simulation decides: fleets of hundreds of devices take minutes each
 )
@@ -38,21 +42,20 @@ type nearby struct {
 	left  int
 	begun time.Duration // CPU time
 	most  time.Duration // of it
+	cut   *string       // what ended the search before it was done; empty: nothing did
 }
 
 // errEnough ends the search.
 var errEnough = errors.New("no more trials")
 
-// nearest replaces what a method says to be nearest by what was solved.
-func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *InfeasibleError, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
+// nearest replaces what a method says to be nearest by what was solved. took is the CPU time
+// in which the method found that there is no plan.
+func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *InfeasibleError, took time.Duration, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
 	if m.Loosened == nil || p.Trial {
 		return inf
 	}
-	most := nearTime
-	if m.Simulated {
-		most = simulatedTime
-	}
-	within, cancel := context.WithTimeout(ctx, 3*most)
+	most := min(max(nearTime, nearTimes*took), mostNearTime)
+	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	q := *p
 	if q.Trial = true; q.Values.Has("gap") && q.Values.Number("gap") < nearGap {
@@ -60,15 +63,24 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 			return inf
 		}
 	}
-	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cputime.Used(), most: most}
 	out := *inf
 	out.Or = nil
+	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cputime.Used(), most: most, cut: &out.CutShort}
+	go n.watch(cancel)
+	defer func() {
+		if out.CutShort != "" && ctx.Err() != nil {
+			out.CutShort = "by an interrupt"
+		}
+	}()
 	joint, err := n.joint(&out)
 	if err != nil && errors.Is(err, errEnough) {
 		out.Nearest = n.needed(inf)
 		return &out
 	}
 	list := n.alternatives(joint)
+	if joint == nil && len(list) == 0 {
+		joint = n.both()
+	}
 	if joint == nil {
 		out.Nearest = n.needed(inf)
 	} else {
@@ -98,14 +110,16 @@ func (n *nearby) needed(inf *InfeasibleError) kind.Nearest {
 
 // is tells whether there is a plan where less is asked, and else why not.
 func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
-	if n.left--; n.left < 0 || n.ctx.Err() != nil || cputime.Used()-n.begun > n.most {
+	if n.enough() {
 		return nil, errEnough
 	}
+	n.left--
 	p, err := l.Problem(n.method, n.problem)
 	if err == nil {
 		err = n.solve(n.ctx, p)
 	}
-	if n.ctx.Err() != nil {
+	if n.ctx.Err() != nil && err != nil {
+		n.enough()
 		return nil, errEnough
 	}
 	inf, _ := errors.AsType[*InfeasibleError](err)
@@ -113,6 +127,37 @@ func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
 		return inf, nil
 	}
 	return nil, err
+}
+
+// watch ends the search, also within a trial, when its CPU time is used up.
+func (n *nearby) watch(cancel context.CancelFunc) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-tick.C:
+			if cputime.Used()-n.begun > n.most {
+				cancel()
+			}
+		}
+	}
+}
+
+// enough tells whether the search is to end, and notes why.
+func (n *nearby) enough() bool {
+	why := ""
+	switch {
+	case n.ctx.Err() != nil || cputime.Used()-n.begun > n.most:
+		why = fmt.Sprintf("after %v of CPU time", n.most.Round(time.Second))
+	case n.left <= 0:
+		why = fmt.Sprintf("after %d trials", nearTrials)
+	}
+	if *n.cut == "" {
+		*n.cut = why
+	}
+	return why != ""
 }
 
 // feasible is is without a reason. What cannot be asked is not feasible.
@@ -126,24 +171,31 @@ func (n *nearby) feasible(l kind.Looser) bool {
 func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
 	l, inf := kind.Looser{}, out
 	causes := []string{out.Constraint + out.Model}
-	told := *n
-	of := *n.problem
-	of.Trial = false // it is to tell why
-	told.problem = &of
-	defer func() { n.left = told.left }()
+	trial, explained := n.problem, *n.problem
+	explained.Trial = false // it is to tell why
+	defer func() { n.problem = trial }()
 	for range jointSteps {
-		next, ok := followed(l, inf)
+		if inf.Nearest.NotSolved && inf.Nearest.LoadFactor > 0 {
+			n.problem = trial
+			if l = n.lessLoad(l, inf.Nearest.LoadFactor); l.Load == 0 {
+				return nil, nil
+			}
+			n.tighten(&l)
+			return &l, nil
+		}
+		next, ok := n.followed(l, inf)
 		if !ok {
 			return nil, nil
 		}
 		l = next
 		var err error
-		if inf, err = told.is(&l); err != nil {
+		n.problem = &explained
+		if inf, err = n.is(&l); err != nil {
 			return nil, err
 		}
 		if inf == nil {
-			told.problem = n.problem
-			told.tighten(&l)
+			n.problem = trial
+			n.tighten(&l)
 			return &l, nil
 		}
 		if cause := inf.Constraint + inf.Model; !slices.Contains(causes, cause) {
@@ -154,15 +206,36 @@ func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
 	return nil, nil
 }
 
+// lessLoad is the same with less load than a bound, at which there is a plan; without load:
+// there is none at any that was tried.
+func (n *nearby) lessLoad(l kind.Looser, most float64) kind.Looser {
+	bound := l.Rate(1) * min(most, 1)
+	for _, part := range []float64{0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01} {
+		if l.Load = kind.RoundedDown(bound*part, nearDigits); n.feasible(l) {
+			return l
+		}
+	}
+	l.Load = 0
+	return l
+}
+
+// sloOf is the name of what has the SLO that a model is under: empty where all have one.
+func (n *nearby) sloOf(model string) string {
+	if v := n.problem.Values; n.method.OneSLO || v.Has("slo") && !v.SLO("slo").IsZero() {
+		return ""
+	}
+	return model
+}
+
 // followed adds what a method says to be nearest; false where that is nothing new.
-func followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, bool) {
-	near := &inf.Nearest
-	if slo := time.Duration(near.SLOUS) * time.Microsecond; slo > l.SLOs[inf.Model] {
+func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, bool) {
+	near, name := &inf.Nearest, n.sloOf(inf.Model)
+	if slo := time.Duration(math.Ceil(near.SLOUS)) * time.Microsecond; slo > l.SLOs[name] {
 		l.SLOs = maps.Clone(l.SLOs)
 		if l.SLOs == nil {
 			l.SLOs = map[string]time.Duration{}
 		}
-		l.SLOs[inf.Model] = slo
+		l.SLOs[name] = slo
 		return l, true
 	}
 	if near.MemoryBytes > l.Memory {
@@ -197,8 +270,8 @@ func (n *nearby) tighten(l *kind.Looser) {
 			q.SLOs[name] = time.Duration(math.Ceil(float64(needed)/f/1000)) * time.Microsecond
 			return q
 		}
-		f := n.furthest(1, math.Inf(1), func(f float64) bool { return n.feasible(at(f)) })
-		*l = at(f)
+		least := max(needed.Seconds()*1e6, 1) // an SLO of a microsecond is the least that there is
+		*l = at(n.furthest(1, least, func(f float64) bool { return n.feasible(at(f)) }))
 	}
 	for _, device := range slices.Sorted(maps.Keys(l.Devices)) {
 		for l.Devices[device] > 0 {
@@ -227,7 +300,7 @@ func (n *nearby) furthest(good, top float64, feasible func(float64) bool) float6
 		if next >= top {
 			return n.edge(good, top, feasible)
 		}
-		if n.left <= 0 {
+		if n.enough() {
 			return good
 		}
 		if !feasible(next) {
@@ -245,14 +318,14 @@ func (n *nearby) edge(good, bad float64, feasible func(float64) bool) float64 {
 	if bad < good {
 		step = 1 / raggedStep
 	}
-	for max(good/bad, bad/good) > nearPrecision {
+	for max(good/bad, bad/good) > nearPrecision && !n.enough() {
 		if mid := kind.RoundedDown(math.Sqrt(good*bad), nearDigits); feasible(mid) {
 			good = mid
 		} else {
 			bad = mid
 		}
 	}
-	for n.method.Simulated && n.left > 0 {
+	for n.method.Simulated && !n.enough() {
 		next := kind.RoundedDown(good*step, nearDigits)
 		if next == 1 || (next < 1) != (good < 1) || !feasible(next) { // at 1 nothing less is asked
 			break
@@ -271,7 +344,7 @@ func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
 	}
 	longer := func(f float64) kind.Looser { return kind.Looser{SLO: math.Ceil(f*1e4) / 1e4} }
 	if joint == nil || len(joint.SLOs) == 0 {
-		list = n.first(list, []float64{1.1, 1.25, 1.5, 2, 3, 5, 10, 30}, longer)
+		list = n.first(list, []float64{1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1000, 1e4, mostLonger}, longer)
 	}
 	if joint == nil || len(joint.Devices) == 0 {
 		if l := n.moreDevices(); l != nil {
@@ -279,6 +352,25 @@ func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
 		}
 	}
 	return list
+}
+
+// both looks for what is nearest where neither less load nor longer SLOs alone do it: less
+// and less load with ever longer SLOs, and then as much load and as short SLOs as go with
+// each other. Nil: there is nothing.
+func (n *nearby) both() *kind.Looser {
+	if !n.asksRates() {
+		return nil
+	}
+	at := func(slo, load float64) kind.Looser { return kind.Looser{SLO: math.Ceil(slo*1e4) / 1e4, Load: load} }
+	for slo, load := 2.0, 0.5; slo <= mostLonger && !n.enough(); slo, load = 4*slo, load/4 {
+		if !n.feasible(at(slo, load)) {
+			continue
+		}
+		load = n.furthest(load, 1, func(f float64) bool { return n.feasible(at(slo, f)) })
+		l := at(1/n.furthest(1/slo, 1, func(f float64) bool { return n.feasible(at(1/f, load)) }), load)
+		return &l
+	}
+	return nil
 }
 
 // first adds the nearest of the steps that is feasible, made as near as the precision asks.
@@ -311,7 +403,7 @@ func (n *nearby) moreDevices() (best *kind.Looser) {
 		if enough > most {
 			continue
 		}
-		for enough-few > 1 {
+		for enough-few > 1 && !n.enough() {
 			if mid := (few + enough) / 2; n.feasible(at(mid)) {
 				enough = mid
 			} else {
@@ -341,8 +433,8 @@ func (n *nearby) written(l *kind.Looser, inf *InfeasibleError) kind.Nearest {
 		near.SLOUS = max(near.SLOUS, us)
 		near.SLOs = append(near.SLOs, kind.ModelSLO{Model: name, SLOUS: us})
 	}
-	if v := n.problem.Values; len(near.SLOs) == 1 && near.SLOs[0].Model == inf.Model || v.Has("slo") && !v.SLO("slo").IsZero() {
-		near.SLOs = nil // one for all
+	if len(near.SLOs) == 1 && near.SLOs[0].Model == n.sloOf(inf.Model) {
+		near.SLOs = nil // SLOUS says it
 	}
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device

@@ -55,6 +55,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 		return solve(ctx, m, q, opt.Assumptions, solver, progress)
 	}
 	var res *Result
+	begun := cputime.Used()
 	if tuned(v) != "" {
 		res, err = m.Tune(ctx, p, opt.Asked, once)
 	} else {
@@ -62,7 +63,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	}
 	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && tuned(v) == "" && !opt.NearestUntold {
 		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
-		return nil, nearest(ctx, m, p, inf, func(ctx context.Context, q *kind.Problem) error {
+		return nil, nearest(ctx, m, p, inf, cputime.Used()-begun, func(ctx context.Context, q *kind.Problem) error {
 			_, err := solve(ctx, m, q, nil, solver, func(Progress) {})
 			return err
 		})

@@ -112,7 +112,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		}
 		var inf *planner.InfeasibleError
 		if errors.As(err, &inf) && p.json {
-			if e := p.document(map[string]any{"status": "infeasible", "reason": inf.Error(), "nearest": inf.Nearest}); e != nil {
+			if e := p.document(infeasibleJSON{"infeasible", inf.Error(), inf.Nearest, inf.Or, inf.CutShort}); e != nil {
 				return e
 			}
 		}
@@ -139,6 +139,15 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		return &exitError{exitInterrupted, fmt.Errorf("--require-gap %g missed; the best plan so far is in %s", o.requireGap, o.out)}
 	}
 	return nil
+}
+
+// infeasibleJSON is the stable document of `plan solve --json` where there is no plan.
+type infeasibleJSON struct {
+	Status   string         `json:"status"`
+	Reason   string         `json:"reason"`
+	Nearest  kind.Nearest   `json:"nearest"`
+	Or       []kind.Nearest `json:"or,omitempty"`        // each by itself would do as well
+	CutShort string         `json:"cut_short,omitempty"` // what ended the search for what is nearest
 }
 
 // save writes the plan. Where plan.json is there and differs, the new plan goes

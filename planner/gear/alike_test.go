@@ -29,8 +29,8 @@ func TestIdenticalDevicesByPrograms(t *testing.T) {
 	loads, unplaced, unserved := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
-		fast, err := wholeFleet(p, s, nil)
-		slow, other := wholeFleet(byPrograms(p), s, nil)
+		fast, err := wholeFleet(t.Context(), p, s, nil)
+		slow, other := wholeFleet(t.Context(), byPrograms(p), s, nil)
 		if (err == nil) != (other == nil) {
 			t.Fatalf("%v, by programs %v", err, other)
 		}

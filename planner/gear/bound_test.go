@@ -24,7 +24,11 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 		accuracy[i] = float64(list[i].Correct) / float64(p.Planned.N)
 	}
 	for r, edge := range p.Edges {
-		want, err := p.relaxation(context.Background(), pareto.Undominated(work, rightAnswers(list)), accuracy, work, Configurations(p), edge, solver)
+		undominated, err := pareto.Undominated(context.Background(), work, rightAnswers(list))
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		want, err := p.relaxation(context.Background(), undominated, accuracy, work, Configurations(p), edge, solver)
 		if err != nil {
 			t.Fatalf("range %d: %v", r, err)
 		}
@@ -117,7 +121,7 @@ func enumerated(t *rapid.T, p *Problem) float64 {
 					continue
 				}
 				shares, _ := pl.Split(work[i])
-				got, err := b.run(context.Background(), &attempt{c: &list[i], minQueue: 1, shares: shares, rate: edge, length: p.runLength(edge), limit: p.SLO, most: 1})
+				got, err := b.run(context.Background(), &attempt{c: &list[i], minQueue: 1, shares: shares, rate: edge, length: runLength(p.SLO, edge), limit: p.SLO, most: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -79,7 +79,7 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 						continue
 					}
 					shares, _ := pl.Split(work[i])
-					trial, err := b.try(ctx, &list[i], 1, shares, edge)
+					trial, err := b.try(ctx, &stair{cascade: &list[i], shares: shares, taken: 1 / edge}, edge)
 					if err != nil {
 						t.Fatal(err)
 					}

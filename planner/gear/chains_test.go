@@ -389,7 +389,7 @@ func stagedOf(t rapid.TB, p *Problem, s milp.Solver, cascades int) *fleet {
 		t.Fatal(err)
 	}
 	x := newFleet(p, s, nil)
-	x, err = x.inStages(p, worthwhileChains(chains, p.SLO), least)
+	x, err = x.inStages(context.Background(), p, worthwhileChains(chains, p.SLO), least)
 	if len(p.Models) > 2 || err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > cascades {
 		return nil
 	}
@@ -431,7 +431,7 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 					if sp.taken*edge > 1 {
 						continue
 					}
-					trial, err := b.try(ctx, &x.list[i], 1, l.shares(sp), edge)
+					trial, err := b.try(ctx, &stair{cascade: &x.list[i], shares: l.shares(sp), taken: sp.taken}, edge)
 					if err != nil {
 						t.Fatal(err)
 					}

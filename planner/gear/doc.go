@@ -30,6 +30,8 @@
 //	trial.go      whether it holds that rate for ever: a sequential test
 //	              (solver/tolerance)
 //	solve.go      the steps in order
+//	early.go      one cascade for all ranges: a plan where the search is interrupted
+//	concentrated.go  a split with every model on few devices
 //	stairs.go     a staircase down the front of a placement, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out

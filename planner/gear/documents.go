@@ -17,7 +17,7 @@ import (
 
 // Method plans cascades of a family of models for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanGear, About: "cascades of models", Solve: plan, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanGear, About: "cascades of models", Solve: plan, Loosened: loosened, OneSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: diff.Gears,
 }
 

@@ -15,7 +15,7 @@ import (
 func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*design)) {
 	t.Helper()
 	x := newFleet(p, s, nil)
-	if err := x.cascades(); err != nil {
+	if err := x.cascades(t.Context()); err != nil {
 		return
 	}
 	if !p.Mixed() { // of all cascades
@@ -45,7 +45,7 @@ func passing(t *testing.T, d *design, r int, simulate bool) float64 {
 		}
 		passed := !simulate
 		if simulate {
-			trial, err := d.bench.try(ctx, s.cascade, 1, s.shares, edge)
+			trial, err := d.bench.try(ctx, s, edge)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,7 +32,7 @@ func explain(p *formats.Plan) []string {
 		if p.Objective.Name == MostAccurate {
 			word = "above"
 		}
-		out = append(out, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models", word, kind.Number(t)))
+		out = append(out, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models, of the splits that were tried and by the streams of this seed", word, kind.Number(t)))
 	}
 	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
 		out = append(out, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")

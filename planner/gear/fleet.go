@@ -67,10 +67,10 @@ func newFleet(p *Problem, solver milp.Solver, known *catalogue) *fleet {
 }
 
 // wholeFleet is one with the cascades that whole models answer in time.
-func wholeFleet(p *Problem, solver milp.Solver, known *catalogue) (*fleet, error) {
+func wholeFleet(ctx context.Context, p *Problem, solver milp.Solver, known *catalogue) (*fleet, error) {
 	x := newFleet(p, solver, known)
 	x.configurations()
-	return x, x.cascades()
+	return x, x.cascades(ctx)
 }
 
 // within is the fleet with other limits on batches.
@@ -121,7 +121,7 @@ func upTo(n int) []int {
 }
 
 // cascades lists those that whole models, or chains, answer in time.
-func (x *fleet) cascades() error {
+func (x *fleet) cascades(ctx context.Context) error {
 	p := x.p
 	usable := make([]bool, len(p.Models))
 	for m := range usable {
@@ -130,7 +130,10 @@ func (x *fleet) cascades() error {
 	if !slices.Contains(usable, true) {
 		return &Infeasible{NoneUsable: true, SLO: p.shortest()}
 	}
-	all := x.known.of(p, usable)
+	all, err := x.known.of(ctx, p, usable)
+	if err != nil {
+		return err
+	}
 	list := p.inTime(all.list)
 	if len(list) == 0 {
 		return &Infeasible{NoneInTime: true, SLO: p.shortest()}
@@ -147,7 +150,7 @@ func (x *fleet) whole(m int) bool {
 
 // inStages is a planner that may run members as chains. The cascades are those of
 // whole models, where chains make no others possible.
-func (x *fleet) inStages(p *Problem, chains []*Chain, least []time.Duration) (*fleet, error) {
+func (x *fleet) inStages(ctx context.Context, p *Problem, chains []*Chain, least []time.Duration) (*fleet, error) {
 	if len(chains) == 0 {
 		return x, nil
 	}
@@ -163,7 +166,7 @@ func (x *fleet) inStages(p *Problem, chains []*Chain, least []time.Duration) (*f
 	y := *x
 	y.p, y.chains, y.run = &q, chains, nil
 	if others {
-		if err := y.cascades(); err != nil {
+		if err := y.cascades(ctx); err != nil {
 			return nil, err
 		}
 	}

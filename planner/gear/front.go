@@ -1,6 +1,10 @@
 package gear
 
-import "inferplan/solver/pareto"
+import (
+	"context"
+
+	"inferplan/solver/pareto"
+)
 
 // Pareto returns the indexes of the Pareto front of cascades by rising cost and
 // accuracy. Of equal ones the first stands; those of infinite cost are left out.
@@ -17,7 +21,7 @@ func rightAnswers(list []Cascade) []int32 {
 
 // prune leaves out cascades that another one beats in accuracy without bringing
 // more samples to any model: whatever a model costs, they are on no front.
-func prune(list []Cascade, models int) []Cascade {
+func prune(ctx context.Context, list []Cascade, models int) ([]Cascade, error) {
 	reach := make([][]float64, len(list))
 	flat := make([]float64, len(list)*models)
 	for i := range list {
@@ -26,7 +30,8 @@ func prune(list []Cascade, models int) []Cascade {
 			reach[i][m] = float64(list[i].Reach[k])
 		}
 	}
-	return chosen(list, pareto.Undominated(reach, rightAnswers(list)))
+	some, err := pareto.Undominated(ctx, reach, rightAnswers(list))
+	return chosen(list, some), err
 }
 
 // chosen are some of a list.

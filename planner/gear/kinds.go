@@ -23,7 +23,7 @@ type listed struct {
 	found int
 }
 
-func (c *catalogue) of(p *Problem, usable []bool) listed {
+func (c *catalogue) of(ctx context.Context, p *Problem, usable []bool) (listed, error) {
 	set := uint32(0)
 	for m, ok := range usable {
 		if ok {
@@ -36,10 +36,14 @@ func (c *catalogue) of(p *Problem, usable []bool) listed {
 	got, ok := c.lists[set]
 	if !ok {
 		all := Enumerate(p.Planned, p.Grid, usable)
-		got = listed{prune(all, len(p.Models)), len(all)}
+		pruned, err := prune(ctx, all, len(p.Models))
+		if err != nil {
+			return got, err
+		}
+		got = listed{pruned, len(all)}
 		c.lists[set] = got
 	}
-	return got
+	return got, nil
 }
 
 // ways are what a problem on several kinds of devices is planned from: members as
@@ -55,7 +59,7 @@ type ways struct {
 
 // waysOf finds them, of which those of the SLO looked at last are kept: numbers of
 // devices change nothing in them.
-func (s *search) waysOf(p *Problem) (*ways, error) {
+func (s *search) waysOf(ctx context.Context, p *Problem) (*ways, error) {
 	if w := s.kinds; w != nil && w.p.SLO == p.SLO {
 		return w.on(p), nil
 	}
@@ -64,10 +68,10 @@ func (s *search) waysOf(p *Problem) (*ways, error) {
 		return nil, err
 	}
 	w := &ways{p: p, chains: chains, least: least}
-	if w.whole, w.none = wholeFleet(p, s.solver, s.known); w.none != nil && len(chains) == 0 {
+	if w.whole, w.none = wholeFleet(ctx, p, s.solver, s.known); w.none != nil && (len(chains) == 0 || !none(w.none)) {
 		return nil, w.none
 	}
-	if w.staged, err = w.whole.inStages(p, worthwhileChains(chains, p.SLO), least); err != nil {
+	if w.staged, err = w.whole.inStages(ctx, p, worthwhileChains(chains, p.SLO), least); err != nil {
 		return nil, cmp.Or(w.none, err)
 	}
 	s.kinds, s.enumerated = w, max(s.enumerated, w.staged.found)
@@ -91,7 +95,7 @@ func (x *fleet) on(p *Problem) *fleet {
 // boundOf is what bounds are found with: the ways themselves, and where the SLO is for
 // all requests together those without one. Of these a range takes no cascade that
 // makes more of all requests late than the percentile allows.
-func (s *search) boundOf(p *Problem, w *ways) (*fleet, error) {
+func (s *search) boundOf(ctx context.Context, p *Problem, w *ways) (*fleet, error) {
 	if !p.Overall {
 		return w.staged, nil
 	}
@@ -100,7 +104,7 @@ func (s *search) boundOf(p *Problem, w *ways) (*fleet, error) {
 		_, q.SLO = q.extremes()
 		own := s.kinds
 		s.kinds = nil
-		lax, err := s.waysOf(&q)
+		lax, err := s.waysOf(ctx, &q)
 		if s.kinds = own; err != nil {
 			return nil, err
 		}
@@ -118,7 +122,7 @@ func (s *search) boundOf(p *Problem, w *ways) (*fleet, error) {
 // boundsOf are what no plan exceeds, by range and over all. use is what chains carry where
 // the SLO is for every range.
 func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []float64, total float64, use []float64, err error) {
-	x, err := s.boundOf(p, w)
+	x, err := s.boundOf(ctx, p, w)
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -138,7 +142,7 @@ func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []fl
 // something in it; on identical devices also with one cascade for all ranges, and with
 // ranges that climb.
 func (s *search) once(ctx context.Context, p *Problem) (out *Outcome, err error) {
-	w, err := s.waysOf(p)
+	w, err := s.waysOf(ctx, p)
 	if err == nil {
 		out, err = s.from(ctx, p, w)
 	}
@@ -172,6 +176,7 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	if err == nil && len(w.chains) > 0 {
 		err = t.inStages(ctx, w, use)
 	}
+	t.best = s.orEarly(ctx, t.best)
 	if _, err := kept(ctx, t.best, err); err != nil {
 		return nil, err
 	}
@@ -234,7 +239,7 @@ func (out *Outcome) settled() bool {
 
 // boundsAt are what no plan exceeds, by range and over all.
 func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, total float64, err error) {
-	w, err := s.waysOf(p)
+	w, err := s.waysOf(ctx, p)
 	if err == nil {
 		bounds, total, _, err = s.boundsOf(ctx, p, w)
 	}
@@ -366,7 +371,7 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 		}
 		if within < t.p.SLO {
 			var err error
-			if y, err = y.inStages(t.p, worthwhileChains(w.chains, within), w.least); err != nil {
+			if y, err = y.inStages(ctx, t.p, worthwhileChains(w.chains, within), w.least); err != nil {
 				t.missing = cmp.Or(t.missing, err)
 				break // nothing is as fast
 			}

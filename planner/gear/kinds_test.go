@@ -108,7 +108,7 @@ func tryAll(t *rapid.T, x *fleet, l *layout, late float64) [][]tried {
 			if s.taken*edge > 1 {
 				continue
 			}
-			trial, err := b.tryLate(context.Background(), &x.list[i], 1, l.shares(s), edge, late)
+			trial, err := b.tryLate(context.Background(), &stair{cascade: &x.list[i], shares: l.shares(s), taken: s.taken}, edge, late)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 		}
 		goal := rapid.SampledFrom([]string{FewestDevices, LeastLatency, MostAccurate}).Draw(t, "goal")
 		x := newFleet(p, s, nil)
-		if err := x.cascades(); err != nil || len(x.list) > 12 || held[goal] >= enough {
+		if err := x.cascades(context.Background()); err != nil || len(x.list) > 12 || held[goal] >= enough {
 			return
 		}
 		most := int32(0)

@@ -90,7 +90,7 @@ func (out *Outcome) alternatives(ctx context.Context) (*alternatives, error) {
 		}
 		for k, fails := 0, 0; k < len(list) && fails < 2; k++ {
 			s := &list[k]
-			t, err := b.tryLate(ctx, s.cascade, 1, s.shares, edge, min(1, (1-p.Percentile)/w))
+			t, err := b.tryLate(ctx, s, edge, min(1, (1-p.Percentile)/w))
 			if err != nil {
 				return could, err
 			}

@@ -94,7 +94,7 @@ func TestTrendOfFewRequests(t *testing.T) {
 	}
 	b := newBench(out.Problem, out.Configs, nil, 7)
 	g := &out.Gears[9]
-	trial, err := b.try(context.Background(), &g.Cascade, 1, g.Shares, 1.05*60/g.Load)
+	trial, err := b.try(context.Background(), &stair{cascade: &g.Cascade, shares: g.Shares, taken: g.Load / 60}, 1.05*60/g.Load)
 	if err != nil {
 		t.Fatal(err)
 	}

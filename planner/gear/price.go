@@ -107,7 +107,7 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 		c.price, c.full = append(c.price, kind.Price), append(c.full, kind.Devices)
 		smallest = min(smallest, kind.Price)
 	}
-	w, err := s.waysOf(s.p)
+	w, err := s.waysOf(ctx, s.p)
 	if err != nil || w.staged == nil {
 		return nil, err
 	}
@@ -119,7 +119,16 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
+	if err := c.earlyOnAll(ctx, w); err != nil {
+		return nil, err
+	}
 	ends, err := c.byPrice(ctx, smallest)
+	if early := s.orEarly(ctx, c.best); c.best == nil && early != nil {
+		early.leaveOut(early.Problem)
+		if err := c.take(ctx, early, c.full); err != nil {
+			return nil, err
+		}
+	}
 	out, err := kept(ctx, c.best, err)
 	if err != nil {
 		return nil, err
@@ -199,17 +208,22 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err err
 		return false, false, err
 	}
 	c.tried++
+	return false, false, c.take(ctx, out, n)
+}
+
+// take takes a plan on numbers of devices that is cheaper, without those that nothing stands on.
+func (c *shop) take(ctx context.Context, out *Outcome, n []int) error {
 	if used := out.compact(); !slices.Equal(used, n) {
-		p := *out.Problem
+		p, ctx := *out.Problem, context.WithoutCancel(ctx)
 		p.Kinds = c.p.on(used).Kinds
 		out.Problem = &p
-		w, err := c.waysOf(&p)
+		w, err := c.waysOf(ctx, &p)
 		if err != nil {
-			return false, false, err
+			return err
 		}
-		bounds, total, _, err := c.boundsOf(context.WithoutCancel(ctx), &p, w)
+		bounds, total, _, err := c.boundsOf(ctx, &p, w)
 		if err != nil {
-			return false, false, err
+			return err
 		}
 		out.bound(bounds, total)
 		n = used
@@ -218,7 +232,19 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err err
 	if out.Value = c.sum(n); c.best == nil || out.Value < c.best.Value {
 		c.best = out
 	}
-	return false, false, nil
+	return nil
+}
+
+// earlyOnAll looks for an early plan on all devices.
+func (c *shop) earlyOnAll(ctx context.Context, w *ways) error {
+	if len(c.p.Kinds) == 1 || w.whole == nil || w.none != nil {
+		return nil
+	}
+	top, _, err := w.whole.ranked(ctx, 1)
+	if err != nil {
+		return err
+	}
+	return c.findEarly(ctx, top[0])
 }
 
 // at is the relaxation on numbers of devices.
@@ -227,11 +253,11 @@ func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 	if t := c.tangents[key]; t != nil {
 		return t, nil
 	}
-	w, err := c.waysOf(c.p.on(n))
+	w, err := c.waysOf(ctx, c.p.on(n))
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.boundOf(w.p, w)
+	x, err := c.boundOf(ctx, w.p, w)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 		ctx := context.Background()
 		o := Options{Seed: 1}
 		search := &search{p: p, o: &o, solver: s, known: newCatalogue()}
-		if w, err := search.waysOf(p); err != nil || len(w.staged.list) > 60 || len(w.staged.chains) > 30 {
+		if w, err := search.waysOf(context.Background(), p); err != nil || len(w.staged.list) > 60 || len(w.staged.chains) > 30 {
 			return
 		}
 		newShop := func() *shop {
@@ -97,7 +97,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 			if c.sum(n) >= out.ValueBound*(1-1e-9) {
 				continue
 			}
-			if w, err := search.waysOf(c.p.on(n)); err != nil {
+			if w, err := search.waysOf(context.Background(), c.p.on(n)); err != nil {
 				t.Fatal(err)
 			} else if len(w.chains) > 0 {
 				if most, err := singleGears(ctx, w.staged); err != nil || most == 0 || !p.misses(most) {

@@ -281,6 +281,11 @@ func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 				t.gears = top[0].accuracy
 			}
 		}
+		if n == 0 {
+			if err := t.findEarly(ctx, top[0]); err != nil {
+				return err
+			}
+		}
 		if rest.add(top, t.most()); !all {
 			rest.rest = math.Inf(1)
 		}
@@ -298,7 +303,11 @@ func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
 		if t.enough() || t.rulesOut(c, k) {
 			break
 		}
-		out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(k, limit), t.o)
+		d := c.l.design(t.o, c.ranges)
+		out, err := d.plan(ctx, t.toExceed(k, limit), t.o)
+		if ctx.Err() != nil {
+			t.early.improve(d)
+		}
 		if err == nil && len(c.l.x.run) > 0 {
 			out.Problem = t.p // of whole models
 		}

@@ -2,6 +2,7 @@ package gear
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,9 +14,7 @@ import (
 // resolve turns the documents into a problem.
 func (f *resolved) resolve() error {
 	w, p := f.cascade, f.problem
-	if p.Grid = w.Quantiles(); w.Grid == 0 {
-		f.run.Assume("grid %d: quantile thresholds per model", p.Grid)
-	}
+	f.grid()
 	if err := f.gearPools(); err != nil {
 		return err
 	}
@@ -45,6 +44,26 @@ func (f *resolved) resolve() error {
 		return err
 	}
 	return f.ranges(&w.QPS)
+}
+
+// maxCascades is how many cascades are listed at most.
+const maxCascades = 120_000
+
+// grid is the number of quantile thresholds per model, or the largest over which not too
+// many cascades are listed.
+func (f *resolved) grid() {
+	w, p := f.cascade, f.problem
+	cascades := func(grid int) float64 {
+		return (math.Pow(float64(grid), float64(len(w.Family))) - 1) / float64(grid-1)
+	}
+	for p.Grid = w.Quantiles(); p.Grid > 2 && cascades(p.Grid) > maxCascades; p.Grid-- {
+	}
+	switch full := w.Quantiles(); {
+	case p.Grid < full && w.Grid != 0:
+		f.run.Warn("grid %d in place of %d: over so many quantile thresholds per model %d models make %.6g cascades, and at most %d are listed", p.Grid, full, len(w.Family), cascades(full), maxCascades)
+	case w.Grid == 0:
+		f.run.Assume("grid %d: quantile thresholds per model", p.Grid)
+	}
 }
 
 // gearPools are the pools to plan for. On each the models take turns.
@@ -239,5 +258,10 @@ func (f *resolved) ranges(q *formats.CascadeQPS) error {
 		return f.in.Fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, q.Max), "1 to 1000 ranges up to a positive rate", "")
 	}
 	p.Edges = Ranges(q.Max, n)
+	for r, edge := range p.Edges {
+		if !(edge > 0) || r > 0 && edge <= p.Edges[r-1] {
+			return f.in.Fail("workload", "cascade.qps.max", fmt.Sprint(q.Max), fmt.Sprintf("a rate that %d ranges can be cut from", n), "")
+		}
+	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error
 	b := newBench(p, out.Configs, out.Chains, seed)
 	edge := p.Edges[r]
 	s, err := b.run(ctx, &attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: edge,
-		length: freshRun * p.runLength(edge), limit: p.SLO, most: 1})
+		length: freshRun * runLength(p.triedWithin(&g.Cascade, edge), edge), limit: p.SLO, most: 1})
 	if err != nil {
 		return Trial{}, err
 	}
@@ -48,7 +48,11 @@ func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error
 
 // Trials tries cascades alone on a placement at a rate, as gears of plans are tried.
 func Trials(p *Problem, pl *Placement, seed uint64) func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
-	return newBench(p, pl.Configs, nil, seed).try
+	b := newBench(p, pl.Configs, nil, seed)
+	return func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
+		b.minQueue = minQueue
+		return b.try(ctx, &stair{cascade: c, shares: shares, taken: pl.Load(p.works([]Cascade{*c})[0])}, rate)
+	}
 }
 
 // Cascades are those that keep the SLO alone on identical devices, and what each of
@@ -65,7 +69,7 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("placing models: %w", err)
 	}
-	x, err := wholeFleet(p, nil, nil)
+	x, err := wholeFleet(context.Background(), p, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -21,10 +21,11 @@ import (
 // bench tries gears on one placement: the real policy in the simulator, Poisson
 // arrivals at a constant rate.
 type bench struct {
-	p      *Problem
-	tables policy.Tables // but for its gear
-	seed   uint64
-	runs   int
+	p        *Problem
+	tables   policy.Tables // but for its gear
+	minQueue int           // of first models, in trials
+	seed     uint64
+	runs     int
 
 	requests  int // run on measured rates
 	simulated int // requests of runs at constant rates
@@ -36,7 +37,7 @@ type bench struct {
 }
 
 func newBench(p *Problem, configs []Config, chains []PlacedChain, seed uint64) *bench {
-	b := &bench{p: p, seed: seed}
+	b := &bench{p: p, seed: seed, minQueue: 1}
 	b.tables, b.pipelines = tablesOf(p, configs, chains)
 	return b
 }

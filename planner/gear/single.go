@@ -175,11 +175,19 @@ func (out *Outcome) least() float64 {
 }
 
 // oneCascade takes the most accurate of some cascades, by rising load, that keeps the
-// SLO everywhere; false: none does. On measured rates the search begins where devices
+// SLO everywhere; false: none does. Of few all are tried. On measured rates the search begins where devices
 // that never wait end, and goes on from there in steps that double. It goes by the first
 // stream; from what that finds downwards, all streams decide. With an error may come one
 // that keeps it, where one stream is all.
 func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (bool, error) {
+	if len(list) <= fewStairs && !b.p.many() { // one that fails may have heavier ones that do not
+		for k := len(list) - 1; k >= 0; k-- {
+			if ok, err := out.everywhere(ctx, b, &list[k], streams(b.p)); ok || err != nil {
+				return ok, err
+			}
+		}
+		return false, nil
+	}
 	low, high := 0, len(list) // list[low-1] keeps it, list[high] does not
 	mid, step := high/2, high
 	if b.p.shown() {
@@ -213,6 +221,9 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 	}
 	return false, nil
 }
+
+// fewStairs are all tried, the most accurate first.
+const fewStairs = 8
 
 // firstLate is the first of some cascades, by rising load, of which more requests are
 // late than the percentile allows even if they come evenly.
@@ -254,7 +265,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 	}
 	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
 		g := &gears[r]
-		t, err := b.tryLate(ctx, s.cascade, 1, s.shares, p.Edges[r], min(1, (1-p.Percentile)/p.Weights[r]))
+		t, err := b.tryLate(ctx, s, p.Edges[r], min(1, (1-p.Percentile)/p.Weights[r]))
 		if err != nil {
 			return false, err
 		}

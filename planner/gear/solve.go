@@ -75,6 +75,7 @@ type Infeasible struct {
 	MaxQPS     float64 // that its work alone leaves the devices room for
 	LatencyMS  float64 // of the last gear tried; 0: none was
 	Unstable   bool
+	TooMany    bool // requests in a trial
 	NoneUsable bool
 	NoneInTime bool
 
@@ -117,6 +118,8 @@ func (e *Infeasible) Reason() string {
 	switch {
 	case e.LatencyMS == 0 && !e.Unstable:
 		text += fmt.Sprintf("the work of the cheapest cascade, which starts with %s, leaves these devices room for %.6g", e.Model, e.MaxQPS)
+	case e.TooMany:
+		text += fmt.Sprintf("a trial of the cheapest cascade, which starts with %s, has more than the %d requests that are simulated: plan for a part of the devices and of the rate", e.Model, mostRequests)
 	case e.Unstable:
 		text += fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but at that rate its latency grows or too many requests are late", e.Model)
 	default:

@@ -26,6 +26,7 @@ type design struct {
 	bench  *bench
 	light  []int     // cascades that no other beats with less load, the most accurate first, where loads are known
 	ranges []float64 // accuracies that ranges have at most
+	making *Outcome  // plan that is being made
 }
 
 // plan gives every range the most accurate cascade that passes. A gear that fails at a
@@ -36,6 +37,7 @@ type design struct {
 func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
 	x, p, at := d.x, d.x.p, 0
 	out := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, design: d}
+	d.making = out
 	for r, edge := range p.Edges {
 		var last *Trial
 		var failed []miss
@@ -192,18 +194,38 @@ func (d *design) triedBefore(i int, rate float64) *verdict {
 	return known[key]
 }
 
-// trySplits tries a cascade at a rate: with its split, and with another one if that fails.
+// trySplits tries a cascade at a rate with one split after another until one passes: the one
+// with the least load; on several kinds the one with short batches; and, below the highest
+// rate, that in which every model is on few devices.
 func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
-	t, err := d.bench.try(ctx, s.cascade, 1, s.shares, rate)
-	if t.Passed || err != nil || d.alike != nil {
+	t, err := d.bench.try(ctx, s, rate)
+	if t.Passed || err != nil {
 		return t, err
 	}
-	other, err := d.shortBatches(ctx, i, s.taken, 1/rate)
-	if err != nil || other == nil || slices.EqualFunc(other.shares, s.shares, slices.Equal[[]float64]) {
-		return t, err
+	if d.alike == nil {
+		short, err := d.shortBatches(ctx, i, s.taken, 1/rate)
+		if err != nil {
+			return t, err
+		}
+		if short != nil && !slices.EqualFunc(short.shares, s.shares, slices.Equal[[]float64]) {
+			if t, err = d.bench.try(ctx, short, rate); t.Passed || err != nil {
+				*s = *short
+				return t, err
+			}
+		}
 	}
-	t, err = d.bench.try(ctx, s.cascade, 1, other.shares, rate)
-	s.load, s.shares = other.load, other.shares
+	few := *s
+	if edges := d.x.p.Edges; rate >= edges[len(edges)-1] {
+		return t, nil // that gear also has all rates above, and under overload the even split does more
+	}
+	if few.shares = d.onFewDevices(i, s.shares); few.shares == nil {
+		return t, nil
+	}
+	got, err := d.bench.try(ctx, &few, rate)
+	if got.Passed {
+		*s = few
+		return got, err
+	}
 	return t, err
 }
 
@@ -351,7 +373,7 @@ func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 func noGear(p *Problem, r int, c *Cascade, load float64, last *Trial) *Infeasible {
 	inf := &Infeasible{Range: r, Edge: p.Edges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
 	if last != nil {
-		inf.LatencyMS, inf.Unstable = max(0, float64(last.Latency)/1e6), !last.Stable
+		inf.LatencyMS, inf.Unstable, inf.TooMany = max(0, float64(last.Latency)/1e6), !last.Stable, last.tooMany
 	}
 	return inf
 }

@@ -97,7 +97,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	if !(rate > 0) {
 		return false, nil
 	}
-	w, err := s.waysOf(p)
+	w, err := s.waysOf(ctx, p)
 	if none(err) {
 		return false, nil
 	}

@@ -35,7 +35,8 @@ type search struct {
 	known  *catalogue
 	kinds  *ways // of the SLO looked at last
 
-	left       *int // requests that proofs may yet simulate; nil: none is asked for
+	early      *Outcome // nil: none
+	left       *int     // requests that proofs may yet simulate; nil: none is asked for
 	runs       int
 	enumerated int   // cascades, of the SLO with the most
 	lax        *ways // with as much time as anything takes

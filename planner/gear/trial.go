@@ -10,7 +10,8 @@ import (
 	"inferplan/solver/tolerance"
 )
 
-// Trials are a sequential test. A short run weeds out. Then come streams of arrivals,
+// Trials are a sequential test. A short run weeds out what is later than the promise allows by
+// half. Then come streams of arrivals,
 // each with a run of longerRun times that length. They are cut into blocks. After every
 // stream the blocks say one of three things: the gear keeps the SLO, it does not, or
 // another stream is needed.
@@ -25,7 +26,7 @@ import (
 //
 // A trial also fails where the mean latency grows. Near full load it wanders, so that it
 // may look so. How far it wanders from one quarter to another is estimated from the
-// blocks, and has to be small, too.
+// blocks, and has to be small, too, but where the busiest device is well below full load.
 //
 // Every stream has the samples in an order of its own. In one order for all, the same
 // quarter would always have the harder samples, and latency would seem to grow there.
@@ -34,6 +35,7 @@ const (
 	mayFail         = .01
 	trialConfidence = .95
 
+	sieve        = 1.5 // times the lateness that is allowed
 	longerRun    = 5
 	mostStreams  = 3
 	blocksPerRun = 4 // of the shortest run's length; so much of a stream is left out at its begin
@@ -45,14 +47,47 @@ type Trial struct {
 	Stable  bool          // latency does not grow over the run
 	Passed  bool
 	late    float64 // share of the requests past the SLO
+	tooMany bool    // requests: it was not made
 }
 
-// runLength is how long the shortest trial runs: twenty SLOs, or forty where these are
-// less than eight seconds, and long enough for two thousand requests.
-func (p *Problem) runLength(rate float64) time.Duration {
-	slo := p.SLO.Seconds()
-	seconds := max(min(8, 40*slo), 20*slo, 2000/rate)
+// Of the shortest trial: the requests that it has, but where batches or many devices ask for
+// more; those that it never exceeds; and how many times as long as the largest batches of a
+// cascade the time is within which a shorter one asks for its answers.
+const (
+	trialRequests = 200_000
+	mostRequests  = 2_000_000
+	manyBatches   = 10
+	longestTrial  = 5e8 // seconds; ten times that is still a time.Duration
+)
+
+// runLength is how long the shortest trial of answers within a time runs: twenty times that,
+// or forty times where these are less than eight seconds, and long enough for two thousand
+// requests.
+func runLength(within time.Duration, rate float64) time.Duration {
+	slo := within.Seconds()
+	seconds := min(max(min(8, 40*slo, trialRequests/rate), 20*slo, 2000/rate), longestTrial)
 	return time.Duration(seconds * float64(time.Second))
+}
+
+// triedWithin is the time that a cascade has to keep in trials at a rate: the SLO, or less
+// where twenty SLOs are very many requests. What keeps a shorter SLO keeps the longer one.
+// Shorter than many batches take it is not: then what waits is no longer what counts.
+func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
+	path := time.Duration(0)
+	if float64(p.SLO.Seconds())*20*rate <= trialRequests {
+		return p.SLO
+	}
+	batch, _ := speedsOf(p)
+	for _, m := range c.Models {
+		longest := time.Duration(0)
+		for k := range batch {
+			if n := batch[k][m]; n > 0 {
+				longest = max(longest, p.variant(int(m), k).Times[n-1])
+			}
+		}
+		path += longest
+	}
+	return min(p.SLO, max(manyBatches*path, time.Duration(trialRequests/(20*rate)*float64(time.Second))))
 }
 
 // streamName names a stream of arrivals for trials.
@@ -63,39 +98,43 @@ func streamName(n int) string {
 	return fmt.Sprintf("gear/trial/%d", n)
 }
 
-// try judges a cascade at a rate by the problem's SLO.
-func (b *bench) try(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
-	return b.tryLate(ctx, c, minQueue, shares, rate, 1-b.p.Percentile)
+// try judges a cascade with its split at a rate by the problem's SLO.
+func (b *bench) try(ctx context.Context, s *stair, rate float64) (Trial, error) {
+	return b.tryLate(ctx, s, rate, 1-b.p.Percentile)
 }
 
 // tryLate lets a share of the requests be late. Of more than the percentile allows,
 // only that latency does not grow is asked.
-func (b *bench) tryLate(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate, most float64) (Trial, error) {
+func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Trial, error) {
 	p := b.p
-	short := p.runLength(rate)
-	a := attempt{c: c, minQueue: minQueue, shares: shares, rate: rate, length: short, limit: p.SLO, most: most}
+	within := p.triedWithin(of.cascade, rate)
+	short := runLength(within, rate)
+	if short.Seconds()*rate > mostRequests {
+		return Trial{tooMany: true}, nil
+	}
+	a := attempt{c: of.cascade, minQueue: b.minQueue, shares: of.shares, rate: rate, length: short, limit: within, most: min(1, sieve*most)}
 	s, err := b.run(ctx, &a)
 	if err != nil {
 		return Trial{}, err
 	}
-	if t := s.trial(p.SLO); s.above || s.late > most {
+	if t := s.trial(within); s.above || s.late > a.most {
 		t.Passed, t.Stable = false, false
 		return t, nil
 	}
-	a.length, a.block = longerRun*short, short/blocksPerRun
-	var e evidence
+	a.length, a.block, a.most = longerRun*short, short/blocksPerRun, most
+	e := evidence{mayWander: of.taken*rate < mayWander}
 	for {
 		a.stream++
 		if s, err = b.run(ctx, &a); err != nil {
 			return Trial{}, err
 		}
-		t := s.trial(p.SLO)
+		t := s.trial(within)
 		if s.above || most > 1-p.Percentile {
 			return t, nil
 		}
 		e.add(s.blocks)
-		keeps, hopeless := e.judge(p.SLO, most)
-		if t.Stable, t.Passed, t.late = keeps, keeps && t.Latency <= p.SLO, stat.Mean(e.lates, nil); keeps || hopeless || a.stream == mostStreams {
+		keeps, hopeless := e.judge(within, most)
+		if t.Stable, t.Passed, t.late = keeps, keeps && t.Latency <= within, stat.Mean(e.lates, nil); keeps || hopeless || a.stream == mostStreams {
 			return t, nil
 		}
 	}
@@ -127,6 +166,7 @@ type block struct {
 type evidence struct {
 	lates, tails, means []float64 // by block; latencies in seconds
 	streams             int
+	mayWander           bool // the mean latency, as far as it does in blocks
 }
 
 // add takes a stream.
@@ -137,19 +177,24 @@ func (e *evidence) add(blocks []block) {
 	}
 }
 
-// judge tells whether a gear keeps the promise, and whether it would not even if all
-// further streams showed the same.
+// mayWander is the load of the busiest device below which latency does not grow for ever.
+const mayWander = .9
+
+// judge tells whether a gear keeps the promise, and whether further streams are not worth
+// it: what these showed is past a limit in the mean, or, of several, would not do even if all
+// further ones showed the same.
 func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool) {
 	holds := func(streams int) bool {
 		more := float64(streams) / float64(e.streams)
 		return e.within(e.lates, most, more) && e.within(e.tails, slo.Seconds(), more)
 	}
-	keeps = holds(e.streams) && e.wander() <= slo.Seconds()/mayGrow
-	return keeps, !keeps && !holds(mostStreams)
+	keeps = holds(e.streams) && (e.mayWander || e.wander() <= slo.Seconds()/mayGrow)
+	past := stat.Mean(e.lates, nil) > most || stat.Mean(e.tails, nil) > slo.Seconds()
+	return keeps, past || e.streams > 1 && !keeps && !holds(mostStreams)
 }
 
 // within tells whether the mean of a fresh trial, without its first quarter, exceeds a
-// limit with a chance of mayFail at most, if there were more values like these.
+// limit with a chance of mayFail at most, if there were so many times as many values like these.
 func (e *evidence) within(list []float64, limit, more float64) bool {
 	run := len(list) / e.streams
 	return tolerance.Correlated(list, run, run).Times(more).SeldomAbove(limit, .75*freshRun*blocksPerRun, mayFail, 1-(1-trialConfidence)/mostStreams)

@@ -21,6 +21,9 @@ type InfeasibleError struct {
 	// Or are other things that would be feasible, each by itself.
 	Or       []Nearest
 	Conflict []string // limits that exclude each other, where a program was infeasible
+	// CutShort says what ended the search for what is nearest before it was done, as "after
+	// 10s of CPU time"; empty: nothing did.
+	CutShort string
 	// OnlyMinLoad says that the option min-load alone asks for rates.
 	OnlyMinLoad bool
 }
@@ -102,6 +105,9 @@ func (e *InfeasibleError) Error() string {
 	}
 	for _, or := range e.Or {
 		s += ", or " + or.String()
+	}
+	if e.CutShort != "" {
+		s += "; the search for what is nearest was cut short " + e.CutShort + ": there may be something nearer"
 	}
 	if len(e.Conflict) > 0 {
 		s += "\n  these exclude each other: " + strings.Join(e.Conflict, "; ")

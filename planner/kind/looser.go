@@ -58,10 +58,11 @@ func (l *Looser) cluster(c *formats.Cluster) *formats.Cluster {
 }
 
 // SLOOf is the SLO that a model has of one in the workload: its own where it has
-// one, else that in the workload times the factor of all.
+// one, else that in the workload times the factor of all. It is never shorter than that
+// in the workload.
 func (l *Looser) SLOOf(name string, asked formats.SLO) formats.SLO {
 	if own, ok := l.SLOs[name]; ok {
-		return formats.SLO{Duration: own}
+		return formats.SLO{Duration: max(own, asked.Duration)}
 	}
 	if l.SLO <= 0 || l.SLO == 1 {
 		return asked

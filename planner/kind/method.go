@@ -28,6 +28,8 @@ type Method struct {
 	// Loosened is what a workload asks for, with less asked. What is not asked less
 	// of is shared. Nil: what is nearest to a problem without a plan is not looked for.
 	Loosened func(asked formats.WorkloadSection, l *Looser) formats.WorkloadSection
+	// OneSLO says that a workload has one SLO, whichever of its models is named with it.
+	OneSLO bool
 	// Simulated says that simulation decides whether there is a plan. Where a little
 	// more is asked there may be one again.
 	Simulated bool

@@ -2,6 +2,7 @@ package pareto
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 )
@@ -38,8 +39,9 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 }
 
 // Undominated returns the indexes of the points that no other one beats in value without
-// more need of some kind. Of equal ones the first stands.
-func Undominated[V cmp.Ordered](needs [][]float64, value []V) []int {
+// more need of some kind. Of equal ones the first stands. It takes up to the square of their
+// number; an error is that of the context.
+func Undominated[V cmp.Ordered](ctx context.Context, needs [][]float64, value []V) ([]int, error) {
 	order, total := make([]int, len(value)), make([]float64, len(value))
 	for i := range order {
 		order[i] = i
@@ -52,7 +54,10 @@ func Undominated[V cmp.Ordered](needs [][]float64, value []V) []int {
 	})
 	var kept []int
 next:
-	for _, i := range order {
+	for n, i := range order {
+		if n%looksEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		for at := len(kept) - 1; at >= 0; at-- { // the nearest ones first: they are the likeliest
 			if k := kept[at]; value[k] >= value[i] && NoMore(needs[k], needs[i]) {
 				continue next
@@ -61,8 +66,11 @@ next:
 		kept = append(kept, i)
 	}
 	slices.Sort(kept)
-	return kept
+	return kept, nil
 }
+
+// looksEvery is after how many points Undominated looks at its context.
+const looksEvery = 256
 
 // NoMore tells whether a is no more than b of any kind.
 func NoMore[T cmp.Ordered](a, b []T) bool {

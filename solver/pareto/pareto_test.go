@@ -68,7 +68,7 @@ func TestFront(t *testing.T) {
 func TestUndominated(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		needs, _, value := drawn(t, 3)
-		kept := pareto.Undominated(needs, value)
+		kept, _ := pareto.Undominated(t.Context(), needs, value)
 		for i := range needs {
 			stands := true
 			for k := range needs {

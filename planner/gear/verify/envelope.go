@@ -61,14 +61,15 @@ func (c relaxation) walk(slo time.Duration, parts bool, each func(cost, accuracy
 }
 
 // members are the models that cascades are made of, with the number of levels of
-// each: those of the workload, else those of the plan.
+// each: those of the workload, else those of the plan. A plan of many models may be over
+// fewer levels than the workload asks for.
 func (c relaxation) members() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
 		grid = len(c.gear.Models[i].Thresholds) + 1
 	}
 	if w := c.cascade; w != nil {
-		names, grid = w.Family, cmp.Or(w.Grid, grid)
+		names = w.Family
 	}
 	return names, grid
 }
