@@ -2,6 +2,7 @@ package oip
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
