@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	"inferplan/engine"
 	"inferplan/engine/graph"
-	"inferplan/engine/graph/onnxpb"
+	"inferplan/formats"
 )
 
 // model is what the profiler needs of an opened model; engine/graph provides
@@ -46,6 +44,10 @@ type modelInfo struct {
 	batch    int
 	weights  string // where the weights come from, if not from the file
 	warnings []string
+	// constants are inputs of the file that requests do not bring; values are what
+	// the others are measured with where that is given.
+	constants []graph.Constant
+	values    values
 }
 
 // opener opens a model file for an engine.
@@ -73,19 +75,14 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if !ok {
 		return nil, fmt.Errorf("profiler: engine %s cannot probe shapes", o.Engine.Info().Name)
 	}
-	name := ModelName(path)
-	dims, ok := o.Dims[name]
-	if !ok {
-		dims = o.Dims[""]
-	}
-	gm, err := graph.Open(path, graph.Options{Name: name, Seed: o.Seed, Dims: dims})
+	gm, how, err := o.read(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{})
 	if err == nil {
-		m := onnxModel{chain: chain}
-		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, dims) {
+		m := onnxModel{chain: chain, values: how.Values}
+		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, how) {
 			m.weights = fmt.Sprintf("random with seed %d, the file has none", o.Seed)
 		}
 		return m, nil
@@ -93,13 +90,13 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	fixed, ferr := openFixed(ctx, path, gm, prober)
+	fixed, ferr := openFixed(ctx, gm, prober, how.Values)
 	if ferr != nil {
 		// The reason why the batch cannot be free is what the user can act on;
 		// that the model does not run at its own batch either only where it adds
 		// something.
-		if errors.Is(ferr, engine.ErrModel) {
-			return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, ferr)
+		if errors.Is(ferr, engine.ErrModel) || errors.Is(ferr, graph.ErrModel) {
+			err = ferr
 		}
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
 	}
@@ -108,10 +105,51 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	return fixed, nil
 }
 
+// read opens a model with the dimensions and values that the options and the
+// profile have for its inputs, and tells with which.
+func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
+	name := ModelName(path)
+	with := graph.Options{Name: name, Seed: o.Seed, Dims: maps.Clone(o.Dims[""]), Values: maps.Clone(o.Values[""]), OtherInputs: true}
+	if with.Dims == nil {
+		with.Dims = map[string][]int64{}
+	}
+	if with.Values == nil {
+		with.Values = map[string]graph.Literal{}
+	}
+	maps.Copy(with.Dims, o.Dims[name])
+	maps.Copy(with.Values, o.Values[name])
+	m, err := graph.Open(path, with)
+	have := (*formats.ProfileModel)(nil)
+	if o.Profile != nil {
+		have = o.Profile.Find(name)
+	}
+	if err == nil || have == nil || !errors.Is(err, graph.ErrModel) {
+		return m, with, err
+	}
+	again := with
+	again.Dims, again.Values = map[string][]int64{}, map[string]graph.Literal{}
+	for _, t := range have.Inputs {
+		again.Dims[t.Name] = t.Shape
+		if len(t.Value) > 0 {
+			again.Values[t.Name] = graph.Literal{Values: t.Value}
+		}
+	}
+	for _, c := range have.Constants {
+		again.Values[c.Name] = graph.Literal{Shape: c.Shape, Values: c.Value}
+	}
+	maps.Copy(again.Dims, with.Dims)
+	maps.Copy(again.Values, with.Values)
+	if m, merr := graph.Open(path, again); merr == nil {
+		return m, again, nil
+	}
+	return nil, with, err
+}
+
 // weightless tells whether the file itself comes without weights: a model that
 // was read with a seed has some.
-func weightless(path string, dims map[string][]int64) bool {
-	m, err := graph.Open(path, graph.Options{Dims: dims})
+func weightless(path string, how graph.Options) bool {
+	how.Seed = 0
+	m, err := graph.Open(path, how)
 	return err == nil && m.Weightless()
 }
 
@@ -119,14 +157,15 @@ func weightless(path string, dims map[string][]int64) bool {
 type onnxModel struct {
 	chain   *graph.Chain
 	weights string
+	values  values
 }
 
 func (m onnxModel) info() modelInfo {
 	c := m.chain
 	whole := c.Whole()
 	return modelInfo{
-		weights: m.weights,
-		name:    c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
+		weights: m.weights, constants: c.Model.Constants, values: m.values, warnings: notes(c.Model),
+		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
 		inputs: c.Cuts[0].Tensors, outputs: c.Cuts[len(c.Cuts)-1].Tensors, logits: c.Model.Logits(),
 		weightBytes: whole.WeightBytes(0, whole.Len()),
 	}
@@ -148,52 +187,29 @@ func (m onnxModel) at(cuts [][]string) (blocks, error) { return m.chain.At(cuts)
 
 // fixedModel is a model that runs at its own batch only, as its file is.
 type fixedModel struct {
-	in   modelInfo
-	onnx []byte
-	node int
+	in  modelInfo
+	sub *engine.Submodel
 }
 
-// openFixed reads the file again as it stands and asks the engine for the
-// shapes of its outputs.
-func openFixed(ctx context.Context, path string, gm *graph.Model, p Prober) (*fixedModel, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read model: %w", err)
-	}
-	pm := new(onnxpb.Model)
-	if err := proto.Unmarshal(data, pm); err != nil {
-		return nil, fmt.Errorf("read model: %w", err)
-	}
-	m := &fixedModel{onnx: data, node: gm.Nodes(), in: modelInfo{
-		name: gm.Name, path: gm.Path, sha256: gm.SHA256, logits: gm.Outputs, weightBytes: int64(len(data)), batch: 1,
-	}}
-	declared := map[string][]*onnxpb.Shape_Dim{}
-	for _, v := range pm.GetGraph().GetInput() {
-		declared[v.GetName()] = v.GetType().GetTensorType().GetShape().GetDim()
-	}
-	for i, spec := range gm.Inputs {
-		spec.Shape = append([]int64(nil), spec.Shape...)
-		first := int64(1)
-		if d := declared[spec.Name]; len(d) > 0 && d[0].GetDimValue() > 0 {
-			first = d[0].GetDimValue()
-		}
-		if spec.Shape[0] = first; i == 0 {
-			m.in.batch = int(first)
-		}
-		m.in.inputs = append(m.in.inputs, spec)
-	}
-	values, err := p.Probe(ctx, data, m.in.inputs, m.in.batch, gm.Outputs)
+// openFixed opens a model as its file has it.
+func openFixed(ctx context.Context, gm *graph.Model, p Prober, v values) (*fixedModel, error) {
+	sub, batch, err := gm.Fixed(ctx, p.Probe)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range gm.Outputs {
-		v, ok := values[name]
-		if !ok {
-			return nil, fmt.Errorf("output %q was not made", name)
-		}
-		m.in.outputs = append(m.in.outputs, engine.Spec{Name: name, Type: v.Type, Shape: v.Shape})
+	return &fixedModel{sub: sub, in: modelInfo{
+		name: gm.Name, path: gm.Path, sha256: gm.SHA256, inputs: sub.Inputs, outputs: sub.Outputs, logits: gm.Outputs, weightBytes: sub.WeightBytes,
+		batch: batch, warnings: notes(gm), constants: gm.Constants, values: v,
+	}}, nil
+}
+
+// notes are a model's notes with its name.
+func notes(m *graph.Model) []string {
+	var out []string
+	for _, n := range m.Notes {
+		out = append(out, m.Name+": "+n)
 	}
-	return m, nil
+	return out
 }
 
 func (m *fixedModel) info() modelInfo                          { return m.in }
@@ -211,7 +227,7 @@ func (m *fixedModel) at(cuts [][]string) (blocks, error) {
 
 func (m *fixedModel) Len() int                   { return 1 }
 func (m *fixedModel) WeightBytes(_, _ int) int64 { return m.in.weightBytes }
-func (m *fixedModel) Nodes(_, _ int) int         { return m.node }
+func (m *fixedModel) Nodes(_, _ int) int         { return m.sub.Nodes }
 
 func (m *fixedModel) Cut(i int) graph.Cut {
 	if i == 0 {
@@ -224,8 +240,6 @@ func (m *fixedModel) Slice(_, _ int, o graph.SliceOptions) (*engine.Submodel, er
 	if o.Half {
 		return nil, inputError("%s: a model whose batch cannot be made free runs as its file is, not in float16", m.in.path)
 	}
-	return &engine.Submodel{
-		Model: m.in.name, Identity: m.in.sha256, From: 0, To: 1, Blocks: 1, Inputs: m.in.inputs, Outputs: m.in.outputs,
-		WeightBytes: m.in.weightBytes, Nodes: m.node, ONNX: m.onnx,
-	}, nil
+	sub := *m.sub
+	return &sub, nil
 }

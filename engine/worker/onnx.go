@@ -169,7 +169,7 @@ func (o *onnx) chain(ctx context.Context, s *StageSpec) (*graph.Chain, error) {
 	if c := o.chains[key]; c != nil {
 		return c, nil
 	}
-	m, err := graph.Open(s.Path, graph.Options{Name: s.Model, Seed: s.Seed, Dims: s.Dims})
+	m, err := graph.Open(s.Path, graph.Options{Name: s.Model, Seed: s.Seed, Dims: s.Dims, Values: s.Values})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
 	}

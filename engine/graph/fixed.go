@@ -1,0 +1,64 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+
+	"inferplan/engine"
+)
+
+// Fixed returns the model as its file has it, in one piece that runs at its own
+// batch, which it returns, too: for models whose batch cannot be made free. The
+// shapes of the piece's inputs and outputs are those of a whole run. A first
+// dimension that neither the file nor Options.Dims fixes is 1.
+func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, error) {
+	p := part{nodes: m.asFile.compute, asFile: true}
+	batch := 1
+	for i, s := range m.Inputs {
+		first := max(1, m.first[i])
+		if i == 0 {
+			batch = int(first)
+		}
+		s.Shape = append([]int64{first}, s.Shape[1:]...)
+		p.inputs = append(p.inputs, s)
+	}
+	p.outputs = bareSpecs(m.Outputs)
+	p.light = true
+	var values map[string]Value
+	for {
+		data, err := m.encode(p)
+		if err != nil {
+			return nil, 0, err
+		}
+		if values, err = probe(ctx, data, p.inputs, batch, m.Outputs); err == nil {
+			break
+		}
+		// Shapes of its inputs may tell a runtime that a branch which is not taken
+		// does not fit them.
+		if p.open || ctx.Err() != nil {
+			return nil, 0, fmt.Errorf("%s: run at its own batch %d: %w", m.Name, batch, err)
+		}
+		p.open = true
+	}
+	for i, name := range m.Outputs {
+		v := values[name]
+		if v.Type.Size() == 0 {
+			return nil, 0, bad("output %q has elements of type %s, which no answer can carry: let the model end before it", name, v.Type)
+		}
+		if len(v.Shape) == 0 {
+			return nil, 0, bad("output %q is a single %s without a batch dimension, which no answer can carry: let the model end with a Reshape to 1", name, v.Type)
+		}
+		if elements(v.Shape) == 0 {
+			return nil, 0, bad("output %q is empty (%s%v) at the sizes of its inputs: give others (--shape) or values (--input)", name, v.Type, v.Shape)
+		}
+		p.outputs[i] = engine.Spec{Name: name, Type: v.Type, Shape: v.Shape}
+	}
+	p.light = false
+	sub := &engine.Submodel{
+		Model: m.Name, Identity: m.Identity, To: 1, Blocks: 1, Inputs: p.inputs, Outputs: p.outputs,
+		WeightBytes: m.asFile.weightBytes(p.nodes, false), Nodes: len(p.nodes), Folder: m.folder,
+	}
+	data, err := m.encode(p)
+	sub.ONNX = data
+	return sub, batch, err
+}
