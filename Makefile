@@ -180,7 +180,7 @@ bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause
 bench-exported: build ## models as people exported them: profile, solve, serve, and an answer held against ONNX Runtime's: table and bench/exported/figures.json (EXPORTED)
 	third_party/setup.sh exported
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-exported ./bench/exported
-	nice -n 10 bin/bench-exported -docs docs/benchmarks/exported.md -figures bench/exported/figures.json $(EXPORTED)
+	nice -n 10 bin/bench-exported -figures bench/exported/figures.json $(EXPORTED)
 
 .PHONY: bench-gate
 bench-gate: setup ## false alarms and misses of plan check by profiles that were taken at different times: bench/gate/figures.json

@@ -77,7 +77,7 @@ func (o *options) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.file, err)
 		}
-		fmt.Fprintln(os.Stderr, x.row())
+		fmt.Println(x.row())
 		all = append(all, *x)
 	}
 	if o.docs != "" {
