@@ -21,7 +21,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 	var least time.Duration // loading and the fewest samples, whatever the budget
 	for _, j := range jobs {
 		if err := r.quick(ctx, j); err != nil {
-			if err := r.refuse(j.in.path, err); err != nil {
+			if err := r.refused.refuse(r, err); err != nil {
 				return est, err
 			}
 			r.jobs = slices.DeleteFunc(r.jobs, func(x *job) bool { return x == j })
@@ -71,7 +71,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 }
 
 // cannotRun is the error where a model was loaded and does not run.
-func (r *runner) cannotRun(ctx context.Context, j *job, err error) error {
+func cannotRun(ctx context.Context, j *job, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -95,13 +95,13 @@ func (r *runner) quick(ctx context.Context, j *job) error {
 	j.load = r.o.now().Sub(begin)
 	b, err := bindChain(c.blocks, j.quickBatch(), 0, j.in.values)
 	if err != nil {
-		return r.cannotRun(ctx, j, err)
+		return cannotRun(ctx, j, err)
 	}
 	c.bound = map[int]*bound{1: {blocks: b}}
 	for range 2 {
 		t, err := b[0].RunN(1)
 		if err != nil {
-			return r.cannotRun(ctx, j, err)
+			return cannotRun(ctx, j, err)
 		}
 		_, j.whole = t.PerRun()
 	}

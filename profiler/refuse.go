@@ -8,13 +8,16 @@ import (
 	"strings"
 )
 
+// refusals are the errors of models that were left out.
+type refusals []error
+
 // refuse leaves a model out whose file cannot be used, so that the others are
 // measured. Any other error ends the run.
-func (r *runner) refuse(path string, err error) error {
+func (l *refusals) refuse(r *runner, err error) error {
 	if !errors.Is(err, ErrInput) {
 		return err
 	}
-	r.refused = append(r.refused, err)
+	*l = append(*l, err)
 	if len(r.o.Models) > 1 {
 		r.warn("", fmt.Sprintf("left out: %s", strings.TrimPrefix(err.Error(), ErrInput.Error()+": ")))
 	}
@@ -22,16 +25,16 @@ func (r *runner) refuse(path string, err error) error {
 }
 
 // noModel is the error where every model was refused.
-func (r *runner) noModel() error {
-	if len(r.refused) == 1 {
-		return r.refused[0]
+func (l refusals) noModel() error {
+	if len(l) == 1 {
+		return l[0]
 	}
-	return inputError("none of the %d models can be used, for the reasons above", len(r.refused))
+	return inputError("none of the %d models can be used, for the reasons above", len(l))
 }
 
 // allUsed refuses dimensions and values of inputs that no model has. Where a model
 // was left out, they may be its.
-func (r *runner) allUsed() error {
+func allUsed(r *runner) error {
 	if len(r.refused) > 0 {
 		return nil
 	}

@@ -112,7 +112,7 @@ type runner struct {
 	dev     engine.Device
 	profile *formats.Profile
 	jobs    []*job
-	refused []error // models that were left out
+	refused refusals
 	begun   time.Time
 	counted time.Duration // of the time since begun that is in CostSeconds
 	shared  string        // how shares were made
@@ -160,7 +160,7 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	if len(r.jobs) == 0 {
-		return r.noModel()
+		return r.refused.noModel()
 	}
 	todo = slices.DeleteFunc(todo, func(j *job) bool { return !slices.Contains(r.jobs, j) })
 	est.Skipped = skipped
@@ -202,7 +202,7 @@ func (r *runner) open(ctx context.Context) error {
 		r.event(Event{Stage: StageOpen, Model: path})
 		m, err := r.o.open(ctx, path, r.o)
 		if err != nil {
-			if err := r.refuse(path, err); err != nil {
+			if err := r.refused.refuse(r, err); err != nil {
 				return err
 			}
 			continue
@@ -222,9 +222,9 @@ func (r *runner) open(ctx context.Context) error {
 		r.jobs = append(r.jobs, j)
 	}
 	if len(r.jobs) == 0 {
-		return r.noModel()
+		return r.refused.noModel()
 	}
-	if err := r.allUsed(); err != nil {
+	if err := allUsed(r); err != nil {
 		return err
 	}
 	return r.adopt()
