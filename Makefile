@@ -175,6 +175,13 @@ bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause
 	$(GO) build -o bin/bench-infeasible ./bench/infeasible
 	nice -n 10 bin/bench-infeasible -results bench/infeasible/results/verdicts.jsonl -figures bench/infeasible/figures.json $(INFEASIBLE)
 
+# EXPORTED holds flags of bench/exported, for example EXPORTED="-only silero".
+.PHONY: bench-exported
+bench-exported: build ## models as people exported them: profile, solve, serve, and an answer held against ONNX Runtime's: table and bench/exported/figures.json (EXPORTED)
+	third_party/setup.sh exported
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-exported ./bench/exported
+	nice -n 10 bin/bench-exported -figures bench/exported/figures.json $(EXPORTED)
+
 .PHONY: bench-gate
 bench-gate: setup ## false alarms and misses of plan check by profiles that were taken at different times: bench/gate/figures.json
 	$(GO) build -o bin/bench-gate ./bench/gate

@@ -40,6 +40,7 @@ type Submodel struct {
 	WeightBytes      int64
 	Nodes            int    // operators inside, constants aside
 	ONNX             []byte // the stand-alone model; empty for the replay engine
+	Folder           string // of the files that hold weights of it; empty where there are none
 }
 
 // Options of Load. The zero value is what profiles and plans assume.

@@ -14,19 +14,29 @@ const (
 	F32  DType = 1
 	U8   DType = 2
 	I8   DType = 3
+	U16  DType = 4
+	I16  DType = 5
 	I32  DType = 6
 	I64  DType = 7
 	Bool DType = 9
 	F16  DType = 10
 	F64  DType = 11
+	U32  DType = 12
+	U64  DType = 13
+	BF16 DType = 16
 )
+
+// String is the type of texts, which have no size of their own and cannot cross.
+const String DType = 8
 
 var dtypes = map[DType]struct {
 	name string
-	size int
+	size int // 0: cannot cross
 }{
-	F32: {"float32", 4}, U8: {"uint8", 1}, I8: {"int8", 1}, I32: {"int32", 4}, I64: {"int64", 8},
-	Bool: {"bool", 1}, F16: {"float16", 2}, F64: {"float64", 8},
+	F32: {"float32", 4}, U8: {"uint8", 1}, I8: {"int8", 1}, U16: {"uint16", 2}, I16: {"int16", 2}, I32: {"int32", 4}, I64: {"int64", 8},
+	Bool: {"bool", 1}, F16: {"float16", 2}, F64: {"float64", 8}, U32: {"uint32", 4}, U64: {"uint64", 8}, BF16: {"bfloat16", 2},
+	String: {"string", 0}, 14: {"complex64", 0}, 15: {"complex128", 0}, 17: {"float8e4m3fn", 0}, 18: {"float8e4m3fnuz", 0}, 19: {"float8e5m2", 0},
+	20: {"float8e5m2fnuz", 0}, 21: {"uint4", 0}, 22: {"int4", 0}, 23: {"float4e2m1", 0},
 }
 
 // Size returns the bytes of one element, 0 for a type that cannot cross.
@@ -36,7 +46,7 @@ func (d DType) String() string {
 	if t, ok := dtypes[d]; ok {
 		return t.name
 	}
-	return "type " + strconv.Itoa(int(d))
+	return "element type " + strconv.Itoa(int(d))
 }
 
 // BatchDim stands in Spec.Shape for the batch size.

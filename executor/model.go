@@ -38,7 +38,8 @@ type tensor struct {
 
 var oipTypes = map[engine.DType]oip.Datatype{
 	engine.F32: oip.FP32, engine.F16: oip.FP16, engine.F64: oip.FP64, engine.I64: oip.Int64, engine.I32: oip.Int32,
-	engine.I8: oip.Int8, engine.U8: oip.Uint8, engine.Bool: oip.Bool,
+	engine.I16: oip.Int16, engine.I8: oip.Int8, engine.U64: oip.Uint64, engine.U32: oip.Uint32, engine.U16: oip.Uint16, engine.U8: oip.Uint8,
+	engine.Bool: oip.Bool, engine.BF16: oip.BF16,
 }
 
 // tensorsOf are the engine's tensors as the protocol knows them.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"inferplan/engine"
+	"inferplan/engine/graph"
 	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -165,6 +166,7 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 				dims[t.Name] = t.Shape
 			}
 		}
+		values := givenValues(m)
 		for pi := range m.Pipelines {
 			p := &m.Pipelines[pi]
 			var in *formats.Cut
@@ -174,7 +176,7 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 				sp.spec = worker.StageSpec{
 					ID: uint32(len(out)), Model: m.Model, Path: path, SHA256: m.SHA256,
 					From: s.Blocks[0], To: s.Blocks[1], Blocks: m.NumBlocks, MaxBatch: p.Batch,
-					Whole: runsWhole, Seed: o.Seed, Dims: dims,
+					Whole: runsWhole, Seed: o.Seed, Dims: dims, Values: values,
 				}
 				if in != nil {
 					sp.spec.CutIn, sp.spec.FP16In = in.Tensors, in.DType == "FP16"
@@ -199,6 +201,18 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 	return out, nil
 }
 
+// givenValues are the plan's values of a model's inputs: those that requests do not
+// bring, and those that the others are warmed up with.
+func givenValues(m *formats.Deployed) map[string]graph.Literal {
+	out := map[string]graph.Literal{}
+	for _, t := range slices.Concat(m.Constants, m.Inputs) {
+		if len(t.Value) > 0 {
+			out[t.Name] = graph.Literal{Shape: []int64{}, Values: t.Value}
+		}
+	}
+	return out
+}
+
 // replayTensors are a stage's boundary for an engine that has no model: the
 // model's own, or at a cut the bytes that the plan counts.
 func replayTensors(own []engine.Spec, cut *formats.Cut) []engine.Spec {
@@ -213,8 +227,8 @@ func replayTensors(own []engine.Spec, cut *formats.Cut) []engine.Spec {
 }
 
 var datatypes = map[string]engine.DType{
-	"FP32": engine.F32, "FP16": engine.F16, "FP64": engine.F64, "INT64": engine.I64, "INT32": engine.I32, "INT8": engine.I8,
-	"UINT8": engine.U8, "BOOL": engine.Bool,
+	"FP32": engine.F32, "FP16": engine.F16, "BF16": engine.BF16, "FP64": engine.F64, "INT64": engine.I64, "INT32": engine.I32, "INT16": engine.I16,
+	"INT8": engine.I8, "UINT64": engine.U64, "UINT32": engine.U32, "UINT16": engine.U16, "UINT8": engine.U8, "BOOL": engine.Bool,
 }
 
 // runsWhole tells whether every run of a model is one request with inputs of exactly the
@@ -243,7 +257,7 @@ func specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engi
 	for i, t := range tensors {
 		d, ok := datatypes[t.DType]
 		if !ok {
-			return nil, fmt.Errorf("%s %q: datatype %q: expected FP32, FP16, FP64, INT64, INT32, INT8, UINT8 or BOOL", missing, t.Name, t.DType)
+			return nil, fmt.Errorf("%s %q: datatype %q: expected one of %s", missing, t.Name, t.DType, strings.Join(slices.Sorted(maps.Keys(datatypes)), ", "))
 		}
 		shape := slices.Clone(t.Shape)
 		if len(shape) == 0 {

@@ -80,6 +80,7 @@ type Deployed struct {
 	SHA256    string       `json:"sha256,omitempty"` // of the model file
 	Inputs    []TensorInfo `json:"inputs,omitempty"`
 	Outputs   []TensorInfo `json:"outputs,omitempty"`
+	Constants []TensorInfo `json:"constants,omitempty"` // inputs of the file that always have one value
 	NumBlocks int          `json:"num_blocks"`
 	Pipelines []Pipeline   `json:"pipelines"`
 	RequestUS Micros       `json:"request_us,omitempty"` // what a request takes beside its runs; absent: not known

@@ -81,7 +81,8 @@ type ProfileModel struct {
 	Source       *ModelSource  `json:"source,omitempty"`
 	Inputs       []TensorInfo  `json:"inputs,omitempty"`
 	Outputs      []TensorInfo  `json:"outputs,omitempty"`
-	FP16         *FP16Check    `json:"fp16,omitempty"` // of the whole model, where it computes in float16
+	Constants    []TensorInfo  `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
+	FP16         *FP16Check    `json:"fp16,omitempty"`      // of the whole model, where it computes in float16
 	Blocks       []Block       `json:"blocks"`
 	Measurements []Measurement `json:"measurements"`
 	Loads        []DeviceLoad  `json:"loads,omitempty"` // onto devices
@@ -140,6 +141,9 @@ type TensorInfo struct {
 	Name  string  `json:"name"`
 	DType string  `json:"dtype"` // Open Inference Protocol names: FP32, INT64, ...
 	Shape []int64 `json:"shape"`
+	// Value is that of a constant; of an input, what it is measured and warmed up
+	// with: one value for all elements, or those of some samples.
+	Value []float64 `json:"value,omitempty"`
 }
 
 // Block is one block of a model; Cut is what crosses from it to the next block

@@ -207,5 +207,15 @@ func (c *checker) tensors(list []TensorInfo, path string) {
 	}
 }
 
+// constants checks inputs of one value.
+func (c *checker) constants(list []TensorInfo, path string) {
+	c.tensors(list, path)
+	for i := range list {
+		if t := &list[i]; len(t.Value) != 1 || len(t.Shape) > 0 {
+			c.failf(fmt.Sprintf("%d values of %d dimensions", len(t.Value), len(t.Shape)), "one value without dimensions", "", "%s[%d]", path, i)
+		}
+	}
+}
+
 // dtypes are the names of the Open Inference Protocol.
 var dtypes = []string{"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "BYTES"}

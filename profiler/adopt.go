@@ -22,7 +22,7 @@ func (r *runner) adopt() error {
 	for _, j := range r.jobs {
 		fresh := &formats.ProfileModel{
 			Model: j.in.name, Source: &formats.ModelSource{Path: relativeTo(r.o.Out, j.in.path), SHA256: j.in.sha256},
-			Inputs: tensorInfos(j.in.inputs), Outputs: tensorInfos(j.in.outputs),
+			Inputs: inputInfos(&j.in), Outputs: tensorInfos(j.in.outputs), Constants: constantInfos(j.in.constants),
 		}
 		j.entry = fresh
 		have := findModel(r.profile, fresh)
@@ -47,12 +47,12 @@ func (r *runner) adopt() error {
 			r.warn(j.in.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.in.name, want, len(have.Blocks)))
 			continue
 		}
-		if have.Inputs != nil && !sameShapes(have.Inputs, fresh.Inputs) {
+		if before, now := shapes(have), shapes(fresh); have.Inputs != nil && before != now {
 			if others && !r.o.Force {
 				return inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
-					j.in.name, shapes(have.Inputs), shapes(fresh.Inputs))
+					j.in.name, before, now)
 			}
-			r.warn(j.in.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.in.name, shapes(fresh.Inputs), shapes(have.Inputs)))
+			r.warn(j.in.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.in.name, now, before))
 			continue
 		}
 		cut, err := j.m.at(cutNames(have.Blocks))
@@ -102,16 +102,14 @@ func describe(d formats.ProfileDevice) string {
 	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
 }
 
-func sameShapes(a, b []formats.TensorInfo) bool {
-	return slices.EqualFunc(a, b, func(x, y formats.TensorInfo) bool {
-		return x.Name == y.Name && x.DType == y.DType && slices.Equal(x.Shape, y.Shape)
-	})
-}
-
-func shapes(list []formats.TensorInfo) string {
+// shapes lists a model's inputs with their types and dimensions, and its constants.
+func shapes(m *formats.ProfileModel) string {
 	var s []string
-	for _, t := range list {
-		s = append(s, fmt.Sprintf("%s %v", t.Name, t.Shape))
+	for _, t := range m.Inputs {
+		s = append(s, fmt.Sprintf("%s %s%v", t.Name, t.DType, t.Shape))
+	}
+	for _, c := range m.Constants {
+		s = append(s, fmt.Sprintf("%s = %v", c.Name, c.Value[0]))
 	}
 	return strings.Join(s, ", ")
 }

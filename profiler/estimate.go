@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"inferplan/engine"
@@ -20,7 +21,11 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 	var least time.Duration // loading and the fewest samples, whatever the budget
 	for _, j := range jobs {
 		if err := r.quick(ctx, j); err != nil {
-			return est, err
+			if err := r.refused.refuse(r, err); err != nil {
+				return est, err
+			}
+			r.jobs = slices.DeleteFunc(r.jobs, func(x *job) bool { return x == j })
+			continue
 		}
 		n := min(r.o.Blocks, j.m.atoms())
 		runs, rests := 0.0, time.Duration(0)
@@ -65,6 +70,14 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 	return est, nil
 }
 
+// cannotRun is the error where a model was loaded and does not run.
+func cannotRun(ctx context.Context, j *job, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %s: it does not run with the inputs %s; where values matter, give them (--input): %w", ErrInput, j.in.path, shapes(j.entry), err)
+}
+
 // quick loads the whole model and runs it twice; the second run counts. What
 // the engine cannot execute is found here, before the long work.
 func (r *runner) quick(ctx context.Context, j *job) error {
@@ -80,15 +93,15 @@ func (r *runner) quick(ctx context.Context, j *job) error {
 	c := chain{blocks: []engine.Block{blk}}
 	defer c.close()
 	j.load = r.o.now().Sub(begin)
-	b, err := bindChain(c.blocks, j.quickBatch(), 0)
+	b, err := bindChain(c.blocks, j.quickBatch(), 0, j.in.values)
 	if err != nil {
-		return fmt.Errorf("%s: %w", j.in.path, err)
+		return cannotRun(ctx, j, err)
 	}
 	c.bound = map[int]*bound{1: {blocks: b}}
 	for range 2 {
 		t, err := b[0].RunN(1)
 		if err != nil {
-			return fmt.Errorf("%s: %w", j.in.path, err)
+			return cannotRun(ctx, j, err)
 		}
 		_, j.whole = t.PerRun()
 	}

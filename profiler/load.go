@@ -140,7 +140,7 @@ func (p place) loadSlice(ctx context.Context, b blocks, i, j int, o graph.SliceO
 
 // bindChain binds blocks at a batch so that each reads what the one before it
 // wrote, and fills the inputs of the first.
-func bindChain(list []engine.Block, batch, sample int) ([]engine.Binding, error) {
+func bindChain(list []engine.Block, batch, sample int, v values) ([]engine.Binding, error) {
 	var out []engine.Binding
 	for i, b := range list {
 		o := engine.BindOptions{Batch: batch}
@@ -157,11 +157,9 @@ func bindChain(list []engine.Block, batch, sample int) ([]engine.Binding, error)
 		}
 		out = append(out, x)
 	}
-	for _, t := range out[0].Inputs() {
-		if err := fillSeeded(t, sample); err != nil {
-			closeAll(out)
-			return nil, err
-		}
+	if err := v.fillAll(out[0].Inputs(), sample); err != nil {
+		closeAll(out)
+		return nil, err
 	}
 	return out, nil
 }
@@ -217,7 +215,7 @@ func timeAtoms(ctx context.Context, p place, m model, batch, rounds int, now fun
 	}
 	c := chain{blocks: list}
 	defer c.close()
-	bindings, err := bindChain(list, batch, 0)
+	bindings, err := bindChain(list, batch, 0, m.info().values)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/formats"
 )
 
 // model is what the profiler needs of an opened model; engine/graph provides
@@ -42,6 +44,10 @@ type modelInfo struct {
 	batch    int
 	weights  string // where the weights come from, if not from the file
 	warnings []string
+	// constants are inputs of the file that requests do not bring; values are what
+	// the others are measured with where that is given.
+	constants []graph.Constant
+	values    values
 }
 
 // opener opens a model file for an engine.
@@ -69,19 +75,14 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if !ok {
 		return nil, fmt.Errorf("profiler: engine %s cannot probe shapes", o.Engine.Info().Name)
 	}
-	name := ModelName(path)
-	dims, ok := o.Dims[name]
-	if !ok {
-		dims = o.Dims[""]
-	}
-	gm, err := graph.Open(path, graph.Options{Name: name, Seed: o.Seed, Dims: dims})
+	gm, how, err := o.read(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{})
 	if err == nil {
-		m := onnxModel{chain: chain}
-		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, dims) {
+		m := onnxModel{chain: chain, values: how.Values}
+		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, how) {
 			m.weights = fmt.Sprintf("random with seed %d, the file has none", o.Seed)
 		}
 		return m, nil
@@ -89,13 +90,13 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	fixed, ferr := openFixed(ctx, gm, prober)
+	fixed, ferr := openFixed(ctx, gm, prober, how.Values)
 	if ferr != nil {
 		// The reason why the batch cannot be free is what the user can act on;
 		// that the model does not run at its own batch either only where it adds
 		// something.
-		if errors.Is(ferr, engine.ErrModel) {
-			return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, ferr)
+		if errors.Is(ferr, engine.ErrModel) || errors.Is(ferr, graph.ErrModel) {
+			err = ferr
 		}
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
 	}
@@ -104,10 +105,51 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	return fixed, nil
 }
 
+// read opens a model with the dimensions and values that the options and the
+// profile have for its inputs, and tells with which.
+func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
+	name := ModelName(path)
+	with := graph.Options{Name: name, Seed: o.Seed, Dims: maps.Clone(o.Dims[""]), Values: maps.Clone(o.Values[""]), OtherInputs: true}
+	if with.Dims == nil {
+		with.Dims = map[string][]int64{}
+	}
+	if with.Values == nil {
+		with.Values = map[string]graph.Literal{}
+	}
+	maps.Copy(with.Dims, o.Dims[name])
+	maps.Copy(with.Values, o.Values[name])
+	m, err := graph.Open(path, with)
+	have := (*formats.ProfileModel)(nil)
+	if o.Profile != nil {
+		have = o.Profile.Find(name)
+	}
+	if err == nil || have == nil || !errors.Is(err, graph.ErrModel) {
+		return m, with, err
+	}
+	again := with
+	again.Dims, again.Values = map[string][]int64{}, map[string]graph.Literal{}
+	for _, t := range have.Inputs {
+		again.Dims[t.Name] = t.Shape
+		if len(t.Value) > 0 {
+			again.Values[t.Name] = graph.Literal{Values: t.Value}
+		}
+	}
+	for _, c := range have.Constants {
+		again.Values[c.Name] = graph.Literal{Shape: c.Shape, Values: c.Value}
+	}
+	maps.Copy(again.Dims, with.Dims)
+	maps.Copy(again.Values, with.Values)
+	if m, merr := graph.Open(path, again); merr == nil {
+		return m, again, nil
+	}
+	return nil, with, err
+}
+
 // weightless tells whether the file itself comes without weights: a model that
 // was read with a seed has some.
-func weightless(path string, dims map[string][]int64) bool {
-	m, err := graph.Open(path, graph.Options{Dims: dims})
+func weightless(path string, how graph.Options) bool {
+	how.Seed = 0
+	m, err := graph.Open(path, how)
 	return err == nil && m.Weightless()
 }
 
@@ -115,14 +157,15 @@ func weightless(path string, dims map[string][]int64) bool {
 type onnxModel struct {
 	chain   *graph.Chain
 	weights string
+	values  values
 }
 
 func (m onnxModel) info() modelInfo {
 	c := m.chain
 	whole := c.Whole()
 	return modelInfo{
-		weights: m.weights,
-		name:    c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
+		weights: m.weights, constants: c.Model.Constants, values: m.values, warnings: notes(c.Model),
+		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
 		inputs: c.Cuts[0].Tensors, outputs: c.Cuts[len(c.Cuts)-1].Tensors, logits: c.Model.Logits(),
 		weightBytes: whole.WeightBytes(0, whole.Len()),
 	}
@@ -150,15 +193,24 @@ type fixedModel struct {
 }
 
 // openFixed opens a model as its file has it.
-func openFixed(ctx context.Context, gm *graph.Model, p Prober) (*fixedModel, error) {
+func openFixed(ctx context.Context, gm *graph.Model, p Prober, v values) (*fixedModel, error) {
 	sub, _, err := gm.Fixed(ctx, p.Probe)
 	if err != nil {
 		return nil, err
 	}
 	return &fixedModel{sub: sub, in: modelInfo{
 		name: gm.Name, path: gm.Path, sha256: gm.SHA256, inputs: sub.Inputs, outputs: sub.Outputs, logits: gm.Outputs, weightBytes: sub.WeightBytes,
-		batch: 1,
+		batch: 1, warnings: notes(gm), constants: gm.Constants, values: v,
 	}}, nil
+}
+
+// notes are a model's notes with its name.
+func notes(m *graph.Model) []string {
+	var out []string
+	for _, n := range m.Notes {
+		out = append(out, m.Name+": "+n)
+	}
+	return out
 }
 
 func (m *fixedModel) info() modelInfo                          { return m.in }

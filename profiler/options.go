@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/engine"
+	"inferplan/engine/graph"
 	"inferplan/formats"
 )
 
@@ -49,9 +50,12 @@ type Options struct {
 
 	// Seed gives random weights to models that come without (see
 	// graph.Options); Dims fixes free dimensions of inputs, by model name (""
-	// for all) and input name.
-	Seed uint64
-	Dims map[string]map[string][]int64
+	// for all that have the input) and input name; Values, by the same names, are
+	// those of inputs without dimensions, and what the others are measured with. What
+	// they leave open is as in the profile.
+	Seed   uint64
+	Dims   map[string]map[string][]int64
+	Values map[string]map[string]graph.Literal
 
 	// RealTime keeps other work of the machine from interrupting the samples: the
 	// measuring thread goes before all others. CPUs of one thread only.

@@ -69,7 +69,7 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 		}
 		debug.FreeOSMemory() // the slices' bytes
 		for _, batch := range batches {
-			b, err := bindChain(c.blocks, batch, 0)
+			b, err := bindChain(c.blocks, batch, 0, j.in.values)
 			if err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 		}
 		// Otherwise the outputs themselves are compared.
 	}
-	bindings, err := bindChain(list, 1, 0)
+	bindings, err := bindChain(list, 1, 0, j.in.values)
 	if err != nil {
 		return err
 	}
@@ -199,12 +199,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 	}
 	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, j.fp16Samples(g.runner),
 		func(sample int) error {
-			for _, t := range bindings[0].Inputs() {
-				if err := fillSeeded(t, sample); err != nil {
-					return err
-				}
-			}
-			return nil
+			return j.in.values.fillAll(bindings[0].Inputs(), sample)
 		})
 	if err != nil {
 		return fmt.Errorf("check float16 at the cuts of %s: %w", j.in.path, err)
@@ -266,10 +261,8 @@ func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 		var got [2][]float32
 		var shape []int64
 		for k, b := range bound {
-			for _, t := range b.Inputs() {
-				if err := fillSeeded(t, sample); err != nil {
-					return err
-				}
+			if err := j.in.values.fillAll(b.Inputs(), sample); err != nil {
+				return err
 			}
 			if err := b.Run(ctx); err != nil {
 				return fmt.Errorf("check float16 inside %s: %w", j.in.path, err)

@@ -79,7 +79,7 @@ func TestProcessesComputeTheSame(t *testing.T) {
 		}
 		c := &chain{blocks: list}
 		defer c.close()
-		bindings, err := bindChain(list, 2, 0)
+		bindings, err := bindChain(list, 2, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

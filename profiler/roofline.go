@@ -96,7 +96,7 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 	}
 	c := chainOf(blk)
 	defer c.close()
-	b, err := bindChain(c.blocks, size, 0)
+	b, err := bindChain(c.blocks, size, 0, nil)
 	if err != nil {
 		return 0, err
 	}

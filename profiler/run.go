@@ -52,6 +52,7 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Profile = prof
 	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), written: written, progress: progress{report: o.Progress}}
 	return prof, r.run(ctx)
 }
@@ -111,6 +112,7 @@ type runner struct {
 	dev     engine.Device
 	profile *formats.Profile
 	jobs    []*job
+	refused refusals
 	begun   time.Time
 	counted time.Duration // of the time since begun that is in CostSeconds
 	shared  string        // how shares were made
@@ -157,6 +159,10 @@ func (r *runner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(r.jobs) == 0 {
+		return r.refused.noModel()
+	}
+	todo = slices.DeleteFunc(todo, func(j *job) bool { return !slices.Contains(r.jobs, j) })
 	est.Skipped = skipped
 	if r.o.OnEstimate != nil {
 		if err := r.o.OnEstimate(est); err != nil {
@@ -196,7 +202,10 @@ func (r *runner) open(ctx context.Context) error {
 		r.event(Event{Stage: StageOpen, Model: path})
 		m, err := r.o.open(ctx, path, r.o)
 		if err != nil {
-			return err
+			if err := r.refused.refuse(r, err); err != nil {
+				return err
+			}
+			continue
 		}
 		in := m.info()
 		if have, ok := names[in.name]; ok {
@@ -211,6 +220,12 @@ func (r *runner) open(ctx context.Context) error {
 		j := &job{m: m, in: in, base: map[unit]bool{}, chains: map[int][]*chain{}, memory: map[unit]int64{}}
 		names[in.name] = j
 		r.jobs = append(r.jobs, j)
+	}
+	if len(r.jobs) == 0 {
+		return r.refused.noModel()
+	}
+	if err := allUsed(r); err != nil {
+		return err
 	}
 	return r.adopt()
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"inferplan/engine"
+	"inferplan/engine/graph"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 )
@@ -13,7 +14,31 @@ import (
 // oipNames are the Open Inference Protocol's names of element types.
 var oipNames = map[engine.DType]string{
 	engine.F32: "FP32", engine.F16: "FP16", engine.F64: "FP64", engine.I64: "INT64", engine.I32: "INT32",
-	engine.I8: "INT8", engine.U8: "UINT8", engine.Bool: "BOOL",
+	engine.I16: "INT16", engine.I8: "INT8", engine.U64: "UINT64", engine.U32: "UINT32", engine.U16: "UINT16", engine.U8: "UINT8",
+	engine.Bool: "BOOL", engine.BF16: "BF16",
+}
+
+// inputInfos are a model's inputs with the values that they are measured with.
+func inputInfos(in *modelInfo) []formats.TensorInfo {
+	out := tensorInfos(in.inputs)
+	for i := range out {
+		if v := in.values[out[i].Name].Values; len(v) <= mostValues {
+			out[i].Value = v
+		}
+	}
+	return out
+}
+
+// mostValues is how many values of an input a profile keeps.
+const mostValues = 1 << 16
+
+// constantInfos are the inputs that became constants.
+func constantInfos(list []graph.Constant) []formats.TensorInfo {
+	var out []formats.TensorInfo
+	for _, c := range list {
+		out = append(out, formats.TensorInfo{Name: c.Name, DType: oipNames[c.Type], Shape: []int64{}, Value: c.Value.Values})
+	}
+	return out
 }
 
 func tensorInfos(specs []engine.Spec) []formats.TensorInfo {
@@ -22,6 +47,35 @@ func tensorInfos(specs []engine.Spec) []formats.TensorInfo {
 		out[i] = formats.TensorInfo{Name: s.Name, DType: oipNames[s.Type], Shape: append([]int64{}, s.Shape...)}
 	}
 	return out
+}
+
+// values are what inputs are measured with where seeded ones would not do, by
+// the inputs' names.
+type values map[string]graph.Literal
+
+// fill writes an input's value where one is given, else seeded ones.
+func (v values) fill(t engine.Tensor, sample int) error {
+	spec := t.Spec()
+	value, ok := v[spec.Name]
+	if !ok {
+		return fillSeeded(t, sample)
+	}
+	size := int64(spec.Type.Size())
+	data, err := value.Fill(spec.Type, spec.BytesAt(t.Batch())/size, spec.BytesAt(1)/size)
+	if err != nil {
+		return inputError("input %q: %v", spec.Name, err)
+	}
+	return t.Write(data)
+}
+
+// fillAll fills a model's inputs.
+func (v values) fillAll(inputs []engine.Tensor, sample int) error {
+	for _, t := range inputs {
+		if err := v.fill(t, sample); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fillSeeded writes seeded values into a tensor: floats uniform in [-1, 1),
@@ -41,6 +95,8 @@ func fillSeeded(t engine.Tensor, sample int) error {
 		case engine.F16:
 			// 0 or 1: 0x3c00 is 1.
 			binary.LittleEndian.PutUint16(b, uint16(rng.Uint32()&1)*0x3c00)
+		case engine.BF16: // 0x3f80 is 1
+			binary.LittleEndian.PutUint16(b, uint16(rng.Uint32()&1)*0x3f80)
 		default:
 			b[0] = byte(rng.Uint32() & 1)
 		}

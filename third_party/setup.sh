@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Set-up of everything that is not Go: called by `make setup`. Project-local, idempotent, resumable; the
-# downloads run beside the HiGHS build. Arguments choose parts: highs ort models digits (default: all).
+# downloads run beside the HiGHS build. Arguments choose parts: highs ort models digits (default: these), exported.
 # CUDA=1 adds the CUDA provider of ONNX Runtime.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -18,7 +18,7 @@ esac
 
 pids=() names=()
 for p in "${parts[@]}"; do
-  [ -x "./$p/setup.sh" ] || fail "no such part: $p (there are highs, ort, models, digits)"
+  [ -x "./$p/setup.sh" ] || fail "no such part: $p (there are highs, ort, models, digits, exported)"
   "./$p/setup.sh" & pids+=($!) names+=("$p")
 done
 bad=()

@@ -31,6 +31,7 @@ type profileOptions struct {
 	cuts               string
 	ranges, plan       string
 	executionOptions
+	inputOptions
 	recordsOptions
 	servedOptions
 }
@@ -63,6 +64,7 @@ sleep where the server can. Its KV capacity and its limit of sequences are read 
 The samples stand beside the profile (.points.jsonl), and the same command goes on from there.`,
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
+  plan profile det.onnx vad.onnx --shape det:x=1x3x320x320 --shape vad:input=1x512 --input sr=16000
   plan profile --ranges used --plan plan.json
   plan profile --repeat 3 --budget 1m
   plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json
@@ -97,6 +99,7 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 	f.BoolVar(&o.realTime, "realtime", false, "CPUs of one thread: no other work interrupts a sample (needs root or CAP_SYS_NICE): for a busy machine")
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	o.executionOptions.flags(f, "on")
+	o.inputOptions.flags(f)
 	o.recordsOptions.flags(f)
 	o.servedOptions.flags(f)
 	complete(cmd, "device", "auto", "cpu", "cuda:0")
@@ -164,13 +167,17 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	}
 
 	progress, told, finish := profiling(p, o.out)
-	profile, err := profiler.Repeat(ctx, profiler.Options{
+	opt := profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
 		Sharer: sharer, Cuts: cuts, RealTime: o.realTime,
 		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error { printEstimate(p, e, o); return nil },
 		Progress:   progress,
-	}, o.repeat)
+	}
+	if err := o.fill(&opt); err != nil {
+		return err
+	}
+	profile, err := profiler.Repeat(ctx, opt, o.repeat)
 	finish()
 	if err != nil {
 		return o.ended(err)

@@ -222,7 +222,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	}
 	sub := &engine.Submodel{
 		Model: m.Name, Identity: m.Identity, From: i, To: j, Blocks: b.Len(), Inputs: p.inputs, Outputs: p.outputs,
-		WeightBytes: m.net.weightBytes(p.nodes, o.Half), Nodes: len(p.nodes),
+		WeightBytes: m.net.weightBytes(p.nodes, o.Half), Nodes: len(p.nodes), Folder: m.folder,
 	}
 	if o.NoData {
 		return sub, nil

@@ -52,6 +52,9 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	if o.MaxLive < 0 || o.MaxLive > 64 {
 		return nil, fmt.Errorf("%s: MaxLive %d: expected 0 to 64", m.Name, o.MaxLive)
 	}
+	if m.bound != "" {
+		return nil, fmt.Errorf("%s: %s", m.Name, m.bound)
+	}
 	folded := *m
 	m = &folded
 	if err := m.fold(ctx, probe); err != nil {

@@ -3,54 +3,62 @@ package graph
 import (
 	"context"
 	"fmt"
-	"os"
-
-	"google.golang.org/protobuf/proto"
 
 	"inferplan/engine"
-	"inferplan/engine/graph/onnxpb"
 )
 
 // Fixed returns the model as its file has it, in one piece that runs at its own
 // batch, which it returns, too: for models whose batch cannot be made free. The
 // shapes of the piece's inputs and outputs are those of a whole run. A first
-// dimension that the file does not fix is 1.
+// dimension that neither the file nor Options.Dims fixes is 1.
 func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, error) {
-	data, err := os.ReadFile(m.Path)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read model: %w", err)
-	}
-	pm := new(onnxpb.Model)
-	if err := proto.Unmarshal(data, pm); err != nil {
-		return nil, 0, fmt.Errorf("read model: %w", err)
-	}
-	declared := map[string][]*onnxpb.Shape_Dim{}
-	for _, v := range pm.GetGraph().GetInput() {
-		declared[v.GetName()] = v.GetType().GetTensorType().GetShape().GetDim()
-	}
-	sub := &engine.Submodel{Model: m.Name, Identity: m.SHA256, To: 1, Blocks: 1, WeightBytes: int64(len(data)), Nodes: m.Nodes(), ONNX: data}
+	p := part{nodes: m.asFile.compute, asFile: true}
 	batch := 1
-	for i, spec := range m.Inputs {
-		spec.Shape = append([]int64(nil), spec.Shape...)
-		spec.Shape[0] = 1
-		if d := declared[spec.Name]; len(d) > 0 && d[0].GetDimValue() > 0 {
-			spec.Shape[0] = d[0].GetDimValue()
-		}
+	for i, s := range m.Inputs {
+		first := max(1, m.first[i])
 		if i == 0 {
-			batch = int(spec.Shape[0])
+			batch = int(first)
 		}
-		sub.Inputs = append(sub.Inputs, spec)
+		s.Shape = append([]int64{first}, s.Shape[1:]...)
+		p.inputs = append(p.inputs, s)
 	}
-	values, err := probe(ctx, data, sub.Inputs, batch, m.Outputs)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, name := range m.Outputs {
-		v, ok := values[name]
-		if !ok {
-			return nil, 0, fmt.Errorf("output %q was not made", name)
+	p.outputs = bareSpecs(m.Outputs)
+	p.light = true
+	var values map[string]Value
+	for {
+		data, err := m.encode(p)
+		if err != nil {
+			return nil, 0, err
 		}
-		sub.Outputs = append(sub.Outputs, engine.Spec{Name: name, Type: v.Type, Shape: v.Shape})
+		if values, err = probe(ctx, data, p.inputs, batch, m.Outputs); err == nil {
+			break
+		}
+		// Shapes of its inputs may tell a runtime that a branch which is not taken
+		// does not fit them.
+		if p.open || ctx.Err() != nil {
+			return nil, 0, fmt.Errorf("%s: run at its own batch %d: %w", m.Name, batch, err)
+		}
+		p.open = true
 	}
-	return sub, batch, nil
+	for i, name := range m.Outputs {
+		v := values[name]
+		if v.Type.Size() == 0 {
+			return nil, 0, bad("output %q has elements of type %s, which no answer can carry: let the model end before it", name, v.Type)
+		}
+		if len(v.Shape) == 0 {
+			return nil, 0, bad("output %q is a single %s without a batch dimension, which no answer can carry: let the model end with a Reshape to 1", name, v.Type)
+		}
+		if elements(v.Shape) == 0 {
+			return nil, 0, bad("output %q is empty (%s%v) at the sizes of its inputs: give others (--shape) or values (--input)", name, v.Type, v.Shape)
+		}
+		p.outputs[i] = engine.Spec{Name: name, Type: v.Type, Shape: v.Shape}
+	}
+	p.light = false
+	sub := &engine.Submodel{
+		Model: m.Name, Identity: m.Identity, To: 1, Blocks: 1, Inputs: p.inputs, Outputs: p.outputs,
+		WeightBytes: m.asFile.weightBytes(p.nodes, false), Nodes: len(p.nodes), Folder: m.folder,
+	}
+	data, err := m.encode(p)
+	sub.ONNX = data
+	return sub, batch, err
 }

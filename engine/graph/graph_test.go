@@ -72,7 +72,7 @@ func TestReadErrors(t *testing.T) {
 		o    Options
 		says string
 	}{
-		{"empty", nil, Options{}, "no graph inside"},
+		{"empty", nil, Options{}, "an empty file"},
 		{"text", []byte("this is no model at all"), Options{}, "not an ONNX file, or a truncated one"},
 		{"cut off", whole[:len(whole)-9], Options{}, "truncated"},
 		{"no nodes", spoil(func(m *onnxpb.Model) { m.Graph.Node = nil }), Options{}, "no nodes"},
@@ -86,8 +86,8 @@ func TestReadErrors(t *testing.T) {
 		{"cycle", spoil(func(m *onnxpb.Model) { m.Graph.Node[1].Input[0] = "e" }), Options{}, "cycle"},
 		{"no operator", spoil(func(m *onnxpb.Model) { m.Graph.Node[2].OpType = nil }), Options{}, "names no operator"},
 		{"no dimensions", spoil(func(m *onnxpb.Model) { m.Graph.Input[0].Type.GetTensorType().Shape = nil }), Options{}, `input "x" declares no dimensions`},
-		{"string input", spoil(func(m *onnxpb.Model) { m.Graph.Input[0].Type.GetTensorType().ElemType = proto.Int32(8) }), Options{}, `input "x" has element type 8`},
-		{"free dimension", spoil(func(m *onnxpb.Model) { m.Graph.Input[0].Type.GetTensorType().Shape.Dim[1].Value = nil }), Options{}, "dimension 1 (0) is not fixed"},
+		{"string input", spoil(func(m *onnxpb.Model) { m.Graph.Input[0].Type.GetTensorType().ElemType = proto.Int32(8) }), Options{}, `input "x" holds texts (strings), which no batch can hold`},
+		{"free dimension", spoil(func(m *onnxpb.Model) { m.Graph.Input[0].Type.GetTensorType().Shape.Dim[1].Value = nil }), Options{}, `input "x" is float32[N, ?], whose dimension 1 is not fixed: say what to plan for, sizes with the batch in front: --shape x=1x128`},
 		{"other rank", whole, Options{Dims: map[string][]int64{"": {1, 2, 3}}}, "2 dimensions, 3 were given"},
 		{"other size", whole, Options{Dims: map[string][]int64{"x": {1, 5}}}, "dimension 1 is 4 in the model, 5 was given"},
 		{"other input", whole, Options{Dims: map[string][]int64{"image": {1, 4}}}, `no such input (it has x)`},
@@ -98,7 +98,7 @@ func TestReadErrors(t *testing.T) {
 		{"external data", spoil(func(m *onnxpb.Model) {
 			m.Graph.Initializer = []*onnxpb.Tensor{{Name: proto.String("w"), DataType: proto.Int32(1), Dims: []int64{4}, DataLocation: onnxpb.Tensor_EXTERNAL.Enum(),
 				ExternalData: []*onnxpb.Property{{Key: proto.String("location"), Value: proto.String("weights.bin")}}}}
-		}), Options{}, "initialiser w keeps its values in another file (weights.bin): external data is not supported"},
+		}), Options{}, "initialiser w keeps its values in the file weights.bin: open the model from its folder"},
 		{"node without input", spoil(func(m *onnxpb.Model) { m.Graph.Node[0].Input = nil }), Options{}, "node Softmax Softmax has no input"},
 		{"constant output", spoil(func(m *onnxpb.Model) {
 			m.Graph.Initializer = []*onnxpb.Tensor{{Name: proto.String("k"), DataType: proto.Int32(1), FloatData: []float32{1}}}

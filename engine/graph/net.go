@@ -34,8 +34,10 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 		if n.inits[t.GetName()] != nil {
 			return nil, bad("initialiser %q occurs twice", t.GetName())
 		}
-		if err := checkTensor(t, "initialiser "+t.GetName()); err != nil {
-			return nil, err
+		if !isOutside(t) {
+			if err := checkTensor(t, "initialiser "+t.GetName()); err != nil {
+				return nil, err
+			}
 		}
 		n.inits[t.GetName()] = t
 	}
@@ -332,16 +334,21 @@ func (n *net) consumers() map[string][]int {
 }
 
 // Weightless tells whether the model was shipped with constants in place of
-// its weights.
+// its weights: they outnumber the values that the file holds. (A model with
+// weights may have some as well, the first state of a recurrence for one.)
 func (m *Model) Weightless() bool {
+	var constants, values int64
 	for _, nd := range m.net.nodes {
 		if nd.GetOpType() == "ConstantOfShape" && m.net.isConst[nd.Output[0]] {
 			if d, ok := m.net.constInts(nd.Input[0]); ok && elements(d) >= 64 {
-				return true
+				constants += elements(d)
 			}
 		}
 	}
-	return false
+	for _, t := range m.net.inits {
+		values += max(0, elements(t.Dims))
+	}
+	return constants > values
 }
 
 // Nodes counts the operators that depend on an input.

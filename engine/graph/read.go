@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
 	"strings"
 	"unicode/utf8"
 
@@ -34,9 +33,17 @@ type Options struct {
 	// Seed, where not zero, gives random weights to a model that was shipped
 	// without (see Model.Weightless). Other models keep theirs.
 	Seed uint64
-	// Dims fixes the dimensions of inputs by name, batch first (its value is
-	// not looked at). The name "" means the model's only input.
+	// Dims fixes the dimensions of inputs by name, batch first (where the batch
+	// is free its value is not looked at). The name "" means the model's only
+	// input. Dimensions of one name in the file have one size: an input that shares
+	// all of its free ones with those given need not be named.
 	Dims map[string][]int64
+	// Values of inputs by name. An input without dimensions becomes a constant of
+	// its value; for the others they are held against the declaration only.
+	Values map[string]Literal
+	// OtherInputs lets Dims and Values name inputs that the model does not have:
+	// they are of other models.
+	OtherInputs bool
 	// Name of the model; by default the file's name without "light_" and
 	// extension.
 	Name string
@@ -44,16 +51,33 @@ type Options struct {
 
 // Model is an ONNX model with a symbolic batch.
 type Model struct {
-	Name     string
-	Path     string // where it was read from, may be empty
-	SHA256   string // of the file's bytes
+	Name string
+	Path string // where it was read from, may be empty
+	// SHA256 is of the file's bytes; where weights lie in other files, of that
+	// and of samples of those.
+	SHA256   string
 	Identity string // SHA256, or a hash over it and the options that change it
 	Inputs   []engine.Spec
 	Outputs  []string
+	// Constants are the inputs that Options.Values made constants, in the file's order.
+	Constants []Constant
+	// Notes say in what the model differs from its file.
+	Notes []string
 
+	first    []int64             // per input: its first dimension as given or in the file, 0: free
+	inFile   []*onnxpb.ValueInfo // the inputs as the file declares them
+	bound    string              // why the batch cannot be free, where the inputs tell
+	asFile   *net                // before its batch was made free
+	folder   string              // of the files of weights; empty where there are none
 	net      *net
 	header   *onnxpb.Model // everything but the graph
 	declared []engine.Spec // outputs as the file declares them, 0 for an unknown dimension
+}
+
+// Constant is an input that always has the same value.
+type Constant struct {
+	engine.Spec // without dimensions
+	Value       Literal
 }
 
 // Open reads a model from a file.
@@ -72,7 +96,11 @@ func Open(path string, o Options) (*Model, error) {
 	if o.Name == "" {
 		o.Name = strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), "light_")
 	}
-	m, err := Read(path, data, o)
+	folder, err := filepath.Abs(filepath.Dir(path)) // other processes may be elsewhere
+	if err != nil {
+		return nil, fmt.Errorf("read model: %w", err)
+	}
+	m, err := read(path, data, folder, o)
 	if err != nil {
 		return nil, err
 	}
@@ -82,20 +110,64 @@ func Open(path string, o Options) (*Model, error) {
 
 // Read reads a model from bytes; name is used in errors. The bytes are not
 // kept.
-func Read(name string, data []byte, o Options) (*Model, error) {
-	sum := sha256.Sum256(data)
-	pm := new(onnxpb.Model)
-	if err := proto.Unmarshal(data, pm); err != nil {
-		return nil, fmt.Errorf("%s: %w: not an ONNX file, or a truncated one: %v", name, ErrModel, err)
-	}
+func Read(name string, data []byte, o Options) (*Model, error) { return read(name, data, "", o) }
+
+// read is Read; folder is where files of weights lie, empty for nowhere.
+func read(name string, data []byte, folder string, o Options) (*Model, error) {
 	if o.Name == "" {
 		o.Name = name
 	}
-	m, err := newModel(pm, map[string]*weight{}, hex.EncodeToString(sum[:]), o)
+	m, err := parse(data, folder, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, nil
+}
+
+func parse(data []byte, folder string, o Options) (*Model, error) {
+	if what := otherFormat(data); what != "" {
+		return nil, bad("%s", what)
+	}
+	pm := new(onnxpb.Model)
+	if err := proto.Unmarshal(data, pm); err != nil {
+		return nil, bad("not an ONNX file, or a truncated one: copy or export it again")
+	}
+	h := sha256.New()
+	h.Write(data)
+	outside, err := openWeights(pm.GetGraph(), folder, h)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newModel(pm, map[string]*weight{}, hex.EncodeToString(h.Sum(nil)), o)
+	if err == nil && outside {
+		m.folder = folder
+	}
+	return m, err
+}
+
+// otherFormat says what a file is that is no ONNX file; empty where nothing else is known.
+func otherFormat(data []byte) string {
+	for _, f := range []struct{ begins, what string }{
+		{"version https://git-lfs", "a pointer of Git LFS, not the model: fetch the file itself with git lfs pull"},
+		{"PK\x03\x04", "a ZIP archive (PyTorch's .pt, .npz or a packed model), not an ONNX file: unpack it, or export with torch.onnx.export"},
+		{"<!DOCTYPE", "a web page, not a model: download the file itself"},
+		{"<html", "a web page, not a model: download the file itself"},
+		{"\x1f\x8b", "a gzip file: unpack it with gunzip"},
+		{"{", "a JSON text, not an ONNX file: name the .onnx file"},
+	} {
+		if len(data) >= len(f.begins) && strings.EqualFold(string(data[:len(f.begins)]), f.begins) {
+			return f.what
+		}
+	}
+	switch {
+	case len(data) == 0:
+		return "an empty file: copy or export it again"
+	case len(data) > 8 && string(data[4:8]) == "ORTM":
+		return "a model in ONNX Runtime's own format (.ort): name the .onnx file that it was converted from"
+	case len(data) > 8 && string(data[4:8]) == "TFL3":
+		return "a TensorFlow Lite model: convert it with tf2onnx (python -m tf2onnx.convert --tflite FILE --output model.onnx)"
+	}
+	return ""
 }
 
 func bad(format string, a ...any) error {
@@ -119,12 +191,20 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	if err := namesAreText(g); err != nil {
 		return nil, err
 	}
+	m := &Model{Name: o.Name, SHA256: sum, Identity: sum}
+	g, err := m.tensorsOnly(g)
+	if err != nil {
+		return nil, err
+	}
+	if g, err = m.bake(g, o.Values); err != nil {
+		return nil, err
+	}
 	n, err := newNet(g, weights)
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Name: o.Name, SHA256: sum, Identity: sum, net: n}
-	if m.Inputs, err = inputSpecs(g, n, o.Dims); err != nil {
+	m.net = n
+	if err := m.declareInputs(g, o); err != nil {
 		return nil, err
 	}
 	m.Outputs = n.outputs
@@ -161,10 +241,15 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 			changed = append(changed, "input "+s.String())
 		}
 	}
+	for _, c := range m.Constants {
+		changed = append(changed, fmt.Sprintf("constant %s %v", c.Spec, c.Value.Values))
+	}
 	if len(changed) > 0 {
 		h := sha256.Sum256([]byte(strings.Join(append([]string{sum}, changed...), "\n")))
 		m.Identity = hex.EncodeToString(h[:])
 	}
+	m.asFile = n.clone()
+	m.asFile.producer, m.asFile.isConst, m.asFile.compute = n.producer, cloneSet(n.isConst), n.compute
 	n.symbolicReshapes()
 	return m, nil
 }
@@ -196,92 +281,4 @@ func namesAreText(g *onnxpb.Graph) error {
 		}
 	}
 	return nil
-}
-
-// inputSpecs reads the declared inputs, fixes dimensions and makes the first
-// the batch.
-func inputSpecs(g *onnxpb.Graph, n *net, dims map[string][]int64) ([]engine.Spec, error) {
-	var out []engine.Spec
-	used := map[string]bool{}
-	for _, v := range g.Input {
-		if n.isConst[v.GetName()] {
-			continue // an initialiser that old files list as an input too
-		}
-		name := v.GetName()
-		tt := v.GetType().GetTensorType()
-		if tt == nil {
-			return nil, bad("input %q is not a tensor", name)
-		}
-		spec := engine.Spec{Name: name, Type: engine.DType(tt.GetElemType())}
-		if spec.Type.Size() == 0 {
-			return nil, bad("input %q has element %s, which cannot be fed", name, spec.Type)
-		}
-		fixed, ok := dims[name]
-		if used[name] = ok; !ok {
-			if fixed, ok = dims[""]; ok {
-				used[""] = true
-			}
-		}
-		decl := tt.GetShape().GetDim()
-		if tt.Shape == nil || len(decl) == 0 {
-			return nil, bad("input %q declares no dimensions: one that holds the batch is needed", name)
-		}
-		if ok && len(fixed) != len(decl) {
-			return nil, bad("input %q has %d dimensions, %d were given (%v)", name, len(decl), len(fixed), fixed)
-		}
-		elements := int64(1)
-		for i, d := range decl {
-			v := d.GetDimValue()
-			switch {
-			case i == 0:
-				v = engine.BatchDim
-			case ok && v > 0 && fixed[i] != v:
-				return nil, bad("input %q: dimension %d is %d in the model, %d was given", name, i, v, fixed[i])
-			case ok:
-				v = fixed[i]
-			}
-			if i > 0 && v <= 0 {
-				return nil, bad("input %q: dimension %d (%s) is not fixed: give the whole shape, batch first (for example 1x3x224x224)", name, i, dimName(d))
-			}
-			if i > 0 {
-				if elements *= v; elements > maxElements || v > maxElements {
-					return nil, bad("input %q is too large", name)
-				}
-			}
-			spec.Shape = append(spec.Shape, v)
-		}
-		out = append(out, spec)
-	}
-	if len(out) == 0 {
-		return nil, bad("the model has no input")
-	}
-	if _, ok := dims[""]; ok && len(out) > 1 {
-		return nil, fmt.Errorf("dimensions without an input's name, but the model has %d inputs", len(out))
-	}
-	var names []string
-	for name := range dims {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		if !used[name] {
-			return nil, fmt.Errorf("dimensions for %q, but the model has no such input (it has %s)", name, specNames(out))
-		}
-	}
-	return out, nil
-}
-
-func dimName(d *onnxpb.Shape_Dim) string {
-	if p := d.GetDimParam(); p != "" {
-		return fmt.Sprintf("%q", p)
-	}
-	return fmt.Sprint(d.GetDimValue())
-}
-
-func specNames(s []engine.Spec) string {
-	out := make([]string, len(s))
-	for i := range s {
-		out[i] = s[i].Name
-	}
-	return strings.Join(out, ", ")
 }

@@ -12,14 +12,8 @@ import (
 // checkTensor refuses a tensor whose data is elsewhere or of another length
 // than its dimensions say.
 func checkTensor(t *onnxpb.Tensor, what string) error {
-	if t.GetDataLocation() == onnxpb.Tensor_EXTERNAL || len(t.ExternalData) > 0 {
-		file := ""
-		for _, p := range t.ExternalData {
-			if p.GetKey() == "location" {
-				file = " (" + p.GetValue() + ")"
-			}
-		}
-		return bad("%s keeps its values in another file%s: external data is not supported, save the model as one file", what, file)
+	if isOutside(t) {
+		return bad("%s keeps its values in another file, which only initialisers may: save the model again with onnx.save", what)
 	}
 	n := elements(t.Dims)
 	if n < 0 || n > maxElements {
@@ -37,7 +31,9 @@ func checkTensor(t *onnxpb.Tensor, what string) error {
 			len  int
 		}{
 			{dt == engine.F32, len(t.FloatData)}, {dt == engine.F64, len(t.DoubleData)}, {dt == engine.I64, len(t.Int64Data)},
-			{dt == engine.I32 || dt == engine.I8 || dt == engine.U8 || dt == engine.Bool || dt == engine.F16, len(t.Int32Data)},
+			{dt == engine.U64 || dt == engine.U32, len(t.Uint64Data)},
+			{dt == engine.I32 || dt == engine.I16 || dt == engine.I8 || dt == engine.U16 || dt == engine.U8 || dt == engine.Bool ||
+				dt == engine.F16 || dt == engine.BF16, len(t.Int32Data)},
 		} {
 			if f.have && int64(f.len) != n {
 				return bad("%s holds %d values, %d are expected for %s%v: the file is truncated or was written wrongly", what, f.len, n, dt, t.Dims)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 
 	"google.golang.org/protobuf/proto"
@@ -22,6 +23,8 @@ type part struct {
 	inits           []*onnxpb.Tensor  // constants of those
 	light           bool              // weights as ConstantOfShape: for probes
 	half            bool              // float32 inside becomes float16
+	asFile          bool              // the nodes are of Model.asFile
+	open            bool              // the inputs are declared as the file does
 }
 
 // constants finds what the nodes need that depends on no input: initialisers
@@ -100,6 +103,9 @@ func (n *net) weightBytes(nodes []int, half bool) int64 {
 // encode writes a part as ONNX.
 func (m *Model) encode(p part) ([]byte, error) {
 	n := m.net
+	if p.asFile {
+		n = m.asFile
+	}
 	names, idx := n.constants(p.nodes)
 	g := &onnxpb.Graph{Name: proto.String(p.name)}
 	if p.name == "" {
@@ -109,18 +115,30 @@ func (m *Model) encode(p part) ([]byte, error) {
 	for _, t := range names {
 		w := n.weights[t]
 		switch {
-		case w != nil && p.light:
-			shape := t + "/shape"
-			g.Initializer = append(g.Initializer, int64Tensor(shape, w.dims, []int64{int64(len(w.dims))}))
-			g.Node = append(g.Node, &onnxpb.Node{OpType: proto.String("ConstantOfShape"), Input: []string{shape}, Output: []string{t},
-				Name: proto.String(shape), Attribute: []*onnxpb.Attribute{{Name: proto.String("value"), Type: onnxpb.Attribute_TENSOR.Enum(),
-					T: &onnxpb.Tensor{DataType: proto.Int32(1), Dims: []int64{1}, FloatData: []float32{0.01}}}}})
+		case w != nil && p.light, p.light && isOutside(n.inits[t]) && engine.DType(n.inits[t].GetDataType()).Size() > 0:
+			typ, dims := engine.F32, []int64(nil)
+			if w != nil {
+				dims = w.dims
+			} else {
+				typ, dims = engine.DType(n.inits[t].GetDataType()), n.inits[t].Dims
+			}
+			shape, node := placeholder(t, typ, dims)
+			g.Initializer, g.Node = append(g.Initializer, shape), append(g.Node, node)
 		case w != nil:
 			size += w.bytes()
 			g.Initializer = append(g.Initializer, w.tensor())
 		default:
-			size += tensorBytes(n.inits[t])
-			g.Initializer = append(g.Initializer, n.inits[t])
+			x := n.inits[t]
+			if p.half {
+				var err error
+				if x, err = m.inside(x); err != nil {
+					return nil, err
+				}
+			}
+			if !isOutside(x) {
+				size += tensorBytes(x)
+			}
+			g.Initializer = append(g.Initializer, x)
 		}
 	}
 	if size > maxFile-1<<20 {
@@ -150,8 +168,19 @@ func (m *Model) encode(p part) ([]byte, error) {
 	g.Node = append(g.Node, p.before...)
 	g.Node = append(g.Node, inner...)
 	g.Node = append(g.Node, p.after...)
-	for _, s := range p.inputs {
+	for i, s := range p.inputs {
+		if p.open {
+			g.Input = append(g.Input, m.inFile[i])
+			continue
+		}
 		g.Input = append(g.Input, valueInfo(s))
+	}
+	for _, c := range m.Constants {
+		// As an input with a default it is nothing that a runtime folds: ONNX Runtime
+		// 1.29 cannot load an If within an If whose condition it has folded.
+		if slices.Contains(names, c.Name) {
+			g.Input = append(g.Input, valueInfo(c.Spec))
+		}
 	}
 	for _, s := range p.outputs {
 		g.Output = append(g.Output, valueInfo(s))

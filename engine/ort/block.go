@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"sync"
 	"time"
@@ -81,6 +82,11 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 		return nil, err
 	}
 	what := fmt.Sprintf("load %s blocks [%d,%d)", m.Model, m.From, m.To)
+	if m.Folder != "" {
+		entries := map[string]string{folderEntry: m.Folder}
+		maps.Copy(entries, o.Session)
+		o.Session = entries
+	}
 	s, static, err := e.strict(m.ONNX, d, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)

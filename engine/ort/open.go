@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -29,7 +30,21 @@ func goError(m *C.char) error {
 		return nil
 	}
 	defer C.free(unsafe.Pointer(m))
-	return errors.New(C.GoString(m))
+	return errors.New(plainly(C.GoString(m)))
+}
+
+var (
+	innerNode  = regexp.MustCompile(`Non-zero status code returned while running (\S+) node\. Name:'([^']*)' Status Message: `)
+	sourceFile = regexp.MustCompile(`\b\w+\.(?:cc|h):\d+ \w+ `)
+	sourceCode = regexp.MustCompile(`/\S*onnxruntime\S*\.(?:cc|h|cpp|hpp):\d+[^\n]*?\)\s*(?:\[[^\]]*\]\s*)?(\S+ was false\.\s*)?`)
+)
+
+// plainly is the library's message without what is about its source code.
+func plainly(text string) string {
+	text = innerNode.ReplaceAllString(text, `the operator $1 "$2" fails: `)
+	text = sourceCode.ReplaceAllString(text, "")
+	text = sourceFile.ReplaceAllString(text, "")
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // The library is opened once per process; what was opened stays.

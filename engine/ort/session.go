@@ -107,6 +107,7 @@ func providerOptions(d engine.Device, o engine.Options) map[string]string {
 const (
 	strictEntry = "session.disable_cpu_ep_fallback"
 	recordEntry = "session.record_ep_graph_assignment_info"
+	folderEntry = "session.model_external_initializers_file_folder_path"
 )
 
 // session makes a session from a model's bytes: of any batch size, or where batch

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/engine"
+	"inferplan/engine/graph"
 	"inferplan/formats"
 )
 
@@ -80,9 +81,11 @@ type StageSpec struct {
 	// Whole: every run takes inputs of exactly the shapes of Dims, first dimension
 	// included, for a model whose batch cannot be made free.
 	Whole bool `json:"whole,omitempty"`
-	// Seed and Dims are options of reading the model (engine/graph).
-	Seed uint64             `json:"seed,omitempty"`
-	Dims map[string][]int64 `json:"dims,omitempty"`
+	// Seed, Dims and Values are options of reading the model (engine/graph); what has
+	// a value and dimensions is warmed up with it.
+	Seed   uint64                   `json:"seed,omitempty"`
+	Dims   map[string][]int64       `json:"dims,omitempty"`
+	Values map[string]graph.Literal `json:"values,omitempty"`
 	// For engines that execute nothing: what each batch 1.. costs, and tensors.
 	InferNS []int64       `json:"infer_ns,omitempty"`
 	Inputs  []engine.Spec `json:"inputs,omitempty"`

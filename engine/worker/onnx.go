@@ -186,7 +186,7 @@ func (o *onnx) open(ctx context.Context, s *StageSpec) (*opened, error) {
 	if m := o.models[key]; m != nil {
 		return m, nil
 	}
-	m, err := graph.Open(s.Path, graph.Options{Name: s.Model, Seed: s.Seed, Dims: s.Dims})
+	m, err := graph.Open(s.Path, graph.Options{Name: s.Model, Seed: s.Seed, Dims: s.Dims, Values: s.Values})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
 	}

@@ -168,13 +168,27 @@ func (s *server) ready(ctx context.Context, st *stage, l Layout) error {
 	return nil
 }
 
-// warm runs a stage once at a batch size, with zeros.
+// warm runs a stage once at a batch size, with zeros or the values that the stage's
+// specification has.
 func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error {
 	o := engine.BindOptions{Batch: batch, HostIO: true}
 	var err error
 	if l.InBytes > 0 {
 		if o.Inputs, err = s.own.tensors(st.inputs, batch, l.In(0)); err != nil {
 			return err
+		}
+		for _, t := range o.Inputs {
+			spec := t.Spec()
+			value, ok := st.spec.Values[spec.Name]
+			if size := int64(spec.Type.Size()); ok {
+				data, err := value.Fill(spec.Type, spec.BytesAt(batch)/size, spec.BytesAt(1)/size)
+				if err != nil {
+					return fmt.Errorf("warm-up of %s: input %q: %w", st.spec.Model, spec.Name, err)
+				}
+				if err := t.Write(data); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	if o.Outputs, err = s.own.tensors(st.outputs, batch, l.Out(0)); err != nil {

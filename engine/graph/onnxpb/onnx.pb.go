@@ -112,7 +112,7 @@ func (Attribute_Type) EnumDescriptor() ([]byte, []int) {
 	return file_onnx_proto_rawDescGZIP(), []int{5, 0}
 }
 
-// Whether the values lie in another file, which this project refuses.
+// Whether the values lie in another file.
 type Tensor_Location int32
 
 const (

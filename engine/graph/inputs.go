@@ -1,0 +1,328 @@
+package graph
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// tensorsOnly returns the graph without outputs that are no tensors: the map that
+// ZipMap makes of a classifier's probabilities gives way to the probabilities.
+func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
+	made := map[string]*onnxpb.Node{}
+	for _, nd := range g.Node {
+		for _, o := range nd.Output {
+			made[o] = nd
+		}
+	}
+	outputs := slices.Clone(g.Output)
+	for i, v := range outputs {
+		what := notTensor(v)
+		if what == "" {
+			continue
+		}
+		nd := made[v.GetName()]
+		if nd.GetOpType() != "ZipMap" || len(nd.GetInput()) == 0 {
+			return nil, bad("output %q is %s, which no answer can carry: export the model with tensors as outputs only (sklearn: options={'zipmap': False})", v.GetName(), what)
+		}
+		m.Notes = append(m.Notes, fmt.Sprintf("output %q is a list of maps in the file: in its place stands the tensor %q that ZipMap makes it of", v.GetName(), nd.Input[0]))
+		outputs[i] = &onnxpb.ValueInfo{Name: proto.String(nd.Input[0])}
+	}
+	for _, v := range g.Input {
+		if what := notTensor(v); what != "" {
+			return nil, bad("input %q is %s, which no request can bring: export the model with tensors as inputs only", v.GetName(), what)
+		}
+	}
+	if len(m.Notes) == 0 {
+		return g, nil
+	}
+	return withParts(g, g.Initializer, outputs), nil
+}
+
+// withParts is the graph with other initialisers and outputs.
+func withParts(g *onnxpb.Graph, inits []*onnxpb.Tensor, outputs []*onnxpb.ValueInfo) *onnxpb.Graph {
+	return &onnxpb.Graph{Node: g.Node, Name: g.Name, Initializer: inits, Input: g.Input, Output: outputs, ValueInfo: g.ValueInfo}
+}
+
+// notTensor says what a declared input or output is that is no tensor.
+func notTensor(v *onnxpb.ValueInfo) string {
+	if v.GetType() == nil || v.Type.GetTensorType() != nil {
+		return ""
+	}
+	// The format's other types are fields that we do not read.
+	field := 0
+	if raw := v.Type.ProtoReflect().GetUnknown(); len(raw) > 0 {
+		field = int(raw[0] >> 3)
+	}
+	switch field {
+	case 4:
+		return "a sequence"
+	case 5:
+		return "a map"
+	case 8:
+		return "a sparse tensor"
+	case 9:
+		return "an optional value"
+	}
+	return "not a tensor"
+}
+
+// bake makes constants of the inputs without dimensions whose values are given.
+func (m *Model) bake(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph, error) {
+	inits := g.Initializer
+	for _, v := range g.Input {
+		value, ok := values[v.GetName()]
+		tt := v.GetType().GetTensorType()
+		if !ok || tt == nil || tt.Shape != nil && len(tt.Shape.Dim) > 0 || tt.Shape == nil && len(value.Shape) > 0 {
+			continue
+		}
+		c := Constant{engine.Spec{Name: v.GetName(), Type: engine.DType(tt.GetElemType()), Shape: []int64{}}, Literal{[]int64{}, value.Values}}
+		if len(value.Values) != 1 {
+			return nil, bad("input %q is a single %s, %d values were given", c.Name, c.Type, len(value.Values))
+		}
+		data, err := value.Bytes(c.Type)
+		if err != nil {
+			return nil, bad("input %q: %v", c.Name, err)
+		}
+		inits = append(inits[:len(inits):len(inits)], &onnxpb.Tensor{Name: proto.String(c.Name), DataType: proto.Int32(int32(c.Type)), RawData: data})
+		m.Constants = append(m.Constants, c)
+	}
+	if len(m.Constants) == 0 {
+		return g, nil
+	}
+	return withParts(g, inits, g.Output), nil
+}
+
+// declared is an input of the file with the dimensions that it leaves free.
+type declared struct {
+	name  string
+	typ   engine.DType
+	dims  []*onnxpb.Shape_Dim
+	shape bool // dimensions are declared at all
+	info  *onnxpb.ValueInfo
+}
+
+// declareInputs reads the declared inputs, fixes their dimensions and makes the
+// first the batch.
+func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
+	var list []declared
+	for _, v := range g.Input {
+		if m.net.isConst[v.GetName()] {
+			continue // an initialiser that old files list as an input too, or a constant
+		}
+		tt := v.GetType().GetTensorType()
+		if tt == nil {
+			return bad("input %q declares no type: export the model again, or run onnx.shape_inference over it", v.GetName())
+		}
+		list = append(list, declared{v.GetName(), engine.DType(tt.GetElemType()), tt.GetShape().GetDim(), tt.Shape != nil, v})
+	}
+	if len(list) == 0 {
+		return bad("the model has no input that requests could bring")
+	}
+	given, err := givenDims(list, o)
+	if err != nil {
+		return err
+	}
+	named, err := namedSizes(list, given)
+	if err != nil {
+		return err
+	}
+	var open, flags []string
+	for _, d := range list {
+		spec, first, err := d.spec(given[d.name], named)
+		if err != nil {
+			return err
+		}
+		if spec.Shape == nil {
+			what, flag := d.open(named)
+			open, flags = append(open, what), append(flags, flag)
+			continue
+		}
+		if value, ok := o.Values[d.name]; ok {
+			per := spec.BytesAt(1) / int64(spec.Type.Size())
+			if _, err := value.Fill(spec.Type, per, per); err != nil {
+				return bad("input %q: %v", d.name, err)
+			}
+		}
+		m.Inputs, m.first, m.inFile = append(m.Inputs, spec), append(m.first, first), append(m.inFile, d.info)
+	}
+	m.bound = boundBatch(list)
+	if len(open) > 0 {
+		return bad("%s: say what to plan for, sizes with the batch in front: %s", strings.Join(open, "; "), strings.Join(flags, " "))
+	}
+	return nil
+}
+
+// givenDims are the options' dimensions by the names of the inputs.
+func givenDims(list []declared, o Options) (map[string][]int64, error) {
+	var names []string
+	for _, d := range list {
+		names = append(names, d.name)
+	}
+	out := maps.Clone(o.Dims)
+	if dims, ok := out[""]; ok {
+		delete(out, "")
+		if len(list) > 1 {
+			return nil, fmt.Errorf("dimensions without an input's name, but the model has %d inputs (%s)", len(list), strings.Join(names, ", "))
+		}
+		out[names[0]] = dims
+	}
+	if o.OtherInputs {
+		return out, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("dimensions for %q, but the model has no such input (it has %s)", name, strings.Join(names, ", "))
+		}
+	}
+	return out, nil
+}
+
+// namedSizes are the sizes of dimensions by their names in the file, where one
+// input that has the name is given. What is the batch of an input, in front, is 1
+// elsewhere, unless that is given.
+func namedSizes(list []declared, given map[string][]int64) (map[string]int64, error) {
+	batch, named := map[string]bool{}, map[string]int64{}
+	for _, d := range list {
+		if len(d.dims) > 0 && d.dims[0].GetDimParam() != "" {
+			batch[d.dims[0].GetDimParam()], named[d.dims[0].GetDimParam()] = true, 1
+		}
+	}
+	for _, d := range list {
+		fixed := given[d.name]
+		if fixed == nil || !d.shape {
+			continue
+		}
+		if len(d.dims) != len(fixed) {
+			return nil, bad("input %q has %d dimensions, %d were given (%v)", d.name, len(d.dims), len(fixed), fixed)
+		}
+		for i, size := range fixed {
+			p := d.dims[i].GetDimParam()
+			if p == "" || size <= 0 {
+				continue
+			}
+			if have, ok := named[p]; ok && have != size && !batch[p] {
+				return nil, bad("input %q: dimension %d (%q) is given as %d, and as %d for another input", d.name, i, p, size, have)
+			}
+			named[p] = size
+		}
+	}
+	return named, nil
+}
+
+// boundBatch says why the first dimensions of inputs cannot all be one batch;
+// empty where they may be. A runtime that is fed such inputs at other sizes may
+// read beyond their ends.
+func boundBatch(list []declared) string {
+	for _, d := range list {
+		if len(d.dims) == 0 {
+			continue
+		}
+		size := d.dims[0].GetDimValue()
+		for _, other := range list {
+			if len(other.dims) == 0 {
+				continue
+			}
+			if size > 1 && other.dims[0].GetDimValue() != size {
+				return fmt.Sprintf("the first dimension of input %q is always %d, and that of %q is not", d.name, size, other.name)
+			}
+			for _, dim := range other.dims[1:] {
+				if p := dim.GetDimParam(); p != "" && p == d.dims[0].GetDimParam() {
+					return fmt.Sprintf("input %q has the batch %q in front, and input %q has not", d.name, p, other.name)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// size is a dimension's size in the file, as given, or that of its name; 0: free.
+func (d *declared) size(i int, fixed []int64, named map[string]int64) int64 {
+	size := d.dims[i].GetDimValue()
+	if size > 0 {
+		return size
+	}
+	if fixed != nil && fixed[i] > 0 {
+		return fixed[i]
+	}
+	return max(0, named[d.dims[i].GetDimParam()])
+}
+
+// spec is the input as blocks declare it, with its first dimension, which is 0
+// where it is free. Where other dimensions are free the shape is nil.
+func (d *declared) spec(fixed []int64, named map[string]int64) (s engine.Spec, first int64, err error) {
+	s = engine.Spec{Name: d.name, Type: d.typ}
+	switch {
+	case s.Type == engine.String:
+		return s, 0, bad("input %q holds texts (strings), which no batch can hold: cut the encoder of texts off and feed the model numbers", d.name)
+	case s.Type.Size() == 0:
+		return s, 0, bad("input %q has elements of type %s, which cannot be fed: convert them inside the model (Cast)", d.name, s.Type)
+	case !d.shape && fixed == nil, d.shape && len(d.dims) == 0:
+		return s, 0, nil
+	}
+	if !d.shape {
+		d = &declared{d.name, d.typ, make([]*onnxpb.Shape_Dim, len(fixed)), true, d.info}
+	}
+	elements := int64(1)
+	shape := make([]int64, len(d.dims))
+	for i, dim := range d.dims {
+		size := d.size(i, fixed, named)
+		if v := dim.GetDimValue(); i > 0 && v > 0 && fixed != nil && fixed[i] != v {
+			return s, 0, bad("input %q: dimension %d is %d in the model, %d was given", d.name, i, v, fixed[i])
+		}
+		switch {
+		case i == 0:
+			first, size = size, engine.BatchDim
+		case size == 0:
+			return s, 0, nil
+		default:
+			if elements *= size; elements > maxElements || size > maxElements {
+				return s, 0, bad("input %q is too large", d.name)
+			}
+		}
+		shape[i] = size
+	}
+	s.Shape = shape
+	return s, first, nil
+}
+
+// open says what is to be given of an input, and the flag that gives it, with a
+// guess of the sizes.
+func (d *declared) open(named map[string]int64) (what, flag string) {
+	switch {
+	case !d.shape:
+		return fmt.Sprintf("input %q declares no dimensions", d.name), fmt.Sprintf("--shape %s=1x3x224x224 (or --input %s=VALUE where it is a single number)", d.name, d.name)
+	case len(d.dims) == 0:
+		return fmt.Sprintf("input %q is a single %s without a batch dimension, which requests cannot bring", d.name, d.typ), fmt.Sprintf("--input %s=VALUE", d.name)
+	}
+	guess := []int64{1, 128, 128, 128}
+	if len(d.dims) == 4 {
+		guess = []int64{1, 3, 224, 224}
+	}
+	var names, free, sizes []string
+	for i, dim := range d.dims {
+		size := d.size(i, nil, named)
+		name := cmp.Or(dim.GetDimParam(), "?")
+		if v := dim.GetDimValue(); v > 0 {
+			name = fmt.Sprint(v)
+		}
+		names = append(names, name)
+		if i > 0 && size == 0 {
+			free = append(free, fmt.Sprint(i))
+		}
+		sizes = append(sizes, fmt.Sprint(cmp.Or(size, guess[min(i, len(guess)-1)])))
+	}
+	verb := "dimension %s is not fixed"
+	if len(free) > 1 {
+		verb = "dimensions %s are not fixed"
+	}
+	return fmt.Sprintf("input %q is %s[%s], whose "+verb, d.name, d.typ, strings.Join(names, ", "), strings.Join(free, " and ")),
+		fmt.Sprintf("--shape %s=%s", d.name, strings.Join(sizes, "x"))
+}

@@ -1,0 +1,104 @@
+package graph
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/engine"
+)
+
+// Literal is a tensor's values as somebody typed them, before its element type
+// is known. Booleans are 0 and 1.
+type Literal struct {
+	Shape  []int64
+	Values []float64
+}
+
+// exactWhole is the largest whole number up to which every one has a float64.
+const exactWhole = 1 << 53
+
+// Bytes returns the values in an element type, little endian, one after the
+// other. A value that the type cannot hold is an error.
+func (l Literal) Bytes(t engine.DType) ([]byte, error) {
+	out := make([]byte, 0, len(l.Values)*t.Size())
+	le := binary.LittleEndian
+	whole := func(v, lo, hi float64) (int64, error) {
+		lo, hi = max(lo, -exactWhole), min(hi, exactWhole)
+		if v != math.Trunc(v) || v < lo || v > hi {
+			return 0, fmt.Errorf("%v is no %s: expected a whole number from %.0f to %.0f", v, t, lo, hi)
+		}
+		return int64(v), nil
+	}
+	for _, v := range l.Values {
+		var n int64
+		var err error
+		switch t {
+		case engine.F32:
+			if math.Abs(v) > math.MaxFloat32 {
+				return nil, fmt.Errorf("%v is beyond %s", v, t)
+			}
+			out = le.AppendUint32(out, math.Float32bits(float32(v)))
+		case engine.F64:
+			out = le.AppendUint64(out, math.Float64bits(v))
+		case engine.F16:
+			out = le.AppendUint16(out, Half(float32(v)))
+		case engine.BF16:
+			b := math.Float32bits(float32(v))
+			out = le.AppendUint16(out, uint16((b+0x7fff+b>>16&1)>>16))
+		case engine.Bool:
+			n, err = whole(v, 0, 1)
+			out = append(out, byte(n))
+		case engine.U8:
+			n, err = whole(v, 0, math.MaxUint8)
+			out = append(out, byte(n))
+		case engine.I8:
+			n, err = whole(v, math.MinInt8, math.MaxInt8)
+			out = append(out, byte(n))
+		case engine.U16:
+			n, err = whole(v, 0, math.MaxUint16)
+			out = le.AppendUint16(out, uint16(n))
+		case engine.I16:
+			n, err = whole(v, math.MinInt16, math.MaxInt16)
+			out = le.AppendUint16(out, uint16(n))
+		case engine.U32:
+			n, err = whole(v, 0, math.MaxUint32)
+			out = le.AppendUint32(out, uint32(n))
+		case engine.I32:
+			n, err = whole(v, math.MinInt32, math.MaxInt32)
+			out = le.AppendUint32(out, uint32(n))
+		case engine.U64:
+			n, err = whole(v, 0, exactWhole)
+			out = le.AppendUint64(out, uint64(n))
+		case engine.I64:
+			n, err = whole(v, -exactWhole, exactWhole)
+			out = le.AppendUint64(out, uint64(n))
+		default:
+			err = fmt.Errorf("values of %s cannot be given", t)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Fill returns the bytes of a tensor of n elements, of which one sample has per:
+// one value stands for all, and the values of some samples are repeated.
+func (l Literal) Fill(t engine.DType, n, per int64) ([]byte, error) {
+	k := int64(len(l.Values))
+	if k != 1 && (k == 0 || per == 0 || k%per != 0) {
+		return nil, fmt.Errorf("%d values of shape %v, expected one, or %d for a sample", k, l.Shape, per)
+	}
+	values, err := l.Bytes(t)
+	if err != nil {
+		return nil, err
+	}
+	size := int(n) * t.Size()
+	out := slices.Grow(values[:len(values):len(values)], max(0, size-len(values)))
+	for len(out) < size {
+		out = append(out, values...)
+	}
+	return out[:size], nil
+}

@@ -1,0 +1,184 @@
+package graph
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// Weights in files beside the model (external data) stay there: what is written
+// of the model names the same files, and the engine maps them. Small ones are
+// read at once, since shapes are computed from them.
+const smallOutside = 1 << 20
+
+// isOutside tells whether a tensor's values lie in another file.
+func isOutside(t *onnxpb.Tensor) bool {
+	return t.GetDataLocation() == onnxpb.Tensor_EXTERNAL || len(t.GetExternalData()) > 0
+}
+
+// region is where a tensor's values lie.
+type region struct {
+	file           string // relative to the model's folder
+	offset, length int64
+}
+
+// outside reads where a tensor's values lie.
+func outside(t *onnxpb.Tensor) (r region, err error) {
+	what := "initialiser " + t.GetName()
+	n := elements(t.Dims)
+	size := int64(engine.DType(t.GetDataType()).Size())
+	if n < 0 || n > maxElements {
+		return r, bad("%s has impossible dimensions %v", what, t.Dims)
+	}
+	r.length = -1
+	for _, p := range t.ExternalData {
+		switch p.GetKey() {
+		case "location":
+			r.file = filepath.FromSlash(p.GetValue())
+		case "offset":
+			r.offset, err = strconv.ParseInt(p.GetValue(), 10, 64)
+		case "length":
+			r.length, err = strconv.ParseInt(p.GetValue(), 10, 64)
+		}
+		if err != nil {
+			return r, bad("%s: %s of its values is %q, expected a number", what, p.GetKey(), p.GetValue())
+		}
+	}
+	if r.length < 0 && size > 0 {
+		r.length = n * size
+	}
+	switch {
+	case !filepath.IsLocal(r.file):
+		return r, bad("%s keeps its values in the file %q, expected one beside the model or below it", what, r.file)
+	case r.offset < 0 || r.length < 0 || size > 0 && r.length != n*size:
+		return r, bad("%s has %d bytes at %d of %s, %d are expected for %s%v", what, r.length, r.offset, r.file, n*size, engine.DType(t.GetDataType()), t.Dims)
+	}
+	return r, nil
+}
+
+// openWeights looks at the files of weights that a graph names: they must be
+// there and long enough. Small tensors are read into the graph. What identifies
+// the files is added to the hash. It tells whether there are any.
+func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) (bool, error) {
+	files := map[string]*os.File{}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	var names []string
+	for _, t := range g.GetInitializer() {
+		if !isOutside(t) {
+			continue
+		}
+		r, err := outside(t)
+		if err != nil {
+			return false, err
+		}
+		if folder == "" {
+			return false, bad("initialiser %s keeps its values in the file %s: open the model from its folder", t.GetName(), r.file)
+		}
+		f := files[r.file]
+		if f == nil {
+			switch f, err = os.Open(filepath.Join(folder, r.file)); {
+			case errors.Is(err, fs.ErrNotExist):
+				return false, bad("its weights are in the file %s, which is not beside it: copy it there, too", r.file)
+			case err != nil:
+				return false, fmt.Errorf("open the model's weights: %w", err)
+			}
+			files[r.file], names = f, append(names, r.file)
+		}
+		st, err := f.Stat()
+		if err != nil {
+			return false, fmt.Errorf("open the model's weights: %w", err)
+		}
+		if have := st.Size(); r.offset > have-r.length {
+			return false, bad("initialiser %s ends at byte %d of %s, which has %d: the file is truncated or of another model", t.GetName(), r.offset+r.length, r.file, have)
+		}
+		if r.length > smallOutside {
+			continue
+		}
+		data := make([]byte, r.length)
+		if _, err := f.ReadAt(data, r.offset); err != nil {
+			return false, fmt.Errorf("read the model's weights: %w", err)
+		}
+		t.RawData, t.ExternalData, t.DataLocation = data, nil, nil
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := sampleFile(files[name], name, h); err != nil {
+			return false, err
+		}
+	}
+	return len(names) > 0, nil
+}
+
+// How a file of weights is identified: by its size and this many pieces of this
+// many bytes. Hashing gigabytes whole would take longer than loading them.
+const pieces, pieceBytes = 256, 4096
+
+func sampleFile(f *os.File, name string, h hash.Hash) error {
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read the model's weights: %w", err)
+	}
+	h.Write(binary.LittleEndian.AppendUint64([]byte(name), uint64(st.Size())))
+	data := make([]byte, pieceBytes)
+	for k := range int64(pieces) {
+		at := (st.Size() - pieceBytes) / (pieces - 1) * k
+		n, err := f.ReadAt(data, max(0, at))
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("read the model's weights: %w", err)
+		}
+		h.Write(data[:n])
+		if at <= 0 && k == 0 && st.Size() <= pieceBytes {
+			break
+		}
+	}
+	return nil
+}
+
+// inside is a tensor with its values, which are read where they lie in another file.
+func (m *Model) inside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
+	if !isOutside(t) {
+		return t, nil
+	}
+	r, err := outside(t)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(m.folder, r.file))
+	if err != nil {
+		return nil, fmt.Errorf("read the model's weights: %w", err)
+	}
+	defer f.Close()
+	data := make([]byte, r.length)
+	if _, err := f.ReadAt(data, r.offset); err != nil {
+		return nil, fmt.Errorf("read the model's weights: %w", err)
+	}
+	return &onnxpb.Tensor{Name: t.Name, DataType: t.DataType, Dims: t.Dims, RawData: data}, nil
+}
+
+// placeholder is what a probe gets in place of a large tensor: a node that makes
+// one of the same shape, with the shape that it reads.
+func placeholder(name string, t engine.DType, dims []int64) (*onnxpb.Tensor, *onnxpb.Node) {
+	shape := name + "/shape"
+	value := make([]byte, t.Size())
+	if t == engine.F32 {
+		value, _ = Literal{Values: []float64{0.01}}.Bytes(t)
+	}
+	return int64Tensor(shape, dims, []int64{int64(len(dims))}), &onnxpb.Node{OpType: proto.String("ConstantOfShape"), Input: []string{shape},
+		Output: []string{name}, Name: proto.String(shape), Attribute: []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(int32(t)), Dims: []int64{1}, RawData: value})}}
+}

@@ -1,0 +1,78 @@
+package profiler
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// refusals are the errors of models that were left out.
+type refusals []error
+
+// refuse leaves a model out whose file cannot be used, so that the others are
+// measured. Any other error ends the run.
+func (l *refusals) refuse(r *runner, err error) error {
+	if !errors.Is(err, ErrInput) {
+		return err
+	}
+	*l = append(*l, err)
+	if len(r.o.Models) > 1 {
+		r.warn("", fmt.Sprintf("left out: %s", strings.TrimPrefix(err.Error(), ErrInput.Error()+": ")))
+	}
+	return nil
+}
+
+// noModel is the error where every model was refused.
+func (l refusals) noModel() error {
+	if len(l) == 1 {
+		return l[0]
+	}
+	return inputError("none of the %d models can be used, for the reasons above", len(l))
+}
+
+// allUsed refuses dimensions and values of inputs that no model has. Where a model
+// was left out, they may be its.
+func allUsed(r *runner) error {
+	if len(r.refused) > 0 {
+		return nil
+	}
+	known := map[string]bool{"": true}
+	models := map[string]bool{"": true}
+	for _, j := range r.jobs {
+		models[j.in.name] = true
+		for _, s := range j.in.inputs {
+			known[s.Name], known[j.in.name+":"+s.Name] = true, true
+		}
+		for _, c := range j.in.constants {
+			known[c.Name], known[j.in.name+":"+c.Name] = true, true
+		}
+	}
+	var asked []string
+	collect := func(model, input string) {
+		if model != "" {
+			input = model + ":" + input
+		}
+		asked = append(asked, input)
+	}
+	for model, dims := range r.o.Dims {
+		for input := range dims {
+			collect(model, input)
+		}
+	}
+	for model, list := range r.o.Values {
+		for input := range list {
+			collect(model, input)
+		}
+	}
+	slices.Sort(asked)
+	for _, name := range asked {
+		if _, input, ok := strings.Cut(name, ":"); known[name] || ok && input == "" {
+			continue
+		}
+		delete(known, "")
+		return inputError("a shape or value for the input %q, which no model has; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	}
+	return nil
+}
