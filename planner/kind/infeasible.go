@@ -21,6 +21,9 @@ type InfeasibleError struct {
 	// Or are other things that would be feasible, each by itself.
 	Or       []Nearest
 	Conflict []string // limits that exclude each other, where a program was infeasible
+	// Simulated says that plans were found, and that simulation showed that none holds. Nearest
+	// is what the best of them holds.
+	Simulated bool
 	// OnlyMinLoad says that the option min-load alone asks for rates.
 	OnlyMinLoad bool
 }
