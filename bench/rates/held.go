@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/planner/pool"
 	"inferplan/sim"
 )
 
-// held says what a plan holds: rates in proportion to the weights at which every model attains
-// what is asked, in runs with seeds that no plan was made with.
-type held struct {
+// tester simulates plans with seeds that no plan was made with. A plan holds rates in proportion
+// to the weights of its models if every model attains what is asked at them.
+type tester struct {
 	runs       int
 	seed       uint64
 	attainment float64
@@ -24,7 +23,7 @@ type held struct {
 const step = 0.0025
 
 // rate is the highest rps per weight that a plan holds.
-func (h *held) rate(ctx context.Context, plan *formats.Plan) (float64, error) {
+func (h *tester) rate(ctx context.Context, plan *formats.Plan) (float64, error) {
 	lo, hi, at := 0.0, math.Inf(1), plan.Objective.Value
 	if c := plan.Certified; c != nil && c.LoadFactor > 0 {
 		at *= c.LoadFactor
@@ -55,16 +54,34 @@ func (h *held) rate(ctx context.Context, plan *formats.Plan) (float64, error) {
 }
 
 // attained is the least attainment of the models where each has its weight times so many rps.
-func (h *held) attained(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
+func (h *tester) attained(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
+	var rates []float64
+	for _, served := range plan.Served() {
+		rates = append(rates, perWeight*max(served.Weight, 1e-9))
+	}
+	return h.least(ctx, plan, rates)
+}
+
+// statedRates is the least attainment of the models at the rates that the plan states.
+func (h *tester) statedRates(ctx context.Context, plan *formats.Plan) (float64, error) {
+	var rates []float64
+	for _, served := range plan.Served() {
+		rates = append(rates, served.RPS)
+	}
+	return h.least(ctx, plan, rates)
+}
+
+// least is the least attainment of the models at rates.
+func (h *tester) least(ctx context.Context, plan *formats.Plan, rates []float64) (float64, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
 		return 0, err
 	}
-	sum, served := 0.0, plan.Served()
-	for i := range served {
-		sc.Rates = append(sc.Rates, perWeight*max(served[i].Weight, 1e-9))
-		sum += sc.Rates[i]
+	sum := 0.0
+	for _, rps := range rates {
+		sum += rps
 	}
+	sc.Rates = rates
 	sc.Seed = h.seed
 	sc.Duration = time.Duration(min(max(h.requests/sum, 5), 600) * float64(time.Second))
 	sc.Warmup = sc.Duration / 10
@@ -79,5 +96,3 @@ func (h *held) attained(ctx context.Context, plan *formats.Plan, perWeight float
 		return 1
 	}).Attainment, nil
 }
-
-var _ = pool.AlgorithmNP

@@ -14,7 +14,6 @@ import (
 type problem struct {
 	name   string
 	inputs planner.Inputs
-	values map[string]any // of options that the problem itself asks for
 }
 
 // batches are those that drawn profiles measure.
@@ -34,7 +33,7 @@ func pools(seed uint64) problem {
 	r := rand.New(rand.NewPCG(seed, 1))
 	size := sizes[seed%uint64(len(sizes))]
 	cpu := size.name == "cpu"
-	p := problem{name: fmt.Sprintf("pool %d, devices %s", seed, size.name), values: map[string]any{}}
+	p := problem{name: fmt.Sprintf("pool %d, devices %s", seed, size.name)}
 	cluster := &formats.Cluster{Format: formats.FormatCluster}
 	profile := &formats.Profile{Format: formats.FormatProfile}
 	speeds := []float64{1, 1.8 + r.Float64(), 3 + 3*r.Float64()}
