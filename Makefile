@@ -45,7 +45,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -162,6 +162,12 @@ bench-ranges: setup ## times of stages, estimated against measured: an hour of o
 	$(GO) build -o bin/bench-ranges ./bench/ranges
 	mkdir -p bench/ranges/results
 	nice -n 5 bin/bench-ranges -profile bench/ranges/results/ranges.json -figures bench/ranges/results/figures.json $(RANGES)
+
+# RATES holds flags of bench/rates, for example RATES="-first 31 -last 33 -flags=false".
+.PHONY: bench-rates
+bench-rates: setup ## what default plans of pools state against what they hold, explicit flags and bounds; bench/rates/figures.json (RATES)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-rates ./bench/rates
+	nice -n 10 bin/bench-rates -figures bench/rates/figures.json $(RATES)
 
 # SCALE holds flags of bench/scale, for example SCALE="-tables many -seeds 1".
 .PHONY: bench-scale

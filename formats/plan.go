@@ -59,11 +59,21 @@ type Tool struct {
 
 // Objective is the value reached, with its proven bound where there is one.
 type Objective struct {
-	Name  string   `json:"name"` // throughput, cost, power, gpus
-	Value float64  `json:"value"`
+	Name  string  `json:"name"` // throughput, cost, power, gpus
+	Value float64 `json:"value"`
+	// Basis says what decided the value; absent: the fluid program, which knows no queueing.
+	Basis string `json:"basis,omitempty"`
+	// Fluid is what the fluid program says of the plan, where simulation decided the value.
+	Fluid *float64 `json:"fluid,omitempty"`
 	Bound *float64 `json:"bound"`
-	Gap   *float64 `json:"gap"`
+	// BoundAmong says which plans the bound is of, as "with margin 0.4"; absent: it is of all.
+	BoundAmong string   `json:"bound_among,omitempty"`
+	Gap        *float64 `json:"gap"`
 }
+
+// BasisSimulation is the basis of a value that holds in simulation: at the percentile of the
+// workload and under its arrivals.
+const BasisSimulation = "simulation"
 
 // Input is a file that the plan was made from.
 type Input struct {

@@ -101,8 +101,12 @@ func (v Values) Equal(w Values) bool {
 var valuesType = reflect.TypeFor[Values]()
 
 // kept tells whether a plan holds the option: it has a key, it is not
-// off by default and off, and what it needs is set.
+// off by default and off, it is not a word for a number that is still to be found, and
+// what it needs is set.
 func (v Values) kept(o *Option) bool {
+	if _, word := v.Get(o.Name).(string); word && o.Type == NumberOption {
+		return false
+	}
 	if o.Key == "" || v.Get(o.Name) == o.zero() && o.Initial() == o.zero() {
 		return false
 	}

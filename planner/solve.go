@@ -61,8 +61,13 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	} else {
 		res, err = once(ctx, p, progress)
 	}
-	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && tuned(v) == "" && !opt.NearestUntold {
+	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !inf.Simulated && !opt.NearestUntold {
 		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
+		if name := tuned(v); name != "" { // simulation keeps nothing back where there is no plan at all
+			if err := p.Values.Set(name, 0.0); err != nil {
+				return nil, err
+			}
+		}
 		return nil, nearest(ctx, m, p, inf, cputime.Used()-begun, func(ctx context.Context, q *kind.Problem) error {
 			_, err := solve(ctx, m, q, nil, solver, func(Progress) {})
 			return err

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The main job, end to end, on this machine: profile three real models, solve
-# for an SLO, simulate, serve, drive the server at 80 % of the planned rate,
+# for an SLO, simulate, serve, drive the server at the planned rate,
 # and print what was promised against what was measured. `make demo` calls it.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -8,7 +8,7 @@ plan=$root/bin/plan
 . "$root/scripts/ready.sh"
 dir=${DEMO_DIR:-$root/demo}
 slo=${DEMO_SLO:-1s}
-load=${DEMO_LOAD:-0.8}
+load=${DEMO_LOAD:-1}
 duration=${DEMO_DURATION:-20s}
 models=${DEMO_MODELS:-squeezenet shufflenet resnet50}
 port=${DEMO_PORT:-18080}
@@ -26,10 +26,10 @@ step "The models: published architectures with seeded weights" "plan models writ
 step "What every block costs here" "plan profile --batches 1,2,4 --blocks 10 --budget 90s"
 "$plan" profile --batches 1,2,4 --blocks 10 --budget 90s
 
-step "The best deployment for this machine" "plan solve --slo $slo --certify"
-"$plan" solve --slo "$slo" --certify -o plan.json
+step "The best deployment for this machine" "plan solve --slo $slo"
+"$plan" solve --slo "$slo" -o plan.json
 
-step "What the simulator promises at $load of the planned rate" "plan simulate plan.json --load $load --duration $duration --runs 5 -o promised.json"
+step "What the simulator promises at $load times the planned rate" "plan simulate plan.json --load $load --duration $duration --runs 5 -o promised.json"
 "$plan" simulate plan.json --load "$load" --duration "$duration" --runs 5 -o promised.json
 
 step "The deployment, running" "plan serve plan.json --http 127.0.0.1:$port &"
@@ -38,7 +38,7 @@ server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true' EXIT
 wait_ready 127.0.0.1 "$port" "$server"
 
-step "Driven at $load of the planned rate" "plan load http://127.0.0.1:$port --plan plan.json --load $load --duration $duration -o measured.json"
+step "Driven at $load times the planned rate" "plan load http://127.0.0.1:$port --plan plan.json --load $load --duration $duration -o measured.json"
 "$plan" load "http://127.0.0.1:$port" --plan plan.json --load "$load" --duration "$duration" --warmup 2s -o measured.json
 
 kill -TERM "$server"

@@ -17,6 +17,8 @@ type OwnLoads struct {
 	Loads []float64
 	// Report is of the run at these loads; nil where a model has none.
 	Report *formats.Report
+	// Events are those of all runs of the search.
+	Events int64
 }
 
 // OwnSearch says what loads of models are looked for.
@@ -44,6 +46,7 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		}
 	}
 	seen := map[string][]*Result{} // by points
+	events := int64(0)
 	at := func(ctx context.Context, points []int, runs int) (*shown, error) {
 		key := fmt.Sprint(points)
 		if done := seen[key]; len(done) >= runs {
@@ -57,6 +60,9 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		done, err := one.replicate(ctx, seen[key], runs)
 		if err != nil {
 			return nil, err
+		}
+		for _, run := range done[len(seen[key]):] {
+			events += run.Events
 		}
 		seen[key] = done
 		return show(done, len(rates)), nil
@@ -73,7 +79,7 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 	if o.Least != nil {
 		points, r, err := o.least(ctx, at, end)
 		if r == nil || err != nil {
-			return &OwnLoads{Loads: make([]float64, len(rates))}, err
+			return &OwnLoads{Loads: make([]float64, len(rates)), Events: events}, err
 		}
 		for i := range search {
 			search[i].at = points[i]
@@ -99,7 +105,11 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			}
 		}
 		if !open {
-			return o.jointly(ctx, points, at)
+			found, err := o.jointly(ctx, points, at)
+			if found != nil {
+				found.Events = events
+			}
+			return found, err
 		}
 		r, err := at(ctx, points, o.Runs)
 		if err != nil {

@@ -189,6 +189,21 @@ func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
 	return out, err
 }
 
+// Attained is Replicate with what every run attained, by model.
+func Attained(ctx context.Context, sc *Scenario, runs int) (*formats.Report, [][]float64, error) {
+	results, err := sc.replicate(ctx, nil, runs)
+	if err != nil {
+		return nil, nil, err
+	}
+	attained := make([][]float64, len(sc.Tables.Models))
+	for m := range attained {
+		for _, run := range accumulators(results) {
+			attained[m] = append(attained[m], report.Attained([]*report.Accumulator{run}, m))
+		}
+	}
+	return pool(results).Report, attained, nil
+}
+
 // replicate runs a scenario under as many seeds, in parallel, but for the first ones
 // that done has the outcomes of. Beside an error some outcomes are nil.
 func (sc *Scenario) replicate(ctx context.Context, done []*Result, runs int) ([]*Result, error) {

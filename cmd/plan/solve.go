@@ -373,9 +373,21 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 func explained(p *printer, plan *formats.Plan, path string) error {
 	p.lines(explain.Lines(plan))
 	if path != toStdout {
-		p.note("wrote %s; next: plan simulate %s --load 0.8", path, path)
+		p.note("wrote %s; next: plan simulate %s%s", path, path, atHeldRate(plan))
 	}
 	return nil
+}
+
+// atHeldRate is the flag of plan simulate for a rate that the plan holds: none where the planned
+// rates are tested by simulation, else the certified load, else a load below the planned one.
+func atHeldRate(plan *formats.Plan) string {
+	switch c := plan.Certified; {
+	case plan.Objective.Basis == formats.BasisSimulation:
+		return ""
+	case c != nil && c.LoadFactor > 0:
+		return fmt.Sprintf(" --load %.4g", min(c.LoadFactor, 1))
+	}
+	return " --load 0.8"
 }
 
 func deviceText(s *formats.Stage) string {

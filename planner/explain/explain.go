@@ -32,11 +32,24 @@ func Lines(p *formats.Plan) []string {
 	if m := planner.MethodOf(p.Kind); m != nil && m.Explain != nil {
 		out = append(out, m.Explain(p)...)
 	}
-	if c := p.Certified; c != nil {
+	if c := p.Certified; c != nil && p.Objective.Basis == formats.BasisSimulation {
+		out = append(out, holds(p))
+	} else if c != nil {
 		out = append(out, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
 			c.LoadFactor, c.Attainment, c.Runs, formats.Duration(c.DurationUS)))
 	}
 	return out
+}
+
+// holds says that simulation decided the value of a plan, and what the fluid program says.
+func holds(p *formats.Plan) string {
+	c := p.Certified
+	s := fmt.Sprintf("holds in simulation: at these rates at least %s of the requests of every model are in time, %d runs of %s",
+		kind.Percent(c.Attainment), c.Runs, formats.Duration(c.DurationUS))
+	if f := p.Objective.Fluid; f != nil {
+		s += fmt.Sprintf("; without queueing the devices of the plan would carry %s", kind.Number(*f))
+	}
+	return s
 }
 
 // stops says what ended the search.
@@ -62,7 +75,11 @@ func objective(p *formats.Plan) string {
 		if maximised[o.Name] {
 			word = "above"
 		}
-		s += fmt.Sprintf("; no plan is %s %s", word, kind.Number(*o.Bound))
+		among := ""
+		if o.BoundAmong != "" {
+			among = " " + o.BoundAmong
+		}
+		s += fmt.Sprintf("; no plan%s is %s %s", among, word, kind.Number(*o.Bound))
 	}
 	if o.Gap != nil && *o.Gap > 0 {
 		s += fmt.Sprintf(": within %s of the optimum", kind.Percent(*o.Gap))

@@ -86,7 +86,7 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	case t.best == nil && first != nil:
 		return nil, first
 	case t.best == nil:
-		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("simulation shows no plan with a margin of %s that attains %.4g at the rates of the applications", strings.Join(t.tried, ", "), max(asked.Attainment, .99))}
+		return nil, &kind.InfeasibleError{Constraint: "devices", Simulated: true, Reason: fmt.Sprintf("simulation shows no plan with a margin of %s that attains %.4g at the rates of the applications", strings.Join(t.tried, ", "), max(asked.Attainment, .99))}
 	}
 	t.best.WallMS = wall
 	t.best.Plan.Assumptions = append(t.best.Plan.Assumptions, fmt.Sprintf("margin %.2g chosen by simulation: %s", t.best.Plan.Options.Number("margin"), strings.Join(t.tried, ", ")))

@@ -8,6 +8,10 @@ import (
 	"inferplan/formats"
 )
 
+// Attainment is the share of requests in time that a certification must show, where nobody
+// asks for another.
+const Attainment = 0.99
+
 // Asked is what a certification must show. Zero values have defaults, see Of.
 type Asked struct {
 	Attainment float64       // share of requests in time; 0.99
@@ -21,7 +25,7 @@ type Asked struct {
 // last from least to most.
 func (a Asked) Of(p *formats.Plan, requests float64, least, most time.Duration) (Asked, error) {
 	if a.Attainment == 0 {
-		a.Attainment = 0.99
+		a.Attainment = Attainment
 	}
 	if math.IsNaN(a.Attainment) || a.Attainment < 0 || a.Attainment > 1 {
 		return a, &formats.Error{Path: "--attainment", Found: fmt.Sprint(a.Attainment), Expected: "a share from 0 to 1"}

@@ -24,6 +24,9 @@ type InfeasibleError struct {
 	// CutShort says what ended the search for what is nearest before it was done, as "after
 	// 10s of CPU time"; empty: nothing did.
 	CutShort string
+	// Simulated says that plans were found, and that simulation showed that none holds. Nearest
+	// is what the best of them holds.
+	Simulated bool
 	// OnlyMinLoad says that the option min-load alone asks for rates.
 	OnlyMinLoad bool
 }

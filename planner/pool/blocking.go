@@ -55,7 +55,7 @@ func (b *blocking) allows(p *Problem, t *stages.Template) bool {
 const maxBlockings = 256
 
 // blockings lists the choices of longest inferences: nil alone, which is no rule, when
-// the problem has no time-shared pool. exact tells that none was left out.
+// the problem has no time-shared pool, or is a fluid one. exact tells that none was left out.
 func (c *catalogue) blockings() (list []*blocking, exact bool) {
 	var pools []int
 	for k := range c.Pools {
@@ -63,7 +63,7 @@ func (c *catalogue) blockings() (list []*blocking, exact bool) {
 			pools = append(pools, k)
 		}
 	}
-	if len(pools) == 0 {
+	if len(pools) == 0 || c.Fluid {
 		return []*blocking{nil}, true
 	}
 	exact = true

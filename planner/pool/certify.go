@@ -11,6 +11,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/planner/kind"
 	"inferplan/sim"
+	"inferplan/solver/stoch"
 )
 
 // certified requests per run, where the rates allow it within the limits of
@@ -45,6 +46,7 @@ func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
 type proving struct {
 	sc    *sim.Scenario
 	asked kind.Asked
+	runs  int    // of every look of a test
 	note  string // a doubt about what comes of it
 }
 
@@ -57,7 +59,7 @@ func prove(plan *formats.Plan, opt kind.Asked) (*proving, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	v := &proving{sc: sc, asked: opt}
+	v := &proving{sc: sc, asked: opt, runs: opt.Runs}
 	if a := plan.Arrivals; a != nil && a.Trace != "" {
 		if sc.Recorded, err = record(plan, opt.Dir); err != nil {
 			return nil, err
@@ -72,19 +74,49 @@ func prove(plan *formats.Plan, opt kind.Asked) (*proving, error) {
 	return v, nil
 }
 
-// at is what runs show at a load of parts of what is promised.
-func (v *proving) at(ctx context.Context, load float64, parts []float64) (*formats.Report, error) {
+// at runs a load of parts of what is promised. It returns the report of all runs and, by
+// model, what each run attained.
+func (v *proving) at(ctx context.Context, parts []float64) (*formats.Report, [][]float64, error) {
 	sc := *v.sc
-	sc.Load, sc.Rates = load, nil
+	sc.Load, sc.Rates = 1, nil
 	for i, part := range parts {
 		sc.Rates = append(sc.Rates, v.sc.Tables.Models[i].RPS*part)
 	}
-	res, err := sim.Replicate(ctx, &sc, v.asked.Runs)
+	shown, runs, err := sim.Attained(ctx, &sc, v.asked.Runs)
 	if err != nil {
-		return nil, fmt.Errorf("certifying: %w", err)
+		return nil, nil, fmt.Errorf("certifying: %w", err)
 	}
-	return res.Report, nil
+	return shown, runs, nil
 }
+
+// confirm tests whether every model attains what is asked at parts of what is promised. It is a
+// sequential test: after every few runs, models whose attainment is at least what is asked at
+// a confidence of .95 (one-sided Student intervals over the runs) have passed, and those that
+// would fail even with the runs that are left have not. It returns the report of all runs, and
+// for every model whether it fell short.
+func (v *proving) confirm(ctx context.Context, parts []float64) (*formats.Report, []bool, error) {
+	for looks := 1; ; looks++ {
+		v.asked.Runs = looks * v.runs
+		shown, runs, err := v.at(ctx, parts)
+		if err != nil {
+			return nil, nil, err
+		}
+		short, open := make([]bool, len(parts)), false
+		for i := range parts {
+			mean, half := stoch.OneSided(runs[i], confirmation)
+			short[i] = mean-half < v.asked.Attainment
+			open = open || short[i] && mean+half >= v.asked.Attainment && mean > v.asked.Attainment
+		}
+		if !open || looks == confirmLooks {
+			return shown, short, nil
+		}
+	}
+}
+
+const (
+	confirmation = .95 // confidence that a plan holds what it states
+	confirmLooks = 3
+)
 
 // certify stores in a plan that a load of it holds, with what each model showed there.
 func (v *proving) certify(plan *formats.Plan, load float64, shown *formats.Report) {

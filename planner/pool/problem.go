@@ -17,6 +17,7 @@ const (
 type Problem struct {
 	stages.Problem
 	Rounding    Rounding
+	Fluid       bool    // waits on time-shared devices are left out
 	MarginShare float64 // of each SLO; every Model.Margin is Margin(SLO, MarginShare)
 	// Margins are the shares of the models, in their order, where each has its own;
 	// nil: all have MarginShare.

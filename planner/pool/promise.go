@@ -1,14 +1,18 @@
 package pool
 
 import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
 	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
 
-// promise lowers what a plan promises to parts of it, one per model: what its replicas
-// carry stays. Where throughput is the objective, no plan that keeps as much back of every model as this one
-// does then has more than the bound times the largest part.
+// promise lowers what a plan promises to parts of it, one per model. What its replicas carry
+// stays.
 func promise(res *kind.Result, parts []float64) {
 	plan := res.Plan
 	s := formats.PoolOf(plan)
@@ -17,9 +21,8 @@ func promise(res *kind.Result, parts []float64) {
 			s.Headroom = append(s.Headroom, formats.Headroom{Margin: plan.Options.Number("margin"), Utilisation: 1})
 		}
 	}
-	most, before := 0.0, plan.Objective.Value
+	before := plan.Objective.Value
 	for i, part := range parts {
-		most = max(most, part)
 		s.Headroom[i].Utilisation *= part
 		sum := 0.0
 		for k := range plan.Deployment[i].Pipelines {
@@ -46,20 +49,6 @@ func promise(res *kind.Result, parts []float64) {
 	for i := range plan.Limits {
 		plan.Limits[i].Value *= o.Value / before
 	}
-	if o.Bound == nil {
-		return
-	}
-	bound := max(*o.Bound*most, o.Value)
-	gap := milp.RelativeGap(milp.Maximize, o.Value, bound)
-	o.Bound, o.Gap = &bound, &gap
-	stopped := milp.StoppedBy(plan.StoppedBy)
-	if gap > plan.Options.Number("gap") && (stopped == milp.StoppedByGap || stopped == milp.StoppedByProof) {
-		plan.StoppedBy = string(milp.StoppedByWork)
-		res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(milp.StoppedByWork)
-	} else if gap > proof && stopped == milp.StoppedByProof {
-		plan.StoppedBy = string(milp.StoppedByGap)
-		res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(milp.StoppedByGap)
-	}
 }
 
 // timeShared tells whether stages take turns on a kind.
@@ -70,4 +59,76 @@ func timeShared(plan *formats.Plan, device string) bool {
 		}
 	}
 	return false
+}
+
+// state writes into the plan what the search knows: that simulation decided its value, what
+// the fluid program says its replicas carry, and the bound of all plans that hold.
+func (a *tuning) state(res *kind.Result) {
+	plan := res.Plan
+	o, s := &plan.Objective, formats.PoolOf(plan)
+	if c := plan.Certified; c == nil || c.LoadFactor < 1 {
+		return
+	}
+	o.Basis = formats.BasisSimulation
+	if a.grows() {
+		carried := math.Inf(1)
+		for i := range s.Models {
+			used := 1.0
+			if s.Headroom != nil {
+				used = s.Headroom[i].Utilisation
+			}
+			carried = min(carried, s.Models[i].RPS/used/s.Models[i].Weight)
+		}
+		o.Fluid = &carried
+	}
+	o.Bound, o.Gap, o.BoundAmong = nil, nil, ""
+	if math.IsNaN(a.bound) {
+		return
+	}
+	asked := choicesOf(a.p.Values)
+	sense := asked.sense()
+	bound := a.bound
+	if sense == milp.Maximize {
+		bound = max(bound, o.Value)
+	} else {
+		bound = min(bound, o.Value)
+	}
+	gap := milp.RelativeGap(sense, o.Value, bound)
+	o.Bound, o.Gap, o.BoundAmong = &bound, &gap, among(a.p.Values, plan.Deployment)
+	stopped := milp.StoppedByWork
+	switch {
+	case gap <= proof:
+		stopped = milp.StoppedByProof
+	case gap <= asked.Gap:
+		stopped = milp.StoppedByGap
+	}
+	plan.StoppedBy = string(stopped)
+	res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(stopped)
+}
+
+// among says which plans a bound is of, as far as the options leave some out; empty: it is of
+// all. It ends a sentence that begins with "no plan".
+func among(v formats.Values, deployment []formats.Deployed) string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if algorithm := v.Word("algorithm"); algorithm == AlgorithmNP {
+		add("of whole models")
+	} else if algorithm == AlgorithmDARTr {
+		add("of pairs of devices")
+	} else if most := v.Whole("max-partitions"); slices.ContainsFunc(deployment, func(d formats.Deployed) bool { return d.NumBlocks > most }) {
+		add("of at most %d stages", most)
+	}
+	if n := v.Whole("max-batch"); n > 0 {
+		add("with batches up to %d", n)
+	}
+	if n := v.Whole("blocks"); n > 0 {
+		add("with %d blocks a model", n)
+	}
+	if v.Word("margin") != "auto" {
+		add("with margin %.3g", v.Number("margin"))
+		if v.Word("gpu-rounding") == "slot" {
+			add("with whole devices for every stage")
+		}
+	}
+	return strings.Join(parts, ", ")
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/planner/kind"
 	"inferplan/sim"
 )
 
@@ -16,6 +18,7 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	if err != nil {
 		return err
 	}
+	v.sc.Seed = seeded.Seed(v.asked.Seed, "headroom")
 	if v.asked.Duration > coarseLeast {
 		v.sc.Duration = max(v.asked.Duration/coarsePart, coarseLeast)
 		v.sc.Warmup = v.sc.Duration / 10
@@ -30,6 +33,7 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
 	}
+	a.work += found.Events
 	t.loads, t.short = found.Loads, search.Least != nil && slices.Max(found.Loads) == 0
 	a.judge(t)
 	return nil
@@ -76,14 +80,18 @@ func (a *tuning) judge(t *attempt) {
 	t.hope = gpus / max(spent, 1e-12)
 }
 
-// certify looks in long runs for what the best plan sustains, and the best of those
-// with one margin where that is close. The better one promises what it sustained.
+// certify looks in long runs for what the best plan sustains, and the best of those with one
+// margin where that is close. The better one promises what it sustained. Plans that are to
+// carry floors do so, or they are balanced again.
 func (a *tuning) certify(ctx context.Context) error {
 	if len(a.best.loads) == 0 {
 		return nil
 	}
+	if !a.grows() {
+		return a.certifyFloors(ctx)
+	}
 	t := a.plain
-	if t == a.best || t != nil && !(a.grows() && t.rate < a.best.rate && t.rate > a.best.rate*(1-close)) {
+	if t == a.best || t != nil && !(t.rate < a.best.rate && t.rate > a.best.rate*(1-close)) {
 		t = nil
 	}
 	if err := a.prove(ctx, a.best, nil); err != nil || t == nil {
@@ -98,8 +106,90 @@ func (a *tuning) certify(ctx context.Context) error {
 	return nil
 }
 
-// prove looks in long runs for what a plan sustains, from the least loads on that are
-// of use, and lets it promise that.
+// certifyFloors tests whether the best plan carries the floors. As long as it does not, models
+// that fall short promise less of what their replicas carry, and another plan is made.
+func (a *tuning) certifyFloors(ctx context.Context) error {
+	for range floorTries {
+		t := a.best
+		if t.floors {
+			v, err := prove(t.res.Plan, a.cert)
+			if err != nil {
+				return err
+			}
+			parts := make([]float64, len(t.loads))
+			for i := range parts {
+				parts[i] = a.floor(i) / t.res.Plan.Promised(i).RPS
+			}
+			shown, short, err := v.confirm(ctx, parts)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(short, true) {
+				promise(t.res, parts)
+				v.certify(t.res.Plan, 1, shown)
+				return nil
+			}
+			for i := range t.loads {
+				if short[i] {
+					t.loads[i] = min(t.loads[i], parts[i]) - loadStep
+				}
+			}
+			t.floors = false
+		}
+		next, err := a.try(ctx, setting{a.balanced(t), t.batch, t.stages})
+		if err != nil {
+			return err
+		}
+		if next == nil {
+			break
+		}
+		if a.best = next; !next.floors {
+			continue
+		}
+		for _, o := range a.all {
+			if o.floors && a.compare(o, a.best) > 0 {
+				a.best = o
+			}
+		}
+	}
+	return a.unmet()
+}
+
+// leastLoad is the least part of what replicas carry that a plan may promise.
+const leastLoad = loadStep
+
+// floorTries bounds the plans that are made until one carries the floors.
+const floorTries = 12
+
+// unmet says that no plan carries the floors, and what part of them the best one carries.
+func (a *tuning) unmet() error {
+	part := 0.0
+	for _, t := range a.all {
+		least := math.Inf(1)
+		for i := range t.loads {
+			if floor := a.floor(i); floor > 0 {
+				least = min(least, t.loads[i]*t.res.Plan.Promised(i).RPS/floor)
+			}
+		}
+		part = max(part, least)
+	}
+	if a.grows() {
+		return &kind.InfeasibleError{Constraint: "slo", Simulated: true, Reason: fmt.Sprintf(
+			"simulation shows no rate at which every model keeps its SLO: the best plan misses it at %s of what its replicas carry, too", kind.Percent(leastLoad))}
+	}
+	inf := &kind.InfeasibleError{Constraint: "min_rps", OnlyMinLoad: true, Simulated: true,
+		Reason: fmt.Sprintf("simulation shows no plan that keeps the SLOs at the rates asked; the best keeps them at %s of these", kind.Percent(part))}
+	if part > 0 && part < 1 {
+		inf.Nearest.LoadFactor = part
+		if load := a.p.Values.Number("min-load"); load > 0 {
+			inf.Nearest.MinLoadRPS = kind.RoundedDown(load*part, 4)
+		}
+	}
+	return inf
+}
+
+// prove looks in long runs for what a plan sustains, from the least loads on that are of use,
+// confirms it, and lets the plan promise that.
 func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	v, err := prove(t.res.Plan, a.cert)
 	if err != nil {
@@ -111,40 +201,43 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}
-	if t.loads = found.Loads; least != nil && found.Report == nil {
+	if t.loads = found.Loads; found.Report == nil {
 		t.short = true
-		return nil
-	}
-	if a.judge(t); found.Report == nil || !a.grows() && !t.floors {
-		return Certify(ctx, t.res.Plan, a.cert)
-	}
-	// The load at which promises of at most the planned rates come to what is sustained.
-	load, parts, capped := 1., make([]float64, len(t.loads)), false
-	for i := range t.loads {
-		m := t.res.Plan.Promised(i)
-		need := t.rate * m.Weight / m.RPS
-		if !a.grows() {
-			need = a.floor(i) / m.RPS
+		if least != nil {
+			return nil
 		}
-		load = max(load, need)
+		// No model's own load holds: half of the load again and again until all hold.
+		for i := range t.loads {
+			t.loads[i] = loadStep * 64
+		}
+		search.Together = true
 	}
-	for i, l := range t.loads {
-		parts[i] = min(1, l/load)
-		capped = capped || l > load
-	}
-	shown := found.Report
-	if capped {
-		if shown, err = v.at(ctx, load, parts); err != nil {
+	for {
+		parts := make([]float64, len(t.loads))
+		for i, load := range t.loads {
+			parts[i] = min(load, 1/t.headroom[i].Utilisation) // no more than replicas carry
+		}
+		shown, short, err := v.confirm(ctx, parts)
+		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(shown.Models, func(m formats.ModelReport) bool { return m.Attainment < v.asked.Attainment }) {
-			return Certify(ctx, t.res.Plan, a.cert) // less load for one is more loss for another: rare
+		if !slices.Contains(short, true) {
+			t.loads, t.short = parts, false
+			a.judge(t)
+			promise(t.res, parts)
+			v.certify(t.res.Plan, 1, shown)
+			return nil
+		}
+		for i := range t.loads {
+			switch {
+			case t.short:
+				t.loads[i] = parts[i] / 2
+			case short[i] || search.Together:
+				t.loads[i] = parts[i] - loadStep
+			}
+		}
+		if slices.Min(t.loads) < leastLoad {
+			return a.unmet()
 		}
 	}
-	if slices.Min(parts) < leastPromise {
-		return Certify(ctx, t.res.Plan, a.cert)
-	}
-	promise(t.res, parts)
-	v.certify(t.res.Plan, load, shown)
-	return nil
 }

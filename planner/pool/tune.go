@@ -15,18 +15,20 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Margins that all models have at first: the search starts at the first and goes to
-// both sides as far as it gets better. PPipe fixes 0.4 (0.1 in its ablation).
+// The search tries these margins, largest batches and stages. PPipe fixes a margin of 0.4
+// (0.1 in its ablation).
 var (
-	startMargin   = 0.2
-	largerMargins = []float64{0.3, 0.4, 0.5}
-	lessMargins   = []float64{0.1, 0.05, 0.02}
+	marginGrid  = []float64{0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6}
+	startMargin = 0.2
 )
 
 const (
-	mostAttempts = 9    // about, for the fraction that is done
-	balances     = 2    // plans for what the models showed
-	loadStep     = 0.01 // of what a model promises
+	trialBudget  = 2_500_000 // work of all trials, about two seconds of CPU; see workOf
+	certifyPart  = 0.4       // of that work, which is left to balances and to certifying
+	leastTrials  = 4         // trials in any case
+	balances     = 2         // plans for what the models showed
+	trialGap     = 0.03 // at which the search for the plan of a setting stops
+	loadStep     = 0.01      // of what a model promises
 	mostLoad     = 1.5
 	worthwhile   = 0.005 // gain for which the search goes on
 	inReach      = 0.97  // of the best, which a plan must sustain to be looked at further
@@ -37,18 +39,29 @@ const (
 	leastPromise = 0.1 // of what was planned; a plan that sustains less keeps its promise
 )
 
+// setting is what a plan is made with: what is kept back of every model, the largest batch
+// (0: the largest measured) and the most stages of a pipeline.
+type setting struct {
+	headroom []formats.Headroom
+	batch    int
+	stages   int
+}
+
+func (s setting) equal(o setting) bool {
+	return s.batch == o.batch && s.stages == o.stages && slices.Equal(s.headroom, o.headroom)
+}
+
 // attempt is a plan with what simulation showed of it.
 type attempt struct {
-	kept  []formats.Headroom // by model
-	batch int                // largest that was allowed
+	setting
 	res   *kind.Result
 	loads []float64 // that each model sustained, of what is promised
 	rate  float64   // sustained rps per weight, the least over models
 	// hope is what a plan may sustain that has devices where these loads want them.
 	hope float64
-	// short tells that it came nowhere near the best then, and was looked at no further.
+	// short says that it came nowhere near the best then, and was looked at no further.
 	short bool
-	// floors tells that every model's sustained rate is at least its floor.
+	// floors says that every model's sustained rate is at least its floor.
 	floors bool
 }
 
@@ -61,38 +74,46 @@ type tuning struct {
 	best   *attempt
 	plain  *attempt // best with one margin for all
 	all    []*attempt
+	work   int64 // of all trials
 	wall   float64
-	first  error // why there is no plan at the least margin
+	first  error   // why there is no plan without any margin
+	none   error   // why there is no plan with the first margin
+	bound  float64 // of every plan that holds; NaN: not known
 }
 
-// tune chooses, by simulation, how much of every model's SLO and of what its replicas
-// carry is kept back. It plans, simulates the plan on the workload's arrivals, and
-// looks for the load that every model sustains beside the others. All runs have the
-// same random numbers. First all models have the same margin. Then each promises what
-// it sustained, so that the next plan gives devices to those that need them. Short runs
-// compare plans, as far as one comes near the best. Long runs certify the best. Where a
-// plan runs, the search starts from what is kept back there.
+// tune chooses, by simulation, what a plan is made with: how much of every model's SLO and of
+// what its replicas carry is kept back, the largest batch and the stages of a pipeline. It
+// plans, simulates the plan on the workload's arrivals, and looks for the load that every
+// model sustains beside the others. All runs that compare plans have the same random numbers.
 //
-// With an objective that shrinks, the best plan is the least one that sustains the
-// floors, and the largest batch is halved in the end. When ctx ends, the best plan so
-// far is returned.
+//  1. The fluid program without any margin gives the bound of all plans that hold.
+//  2. All models have the same margin. From a first setting the search goes to the nearest
+//     setting of the best so far that was not tried, until its work is spent.
+//  3. Each model promises what it sustained, so that the next plan gives devices to those
+//     that need them.
+//  4. Long runs with other random numbers certify the best, which promises what they show.
+//
+// Where a plan runs, the search starts from what is kept back there. With an objective that
+// shrinks, the best plan is the least one that sustains the floors. When ctx ends, the best
+// plan so far is returned.
 func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve}
-	for _, step := range []func(context.Context) error{a.uniform, a.balance, a.smallerBatches} {
+	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, bound: math.NaN()}
+	for _, step := range []func(context.Context) error{a.fluid, a.neighbours, a.balance} {
 		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
 		}
-		if a.best == nil {
-			return nil, a.first
-		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && a.best != nil {
 			break
 		}
+	}
+	if a.best == nil {
+		return nil, cmp.Or(a.first, a.none)
 	}
 	if err := a.certify(ctx); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	said, res := a.tried(), a.best.res
+	a.state(res)
 	if ctx.Err() != nil {
 		res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.Status(milp.StoppedByInterrupt)
 		res.Plan.StoppedBy = res.StoppedBy
@@ -102,39 +123,158 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 	return res, nil
 }
 
-// uniform tries the same margin for all models, the better way first.
-func (a *tuning) uniform(ctx context.Context) error {
-	if kept := a.running(); kept != nil {
-		if _, err := a.try(ctx, kept, a.p.Values.Whole("max-batch")); err != nil || a.best != nil {
-			return err
-		}
-	}
-	try := func(margin float64) (*attempt, error) {
-		kept := make([]formats.Headroom, len(a.models))
-		for i := range kept {
-			kept[i] = a.fixed(i, formats.Headroom{Margin: margin, Utilisation: 1})
-		}
-		return a.try(ctx, kept, a.p.Values.Whole("max-batch"))
-	}
-	start, err := try(startMargin)
+// fluid solves the fluid program without any margin. Shares of a device may go to different
+// models there, whatever the rounding, so that its bound is one of both roundings. A share of
+// 1 - attainment of the requests may be late or dropped, so plans that hold may be offered
+// the bound divided by the attainment, and may carry the floors multiplied by it.
+func (a *tuning) fluid(ctx context.Context) error {
+	q, err := a.problem(a.same(0, a.p.Values.Whole("max-batch"), a.p.Values.Whole("max-partitions")))
 	if err != nil {
 		return err
 	}
-	for _, way := range [][]float64{largerMargins, lessMargins} {
-		last := start
-		for _, m := range way {
-			next, err := try(m)
-			if err != nil {
-				return err
-			}
-			if next == nil && m > startMargin || next != nil && last != nil && !a.promises(next, last) {
-				break // more margin leaves less, and so on
-			}
-			last = next
+	q.Least = 0
+	attained := cmp.Or(a.cert.Attainment, kind.Attainment)
+	models := formats.ModelsOf(q.Workload)
+	if !a.grows() {
+		for i := range models {
+			models[i].MinRPS = attained * a.floor(i)
+		}
+		if err := q.Values.Set("min-load", 0.0); err != nil {
+			return err
+		}
+	}
+	q.Fluid = true
+	for name, value := range map[string]any{"gpu-rounding": "fractional", "batch-build": 0.0} {
+		if err := q.Values.Set(name, value); err != nil {
+			return err
+		}
+	}
+	res, err := a.solve(ctx, q, func(u kind.Progress) { a.progress("bound", u, 0) })
+	if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
+		a.first = inf
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.wall += res.WallMS
+	a.work += workOf(res)
+	if b := res.Plan.Objective.Bound; b != nil {
+		a.bound = *b
+		if a.grows() {
+			a.bound /= attained
+		}
+	}
+	return nil
+}
+
+// same is a setting with one margin for all models that the workload leaves open.
+func (a *tuning) same(margin float64, batch, stages int) setting {
+	s := setting{batch: batch, stages: stages, headroom: make([]formats.Headroom, len(a.models))}
+	for i := range s.headroom {
+		s.headroom[i] = a.fixed(i, formats.Headroom{Margin: margin, Utilisation: 1})
+	}
+	return s
+}
+
+// neighbours tries settings with one margin for all, the nearest to the best one first. The
+// first halves of the largest batch count from what the best plan uses.
+func (a *tuning) neighbours(ctx context.Context) error {
+	if a.first != nil {
+		return nil
+	}
+	batch, stages := a.p.Values.Whole("max-batch"), a.p.Values.Whole("max-partitions")
+	if headroom := a.running(); headroom != nil {
+		if _, err := a.try(ctx, setting{headroom, batch, stages}); err != nil || a.best != nil {
+			a.plain = a.best
+			return err
+		}
+	}
+	at, tried, infeasible := place{margin: slices.Index(marginGrid, startMargin)}, map[place]bool{}, len(marginGrid)
+	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*trialBudget; n++ {
+		next, ok := at, n == 0
+		if n > 0 {
+			next, ok = a.nearest(at, tried, infeasible)
+		}
+		if !ok || ctx.Err() != nil {
+			break
+		}
+		tried[next] = true
+		t, err := a.try(ctx, a.same(marginGrid[next.margin], a.halved(next.halves), a.fewer(next.fewer)))
+		if err != nil {
+			return err
+		}
+		if t == nil && next.halves == 0 && next.fewer == 0 {
+			infeasible = min(infeasible, next.margin) // more margin leaves less
+		}
+		if a.best == nil || t == a.best {
+			at = next
 		}
 	}
 	a.plain = a.best
 	return nil
+}
+
+// place is a setting with one margin for all, as steps on the grid.
+type place struct{ margin, halves, fewer int }
+
+// nearest is the nearest place that was not tried, of those of equal distance the one with
+// less margin, then with fewer halves. No setting with a margin from infeasible on is one.
+func (a *tuning) nearest(at place, tried map[place]bool, infeasible int) (place, bool) {
+	var best place
+	shortest := math.MaxInt
+	most := a.largestBatch()
+	for fewer := range a.p.Values.Whole("max-partitions") {
+		for halves := 0; most>>halves > 0; halves++ {
+			for margin := range infeasible {
+				p := place{margin, halves, fewer}
+				d := magnitude(margin-at.margin) + magnitude(halves-at.halves) + 2*magnitude(fewer-at.fewer)
+				if !tried[p] && d < shortest {
+					best, shortest = p, d
+				}
+			}
+		}
+	}
+	return best, shortest < math.MaxInt
+}
+
+func magnitude(n int) int { return max(n, -n) }
+
+// halved is a largest batch: the one that is allowed, or so many halves of the largest that
+// any plan used.
+func (a *tuning) halved(times int) int {
+	if times == 0 {
+		return a.p.Values.Whole("max-batch")
+	}
+	return max(1, a.largestBatch()>>times)
+}
+
+// fewer is the most stages of a pipeline, by so many fewer than are allowed.
+func (a *tuning) fewer(by int) int { return max(1, a.p.Values.Whole("max-partitions")-by) }
+
+// largestBatch is the largest batch that a plan without halved batches used.
+func (a *tuning) largestBatch() int {
+	largest := 1
+	for _, t := range a.all {
+		if t.batch != a.p.Values.Whole("max-batch") {
+			continue
+		}
+		for _, m := range t.res.Plan.Deployment {
+			for _, l := range m.Pipelines {
+				largest = max(largest, l.Batch)
+			}
+		}
+	}
+	return largest
+}
+
+// workOf is what a solve costs, in events of the simulator, each about .7 microseconds.
+func workOf(res *kind.Result) int64 {
+	work := 30 * int64(res.Templates)
+	for _, phase := range res.Phases {
+		work += 40*phase.Iterations + 500*phase.Nodes
+	}
+	return work
 }
 
 // grows tells whether more of the objective is better.
@@ -181,21 +321,24 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 	return h
 }
 
-// balance plans for what the models sustained.
+// balance plans for what the models sustained, from the plan that promises most.
 func (a *tuning) balance(ctx context.Context) error {
+	if a.best == nil {
+		return nil
+	}
 	from := a.best
 	for _, t := range a.all {
-		if t.batch == from.batch && a.promises(t, from) {
+		if t.batch == from.batch && t.stages == from.stages && a.promises(t, from) {
 			from = t
 		}
 	}
 	for range balances {
-		kept := a.balanced(from)
-		if a.grows() && alike(kept, from.kept) {
+		headroom := a.balanced(from)
+		if a.grows() && alike(headroom, from.headroom) {
 			return nil // the same plan, at smaller promises
 		}
-		next, err := a.try(ctx, kept, from.batch)
-		if err != nil || next == nil || a.best != next || next.rate < from.rate*(1+worthwhile) {
+		next, err := a.try(ctx, setting{headroom, from.batch, from.stages})
+		if err != nil || next == nil || a.best != next || a.grows() && next.rate < from.rate*(1+worthwhile) {
 			return err
 		}
 		from = next
@@ -217,73 +360,56 @@ func alike(kept, was []formats.Headroom) bool {
 
 // balanced is what to keep back where the models sustain what they do in a plan.
 func (a *tuning) balanced(t *attempt) []formats.Headroom {
-	out := slices.Clone(t.kept)
+	out := slices.Clone(t.headroom)
 	for i := range out {
 		part := t.loads[i]
 		if floor := a.floor(i); !a.grows() && floor > 0 {
 			part *= t.res.Plan.Promised(i).RPS / floor
 		}
-		out[i].Utilisation = min(1, max(leastUse, t.kept[i].Utilisation*part))
+		out[i].Utilisation = min(1, max(leastUse, t.headroom[i].Utilisation*part))
 		out[i] = a.fixed(i, out[i])
 	}
 	return out
 }
 
-// smallerBatches halves the largest batch of the best plan as long as that helps to
-// sustain floors. Where more is better it gained nothing.
-func (a *tuning) smallerBatches(ctx context.Context) error {
-	for ctx.Err() == nil && !a.grows() {
-		largest := 0
-		for _, m := range a.best.res.Plan.Deployment {
-			for _, p := range m.Pipelines {
-				largest = max(largest, p.Batch)
-			}
-		}
-		if largest < 2 {
-			break
-		}
-		next, err := a.try(ctx, a.best.kept, largest/2)
-		if err != nil || next == nil || a.best != next {
-			return err
-		}
-		if err := a.balance(ctx); err != nil {
-			return err
-		}
+// progress tells of a part of a trial, in two halves: solving and simulating.
+func (a *tuning) progress(setting string, u kind.Progress, from float64) {
+	if a.p.Progress == nil {
+		return
 	}
-	return nil
+	u.Phase = setting + ": " + u.Phase
+	spent := min(float64(a.work)/trialBudget, 0.95)
+	u.Fraction = spent + (1-spent)*(from+u.Fraction/2)/10
+	a.p.Progress(u)
 }
 
-// try plans and simulates; nil where there is no such plan, or one that was tried.
-func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*attempt, error) {
-	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.batch == batch && slices.Equal(t.kept, kept) }) {
+// try plans and simulates. It returns nil where there is no such plan, or where it was tried.
+func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
+	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.equal(s) }) {
 		return nil, nil
 	}
-	q, err := a.problem(kept, batch)
+	q, err := a.problem(s)
 	if err != nil {
 		return nil, err
 	}
-	what := keptBack(kept)
-	progress := func(u kind.Progress, from float64) {
-		if a.p.Progress != nil {
-			u.Phase = what + ": " + u.Phase
-			u.Fraction = (min(float64(len(a.all)), mostAttempts-1) + from + u.Fraction/2) / mostAttempts
-			a.p.Progress(u)
-		}
-	}
-	res, err := a.solve(ctx, q, func(u kind.Progress) { progress(u, 0) })
+	said := a.said(s)
+	res, err := a.solve(ctx, q, func(u kind.Progress) { a.progress(said, u, 0) })
 	if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
-		// A smaller margin leaves more of the SLO: the last word is the least one's.
-		a.first = inf
+		a.work += 1000
+		if a.none == nil {
+			a.none = inf
+		}
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	a.wall += res.WallMS
-	t := &attempt{kept: kept, batch: batch, res: res}
-	progress(kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
+	a.work += workOf(res)
+	t := &attempt{setting: s, res: res}
+	a.progress(said, kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
 	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < q.Least {
-		t.short, t.loads = true, make([]float64, len(kept))
+		t.short, t.loads = true, make([]float64, len(s.headroom))
 	} else if err := a.simulate(ctx, t); err != nil {
 		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
 			a.best = t
@@ -298,24 +424,23 @@ func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*
 	return t, nil
 }
 
-// problem is the problem with so much kept back.
-func (a *tuning) problem(kept []formats.Headroom, batch int) (*kind.Problem, error) {
+// problem is the problem with a setting.
+func (a *tuning) problem(s setting) (*kind.Problem, error) {
 	q := *a.p
 	q.Hurry = true
 	if a.best != nil && a.grows() {
 		// Hardly a plan sustains more than its replicas carry.
-		q.Least = a.best.rate * slices.MinFunc(kept, byUtilisation).Utilisation
+		q.Least = a.best.rate * slices.MinFunc(s.headroom, byUtilisation).Utilisation
 	}
-	if err := q.Values.Set("margin", usual(kept)); err != nil {
-		return nil, err
-	}
-	if err := q.Values.Set("max-batch", batch); err != nil {
-		return nil, err
+	for name, value := range map[string]any{"margin": usual(s.headroom), "max-batch": s.batch, "max-partitions": s.stages, "gap": max(trialGap, a.p.Values.Number("gap"))} {
+		if err := q.Values.Set(name, value); err != nil {
+			return nil, err
+		}
 	}
 	w := *a.p.Workload
 	models := slices.Clone(a.models)
 	for i := range models {
-		models[i].Margin, models[i].Utilisation = &kept[i].Margin, kept[i].Utilisation
+		models[i].Margin, models[i].Utilisation = &s.headroom[i].Margin, s.headroom[i].Utilisation
 	}
 	w.Section = models
 	q.Workload = &w
@@ -365,17 +490,26 @@ func (a *tuning) compare(s, t *attempt) int {
 func (a *tuning) tried() string {
 	var parts []string
 	for _, t := range a.all {
-		batches := ""
-		if t.batch != a.p.Values.Whole("max-batch") {
-			batches = fmt.Sprintf(" with batches up to %d", t.batch)
-		}
 		sustains := fmt.Sprintf("%.6g", t.rate)
 		if t.short {
 			sustains = "less"
 		}
-		parts = append(parts, keptBack(t.kept)+batches+" sustains "+sustains)
+		parts = append(parts, a.said(t.setting)+" sustains "+sustains)
 	}
-	return keptBack(a.best.kept) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
+	return a.said(a.best.setting) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
+}
+
+// said is a setting in words: what is kept back, and batches and stages where they are fewer
+// than the options allow.
+func (a *tuning) said(s setting) string {
+	text := keptBack(s.headroom)
+	if s.batch != a.p.Values.Whole("max-batch") {
+		text += fmt.Sprintf(" with batches up to %d", s.batch)
+	}
+	if s.stages != a.p.Values.Whole("max-partitions") {
+		text += fmt.Sprintf(" in at most %d stages", s.stages)
+	}
+	return text
 }
 
 // keptBack says what is kept back: one margin, or those of the models in order, and where

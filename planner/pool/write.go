@@ -45,6 +45,9 @@ func (r *resolved) outcome(out *Outcome) *kind.Outcome {
 		promised.Models = append(promised.Models, r.served(d, out))
 	}
 	promised.Headroom = r.headroom()
+	if o.Objective.Bound != nil {
+		o.Objective.BoundAmong = among(r.in.Values, o.Deployment)
+	}
 	o.Section = promised
 	for _, d := range out.Exempt {
 		r.run.Warnings = append(r.run.Warnings, fmt.Sprintf(

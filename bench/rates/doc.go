@@ -1,0 +1,10 @@
+// Command rates compares what plans of pools state with what simulation shows. It draws
+// problems from one CPU to 100 GPUs. For each it asks whether the default plan holds its
+// rates in runs with fresh seeds, whether explicit flags hold more, and whether the stated
+// bound is above all of it.
+//
+//	problems.go   drawn problems
+//	held.go       the rate that a plan holds
+//	tables.go     the tables and their figures
+//	main.go       flags
+package main

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"inferplan/bench/figures"
+	"inferplan/bench/table"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench-rates:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("bench-rates", flag.ContinueOnError)
+	first := f.Uint64("first", 31, "first drawn problem; the search was tuned on problems 1 to 30")
+	last := f.Uint64("last", 60, "last drawn problem")
+	flags := f.Bool("flags", true, "compare with explicit flags, too")
+	file := f.String("figures", "", "file for the figures as JSON")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	h := &tester{runs: 5, seed: 7919, attainment: 0.99, requests: 20_000}
+	t := &table.Table{}
+	list, err := h.rates(ctx, *first, *last, *flags, t)
+	if err != nil {
+		return err
+	}
+	if err := t.Markdown(os.Stdout); err != nil || *file == "" {
+		return err
+	}
+	return figures.Put(*file, list...)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"inferplan/bench/figures"
+	"inferplan/bench/table"
+	"inferplan/cputime"
+	"inferplan/planner"
+	"inferplan/solver/highs"
+)
+
+// planned is a plan with what it states and what it holds.
+type planned struct {
+	flags    string
+	stated   float64
+	attained float64 // least attainment of the models at the stated rates
+	holds    float64 // rps per weight
+	bound    float64
+	seconds  float64 // of CPU for the solve
+}
+
+// plan solves a problem and simulates the plan; it returns nil if there is no plan.
+func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[string]any) (*planned, error) {
+	before := cputime.Used()
+	res, err := planner.Solve(ctx, p.inputs, planner.Options{Values: values, NearestUntold: true}, highs.Solver{}, nil)
+	if _, infeasible := errors.AsType[*planner.InfeasibleError](err); infeasible {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", p.name, flags, err)
+	}
+	out := &planned{flags: flags, seconds: (cputime.Used() - before).Seconds(), stated: res.Plan.Objective.Value}
+	if b := res.Plan.Objective.Bound; b != nil {
+		out.bound = *b
+	}
+	if out.attained, err = h.statedRates(ctx, res.Plan); err != nil {
+		return nil, err
+	}
+	out.holds, err = h.rate(ctx, res.Plan)
+	return out, err
+}
+
+// explicit are the flags that the default is compared with.
+func explicit() (list []map[string]any) {
+	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
+		for _, batch := range []int{1, 2, 4, 0} {
+			for _, rounding := range []string{"slot", "fractional"} {
+				list = append(list, map[string]any{"margin": margin, "max-batch": batch, "gpu-rounding": rounding})
+			}
+		}
+		list = append(list, map[string]any{"margin": margin, "algorithm": "np"})
+	}
+	return list
+}
+
+// compare plans a problem with the default flags and with every explicit choice.
+func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *planned, err error) {
+	if byDefault, err = h.plan(ctx, p, "default", nil); err != nil || byDefault == nil {
+		return nil, nil, err
+	}
+	best = byDefault
+	for _, values := range explicit() {
+		other, err := h.plan(ctx, p, fmt.Sprint(values), values)
+		if err != nil {
+			return nil, nil, err
+		}
+		if other != nil && other.holds > best.holds {
+			best = other
+		}
+	}
+	return byDefault, best, nil
+}
+
+// bounds that the figures ask for.
+const (
+	mostBelow = 0.005 // by which a plan may fall short of the attainment asked
+	mostAbove = 0.02  // by which explicit flags may hold more
+)
+
+// rates makes the table of drawn problems.
+func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *table.Table) ([]figures.Figure, error) {
+	t.Columns = []string{"problem", "stated rps", "in time at it", "holds", "bound", "best explicit flags hold", "flags", "CPU s"}
+	var below, above []float64
+	refuted, plans := 0, 0
+	for seed := first; seed <= last; seed++ {
+		p := pools(seed)
+		byDefault, err := h.plan(ctx, &p, "default", nil)
+		best := byDefault
+		if err == nil && flags && byDefault != nil {
+			byDefault, best, err = h.compare(ctx, &p)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if byDefault == nil {
+			t.Add(p.name, "no plan", "", "", "", "", "", "")
+			continue
+		}
+		plans++
+		below = append(below, h.attainment-byDefault.attained)
+		above = append(above, best.holds/byDefault.holds-1)
+		if best.holds > byDefault.bound*(1+1e-9) {
+			refuted++
+		}
+		t.Add(p.name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.attained), number(byDefault.holds), number(byDefault.bound),
+			fmt.Sprintf("%+.1f %%", 100*(best.holds/byDefault.holds-1)), best.flags, fmt.Sprintf("%.1f", byDefault.seconds))
+	}
+	if plans == 0 {
+		return nil, errors.New("no problem has a plan")
+	}
+	source := fmt.Sprintf("drawn problems %d to %d, of which %d have a plan", first, last, plans)
+	command := "make bench-rates"
+	list := []figures.Figure{
+		{Claim: "default plans: most by which a stated rate falls short of .99 in time, fresh seeds", Source: source, Asked: fmt.Sprintf("at most %g", mostBelow),
+			Measured: slices.Max(below), Holds: figures.If(slices.Max(below) <= mostBelow), Command: command},
+		{Claim: "default plans: plans that hold more than the bound", Source: source, Asked: "at most 0",
+			Measured: float64(refuted), Holds: figures.If(refuted == 0), Command: command},
+	}
+	if flags {
+		list = append(list, figures.Figure{Claim: "explicit flags: most by which they hold more than the default", Source: source, Asked: fmt.Sprintf("at most %g", mostAbove),
+			Measured: slices.Max(above), Holds: figures.If(slices.Max(above) <= mostAbove), Command: command})
+	}
+	return list, nil
+}
+
+func number(v float64) string { return fmt.Sprintf("%.4g", v) }

@@ -1,0 +1,21 @@
+package stoch
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// OneSided is the mean of values, and how far below it the mean of all values like these may
+// be at a confidence, by Student's distribution. Of a single value nothing is known: the
+// distance is infinite.
+func OneSided(values []float64, confidence float64) (mean, distance float64) {
+	mean, deviation := stat.MeanStdDev(values, nil)
+	if len(values) < 2 {
+		return mean, math.Inf(1)
+	}
+	n := float64(len(values))
+	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}
+	return mean, t.Quantile(confidence) * deviation / math.Sqrt(n)
+}
