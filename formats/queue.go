@@ -153,6 +153,14 @@ func QueueOf(p *Plan) *QueuePlan {
 	return s
 }
 
+// StatedRuns are the runs that a plan's figures come from; nil where it states none.
+func StatedRuns(p *Plan) *QueueRuns {
+	if q := QueueOf(p); q != nil {
+		return q.Runs
+	}
+	return nil
+}
+
 // Served lists the models and their classes.
 func (q *QueuePlan) Served() []Served {
 	out := make([]Served, len(q.Classes))

@@ -87,7 +87,7 @@ func (b *bench) latency(ctx context.Context, w *tabwriter.Writer) error {
 			for _, m := range reserveManners {
 				fmt.Fprintf(w, "%s\t%s\thighest at .99\t%s\t%.4f\n", set, p.name, m.name, highest[set+" "+m.name].value())
 			}
-			if err := b.latencyFigures(set, p, points, highest); err != nil {
+			if err := latencyFigures(b, set, p, points, highest); err != nil {
 				return err
 			}
 		}
@@ -179,7 +179,7 @@ func idlePath(t *policy.Tables, model int32) time.Duration {
 }
 
 // latencyFigures puts what was asked of a set of cases.
-func (b *bench) latencyFigures(set string, p process, points map[string]*latencies, highest map[string]*mean) error {
+func latencyFigures(b *bench, set string, p process, points map[string]*latencies, highest map[string]*mean) error {
 	name := strings.ReplaceAll(set, "\t", ", ") + ", " + p.name
 	worst := 0.0
 	for _, load := range latencyLoads {

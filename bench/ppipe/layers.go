@@ -65,7 +65,7 @@ func (b *bench) blocks(ctx context.Context, w *tabwriter.Writer) error {
 			for _, partitions := range []int{2, 3} {
 				if name := fmt.Sprintf("layers/%s/%s/%d", cluster, set, partitions); matches(name) {
 					found = true
-					if err := b.blocksOf(ctx, w, name, cluster, models, partitions, layered); err != nil {
+					if err := blocksOf(b, ctx, w, name, cluster, models, partitions, layered); err != nil {
 						return fmt.Errorf("%s: %w", name, err)
 					}
 				}
@@ -78,7 +78,7 @@ func (b *bench) blocks(ctx context.Context, w *tabwriter.Writer) error {
 	return nil
 }
 
-func (b *bench) blocksOf(ctx context.Context, w *tabwriter.Writer, name, cluster string, models []string, partitions int, layered *formats.Profile) error {
+func blocksOf(b *bench, ctx context.Context, w *tabwriter.Writer, name, cluster string, models []string, partitions int, layered *formats.Profile) error {
 	weights := make([]float64, len(models))
 	for i := range weights {
 		weights[i] = 1

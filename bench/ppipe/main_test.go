@@ -37,7 +37,7 @@ func TestTables(t *testing.T) {
 		{"baselines", "^maf19/G4/HC2", `ours +artifact, stages +NP +3 +0\.\d+`},
 		{"headline", "^maf21/G9/", "no recorded plan matches"},
 		{"links", "^maf19/G3/HC1/", `lost, mean of 3 +-?0\.0\d+`},
-		{"latency", "^maf19/G3/HC1/", `maf19 +G1 G3 +poisson +0\.05 +at once +0\.9\d `},
+		{"latency", "^maf19/G3/HC1/", `maf19 +G1 G3 +poisson +0\.05 +at once +1\.00 `},
 	} {
 		if text := made(t, "-tables", c.name, "-cases", c.cases); !regexp.MustCompile(c.want).MatchString(text) {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, text)
@@ -158,7 +158,7 @@ func TestTraceRates(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,baselines,headline,links,blocks`: {"-tables", "pies"},
+		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,baselines,headline,links,latency,blocks`: {"-tables", "pies"},
 		"-cases": {"-cases", "("},
 		"-runs 0 and -duration 30s: expected at least 1": {"-runs", "0"},
 		"opening the reference data":                     {"-data", t.TempDir()},

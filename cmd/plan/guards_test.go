@@ -101,8 +101,8 @@ func TestGuardSolves(t *testing.T) {
 		name string
 		args []string
 	}{
-		{"pool", nil},
-		{"cost", []string{"--objective", "cost"}},
+		{"pool", []string{"--margin", "0.4"}},
+		{"cost", []string{"--margin", "0.4", "--objective", "cost"}},
 		{"gear", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

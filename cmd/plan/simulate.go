@@ -164,18 +164,18 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 // repeat takes the runs that a plan of queues states, as far as no flag says otherwise:
 // its figures come out again.
 func (o *simulateOptions) repeat(p *printer, plan *formats.Plan) {
-	q := formats.QueueOf(plan)
-	if q == nil || q.Runs == nil || o.given() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
+	runs := formats.StatedRuns(plan)
+	if runs == nil || o.given() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
 		return
 	}
 	if !o.durationGiven {
-		o.duration = q.Runs.DurationUS.D()
+		o.duration = runs.DurationUS.D()
 	}
 	if !o.runsGiven {
-		o.runs = q.Runs.Runs
+		o.runs = runs.Runs
 	}
 	if !o.seedGiven {
-		o.seed = q.Runs.Seed
+		o.seed = runs.Seed
 	}
 	if !o.durationGiven || !o.runsGiven || !o.seedGiven {
 		p.assumed([]string{fmt.Sprintf("runs: %d of %v of arrivals, from seed %d, as those of the plan's figures", o.runs, o.duration, o.seed)})

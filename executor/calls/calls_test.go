@@ -247,14 +247,13 @@ func TestClientsThatGo(t *testing.T) {
 	}
 }
 
-// Nothing is kept of thousands of requests, however they end.
 // Requests that nobody asks after hold a stop until their deadline; what a program is at
 // holds it until the program is done.
 func TestForgottenRequestsHoldNoStop(t *testing.T) {
 	_, h, _ := serve(t, calls.Limits{})
 	for range 50 {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, form.Path, strings.NewReader(`{"application":"short"}`)))
+		h.ServeHTTP(w, request(http.MethodPost, form.Path, strings.NewReader(`{"application":"short"}`)))
 		if w.Code != http.StatusCreated {
 			t.Fatal(w.Code, w.Body)
 		}

@@ -186,7 +186,7 @@ func (f away) readEnd(e *entry) {
 		f.refresh(e)
 		return
 	}
-	if f.pause(toldSoon); e.over() {
+	if pause(f.Front, toldSoon); e.over() {
 		return
 	}
 	st, err := f.opt.Store.Get(f.ctx, e.id)
@@ -198,7 +198,7 @@ func (f away) readEnd(e *entry) {
 		return
 	}
 	if x.Error == nil {
-		f.pause(toldWithin)
+		pause(f.Front, toldWithin)
 	}
 	if !e.over() {
 		e.settle(x, x.text(st))

@@ -115,7 +115,7 @@ var errStop = errors.New("no further lines")
 func (b *batch) record(n int, q *question) (*record, error) {
 	set(&q.class, b.state.Class)
 	if q.class == "" {
-		q.class = b.front.batchClass(q.model)
+		q.class = batchClass(b.front, q.model)
 	}
 	rec, err := b.front.record(q, b.state.Owner)
 	if err == nil {
@@ -125,7 +125,7 @@ func (b *batch) record(n int, q *question) (*record, error) {
 }
 
 // batchClass is the class of a model's requests in batches; empty: the model's default.
-func (f *Front) batchClass(model string) string {
+func batchClass(f *Front, model string) string {
 	for _, m := range f.opt.Server.Models() {
 		if m.ID == model && m.Classes != nil {
 			for _, c := range m.Classes {

@@ -55,7 +55,7 @@ func (f *Front) runBatch(id string) {
 	}
 	if err != nil && !errors.Is(err, durable.ErrNotFound) {
 		f.opt.Log.Error("a batch could not be run", "batch", id, "error", err)
-		f.pause(time.Second)
+		pause(f, time.Second)
 		err = f.opt.Store.Release(f.ctx, id)
 	} else {
 		_, _, err = f.storeEnd(id, &end{})

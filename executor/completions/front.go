@@ -149,12 +149,12 @@ func (f *Front) claim() {
 			}
 		default:
 			f.opt.Log.Error("a request could not be taken over", "error", err)
-			f.pause(time.Second)
+			pause(f, time.Second)
 		}
 	}
 }
 
-func (f *Front) pause(d time.Duration) {
+func pause(f *Front, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-f.closing:

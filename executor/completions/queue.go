@@ -129,7 +129,7 @@ const cleanEvery = time.Minute
 
 func (f *Front) cleanUp() {
 	for f.ctx.Err() == nil {
-		f.pause(cleanEvery)
+		pause(f, cleanEvery)
 		if f.ctx.Err() != nil {
 			return
 		}

@@ -177,9 +177,13 @@ func (a *tuning) unmet() error {
 		return &kind.InfeasibleError{Constraint: "slo", Simulated: true, Reason: fmt.Sprintf(
 			"simulation shows no rate at which every model keeps its SLO: the best plan misses it at %s of what its replicas carry, too", kind.Percent(leastLoad))}
 	}
+	if part >= 1 {
+		return &kind.InfeasibleError{Constraint: "min_rps", Simulated: true,
+			Reason: "simulation shows no plan that surely keeps the SLOs at the rates asked: they are so short that plans keep them in some runs only"}
+	}
 	inf := &kind.InfeasibleError{Constraint: "min_rps", OnlyMinLoad: true, Simulated: true,
 		Reason: fmt.Sprintf("simulation shows no plan that keeps the SLOs at the rates asked; the best keeps them at %s of these", kind.Percent(part))}
-	if part > 0 && part < 1 {
+	if part > 0 {
 		inf.Nearest.LoadFactor = part
 		if load := a.p.Values.Number("min-load"); load > 0 {
 			inf.Nearest.MinLoadRPS = kind.RoundedDown(load*part, 4)

@@ -27,7 +27,7 @@ const (
 	certifyPart  = 0.4       // of that work, which is left to balances and to certifying
 	leastTrials  = 4         // trials in any case
 	balances     = 2         // plans for what the models showed
-	trialGap     = 0.03 // at which the search for the plan of a setting stops
+	trialGap     = 0.03      // at which the search for the plan of a setting stops
 	loadStep     = 0.01      // of what a model promises
 	mostLoad     = 1.5
 	worthwhile   = 0.005 // gain for which the search goes on
@@ -97,6 +97,13 @@ type tuning struct {
 // shrinks, the best plan is the least one that sustains the floors. When ctx ends, the best
 // plan so far is returned.
 func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solver) (*kind.Result, error) {
+	if len(formats.ModelsOf(p.Workload)) == 0 {
+		q := *p
+		if err := q.Values.Set("margin", startMargin); err != nil {
+			return nil, err
+		}
+		return solve(ctx, &q, p.Progress) // which says what is missing
+	}
 	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, bound: math.NaN()}
 	for _, step := range []func(context.Context) error{a.fluid, a.neighbours, a.balance} {
 		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
@@ -194,13 +201,13 @@ func (a *tuning) neighbours(ctx context.Context) error {
 	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*trialBudget; n++ {
 		next, ok := at, n == 0
 		if n > 0 {
-			next, ok = a.nearest(at, tried, infeasible)
+			next, ok = nearest(a, at, tried, infeasible)
 		}
 		if !ok || ctx.Err() != nil {
 			break
 		}
 		tried[next] = true
-		t, err := a.try(ctx, a.same(marginGrid[next.margin], a.halved(next.halves), a.fewer(next.fewer)))
+		t, err := a.try(ctx, a.same(marginGrid[next.margin], halved(a, next.halves), fewer(a, next.fewer)))
 		if err != nil {
 			return err
 		}
@@ -220,7 +227,7 @@ type place struct{ margin, halves, fewer int }
 
 // nearest is the nearest place that was not tried, of those of equal distance the one with
 // less margin, then with fewer halves. No setting with a margin from infeasible on is one.
-func (a *tuning) nearest(at place, tried map[place]bool, infeasible int) (place, bool) {
+func nearest(a *tuning, at place, tried map[place]bool, infeasible int) (place, bool) {
 	var best place
 	shortest := math.MaxInt
 	most := a.largestBatch()
@@ -242,7 +249,7 @@ func magnitude(n int) int { return max(n, -n) }
 
 // halved is a largest batch: the one that is allowed, or so many halves of the largest that
 // any plan used.
-func (a *tuning) halved(times int) int {
+func halved(a *tuning, times int) int {
 	if times == 0 {
 		return a.p.Values.Whole("max-batch")
 	}
@@ -250,7 +257,7 @@ func (a *tuning) halved(times int) int {
 }
 
 // fewer is the most stages of a pipeline, by so many fewer than are allowed.
-func (a *tuning) fewer(by int) int { return max(1, a.p.Values.Whole("max-partitions")-by) }
+func fewer(a *tuning, by int) int { return max(1, a.p.Values.Whole("max-partitions")-by) }
 
 // largestBatch is the largest batch that a plan without halved batches used.
 func (a *tuning) largestBatch() int {

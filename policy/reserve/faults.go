@@ -15,7 +15,7 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 	p.tl.lost[device] = true
 	for slot := range p.batches {
 		b := &p.batches[slot]
-		if b.live && p.needs(b, device) {
+		if b.live && needs(p, b, device) {
 			p.abort(now, int32(slot), device, out)
 		}
 	}
@@ -26,7 +26,7 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 }
 
 // needs tells whether a batch cannot end without a device.
-func (p *Policy) needs(b *batch, device int32) bool {
+func needs(p *Policy, b *batch, device int32) bool {
 	for h := int16(0); h < b.hops; h++ {
 		if b.device[h] == device && (h >= b.done || h+1 < b.hops && h >= b.arrived) {
 			return true

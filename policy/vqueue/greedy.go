@@ -45,7 +45,7 @@ func (s *State) InsertBest(group int32) bool {
 }
 
 // edf orders every queue by deadline.
-func (s *State) edf() {
+func edf(s *State) {
 	orders := make([][]int32, len(s.queues))
 	for q := range orders {
 		orders[q] = s.Order(int32(q), nil)

@@ -64,7 +64,7 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 			if !late && ctx.Err() == nil {
 				return append(dst, stays), worked
 			}
-			plan.edf()
+			edf(plan)
 			if !late && plan.Total() >= began-least {
 				return append(dst, outOfTime), worked
 			}
@@ -112,7 +112,7 @@ func (p *planning) ended(list []int32) bool {
 			return false
 		}
 		p.ends.ByDeadline++
-		p.state.edf()
+		edf(p.state)
 		return true
 	case list[0] == stays:
 		p.ends.Stayed++

@@ -25,7 +25,7 @@ func alone(of string, in *formats.LLMInstance, prompt, output int32) time.Durati
 
 // reachable checks that an idle server keeps every class's SLO for the share of
 // requests that is asked. It names the model and class that is farthest from it.
-func (p *Problem) reachable() error {
+func reachable(p *Problem) error {
 	worst, far, need := -1, 1.0, time.Duration(0)
 	for i := range p.Items {
 		m, c := &p.Models[p.Items[i].Model], &p.Classes[p.Items[i].Class]

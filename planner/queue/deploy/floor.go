@@ -161,7 +161,7 @@ func (b *bounding) begin() {
 	for m := range b.Models {
 		c := &b.counted[m]
 		if c.item = -1; b.goal == Price {
-			c.item = b.few(m)
+			c.item = few(b.Problem, m)
 		}
 		b.free[m] = b.hidden(m, c.item)
 		if c.item < 0 {
@@ -197,7 +197,7 @@ func (b *bounding) hidden(model, few int) []bool {
 		}
 		if few >= 0 {
 			_, output, _ := moments(b.Classes[b.Items[few].Class].Sample)
-			turns = max(turns, b.single(few)*output)
+			turns = max(turns, single(b.Problem, few)*output)
 		}
 		out[k] = prompts < on.Iteration.HingeTokens*turns
 	}
@@ -230,7 +230,7 @@ func (b *bounding) work(model, kind int, r llm.Request, cached bool) float64 {
 // before the one before it is due, need more iterations than full batches of all
 // the model's requests; -1: none. Arrivals have to be Poisson for that: then such a
 // request comes after the SLO and the mean time between two.
-func (p *Problem) few(model int) int {
+func few(p *Problem, model int) int {
 	if p.Arrivals != nil && p.Arrivals.Process != "poisson" || p.Replay != nil {
 		return -1
 	}
@@ -239,7 +239,7 @@ func (p *Problem) few(model int) int {
 		c := &p.Classes[p.Items[i].Class]
 		_, output, _ := moments(c.Sample)
 		batched += p.Items[i].RPS * output / float64(max(1, slices.Max(p.Caps)))
-		if turns := p.single(i) * output; c.Of == formats.OfE2E && c.Sessions == nil && turns > most {
+		if turns := single(p, i) * output; c.Of == formats.OfE2E && c.Sessions == nil && turns > most {
 			best, most = i, turns
 		}
 	}
@@ -250,7 +250,7 @@ func (p *Problem) few(model int) int {
 }
 
 // single is the rate of an item's requests that come after the last of them is due.
-func (p *Problem) single(item int) float64 {
+func single(p *Problem, item int) float64 {
 	if p.Items[item].RPS == 0 {
 		return 0
 	}
@@ -285,7 +285,7 @@ func (b *bounding) add(x *piece) {
 		b.intime[item.Class] = append(b.intime[item.Class], milp.Term{Var: v, Coef: rate})
 	}
 	if c.item == x.item { // who is late may be the longest of those that are alone
-		c.least += b.single(x.item)*x.mass*(x.tokens+1) - rate*x.longest
+		c.least += single(b.Problem, x.item)*x.mass*(x.tokens+1) - rate*x.longest
 	}
 	if b.goal == Factor {
 		b.m.AddLE("", 0, append(served, milp.Term{Var: b.factor, Coef: -1})...)

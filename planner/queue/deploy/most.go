@@ -96,7 +96,7 @@ func (p *Search) dealt(s Structure) (*Layout, error) {
 		kinds[k] = k
 	}
 	slices.SortStableFunc(kinds, func(a, b int) int { // those that run the fewest models first
-		return cmp.Compare(p.runnable(a), p.runnable(b))
+		return cmp.Compare(runnable(p.Problem, a), runnable(p.Problem, b))
 	})
 	for _, k := range kinds {
 		for range p.Kinds[k].Most {
@@ -126,7 +126,7 @@ func (p *Search) dealt(s Structure) (*Layout, error) {
 }
 
 // runnable is the number of models that a kind runs.
-func (p *Problem) runnable(kind int) int {
+func runnable(p *Problem, kind int) int {
 	n := 0
 	for m := range p.Models {
 		if p.Models[m].On[kind] != nil {

@@ -375,7 +375,7 @@ func (r *resolver) with(tps []int) (*Search, error) {
 				"the cluster has "+r.kinds()+": measure the model there, or add its devices to the cluster")
 		}
 	}
-	if err := p.reachable(); err != nil {
+	if err := reachable(&p); err != nil {
 		return nil, err
 	}
 	s := New(&p)
