@@ -11,7 +11,7 @@ func TestDefaultPlansHold(t *testing.T) {
 	h := &tester{runs: 4, seed: 7919, attainment: 0.99, requests: 8000}
 	for _, seed := range []uint64{1, 4, 10, 37, 40, 49} {
 		p := pools(seed)
-		byDefault, err := h.plan(context.Background(), &p, "default", nil)
+		byDefault, err := h.plan(context.Background(), &p, "default", recommended)
 		if err != nil {
 			t.Fatal(err)
 		}

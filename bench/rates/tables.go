@@ -44,6 +44,9 @@ func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[
 	return out, err
 }
 
+// recommended is what the command line takes where nobody chooses.
+var recommended = map[string]any{"margin": "auto"}
+
 // explicit are the flags that the default is compared with.
 func explicit() (list []map[string]any) {
 	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
@@ -59,7 +62,7 @@ func explicit() (list []map[string]any) {
 
 // compare plans a problem with the default flags and with every explicit choice.
 func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *planned, err error) {
-	if byDefault, err = h.plan(ctx, p, "default", nil); err != nil || byDefault == nil {
+	if byDefault, err = h.plan(ctx, p, "default", recommended); err != nil || byDefault == nil {
 		return nil, nil, err
 	}
 	best = byDefault
@@ -88,7 +91,7 @@ func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *t
 	refuted, plans := 0, 0
 	for seed := first; seed <= last; seed++ {
 		p := pools(seed)
-		byDefault, err := h.plan(ctx, &p, "default", nil)
+		byDefault, err := h.plan(ctx, &p, "default", recommended)
 		best := byDefault
 		if err == nil && flags && byDefault != nil {
 			byDefault, best, err = h.compare(ctx, &p)

@@ -201,6 +201,10 @@ func reopen(tx *bbolt.Tx, out *Rescued) error {
 		if end := tx.Bucket(ends).Get(id); len(end) >= 8 {
 			return tx.Bucket(due).Put(dueKey(h.class, time.Unix(0, int64(sequence(end))), string(id)), []byte{})
 		}
+		if tx.Bucket(open).Get(number(h.seq)) != nil { // damage gave two records one number
+			out.Partial = true
+			return nil
+		}
 		out.Open++
 		return tx.Bucket(open).Put(number(h.seq), append([]byte{}, id...))
 	})

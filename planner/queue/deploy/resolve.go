@@ -73,10 +73,6 @@ func (r *resolver) models() error {
 		known = append(known, r.in.Profile.LLMs[i].Model)
 	}
 	for i, name := range r.llm.Models {
-		if !wanted[name] {
-			r.run.Assume("llm.models[%d]: no class asks for %s, which gets no instance", i, name)
-			continue
-		}
 		at := slices.Index(known, name)
 		if at < 0 {
 			hint := "the profile has no language models (llms)"
@@ -87,6 +83,10 @@ func (r *resolver) models() error {
 				}
 			}
 			return r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", i), strconv.Quote(name), "a model of the llms of "+r.in.File("profile"), hint)
+		}
+		if !wanted[name] {
+			r.run.Assume("llm.models[%d]: no class asks for %s, which gets no instance", i, name)
+			continue
 		}
 		r.Models = append(r.Models, Model{Name: name, Profile: &r.in.Profile.LLMs[at]})
 	}
