@@ -79,7 +79,7 @@ func interruptedCases(t *testing.T) map[string]planner.Inputs {
 	fast := asking(onTwoKinds(), .8, 0)
 	formats.CascadeOf(fast.Workload).QPS.Ranges = 1
 	return map[string]planner.Inputs{
-		"accuracy":                         memory(2, 1400, 20*time.Millisecond),
+		"accuracy":                         memory(2, 1800, 20*time.Millisecond),
 		"over requests":                    late,
 		"over requests at measured rates":  climbingDocuments(t),
 		"over what is better":              either,
