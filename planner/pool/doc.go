@@ -13,9 +13,9 @@
 //	running.go    the plan that runs, as the problem takes it
 //	write.go      the outcome as the parts of a plan
 //	certify.go    what simulation says of a plan
-//	tune.go       what to keep back of every model, by simulation
+//	tune.go       settings of a plan (margins, batches, stages, utilisations), by simulation
 //	sustain.go    what simulation shows a plan to sustain, in short and long runs
-//	promise.go    a plan that promises what it sustains
+//	promise.go    a plan that promises what it sustains, and which plans its bound is of
 //	recorded.go   plans that others recorded, as ours
 //	problem.go    the problem as numbers, without documents
 //	catalogue.go  the possible pipelines of a problem: its templates, and units for programs over them
