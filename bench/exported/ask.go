@@ -135,7 +135,7 @@ func differ(t engine.DType, got, want []byte) (float64, error) {
 	}
 	worst, le := 0.0, binary.LittleEndian
 	for i := 0; i < len(got); i += t.Size() {
-		a, b := math.Float64frombits(0), 0.0
+		var a, b float64
 		if t == engine.F32 {
 			a, b = float64(math.Float32frombits(le.Uint32(got[i:]))), float64(math.Float32frombits(le.Uint32(want[i:])))
 		} else {
