@@ -57,11 +57,11 @@ func (e *echoes) start(context.Context) error {
 		}
 		m := e.c.services[t.Pipelines[t.Stages[s].Pipeline].Service]
 		d := &e.c.plan.Deployment[t.Stages[s].Pipeline]
-		inputs, err := specs(d.Inputs, "input")
+		inputs, err := specs(d.Inputs, false, "input")
 		if err != nil {
 			return err
 		}
-		outputs, err := specs(d.Outputs, "output")
+		outputs, err := specs(d.Outputs, false, "output")
 		if err != nil {
 			return err
 		}
