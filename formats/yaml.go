@@ -3,19 +3,16 @@ package formats
 import (
 	"errors"
 	"fmt"
+	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v3"
 )
 
-// maxYAML bounds YAML files: people write them, and the parser is not made for
-// bulk. Machines write JSON.
+// maxYAML bounds YAML files: people write them. Machines write JSON.
 const maxYAML = 1 << 20
 
 // parseYAML reads one YAML document into nodes. Only the part of YAML that
@@ -42,27 +39,27 @@ func parseYAML(src *source) (root node, err *Error) {
 			err = src.fail(start, "", fmt.Sprintf("text that the YAML parser cannot take (%v)", r), "a YAML document", "")
 		}
 	}()
-	tokens := lexer.Tokenize(src.text)
 	y := &yamlReader{src: src}
-	y.checkTokens(tokens)
-	file, perr := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if perr != nil {
-		return root, y.syntax(perr)
-	}
-	var body ast.Node
-	for _, d := range file.Docs {
-		if d.Body == nil {
-			continue
+	var body *yaml.Node
+	for d := yaml.NewDecoder(strings.NewReader(src.text)); ; {
+		var doc yaml.Node
+		switch perr := d.Decode(&doc); {
+		case errors.Is(perr, io.EOF):
+			if body == nil {
+				return root, src.fail(start, "", "an empty file", "a YAML document", "")
+			}
+			return y.node(body, 0), nil
+		case perr != nil:
+			return root, y.syntax(perr)
+		}
+		if n := doc.Content[0]; n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Tag == "!!null" {
+			continue // a document without anything in it
 		}
 		if body != nil {
-			y.fail(d.Body.GetToken(), "a second document", "one document per file", "")
+			y.fail(doc.Content[0], "a second document", "one document per file", "")
 		}
-		body = d.Body
+		body = doc.Content[0]
 	}
-	if body == nil {
-		return root, src.fail(start, "", "an empty file", "a YAML document", "")
-	}
-	return y.node(body, 0), nil
 }
 
 // yamlReader turns the parser's tree into nodes; like jsonParser it leaves by
@@ -72,210 +69,108 @@ type yamlReader struct {
 	path []string // of the value at hand, in parts
 }
 
-func tokenPos(t *token.Token) int64 {
-	if t == nil || t.Position == nil {
-		return 1<<32 | 1
-	}
-	return int64(max(t.Position.Line, 1))<<32 | int64(max(t.Position.Column, 1))
+func yamlPos(n *yaml.Node) int64 { return int64(max(n.Line, 1))<<32 | int64(max(n.Column, 1)) }
+
+func (y *yamlReader) fail(n *yaml.Node, found, expected, hint string) {
+	panic(y.src.fail(yamlPos(n), "", found, expected, hint))
 }
 
-func (y *yamlReader) fail(t *token.Token, found, expected, hint string) {
-	panic(y.src.fail(tokenPos(t), "", found, expected, hint))
-}
-
-func (y *yamlReader) manyKeys(t *token.Token) {
-	y.fail(t, "more than "+strconv.Itoa(maxKeys)+" fields of one object", "fewer", "write large documents as JSON")
-}
-
-// maxKeys bounds the fields of one object: the parser's work grows with their
-// square. No document of ours has a tenth of it.
-const maxKeys = 1000
-
-// mappingAt is a block mapping whose keys stand in a column, with their number.
-type mappingAt struct{ column, keys int }
-
-// checkTokens refuses nesting that would exhaust the parser's stack, and
-// objects that would exhaust its patience.
-func (y *yamlReader) checkTokens(tokens token.Tokens) {
-	flow, line, inline, directives := 0, 0, 0, 0
-	var inside []int     // keys of the lists and objects in brackets around the token
-	var open []mappingAt // block mappings around the token, the innermost last
-	for i, t := range tokens {
-		if flow == 0 && (t.Type == token.MappingValueType && i > 0 || t.Type == token.SequenceEntryType) {
-			column, more := t.Position.Column, 0
-			if t.Type == token.MappingValueType {
-				column, more = tokens[i-1].Position.Column, 1
-			}
-			for len(open) > 0 && open[len(open)-1].column > column {
-				open = open[:len(open)-1]
-			}
-			if len(open) == 0 || open[len(open)-1].column < column {
-				open = append(open, mappingAt{column: column})
-			}
-			m := &open[len(open)-1]
-			if m.keys += more; m.keys > maxKeys {
-				y.manyKeys(t)
-			}
-		}
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			flow++
-			inside = append(inside, 0)
-		case token.SequenceEndType, token.MappingEndType:
-			flow--
-			inside = inside[:max(len(inside)-1, 0)]
-		case token.MappingValueType:
-			if n := len(inside); n > 0 {
-				if inside[n-1]++; inside[n-1] > maxKeys {
-					y.manyKeys(t)
-				}
-			}
-		case token.DirectiveType:
-			if directives++; directives > 2 {
-				y.fail(t, "a third directive", "the document itself", "leave out the lines that start with %")
-			}
-		}
-		if t.Position.Line != line {
-			line, inline = t.Position.Line, 0
-		}
-		switch t.Type {
-		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType, token.TagType, token.AnchorType:
-			inline++
-		default:
-			if flow > 0 {
-				inline = 0
-			}
-		}
-		if flow > maxDepth || inline > maxDepth || t.Position.Column > 10*maxDepth && t.Type == token.SequenceEntryType {
-			y.fail(t, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", "")
-		}
-	}
-}
+// yamlLine is the line in an error of the library, and yamlParser what its parser
+// says: it counts lines from 0, where the scanner counts from 1.
+var (
+	yamlLine   = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?`)
+	yamlParser = regexp.MustCompile(`^did not find expected (?:<document start>|node content|'-' indicator|key|',' or '[\]}]')$`)
+)
 
 func (y *yamlReader) syntax(err error) *Error {
-	// The text of the library's own error shows the whole document: only what is
-	// no such error is asked for its text.
-	pos, msg := int64(1)<<32|1, ""
-	if ye, ok := errors.AsType[yaml.Error](err); ok {
-		pos, msg = tokenPos(ye.GetToken()), ye.GetMessage()
-	} else {
-		msg = err.Error()
+	pos := int64(1)<<32 | 1
+	msg, _, _ := strings.Cut(err.Error(), "\n")
+	if m := yamlLine.FindStringSubmatch(msg); m != nil {
+		msg = msg[len(m[0]):]
+		if line, err := strconv.Atoi(m[1]); err == nil {
+			if yamlParser.MatchString(msg) {
+				line++
+			}
+			pos = int64(max(line, 1))<<32 | 1
+		}
 	}
-	msg, _, _ = strings.Cut(msg, "\n")
 	hint := ""
-	if strings.Contains(msg, "\t") {
-		msg, hint = strings.ReplaceAll(msg, "\t", `\t`), "indent with spaces"
+	if strings.Contains(msg, "character that cannot start any token") {
+		hint = "put text with this character in quotes, and indent with spaces"
 	}
 	return y.src.fail(pos, "", "a YAML syntax error: "+msg, "", hint)
 }
 
-func (y *yamlReader) node(a ast.Node, depth int) node {
-	if a == nil {
-		return node{kind: nullNode, pos: 1<<32 | 1}
-	}
-	t := a.GetToken()
+func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	if depth > maxDepth {
-		y.fail(t, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", "")
+		y.fail(a, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", "")
 	}
-	n := node{pos: tokenPos(t)}
-	switch v := a.(type) {
-	case *ast.NullNode:
-	case *ast.BoolNode:
-		n.kind, n.text = boolNode, strconv.FormatBool(v.Value)
-	case *ast.IntegerNode:
-		n.kind, n.text = numberNode, y.number(t)
-	case *ast.FloatNode:
-		n.kind, n.text = numberNode, y.number(t)
-	case *ast.InfinityNode, *ast.NanNode:
-		panic(y.src.fail(tokenPos(t), strings.TrimPrefix(strings.Join(y.path, ""), "."), t.Value, "a finite number", nonFiniteHint))
-	case *ast.StringNode:
-		n.kind, n.text = stringNode, v.Value
-		if t.Type == token.StringType && t.Value == v.Value && isNumber(v.Value) {
-			n.kind = numberNode // 1e3 and what no machine integer holds: the library takes them for text
-		}
-		y.text(t, n.text)
-	case *ast.LiteralNode:
-		n.kind = stringNode
-		if v.Value != nil {
-			n.text = v.Value.Value
-		}
-		y.text(t, n.text)
-	case *ast.SequenceNode:
+	if a.Anchor != "" || a.Kind == yaml.AliasNode {
+		y.fail(a, "an anchor or alias", "the value itself", "documents use plain YAML: repeat the value, and put text that starts with & or * in quotes")
+	}
+	if a.Style&yaml.TaggedStyle != 0 {
+		y.fail(a, "the tag "+quote(a.Tag), "a value without a tag", "put text that starts with ! in quotes")
+	}
+	n := node{pos: yamlPos(a)}
+	switch a.Kind {
+	case yaml.ScalarNode:
+		y.scalar(&n, a)
+	case yaml.SequenceNode:
 		n.kind = listNode
-		if len(v.Values) > 0 {
-			n.kids = &kids{items: make([]node, len(v.Values))}
-			for i, item := range v.Values {
+		if len(a.Content) > 0 {
+			n.kids = &kids{items: make([]node, len(a.Content))}
+			for i, item := range a.Content {
 				n.kids.items[i] = y.inside("["+strconv.Itoa(i)+"]", item, depth)
 			}
 		}
-	case *ast.MappingNode:
-		y.mapping(&n, v.Values, depth)
-	case *ast.MappingValueNode:
-		y.mapping(&n, []*ast.MappingValueNode{v}, depth)
-	case *ast.AnchorNode, *ast.AliasNode:
-		y.fail(t, "an anchor or alias", "the value itself", "documents use plain YAML: repeat the value, and put text that starts with & or * in quotes")
-	case *ast.TagNode:
-		y.fail(t, "the tag "+quote(t.Value), "a value without a tag", "put text that starts with ! in quotes")
-	default:
-		y.fail(t, "a "+strings.ToLower(a.Type().String())+" here", "a value", "")
+	case yaml.MappingNode:
+		y.mapping(&n, a.Content, depth)
 	}
 	return n
 }
 
+func (y *yamlReader) scalar(n *node, a *yaml.Node) {
+	n.kind, n.text = stringNode, a.Value
+	switch {
+	case a.Style != 0:
+	case a.Tag == "!!null":
+		n.kind, n.text = nullNode, ""
+	case a.Tag == "!!bool":
+		n.kind, n.text = boolNode, strconv.FormatBool(strings.EqualFold(a.Value, "true"))
+	case isNumber(a.Value):
+		n.kind = numberNode
+	case a.Tag == "!!float" && strings.Contains(strings.ToLower(a.Value), "n"): // .inf and .nan
+		panic(y.src.fail(n.pos, strings.TrimPrefix(strings.Join(y.path, ""), "."), a.Value, "a finite number", nonFiniteHint))
+	case a.Tag == "!!int" || a.Tag == "!!float":
+		y.fail(a, "the number "+quote(a.Value), "a plain decimal number", "no leading zeros, underscores or other bases; put text in quotes")
+	}
+}
+
 // inside is the node of a part of a list or object.
-func (y *yamlReader) inside(part string, a ast.Node, depth int) node {
+func (y *yamlReader) inside(part string, a *yaml.Node, depth int) node {
 	y.path = append(y.path, part)
 	n := y.node(a, depth+1)
 	y.path = y.path[:len(y.path)-1]
 	return n
 }
 
-// text refuses bytes that the document could not be written with again.
-func (y *yamlReader) text(t *token.Token, s string) {
-	if !utf8.ValidString(s) {
-		y.fail(t, "text that is not UTF-8", "UTF-8", "")
-	}
-}
-
-// number accepts what JSON would take as a number too.
-func (y *yamlReader) number(t *token.Token) string {
-	s := strings.TrimSpace(t.Value)
-	if !isNumber(s) {
-		y.fail(t, "the number "+quote(s), "a plain decimal number", "no leading zeros, underscores or other bases; put text in quotes")
-	}
-	return s
-}
-
-func (y *yamlReader) mapping(n *node, values []*ast.MappingValueNode, depth int) {
+// mapping reads keys and values, which stand in turns.
+func (y *yamlReader) mapping(n *node, content []*yaml.Node, depth int) {
 	n.kind = objectNode
-	if len(values) == 0 {
+	if len(content) == 0 {
 		return
 	}
-	n.kids = &kids{keys: make([]key, len(values)), items: make([]node, len(values))}
-	for i, mv := range values {
-		if mv.Key == nil {
-			y.fail(mv.GetToken(), "no field name", "name: value", "")
+	n.kids = &kids{keys: make([]key, len(content)/2), items: make([]node, len(content)/2)}
+	for i := range n.kids.keys {
+		name, value := content[2*i], content[2*i+1]
+		switch {
+		case name.Tag == "!!merge":
+			y.fail(name, "a merge key", "the fields themselves", "documents use plain YAML: repeat the fields")
+		case name.Kind != yaml.ScalarNode || name.Anchor != "" || name.Style&yaml.TaggedStyle != 0 || name.Style == 0 && name.Tag != "!!str" && name.Tag != "!!int":
+			y.fail(name, quote(name.Value)+" as a field name", "a name", "put it in quotes")
 		}
-		t := mv.Key.GetToken()
-		k := key{pos: tokenPos(t)}
-		switch kn := mv.Key.(type) {
-		case *ast.StringNode:
-			k.name = kn.Value
-		case *ast.IntegerNode:
-			k.name = t.Value
-		case *ast.MergeKeyNode:
-			y.fail(t, "a merge key", "the fields themselves", "documents use plain YAML: repeat the fields")
-		default:
-			y.fail(t, quote(t.Value)+" as a field name", "a name", "put it in quotes")
-		}
-		if i == 0 {
-			n.pos = k.pos // of block mappings; the parser points at the colon
-		}
-		y.text(t, k.name)
-		n.kids.keys[i], n.kids.items[i] = k, y.inside("."+k.name, mv.Value, depth)
-		if n.kids.items[i].kind == nullNode && n.kids.items[i].pos == 1<<32|1 {
-			n.kids.items[i].pos = k.pos
-		}
+		k := key{name: name.Value, pos: yamlPos(name)}
+		n.kids.keys[i], n.kids.items[i] = k, y.inside("."+k.name, value, depth)
 	}
 	if d := duplicateKey(n.kids.keys); d >= 0 {
 		panic(y.src.fail(n.kids.keys[d].pos, "", "the field "+quote(n.kids.keys[d].name)+" a second time", "each field once", ""))
