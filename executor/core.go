@@ -7,6 +7,7 @@ import (
 	"inferplan/executor/loop"
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/fair"
 )
 
 // core is one plan in execution: a policy that one goroutine at a time turns to
@@ -60,7 +61,7 @@ func (c *core) prepare(sha string) (err error) {
 	if c.opt.RecordService {
 		c.stats.service = newRecorder(t)
 	}
-	c.book.c = c
+	c.book.c, c.book.shares = c, fair.New(t)
 	return nil
 }
 

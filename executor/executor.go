@@ -215,6 +215,7 @@ func prepareJob(c *core, req *oip.Request) (*job, error) {
 	}
 	j.answers = c.answers
 	j.answers.admit(j)
+	j.client = policy.ClientNumber(req.Client)
 	now := c.now()
 	j.arrived = now
 	if !req.Received.IsZero() {
@@ -270,6 +271,9 @@ func (j *job) problem() error {
 	case policy.ReasonDeadline:
 		return j.until(oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived))
 	case policy.ReasonQueueFull:
+		if j.refused {
+			return oip.Dropped(j.reason.String(), "model %q: devices are short, and this client has had its share", j.model.label)
+		}
 		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.label)
 	case policy.ReasonWorkerLost:
 		return j.until(oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.label))

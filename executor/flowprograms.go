@@ -77,6 +77,7 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 	s := &session{c: c, f: f, app: int32(i), slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
 	j := newJob(c.served.models[i], 1)
 	j.program, j.answers, j.arrived = s, c.answers, c.now()
+	j.client = policy.ClientNumber(open.Client)
 	budget := j.model.slo
 	if open.TimeoutMS > 0 {
 		budget = min(budget, time.Duration(open.TimeoutMS*float64(time.Millisecond)))

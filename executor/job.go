@@ -29,6 +29,7 @@ type job struct {
 	n        int
 	arrived  time.Duration
 	deadline time.Duration
+	client   int32          // see policy.Event
 	inputs   [][]byte       // in the model's order, n samples each
 	brought  map[string]any // what conditions know of the request, by parameters.NAME
 	outputs  [][]byte       // likewise
@@ -45,6 +46,8 @@ type job struct {
 	again    time.Duration // until asking again is worth it; 0: not known
 	failure  error
 	answered bool
+	shared   bool    // it counts in its client's share
+	refused  bool    // for its client has had its share
 	slots    []int32 // request slot of each sample, -1 when free again
 
 	answers answer
@@ -70,6 +73,7 @@ func newJob(m *model, n int) *job {
 	}
 	j.model, j.n, j.left, j.open = m, n, n, n
 	j.outcome, j.late, j.reason, j.again, j.failure, j.answered, j.text = pending, false, policy.ReasonNone, 0, nil, false, nil
+	j.client, j.shared, j.refused = 0, false, false
 	j.refs.Store(2)
 	j.inputs, j.outputs, j.slots = j.inputs[:0], j.outputs[:0], j.slots[:0]
 	j.without = slices.Grow(j.without[:0], len(m.outputs))[:len(m.outputs)]

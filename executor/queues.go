@@ -33,7 +33,7 @@ type holding struct {
 
 // expecter is a policy that says what a request which came now would meet.
 type expecter interface {
-	Expect(now time.Duration, model, prompt int32, deadline time.Duration) vqueue.Expectation
+	Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) vqueue.Expectation
 }
 
 // NewQueues gives the requests for text of an executor's plans.
@@ -104,7 +104,7 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	var e vqueue.Expectation
 	if !c.call(func() {
 		if c.expects != nil {
-			e = c.expects.Expect(c.now(), m.index, int32(max(r.PromptTokens, 1)), deadline)
+			e = c.expects.Expect(c.now(), m.index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
 		}
 		if len(c.book.reqs)-len(c.book.free) >= c.opt.MaxQueue {
 			e.Reason = policy.ReasonQueueFull
@@ -139,6 +139,7 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		j.answers = c.answers
 		j.text = newText(q, r, out)
 		j.arrived, j.deadline = due(c, m, r)
+		j.client = policy.ClientNumber(r.Client)
 		q.mu.Lock()
 		q.open[r.ID] = holding{c, j}
 		q.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/fair"
 )
 
 // ledger keeps account of jobs and requests. It belongs to the core's turn.
@@ -13,6 +14,7 @@ type ledger struct {
 	free     []int32
 	forsaken []int32 // slots of requests that nobody waits for
 	open     int     // jobs without answer
+	shares   *fair.Shares
 	idle     []chan<- struct{}
 }
 
@@ -27,6 +29,13 @@ func (l *ledger) arrive(j *job) {
 	if j.text == nil && len(l.reqs)-len(l.free)+j.n > c.opt.MaxQueue { // texts were accepted before
 		l.turnAway(j, policy.ReasonQueueFull)
 		return
+	}
+	if j.text == nil && j.client != 0 {
+		if j.shared = l.shares.Admit(c.now(), j.model.index, j.client, int32(j.n)); !j.shared {
+			j.refused = true
+			l.turnAway(j, policy.ReasonQueueFull)
+			return
+		}
 	}
 	l.open++
 	m := j.model
@@ -45,7 +54,7 @@ func (l *ledger) arrive(j *job) {
 			continue
 		}
 		slot := j.slots[k]
-		ev := policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline, Value: int64(n - 1 - k)}
+		ev := policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline, Client: j.client, Value: int64(n - 1 - k)}
 		if j.text != nil {
 			ev.Value = 1
 			ev.Tokens, ev.Limit = j.text.lengths()
@@ -152,6 +161,10 @@ func (l *ledger) answer(j *job) {
 	j.answered = true
 	l.open--
 	l.c.stats.answered(j, l.c.now())
+	if j.shared {
+		late := j.outcome == served && j.late || j.reason == policy.ReasonDeadline || j.reason == policy.ReasonWorkerLost
+		l.shares.Ended(l.c.now(), j.model.index, j.client, int32(j.n), late && j.deadline-j.arrived >= j.model.slo)
+	}
 	if j.text != nil {
 		j.text.over(j)
 		return

@@ -20,7 +20,8 @@ var actionNumbers = [NumActions]byte{
 }
 
 // AppendEvent appends an event in the form of event logs: its kind, then every
-// field as a signed varint, then its list behind its length.
+// field as a signed varint, then its list behind its length, then the client if there
+// is one.
 func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	dst = append(dst, eventNumbers[ev.Kind])
 	for _, v := range [...]int64{int64(now), int64(ev.Hop), int64(ev.Model), int64(ev.Req), int64(ev.Task), int64(ev.Service), int64(ev.Network),
@@ -31,6 +32,9 @@ func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(ev.List)))
 	for _, v := range ev.List {
 		dst = binary.AppendVarint(dst, int64(v))
+	}
+	if ev.Client != 0 {
+		dst = binary.AppendVarint(dst, int64(ev.Client))
 	}
 	return dst
 }
@@ -168,6 +172,9 @@ func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
 	ev.Arrived, ev.Deadline, ev.Start, ev.End = f.time(), f.time(), f.time(), f.time()
 	for n := f.count(); n > 0; n-- {
 		ev.List = append(ev.List, f.int32())
+	}
+	if len(f.b) > 0 && f.err == nil {
+		ev.Client = f.int32()
 	}
 	return now, ev, f.end("an event")
 }

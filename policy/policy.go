@@ -105,6 +105,7 @@ type Event struct {
 	Device   int32
 	Tokens   int32
 	Limit    int32
+	Client   int32         // Arrival: whose request it is, see ClientNumber; 0: not known
 	Value    int64         // kind-specific
 	Key      int64         // kind-specific
 	Arrived  time.Duration // Arrival: when the request came in (<= now)
@@ -112,6 +113,19 @@ type Event struct {
 	Start    time.Duration // finished work: actual start
 	End      time.Duration // finished work: actual end
 	List     []int32       // kind-specific; the caller's, for the call alone
+}
+
+// ClientNumber is the number of a client in events: a hash of its name, which is that
+// of its key, else its address. 0 is the client without a name.
+func ClientNumber(name string) int32 {
+	if name == "" {
+		return 0
+	}
+	h := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	return int32(max(h>>1, 1))
 }
 
 // ActionKind says what to do.

@@ -14,7 +14,7 @@ func (l *loop) act(a *policy.Action) {
 	case policy.Dispatch:
 		l.dispatch(a)
 	case policy.Drop:
-		if err := l.drop(a.Req, a.Reason); err != nil {
+		if err := l.drop(l.now, a.Req, a.Reason); err != nil {
 			l.fail(err)
 		} else if l.flow != nil {
 			l.flow.dropped(a.Req, a.Task)

@@ -68,7 +68,7 @@ func (e direct) ran(slot, _ int32) {
 	for _, t := range l.members(slot) {
 		q := &l.requests[t]
 		if q.state == waiting {
-			l.acc.Complete(q.model, q.arrived, answered, q.deadline)
+			l.answered(q, answered)
 			if l.cfg.Completed != nil {
 				l.cfg.Completed(q.arrived, answered)
 			}
@@ -92,7 +92,7 @@ func (direct) result(*Result) {}
 func (l *loop) answer(req int32) {
 	q := &l.requests[req]
 	answered := l.now + l.cfg.Egress
-	l.acc.Complete(q.model, q.arrived, answered, q.deadline)
+	l.answered(q, answered)
 	if l.cfg.Completed != nil {
 		l.cfg.Completed(q.arrived, answered)
 	}

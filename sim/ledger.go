@@ -6,6 +6,7 @@ import (
 
 	"inferplan/formats/report"
 	"inferplan/policy"
+	"inferplan/policy/fair"
 )
 
 // state of a slot of a request or task.
@@ -22,8 +23,10 @@ type request struct {
 	arrived  time.Duration
 	deadline time.Duration
 	model    int32
+	client   int32 // whose it is, see policy.Event
 	running  int32 // of its tasks, in batches
 	state    state
+	wholeSLO bool // it had all of the model's SLO
 }
 
 type task struct {
@@ -40,6 +43,7 @@ type task struct {
 // a request has its slot.
 type ledger struct {
 	acc      *report.Accumulator
+	shares   *fair.Shares // nil: clients share nothing
 	requests []request
 	tasks    []task
 	free     []int32 // request slots
@@ -93,14 +97,28 @@ func (k *ledger) leave(t int32, then state) bool {
 }
 
 // drop ends a request without an answer.
-func (k *ledger) drop(slot int32, reason policy.Reason) error {
+func (k *ledger) drop(now time.Duration, slot int32, reason policy.Reason) error {
 	if slot < 0 || int(slot) >= len(k.requests) || k.requests[slot].state != waiting {
 		return fmt.Errorf("the policy drops request slot %d, which is not open", slot)
 	}
 	q := &k.requests[slot]
 	k.acc.Drop(q.model, q.arrived, int(reason))
+	k.giveBack(now, q, reason == policy.ReasonDeadline || reason == policy.ReasonWorkerLost)
 	k.end(slot)
 	return nil
+}
+
+// answered notes the answer to a request.
+func (k *ledger) answered(q *request, at time.Duration) {
+	k.acc.Complete(q.model, q.arrived, at, q.deadline)
+	k.giveBack(at, q, at > q.deadline)
+}
+
+// giveBack returns what a request had of its client's share.
+func (k *ledger) giveBack(now time.Duration, q *request, late bool) {
+	if q.client != 0 {
+		k.shares.Ended(now, q.model, q.client, 1, late && q.wholeSLO)
+	}
 }
 
 // end closes a request; its slot is free once no batch holds a task of it.

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"
 	"inferplan/policy"
+	"inferplan/policy/fair"
 	"inferplan/sim/kernel"
 )
 
@@ -67,6 +68,7 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 	t := cfg.Tables
 	l := &loop{ctx: ctx, cfg: cfg, t: t, truth: cfg.Truth}
 	l.acc = report.New(reportConfig(cfg))
+	l.shares = fair.New(t)
 	l.batchTable.init(t)
 	l.ledger.init()
 	if cfg.ChromeTrace != nil {
@@ -222,17 +224,23 @@ func (l *loop) pull() {
 	l.arrive, l.ahead = at, true
 }
 
-// letIn lets the pulled request in.
+// letIn lets the pulled request in, or refuses it where its client has had its share.
 func (l *loop) letIn() {
 	r := &l.upcoming
 	slo := r.SLO
 	if slo <= 0 {
 		slo = l.t.Models[r.Model].SLO
 	}
-	slot, model, arrived := l.take(), r.Model, r.At
-	prompt, session := r.PromptTokens, r.Session
-	l.requests[slot] = request{model: model, state: waiting, arrived: arrived, deadline: arrived + slo}
+	model, arrived, client := r.Model, r.At, policy.ClientNumber(r.Client)
 	l.acc.Arrive(model, arrived)
+	if client != 0 && !l.shares.Admit(l.now, model, client, 1) {
+		l.acc.Drop(model, arrived, int(policy.ReasonQueueFull))
+		l.pull()
+		return
+	}
+	slot := l.take()
+	prompt, session := r.PromptTokens, r.Session
+	l.requests[slot] = request{model: model, client: client, state: waiting, arrived: arrived, deadline: arrived + slo, wholeSLO: slo >= l.t.Models[model].SLO}
 	if l.truth != nil {
 		l.truth.Arrive(slot, r)
 	}
@@ -244,7 +252,7 @@ func (l *loop) letIn() {
 	l.pull()
 	ev := l.begin(policy.Arrival)
 	ev.Model, ev.Service, ev.Req, ev.Task, ev.Arrived, ev.Deadline = model, model, slot, slot, arrived, arrived+slo
-	ev.Tokens, ev.Key = prompt, session
+	ev.Tokens, ev.Key, ev.Client = prompt, session, client
 	l.tell()
 	if l.flow != nil {
 		l.flow.begin(slot, model)

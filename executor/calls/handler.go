@@ -61,7 +61,8 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, from *httplimit.
 	if err := h.read(w, r, from, &hold, readOpen(&o)); err != nil {
 		return err
 	}
-	q, err := h.open(&o, from, from.Client(r.RemoteAddr))
+	o.Client = from.Client(r.RemoteAddr)
+	q, err := h.open(&o, from, o.Client)
 	if err != nil {
 		return err
 	}

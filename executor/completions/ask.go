@@ -73,6 +73,7 @@ func (f *api) accept(x *inside, q *question, body []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	rec.address = httplimit.Host(x.r.RemoteAddr)
 	id, key := newID(prefix), x.r.Header.Get(headerKey)
 	if key != "" {
 		sum := sha256.Sum256(body)

@@ -112,8 +112,9 @@ func (f *Front) drop(e *entry) {
 	defer f.mu.Unlock()
 	if f.entries[e.id] == e {
 		delete(f.entries, e.id)
-		if f.open[e.rec.Owner]--; f.open[e.rec.Owner] == 0 {
-			delete(f.open, e.rec.Owner)
+		sender := e.rec.sender()
+		if f.open[sender]--; f.open[sender] == 0 {
+			delete(f.open, sender)
 		}
 	}
 }

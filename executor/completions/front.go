@@ -34,7 +34,7 @@ type Front struct {
 	mu      sync.Mutex
 	entries map[string]*entry
 	closed  bool           // nothing begins any more
-	open    map[string]int // by owner: requests that have not ended
+	open    map[string]int // by sender: requests that have not ended
 	running map[string]*batch
 
 	room room
@@ -193,7 +193,7 @@ func (f *Front) entry(id string, rec *record) (e *entry, fresh bool) {
 	}
 	e = &entry{front: f, id: id, rec: rec}
 	f.entries[id] = e
-	f.open[rec.Owner]++
+	f.open[rec.sender()]++
 	return e, true
 }
 

@@ -34,10 +34,11 @@ func (f *Front) record(q *question, owner string) (*record, error) {
 // admit asks whether a request may come in.
 func (f *Front) admit(from *httplimit.Holder, r *Request) error {
 	f.mu.Lock()
-	all, own := len(f.entries), f.open[from.Name]
+	all, own, senders := len(f.entries), f.open[r.Client], len(f.open)
 	f.mu.Unlock()
+	last := f.opt.MaxOpen / 8 // for senders who have few
 	switch {
-	case all >= f.opt.MaxOpen:
+	case all >= f.opt.MaxOpen || all >= f.opt.MaxOpen-last && own > last/max(1, senders):
 		return &Refusal{Reason: "too_many_requests", Msg: fmt.Sprintf("%d requests wait or run, at most %d are taken", all, f.opt.MaxOpen)}
 	case from.Open > 0 && own >= from.Open:
 		return &Refusal{Reason: "too_many_requests", Msg: fmt.Sprintf("%d requests of this key wait or run, at most %d are taken", own, from.Open)}

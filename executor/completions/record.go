@@ -1,6 +1,7 @@
 package completions
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -32,6 +33,8 @@ type record struct {
 	Batch    string          `json:"batch,omitempty"`
 	Line     int             `json:"line,omitempty"` // of the batch, from 0
 	Body     json.RawMessage `json:"body"`
+
+	address string // that it came from
 }
 
 // end is how a request ended, as the store keeps it.
@@ -153,8 +156,12 @@ func readRecord(st *durable.State) (*record, *end, error) {
 	return r, e, nil
 }
 
+// sender is whose request it is: the name of its key, else its address, which is not
+// stored.
+func (r *record) sender() string { return cmp.Or(r.Owner, r.address) }
+
 // request is the record as servers see it.
 func (r *record) request(id, partial string, tokens int) *Request {
 	return &Request{ID: id, Model: r.Model, Class: r.Class, Chat: r.Chat, Body: r.Body, Partial: partial, PartialTokens: tokens,
-		PromptTokens: r.Prompt, MaxTokens: r.Max, Choices: max(r.Choices, 1), Events: r.Events, Shown: r.Shown, Accepted: r.Accepted, Deadline: r.Deadline}
+		PromptTokens: r.Prompt, MaxTokens: r.Max, Choices: max(r.Choices, 1), Events: r.Events, Shown: r.Shown, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender()}
 }

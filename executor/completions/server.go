@@ -21,6 +21,7 @@ type Request struct {
 	// Events: the answer is more than a text. Partial and what comes are lines of the log
 	// of package deltas. Shown: a client may have seen what is in Partial.
 	Events, Shown bool
+	Client        string // who sends it: the name of its key, else its address; empty: not known
 	Accepted      time.Time
 	Deadline      time.Time // zero: the class's SLO
 }

@@ -15,6 +15,7 @@ type Request struct {
 	OutputTokens int32
 	Session      int64 // of requests that repeat what was said before; 0: none
 	Class        string
+	Client       string // who sends it; empty: not known
 }
 
 // Source yields requests in nondecreasing order of At. Next overwrites *r and

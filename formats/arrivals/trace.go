@@ -45,19 +45,20 @@ const (
 	colPrompt
 	colOutput
 	colSLO
+	colClient
 	numColumns
 )
 
 var traceColumns = map[string]int{
 	"t_us": colTime, "t_s": colTime, "id": colID, "model": colModel, "class": colClass,
-	"prompt_tokens": colPrompt, "input_tokens": colPrompt, "output_tokens": colOutput, "slo_us": colSLO,
+	"prompt_tokens": colPrompt, "input_tokens": colPrompt, "output_tokens": colOutput, "slo_us": colSLO, "client": colClient,
 }
 
 // traceNames lists the columns in the order in which they are written.
-var traceNames = [numColumns]string{"t_us", "id", "model", "class", "prompt_tokens", "output_tokens", "slo_us"}
+var traceNames = [numColumns]string{"t_us", "id", "model", "class", "prompt_tokens", "output_tokens", "slo_us", "client"}
 
 // Trace streams a request trace: CSV with the header
-// t_us[,id,model,class,prompt_tokens,output_tokens,slo_us], columns in any
+// t_us[,id,model,class,prompt_tokens,output_tokens,slo_us,client], columns in any
 // order, rows in order of time. t_s (seconds) may stand for t_us and
 // input_tokens for prompt_tokens.
 type Trace struct {
@@ -70,7 +71,7 @@ type Trace struct {
 	keys    []formats.ModelClass
 	only    string // model of files without a column model, where classes choose
 	last    time.Duration
-	classes map[string]string
+	texts   map[string]string // of classes and clients, shared by rows
 	err     error
 }
 
@@ -94,7 +95,7 @@ func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, err
 	if err != nil {
 		return nil, err
 	}
-	t := &Trace{in: tab, classes: map[string]string{}, opt: traceOptions{model: -1}}
+	t := &Trace{in: tab, texts: map[string]string{}, opt: traceOptions{model: -1}}
 	for _, o := range opts {
 		o(&t.opt)
 	}
@@ -204,7 +205,10 @@ func (t *Trace) request(r *Request) *formats.Error {
 		r.ID = strings.Clone(t.in.Row[i]) // the row is one string that would stay alive with it
 	}
 	if i := t.at[colClass]; i >= 0 {
-		r.Class = t.class(t.in.Row[i])
+		r.Class = t.shared(t.in.Row[i])
+	}
+	if i := t.at[colClient]; i >= 0 {
+		r.Client = t.shared(t.in.Row[i])
 	}
 	if e := t.model(r); e != nil {
 		return e
@@ -272,16 +276,17 @@ func (t *Trace) time(i int) (time.Duration, *formats.Error) {
 	return d, nil
 }
 
-// maxClasses bounds the classes that are remembered to share their text.
-const maxClasses = 1000
+// maxShared bounds the names of classes and clients that are remembered to share their
+// text.
+const maxShared = 1000
 
-func (t *Trace) class(s string) string {
-	if c, ok := t.classes[s]; ok {
+func (t *Trace) shared(s string) string {
+	if c, ok := t.texts[s]; ok {
 		return c
 	}
 	c := strings.Clone(s)
-	if len(t.classes) < maxClasses {
-		t.classes[c] = c
+	if len(t.texts) < maxShared {
+		t.texts[c] = c
 	}
 	return c
 }

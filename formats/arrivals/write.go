@@ -15,7 +15,7 @@ import (
 
 // WriteTrace writes a source as a request trace and returns the number of
 // requests. Columns are written beside t_us: names of
-// id, model, class, prompt_tokens, output_tokens, slo_us; with none given,
+// id, model, class, prompt_tokens, output_tokens, slo_us, client; with none given,
 // model is written when there are several models.
 func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n int64, err error) {
 	if len(columns) == 0 && len(models) > 1 {
@@ -66,6 +66,8 @@ func cellOf(r *Request, column int, models []string) string {
 		}
 	case colClass:
 		return r.Class
+	case colClient:
+		return r.Client
 	case colPrompt:
 		return strconv.Itoa(int(r.PromptTokens))
 	case colOutput:

@@ -21,6 +21,8 @@ type Open struct {
 	// Inputs are what clients of the application send, by name. Steps before models read
 	// them, and tasks that read nothing else.
 	Inputs map[string]any `json:"inputs,omitempty"`
+	// Client is who sends it, as the server knows it.
+	Client string `json:"-"`
 }
 
 // Opened is the answer to Open.

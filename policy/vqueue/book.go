@@ -14,6 +14,7 @@ type book struct {
 	batches  []int32 // by slot: the request; -1
 	slots    []int32 // batches that are free
 	homeless []int32
+	turns    turns
 }
 
 // request is a request that the policy has.
@@ -23,6 +24,9 @@ type request struct {
 	group               int32 // it waits in; -1
 	batch               int32 // it runs in; -1
 	next, prev          int32 // in its group
+	client              int32 // whose it is
+	line                int32 // of its client that it waits in; -1
+	ahead, behind       int32 // in it
 	prompt, limit, made int32
 	taken               int64 // tokens of KV memory that it is counted with while it runs
 	evictions           int8
@@ -38,7 +42,7 @@ func (b *book) note(ev *policy.Event, due time.Duration) {
 	for int(ev.Req) >= len(b.requests) {
 		b.requests = append(b.requests, request{})
 	}
-	b.requests[ev.Req] = request{open: true, model: ev.Model, group: -1, batch: -1, next: -1, prev: -1,
+	b.requests[ev.Req] = request{open: true, model: ev.Model, group: -1, batch: -1, next: -1, prev: -1, client: ev.Client, line: -1, ahead: -1, behind: -1,
 		prompt: ev.Tokens, limit: ev.Limit, arrived: ev.Arrived, deadline: due, promised: ev.Value == 1}
 	b.open++
 }

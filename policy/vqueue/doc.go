@@ -30,6 +30,7 @@
 //	groups.go     groups: members, costs, which are open
 //	place.go      where requests join
 //	serve.go      pulling, changes of model
+//	turns.go      clients that take turns in a class
 //	evict.go      eviction
 //	replan.go     the problem at an instant, the search beside the loop, its result
 //	expect.go     what a request that came now would meet

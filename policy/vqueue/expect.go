@@ -23,13 +23,13 @@ type Expectation struct {
 // hopeless is the probability of being late from which on admission refuses.
 const hopeless = 0.5
 
-// Expect says what a request of a served model with so many prompt tokens and this
-// deadline would meet. It changes nothing that decisions depend on: a policy that is
+// Expect says what a request of a served model with so many prompt tokens, of a client
+// and with this deadline would meet. It changes nothing that decisions depend on: a policy that is
 // asked decides as one that is not.
-func (p *Policy) Expect(now time.Duration, model, prompt int32, deadline time.Duration) Expectation {
+func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
 	e := Expectation{Start: now, Answered: now, Waiting: p.open - (len(p.batches) - len(p.slots))}
 	if p.opt.Rule == Planned {
-		p.place.foresee(&e, now, model, prompt, deadline)
+		p.place.foresee(&e, now, model, prompt, client, deadline)
 	}
 	switch {
 	case p.opt.QueueLimit > 0 && e.Waiting >= p.opt.QueueLimit:
@@ -41,7 +41,7 @@ func (p *Policy) Expect(now time.Duration, model, prompt int32, deadline time.Du
 }
 
 // foresee estimates when a request would start where it would join.
-func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt int32, deadline time.Duration) {
+func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
 	group, costs := p.problem.Groups[p.probe], make([]Cost, p.problem.Kinds)
 	for k := range costs {
 		costs[k] = *p.problem.Cost(p.probe, int32(k))
@@ -72,6 +72,10 @@ func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt int32
 		t = seconds(now)
 	}
 	t += def.change(loaded, g.Model)
+	if byTurns, all := p.turns.before(model, client); byTurns < all {
+		// The others of its class go before only when it is their turn.
+		t = min(t, max(def.Start, seconds(now))+def.change(def.Model, g.Model)+float64(byTurns)*c.Work)
+	}
 	e.Start, e.Answered = inSeconds(t), inSeconds(t+c.Residence)
 	sd := math.Sqrt(v + c.ResidenceVar + p.problem.common(t) + 1e-9)
 	e.Late = stoch.Phi((t + c.Residence - seconds(deadline)) / sd)

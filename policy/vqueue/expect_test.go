@@ -18,7 +18,7 @@ type asking struct {
 
 func (a *asking) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	if ev.Kind == policy.Arrival {
-		a.last = a.Policy.Expect(now, ev.Model, 100, ev.Deadline)
+		a.last = a.Policy.Expect(now, ev.Model, 100, ev.Client, ev.Deadline)
 		a.views += len(a.Policy.View())
 	}
 	a.Policy.Handle(now, ev, out)
@@ -70,7 +70,7 @@ func TestExpectRefuses(t *testing.T) {
 			out.Reset()
 			pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: int32(i), Task: int32(i), Tokens: 100, Limit: 100, Deadline: c.slo}, &out)
 		}
-		e := pol.Expect(0, 0, 100, c.slo)
+		e := pol.Expect(0, 0, 100, 0, c.slo)
 		if e.Reason != c.want || (e.Reason != policy.ReasonNone) != (e.Again > 0) {
 			t.Errorf("%+v behind %d with %v to go: %+v, expected %v", c.opt, c.wait, c.slo, e, c.want)
 		}

@@ -32,7 +32,7 @@ type members struct {
 
 // newGrouping has a queue for each instance, and no groups.
 func newGrouping(f *fleet, opt Options) *grouping {
-	s := &grouping{fleet: f, book: &book{}, opt: opt, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
+	s := &grouping{fleet: f, book: &book{turns: newTurns(len(f.t.Models))}, opt: opt, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
 		in := &f.instances[i]
 		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kind(in), Setup: make([]float64, len(f.t.Networks)), Closed: f.own.closed(in.device, len(f.t.Models))})
@@ -169,6 +169,7 @@ func (s *grouping) add(g, req int32) {
 	}
 	x.size++
 	x.prompts += int64(r.prompt)
+	s.lineUp(req)
 }
 
 // before tells whether a goes before b in a group.
@@ -186,6 +187,7 @@ func (s *grouping) leave(req int32) {
 	if g < 0 {
 		return
 	}
+	s.stepOut(req)
 	x := &s.groups[g]
 	if r.prev < 0 {
 		x.first = r.next

@@ -24,7 +24,7 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 		} else if in.loaded == s.problem.Groups[g].Model {
 			g = s.sooner(now, in, q, g)
 		}
-		req := s.groups[g].first
+		req := s.turn(q, g)
 		r := &s.requests[req]
 		switch network := s.problem.Groups[g].Model; {
 		case in.loaded != network && len(in.running) > 0:
@@ -124,6 +124,7 @@ func (s *serving) change(now time.Duration, in *instance, network int32, out *po
 
 // dispatch sends a request that waits to an instance.
 func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
+	s.pass(req)
 	s.leave(req)
 	slot, r := s.batchFor(req), &s.requests[req]
 	in.running = append(in.running, slot)
