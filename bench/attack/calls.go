@@ -102,7 +102,7 @@ func grpcWire() wire {
 			hard = append(hard, c.bytes())
 		}
 	}
-	return wire{name: "gRPC", hard: hard, send: sendCall, make: func(m *mutator) []byte {
+	return wire{name: "gRPC", good: seeds[0].bytes(), hard: hard, send: sendCall, make: func(m *mutator) []byte {
 		c := seeds[m.IntN(len(seeds))]
 		if m.IntN(2) == 0 {
 			c = seeds[m.IntN(3)] // inference has the decoder of its own

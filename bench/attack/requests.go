@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -26,6 +27,7 @@ const (
 	slowest      = 2 * time.Second
 	largestBody  = 2 << 20 // of REST mutants
 	largestCall  = 900 << 10
+	tries        = 12                    // of a mutant that seems dear
 	patience     = 30 * time.Millisecond // until the end of what is sent is shown to the server
 	serverMemory = 1 << 30
 )
@@ -34,6 +36,7 @@ const (
 // whether that is a failure of the server's (5xx).
 type wire struct {
 	name string
+	good []byte   // a request without fault
 	hard [][]byte // what is known to be hard, before all mutants
 	make func(m *mutator) []byte
 	send func(address string, raw []byte) (answer string, failure bool)
@@ -115,12 +118,20 @@ func (a *attack) shoot(ctx context.Context, s *server, w wire, n int, stream str
 	return t, nil
 }
 
-// try sends a mutant. One that seems to cost too much is sent again: what other work
-// on the machine and the collector add differs, what the mutant costs does not.
+// try sends a mutant. One that seems to cost too much is sent again, each time behind a
+// good request: what other work on the machine and the collector add differs, what the
+// mutant costs does not. Where the least of the good requests costs more than a third of
+// what a request may take, the machine is slow, and the mutant may take as much more.
 func (t *tally) try(s *server, w wire, address string, raw []byte) {
 	allowed := float64(cpuPerTry + time.Duration(len(raw))*cpuPerByte)
 	var cost time.Duration
-	for again := range 6 {
+	good := time.Duration(math.MaxInt64)
+	for again := range tries {
+		if again > 0 {
+			before := s.cpu()
+			w.send(address, w.good)
+			good = min(good, s.cpu()-before)
+		}
 		before, began := s.cpu(), time.Now()
 		answer, failure := w.send(address, raw)
 		took := time.Since(began)
@@ -144,9 +155,12 @@ func (t *tally) try(s *server, w wire, address string, raw []byte) {
 		if float64(spent) <= allowed/2 && took < slowest {
 			break
 		}
-		if again == 5 && took >= slowest {
+		if again == tries-1 && took >= slowest {
 			t.slow++
 		}
+	}
+	if good < math.MaxInt64 {
+		allowed *= max(1, 3*float64(good)/float64(cpuPerTry))
 	}
 	if r := float64(cost) / allowed; r > t.worst {
 		t.worst, t.worstSize, t.worstCPU = r, len(raw), cost
@@ -238,7 +252,7 @@ func restWire() wire {
 			hard = append(hard, r.bytes())
 		}
 	}
-	return wire{name: "REST", hard: hard, send: sendREST, make: func(m *mutator) []byte {
+	return wire{name: "REST", good: seeds[0].bytes(), hard: hard, send: sendREST, make: func(m *mutator) []byte {
 		r := seeds[m.IntN(len(seeds))]
 		r.headers = slices.Clone(r.headers)
 		kind := m.IntN(20)

@@ -67,7 +67,7 @@ func TestTraceErrorsNameTheLine(t *testing.T) {
 	}{
 		{"empty", "", two[:1], "f.csv: found an empty file, expected a header line"},
 		{"no time", "id\nx\n", two[:1], "f.csv:1:1: found no column t_us"},
-		{"typo", "t_us,modell\n", two, "f.csv:1:6: found the column \"modell\", expected the columns t_us, id, model, class, prompt_tokens, output_tokens, slo_us\n  hint: did you mean model?"},
+		{"typo", "t_us,modell\n", two, "f.csv:1:6: found the column \"modell\", expected the columns t_us, id, model, class, prompt_tokens, output_tokens, slo_us, client\n  hint: did you mean model?"},
 		{"both times", "t_us,t_s\n", two[:1], "f.csv:1:6: found the column \"t_s\" beside \"t_us\""},
 		{"twice", "t_us,id,id\n", two[:1], "f.csv:1:9: found the column name \"id\""},
 		{"no model", "t_us\n0\n", two, "expected one, because there are several models: resnet50, bert"},
