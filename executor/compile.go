@@ -44,9 +44,9 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*core, policy.Policy
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: x.opt.control(tables)}
+	c := &core{opt: &x.opt, plan: plan, sha: sha, spec: spec, tables: tables, control: x.opt.control(tables)}
 	c.expects, _ = policy.As[expecter](pol)
-	if err := c.prepare(sha); err != nil {
+	if err := c.prepare(); err != nil {
 		return nil, nil, err
 	}
 	if err := c.addBackends(c); err != nil {

@@ -15,6 +15,7 @@ import (
 type core struct {
 	opt      *Options
 	plan     *formats.Plan
+	sha      string             // of the plan's file
 	spec     formats.PolicySpec // of policy
 	tables   *policy.Tables
 	served   offer
@@ -36,15 +37,16 @@ type core struct {
 	events   []queued
 	skips    []queued
 	stopping bool
+	moving   bool          // what is not answered goes to another plan of this process
 	watched  time.Duration // when backends were looked at last
 	counted  time.Duration // when requests were counted last
 }
 
 // prepare makes what a core has before anything executes.
-func (c *core) prepare(sha string) (err error) {
+func (c *core) prepare() (err error) {
 	t := c.tables
 	c.metrics = newMetrics(t.Models)
-	c.metrics.plan.WithLabelValues(sha, c.plan.Kind, c.spec.Name).Set(1)
+	c.metrics.plan.WithLabelValues(c.sha, c.plan.Kind, c.spec.Name).Set(1)
 	if c.control != nil {
 		c.services = servicesOf(t, c.metrics)
 	}

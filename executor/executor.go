@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
@@ -24,14 +23,14 @@ type Executor struct {
 	leaving  atomic.Bool // it still serves, and others should not send it more
 	reload   sync.Mutex  // one Reload, Drain or Close at a time
 	closed   bool
-	gather   atomic.Pointer[metrics]
+	history  history
 	own      *executorMetrics // outlives plans
 }
 
 // New starts the workers of a plan and serves once all of them are ready. ctx
 // bounds the start only; Close ends what was started.
 func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
-	x := &Executor{opt: o.withDefaults(), own: newExecutorMetrics()}
+	x := &Executor{opt: o.withDefaults(), own: newExecutorMetrics(), history: newHistory()}
 	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
 	if err != nil {
 		return nil, err
@@ -41,7 +40,7 @@ func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) 
 }
 
 func (x *Executor) install(c *core) {
-	x.gather.Store(c.metrics)
+	x.history.install(c)
 	x.core.Store(c)
 }
 
@@ -148,21 +147,15 @@ func (x *Executor) ModelReady(name, version string) bool {
 // Models is the catalog of the plan in force.
 func (x *Executor) Models() *oip.Catalog { return x.core.Load().served.catalog }
 
-// Statistics are those of the plan in force; a model's are over its classes.
+// Statistics are those of the models of the plan in force, since the start.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
-	var out []oip.ModelStatistics
-	for _, m := range x.core.Load().served.models {
-		if model == "" || m.name == model {
-			out = addStatistics(out, m.stats.statistics())
-		}
-	}
-	return out
+	return x.history.statisticsOf(model)
 }
 
-// Gatherer gives the metrics of the plan in force and those that outlive it.
+// Gatherer gives the metrics of the plan in force, whose counters go on where another plan
+// left them, and those of the process.
 func (x *Executor) Gatherer() prometheus.Gatherer {
-	plan := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return x.gather.Load().registry.Gather() })
-	return prometheus.Gatherers{plan, x.own.registry}
+	return prometheus.Gatherers{&x.history, x.own.registry}
 }
 
 // Infer runs one validated request.

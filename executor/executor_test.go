@@ -436,7 +436,7 @@ func TestReloadLosesNothing(t *testing.T) {
 	x := open(t, onePlan(4*time.Millisecond, 4, 1, patient), replayOptions(true))
 	got := during(x, 0, 4, 75, func() {
 		for range 3 {
-			until(func() bool { return x.Report().Completed >= 20 }) // of the plan in force
+			until(func() bool { return inForce(x).Completed >= 20 })
 			if err := x.Reload(context.Background(), onePlan(3*time.Millisecond, 2, 2, patient), "abc"); err != nil {
 				t.Error(err)
 			}

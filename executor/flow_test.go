@@ -33,7 +33,7 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 	tables.Models[0].SLO = slo
 	pol = policytest.NewDiamond(tables)
 	c := &core{opt: &x.opt, plan: &formats.Plan{Kind: "diamond"}, tables: tables, control: &policytest.DiamondControl{}}
-	if err := c.prepare(""); err != nil {
+	if err := c.prepare(); err != nil {
 		t.Fatal(err)
 	}
 	number := []tensor{{name: "x", datatype: oip.Uint32, shape: []int64{-1, 1}, bytes: 4}}

@@ -204,11 +204,11 @@ func TestSpikeSwitchesDownAndBack(t *testing.T) {
 func TestReloadOfGearsLosesNothing(t *testing.T) {
 	x := open(t, gearPlan(1, 2*time.Millisecond, 30*time.Millisecond), replayOptions(true))
 	got := during(x, 0, 1, 80, func() {
-		until(func() bool { return x.Report().Completed >= 10 })
+		until(func() bool { return inForce(x).Completed >= 10 })
 		if err := x.Reload(context.Background(), gearPlan(2, time.Millisecond, 2*time.Millisecond), "b"); err != nil {
 			t.Error(err)
 		}
-		until(func() bool { return x.Report().Completed >= 10 })
+		until(func() bool { return inForce(x).Completed >= 10 })
 	})
 	if got["served"] != total(got) {
 		t.Errorf("ended as %v", got)

@@ -155,12 +155,12 @@ func TestSwitchOverTwoHosts(t *testing.T) {
 	x := open(t, plan, hostsOptions(b))
 	got := during(x, 0, 2, 40, func() {
 		for range 2 {
-			until(func() bool { return x.Report().Completed >= 20 })
+			until(func() bool { return inForce(x).Completed >= 20 })
 			if err := x.Reload(context.Background(), plan, ""); err != nil {
 				t.Error(err)
 			}
 		}
-		until(func() bool { return x.Report().Completed >= 20 })
+		until(func() bool { return inForce(x).Completed >= 20 })
 	})
 	if got["served"] != total(got) {
 		t.Errorf("ended as %v", got)

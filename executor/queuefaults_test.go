@@ -269,6 +269,9 @@ func TestQueuesReload(t *testing.T) {
 	for i, s := range sheets {
 		answeredWhole(t, s, "a", fmt.Sprint(i), 60)
 	}
+	if r := d.x.Report(); r.Requests != 6 || r.Completed != 6 || len(r.Plans) != 2 {
+		t.Errorf("%d requests, %d answered, by %d plans, expected 6 of 6 by 2", r.Requests, r.Completed, len(r.Plans))
+	}
 }
 
 // What may not come in is refused with when to come again.

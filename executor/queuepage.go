@@ -50,22 +50,24 @@ type viewer interface {
 	Replans() vqueue.Replans
 }
 
-// stateOfQueues is the state of a core's queues; false where its policy shows none, or
-// the core has ended.
+// stateOfQueues is the state of a core's queues; false where its policy shows none.
 func stateOfQueues(c *core) (s queueState, ok bool) {
 	p, shows := c.expects.(viewer)
 	if !shows {
 		return s, false
 	}
-	ok = c.call(func() {
+	read := func() {
 		now := c.now()
 		s.Open = c.book.open
 		s.Replans = replanCounts(p.Replans())
 		for _, q := range p.View() {
 			s.Instances = append(s.Instances, stateOfInstance(c, &q, now))
 		}
-	})
-	return s, ok
+	}
+	if !c.call(read) {
+		read() // the last round is over: nobody writes any more
+	}
+	return s, true
 }
 
 func stateOfInstance(c *core, q *vqueue.QueueView, now time.Duration) instanceState {

@@ -1,9 +1,6 @@
 package executor
 
 import (
-	"fmt"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -13,17 +10,10 @@ import (
 	"inferplan/policy"
 )
 
-// Report tells what the plan in force has done since it was installed.
-// Percentiles come from histograms with three digits. As in every report, requests
+// Report tells what was done since the start, with a part for each plan where there were
+// several. Percentiles come from histograms with three digits. As in every report, requests
 // that are still under way count as dropped, and a warning says how many.
-func (x *Executor) Report() *formats.Report {
-	c := x.core.Load()
-	var r *formats.Report
-	if !c.call(func() { r = reportOf(c) }) {
-		r = reportOf(c) // the last round is over: nobody writes any more
-	}
-	return r
-}
+func (x *Executor) Report() *formats.Report { return x.history.report() }
 
 // Service returns the actual times recorded so far; nil without
 // Options.RecordService.
@@ -39,42 +29,23 @@ func (x *Executor) Service() *Service {
 	return s
 }
 
-func reportOf(c *core) *formats.Report {
-	elapsed := c.now() - c.stats.began
-	r := &formats.Report{
-		Format: formats.FormatReport, Source: "serve", Policy: c.spec.Name, Runs: 1, DurationUS: formats.Micros(elapsed.Truncate(time.Microsecond)),
-		Events: c.loop.Told(),
-	}
-	all := hdrhistogram.New(shortest, longest, digits)
-	total := counts{dropped: make([]int64, len(policy.Reasons())+1)}
-	for _, m := range c.served.models {
-		st := m.stats
-		st.mu.Lock()
-		mine := counts{st.requests, st.completed, st.late, slices.Clone(st.dropped)}
-		all.Merge(st.latency)
-		mr := formats.ModelReport{
-			Model: m.name, Class: m.class, SLOUS: formats.Micros(m.slo), OfferedRPS: report.Rate(st.requests, elapsed.Seconds()), Counts: mine.report(elapsed), Latency: summary(st.latency),
-			BatchSizes: map[string]int64{},
+// reportOf is the report of a core, and what it was made from. Any goroutine may ask.
+func reportOf(c *core) (r *formats.Report, tallies []tally) {
+	read := func() {
+		elapsed := c.now() - c.stats.began
+		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.spec.Name, Runs: 1, Events: c.loop.Told()}
+		tallies = talliesOf(c)
+		sumUp(r, tallies, elapsed)
+		if c.workers != nil {
+			r.Devices = c.workers.deviceReports(elapsed)
 		}
-		for size := range st.batches {
-			if n := st.batches[size].n; n > 0 {
-				mr.BatchSizes[strconv.Itoa(size)] = n
-			}
-		}
-		st.mu.Unlock()
-		total.add(&mine)
-		r.Models = append(r.Models, mr)
+		r.Transfer = c.stats.tiers()
+		c.answers.report(r)
 	}
-	r.Counts, r.Latency = total.report(elapsed), summary(all)
-	if open := total.open(); open > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way; they are counted as dropped (%s)", open, report.Unfinished))
+	if !c.call(read) {
+		read() // the last round is over: nobody writes any more
 	}
-	if c.workers != nil {
-		r.Devices = c.workers.deviceReports(elapsed)
-	}
-	r.Transfer = c.stats.tiers()
-	c.answers.report(r)
-	return r
+	return r, tallies
 }
 
 type counts struct {

@@ -74,6 +74,8 @@ type ServeOptions struct {
 	// Reloaded is called after every attempt to switch plans. Without an error it
 	// is done; with ErrSwitched the new plan is in force all the same.
 	Reloaded func(error)
+
+	retryDelay time.Duration // before a switch that failed is tried again, at first; 0: 1 s
 }
 
 // Addresses are what the servers listen on; empty where one is off. JoinPin is
@@ -82,8 +84,7 @@ type Addresses struct{ HTTP, GRPC, Metrics, Join, JoinPin string }
 
 // Serve serves a plan until ctx ends: it then refuses new requests, finishes
 // the accepted ones within DrainTimeout, answers the rest with the reason
-// draining and ends. SIGHUP makes it read the plan's file again and switch. The
-// report tells what the last plan did.
+// draining and ends. SIGHUP makes it read the plan's file again and switch.
 func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	set(&o.HTTP, ":8000")
 	set(&o.GRPC, ":8001")
@@ -91,6 +92,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	set(&o.Join, Off)
 	set(&o.DrainTimeout, 30*time.Second)
 	set(&o.FlushTimeout, o.DrainTimeout)
+	set(&o.retryDelay, time.Second)
 	o.Options = o.Options.withDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
 	if err := o.loadTLS(); err != nil {
@@ -107,10 +109,12 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 
-	plan, sum, err := readPlan(o.Plan)
+	file := &planFile{path: o.Plan}
+	plan, sum, err := file.read()
 	if err != nil {
 		return nil, err
 	}
+	file.takeEffect(sum)
 	o.PlanSHA256 = sum
 	// Addresses in use are found out before minutes of loading.
 	if writesText(plan) {
@@ -146,6 +150,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if s.queue, err = newQueueFront(ctx, x, &o); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
+	x.own.registry.MustRegister(file.series())
 	s.start(x)
 	// Not ready at once, also in the midst of a switch of plans.
 	defer context.AfterFunc(ctx, func() {
@@ -161,6 +166,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 		o.Ready(s.addresses)
 	}
 	var failure error
+	wait, again := o.retryDelay, (<-chan time.Time)(nil)
 loop:
 	for {
 		select {
@@ -169,16 +175,11 @@ loop:
 		case failure = <-s.failed:
 			break loop
 		case <-hup:
-			err := s.switchPlan(ctx, x, &sum)
-			switch {
-			case errors.Is(err, ErrSwitched):
-				o.Log.Warn("the new plan is in force, and requests of the old one were refused", "error", err)
-			case err != nil:
-				o.Log.Error("the plan in force stays", "error", err)
-			}
-			if o.Reloaded != nil {
-				o.Reloaded(err)
-			}
+			wait = o.retryDelay
+			again = s.putInForce(ctx, x, file, wait)
+		case <-again:
+			wait *= 2
+			again = s.putInForce(ctx, x, file, wait)
 		}
 	}
 	if failure == nil && o.DrainDelay > 0 {
@@ -192,18 +193,6 @@ loop:
 		err = errors.Join(err, x.Service().WriteFile(o.Record))
 	}
 	return r, errors.Join(failure, err)
-}
-
-func readPlan(path string) (*formats.Plan, string, error) {
-	plan, err := formats.ReadPlan(path)
-	if err != nil {
-		return nil, "", err
-	}
-	sum, err := formats.Digest(path)
-	if err != nil {
-		return nil, "", fmt.Errorf("hash the plan: %w", err)
-	}
-	return plan, sum, nil
 }
 
 func (o *ServeOptions) loadTLS() error {
@@ -343,27 +332,6 @@ func (s *servers) start(x *Executor) {
 		s.stats = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
 		run(func() error { return httplimit.Serve(s.stats, s.metrics, "metrics") })
 	}
-}
-
-// switchPlan reads the plan's file again and puts it in force. sum is the hash of
-// the plan in force, whatever the error.
-func (s *servers) switchPlan(ctx context.Context, x *Executor, sum *string) error {
-	plan, next, err := readPlan(s.opt.Plan)
-	if err != nil {
-		return err
-	}
-	if next == *sum {
-		s.opt.Log.Info("the plan's file has not changed", "plan", s.opt.Plan)
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*s.opt.StartTimeout)
-	defer cancel()
-	err = x.Reload(ctx, plan, next)
-	if err == nil || errors.Is(err, ErrSwitched) {
-		*sum = next
-		s.opt.Log.Info("switched to the new plan", "plan", s.opt.Plan, "sha256", next)
-	}
-	return err
 }
 
 // answering is how long answers may take to be written once they are there.

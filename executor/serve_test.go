@@ -45,7 +45,7 @@ func serve(t testing.TB, plan *formats.Plan, o Options) (*serving, string) {
 	go func() {
 		defer close(s.done)
 		s.report, s.err = Serve(ctx, ServeOptions{
-			Options: o, Plan: path, HTTP: ":0", GRPC: ":0", Metrics: ":0", DrainTimeout: 2 * time.Second,
+			Options: o, Plan: path, HTTP: ":0", GRPC: ":0", Metrics: ":0", DrainTimeout: 2 * time.Second, retryDelay: 10 * time.Millisecond,
 			Ready: func(a Addresses) { ready <- a }, Reloaded: func(err error) { s.reloaded <- err },
 		})
 	}()

@@ -122,6 +122,11 @@ func (s *stats) answered(j *job, now time.Duration) {
 	took := now - j.arrived
 	n := int64(j.n)
 	m.mu.Lock()
+	if s.core.moving && j.outcome == dropped && j.reason == policy.ReasonDraining {
+		m.requests -= n // it counts where it is answered
+		m.mu.Unlock()
+		return
+	}
 	switch j.outcome {
 	case served:
 		m.completed += n

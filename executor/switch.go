@@ -39,13 +39,14 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	defer cancel()
 	if _, moves := old.answers.(*tokens); moves {
 		old.in.close() // what is not answered goes to the new plan, with the text so far
+		old.call(func() { old.moving = true })
 	} else if err = old.drain(flush); err != nil {
 		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}
 	flushed := time.Now()
 	x.own.switched(loaded.Sub(began), flushed.Sub(loaded))
 	x.opt.Log.Info("plan switched", "preload", loaded.Sub(began), "flush", flushed.Sub(loaded))
-	if err = errors.Join(err, old.stop()); err != nil {
+	if err = errors.Join(err, old.stop(), x.history.end(old)); err != nil {
 		return fmt.Errorf("reload: %w: %w", ErrSwitched, err)
 	}
 	return nil

@@ -146,7 +146,7 @@ func switchUnderLoad(t *testing.T, x *Executor, slo time.Duration, n int, rate f
 	start := time.Now()
 	all := openLoop(x, 0, n, rate/float64(n), func() {
 		for _, next := range plans {
-			until(func() bool { return x.Report().Completed >= 40 }) // of the plan in force
+			until(func() bool { return inForce(x).Completed >= 40 })
 			from := time.Since(start)
 			if err := x.Reload(context.Background(), next, ""); err != nil {
 				t.Error(err)
@@ -189,6 +189,15 @@ func switchUnderLoad(t *testing.T, x *Executor, slo time.Duration, n int, rate f
 	if q, s := held(x); q != 0 || s != 0 {
 		t.Errorf("%d request slots and %d memory slots are still held", q, s)
 	}
+}
+
+// inForce is the part of the report that is of the plan in force.
+func inForce(x *Executor) formats.Counts {
+	r := x.Report()
+	if n := len(r.Plans); n > 0 {
+		return r.Plans[n-1].Counts
+	}
+	return r.Counts
 }
 
 func phases(t *testing.T, x *Executor) string {

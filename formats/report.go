@@ -41,6 +41,34 @@ type Report struct {
 
 	TokenReport
 
+	// Plans has a part for each plan that a server executed, in order, where it executed
+	// several. What stands above is then of all of them.
+	Plans []PlanReport `json:"plans,omitempty"`
+
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// PlanReport is what one of several plans of a server did. Its requests are those that
+// came while it was in force.
+type PlanReport struct {
+	SHA256     string `json:"sha256"` // of the plan's file
+	Kind       string `json:"kind"`
+	Policy     string `json:"policy"`
+	StartUS    Micros `json:"start_us"` // since the first plan came into force
+	DurationUS Micros `json:"duration_us"`
+
+	Counts
+	Latency  LatencySummary `json:"latency"`
+	Models   []ModelReport  `json:"models"`
+	Devices  []DeviceReport `json:"devices,omitempty"`
+	Transfer *TierReport    `json:"transfer,omitempty"`
+	Events   int64          `json:"events,omitempty"`
+	Accuracy *float64       `json:"accuracy,omitempty"`
+	Gears    *GearReport    `json:"gears,omitempty"`
+	Modules  []ModuleReport `json:"modules,omitempty"`
+
+	TokenReport
+
 	Warnings []string `json:"warnings,omitempty"`
 }
 

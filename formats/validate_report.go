@@ -19,17 +19,39 @@ func (d *Report) Validate() error {
 	least(&c, d.Runs, 1, "", "runs")
 	least(&c, d.Load, 0, "", "load")
 	d.checkFlow(&c)
-	d.checkCounts(&c, "")
-	d.Latency.check(&c, "latency")
+	checkServed(&c, "", &d.Counts, &d.Latency, d.Models)
+	checkDevices(&c, "", d.Devices)
+	d.checkTokens(&c)
+	for i := range d.Windows {
+		d.Windows[i].checkCounts(&c, fmt.Sprintf("windows[%d]", i))
+	}
+	for i := range d.Plans {
+		d.Plans[i].check(&c, fmt.Sprintf("plans[%d]", i))
+	}
+	return c.err()
+}
+
+func (p *PlanReport) check(c *checker, at string) {
+	if p.SHA256 != "" {
+		c.sha(at+".sha256", p.SHA256)
+	}
+	checkServed(c, at, &p.Counts, &p.Latency, p.Models)
+	checkDevices(c, at, p.Devices)
+}
+
+// checkServed checks counts and latencies, those of models among them.
+func checkServed(c *checker, at string, all *Counts, latency *LatencySummary, models []ModelReport) {
+	all.checkCounts(c, at)
+	latency.check(c, join(at, "latency"))
 	seen := map[ModelClass]int{}
 	var sum Counts
-	for i := range d.Models {
-		m := &d.Models[i]
-		at := fmt.Sprintf("models[%d]", i)
+	for i := range models {
+		m := &models[i]
+		at := join(at, fmt.Sprintf("models[%d]", i))
 		c.key(seen, i, m.Key(), at)
-		m.checkCounts(&c, at)
-		m.Latency.check(&c, at+".latency")
-		least(&c, m.OfferedRPS, 0, at, ".offered_rps")
+		m.checkCounts(c, at)
+		m.Latency.check(c, at+".latency")
+		least(c, m.OfferedRPS, 0, at, ".offered_rps")
 		for _, size := range slices.Sorted(maps.Keys(m.BatchSizes)) {
 			if n := m.BatchSizes[size]; n < 0 {
 				c.fail(at+".batch_sizes."+size, integer64(n), "0 or more", "")
@@ -43,25 +65,23 @@ func (d *Report) Validate() error {
 	for _, f := range [...]struct {
 		name       string
 		total, sum int64
-	}{{"requests", d.Requests, sum.Requests}, {"completed", d.Completed, sum.Completed}, {"dropped", d.Dropped, sum.Dropped}, {"late", d.Late, sum.Late}} {
-		if len(d.Models) > 0 && f.total != f.sum {
-			c.fail(f.name, integer64(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
+	}{{"requests", all.Requests, sum.Requests}, {"completed", all.Completed, sum.Completed}, {"dropped", all.Dropped, sum.Dropped}, {"late", all.Late, sum.Late}} {
+		if len(models) > 0 && f.total != f.sum {
+			c.fail(join(at, f.name), integer64(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
 		}
 	}
-	for i := range d.Devices {
-		at := fmt.Sprintf("devices[%d]", i)
-		if d.Devices[i].Device == "" {
+}
+
+func checkDevices(c *checker, at string, devices []DeviceReport) {
+	for i := range devices {
+		at := join(at, fmt.Sprintf("devices[%d]", i))
+		if devices[i].Device == "" {
 			c.fail(at+".device", "an empty name", "a device", "")
 		}
-		if u := d.Devices[i].Utilisation; !(u >= 0 && u <= 1+1e-9) {
+		if u := devices[i].Utilisation; !(u >= 0 && u <= 1+1e-9) {
 			c.fail(at+".utilisation", number(u), "a share from 0 to 1", "")
 		}
 	}
-	d.checkTokens(&c)
-	for i := range d.Windows {
-		d.Windows[i].checkCounts(&c, fmt.Sprintf("windows[%d]", i))
-	}
-	return c.err()
 }
 
 func (n *Counts) checkCounts(c *checker, at string) {

@@ -27,6 +27,9 @@ func printReport(p *printer, rep *formats.Report) error {
 	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
 		return err
 	}
+	if err := printPlans(p, rep.Plans); err != nil {
+		return err
+	}
 	if err := printCurve(p, rep.Curve); err != nil {
 		return err
 	}
@@ -54,6 +57,19 @@ func printReport(p *printer, rep *formats.Report) error {
 		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)
 	}
 	return nil
+}
+
+// printPlans shows what each of several plans of a server did.
+func printPlans(p *printer, plans []formats.PlanReport) error {
+	if len(plans) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for i := range plans {
+		r := &plans[i]
+		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), percent(r.Attainment), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), rate(r.GoodputRPS), ms(r.Latency.P99US.D())})
+	}
+	return p.table("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
 }
 
 // printGenerations shows what the language models of workflows did, and each module that

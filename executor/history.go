@@ -1,0 +1,304 @@
+package executor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/executor/oip"
+	"inferplan/formats"
+	"inferplan/formats/report"
+	"inferplan/policy"
+)
+
+// history is what the plans of a process have counted: counters, statistics and reports
+// go on when another plan comes into force.
+type history struct {
+	mu       sync.Mutex
+	began    time.Time // of the first plan
+	current  *core
+	retiring []*core // no longer in force; they answer what they accepted
+
+	// Of plans that have ended.
+	series     seriesSums
+	statistics []oip.ModelStatistics
+	tallies    []tally
+	events     int64
+	reports    []formats.PlanReport // the latest
+	most       int                  // of them
+	ended      int
+}
+
+// newHistory has no plan. The latest hundred that have ended have a part of their own.
+func newHistory() history { return history{series: seriesSums{}, most: 100} }
+
+// install puts a plan in force.
+func (h *history) install(c *core) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current != nil {
+		h.retiring = append(h.retiring, h.current)
+	} else {
+		h.began = c.loop.Epoch()
+	}
+	h.current = c
+}
+
+// end adds what a plan has counted that has answered everything, and lets go of it.
+func (h *history) end(c *core) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	families, err := c.metrics.registry.Gather()
+	h.series.addCounted(families)
+	for _, m := range c.served.models {
+		h.statistics = addStatistics(h.statistics, m.stats.statistics())
+	}
+	r, tallies := reportOf(c)
+	h.tallies = addTallies(h.tallies, tallies)
+	h.events += r.Events
+	h.reports = append(h.reports, h.part(c, r))
+	h.reports = slices.Delete(h.reports, 0, max(0, len(h.reports)-h.most))
+	h.ended++
+	h.retiring = slices.DeleteFunc(h.retiring, func(r *core) bool { return r == c })
+	return err
+}
+
+// Gather gives the series of the plan in force, with what plans before it have counted.
+func (h *history) Gather() ([]*dto.MetricFamily, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := seriesSums{}
+	families, err := h.current.metrics.registry.Gather()
+	for _, f := range families {
+		all.add(f)
+	}
+	for _, c := range h.retiring {
+		more, wrong := c.metrics.registry.Gather()
+		err = errors.Join(err, wrong)
+		all.addCounted(more)
+	}
+	for _, sum := range h.series {
+		all.add(sum.family)
+	}
+	out := make([]*dto.MetricFamily, 0, len(all))
+	for _, sum := range all {
+		out = append(out, sum.family)
+	}
+	return out, err
+}
+
+// seriesSums are series by the name of their family.
+type seriesSums map[string]*familySum
+
+type familySum struct {
+	family   *dto.MetricFamily
+	byLabels map[string]*dto.Metric
+}
+
+// addCounted adds the families that only grow: counters and histograms.
+func (s seriesSums) addCounted(families []*dto.MetricFamily) {
+	for _, f := range families {
+		if t := f.GetType(); t == dto.MetricType_COUNTER || t == dto.MetricType_HISTOGRAM {
+			s.add(f)
+		}
+	}
+}
+
+// add adds the series of a family to those with the same labels. It keeps nothing of it.
+func (s seriesSums) add(f *dto.MetricFamily) {
+	sum := s[f.GetName()]
+	if sum == nil {
+		sum = &familySum{&dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Unit: f.Unit}, map[string]*dto.Metric{}}
+		s[f.GetName()] = sum
+	}
+	for _, m := range f.Metric {
+		key := ""
+		for _, l := range m.Label {
+			key += l.GetName() + "\x00" + l.GetValue() + "\x00"
+		}
+		known := sum.byLabels[key]
+		switch {
+		case known == nil:
+			known = proto.CloneOf(m)
+			sum.byLabels[key], sum.family.Metric = known, append(sum.family.Metric, known)
+		case known.Counter != nil && m.Counter != nil:
+			known.Counter.Value = proto.Float64(known.Counter.GetValue() + m.Counter.GetValue())
+		case known.Histogram != nil && m.Histogram != nil:
+			addHistogram(known.Histogram, m.Histogram)
+		}
+	}
+}
+
+// addHistogram adds a histogram whose edges may be others. At an edge that one of them
+// lacks it has what it has at its next lower edge.
+func addHistogram(to, add *dto.Histogram) {
+	a, b := to.Bucket, add.Bucket
+	out := make([]*dto.Bucket, 0, len(a)+1)
+	below, more := uint64(0), uint64(0)
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		order := 0
+		switch {
+		case i == len(a):
+			order = 1
+		case j == len(b):
+			order = -1
+		default:
+			order = cmp.Compare(a[i].GetUpperBound(), b[j].GetUpperBound())
+		}
+		edge := 0.0
+		if order <= 0 {
+			edge, below = a[i].GetUpperBound(), a[i].GetCumulativeCount()
+			i++
+		}
+		if order >= 0 {
+			edge, more = b[j].GetUpperBound(), b[j].GetCumulativeCount()
+			j++
+		}
+		out = append(out, &dto.Bucket{UpperBound: proto.Float64(edge), CumulativeCount: proto.Uint64(below + more)})
+	}
+	to.Bucket = out
+	to.SampleCount = proto.Uint64(to.GetSampleCount() + add.GetSampleCount())
+	to.SampleSum = proto.Float64(to.GetSampleSum() + add.GetSampleSum())
+}
+
+// statisticsOf are those of the models of the plan in force, or of one of them, since the
+// process began. A model's are over its classes.
+func (h *history) statisticsOf(model string) (rows []oip.ModelStatistics) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.current.served.models {
+		if model == "" || m.name == model {
+			rows = addStatistics(rows, m.stats.statistics())
+		}
+	}
+	add := func(s oip.ModelStatistics) {
+		if slices.ContainsFunc(rows, func(r oip.ModelStatistics) bool { return r.Name == s.Name }) {
+			rows = addStatistics(rows, s)
+		}
+	}
+	for _, c := range h.retiring {
+		for _, m := range c.served.models {
+			add(m.stats.statistics())
+		}
+	}
+	for _, s := range h.statistics {
+		add(s)
+	}
+	return rows
+}
+
+// report is that of the plan in force, and where there were others before it, of all of
+// them with a part for each.
+func (h *history) report() *formats.Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last, latest := reportOf(h.current)
+	if h.ended+len(h.retiring) == 0 {
+		return last
+	}
+	plans := slices.Clone(h.reports)
+	tallies := addTallies(nil, h.tallies)
+	out := &formats.Report{Format: last.Format, Source: last.Source, Policy: last.Policy, Runs: 1, Events: h.events + last.Events}
+	for _, c := range h.retiring {
+		r, more := reportOf(c)
+		plans, out.Events = append(plans, h.part(c, r)), out.Events+r.Events
+		tallies = addTallies(tallies, more)
+	}
+	out.Plans = append(plans, h.part(h.current, last))
+	elapsed := h.current.loop.Epoch().Sub(h.began) + h.current.now()
+	sumUp(out, addTallies(tallies, latest), elapsed)
+	if left := h.ended + len(h.retiring) + 1 - len(out.Plans); left > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("the first %d plans have no part of their own here", left))
+	}
+	return out
+}
+
+// part is the report of a plan as one of several.
+func (h *history) part(c *core, r *formats.Report) formats.PlanReport {
+	return formats.PlanReport{
+		SHA256: c.sha, Kind: c.plan.Kind, Policy: r.Policy, StartUS: formats.Micros(c.loop.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
+		Counts: r.Counts, Latency: r.Latency, Models: r.Models, Devices: r.Devices, Transfer: r.Transfer, Events: r.Events,
+		Accuracy: r.Accuracy, Gears: r.Gears, Modules: r.Modules, TokenReport: r.TokenReport, Warnings: r.Warnings,
+	}
+}
+
+// tally is what was counted of a model, or of one class of it.
+type tally struct {
+	key formats.ModelClass
+	slo time.Duration
+	counts
+	latency *hdrhistogram.Histogram
+	batches map[string]int64 // by size
+}
+
+// talliesOf are those of a core's models. Any goroutine may ask.
+func talliesOf(c *core) []tally {
+	out := make([]tally, len(c.served.models))
+	for i, m := range c.served.models {
+		out[i] = newTally(formats.ModelClass{Model: m.name, Class: m.class})
+		t, st := &out[i], m.stats
+		st.mu.Lock()
+		t.slo, t.counts = m.slo, counts{st.requests, st.completed, st.late, slices.Clone(st.dropped)}
+		t.latency.Merge(st.latency)
+		for size := range st.batches {
+			if n := st.batches[size].n; n > 0 {
+				t.batches[strconv.Itoa(size)] = n
+			}
+		}
+		st.mu.Unlock()
+	}
+	return out
+}
+
+func newTally(key formats.ModelClass) tally {
+	return tally{key: key, counts: counts{dropped: make([]int64, len(policy.Reasons())+1)}, latency: hdrhistogram.New(shortest, longest, digits), batches: map[string]int64{}}
+}
+
+// add adds what another counted. The SLO is the last one.
+func (t *tally) add(o *tally) {
+	t.slo = o.slo
+	t.counts.add(&o.counts)
+	t.latency.Merge(o.latency)
+	for size, n := range o.batches {
+		t.batches[size] += n
+	}
+}
+
+// addTallies adds up by model and class. It changes none of what it adds.
+func addTallies(sums, more []tally) []tally {
+	for k := range more {
+		i := slices.IndexFunc(sums, func(s tally) bool { return s.key == more[k].key })
+		if i < 0 {
+			i = len(sums)
+			sums = append(sums, newTally(more[k].key))
+		}
+		sums[i].add(&more[k])
+	}
+	return sums
+}
+
+// sumUp fills a report with what was counted of models in a time.
+func sumUp(r *formats.Report, tallies []tally, elapsed time.Duration) {
+	r.DurationUS = formats.Micros(elapsed.Truncate(time.Microsecond))
+	total := newTally(formats.ModelClass{})
+	for i := range tallies {
+		t := &tallies[i]
+		total.add(t)
+		r.Models = append(r.Models, formats.ModelReport{
+			Model: t.key.Model, Class: t.key.Class, SLOUS: formats.Micros(t.slo), OfferedRPS: report.Rate(t.requests, elapsed.Seconds()), Counts: t.counts.report(elapsed), Latency: summary(t.latency),
+			BatchSizes: t.batches,
+		})
+	}
+	r.Counts, r.Latency = total.counts.report(elapsed), summary(total.latency)
+	if open := total.open(); open > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way; they are counted as dropped (%s)", open, report.Unfinished))
+	}
+}

@@ -1,0 +1,137 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/formats"
+)
+
+// planFile is the file of the plan. It knows what of it is in force.
+type planFile struct {
+	path string
+
+	mu      sync.Mutex
+	inForce string      // hash
+	seen    fs.FileInfo // when the file was hashed last
+	hash    string
+}
+
+// read reads the plan and its hash. A file that is written meanwhile is read again.
+func (f *planFile) read() (*formats.Plan, string, error) {
+	for tries := 3; ; tries-- {
+		before, err := formats.Digest(f.path)
+		if err != nil {
+			before = "" // reading says what is wrong
+		}
+		plan, err := formats.ReadPlan(f.path)
+		if err != nil {
+			return nil, "", err
+		}
+		after, err := formats.Digest(f.path)
+		if err != nil {
+			return nil, "", fmt.Errorf("hash the plan: %w", err)
+		}
+		if before == after {
+			return plan, after, nil
+		}
+		if tries == 0 {
+			return nil, "", fmt.Errorf("%s was written while it was read", f.path)
+		}
+	}
+}
+
+// takeEffect says that the plan with a hash is in force.
+func (f *planFile) takeEffect(hash string) {
+	f.mu.Lock()
+	f.inForce = hash
+	f.mu.Unlock()
+}
+
+// differs says whether the file is another plan than the one in force, or cannot be read.
+// It is hashed only where its size, time or place changed.
+func (f *planFile) differs() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	info, err := os.Stat(f.path)
+	if err != nil {
+		f.seen = nil
+		return true
+	}
+	if s := f.seen; s == nil || !os.SameFile(s, info) || s.Size() != info.Size() || !s.ModTime().Equal(info.ModTime()) {
+		if f.hash, err = formats.Digest(f.path); err != nil {
+			f.seen = nil
+			return true
+		}
+		f.seen = info
+	}
+	return f.hash != f.inForce
+}
+
+func (f *planFile) series() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + "plan_file_differs", Help: "1 while the plan's file is not the plan in force: it was changed without SIGHUP, or the switch to it failed."}, func() float64 {
+		if f.differs() {
+			return 1
+		}
+		return 0
+	})
+}
+
+// longestRetry is the last wait for another try of a switch that failed.
+const longestRetry = 32
+
+// putInForce switches to the plan that the file holds now. Where that fails for another
+// reason than the plan, it returns when to try again.
+func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, wait time.Duration) (again <-chan time.Time) {
+	err := s.switchPlan(ctx, x, file)
+	log := s.opt.Log
+	switch {
+	case errors.Is(err, ErrSwitched):
+		log.Warn("the new plan is in force, and requests of the old one were refused", "error", err)
+	case err != nil && mayPass(err) && wait <= longestRetry*s.opt.retryDelay && ctx.Err() == nil:
+		log.Error("the plan in force stays; the switch is tried again", "in", wait, "error", err)
+		again = time.After(wait)
+	case err != nil:
+		log.Error("the plan in force stays; SIGHUP tries again", "error", err)
+	}
+	if s.opt.Reloaded != nil {
+		s.opt.Reloaded(err)
+	}
+	return again
+}
+
+// mayPass says whether the next try of a switch may end otherwise with the same file.
+func mayPass(err error) bool {
+	var document *formats.Error
+	return !errors.As(err, &document) && !errors.Is(err, ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrClosed)
+}
+
+// switchPlan reads the plan's file again and puts it in force.
+func (s *servers) switchPlan(ctx context.Context, x *Executor, file *planFile) error {
+	plan, next, err := file.read()
+	if err != nil {
+		return err
+	}
+	file.mu.Lock()
+	same := next == file.inForce
+	file.mu.Unlock()
+	if same {
+		s.opt.Log.Info("the plan's file has not changed", "plan", file.path)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*s.opt.StartTimeout)
+	defer cancel()
+	err = x.Reload(ctx, plan, next)
+	if err == nil || errors.Is(err, ErrSwitched) {
+		file.takeEffect(next)
+		s.opt.Log.Info("switched to the new plan", "plan", file.path, "sha256", next)
+	}
+	return err
+}
