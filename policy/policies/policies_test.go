@@ -2,17 +2,12 @@ package policies_test
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
 	"inferplan/formats"
-	"inferplan/policy/drop"
 	"inferplan/policy/policies"
 	"inferplan/policy/policytest"
-	"inferplan/policy/reactive"
-	"inferplan/policy/vqueue"
-	"inferplan/policy/workflow"
 )
 
 // A plan of a kind without run-time tables is refused, and a policy is refused
@@ -38,14 +33,5 @@ func TestKinds(t *testing.T) {
 	}
 	if _, err := policies.New(formats.PolicySpec{Name: "gear"}, tables); err == nil || !strings.Contains(err.Error(), "of kind gear") {
 		t.Errorf("policy gear for a pool plan: %v", err)
-	}
-	for _, name := range policies.Names() {
-		if name == "gear" || name == "balance" || name == "priority" || slices.Contains(vqueue.Names(), name) || slices.Contains(drop.Names(), name) ||
-			name != reactive.Name && slices.Contains(workflow.Names(), name) {
-			continue
-		}
-		if _, err := policies.New(formats.PolicySpec{Name: name}, tables); err != nil {
-			t.Errorf("policy %s: %v", name, err)
-		}
 	}
 }
