@@ -8,6 +8,7 @@ import (
 
 	"inferplan/engine/certainty"
 	"inferplan/engine/worker"
+	"inferplan/executor/durable"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
@@ -115,6 +116,7 @@ type Options struct {
 	// NewPolicy makes the policy; nil: the registry of this package.
 	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
 	control   func(t *policy.Tables) policy.Control // of tests; nil: that of the plan's kind
+	clock     func() time.Time                      // of what is stored with its time; nil: durable.Steady
 	evaluate  bool                                  // conditions are evaluated over what the engine replay makes up, too
 	// Command and Env start workers; see worker.Config. Inside runs the workers
 	// as goroutines of this process instead.
@@ -150,6 +152,9 @@ func (o Options) withDefaults() Options {
 	set(&o.ForwardWindows, 30)
 	set(&o.MixLimit, 0.1)
 	set(&o.MixWindows, 120)
+	if o.clock == nil {
+		o.clock = durable.Steady(time.Now)
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

@@ -77,14 +77,14 @@ func (q *Queues) find(c *core, r *completions.Request) (*model, error) {
 // due are the arrival and the deadline of a request on a core's clock. A deadline may
 // have passed before the clock began.
 func due(c *core, m *model, r *completions.Request) (arrived, deadline time.Duration) {
-	now := c.now()
+	now, clock := c.now(), c.opt.clock()
 	came := now
 	if !r.Accepted.IsZero() {
-		came = min(r.Accepted.Sub(c.loop.Epoch()), now)
+		came = min(now-clock.Sub(r.Accepted), now)
 	}
 	deadline = came + m.slo
 	if !r.Deadline.IsZero() {
-		deadline = r.Deadline.Sub(c.loop.Epoch())
+		deadline = now + r.Deadline.Sub(clock)
 	}
 	return max(came, 0), deadline
 }

@@ -13,6 +13,7 @@ import (
 
 	"inferplan/engine/llm/fake"
 	"inferplan/executor/completions"
+	"inferplan/executor/durable"
 	"inferplan/formats"
 )
 
@@ -283,4 +284,19 @@ func TestQueuesForget(t *testing.T) {
 	s2.wait(t)
 	answeredWhole(t, d.send("a", "next", 5), "a", "next", 5)
 	d.q.Forget("no such request")
+}
+
+// When a request is due does not depend on steps of the machine's clock: neither one that
+// was read back from the store, nor a line of a batch.
+func TestDueAfterAClockStep(t *testing.T) {
+	o := replayOptions(true)
+	o.clock = durable.Steady(func() time.Time { return time.Now().Round(0).AddDate(3, 0, 0) })
+	x := open(t, onePlan(time.Millisecond, 1, 1, patient), o)
+	c := x.core.Load()
+	until(func() bool { return c.now() > 20*time.Millisecond })
+	m, now := c.served.models[0], x.opt.clock().Round(0)
+	arrived, deadline := due(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
+	if waited, left := c.now()-arrived, deadline-c.now(); waited < 10*time.Millisecond || waited > 10*time.Second || left > time.Hour || left < 59*time.Minute {
+		t.Errorf("it waited %v and has %v left, expected 10 ms and an hour", waited, left)
+	}
 }

@@ -46,7 +46,7 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 	}
 	f := &queueFront{queues: NewQueues(x)}
 	front := o.Queue.Front
-	front.Server, front.Door, front.Log = f.queues, &o.Door, o.Log
+	front.Server, front.Door, front.Log, front.Now = f.queues, &o.Door, o.Log, o.clock
 	var err error
 	if o.Agents != nil {
 		f.plans = &planning{queues: f.queues, agents: o.Agents, front: front}

@@ -121,7 +121,7 @@ func (f batches) create(x *inside) error {
 	if err != nil {
 		return err
 	}
-	s, refusal := decodeBatch(body)
+	s, refusal := decodeBatch(body, f.opt.Now())
 	if refusal != nil {
 		return refusal
 	}
@@ -148,13 +148,12 @@ func (f batches) create(x *inside) error {
 	return f.reply(x, s)
 }
 
-// decodeBatch reads what a client asks for.
-func decodeBatch(body []byte) (*batchState, *httplimit.Error) {
+// decodeBatch reads what a client asks for at an instant.
+func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 	list, err := fields(body)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
 	s := &batchState{Object: "batch", Status: batchValidating, Created: now.Unix()}
 	for _, f := range list {
 		switch f.name {
@@ -272,7 +271,7 @@ func (f batches) cancel(x *inside) error {
 		b.cancel()
 	}
 	if s = f.current(s); s.Cancelling == nil {
-		s.move(batchCancelling, time.Now())
+		s.move(batchCancelling, f.opt.Now())
 	}
 	return f.reply(x, s)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // resultLine is a line of an output file or of an error file.
@@ -32,7 +31,7 @@ func (b *batch) finalize() error {
 	f, ctx := b.front, b.front.ctx
 	b.mu.Lock()
 	cancelled := b.state.Cancelling != nil
-	b.state.move(batchFinalizing, time.Now())
+	b.state.move(batchFinalizing, b.front.opt.Now())
 	b.mu.Unlock()
 	fs := files{f}
 	good, err := fs.begin(ctx, b.state.Owner, b.state.ID+"_output.jsonl", "batch_output")
@@ -75,7 +74,7 @@ func (b *batch) finalize() error {
 	}
 	b.mu.Lock()
 	b.state.Output, b.state.ErrorFile = output, errorFile
-	b.state.move(status, time.Now())
+	b.state.move(status, b.front.opt.Now())
 	b.mu.Unlock()
 	return b.save(ctx)
 }

@@ -69,7 +69,7 @@ func (b *batch) run() error {
 	f, s := b.front, b.state
 	var end context.CancelFunc
 	b.ctx, b.stop = context.WithCancelCause(f.ctx)
-	b.ctx, end = context.WithDeadlineCause(b.ctx, s.deadline(), errBatchExpired)
+	b.ctx, end = context.WithTimeoutCause(b.ctx, s.deadline().Sub(f.opt.Now()), errBatchExpired)
 	defer end()
 	defer b.stop(nil)
 	total, bad, err := b.validate(f.ctx)
@@ -81,9 +81,9 @@ func (b *batch) run() error {
 	s.Counts = batchCounts{Total: total}
 	if bad != nil {
 		s.Errors = &batchErrors{"list", bad}
-		s.move(batchFailed, time.Now())
+		s.move(batchFailed, f.opt.Now())
 	} else if s.InProgress == nil {
-		s.move(batchInProgress, time.Now())
+		s.move(batchInProgress, f.opt.Now())
 	}
 	b.mu.Unlock()
 	if err := b.save(f.ctx); err != nil || bad != nil {
@@ -151,7 +151,7 @@ func (b *batch) watch(end <-chan struct{}) {
 func (b *batch) cancel() {
 	b.mu.Lock()
 	if b.state.Cancelling == nil && b.state.Finalizing == nil {
-		b.state.move(batchCancelling, time.Now())
+		b.state.move(batchCancelling, b.front.opt.Now())
 	}
 	b.mu.Unlock()
 	b.stop(errBatchCancelled)

@@ -130,7 +130,7 @@ type chunks struct {
 }
 
 func (f files) begin(ctx context.Context, owner, name, purpose string) (*chunks, error) {
-	m := &file{ID: newID("file-"), Object: "file", Created: time.Now().Unix(), Name: name, Purpose: purpose, Status: statusUploading, Owner: owner}
+	m := &file{ID: newID("file-"), Object: "file", Created: f.opt.Now().Unix(), Name: name, Purpose: purpose, Status: statusUploading, Owner: owner}
 	return &chunks{files: f, ctx: ctx, file: m, buf: make([]byte, 0, durable.MaxValue), limit: 1 << 62}, f.save(ctx, m)
 }
 

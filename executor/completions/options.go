@@ -44,6 +44,8 @@ type Options struct {
 	// StoreText is how often text that came is stored; 0: 2 s.
 	StoreText time.Duration
 
+	// Now tells times that are stored; nil: durable.Steady of the machine's clock.
+	Now func() time.Time
 	Log *slog.Logger // nil: slog.Default
 }
 
@@ -62,6 +64,9 @@ func (o Options) withDefaults() (Options, error) {
 	set(&o.KeepFiles, 30*day)
 	set(&o.BatchClass, "batch")
 	set(&o.StoreText, 2*time.Second)
+	if o.Now == nil {
+		o.Now = durable.Steady(time.Now)
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

@@ -16,7 +16,7 @@ import (
 // record makes a question a record, if its model and class are there.
 func (f *Front) record(q *question, owner string) (*record, error) {
 	rec := &record{Owner: owner, Chat: q.chat, Keep: q.store, Model: q.model, Class: q.class, Max: q.maxTokens, Prompt: q.prompt,
-		Choices: q.choices, Events: q.events, Shown: q.stream, Accepted: time.Now(), Body: q.body}
+		Choices: q.choices, Events: q.events, Shown: q.stream, Accepted: f.opt.Now(), Body: q.body}
 	for _, m := range f.opt.Server.Models() {
 		if m.ID != q.model {
 			continue
@@ -134,10 +134,14 @@ func (f *Front) cleanUp() {
 		if f.ctx.Err() != nil {
 			return
 		}
-		now := time.Now()
-		_, err := f.opt.Store.Expire(f.ctx, now, f.opt.kept)
-		if err = errors.Join(err, files{f}.expire(f.ctx, now)); err != nil && f.ctx.Err() == nil {
+		if err := (files{f}).deleteOld(); err != nil && f.ctx.Err() == nil {
 			f.opt.Log.Warn("what is too old was not deleted", "error", err)
 		}
 	}
+}
+
+func (f files) deleteOld() error {
+	now := f.opt.Now()
+	_, err := f.opt.Store.Expire(f.ctx, now, f.opt.kept)
+	return errors.Join(err, f.expire(f.ctx, now))
 }

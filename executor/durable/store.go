@@ -8,6 +8,14 @@ import (
 	"time"
 )
 
+// Steady returns a clock that begins at what wall says and goes on by a clock that does not
+// step. What is stored with its times, and compared with them later, does not depend on
+// corrections of the machine's time while a process runs.
+func Steady(wall func() time.Time) func() time.Time {
+	start, began := wall(), time.Now()
+	return func() time.Time { return start.Add(time.Since(began)) }
+}
+
 // Record is a request as it was accepted.
 type Record struct {
 	// ID is 1 to 64 letters, digits, dashes and underscores. A request that is tried

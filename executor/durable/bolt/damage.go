@@ -101,7 +101,10 @@ func Rescue(from, to string, opt Options) (*Rescued, error) {
 	if errors.Is(err, ErrDamaged) {
 		out.Partial, err = true, nil
 	}
-	return out, errors.Join(err, s.Close())
+	if err = errors.Join(err, s.Close()); err == nil && out.Partial && out.Records+out.Values == 0 {
+		err = errors.Join(fmt.Errorf("store %s: nothing can be read: %w", from, ErrDamaged), os.Remove(to))
+	}
+	return out, err
 }
 
 // take copies the records, what became of them, and values. Which records are open, and

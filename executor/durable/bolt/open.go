@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Sealer *durable.Sealer  // nil: what is stored can be read by whoever reads the file
 	Log    *slog.Logger     // nil: slog.Default
-	Now    func() time.Time // nil: time.Now
+	Now    func() time.Time // when requests ended; nil: durable.Steady
 
 	commits int // most changes in a commit, for measurements; 0: all that wait
 }
@@ -60,7 +60,7 @@ func Open(path string, opt Options) (*Store, error) {
 		opt.Log = slog.Default()
 	}
 	if opt.Now == nil {
-		opt.Now = time.Now
+		opt.Now = durable.Steady(time.Now)
 	}
 	s := &Store{file: file{path: path, opt: opt, closing: make(chan struct{})}}
 	s.commits = committer{file: &s.file, changes: make(chan *change), ended: make(chan struct{})}
