@@ -1,12 +1,17 @@
 package worker
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +172,78 @@ func TestWrongTokenIsRefused(t *testing.T) {
 	defer b.mu.Unlock()
 	if len(b.joined) != 0 {
 		t.Errorf("%d workers joined", len(b.joined))
+	}
+}
+
+// Who repeats what another host said when it joined, or changes some of it, does not join
+// and harms nobody.
+func TestReplayedAndGarbledJoins(t *testing.T) {
+	b := lobby(t, 0)
+	rng := rand.New(rand.NewPCG(5, 5))
+	// said joins as far as the host's proof and returns what a host says. change changes it
+	// before it is sent; admitted: the server has shown its proof.
+	said := func(change func([]byte) []byte) (sent []byte, admitted bool) {
+		t.Helper()
+		conn, err := net.Dial("tcp", b.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		l := &link{conn: conn, silence: patient}
+		c, err := expect[challenge](l, TypeChallenge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := offer{Host: "far", Kind: "L4", Nonce: newNonce()}
+		o.MAC = mac([]byte(testToken), "worker", c.Nonce, &o)
+		frame, err := appendJSON(nil, TypeOffer, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent = change(append([]byte{}, frame...))
+		if _, err := conn.Write(sent); err != nil {
+			return sent, false
+		}
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			return sent, false
+		}
+		p, err := expect[proof](l, TypeProof)
+		return sent, err == nil && proves([]byte(testToken), "server", c.Nonce, &o, p.MAC)
+	}
+	same := func(b []byte) []byte { return b }
+	first, admitted := said(same)
+	if !admitted {
+		t.Fatal("a host that says the truth is not admitted")
+	}
+	changes := map[string]func(frame []byte) []byte{
+		"repeated": func([]byte) []byte { return first },
+		"cut":      func(f []byte) []byte { return f[:rng.IntN(len(f))] },
+		"a bit":    func(f []byte) []byte { f[rng.IntN(len(f))] ^= 1 << rng.IntN(8); return f },
+		"a length": func(f []byte) []byte { binary.LittleEndian.PutUint32(f, rng.Uint32()); return f },
+		"rubbish": func(f []byte) []byte {
+			for i := range f {
+				f[i] = byte(rng.Uint32())
+			}
+			return f
+		},
+		"another": func(f []byte) []byte { return bytes.Replace(f, []byte(`"L4"`), []byte(`"A1"`), 1) },
+	}
+	for _, how := range slices.Sorted(maps.Keys(changes)) {
+		for range 20 {
+			if sent, admitted := said(changes[how]); admitted && how != "a bit" { // a letter's case may mean the same
+				t.Errorf("%s: admitted with %q", how, sent)
+			}
+		}
+	}
+	join(t, joinConfig(b))
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	p, err := b.Start(ctx, t, replayConfig(time.Millisecond))
+	if err != nil {
+		t.Fatalf("a host that joins afterwards: %v", err)
+	}
+	if err := p.Shutdown(ctx); err != nil {
+		t.Error(err)
 	}
 }
 
