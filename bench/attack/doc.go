@@ -10,7 +10,8 @@
 //	greedy     clients that take all the memory they get, beside a well-behaved one
 //	faults     workers killed, no descriptors, no room on the disk
 //	hang       workers stopped in the midst of load
-//	switches   random plans put in force under load, with random times to drain
+//	switches   random plans put in force under load, with random times to drain; workers killed meanwhile
+//	stores     files of accepted requests damaged, and their disk full
 //	agents     peers on NATS, and servers of language models, that do harm
 //	soak       70 % of the planned rate for a long time, sampled and drawn
 //
@@ -19,7 +20,7 @@
 // send them byte by byte, past every client library; programs.go gives them to the
 // program as files; greedy.go is also the process of the greedy clients. server.go runs
 // and watches `plan serve`, plans.go makes the plans that it serves, clients.go are
-// clients that behave. faults.go, hang.go, switches.go,
+// clients that behave. faults.go, hang.go, switches.go, stores.go,
 // agents.go (with the server of harmful.go) and soak.go are parts. main.go
 // knows flags and the table of parts. The engine is replay everywhere: what is attacked
 // is all that stands around engines.

@@ -54,6 +54,7 @@ var parts = []part{
 	{"faults", (*attack).faults},
 	{"hang", (*attack).hang},
 	{"switches", (*attack).switches},
+	{"stores", stores},
 	{"agents", (*attack).agents},
 	{"soak", (*attack).soaking},
 }
@@ -85,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.Uint64Var(&a.seed, "seed", 1, "of mutants and arrivals")
 	f.DurationVar(&a.soak, "soak", time.Hour, "length of the soak")
 	f.StringVar(&a.picture, "picture", "", "file for the picture of the soak")
-	wanted := f.String("parts", "requests,documents,onnx,greedy,faults,hang,switches,agents", "what to do: some of these, or soak")
+	wanted := f.String("parts", "requests,documents,onnx,greedy,faults,hang,switches,stores,agents", "what to do: some of these, or soak")
 	file := f.String("figures", "", "file that the figures are put into")
 	doc := f.String("doc", "", "document that shows them")
 	if err := f.Parse(args); err != nil {

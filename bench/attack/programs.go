@@ -25,7 +25,7 @@ type ending struct {
 	code      int // negative: by a signal
 	cpu, wall time.Duration
 	memory    int64
-	said      string
+	said, out string // stderr and stdout
 }
 
 // fault says what is wrong with an ending of hostile input; empty: nothing. Go ends
@@ -58,11 +58,11 @@ func (t *target) call(ctx context.Context, dir string, args ...string) *ending {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.plan, args...)
 	cmd.Dir = dir
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var said, out bytes.Buffer
+	cmd.Stderr, cmd.Stdout = &said, &out
 	began := time.Now()
 	err := cmd.Run()
-	e := &ending{code: -1, wall: time.Since(began), said: said.String()}
+	e := &ending{code: -1, wall: time.Since(began), said: said.String(), out: out.String()}
 	if cmd.ProcessState == nil {
 		e.said = fmt.Sprint(err)
 		return e

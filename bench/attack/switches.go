@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,14 @@ type switched struct {
 	wrong                       []string
 	answers                     map[string]int
 	lost                        int
+	killed, again               int // workers killed while they load, and switches tried again
+	miscounted                  int // requests that counters and report have too many or too few
+}
+
+// pick is a candidate, and whether a worker is killed while it loads.
+type pick struct {
+	candidate int
+	kill      bool
 }
 
 // switchesPerServer is how many a server with one --drain goes through.
@@ -46,15 +55,15 @@ func (a *attack) switches(ctx context.Context) ([]figures.Figure, error) {
 	rng := seeded.New(a.seed, "switches")
 	for left := a.count(200); left > 0; left -= switchesPerServer {
 		drain := time.Duration(math.Exp(rng.Float64()*math.Log(5000))*1000) * time.Microsecond // 1 ms to 5 s
-		picks := make([]int, min(left, switchesPerServer))
+		picks := make([]pick, min(left, switchesPerServer))
 		for i := range picks {
-			picks[i] = rng.IntN(len(list))
+			picks[i] = pick{rng.IntN(len(list)), rng.IntN(3) == 0}
 		}
 		if err := a.switchThrough(ctx, list, picks, drain, total); err != nil {
 			return nil, fmt.Errorf("--drain %v: %w", drain, err)
 		}
 	}
-	a.printf("switches: %d, %d of bad plans; %d disagree; %s; %d lost\n", total.switches, total.refused, total.disagree, listed(total.answers), total.lost)
+	a.printf("switches: %d, %d of bad plans; %d workers killed meanwhile, %d tried again; %d disagree; %s; %d lost, %d miscounted\n", total.switches, total.refused, total.killed, total.again, total.disagree, listed(total.answers), total.lost, total.miscounted)
 	for _, w := range total.wrong {
 		a.printf("    FAILED %s\n", w)
 	}
@@ -65,8 +74,9 @@ func (a *attack) switches(ctx context.Context) ([]figures.Figure, error) {
 	}
 	return []figures.Figure{
 		{Claim: "random switches of plans with random --drain under load after which file, log, plan_info and models disagree", Source: source, Asked: "none", Measured: float64(total.disagree), Unit: fmt.Sprintf("of %d", total.switches),
-			Holds: figures.If(total.disagree == 0), Note: fmt.Sprintf("%d of plans that are none and have to be refused", total.refused), Command: command},
+			Holds: figures.If(total.disagree == 0), Note: fmt.Sprintf("%d of plans that are none and have to be refused; %d workers killed while they load, after which %d switches were tried again", total.refused, total.killed, total.again), Command: command},
 		{Claim: "requests lost, or answered with another's answer, during these switches", Source: source, Asked: "none", Measured: float64(total.lost), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.lost == 0), Note: listed(total.answers), Command: command},
+		{Claim: "requests that counters and report have too many or too few after these switches, and counters that went back", Source: source, Asked: "none", Measured: float64(total.miscounted), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.miscounted == 0), Command: command},
 	}, nil
 }
 
@@ -90,9 +100,10 @@ func (a *attack) candidates(ctx context.Context) (out []candidate, err error) {
 }
 
 // switchThrough starts a server and switches it from one candidate to the next.
-func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []int, drain time.Duration, total *switched) error {
-	path := filepath.Join(a.dir, "switched.json")
+func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []pick, drain time.Duration, total *switched) error {
+	path, written := filepath.Join(a.dir, "switched.json"), filepath.Join(a.dir, "switched-report.json")
 	now := list[0]
+	os.Remove(written)
 	if err := os.WriteFile(path, now.text, 0o600); err != nil {
 		return err
 	}
@@ -100,15 +111,16 @@ func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []in
 	if err != nil {
 		return err
 	}
-	s, err := a.startServer(ctx, path, "--drain", drain.String())
+	s, err := a.startServer(ctx, path, "--drain", drain.String(), "-o", written)
 	if err != nil {
 		return err
 	}
 	defer s.kill()
 	var failure error
+	counted, plans := 0.0, 1
 	shots := openLoop(s.http, []string{"m"}, 40, func(time.Time) {
-		for _, pick := range picks {
-			next := list[pick]
+		for _, p := range picks {
+			next, before := list[p.candidate], sum
 			if failure = os.WriteFile(path, next.text, 0o600); failure != nil {
 				return
 			}
@@ -120,11 +132,20 @@ func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []in
 			} else {
 				total.refused++
 			}
-			total.switches++
-			if wrong := s.switchTo(ctx, sum, next.good, now.words); wrong != nil {
+			if total.switches++; sum != before {
+				plans++
+			}
+			if wrong := s.switchTo(ctx, sum, next.good, now.words, p.kill, total); wrong != nil {
 				if total.disagree++; len(total.wrong) < 10 {
 					total.wrong = append(total.wrong, fmt.Sprintf("--drain %v: %v", drain, wrong))
 				}
+			}
+			if series, err := s.scrape(); err == nil {
+				n := requestsOf(series)
+				if n < counted {
+					total.miscounted++
+				}
+				counted = n
 			}
 		}
 	})
@@ -136,30 +157,69 @@ func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []in
 	if err := errors.Join(failure, s.settled(ctx)); err != nil {
 		return err
 	}
+	series, err := s.scrape()
+	if err != nil {
+		return err
+	}
 	if code, err := s.stop(); err != nil || code != 0 || s.panics() > 0 {
 		return fmt.Errorf("the server ended with code %d, %d panics: %w", code, s.panics(), errors.Join(err, errors.New("expected 0, none")))
+	}
+	r, err := formats.ReadReport(written)
+	if err != nil {
+		return err
+	}
+	sent, parts := len(shots)-lost, int64(0)
+	for i := range r.Plans {
+		parts += r.Plans[i].Requests
+	}
+	if off := max(apart(sent, int(requestsOf(series))), apart(sent, int(r.Requests))); off > 0 || plans > 1 && (len(r.Plans) != plans || parts != r.Requests) {
+		total.miscounted += max(1, off)
+		total.wrong = append(total.wrong, fmt.Sprintf("--drain %v: %d requests, the counters have %g, the report %d, its %d parts %d, of %d plans", drain, sent, requestsOf(series), r.Requests, len(r.Plans), parts, plans))
 	}
 	return nil
 }
 
-// switchTo lets the server read its plan again and says what disagrees then.
-func (s *server) switchTo(ctx context.Context, sum string, good, words bool) error {
-	from := len(s.lines())
+// requestsOf is how many requests the counters have.
+func requestsOf(series map[string]float64) float64 {
+	return sum(series, "inferplan_requests_total", "")
+}
+
+func apart(a, b int) int { return max(a-b, b-a) }
+
+// switchTo lets the server read its plan again and says what disagrees then. With kill a
+// worker of the new plan is killed as soon as there is one.
+func (s *server) switchTo(ctx context.Context, hash string, good, words, kill bool, total *switched) error {
+	from, before := len(s.lines()), s.workers()
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		return err
 	}
+	for end := time.Now().Add(time.Second); kill && good && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		fresh := slices.DeleteFunc(s.workers(), func(pid int) bool { return slices.Contains(before, pid) })
+		if len(fresh) > 0 {
+			if syscall.Kill(fresh[len(fresh)-1], syscall.SIGKILL) == nil {
+				total.killed++
+			}
+			break
+		}
+	}
+	const again = "the switch is tried again"
 	line, err := s.said(ctx, from, 30*time.Second, func(line string) bool {
-		return strings.Contains(line, "switched to the new plan") || strings.Contains(line, "the plan's file has not changed") || strings.Contains(line, "the plan in force stays")
+		return strings.Contains(line, "switched to the new plan") || strings.Contains(line, "the plan's file has not changed") || strings.Contains(line, "the plan in force stays") && !strings.Contains(line, again)
 	})
 	if err != nil {
 		return err
+	}
+	for _, line := range s.lines()[from:] {
+		if strings.Contains(line, again) {
+			total.again++
+		}
 	}
 	var errs []error
 	if stays := strings.Contains(line, "the plan in force stays"); stays == good {
 		errs = append(errs, fmt.Errorf("log: %s; a good plan: %v", line, good))
 	}
-	if told := field(line, "sha256"); told != "" && told != sum {
-		errs = append(errs, fmt.Errorf("log: %s, file: %s", told, sum))
+	if told := field(line, "sha256"); told != "" && told != hash {
+		errs = append(errs, fmt.Errorf("log: %s, file: %s", told, hash))
 	}
 	series, err := s.scrape()
 	if err != nil {
@@ -171,8 +231,11 @@ func (s *server) switchTo(ctx context.Context, sum string, good, words bool) err
 			plans = append(plans, name)
 		}
 	}
-	if len(plans) != 1 || !strings.Contains(plans[0], sum) {
-		errs = append(errs, fmt.Errorf("metrics: %v, file: %s", plans, sum))
+	if len(plans) != 1 || !strings.Contains(plans[0], hash) {
+		errs = append(errs, fmt.Errorf("metrics: %v, file: %s", plans, hash))
+	}
+	if differs := series["inferplan_plan_file_differs"] == 1; differs == good {
+		errs = append(errs, fmt.Errorf("metrics: the file differs from the plan in force: %v; a good plan: %v", differs, good))
 	}
 	resp, err := http.Get("http://" + s.http + "/v2/models/words")
 	if err != nil {
