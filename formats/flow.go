@@ -122,7 +122,7 @@ var flowOptions = []Option{
 		Help: "paths (the deadline is not split), or a baseline that splits it: even, proportional, nexus, inferline; for workflows also shares (devices in proportion to demand, without loading at run time)"},
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "maximise throughput, or minimise cost, power or gpus while the applications' rates are carried"},
-	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Max: 1, Below: true, Choices: []string{"auto"},
+	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing beyond the running batch, or auto: simulation chooses it, and the number of devices"},
 	{Name: "cold-start", Key: "cold_start", Type: DurationOption,
 		Help: "time that a new replica of a module needs before it serves; replicas then follow a table of request rates, up to those of the plan; 0: all are always there"},

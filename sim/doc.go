@@ -33,8 +33,8 @@
 //
 // config.go says what a run is, service.go how long work takes, recorded.go which
 // arrivals a trace has, transfers.go how long tensors were under way, verify.go
-// the invariants, trace.go the Chrome trace, replicate.go runs over several seeds
-// findmax.go the search for the highest load and certificate.go what a plan keeps of it.
+// the invariants, trace.go the Chrome trace, replicate.go runs over several seeds,
+// findmax.go the search for the highest load.
 //
 // The typical steps: Compile the plan (package policies), make its policy
 // (likewise) and a source (package arrivals; Scenario.Source does it for the

@@ -189,20 +189,32 @@ func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
 	return out, err
 }
 
-// Attained is Replicate with what every run attained, by model.
-func Attained(ctx context.Context, sc *Scenario, runs int) (*formats.Report, [][]float64, error) {
-	results, err := sc.replicate(ctx, nil, runs)
-	if err != nil {
-		return nil, nil, err
-	}
-	attained := make([][]float64, len(sc.Tables.Models))
-	for m := range attained {
-		for _, run := range accumulators(results) {
-			attained[m] = append(attained[m], report.Attained([]*report.Accumulator{run}, m))
-		}
-	}
-	return pool(results).Report, attained, nil
+// Replications are runs of one scenario under different seeds, of which more can be made.
+type Replications struct {
+	Scenario *Scenario
+	results  []*Result
 }
+
+// Extend runs the scenario under further seeds until there are so many runs.
+func (r *Replications) Extend(ctx context.Context, runs int) error {
+	results, err := r.Scenario.replicate(ctx, r.results, runs)
+	if err == nil {
+		r.results = results
+	}
+	return err
+}
+
+// Attained returns what each run attained for a model.
+func (r *Replications) Attained(model int) []float64 {
+	attained := make([]float64, 0, len(r.results))
+	for _, acc := range accumulators(r.results) {
+		attained = append(attained, report.Attained([]*report.Accumulator{acc}, model))
+	}
+	return attained
+}
+
+// Pool returns the outcome of all runs together.
+func (r *Replications) Pool() *Result { return pool(r.results) }
 
 // replicate runs a scenario under as many seeds, in parallel, but for the first ones
 // that done has the outcomes of. Beside an error some outcomes are nil.

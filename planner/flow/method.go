@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/planner/certify"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 )
@@ -14,7 +15,7 @@ import (
 // Method plans applications for a driver. It cannot start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanFlow, About: "applications and workflows of several modules",
-	Solve: plan, Tune: tune, Certify: Certify, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
+	Solve: plan, Tune: tune, Certify: certify.Plan, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
 // plan solves the problem of the documents.
@@ -64,5 +65,9 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		return nil, err
 	}
 	r.problem.widen(out.picked)
-	return r.outcome(out), nil
+	o := r.outcome(out)
+	if in.Attained > 0 {
+		err = bounded(o, r.among(), func() (float64, error) { return r.bound(ctx, run.Solver, in.Attained) })
+	}
+	return o, err
 }

@@ -1,156 +1,335 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/sim"
 	"inferplan/solver/milp"
 )
 
-// certified is about how many requests a run of a certification has, where its
-// duration allows it.
-const certified = 20_000
+// The search tries these margins, shares of the SLO, and halves of the largest batch.
+var marginGrid = []float64{0, .05, .1, .2, .3, .4, .5}
 
-// Certify stores in a plan the highest load of a grid at which every application
-// attains what is asked.
-func Certify(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
-	asked, err := asked.Of(plan, certified, 10*time.Second, 10*time.Minute)
-	if err != nil {
-		return err
-	}
-	cert, err := sim.Certify(ctx, plan, asked.Attainment, asked.Runs, asked.Duration, asked.Seed)
-	if err != nil {
-		return fmt.Errorf("certifying: %w", err)
-	}
-	plan.Certified = cert
-	return nil
+const (
+	startMargin = 1 // of the grid
+	trialBudget = 2_500_000
+	certifyPart = 0.4 // of that work, in events of the simulator, which is left to certifying
+	leastTrials = 4
+	floorTries  = 4     // at plans whose rates a test confirms
+	floorStep   = 0.001 // of the attainment, by which the next plan is to show more
+)
+
+// attempt is a plan with what simulation showed of it.
+type attempt struct {
+	res    *kind.Result
+	margin float64
+	batch  int
+	load   float64 // that all applications sustained, of what is planned; 0: none
 }
 
-// autoMargins are the shares of the SLO that are tried. Two batches a module are
-// planned for beside them.
-var autoMargins = []float64{.1, .2, .3}
+// rate is what a plan sustains, in its objective.
+func (t *attempt) rate() float64 { return t.load * t.res.Plan.Objective.Value }
 
-// tuning is a search for the margin, and for the number of devices, by simulation.
+// tuning is a search for margin and largest batch, and for the number of devices, by simulation.
 type tuning struct {
 	p     *kind.Problem
 	asked kind.Asked
-	best  *kind.Result
-	tried []string
+	solve kind.Solver
+	all   []*attempt
+	best  *attempt
+	work  int64 // of all trials, in events
+	wall  float64
+	bound float64 // of every plan that holds; NaN: not known
+	among string  // which plans these are; empty: all
+	first error   // why there was no plan
 }
 
-// tune chooses the margin by what simulation certifies. For throughput that is the
-// highest rate. For other objectives devices and batches change until the plan attains
-// what is asked at its rates, see Sized, and the cheapest plan is taken. Every run has
-// the same arrivals.
+// tune chooses margin and largest batch by what simulation shows a plan to sustain. For
+// throughput that is the highest rate, which a sequential test confirms and the plan promises.
+// For other objectives devices and batches change until the plan attains what is asked at its
+// rates, see Sized, and the cheapest plan that a test confirms is taken. All runs that compare
+// plans have the same random numbers; those that test have others.
 func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	t, first, wall := &tuning{p: p, asked: asked}, error(nil), 0.
-	var all []*kind.Result
-	for _, m := range autoMargins {
-		q := *p
-		if err := q.Values.Set("margin", m); err != nil {
-			return nil, err
-		}
-		res, err := solve(ctx, &q, p.Progress)
-		var none *kind.InfeasibleError
-		if errors.As(err, &none) {
-			if first == nil { // the least margin leaves most
-				first = err
-			}
-			continue
-		}
-		if err == nil {
-			wall += res.WallMS
-			if together(res.Plan) {
-				all = append(all, res)
-				continue
-			}
-			err = t.weigh(ctx, res)
-		}
-		if err != nil && (t.best == nil || ctx.Err() == nil) {
-			return nil, err
-		}
+	asked.Attainment = cmp.Or(asked.Attainment, kind.Attainment)
+	t := &tuning{p: p, asked: asked, solve: solve, bound: math.NaN()}
+	search := t.fastest
+	if p.Values.Word("objective") != "throughput" {
+		search = t.cheapest
 	}
-	if len(all) > 0 {
-		if err := t.weigh(ctx, all...); err != nil {
-			return nil, err
-		}
+	if err := search(ctx); err != nil && (t.best == nil || ctx.Err() == nil) {
+		return nil, err
 	}
-	switch {
-	case t.best == nil && first != nil:
-		return nil, first
-	case t.best == nil:
-		return nil, &kind.InfeasibleError{Constraint: "devices", Simulated: true, Reason: fmt.Sprintf("simulation shows no plan with a margin of %s that attains %.4g at the rates of the applications", strings.Join(t.tried, ", "), max(asked.Attainment, .99))}
+	if t.best == nil {
+		return nil, t.first
 	}
-	t.best.WallMS = wall
-	t.best.Plan.Assumptions = append(t.best.Plan.Assumptions, fmt.Sprintf("margin %.2g chosen by simulation: %s", t.best.Plan.Options.Number("margin"), strings.Join(t.tried, ", ")))
-	return t.best, nil
+	res := t.best.res
+	t.state(res)
+	if ctx.Err() != nil {
+		res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.Status(milp.StoppedByInterrupt)
+		res.Plan.StoppedBy = res.StoppedBy
+	}
+	res.WallMS = t.wall
+	res.Plan.Assumptions = append(res.Plan.Assumptions, t.tried())
+	return res, nil
 }
 
-// together tells whether the plans of all margins are where one search starts.
-func together(plan *formats.Plan) bool {
-	return plan.Algorithm == AlgorithmPaths && sizes(plan)
-}
-
-// sizes tells whether devices join and leave: the rates are given, and requests of an
-// application all have the same tasks.
-func sizes(plan *formats.Plan) bool {
-	return plan.Objective.Name != "throughput" && !formats.FlowOf(plan).Workflow()
-}
-
-// weigh certifies a plan, or what a search by simulation makes of some, and keeps it if
-// it is the best so far. The first has the least margin.
-func (t *tuning) weigh(ctx context.Context, list ...*kind.Result) error {
-	res, up := list[0], list[0].Plan.Objective.Name == "throughput"
-	var margins []string
-	for _, r := range list {
-		margins = append(margins, fmt.Sprintf("%.2g", r.Plan.Options.Number("margin")))
+// plan solves with a margin and a largest batch; nil: there is no plan. The first plan brings the
+// bound of all.
+func (t *tuning) plan(ctx context.Context, margin float64, batch int) (*attempt, error) {
+	q := *t.p
+	if math.IsNaN(t.bound) {
+		q.Attained = t.asked.Attainment
 	}
-	margin := strings.Join(margins, " or ")
-	if sizes(res.Plan) {
-		plan, err := t.sized(ctx, list)
+	for name, value := range map[string]any{"margin": margin, "max-batch": batch} {
+		if err := q.Values.Set(name, value); err != nil {
+			return nil, err
+		}
+	}
+	res, err := t.solve(ctx, &q, t.p.Progress)
+	if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
+		if t.first == nil {
+			t.first = err
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o := &res.Plan.Objective; q.Attained > 0 && o.Bound != nil {
+		t.bound, t.among = *o.Bound, o.BoundAmong
+	}
+	t.wall += res.WallMS
+	return &attempt{res: res, margin: margin, batch: batch}, nil
+}
+
+// fastest looks for the plan that sustains the highest rate.
+func (t *tuning) fastest(ctx context.Context) error {
+	grid, at := certify.Grid{Costs: []int{1, 1}}, []int{0, startMargin} // halves of batches, margins
+	for n := 0; n < leastTrials || float64(t.work) < (1-certifyPart)*trialBudget; n++ {
+		next, ok := at, n == 0
+		if n > 0 {
+			next, ok = grid.Nearest(at, []int{certify.Halvings(t.largestBatch()), len(marginGrid)})
+		}
+		if !ok || ctx.Err() != nil || t.reached() {
+			break
+		}
+		grid.Try(next)
+		batch := t.p.Values.Whole("max-batch")
+		if next[0] > 0 {
+			batch = t.largestBatch() >> next[0]
+		}
+		one, err := t.plan(ctx, marginGrid[next[1]], batch)
 		if err != nil {
 			return err
 		}
-		if plan == nil {
-			t.tried = append(t.tried, margin+" too few devices")
+		if one == nil {
+			continue
+		}
+		if n := crowd(one.res.Plan); n > mostCrowd {
+			t.best, t.all = one, append(t.all, one)
+			one.res.Plan.Assumptions = append(one.res.Plan.Assumptions, fmt.Sprintf("rates are not tested by simulation: about %.3g requests would be under way at once, and their schedule is made anew for every one", n))
 			return nil
 		}
-		if plan.Objective.Value != res.Plan.Objective.Value { // no longer the least that was proven
-			plan.StoppedBy = string(milp.StoppedByWork)
-			res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(milp.StoppedByWork)
+		if err := t.sustain(ctx, one); err != nil {
+			if t.best == nil && ctx.Err() != nil { // better an uncertified plan than none
+				t.best = one
+			}
+			return err
 		}
-		res.Plan = plan
+		t.all = append(t.all, one)
+		if t.best == nil || one.rate() > t.best.rate() {
+			t.best, at = one, next
+		}
 	}
-	if err := Certify(ctx, res.Plan, t.asked); err != nil {
+	if t.best == nil {
+		return nil
+	}
+	return t.promise(ctx)
+}
+
+// mostCrowd is how many requests of workflows may be under way in a simulation, whose policy goes
+// over all of them at every arrival.
+const mostCrowd = 5000
+
+// crowd returns how many requests of workflows are under way where each takes its whole SLO; 0 for
+// other applications.
+func crowd(plan *formats.Plan) (n float64) {
+	if !formats.FlowOf(plan).Workflow() {
+		return 0
+	}
+	for _, a := range plan.Served() {
+		n += a.RPS * a.SLOUS.D().Seconds()
+	}
+	return n
+}
+
+// reached returns whether the best plan is within the gap asked of the bound of all plans.
+func (t *tuning) reached() bool {
+	return t.best != nil && !math.IsNaN(t.bound) && milp.RelativeGap(milp.Maximize, t.best.rate(), t.bound) <= t.p.Values.Number("gap")
+}
+
+// largestBatch is the largest batch that a plan without halved batches used.
+func (t *tuning) largestBatch() int {
+	largest := 1
+	for _, one := range t.all {
+		if one.batch == t.p.Values.Whole("max-batch") {
+			for _, d := range one.res.Plan.Deployment {
+				for _, l := range d.Pipelines {
+					largest = max(largest, l.Batch)
+				}
+			}
+		}
+	}
+	return largest
+}
+
+// sustain looks in short runs for the load that a plan sustains.
+func (t *tuning) sustain(ctx context.Context, one *attempt) error {
+	test, err := certify.New(one.res.Plan, t.asked)
+	if err != nil {
 		return err
 	}
-	value := res.Plan.Objective.Value
-	t.tried = append(t.tried, fmt.Sprintf("%s certifies load %.4g of %.6g", margin, res.Plan.Certified.LoadFactor, value))
-	if t.best == nil || up && value*res.Plan.Certified.LoadFactor > t.best.Plan.Objective.Value*t.best.Plan.Certified.LoadFactor || !up && value < t.best.Plan.Objective.Value {
-		t.best = res
+	sc := test.Scenario
+	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
+	search := sim.OwnSearch{Attainment: test.Asked.Attainment, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, Most: 1, Together: true}
+	applications := len(one.res.Plan.Served())
+	if t.best != nil {
+		search.Least = slices.Repeat([]float64{t.best.rate() / one.res.Plan.Objective.Value}, applications)
+	}
+	found, err := sim.FindOwnLoads(ctx, sc, search)
+	if err != nil {
+		return fmt.Errorf("simulating: %w", err)
+	}
+	t.work += found.Events
+	one.load = slices.Min(found.Loads)
+	return nil
+}
+
+// promise tests what the best plan was seen to sustain, and lets it promise what passes.
+func (t *tuning) promise(ctx context.Context) error {
+	plan := t.best.res.Plan
+	test, err := certify.New(plan, t.asked)
+	if err != nil {
+		return err
+	}
+	ones := slices.Repeat([]float64{1}, len(plan.Served()))
+	c := &certify.Climb{Carried: ones, Together: true, Work: trialBudget - t.work}
+	load := t.best.load
+	if load < certify.Step {
+		load, c.Halve = 64*certify.Step, true
+	}
+	c.From = slices.Repeat([]float64{load}, len(ones))
+	loads, shown, err := c.Run(ctx, test)
+	if err != nil {
+		return err
+	}
+	if loads == nil {
+		return &kind.InfeasibleError{Constraint: "slo", Simulated: true, Reason: fmt.Sprintf(
+			"simulation shows no rate at which every application keeps its SLO: the best plan misses it at %s of what its devices carry, too", kind.Percent(certify.Step))}
+	}
+	t.best.load = loads[0]
+	fluid := plan.Objective.Value
+	plan.Objective.Fluid = &fluid
+	plan.Objective.Value *= loads[0]
+	for i := range formats.FlowOf(plan).Applications {
+		formats.FlowOf(plan).Applications[i].RPS *= loads[0]
+	}
+	test.Store(1, shown.Report)
+	return nil
+}
+
+// cheapest looks for the least plan that carries the rates of the applications.
+func (t *tuning) cheapest(ctx context.Context) error {
+	var starts []*attempt
+	for _, margin := range []float64{.1, .2, .3} {
+		one, err := t.plan(ctx, margin, t.p.Values.Whole("max-batch"))
+		if err != nil && (len(starts) == 0 || ctx.Err() == nil) {
+			return err
+		}
+		if one != nil {
+			starts = append(starts, one)
+		}
+	}
+	if len(starts) == 0 {
+		return nil
+	}
+	if plan := starts[0].res.Plan; plan.Algorithm == AlgorithmPaths && !formats.FlowOf(plan).Workflow() {
+		return t.keep(ctx, starts...) // one search starts from all of them
+	}
+	for _, one := range starts {
+		if err := t.keep(ctx, one); err != nil {
+			return err
+		}
+	}
+	if t.best == nil {
+		t.first = &kind.InfeasibleError{Constraint: "devices", Simulated: true, Reason: fmt.Sprintf(
+			"simulation shows no plan that attains %.4g at the rates of the applications: tried %s", t.asked.Attainment, t.tried())}
+	}
+	return nil
+}
+
+// keep makes the cheapest plan of some that a test confirms, and keeps it if it is the best so
+// far.
+func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
+	one := list[0]
+	t.all = append(t.all, list...)
+	test, err := certify.New(one.res.Plan, t.asked)
+	if err != nil {
+		return err
+	}
+	aim := test.Asked.Attainment
+	for range floorTries {
+		plan := one.res.Plan
+		if n := crowd(plan); n > mostCrowd {
+			t.best = one
+			return nil
+		}
+		if !formats.FlowOf(plan).Workflow() {
+			if plan, err = t.sized(ctx, list, aim); err != nil || plan == nil {
+				return err
+			}
+		}
+		if test, err = certify.New(plan, t.asked); err != nil {
+			return err
+		}
+		shown, short, err := test.Confirm(ctx, slices.Repeat([]float64{1}, len(plan.Served())))
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(short, true) {
+			one.res.Plan, one.load = plan, 1
+			if t.best == nil || plan.Objective.Value < t.best.res.Plan.Objective.Value {
+				t.best = one
+				test.Store(1, shown.Report)
+			}
+			return nil
+		}
+		if formats.FlowOf(plan).Workflow() {
+			return nil
+		}
+		aim = min(aim+floorStep, 1)
 	}
 	return nil
 }
 
 // sized is the cheapest plan that the search by simulation makes of some.
-func (t *tuning) sized(ctx context.Context, list []*kind.Result) (*formats.Plan, error) {
+func (t *tuning) sized(ctx context.Context, list []*attempt, aim float64) (*formats.Plan, error) {
 	var plans []*formats.Plan
-	for _, r := range list {
-		plans = append(plans, r.Plan)
+	for _, one := range list {
+		plans = append(plans, one.res.Plan)
 	}
-	asked, err := t.asked.Of(plans[0], certified, 10*time.Second, 10*time.Minute)
-	if err != nil {
-		return nil, err
-	}
-	return Sized(t.p, plans, asked.Attainment, func(plan *formats.Plan, hint bool) (float64, error) {
-		few := asked
+	return Sized(t.p, plans, aim, func(plan *formats.Plan, hint bool) (float64, error) {
+		few := t.asked
 		if hint {
 			few.Runs = 1
 		}
@@ -160,19 +339,50 @@ func (t *tuning) sized(ctx context.Context, list []*kind.Result) (*formats.Plan,
 
 // attained is the least attainment of the applications at the planned rates.
 func attained(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
-	sc, err := sim.NewScenario(plan)
+	test, err := certify.New(plan, asked)
 	if err != nil {
 		return 0, err
 	}
-	sc.Seed, sc.Duration, sc.Warmup = asked.Seed, asked.Duration, asked.Duration/10
-	res, err := sim.Replicate(ctx, sc, asked.Runs)
+	test.Scenario.Seed = seeded.Seed(test.Asked.Seed, "headroom")
+	res, err := sim.Replicate(ctx, test.Scenario, test.Asked.Runs)
 	if err != nil {
 		return 0, fmt.Errorf("simulating a plan: %w", err)
 	}
-	return slices.MinFunc(res.Report.Models, func(a, b formats.ModelReport) int {
-		if a.Attainment < b.Attainment {
-			return -1
+	least := 1.0
+	for _, m := range res.Report.Models {
+		least = min(least, m.Attainment)
+	}
+	return least, nil
+}
+
+// state writes into the plan what the search knows, see certify.State.
+func (t *tuning) state(res *kind.Result) {
+	sense := milp.Minimize
+	if res.Plan.Objective.Name == "throughput" {
+		sense = milp.Maximize
+	}
+	certify.State(res, sense, t.bound, t.among, t.p.Values.Number("gap"))
+}
+
+// tried says what was tried and what came of it.
+func (t *tuning) tried() string {
+	var parts []string
+	for _, one := range t.all {
+		text := fmt.Sprintf("margin %.2g", one.margin)
+		if one.batch != t.p.Values.Whole("max-batch") {
+			text += fmt.Sprintf(" with batches up to %d", one.batch)
 		}
-		return 1
-	}).Attainment, nil
+		switch {
+		case one.res.Plan.Objective.Name != "throughput":
+		case one.load > 0:
+			text += fmt.Sprintf(" sustains %.6g", one.rate())
+		default:
+			text += " sustains less"
+		}
+		parts = append(parts, text)
+	}
+	if t.best == nil {
+		return strings.Join(parts, ", ")
+	}
+	return fmt.Sprintf("margin %.2g chosen by simulation (short runs): %s", t.best.margin, strings.Join(parts, ", "))
 }

@@ -163,7 +163,11 @@ func (w *batching) runs(m *batchProgram, s int, counts []int) {
 			if alone {
 				cost = w.load(s) * z.each()
 			}
-			v := m.AddBool(fmt.Sprintf("%s %d", sv.name, z.batch), cost)
+			add := m.AddBool
+			if w.fluid {
+				add = func(name string, obj float64) milp.Var { return m.AddVar(name, 0, 1, obj) }
+			}
+			v := add(fmt.Sprintf("%s %d", sv.name, z.batch), cost)
 			m.AddTerm(one, v, 1)
 			if sizes[k] = append(sizes[k], v); alone {
 				continue
@@ -295,6 +299,9 @@ func (w *batching) deadlines(m *milp.Model, a *workflow, sizes [][][]milp.Var) {
 		}
 	}
 	budget := (a.slo - a.margin).Seconds() / waiting
+	if w.fluid {
+		budget = a.slo.Seconds()
+	}
 	for _, v := range a.visits {
 		row := m.AddLE("deadline of "+a.asked.Name, budget)
 		for g, n := range v.Times {

@@ -28,6 +28,7 @@ type workflowProblem struct {
 	llms      map[string]*formats.FlowGeneration // the language models among them
 	gap       float64
 	seed      int32
+	fluid     bool // no waits, and batches may mix: for a bound of all plans
 }
 
 // workflow is an application.
@@ -66,7 +67,11 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	if err != nil {
 		return nil, err
 	}
-	return w.outcome(b, p)
+	o, err := w.outcome(b, p)
+	if err == nil && in.Attained > 0 {
+		err = bounded(o, w.among(), func() (float64, error) { return w.fluidBound(ctx) })
+	}
+	return o, err
 }
 
 // resolveWorkflows reads the documents.

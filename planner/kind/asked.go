@@ -42,7 +42,7 @@ func (a Asked) Of(p *formats.Plan, requests float64, least, most time.Duration) 
 			rps += m.RPS
 		}
 		seconds := min(max(math.Ceil(requests/max(rps, 1e-3)), least.Seconds()), most.Seconds())
-		a.Duration = time.Duration(seconds) * time.Second
+		a.Duration = time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	}
 	return a, nil
 }

@@ -82,8 +82,10 @@ type Problem struct {
 	Trial bool
 	// Hurry asks for a good plan soon: what takes long and mostly proves is left out.
 	Hurry bool
-	// Fluid leaves out what is kept back for waits, so that the bound is one of every plan.
-	Fluid bool
+	// Attained is a share of the requests in time: the bound of the objective is then one of every
+	// plan that attains it, which leaves out what is kept back for waits. 0: the bound is one of
+	// plans with the values of the options.
+	Attained float64
 	// Least is an objective that grows, in its own unit, below which a plan is of no use;
 	// 0: none. Where no plan can have so much, the one that is there is as good as any.
 	Least float64

@@ -12,7 +12,6 @@
 //	objective.go  what is to grow or to shrink, and at what prices
 //	running.go    the plan that runs, as the problem takes it
 //	write.go      the outcome as the parts of a plan
-//	certify.go    what simulation says of a plan
 //	tune.go       settings of a plan (margins, batches, stages, utilisations), by simulation
 //	sustain.go    what simulation shows a plan to sustain, in short and long runs
 //	promise.go    a plan that promises what it sustains, and which plans its bound is of

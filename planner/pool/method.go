@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/verify"
 	"inferplan/solver/milp"
@@ -14,7 +15,7 @@ import (
 
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanPool, About: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: Certify,
+	Kind: formats.PlanPool, About: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: certify.Plan,
 	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Reserved: verify.Reserved,
 }
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/planner/certify"
 	"inferplan/planner/kind"
-	"inferplan/solver/milp"
 )
 
 // promise lowers what a plan promises to parts of it, one per model. What its replicas carry
@@ -69,7 +69,6 @@ func (a *tuning) state(res *kind.Result) {
 	if c := plan.Certified; c == nil || c.LoadFactor < 1 {
 		return
 	}
-	o.Basis = formats.BasisSimulation
 	if a.grows() {
 		carried := math.Inf(1)
 		for i := range s.Models {
@@ -81,29 +80,8 @@ func (a *tuning) state(res *kind.Result) {
 		}
 		o.Fluid = &carried
 	}
-	o.Bound, o.Gap, o.BoundAmong = nil, nil, ""
-	if math.IsNaN(a.bound) {
-		return
-	}
 	asked := choicesOf(a.p.Values)
-	sense := asked.sense()
-	bound := a.bound
-	if sense == milp.Maximize {
-		bound = max(bound, o.Value)
-	} else {
-		bound = min(bound, o.Value)
-	}
-	gap := milp.RelativeGap(sense, o.Value, bound)
-	o.Bound, o.Gap, o.BoundAmong = &bound, &gap, among(a.p.Values, plan.Deployment)
-	stopped := milp.StoppedByWork
-	switch {
-	case gap <= proof:
-		stopped = milp.StoppedByProof
-	case gap <= asked.Gap:
-		stopped = milp.StoppedByGap
-	}
-	plan.StoppedBy = string(stopped)
-	res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(stopped)
+	certify.State(res, asked.sense(), a.bound, among(a.p.Values, plan.Deployment), asked.Gap)
 }
 
 // among says which plans a bound is of, as far as the options leave some out; empty: it is of

@@ -47,7 +47,7 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 		return nil, r.in.Fail("workload", "models", "no model", "at least one", "")
 	}
 	opt := &r.opt
-	r.problem = &Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.Rounding, Fluid: r.in.Fluid, MarginShare: opt.Margin}
+	r.problem = &Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.Rounding, Fluid: r.in.Attained > 0, MarginShare: opt.Margin}
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}

@@ -8,33 +8,35 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/seeded"
+	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/sim"
 )
 
 // simulate looks in short runs for the load that every model sustains.
 func (a *tuning) simulate(ctx context.Context, t *attempt) error {
-	v, err := prove(t.res.Plan, a.cert)
+	test, err := certify.New(t.res.Plan, a.cert)
 	if err != nil {
 		return err
 	}
-	v.sc.Seed = seeded.Seed(v.asked.Seed, "headroom")
-	if v.asked.Duration > coarseLeast {
-		v.sc.Duration = max(v.asked.Duration/coarsePart, coarseLeast)
-		v.sc.Warmup = v.sc.Duration / 10
-	}
+	sc, span := test.Scenario, test.Asked.Duration
+	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
+	sc.Duration = min(span, max(span/coarsePart, certify.LeastDuration(t.res.Plan)))
+	sc.Warmup = sc.Duration / 10
 	var from []float64
 	if a.best != nil && len(a.best.loads) > 0 {
 		from = a.best.loads
 	}
-	search := v.loads(t.res.Plan, (v.asked.Runs+1)/2, from)
-	search.Least = a.reach(t, inReach)
-	found, err := sim.FindOwnLoads(ctx, v.sc, search)
+	least := a.reach(t, inReach)
+	found, err := sim.FindOwnLoads(ctx, sc, sim.OwnSearch{
+		Attainment: test.Asked.Attainment, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, From: from, Least: least, Together: takeTurns(t.res.Plan),
+		Most: 1 / slices.MinFunc(t.headroom, byUtilisation).Utilisation, // what replicas carry
+	})
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
 	}
 	a.work += found.Events
-	t.loads, t.short = found.Loads, search.Least != nil && slices.Max(found.Loads) == 0
+	t.loads, t.short = found.Loads, least != nil && slices.Max(found.Loads) == 0
 	a.judge(t)
 	return nil
 }
@@ -50,14 +52,6 @@ func (a *tuning) reach(t *attempt, part float64) (loads []float64) {
 		loads = append(loads, part*a.best.rate*m.Weight/m.RPS)
 	}
 	return loads
-}
-
-// loads is what loads are looked for. Models that take turns on devices have the same.
-func (v *proving) loads(plan *formats.Plan, runs int, from []float64) sim.OwnSearch {
-	return sim.OwnSearch{
-		Attainment: v.asked.Attainment, Runs: runs, Step: loadStep, Most: mostLoad, From: from,
-		Together: slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.TimeShared() }),
-	}
 }
 
 // judge works out what a plan is worth at its loads.
@@ -112,7 +106,7 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 	for range floorTries {
 		t := a.best
 		if t.floors {
-			v, err := prove(t.res.Plan, a.cert)
+			test, err := certify.New(t.res.Plan, a.cert)
 			if err != nil {
 				return err
 			}
@@ -120,18 +114,18 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 			for i := range parts {
 				parts[i] = a.floor(i) / t.res.Plan.Promised(i).RPS
 			}
-			shown, short, err := v.confirm(ctx, parts)
+			shown, short, err := test.Confirm(ctx, parts)
 			if err != nil {
 				return err
 			}
 			if !slices.Contains(short, true) {
 				promise(t.res, parts)
-				v.certify(t.res.Plan, 1, shown)
+				test.Store(1, shown.Report)
 				return nil
 			}
 			for i := range t.loads {
 				if short[i] {
-					t.loads[i] = min(t.loads[i], parts[i]) - loadStep
+					t.loads[i] = min(t.loads[i], parts[i]) - certify.Step
 				}
 			}
 			t.floors = false
@@ -155,9 +149,6 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 	return a.unmet()
 }
 
-// leastLoad is the least part of what replicas carry that a plan may promise.
-const leastLoad = loadStep
-
 // floorTries bounds the plans that are made until one carries the floors.
 const floorTries = 12
 
@@ -175,7 +166,7 @@ func (a *tuning) unmet() error {
 	}
 	if a.grows() {
 		return &kind.InfeasibleError{Constraint: "slo", Simulated: true, Reason: fmt.Sprintf(
-			"simulation shows no rate at which every model keeps its SLO: the best plan misses it at %s of what its replicas carry, too", kind.Percent(leastLoad))}
+			"simulation shows no rate at which every model keeps its SLO: the best plan misses it at %s of what its replicas carry, too", kind.Percent(certify.Step))}
 	}
 	if part >= 1 {
 		return &kind.InfeasibleError{Constraint: "min_rps", Simulated: true,
@@ -192,56 +183,42 @@ func (a *tuning) unmet() error {
 	return inf
 }
 
-// prove looks in long runs for what a plan sustains, from the least loads on that are of use,
-// confirms it, and lets the plan promise that.
+// prove tests in long runs, with other random numbers, what a plan was seen to sustain, and lets
+// it promise the highest loads that pass. If least is not nil and the plan does not pass there,
+// it is of no use: short.
 func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
-	v, err := prove(t.res.Plan, a.cert)
+	test, err := certify.New(t.res.Plan, a.cert)
 	if err != nil {
 		return err
 	}
-	search := v.loads(t.res.Plan, v.asked.Runs, t.loads)
-	search.Least = least
-	found, err := sim.FindOwnLoads(ctx, v.sc, search)
-	if err != nil {
-		return fmt.Errorf("certifying: %w", err)
+	c := &certify.Climb{From: t.loads, Together: takeTurns(t.res.Plan), Work: trialBudget - a.work}
+	for i := range t.loads {
+		c.Carried = append(c.Carried, 1/t.headroom[i].Utilisation)
 	}
-	if t.loads = found.Loads; found.Report == nil {
+	if least != nil {
+		c.From, c.Once = least, true
+	} else if slices.Min(t.loads) < certify.Step {
+		c.From, c.Halve = slices.Repeat([]float64{64 * certify.Step}, len(t.loads)), true
+	}
+	loads, shown, err := c.Run(ctx, test)
+	a.work += c.Events
+	switch {
+	case err != nil:
+		return err
+	case loads == nil && least != nil:
 		t.short = true
-		if least != nil {
-			return nil
-		}
-		// No model's own load holds: half of the load again and again until all hold.
-		for i := range t.loads {
-			t.loads[i] = loadStep * 64
-		}
-		search.Together = true
+		return nil
+	case loads == nil:
+		return a.unmet()
 	}
-	for {
-		parts := make([]float64, len(t.loads))
-		for i, load := range t.loads {
-			parts[i] = min(load, 1/t.headroom[i].Utilisation) // no more than replicas carry
-		}
-		shown, short, err := v.confirm(ctx, parts)
-		if err != nil {
-			return err
-		}
-		if !slices.Contains(short, true) {
-			t.loads, t.short = parts, false
-			a.judge(t)
-			promise(t.res, parts)
-			v.certify(t.res.Plan, 1, shown)
-			return nil
-		}
-		for i := range t.loads {
-			switch {
-			case t.short:
-				t.loads[i] = parts[i] / 2
-			case short[i] || search.Together:
-				t.loads[i] = parts[i] - loadStep
-			}
-		}
-		if slices.Min(t.loads) < leastLoad {
-			return a.unmet()
-		}
-	}
+	t.loads, t.short = loads, false
+	a.judge(t)
+	promise(t.res, loads)
+	test.Store(1, shown.Report)
+	return nil
+}
+
+// takeTurns returns whether models of a plan take turns on devices.
+func takeTurns(plan *formats.Plan) bool {
+	return slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.TimeShared() })
 }

@@ -8,9 +8,9 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
@@ -28,15 +28,12 @@ const (
 	leastTrials  = 4         // trials in any case
 	balances     = 2         // plans for what the models showed
 	trialGap     = 0.03      // at which the search for the plan of a setting stops
-	loadStep     = 0.01      // of what a model promises
-	mostLoad     = 1.5
-	worthwhile   = 0.005 // gain for which the search goes on
-	inReach      = 0.97  // of the best, which a plan must sustain to be looked at further
-	close        = 0.02  // below the best, a plan that long runs look at as well
-	coarsePart   = 3     // part of a run's length while plans are compared
-	coarseLeast  = 10 * time.Second
-	leastUse     = 0.3 // of what replicas carry
-	leastPromise = 0.1 // of what was planned; a plan that sustains less keeps its promise
+	worthwhile   = 0.005     // gain for which the search goes on
+	inReach      = 0.97      // of the best, which a plan must sustain to be looked at further
+	close        = 0.02      // below the best, a plan that long runs look at as well
+	coarsePart   = 3         // part of a run's length while plans are compared
+	leastUse     = 0.3       // of what replicas carry
+	leastPromise = 0.1       // of what was planned; a plan that sustains less keeps its promise
 )
 
 // setting is what a plan is made with: what is kept back of every model, the largest batch
@@ -150,7 +147,7 @@ func (a *tuning) fluid(ctx context.Context) error {
 			return err
 		}
 	}
-	q.Fluid = true
+	q.Attained = attained
 	for name, value := range map[string]any{"gpu-rounding": "fractional", "batch-build": 0.0} {
 		if err := q.Values.Set(name, value); err != nil {
 			return err
@@ -175,6 +172,18 @@ func (a *tuning) fluid(ctx context.Context) error {
 	return nil
 }
 
+// reached returns whether the best plan is within the gap asked of the bound of all plans.
+func reached(a *tuning) bool {
+	asked := choicesOf(a.p.Values)
+	if a.best == nil || math.IsNaN(a.bound) {
+		return false
+	}
+	if a.grows() {
+		return milp.RelativeGap(milp.Maximize, a.best.rate, a.bound) <= asked.Gap
+	}
+	return a.best.floors && milp.RelativeGap(milp.Minimize, a.best.res.Plan.Objective.Value, a.bound) <= asked.Gap
+}
+
 // same is a setting with one margin for all models that the workload leaves open.
 func (a *tuning) same(margin float64, batch, stages int) setting {
 	s := setting{batch: batch, stages: stages, headroom: make([]formats.Headroom, len(a.models))}
@@ -197,22 +206,23 @@ func (a *tuning) neighbours(ctx context.Context) error {
 			return err
 		}
 	}
-	at, tried, infeasible := place{margin: slices.Index(marginGrid, startMargin)}, map[place]bool{}, len(marginGrid)
+	grid, at := certify.Grid{Costs: []int{2, 1, 1}}, []int{0, 0, slices.Index(marginGrid, startMargin)} // fewer stages, halves of batches, margins
+	infeasible := len(marginGrid)
 	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*trialBudget; n++ {
 		next, ok := at, n == 0
 		if n > 0 {
-			next, ok = nearest(a, at, tried, infeasible)
+			next, ok = grid.Nearest(at, []int{stages, certify.Halvings(a.largestBatch()), infeasible})
 		}
-		if !ok || ctx.Err() != nil {
+		if !ok || ctx.Err() != nil || reached(a) {
 			break
 		}
-		tried[next] = true
-		t, err := a.try(ctx, a.same(marginGrid[next.margin], halved(a, next.halves), fewer(a, next.fewer)))
+		grid.Try(next)
+		t, err := a.try(ctx, a.same(marginGrid[next[2]], halved(a, next[1]), max(1, stages-next[0])))
 		if err != nil {
 			return err
 		}
-		if t == nil && next.halves == 0 && next.fewer == 0 {
-			infeasible = min(infeasible, next.margin) // more margin leaves less
+		if t == nil && next[0] == 0 && next[1] == 0 {
+			infeasible = min(infeasible, next[2]) // more margin leaves less
 		}
 		if a.best == nil || t == a.best {
 			at = next
@@ -222,31 +232,6 @@ func (a *tuning) neighbours(ctx context.Context) error {
 	return nil
 }
 
-// place is a setting with one margin for all, as steps on the grid.
-type place struct{ margin, halves, fewer int }
-
-// nearest is the nearest place that was not tried, of those of equal distance the one with
-// less margin, then with fewer halves. No setting with a margin from infeasible on is one.
-func nearest(a *tuning, at place, tried map[place]bool, infeasible int) (place, bool) {
-	var best place
-	shortest := math.MaxInt
-	most := a.largestBatch()
-	for fewer := range a.p.Values.Whole("max-partitions") {
-		for halves := 0; most>>halves > 0; halves++ {
-			for margin := range infeasible {
-				p := place{margin, halves, fewer}
-				d := magnitude(margin-at.margin) + magnitude(halves-at.halves) + 2*magnitude(fewer-at.fewer)
-				if !tried[p] && d < shortest {
-					best, shortest = p, d
-				}
-			}
-		}
-	}
-	return best, shortest < math.MaxInt
-}
-
-func magnitude(n int) int { return max(n, -n) }
-
 // halved is a largest batch: the one that is allowed, or so many halves of the largest that
 // any plan used.
 func halved(a *tuning, times int) int {
@@ -255,9 +240,6 @@ func halved(a *tuning, times int) int {
 	}
 	return max(1, a.largestBatch()>>times)
 }
-
-// fewer is the most stages of a pipeline, by so many fewer than are allowed.
-func fewer(a *tuning, by int) int { return max(1, a.p.Values.Whole("max-partitions")-by) }
 
 // largestBatch is the largest batch that a plan without halved batches used.
 func (a *tuning) largestBatch() int {
@@ -330,7 +312,7 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 
 // balance plans for what the models sustained, from the plan that promises most.
 func (a *tuning) balance(ctx context.Context) error {
-	if a.best == nil {
+	if a.best == nil || reached(a) {
 		return nil
 	}
 	from := a.best

@@ -1,0 +1,6 @@
+// Package certify tests by simulation what a plan sustains on the arrivals of its workload, and
+// stores that in the plan. All kinds of plans share it.
+//
+//	certify.go  a plan's runs: how long, how many, on which arrivals; the certificate
+//	climb.go    a sequential test, and the highest loads that pass it
+package certify

@@ -1,0 +1,43 @@
+package certify
+
+import (
+	"math"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/solver/milp"
+)
+
+const proved = 1e-6 // relative gap at which a value is the bound
+
+// State writes into a plan whose rates passed the test that simulation decided its value, and the
+// bound of every plan that holds; NaN: none is known. among says which plans these are; empty:
+// all. gap is the relative gap that was asked.
+func State(res *kind.Result, sense milp.Sense, bound float64, among string, gap float64) {
+	plan := res.Plan
+	if c := plan.Certified; c == nil || c.LoadFactor < 1 {
+		return
+	}
+	o := &plan.Objective
+	o.Basis = formats.BasisSimulation
+	o.Bound, o.Gap, o.BoundAmong = nil, nil, ""
+	if math.IsNaN(bound) {
+		return
+	}
+	if sense == milp.Maximize {
+		bound = max(bound, o.Value)
+	} else {
+		bound = min(bound, o.Value)
+	}
+	distance := milp.RelativeGap(sense, o.Value, bound)
+	o.Bound, o.Gap, o.BoundAmong = &bound, &distance, among
+	stopped := milp.StoppedByWork
+	switch {
+	case distance <= proved:
+		stopped = milp.StoppedByProof
+	case distance <= gap:
+		stopped = milp.StoppedByGap
+	}
+	plan.StoppedBy = string(stopped)
+	res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(stopped)
+}
