@@ -13,6 +13,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"inferplan/executor/durable"
 )
 
 // ErrDamaged says that the file of a store cannot be read as a whole. Rescue has what
@@ -33,9 +35,13 @@ func guarded(read func() error) (err error) {
 
 // readOnly opens a file without reading which of its pages are free, which bbolt does in
 // goroutines of its own.
-func readOnly(path string) (db *bbolt.DB, err error) {
+func readOnly(path string) (*bbolt.DB, error) {
+	return openGuarded(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
+}
+
+func openGuarded(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 	err = guarded(func() error {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
+		db, err = bbolt.Open(path, 0o600, opt)
 		return err
 	})
 	switch {
@@ -45,15 +51,21 @@ func readOnly(path string) (db *bbolt.DB, err error) {
 	return db, err
 }
 
-// probe reads all pages that are in use.
+// probe reads all that is in use: pages, the form of entries, the order of keys.
 func probe(path string) error {
 	db, err := readOnly(path)
 	read := byte(0) // so that values are read
 	if err == nil {
+		err = checkFile(path, db.Info().PageSize)
+	}
+	if err == nil {
 		err = guarded(func() error {
 			return db.View(func(tx *bbolt.Tx) error {
-				return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
-					return b.ForEach(func(_, v []byte) error {
+				return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+					return b.ForEach(func(k, v []byte) error {
+						if !legible(string(name), k, v) {
+							return fmt.Errorf("%w: %s %q cannot be read", ErrDamaged, name, k)
+						}
 						for i := 0; i < len(v); i += os.Getpagesize() { // a value may span pages
 							read ^= v[i]
 						}
@@ -62,12 +74,41 @@ func probe(path string) error {
 				})
 			})
 		})
+	}
+	if db != nil {
 		err = errors.Join(err, guarded(db.Close))
 	}
 	if err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
 	}
 	return nil
+}
+
+func checkFile(path string, pageSize int) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return checkPages(f, pageSize)
+}
+
+// legible says whether an entry of a bucket has the form that was written.
+func legible(bucket string, k, v []byte) bool {
+	switch bucket {
+	case string(records):
+		_, err := readHeader(string(k), v)
+		return err == nil && (&durable.Record{ID: string(k)}).Check() == nil
+	case string(ends):
+		return len(v) >= 8
+	case string(texts):
+		if len(k) < 9 {
+			return false
+		}
+		_, err := readPiece(k, v)
+		return err == nil
+	}
+	return len(k) > 0 && len(k) < bbolt.MaxKeySize
 }
 
 // Rescued counts what Rescue found.
@@ -160,30 +201,26 @@ func readable(b *bbolt.Bucket) (list []entry, whole bool) {
 func put(tx *bbolt.Tx, name []byte, list []entry, out *Rescued) error {
 	size := map[string]int{} // of the text of a record so far
 	for _, e := range list {
-		id := string(e.key)
+		id, ok := string(e.key), legible(string(name), e.key, e.value)
+		if ok && string(name) == string(texts) {
+			id = string(e.key[:len(e.key)-9])
+			p, _ := readPiece(e.key, e.value) // it is legible
+			ok = p.at == size[id]
+			size[id] += p.size
+		}
+		if ok && (string(name) == string(texts) || string(name) == string(ends)) {
+			_, err := findHeader(tx, id)
+			ok = err == nil
+		}
+		if !ok {
+			out.Partial = true
+			continue
+		}
 		switch string(name) {
 		case string(records):
 			out.Records++
 		case string(values):
 			out.Values++
-		case string(texts):
-			if len(e.key) < 9 {
-				out.Partial = true
-				continue
-			}
-			id = string(e.key[:len(e.key)-9])
-			p, err := readPiece(e.key, e.value)
-			if err != nil || p.at != size[id] {
-				out.Partial = true
-				continue
-			}
-			size[id] += p.size
-			fallthrough
-		case string(ends):
-			if _, err := findHeader(tx, id); err != nil {
-				out.Partial = true
-				continue
-			}
 		}
 		if err := tx.Bucket(name).Put(e.key, e.value); err != nil {
 			return err

@@ -17,4 +17,5 @@
 //	values.go   values beside the requests
 //	expire.go   retention, compaction
 //	damage.go   files that cannot be read as a whole; Rescue
+//	pages.go    whether the pages of a file hold together
 package bolt

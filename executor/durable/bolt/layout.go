@@ -89,6 +89,10 @@ func findHeader(tx *bbolt.Tx, id string) (*header, error) {
 	if v == nil {
 		return nil, fmt.Errorf("%s: %w", id, durable.ErrNotFound)
 	}
+	return readHeader(id, v)
+}
+
+func readHeader(id string, v []byte) (*header, error) {
 	r := reader{b: v}
 	h := &header{seq: r.number(), class: r.text(), data: r.b}
 	if r.bad {

@@ -91,7 +91,7 @@ func Open(path string, opt Options) (*Store, error) {
 // openFile opens a file as bbolt keeps it. The list of free pages is not written with
 // every commit: it is found again when the file is opened.
 func openFile(path string) (*bbolt.DB, error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	db, err := openGuarded(path, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
