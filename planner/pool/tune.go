@@ -111,7 +111,7 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 		}
 	}
 	if a.best == nil {
-		return nil, cmp.Or(a.first, a.none)
+		return nil, cmp.Or(a.first, ctx.Err(), a.none)
 	}
 	if err := a.certify(ctx); err != nil && ctx.Err() == nil {
 		return nil, err
