@@ -133,6 +133,35 @@ func TestInterruptEndsEveryVerb(t *testing.T) {
 	}
 }
 
+// The gate of a plan of language models whose iterations take a thousand times too long
+// simulates for minutes. Ctrl-C ends that, too.
+func TestInterruptEndsAbsurdCheck(t *testing.T) {
+	problems, err := mutant.Problems("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	tree := solved(t, dir, problems["queue"])
+	instance := tree.(map[string]any)["queue"].(map[string]any)["models"].([]any)[0].(map[string]any)["instances"].([]any)[0]
+	instance.(map[string]any)["iteration"].(map[string]any)["context_ns"] = 1e6
+	data, err := json.Marshal(tree)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "plan.json"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "plan")
+	own, err := os.Executable()
+	if err == nil {
+		err = os.Link(own, program)
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+	interruptOne(t, program, dir, "queue", "check plan.json --no-solve --profile profile.json --cluster cluster.json --workload workload.json --against plan.json", 300*time.Millisecond)
+}
+
 // copies of each model of an enlarged problem.
 const copies = 5
 
