@@ -67,6 +67,7 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 		return err
 	}
 	log := p.logger()
+	o.queue.warnKeyless(log)
 	store, err := o.queue.share(cmd.Context(), sealer, log)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type kindFlags struct {
 
 // flagsOfKinds is the table of such flags.
 var flagsOfKinds = []kindFlags{
-	{"serve", []string{"server", "adapter", "server-key", "server-silence", "queue", "queue-replicas", "queue-key", "queue-creds", "queue-silence"}, ofText},
+	{"serve", []string{"server", "adapter", "server-key", "server-silence", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, ofText},
 	{"serve", []string{"grpc", "models", "engine", "record", "share-cpus", "model-cache", "place", "remote", "join-listen", "join-token", "join-cert", "join-silence",
 		"tf32", "cuda-graph", "fp16", "conv-search", "gpu-memory", "provider-option"}, ofTensors},
 	{"load", []string{"inputs", "noise", "no-timeout"}, ofTensors},

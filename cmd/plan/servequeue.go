@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -103,6 +104,20 @@ func (o *queueOptions) check() (*durable.Sealer, error) {
 	return sealer, nil
 }
 
+// warnKeyless tells what a queue of several machines without a key is open to.
+func (o *queueOptions) warnKeyless(log *slog.Logger) {
+	if o.key == "" {
+		log.Warn("whoever may write to the stream can stop an agent, and reads all requests: give all processes the same --queue-key", "queue", o.place)
+	}
+}
+
+// loopback says whether nobody on another machine reaches an address to listen on.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err != nil || host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // share opens a queue of several machines.
 func (o *queueOptions) share(ctx context.Context, sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
 	opt := jetstream.Options{Replicas: o.replicas, AckWait: o.silence, Sealer: sealer, Log: log}
@@ -125,12 +140,14 @@ func (o *queueOptions) share(ctx context.Context, sealer *durable.Sealer, log *s
 type textOptions struct {
 	serverOptions
 	queue   queueOptions
+	keyless bool // others may reach a front end whose queue on NATS has no key
 	silence time.Duration
 }
 
 func (o *textOptions) flags(f *pflag.FlagSet) {
 	o.serverOptions.flags(f)
 	o.queue.flags(f, "requests.db")
+	f.BoolVar(&o.keyless, "queue-keyless", false, "listen beyond loopback with a queue on NATS that has no --queue-key: whoever may write to the stream can stop an agent")
 	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may answer nothing, beside ten times what the plan expects, until its requests go elsewhere")
 }
 
@@ -158,6 +175,12 @@ func (o *textOptions) apply(so *executor.ServeOptions) error {
 		case len(so.Adapters) > 0:
 			return usageErrorf("--adapter "+text, o.queue.place)
 		}
+		for _, listen := range [][2]string{{"http", so.HTTP}, {"metrics", so.Metrics}} {
+			if o.queue.key == "" && !o.keyless && !loopback(listen[1]) {
+				return usageErrorf("--%s %s: found no --queue-key, without which whoever may write to the stream can stop an agent, expected an address of loopback; give --queue-key FILE, or --queue-keyless if the network is closed", listen[0], listen[1])
+			}
+		}
+		o.queue.warnKeyless(so.Log)
 		so.Queue.Share = func(ctx context.Context) (durable.Shared, error) { return o.queue.share(ctx, sealer, so.Log) }
 		return nil
 	}
