@@ -39,6 +39,7 @@ type core struct {
 	stopping bool
 	moving   bool          // what is not answered goes to another plan of this process
 	watched  time.Duration // when backends were looked at last
+	watch    time.Duration // until they are again
 	counted  time.Duration // when requests were counted last
 }
 
@@ -64,6 +65,7 @@ func (c *core) prepare() (err error) {
 		c.stats.service = newRecorder(t)
 	}
 	c.book.c, c.book.shares = c, fair.New(t)
+	c.watch = watchOf(t)
 	return nil
 }
 
@@ -77,7 +79,7 @@ func (c *core) begin() {
 	if c.tables.Hears != 0 {
 		c.loop.Deaf = ^c.tables.Hears
 	}
-	c.loop.SetWake(watchTag, watchEvery)
+	c.loop.SetWake(watchTag, c.watch)
 	c.loop.Start(func() { c.handle(policy.Event{Kind: policy.PlanInstalled}) })
 	for _, b := range c.backends {
 		b.begin()

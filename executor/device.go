@@ -34,6 +34,7 @@ type device struct {
 	total  int64            // CPU time of the process so far, ns
 	busy   time.Duration
 	ended  time.Duration // the latest end of a run
+	pulse  pulse
 	stats  *deviceMetrics
 }
 

@@ -2,10 +2,13 @@ package executor
 
 import (
 	"context"
+	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"inferplan/engine/worker"
 )
 
 // stopped is how long requests waited around the stop of a worker's process, and
@@ -79,4 +82,54 @@ func TestRequestsOfAHungWorkerAreAnswered(t *testing.T) {
 		q, s := held(x)
 		return q == 0 && s == 0
 	})
+}
+
+// With a short SLO, too, who waits for a worker that hangs has an answer an SLO past
+// the deadline: within three SLOs with the time until somebody looks. A busy machine gets
+// three tries.
+func TestHungWorkerUnderShortSLO(t *testing.T) {
+	const slo = 100 * time.Millisecond
+	var longest time.Duration
+	for range 3 {
+		x := open(t, onePlan(5*time.Millisecond, 1, 1, slo), replayOptions(false))
+		var how map[string]int
+		longest, how = stopped(t, x, 10, func(pid int) { syscall.Kill(pid, syscall.SIGCONT) })
+		if how["worker_lost"] == 0 || how["worker_lost"]+how["deadline"] != 10 {
+			t.Fatalf("ended as %v", how)
+		}
+		if longest <= 3*slo {
+			return
+		}
+	}
+	t.Errorf("the longest waited %v", longest)
+}
+
+// A process that gets CPU time has a pulse, one that is stopped has none.
+func TestPulse(t *testing.T) {
+	busy := exec.Command("sh", "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Skip("no shell (sh)")
+	}
+	defer busy.Wait()
+	defer busy.Process.Kill()
+	proc := &worker.Process{Welcome: worker.Welcome{PID: busy.Process.Pid}}
+	var p pulse
+	began := time.Now()
+	look := func() bool {
+		time.Sleep(watchEvery + 10*time.Millisecond)
+		now := time.Since(began)
+		p.look(now, proc)
+		return p.moved == now
+	}
+	look()
+	if moved := look(); !moved {
+		t.Error("a process that works has no pulse")
+	}
+	if err := busy.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	if moved := look(); moved {
+		t.Error("a process that is stopped has a pulse")
+	}
 }

@@ -127,19 +127,31 @@ func (c *core) handle(ev policy.Event) { c.loop.Tell(ev) }
 // watchTag is the tag of the core's own wake-up, which no policy uses.
 const watchTag = loop.HostTag
 
-// watchEvery is how often backends are looked at, countEvery how often requests
+// watchEvery is how often backends are looked at, where no SLO is so short that it has to be
+// more often (see watchOf), countEvery how often requests
 // are counted.
 const (
-	watchEvery = 200 * time.Millisecond
-	countEvery = time.Second
+	watchEvery    = 200 * time.Millisecond
+	shortestWatch = 10 * time.Millisecond
+	countEvery    = time.Second
 )
+
+// watchOf is how often backends are looked at: half of the shortest SLO, for who waits for a
+// worker that hangs is answered an SLO past the deadline.
+func watchOf(t *policy.Tables) time.Duration {
+	every := watchEvery
+	for i := range t.Models {
+		every = min(every, max(t.Models[i].SLO/2, shortestWatch))
+	}
+	return every
+}
 
 // Woke implements loop.Host: the core's own wake-up looks after backends and
 // counts. Time in which no round ran, as on a machine that was paused, says
 // nothing of workers.
 func (c *core) Woke(int32) {
 	now := c.now()
-	paused := max(0, now-c.watched-2*watchEvery)
+	paused := max(0, now-c.watched-2*c.watch)
 	c.watched = now
 	for _, b := range c.backends {
 		b.look(now, paused)
@@ -148,7 +160,7 @@ func (c *core) Woke(int32) {
 		c.counted = now
 		c.count(now)
 	}
-	c.loop.SetWake(watchTag, now+watchEvery)
+	c.loop.SetWake(watchTag, now+c.watch)
 }
 
 // count has the rates of the last second looked at.

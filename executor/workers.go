@@ -98,7 +98,7 @@ func (w *workers) took(n *news) {
 		}
 	case workerBack:
 		proc := n.back.(*worker.Process)
-		d.proc, d.gen, d.total, d.pinned = proc, n.gen, 0, proc.Pinned()
+		d.proc, d.gen, d.total, d.pinned, d.pulse = proc, n.gen, 0, proc.Pinned(), pulse{}
 		if d.home != nil {
 			homesOf(w.crew).settled(d)
 		}
@@ -245,15 +245,36 @@ func (r *run) output(i int) []byte {
 }
 
 // A worker is taken to hang no earlier than after hangsAfter times what its run
-// was planned to take. One is suspected no earlier than after suspectAfter, because
-// a machine that is busy stops for less than that.
+// was planned to take. One that gets CPU time is slow, as on a machine that is short of
+// it, and has slowFor times as long.
 const (
-	hangsAfter   = 10
-	suspectAfter = 500 * time.Millisecond
+	hangsAfter = 10
+	slowFor    = 10
 )
 
+// pulse says when a worker's process was last seen to get CPU time.
+type pulse struct {
+	looked, moved time.Duration
+	used          time.Duration
+}
+
+// beats are the least parts of a time that a process gets as CPU time where it works.
+const beats = 50
+
+// look measures, at most once every watchEvery.
+func (p *pulse) look(now time.Duration, proc *worker.Process) {
+	if now < p.looked+watchEvery {
+		return
+	}
+	used := proc.CPU()
+	if used-p.used >= (now-p.looked)/beats {
+		p.moved = now
+	}
+	p.looked, p.used = now, used
+}
+
 // look kills workers that hang. Who has waited for one for another SLO past the
-// deadline is answered as soon as that is suspected.
+// deadline is answered before that.
 func (w *workers) look(now, paused time.Duration) {
 	for _, d := range w.own {
 		if d.proc == nil {
@@ -276,16 +297,16 @@ func (w *workers) look(now, paused time.Duration) {
 			planned = infer[r.size-1]
 		}
 		took := now - r.started
-		if took <= max(hangsAfter*planned, min(suspectAfter, w.c.opt.HangTimeout)) {
-			continue
-		}
 		w.giveUp(d.flight, now, took)
 		w.giveUp(d.queue, now, took)
 		patience := w.c.opt.HangTimeout
 		if d.remote { // its host may be silent for a while
 			patience += worker.DefaultSilence
+		} else {
+			d.pulse.look(now, d.proc)
 		}
-		if took > patience {
+		patience = max(patience, hangsAfter*planned)
+		if took > patience && (now > d.pulse.moved+patience || took > slowFor*patience) {
 			w.c.opt.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", took)
 			d.proc.Kill()
 		}

@@ -166,6 +166,16 @@ func (p *Process) setUp(ctx context.Context, c Config) error {
 // PID is the worker's process.
 func (p *Process) PID() int { return p.Welcome.PID }
 
+// CPU is the CPU time that a worker of this machine has used; 0: that is not known.
+func (p *Process) CPU() time.Duration {
+	var t unix.Timespec
+	// The CPU clock of a process: clock_getcpuclockid(3).
+	if unix.ClockGettime(int32(^p.PID()<<3|2), &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
 // Attach gives the worker a segment to read from, or (own) to write to.
 func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
 	var r Ready
