@@ -8,6 +8,8 @@
 //	documents  mutants of every kind of document, through the verbs that read them
 //	onnx       mutants of model files, through plan profile
 //	greedy     clients that take all the memory they get, beside a well-behaved one
+//	shares     clients that send valid requests without end, beside one below its share
+//	calls      hostile messages of programs to a plan of workflows
 //	faults     workers killed, no descriptors, no room on the disk
 //	hang       workers stopped in the midst of load
 //	switches   random plans put in force under load, with random times to drain; workers killed meanwhile
@@ -16,7 +18,8 @@
 //	soak       70 % of the planned rate for a long time, sampled and drawn
 //
 // mutate.go makes hostile variants of good inputs from a seed, hostile.go bodies that are
-// known to be hard. requests.go and calls.go
+// known to be hard. shares.go is also the process of clients with valid requests, and
+// workflows.go the part calls. requests.go and calls.go
 // send them byte by byte, past every client library; programs.go gives them to the
 // program as files; greedy.go is also the process of the greedy clients. server.go runs
 // and watches `plan serve`, plans.go makes the plans that it serves, clients.go are

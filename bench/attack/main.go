@@ -51,6 +51,8 @@ var parts = []part{
 	{"documents", (*attack).documents},
 	{"onnx", (*attack).onnx},
 	{"greedy", (*attack).greedy},
+	{"shares", (*attack).shares},
+	{"calls", (*attack).calls},
 	{"faults", (*attack).faults},
 	{"hang", (*attack).hang},
 	{"switches", (*attack).switches},
@@ -64,6 +66,13 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "greedy" {
 		if err := beGreedy(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "greedy clients:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == "valid" {
+		if err := beValid(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "clients with valid requests:", err)
 			os.Exit(1)
 		}
 		return
@@ -86,7 +95,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.Uint64Var(&a.seed, "seed", 1, "of mutants and arrivals")
 	f.DurationVar(&a.soak, "soak", time.Hour, "length of the soak")
 	f.StringVar(&a.picture, "picture", "", "file for the picture of the soak")
-	wanted := f.String("parts", "requests,documents,onnx,greedy,faults,hang,switches,stores,agents", "what to do: some of these, or soak")
+	wanted := f.String("parts", "requests,documents,onnx,greedy,shares,calls,faults,hang,switches,stores,agents", "what to do: some of these, or soak")
 	file := f.String("figures", "", "file that the figures are put into")
 	doc := f.String("doc", "", "document that shows them")
 	if err := f.Parse(args); err != nil {
