@@ -26,7 +26,7 @@ func TestAttack(t *testing.T) {
 		t.Fatalf("building the program: %v\n%s", err, out)
 	}
 	var said strings.Builder
-	if err := run(t.Context(), []string{"-plan", plan, "-root", "../..", "-scale", "0.01", "-parts", "requests,documents,switches"}, &said); err != nil {
+	if err := run(t.Context(), []string{"-plan", plan, "-root", "../..", "-scale", "0.005", "-parts", "requests,documents,switches"}, &said); err != nil {
 		t.Errorf("%v\n%s", err, &said)
 	}
 }
@@ -52,9 +52,9 @@ func TestFailuresAreSeen(t *testing.T) {
 	}{
 		{ending{code: 0}, ""}, {ending{code: 2, said: "plan: x.json:1:1: found nothing"}, ""}, {ending{code: 3}, ""},
 		{ending{code: 5}, "exit code 5"}, {ending{code: -1}, "killed"}, {ending{code: 2, said: "panic: runtime error\n\ngoroutine 1 [running]:"}, "panics"},
-		{ending{cpu: 3 * time.Second, code: 2}, "over 2s"}, {ending{cpu: 3 * time.Second}, tookLong}, {ending{memory: 2 << 30}, "over 1 GiB"}, {ending{code: -1, wall: hung}, "does not end"},
+		{ending{cpu: 6 * time.Second, code: 2}, "over 5s"}, {ending{cpu: 6 * time.Second}, tookLong}, {ending{cpu: 3 * time.Second}, ""}, {ending{memory: 2 << 30}, "over 1 GiB"}, {ending{code: -1, wall: hung}, "does not end"},
 	} {
-		if got := c.e.fault(); got != c.want {
+		if got := c.e.fault(mostOther); got != c.want {
 			t.Errorf("%+v: found %q, expected %q", c.e, got, c.want)
 		}
 	}

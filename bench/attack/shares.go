@@ -39,9 +39,12 @@ const (
 	shortTries   = 10
 )
 
-// shares holds clients that take as much as they get, with valid requests, against one
+// sharing is the part of shares.
+type sharing struct{ *attack }
+
+// run holds clients that take as much as they get, with valid requests, against one
 // that asks for half of its share.
-func (a *attack) shares(ctx context.Context) ([]figures.Figure, error) {
+func (a sharing) run(ctx context.Context) ([]figures.Figure, error) {
 	plan, err := a.smallPlan(ctx, 2, 50*time.Millisecond, 800*time.Millisecond)
 	if err != nil {
 		return nil, err
@@ -71,7 +74,7 @@ func (a *attack) shares(ctx context.Context) ([]figures.Figure, error) {
 }
 
 // besideValid is a client at a rate beside greedy connections.
-func (a *attack) besideValid(ctx context.Context, s *server, n int, rate float64) (f figures.Figure, err error) {
+func (a sharing) besideValid(ctx context.Context, s *server, n int, rate float64) (f figures.Figure, err error) {
 	length := time.Duration(float64(30*time.Second) * max(min(a.scale*2, 1), .1))
 	self, err := os.Executable()
 	if err != nil {
@@ -142,7 +145,7 @@ func beValid(args []string) error {
 }
 
 // behindLong asks with one key for short texts while many long ones of another key wait.
-func (a *attack) behindLong(ctx context.Context) (f figures.Figure, err error) {
+func (a sharing) behindLong(ctx context.Context) (f figures.Figure, err error) {
 	dir, err := os.MkdirTemp(a.dir, "shares-")
 	if err != nil {
 		return f, err

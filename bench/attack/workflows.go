@@ -40,9 +40,12 @@ func hostilePrograms(n int) map[string]string {
 	}
 }
 
-// calls sends hostile messages to the form of workflows as code, beside a client that
+// programming is the part of calls.
+type programming struct{ *attack }
+
+// run sends hostile messages to the form of workflows as code, beside a client that
 // behaves.
-func (a *attack) calls(ctx context.Context) ([]figures.Figure, error) {
+func (a programming) run(ctx context.Context) ([]figures.Figure, error) {
 	plan, err := a.workflowPlan(ctx)
 	if err != nil {
 		return nil, err
