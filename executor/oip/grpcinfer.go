@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -127,7 +128,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 			client = info.client
 		}
 	}
-	req.Client = holderOf(call.ctx).Client(client + ":")
+	req.Client = cmp.Or(holderOf(call.ctx).Name, client)
 	req.hold.Open(call.core.opt.Door.Budget, req.Client, nil)
 	if call.err = req.hold.Grow(int64(data.Len())); call.err != nil {
 		return nil
