@@ -237,6 +237,17 @@ type CertifiedModel struct {
 	// AttainedRPS are the requests per second of it that were in time.
 	AttainedRPS   float64     `json:"attained_rps,omitempty"`
 	AttainedRPSCI *[2]float64 `json:"attained_rps_interval,omitempty"`
+	P50US         Micros      `json:"p50_us,omitempty"`
+	// Slower says what becomes of the latencies where runs take longer than profiled.
+	Slower []Slower `json:"slower,omitzero"`
+}
+
+// Slower is what a model shows at its rate where all runs of batches take longer than profiled.
+type Slower struct {
+	By         float64 `json:"by"` // share of the profiled time
+	Attainment float64 `json:"attainment"`
+	P50US      Micros  `json:"p50_us"`
+	P99US      Micros  `json:"p99_us"`
 }
 
 // Limit tells what holds the objective back and what a little more would buy.

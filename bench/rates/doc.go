@@ -1,4 +1,4 @@
-// Command rates compares what plans of pools state with what simulation shows. It draws
+// Command rates compares what plans of pools and applications state with what simulation shows. It draws
 // problems from one CPU to 100 GPUs. For each it asks whether the default plan holds its
 // rates in runs with fresh seeds, whether explicit flags hold more, and whether the stated
 // bound is above all of it.

@@ -9,8 +9,7 @@ import (
 // seeds, and neither they nor plans with explicit flags hold more than the stated bound.
 func TestDefaultPlansHold(t *testing.T) {
 	h := &tester{runs: 4, seed: 7919, attainment: 0.99, requests: 8000}
-	for _, seed := range []uint64{1, 4, 10, 37, 40, 49} {
-		p := pools(seed)
+	for _, p := range []problem{pools(1), pools(4), pools(10), pools(37), pools(40), pools(49), applications(3), applications(38)} {
 		byDefault, err := h.plan(context.Background(), &p, "default", recommended)
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,8 @@ import (
 type problem struct {
 	name   string
 	inputs planner.Inputs
+	// explicit are the flags that plans by default are compared with.
+	explicit []map[string]any
 }
 
 // batches are those that drawn profiles measure.
@@ -65,6 +67,66 @@ func pools(seed uint64) problem {
 			Percentile: "p99", Weight: 0.5 + r.Float64()})
 	}
 	p.inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: asked}}
+	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
+		for _, batch := range []int{1, 2, 4, 0} {
+			for _, rounding := range []string{"slot", "fractional"} {
+				p.explicit = append(p.explicit, map[string]any{"margin": margin, "max-batch": batch, "gpu-rounding": rounding})
+			}
+		}
+		p.explicit = append(p.explicit, map[string]any{"margin": margin, "algorithm": "np"})
+	}
+	return p
+}
+
+// graphs of applications: after which modules each one comes. "branch" takes one of two ways.
+var graphs = []struct {
+	name  string
+	after [][]string
+}{
+	{"chain of two", [][]string{{}, {"m0"}}}, {"chain of three", [][]string{{}, {"m0"}, {"m1"}}}, {"fork", [][]string{{}, {"m0"}, {"m0"}}},
+	{"branch", [][]string{{}, {"m0"}, {"m0"}}}, {"diamond", [][]string{{}, {"m0"}, {"m0"}, {"m1", "m2"}}},
+}
+
+// applications draws an application of two to four modules on 4 to 100 devices. Its SLO is 3 to 12 times its longest path alone on the fastest kind.
+func applications(seed uint64) problem {
+	r := rand.New(rand.NewPCG(seed, 2))
+	large := sizes[4:]
+	size, graph := large[seed%uint64(len(large))], graphs[r.IntN(len(graphs))]
+	cluster := &formats.Cluster{Format: formats.FormatCluster}
+	profile := &formats.Profile{Format: formats.FormatProfile}
+	speeds := []float64{1, 1.8 + r.Float64(), 3 + 3*r.Float64()}
+	for k, count := range size.devices {
+		pool := formats.Pool{Device: fmt.Sprintf("kind%d", k), Count: count, MaxShares: 1, PerNode: 1, NICGbps: 10}
+		cluster.Pools = append(cluster.Pools, pool)
+		profile.Devices = append(profile.Devices, formats.ProfileDevice{Device: pool.Device})
+	}
+	application := formats.Application{Name: "app", Percentile: "p99", Weight: 1}
+	took, longest := map[string]time.Duration{}, time.Duration(0)
+	for i, after := range graph.after {
+		name := fmt.Sprint("m", i)
+		model, alone := drawnModel(r, name, cluster, speeds)
+		profile.Models = append(profile.Models, model)
+		application.Modules = append(application.Modules, formats.Module{Name: name, Model: name, After: after})
+		before := time.Duration(0)
+		for _, other := range after {
+			before = max(before, took[other])
+		}
+		took[name] = before + alone
+		longest = max(longest, took[name])
+	}
+	if graph.name == "branch" {
+		chance := 0.2 + 0.6*r.Float64()
+		application.Modules[0].Branches = []formats.Branch{{To: []string{"m1"}, Probability: chance}, {To: []string{"m2"}, Probability: 1 - chance}}
+	}
+	times := []float64{3, 5, 8, 12}[r.IntN(4)]
+	application.SLO = formats.SLO{Duration: time.Duration(times * float64(longest)).Round(time.Microsecond)}
+	p := problem{name: fmt.Sprintf("application %d, %s, devices %s", seed, graph.name, size.name)}
+	p.inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{application}}}
+	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
+		for _, batch := range []int{1, 2, 4, 0} {
+			p.explicit = append(p.explicit, map[string]any{"margin": margin, "max-batch": batch})
+		}
+	}
 	return p
 }
 

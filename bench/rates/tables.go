@@ -47,26 +47,13 @@ func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[
 // recommended is what the command line takes where nobody chooses.
 var recommended = map[string]any{"margin": "auto"}
 
-// explicit are the flags that the default is compared with.
-func explicit() (list []map[string]any) {
-	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
-		for _, batch := range []int{1, 2, 4, 0} {
-			for _, rounding := range []string{"slot", "fractional"} {
-				list = append(list, map[string]any{"margin": margin, "max-batch": batch, "gpu-rounding": rounding})
-			}
-		}
-		list = append(list, map[string]any{"margin": margin, "algorithm": "np"})
-	}
-	return list
-}
-
 // compare plans a problem with the default flags and with every explicit choice.
 func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *planned, err error) {
 	if byDefault, err = h.plan(ctx, p, "default", recommended); err != nil || byDefault == nil {
 		return nil, nil, err
 	}
 	best = byDefault
-	for _, values := range explicit() {
+	for _, values := range p.explicit {
 		other, err := h.plan(ctx, p, fmt.Sprint(values), values)
 		if err != nil {
 			return nil, nil, err
@@ -89,8 +76,15 @@ func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *t
 	t.Columns = []string{"problem", "stated rps", "in time at it", "holds", "bound", "best explicit flags hold", "flags", "CPU s"}
 	var below, above []float64
 	refuted, plans := 0, 0
+	var drawn []problem
 	for seed := first; seed <= last; seed++ {
-		p := pools(seed)
+		drawn = append(drawn, pools(seed))
+	}
+	for seed := first; seed <= last; seed++ {
+		drawn = append(drawn, applications(seed))
+	}
+	for i := range drawn {
+		p := drawn[i]
 		byDefault, err := h.plan(ctx, &p, "default", recommended)
 		best := byDefault
 		if err == nil && flags && byDefault != nil {
@@ -115,7 +109,7 @@ func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *t
 	if plans == 0 {
 		return nil, errors.New("no problem has a plan")
 	}
-	source := fmt.Sprintf("drawn problems %d to %d, of which %d have a plan", first, last, plans)
+	source := fmt.Sprintf("drawn pools and applications %d to %d, of which %d have a plan", first, last, plans)
 	command := "make bench-rates"
 	list := []figures.Figure{
 		{Claim: "default plans: most by which a stated rate falls short of .99 in time, fresh seeds", Source: source, Asked: fmt.Sprintf("at most %g", mostBelow),

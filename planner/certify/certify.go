@@ -149,7 +149,7 @@ func (t *Test) Store(load float64, report *formats.Report) {
 		m := formats.CertifiedModel{Model: served.Model, Class: served.Class, RPS: load * served.RPS}
 		if report != nil && i < len(report.Models) {
 			r := &report.Models[i]
-			m.Attainment, m.P99US = r.Attainment, r.Latency.P99US
+			m.Attainment, m.P50US, m.P99US = r.Attainment, r.Latency.P50US, r.Latency.P99US
 			m.AttainmentCI = [2]float64{r.Attainment, r.Attainment}
 			if r.AttainmentCI != nil {
 				m.AttainmentCI = *r.AttainmentCI
@@ -163,4 +163,28 @@ func (t *Test) Store(load float64, report *formats.Report) {
 	if t.doubt != "" {
 		t.plan.Warnings = append(t.plan.Warnings, t.doubt)
 	}
+}
+
+// lengthenings are shares by which runs may take longer than profiled, see Strain.
+var lengthenings = []float64{0.05, 0.1}
+
+// Strain stores in the plan, beside its certificate, what becomes of the stated latencies where runs
+// take longer than profiled. It simulates one run for each case.
+func (t *Test) Strain(ctx context.Context) error {
+	sc := *t.Scenario
+	sc.Load, sc.Rates = 1, nil
+	for _, served := range t.plan.Served() {
+		sc.Rates = append(sc.Rates, served.RPS)
+	}
+	for _, by := range lengthenings {
+		res, err := sim.Replicate(ctx, sc.Slower(by), 1)
+		if err != nil {
+			return fmt.Errorf("simulating slower runs: %w", err)
+		}
+		for i := range t.plan.Certified.Models {
+			r, m := &res.Report.Models[i], &t.plan.Certified.Models[i]
+			m.Slower = append(m.Slower, formats.Slower{By: by, Attainment: r.Attainment, P50US: r.Latency.P50US, P99US: r.Latency.P99US})
+		}
+	}
+	return nil
 }

@@ -34,6 +34,7 @@ func Lines(p *formats.Plan) []string {
 	}
 	if c := p.Certified; c != nil && p.Objective.Basis == formats.BasisSimulation {
 		out = append(out, holds(p))
+		out = append(out, slower(c)...)
 	} else if c != nil {
 		out = append(out, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
 			c.LoadFactor, c.Attainment, c.Runs, formats.Duration(c.DurationUS)))
@@ -50,6 +51,29 @@ func holds(p *formats.Plan) string {
 		s += fmt.Sprintf("; without queueing the devices of the plan would carry %s", kind.Number(*f))
 	}
 	return s
+}
+
+// slower says what becomes of the latencies where runs take longer than profiled: of the model
+// whose 50th percentile grows most.
+func slower(c *formats.Certificate) (out []string) {
+	worst, growth := -1, 0.0
+	for i := range c.Models {
+		m := &c.Models[i]
+		if n := len(m.Slower); n > 0 && m.P50US > 0 {
+			if g := float64(m.Slower[n-1].P50US) / float64(m.P50US); worst < 0 || g > growth {
+				worst, growth = i, g
+			}
+		}
+	}
+	if worst < 0 {
+		return nil
+	}
+	m := &c.Models[worst]
+	parts := []string{fmt.Sprintf("as profiled p50 %s and p99 %s", formats.Duration(m.P50US), formats.Duration(m.P99US))}
+	for _, s := range m.Slower {
+		parts = append(parts, fmt.Sprintf("by %s p50 %s, p99 %s, %s in time", kind.Percent(s.By), formats.Duration(s.P50US), formats.Duration(s.P99US), kind.Percent(s.Attainment)))
+	}
+	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", m.Model, strings.Join(parts, "; "))}
 }
 
 // stops says what ended the search.

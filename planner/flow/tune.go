@@ -245,7 +245,7 @@ func (t *tuning) promise(ctx context.Context) error {
 		formats.FlowOf(plan).Applications[i].RPS *= loads[0]
 	}
 	test.Store(1, shown.Report)
-	return nil
+	return test.Strain(ctx)
 }
 
 // cheapest looks for the least plan that carries the rates of the applications.
@@ -311,6 +311,7 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 			if t.best == nil || plan.Objective.Value < t.best.res.Plan.Objective.Value {
 				t.best = one
 				test.Store(1, shown.Report)
+				return test.Strain(ctx)
 			}
 			return nil
 		}

@@ -121,7 +121,7 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 			if !slices.Contains(short, true) {
 				promise(t.res, parts)
 				test.Store(1, shown.Report)
-				return nil
+				return test.Strain(ctx)
 			}
 			for i := range t.loads {
 				if short[i] {
@@ -191,7 +191,7 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	if err != nil {
 		return err
 	}
-	c := &certify.Climb{From: t.loads, Together: takeTurns(t.res.Plan), Work: trialBudget - a.work}
+	c := &certify.Climb{From: t.loads, Together: takeTurns(t.res.Plan), Work: a.budget - a.work}
 	for i := range t.loads {
 		c.Carried = append(c.Carried, 1/t.headroom[i].Utilisation)
 	}
@@ -215,7 +215,7 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	a.judge(t)
 	promise(t.res, loads)
 	test.Store(1, shown.Report)
-	return nil
+	return test.Strain(ctx)
 }
 
 // takeTurns returns whether models of a plan take turns on devices.

@@ -23,7 +23,7 @@ var (
 )
 
 const (
-	trialBudget  = 2_500_000 // work of all trials, about two seconds of CPU; see workOf
+	trialBudget  = 2_500_000 // work of all trials at --effort 1, about two seconds of CPU; see workOf
 	certifyPart  = 0.4       // of that work, which is left to balances and to certifying
 	leastTrials  = 4         // trials in any case
 	balances     = 2         // plans for what the models showed
@@ -72,6 +72,7 @@ type tuning struct {
 	plain  *attempt // best with one margin for all
 	all    []*attempt
 	work   int64 // of all trials
+	budget int64 // of that work
 	wall   float64
 	first  error   // why there is no plan without any margin
 	none   error   // why there is no plan with the first margin
@@ -101,7 +102,7 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 		}
 		return solve(ctx, &q, p.Progress) // which says what is missing
 	}
-	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, bound: math.NaN()}
+	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, budget: trialBudget * int64(p.Values.Whole("effort")), bound: math.NaN()}
 	for _, step := range []func(context.Context) error{a.fluid, a.neighbours, a.balance} {
 		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
@@ -208,7 +209,7 @@ func (a *tuning) neighbours(ctx context.Context) error {
 	}
 	grid, at := certify.Grid{Costs: []int{2, 1, 1}}, []int{0, 0, slices.Index(marginGrid, startMargin)} // fewer stages, halves of batches, margins
 	infeasible := len(marginGrid)
-	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*trialBudget; n++ {
+	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*float64(a.budget); n++ {
 		next, ok := at, n == 0
 		if n > 0 {
 			next, ok = grid.Nearest(at, []int{stages, certify.Halvings(a.largestBatch()), infeasible})
@@ -367,7 +368,7 @@ func (a *tuning) progress(setting string, u kind.Progress, from float64) {
 		return
 	}
 	u.Phase = setting + ": " + u.Phase
-	spent := min(float64(a.work)/trialBudget, 0.95)
+	spent := min(float64(a.work)/float64(a.budget), 0.95)
 	u.Fraction = spent + (1-spent)*(from+u.Fraction/2)/10
 	a.p.Progress(u)
 }

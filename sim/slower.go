@@ -1,0 +1,69 @@
+package sim
+
+import (
+	"math"
+	"time"
+)
+
+// Slower returns the scenario with runs of batches that take longer than it says, by a share.
+func (sc *Scenario) Slower(by float64) *Scenario {
+	slow := *sc
+	slow.Service = func(seed uint64) (Service, error) {
+		service := Exact(sc.Tables)
+		if sc.Service != nil {
+			var err error
+			if service, err = sc.Service(seed); err != nil {
+				return nil, err
+			}
+		}
+		s := &slower{Service: service, by: by}
+		s.clock, _ = service.(Clocked)
+		s.rested, _ = service.(Rested)
+		s.served, _ = service.(Served)
+		return s, nil
+	}
+	return &slow
+}
+
+// slower is a Service whose runs take longer than those of another.
+type slower struct {
+	Service
+	by     float64
+	clock  Clocked // the other, where it implements this; likewise below
+	rested Rested
+	served Served
+}
+
+func (s *slower) Run(stage, batch int32) time.Duration {
+	return time.Duration(math.Round(float64(s.Service.Run(stage, batch)) * (1 + s.by)))
+}
+
+// Tick implements Clocked.
+func (s *slower) Tick(now time.Duration) {
+	if s.clock != nil {
+		s.clock.Tick(now)
+	}
+}
+
+// Idle implements Rested.
+func (s *slower) Idle(since time.Duration) {
+	if s.rested != nil {
+		s.rested.Idle(since)
+	}
+}
+
+// Told implements Served.
+func (s *slower) Told() time.Duration {
+	if s.served == nil {
+		return 0
+	}
+	return s.served.Told()
+}
+
+// Load implements Served.
+func (s *slower) Load(network int32) (time.Duration, bool) {
+	if s.served == nil {
+		return 0, false
+	}
+	return s.served.Load(network)
+}
