@@ -7,10 +7,14 @@ SHELL := /bin/bash
 GO ?= go
 MODULE := inferplan
 
-# Packages whose tests run under the race detector (-short where they are long: LONG runs whole without it, too), and
-# packages that need neither HiGHS nor ONNX Runtime.
-RACE := bench/digits bench/gear$$ bench/gpucheck bench/ppipe cmd executor engine policy sim solver/highs
-LONG := bench/ppipe cmd policy sim engine/models/digits
+# Packages whose tests run under the race detector instead of plainly; of these packages, tests that run plainly instead
+# (real models: what computes shows nothing more under it); and tests of other packages that run under it, too, as PACKAGE=PATTERN.
+# `make race` runs all under it. PURE: packages that need neither HiGHS nor ONNX Runtime.
+RACE := executor engine$$ engine/llm engine/openai engine/ort engine/replay engine/worker solver/highs
+COMPUTING := ^(TestChainEqualsWhole|TestChainOfCNNs|TestHalf|TestOCRReads|TestOCRReadsPages|TestPipelineAnswersAsTheWholeModel|TestServeQueuesKilled|TestSwitchOfARealModelUnderLoad|TestWork)$$
+RACE_NAMED := cmd/plan=^TestImportsAtOnce$$|^TestScripts$$/^(output|replay)$$ \
+  engine/models/digits=^TestLanesAtOnce$$ \
+  sim=^(TestReportBytesDependOnTheSeedOnly|TestInterruptedRuns|TestCancelledRun|TestFindMaxLoad)$$
 PURE := formats policy sim solver/balance solver/knapsack solver/milp solver/pareto solver/refine solver/stoch solver/tolerance engine/graph executor/oip third_party
 
 # Tests of the plan kind that exists behind the build tag testkind.
@@ -21,6 +25,9 @@ TESTKIND := ^TestEcho|^TestSchemas
 RAPID_SEED ?= 1
 RAPID_NOFAILFILE ?= 1
 RAPID_ENV = RAPID_SEED='$(RAPID_SEED)' RAPID_NOFAILFILE='$(RAPID_NOFAILFILE)'
+
+# go vet has read all before.
+TEST = $(GO) test -vet=off -timeout 20m $(TESTFLAGS)
 
 # Variables for the user.
 CHECKS ?= 1000
@@ -106,13 +113,21 @@ test: setup ## vet, and every test; the race detector where goroutines meet
 	$(GO) vet ./...
 	@export INFERPLAN_ORT_LIB='$(ORT_LIB)' $(RAPID_ENV); \
 	all=$$($(GO) list ./...); \
-	race=$$(grep -E '$(call in-folders,$(RACE))' <<<"$$all" || true); \
-	rest=$$(grep -vE '$(call in-folders,$(RACE))' <<<"$$all" || true; grep -E '$(call in-folders,$(LONG))' <<<"$$all" || true); \
+	race=$$(grep -E '$(call in-folders,$(RACE))' <<<"$$all"); \
+	plain=$$(grep -vE '$(call in-folders,$(RACE))' <<<"$$all"); \
 	bad=0; \
-	if [ -n "$$rest" ]; then $(GO) test -timeout 20m $(TESTFLAGS) $$rest || bad=1; fi; \
-	if [ -n "$$race" ]; then $(GO) test -race -short -timeout 20m $(TESTFLAGS) $$race || bad=1; fi; \
-	$(GO) test -tags testkind -run '$(TESTKIND)' -timeout 20m $(TESTFLAGS) ./formats ./cmd/plan || bad=1; \
+	$(TEST) $$plain || bad=1; \
+	$(TEST) -run '$(COMPUTING)' ./executor ./engine/ort || bad=1; \
+	$(TEST) -race -skip '$(COMPUTING)' $$race || bad=1; \
+	for named in $(foreach n,$(RACE_NAMED),'$n'); do \
+	  $(TEST) -race -run "$${named#*=}" ./$${named%%=*} || bad=1; \
+	done; \
+	$(TEST) -tags testkind -run '$(TESTKIND)' ./formats ./cmd/plan || bad=1; \
 	exit $$bad
+
+.PHONY: race
+race: setup ## every test of PKGS under the race detector, an hour for all
+	@export INFERPLAN_ORT_LIB='$(ORT_LIB)' $(RAPID_ENV); $(TEST) -race -timeout 2h $(PKGS)
 
 .PHONY: test-pure
 test-pure: ## tests of the packages that need no native library, without cgo and without set-up

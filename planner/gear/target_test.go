@@ -51,29 +51,35 @@ func TestGoalsAgree(t *testing.T) {
 }
 
 // A lower target is not slower, and weights matter: what the measured requests
-// see is what the target means.
+// see is what the target means. With INFERPLAN_LONG it is told what Zipf weights would promise.
 func TestTargetOnHistogram(t *testing.T) {
 	p := llama4.problem(t, 6, 10)
 	p.SLO, p.Target = 0, .62
 	p.Weights = Shares([]float64{0, 0, .18, .12, .07, .05, .06, .08, .08, .36}) // heavy at the top, as the published trace
 	s := solver(t)
-	zipf := *p
-	zipf.Weights = Zipf(10)
 	real, err := Solve(context.Background(), p, s, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	guess, err := Solve(context.Background(), &zipf, s, Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
+	t.Logf("planned with the histogram: accuracy %.4f, worst p95 %.0f ms", real.Accuracy, real.Value)
+	if real.Accuracy < .62 {
+		t.Errorf("accuracy %.4f, expected .62", real.Accuracy)
 	}
-	seen := 0.0
-	for r := range guess.Gears {
-		seen += p.Weights[r] * guess.Gears[r].Accuracy
-	}
-	t.Logf("planned with the histogram: accuracy %.4f, worst p95 %.0f ms; with Zipf: %.4f promised, %.4f on the histogram, %.0f ms", real.Accuracy, real.Value, guess.Accuracy, seen, guess.Value)
-	if real.Accuracy < .62 || guess.Accuracy < .62 {
-		t.Errorf("accuracy %.4f and %.4f, expected .62", real.Accuracy, guess.Accuracy)
+	if long {
+		zipf := *p
+		zipf.Weights = Zipf(10)
+		guess, err := Solve(context.Background(), &zipf, s, Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := 0.0
+		for r := range guess.Gears {
+			seen += p.Weights[r] * guess.Gears[r].Accuracy
+		}
+		t.Logf("with Zipf: %.4f promised, %.4f on the histogram, %.0f ms", guess.Accuracy, seen, guess.Value)
+		if guess.Accuracy < .62 {
+			t.Errorf("accuracy %.4f with Zipf, expected .62", guess.Accuracy)
+		}
 	}
 	low := *p
 	low.Target = .60
@@ -99,12 +105,16 @@ func TestTargetOutOfReach(t *testing.T) {
 // over all placements from twice the bound. Some need another placement, some a plan made
 // for more than the plan before. Of one that is asked for .6 no batch may be as long as
 // one sample takes. On the last two some models are on no device within the latency.
+// Two that take seconds are solved with INFERPLAN_LONG.
 func TestLeastLatenciesOfInstances(t *testing.T) {
 	s := solver(t)
 	for _, c := range []struct {
 		seed           uint64
 		target, latest float64 // milliseconds
 	}{{205, .7625, 45.41}, {207, .675, 341.4}, {213, .7975, 67.5}, {218, .6, math.Inf(1)}, {218, .745, 129.3}, {228, .5375, 45.23}, {230, .5225, 53.4}, {439, .7975, 364.7}, {493, .7425, 12.23}} {
+		if !long && (c.seed == 207 || c.target == .745) {
+			continue
+		}
 		p := instance(c.seed)
 		p.SLO, p.Target = 0, c.target
 		out, err := Solve(context.Background(), p, s, Options{Seed: 1})

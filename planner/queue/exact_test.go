@@ -49,7 +49,7 @@ func TestSearchEqualsProvenOptima(t *testing.T) {
 		{10, 2, 4, 0.9, queue.Late, true, 226.08},
 		{12, 3, 4, 0.9, queue.Late, true, 221.70},
 		{6, 2, 3, 0.45, queue.Completion, false, 0},
-		{8, 2, 3, 0.45, queue.Completion, false, 0},
+		{8, 2, 3, 0.45, queue.Completion, true, 0},
 		{10, 2, 4, 0.45, queue.Completion, true, 0},
 		{6, 2, 3, 0.9, queue.Tardiness, false, 0},
 		{8, 2, 3, 0.9, queue.Tardiness, true, 0},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -194,7 +195,7 @@ func TestTail(t *testing.T) {
 
 // An SLO on accuracy is kept on rates that hover at the edge of two ranges,
 // where the switch rule stays with the faster gear; a plan for the histogram of
-// the rates misses it there.
+// the rates misses it there (INFERPLAN_LONG).
 func TestAccuracySLOAtAnEdge(t *testing.T) {
 	const target = .92
 	f := published.BERT5()
@@ -227,6 +228,9 @@ func TestAccuracySLOAtAnEdge(t *testing.T) {
 	t.Logf("planned %.4f, even %.4f, Poisson %.4f", planned, even, poisson)
 	if even < target || poisson < target || math.Abs(poisson-planned) > .001 {
 		t.Errorf("planned at %.4f, seen %.4f and %.4f, expected %v", planned, even, poisson, target)
+	}
+	if os.Getenv("INFERPLAN_LONG") == "" {
+		return // a second plan
 	}
 	p.Weights = p.ByRate
 	planned, even, poisson = show()

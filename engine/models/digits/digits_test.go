@@ -245,3 +245,19 @@ func TestFamily(t *testing.T) {
 		last = accuracy
 	}
 }
+
+// The lanes of a training step write nothing in common: for the race detector, which runs it alone.
+func TestLanesAtOnce(t *testing.T) {
+	for _, m := range family {
+		if m.name != "digits-4" && m.name != "digits-conv" {
+			continue
+		}
+		tr := newTrainer(m.make(rand.New(rand.NewPCG(1, 2))))
+		copy(tr.images[:], noise(batch))
+		before := slices.Clone(tr.net.weights()[0])
+		tr.step(0.1)
+		if slices.Equal(before, tr.net.weights()[0]) {
+			t.Errorf("%s: a step moves no weight", m.name)
+		}
+	}
+}
