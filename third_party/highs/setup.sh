@@ -63,7 +63,8 @@ if ! has_sha256 "$tarball" "$HIGHS_SHA256"; then
   rm -rf "$w"
 fi
 
-# Build: the library only, static, no zlib. An interrupted build goes on where it stopped.
+# Build: the library only, static, no zlib; a dozen sources at a time as one (a unity build), which halves the time, but
+# for those that define the same names. An interrupted build goes on where it stopped.
 use_local_tools
 for t in cmake ninja xz g++; do
   command -v "$t" >/dev/null || fail "$t is missing; third_party/setup.sh installs cmake, ninja and xz, the compiler is yours to install (apt-get install g++)"
@@ -72,13 +73,15 @@ mkdir -p build
 if [ ! -f build/src.stamp ]; then
   rm -rf build/src && mkdir -p build/src
   tar -C build/src --strip-components=1 -xf "$tarball"
+  echo 'set_source_files_properties(${basiclu_sources} ../extern/filereaderlp/reader.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)' >> build/src/src/CMakeLists.txt
   touch build/src.stamp
 fi
-say "building HiGHS $HIGHS_VERSION (about four CPU minutes, once); log in third_party/highs/build/log"
+say "building HiGHS $HIGHS_VERSION (about two CPU minutes, once); log in third_party/highs/build/log"
 start=$SECONDS
 {
   cmake -S build/src -B build/obj -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DFAST_BUILD=ON \
     -DBUILD_TESTING=OFF -DBUILD_EXAMPLES=OFF -DZLIB=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
+    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 \
     -DCMAKE_INSTALL_PREFIX="$PWD/build/prefix" -DCMAKE_INSTALL_LIBDIR=lib &&
   cmake --build build/obj --target highs -j"${INFERPLAN_JOBS:-$(nproc)}" &&
   rm -rf build/prefix &&
