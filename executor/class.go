@@ -13,6 +13,7 @@ import (
 type offer struct {
 	models  []*model
 	named   *formats.Classes
+	sizes   map[string]*sizes // names whose requests run in length buckets
 	catalog *oip.Catalog
 }
 
@@ -63,9 +64,15 @@ func (s *offer) find(req *oip.Request) (*model, *oip.Error) {
 	return nil, oip.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
 }
 
-// classesOf are the classes of a model.
+// classesOf are the classes of a model, or of all buckets of a name.
 func (s *offer) classesOf(name string) []*model {
 	var out []*model
+	if of := s.sizes[name]; of != nil {
+		for i := range of.buckets {
+			out = append(out, s.classesOf(of.buckets[i].model)...)
+		}
+		return out
+	}
 	for _, m := range s.models {
 		if m.name == name {
 			out = append(out, m)

@@ -55,6 +55,7 @@ func (c *core) prepare() (err error) {
 		return err
 	}
 	c.served = modelsOf(t, c.metrics, c.answers.oneFamily())
+	c.served.sizes = bucketsOf(c.plan, c.served.named)
 	if c.control == nil {
 		c.services = c.served.models
 	}

@@ -101,7 +101,7 @@
 // tensors get to the next stage, memory.go what stays in a GPU's memory between stages;
 // compile.go what is made of a plan before anything starts, supervise.go a worker's life; place.go maps the plan's devices to this machine.
 //
-// model.go and class.go are what is served, options.go and policies.go how;
+// model.go, class.go and buckets.go are what is served, options.go and policies.go how;
 // switch.go changes plans; mix.go says when another plan is due, by departure.go as
 // geardrift.go does; serve.go puts
 // servers, signals and metrics around it; metrics.go, stats.go and

@@ -149,7 +149,7 @@ func (x *Executor) Models() *oip.Catalog { return x.core.Load().served.catalog }
 
 // Statistics are those of the models of the plan in force, since the start.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
-	return x.history.statisticsOf(model)
+	return x.core.Load().served.statistics(model, x.history.statisticsOf)
 }
 
 // Gatherer gives the metrics of the plan in force, whose counters go on where another plan
@@ -165,7 +165,11 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			return nil, errDraining
 		}
 		c := x.core.Load()
-		j, err := prepareJob(c, req)
+		in, fit, err := c.served.fit(req)
+		if err != nil {
+			return nil, err
+		}
+		j, err := prepareJob(c, in)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +181,8 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			}
 			continue // a new plan came in force just now
 		}
-		return j.wait(ctx, c)
+		answer, err := j.wait(ctx, c)
+		return fit.answer(answer), err
 	}
 }
 

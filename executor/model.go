@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -124,6 +125,15 @@ func (s *offer) describe(o *Options) (err error) {
 		}
 		for _, t := range m.outputs {
 			info.Outputs = append(info.Outputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
+		}
+		infos = append(infos, info)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.sizes)) {
+		of := s.sizes[name]
+		like := infos[slices.IndexFunc(infos, func(i oip.ModelInfo) bool { return i.Name == of.buckets[0].model })]
+		info, err := of.describe(like, s)
+		if err != nil {
+			return err
 		}
 		infos = append(infos, info)
 	}

@@ -178,6 +178,9 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 					From: s.Blocks[0], To: s.Blocks[1], Blocks: m.NumBlocks, MaxBatch: p.Batch,
 					Whole: runsWhole, Seed: o.Seed, Dims: dims, Values: values,
 				}
+				if m.Bucket != nil {
+					sp.spec.File = m.Bucket.Of
+				}
 				if in != nil {
 					sp.spec.CutIn, sp.spec.FP16In = in.Tensors, in.DType == "FP16"
 				}
@@ -278,7 +281,11 @@ func specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engi
 
 // findModel finds a model's file: by its name, else by its hash.
 func findModel(dir string, m *formats.Deployed) (string, error) {
-	path := filepath.Join(dir, m.Model+".onnx")
+	name := m.Model
+	if m.Bucket != nil {
+		name = m.Bucket.Of
+	}
+	path := filepath.Join(dir, name+".onnx")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}

@@ -88,6 +88,7 @@ type Deployed struct {
 	Model     string       `json:"model"`
 	Class     string       `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
 	SHA256    string       `json:"sha256,omitempty"` // of the model file
+	Bucket    *Bucket      `json:"bucket,omitempty"` // where it is another model at one size of its inputs
 	Inputs    []TensorInfo `json:"inputs,omitempty"`
 	Outputs   []TensorInfo `json:"outputs,omitempty"`
 	Constants []TensorInfo `json:"constants,omitempty"` // inputs of the file that always have one value

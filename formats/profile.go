@@ -79,6 +79,7 @@ type DeviceState struct {
 type ProfileModel struct {
 	Model        string        `json:"model"`
 	Source       *ModelSource  `json:"source,omitempty"`
+	Bucket       *Bucket       `json:"bucket,omitempty"` // where it is another model at one size of its inputs
 	Inputs       []TensorInfo  `json:"inputs,omitempty"`
 	Outputs      []TensorInfo  `json:"outputs,omitempty"`
 	Constants    []TensorInfo  `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
@@ -144,6 +145,8 @@ type TensorInfo struct {
 	// Value is that of a constant; of an input, what it is measured and warmed up
 	// with: one value for all elements, or those of some samples.
 	Value []float64 `json:"value,omitempty"`
+	// DynamicAxes are the dimensions in which the buckets of a model differ.
+	DynamicAxes []int `json:"dynamic_axes,omitempty"`
 }
 
 // Block is one block of a model; Cut is what crosses from it to the next block

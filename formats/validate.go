@@ -204,6 +204,11 @@ func (c *checker) tensors(list []TensorInfo, path string) {
 				c.failf(integer64(dim), "a positive size, or -1 for a free one", "", "%s[%d].shape[%d]", path, i, k)
 			}
 		}
+		for k, axis := range t.DynamicAxes {
+			if axis < 0 || axis >= len(t.Shape) || t.Shape[axis] < 1 || k > 0 && axis <= t.DynamicAxes[k-1] {
+				c.failf(integer64(axis), "dimensions of the shape that have a size, ascending", "", "%s[%d].dynamic_axes[%d]", path, i, k)
+			}
+		}
 	}
 }
 

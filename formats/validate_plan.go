@@ -161,6 +161,7 @@ func (p *planChecker) deployment() {
 		if m.SHA256 != "" {
 			p.sha(at+".sha256", m.SHA256)
 		}
+		p.bucket(m.Bucket, m.Model, at)
 		p.tensors(m.Inputs, at+".inputs")
 		p.tensors(m.Outputs, at+".outputs")
 		p.constants(m.Constants, at+".constants")

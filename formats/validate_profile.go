@@ -41,6 +41,7 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 	if m.Source != nil {
 		c.sha(path+".source.sha256", m.Source.SHA256)
 	}
+	c.bucket(m.Bucket, m.Model, path)
 	c.tensors(m.Inputs, path+".inputs")
 	c.tensors(m.Outputs, path+".outputs")
 	c.constants(m.Constants, path+".constants")

@@ -42,6 +42,7 @@ func (m *WorkloadModel) check(c *checker, path string) {
 	if !(m.Utilisation == 0 || m.Utilisation >= leastUse && m.Utilisation <= 1) {
 		c.fail(path+".utilisation", number(m.Utilisation), fmt.Sprintf("a share from %g to 1", leastUse), "")
 	}
+	m.Lengths.check(c, path+".lengths")
 	if m.Accuracy < 0 || m.Accuracy > 1 {
 		c.fail(path+".accuracy", number(m.Accuracy), "a share from 0 to 1", "")
 	}

@@ -37,6 +37,8 @@ type WorkloadModel struct {
 	Margin *float64 `json:"margin,omitempty" default:"the option margin"`
 	// Utilisation is the share of what its replicas carry that is promised; 0: all.
 	Utilisation float64 `json:"utilisation,omitempty" default:"1"`
+	// Lengths of the requests, for a model that is profiled in length buckets.
+	Lengths *Lengths `json:"lengths,omitempty" default:"each bucket alike"`
 }
 
 // Arrivals says how requests come.

@@ -39,6 +39,13 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	if err := refuse(m, &in, &opt, v); err != nil {
 		return nil, err
 	}
+	if m.Bucketed != nil {
+		assumed, err := m.Bucketed(&in)
+		if err != nil {
+			return nil, err
+		}
+		opt.Assumptions = append(opt.Assumptions[:len(opt.Assumptions):len(opt.Assumptions)], assumed...)
+	}
 	if progress == nil {
 		progress = func(Progress) {}
 	}

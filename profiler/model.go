@@ -48,6 +48,12 @@ type modelInfo struct {
 	// the others are measured with where that is given.
 	constants []graph.Constant
 	values    values
+	// Of a model that is another one at one size of its inputs: which, and the
+	// dimensions of its inputs and outputs in which the sizes differ. base is the name of
+	// the model in any case.
+	base                  string
+	bucket                *formats.Bucket
+	inputAxes, outputAxes [][]int
 }
 
 // opener opens a model file for an engine.
@@ -80,6 +86,12 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{})
+	if err == nil {
+		var note string
+		if note, err = holdsBatch(ctx, o.Engine, chain, how.Values); note != "" {
+			chain.Model.Notes = append(chain.Model.Notes, note)
+		}
+	}
 	if err == nil {
 		m := onnxModel{chain: chain, values: how.Values}
 		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, how) {
@@ -119,8 +131,8 @@ func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
 	maps.Copy(with.Dims, o.Dims[name])
 	maps.Copy(with.Values, o.Values[name])
 	m, err := graph.Open(path, with)
-	have := (*formats.ProfileModel)(nil)
-	if o.Profile != nil {
+	have := o.like
+	if have == nil && o.Profile != nil {
 		have = o.Profile.Find(name)
 	}
 	if err == nil || have == nil || !errors.Is(err, graph.ErrModel) {

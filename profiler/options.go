@@ -57,6 +57,10 @@ type Options struct {
 	Dims   map[string]map[string][]int64
 	Values map[string]map[string]graph.Literal
 
+	// Buckets are the sizes at which a model is measured, a model of the profile each,
+	// by model name as in Dims: the dimensions of its inputs at each size.
+	Buckets map[string][]map[string][]int64
+
 	// RealTime keeps other work of the machine from interrupting the samples: the
 	// measuring thread goes before all others. CPUs of one thread only.
 	RealTime bool
@@ -78,6 +82,7 @@ type Options struct {
 	OnEstimate func(Estimate) error // called before the long work; an error ends Run with it
 	Progress   func(Event)
 
+	like     *formats.ProfileModel // that sizes and values are taken of; nil: that of the model's name
 	now      func() time.Time
 	open     opener
 	hostCopy func() float64

@@ -3,6 +3,7 @@ package profiler
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -348,5 +349,71 @@ func TestHalfModel(t *testing.T) {
 	}
 	if p.Devices[0].Precision != "" || p.Models[0].FP16 != nil || !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "float16") }) {
 		t.Errorf("in float32: %+v, %+v, warnings %q", p.Devices[0], p.Models[0].FP16, warnings)
+	}
+}
+
+// A first dimension that is free and no batch (here the time of an LSTM, a sum over it) is
+// seen from the answers of a batch: the model runs whole. A model that quantises a batch as
+// a whole keeps its batch, with a warning.
+func TestRealFirstDimensionIsNoBatch(t *testing.T) {
+	eng := realEngine(t)
+	weights := func(name string, dims ...int64) *onnxpb.Tensor {
+		w := &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(1), Dims: dims}
+		for i := range dims[0] * dims[1] * dims[2] {
+			w.FloatData = append(w.FloatData, float32(math.Sin(float64(i))))
+		}
+		return w
+	}
+	axis := &onnxpb.Tensor{Name: proto.String("axis"), DataType: proto.Int32(7), Int64Data: []int64{0}}
+	lstm := opNode("LSTM", []string{"x", "W", "R"}, "y")
+	lstm.Attribute = []*onnxpb.Attribute{{Name: proto.String("hidden_size"), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(4)}}
+	quantise := opNode("DynamicQuantizeLinear", []string{"x"}, "q")
+	quantise.Output = append(quantise.Output, "scale", "zero")
+	for _, c := range []struct {
+		name  string
+		dims  []int64
+		nodes []*onnxpb.Node
+		inits []*onnxpb.Tensor
+		whole bool
+		says  string
+	}{
+		{"lstm", []int64{5, 1, 3}, []*onnxpb.Node{lstm}, []*onnxpb.Tensor{weights("W", 1, 16, 3), weights("R", 1, 16, 4)}, true, "samples change each other's answers"},
+		{"running sum", []int64{5, 1, 3}, []*onnxpb.Node{opNode("CumSum", []string{"x", "axis"}, "y")}, []*onnxpb.Tensor{axis}, true, "samples change each other's answers"},
+		{"rows", []int64{5, 1, 3}, []*onnxpb.Node{opNode("Tanh", []string{"x"}, "y")}, nil, false, ""},
+		{"quantised", []int64{5, 1, 3}, []*onnxpb.Node{quantise, opNode("DequantizeLinear", []string{"q", "scale", "zero"}, "y")}, nil, false, "quantises a batch as a whole"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			shape := &onnxpb.Shape{Dim: []*onnxpb.Shape_Dim{{Value: &onnxpb.Shape_Dim_DimParam{DimParam: "free"}}}}
+			for _, d := range c.dims[1:] {
+				shape.Dim = append(shape.Dim, &onnxpb.Shape_Dim{Value: &onnxpb.Shape_Dim_DimValue{DimValue: d}})
+			}
+			data, err := proto.Marshal(&onnxpb.Model{IrVersion: proto.Int64(8), OpsetImport: []*onnxpb.OperatorSet{{Version: proto.Int64(14)}}, Graph: &onnxpb.Graph{
+				Name: proto.String("g"), Node: c.nodes, Initializer: c.inits,
+				Input:  []*onnxpb.ValueInfo{{Name: proto.String("x"), Type: &onnxpb.Type{Value: &onnxpb.Type_TensorType_{TensorType: &onnxpb.Type_TensorType{ElemType: proto.Int32(1), Shape: shape}}}}},
+				Output: []*onnxpb.ValueInfo{{Name: proto.String("y")}},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "m.onnx")
+			if err := os.WriteFile(path, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			opened, err := openONNX(context.Background(), path, &Options{Engine: eng, Dims: map[string]map[string][]int64{"": {"x": c.dims}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := opened.info()
+			first, batch := int64(engine.BatchDim), 0
+			if c.whole {
+				first, batch = c.dims[0], 1
+			}
+			if in.inputs[0].Shape[0] != first || in.batch != batch {
+				t.Errorf("input %v, runs at batch %d, expected the first dimension %d and batch %d", in.inputs[0], in.batch, first, batch)
+			}
+			if all := strings.Join(in.warnings, "; "); c.says == "" && all != "" || !strings.Contains(all, c.says) {
+				t.Errorf("warnings %q, expected %q", all, c.says)
+			}
+		})
 	}
 }

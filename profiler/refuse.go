@@ -41,12 +41,12 @@ func allUsed(r *runner) error {
 	known := map[string]bool{"": true}
 	models := map[string]bool{"": true}
 	for _, j := range r.jobs {
-		models[j.in.name] = true
+		models[j.in.base] = true
 		for _, s := range j.in.inputs {
-			known[s.Name], known[j.in.name+":"+s.Name] = true, true
+			known[s.Name], known[j.in.base+":"+s.Name] = true, true
 		}
 		for _, c := range j.in.constants {
-			known[c.Name], known[j.in.name+":"+c.Name] = true, true
+			known[c.Name], known[j.in.base+":"+c.Name] = true, true
 		}
 	}
 	var asked []string
@@ -58,6 +58,11 @@ func allUsed(r *runner) error {
 	}
 	for model, dims := range r.o.Dims {
 		for input := range dims {
+			collect(model, input)
+		}
+	}
+	for model, list := range r.o.Buckets {
+		for input := range list[0] {
 			collect(model, input)
 		}
 	}

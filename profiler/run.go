@@ -200,26 +200,27 @@ func (r *runner) open(ctx context.Context) error {
 	names := map[string]*job{}
 	for _, path := range r.o.Models {
 		r.event(Event{Stage: StageOpen, Model: path})
-		m, err := r.o.open(ctx, path, r.o)
+		sizes, err := variants(ctx, r, path)
 		if err != nil {
 			if err := r.refused.refuse(r, err); err != nil {
 				return err
 			}
 			continue
 		}
-		in := m.info()
-		if have, ok := names[in.name]; ok {
-			if have.in.sha256 == in.sha256 {
-				continue // the same file twice
+		for _, v := range sizes {
+			if have, ok := names[v.in.name]; ok {
+				if have.in.sha256 == v.in.sha256 {
+					continue // the same file twice
+				}
+				return inputError("two models are called %s: %s and %s: rename one file", v.in.name, have.in.path, v.in.path)
 			}
-			return inputError("two models are called %s: %s and %s: rename one file", in.name, have.in.path, in.path)
+			for _, w := range v.in.warnings {
+				r.warn(v.in.name, w)
+			}
+			j := &job{m: v.m, in: v.in, base: map[unit]bool{}, chains: map[int][]*chain{}, memory: map[unit]int64{}}
+			names[v.in.name] = j
+			r.jobs = append(r.jobs, j)
 		}
-		for _, w := range in.warnings {
-			r.warn(in.name, w)
-		}
-		j := &job{m: m, in: in, base: map[unit]bool{}, chains: map[int][]*chain{}, memory: map[unit]int64{}}
-		names[in.name] = j
-		r.jobs = append(r.jobs, j)
 	}
 	if len(r.jobs) == 0 {
 		return r.refused.noModel()
@@ -227,7 +228,10 @@ func (r *runner) open(ctx context.Context) error {
 	if err := allUsed(r); err != nil {
 		return err
 	}
-	return r.adopt()
+	if err := r.adopt(); err != nil {
+		return err
+	}
+	return padding(ctx, r)
 }
 
 // plan decides what is measured, and returns how many measurements are there

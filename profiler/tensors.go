@@ -22,8 +22,22 @@ var oipNames = map[engine.DType]string{
 func inputInfos(in *modelInfo) []formats.TensorInfo {
 	out := tensorInfos(in.inputs)
 	for i := range out {
+		if in.inputAxes != nil {
+			out[i].DynamicAxes = in.inputAxes[i]
+		}
 		if v := in.values[out[i].Name].Values; len(v) <= mostValues {
 			out[i].Value = v
+		}
+	}
+	return out
+}
+
+// outputInfos are a model's outputs.
+func outputInfos(in *modelInfo) []formats.TensorInfo {
+	out := tensorInfos(in.outputs)
+	for i := range out {
+		if in.outputAxes != nil {
+			out[i].DynamicAxes = in.outputAxes[i]
 		}
 	}
 	return out

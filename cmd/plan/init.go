@@ -20,10 +20,7 @@ type starter struct{ name, text string }
 func starters(profile *formats.Profile) []starter {
 	models, pools := []string{"resnet50"}, []formats.Pool{{Device: "cpu-1", Count: 1, Sharing: formats.SharingTime}}
 	if profile != nil {
-		models = nil
-		for i := range profile.Models {
-			models = append(models, profile.Models[i].Model)
-		}
+		models = profile.Requested()
 		if here, _, err := planner.LocalCluster(profile, thisMachine()); err == nil {
 			pools = here.Pools
 		} else {

@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 //	labelled FILE WIDTH N   write N labelled samples of WIDTH values
 //	completions [mute]      serve two language models, tiny and big, at $COMPLETIONS
 //	llmserver [STATUS]      serve the language model m at $LLM, or refuse everything
+//	encoder FILE [NAME]     write a text encoder of free length, with a mask of that name
+//	encoded MODEL SAMPLES LENGTH...   ask it at $HTTP, and require the right answers
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
 //	drained [CODE]          end it with SIGTERM, and well or with an exit code
 //	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
@@ -87,6 +89,9 @@ func scripts(dir string) testscript.Params {
 			"labelled":    labelled,
 			"completions": completions,
 			"llmserver":   languageServer,
+
+			"encoder": encoder,
+			"encoded": encoded,
 
 			"served":  served,
 			"drained": drained,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +19,7 @@ type inputOptions struct {
 }
 
 func (o *inputOptions) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.shapes, "shape", nil, "sizes of an input with free dimensions, batch first: [MODEL:]INPUT=1x3x320x320, or the sizes alone for models of one input")
+	f.StringArrayVar(&o.shapes, "shape", nil, "sizes of an input with free dimensions, batch first: [MODEL:]INPUT=1x3x320x320, or the sizes alone for models of one input. Several with : between them, such as 1x32:1x128:1x512, are length buckets: the model is measured at each")
 	f.StringArrayVar(&o.values, "input", nil, "value of an input: [MODEL:]INPUT=VALUE, a number, true, false, a JSON array, or a file (.npy, .json). One without dimensions becomes a constant of the model; others are measured with it")
 }
 
@@ -43,19 +44,27 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 		models = append(models, profiler.ModelName(path))
 	}
 	opt.Dims, opt.Values = map[string]map[string][]int64{}, map[string]map[string]graph.Literal{}
+	lists := map[string]map[string][][]int64{}
 	for _, text := range o.shapes {
 		model, input, value := target(text, models)
-		dims, err := parseShape(value)
-		if err != nil {
-			return usageErrorf("--shape %s: %w", text, err)
+		var list [][]int64
+		for part := range strings.SplitSeq(value, ":") {
+			dims, err := parseShape(part)
+			if err != nil {
+				return usageErrorf("--shape %s: %w", text, err)
+			}
+			list = append(list, dims)
 		}
-		if opt.Dims[model] == nil {
-			opt.Dims[model] = map[string][]int64{}
+		if _, twice := lists[model][input]; twice {
+			return usageErrorf("--shape %s: the input has a shape already; several are written 1x32:1x128", text)
 		}
-		if _, twice := opt.Dims[model][input]; twice {
-			return usageErrorf("--shape %s: the input has a shape already", text)
+		if lists[model] == nil {
+			lists[model] = map[string][][]int64{}
 		}
-		opt.Dims[model][input] = dims
+		lists[model][input] = list
+	}
+	if err := o.buckets(opt, lists); err != nil {
+		return err
 	}
 	for _, text := range o.values {
 		model, input, value := target(text, models)
@@ -73,6 +82,41 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 			return usageErrorf("--input %s: the input has a value already", text)
 		}
 		opt.Values[model][input] = graph.Literal(v)
+	}
+	return nil
+}
+
+// buckets puts the sizes of inputs into the profiler's options: those that are alike in
+// all buckets, and those of each bucket.
+func (o *inputOptions) buckets(opt *profiler.Options, lists map[string]map[string][][]int64) error {
+	for model, inputs := range lists {
+		n, first := 1, ""
+		for _, input := range slices.Sorted(maps.Keys(inputs)) {
+			list := inputs[input]
+			switch {
+			case len(list) == 1:
+				if opt.Dims[model] == nil {
+					opt.Dims[model] = map[string][]int64{}
+				}
+				opt.Dims[model][input] = list[0]
+			case n == 1:
+				n, first = len(list), input
+			case n != len(list):
+				return usageErrorf("--shape: %q has %d sizes and %q has %d: they belong together one by one", first, n, input, len(list))
+			}
+		}
+		for k := 0; n > 1 && k < n; k++ {
+			dims := map[string][]int64{}
+			for input, list := range inputs {
+				if len(list) > 1 {
+					dims[input] = list[k]
+				}
+			}
+			if opt.Buckets == nil {
+				opt.Buckets = map[string][]map[string][]int64{}
+			}
+			opt.Buckets[model] = append(opt.Buckets[model], dims)
+		}
 	}
 	return nil
 }

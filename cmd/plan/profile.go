@@ -51,6 +51,9 @@ A stage of a plan runs its blocks in one piece, in less time than one by one. Th
 is measured so in any case; --ranges measures ranges of blocks as well: all of them, or those
 that a plan uses. What is not measured is estimated from blocks and whole.
 
+A model with a free length is measured in length buckets where --shape gives several sizes. Plans
+place each, by the workload's lengths, and a request runs in the smallest that takes it.
+
 With --records the models are a family of classifiers, in order of size: after measuring they
 run over labelled samples (CSV, plain or .gz, with the header label,…: a class counted from 0
 and the values of the input), and the profile keeps how certain each was of each answer and
@@ -65,6 +68,7 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
   plan profile det.onnx vad.onnx --shape det:x=1x3x320x320 --shape vad:input=1x512 --input sr=16000
+  plan profile text.onnx --shape input_ids=1x32:1x128:1x512
   plan profile --ranges used --plan plan.json
   plan profile --repeat 3 --budget 1m
   plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json

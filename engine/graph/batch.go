@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 
 	"google.golang.org/protobuf/proto"
@@ -265,4 +266,12 @@ func bareSpecs(names []string) []engine.Spec {
 		out[i].Name = s
 	}
 	return out
+}
+
+// QuantisesAsItComes tells whether the model finds the scales of its quantised values
+// while it runs: over a whole batch, so that its samples change each other's a little.
+func (m *Model) QuantisesAsItComes() bool {
+	return slices.ContainsFunc(m.net.nodes, func(nd *onnxpb.Node) bool {
+		return nd.GetOpType() == "DynamicQuantizeLinear" || nd.GetOpType() == "DynamicQuantizeMatMul" || nd.GetOpType() == "DynamicQuantizeLSTM"
+	})
 }

@@ -29,6 +29,19 @@ func Half(x float32) uint16 {
 	return sign | uint16((abs-0x3800_0000)>>13)
 }
 
+// FromHalf is the float32 of a float16's bits.
+func FromHalf(h uint16) float32 {
+	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
+	switch exponent {
+	case 0: // the step is 2^-24
+		f := float32(fraction) / (1 << 24)
+		return math.Float32frombits(math.Float32bits(f) | sign)
+	case 0x1f:
+		return math.Float32frombits(sign | 0x7f80_0000 | fraction<<13)
+	}
+	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
+}
+
 // largestHalf is the largest number that float16 holds.
 const largestHalf = 65504
 

@@ -30,6 +30,16 @@ func fromHalf(h uint16) float64 {
 
 // Every float16 comes back as itself; what lies between two goes to the nearer,
 // and in the middle to the even one.
+// FromHalf turns back what Half makes, of every float16.
+func TestFromHalf(t *testing.T) {
+	for h := range 1 << 16 {
+		x := FromHalf(uint16(h))
+		if back := Half(x); x == x && back != uint16(h) || x != x && h&0x7fff <= 0x7c00 {
+			t.Fatalf("%#04x is %v, and back %#04x", h, x, back)
+		}
+	}
+}
+
 func TestHalf(t *testing.T) {
 	for h := 0; h < 1<<16; h++ {
 		x := fromHalf(uint16(h))

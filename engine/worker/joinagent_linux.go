@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,13 +190,14 @@ func (a *agent) find(spec *StageSpec) error {
 		return err
 	}
 	// The name comes from another host: it names a file of the folder and no other.
-	if spec.Model == "" || spec.Model != filepath.Base(spec.Model) || strings.HasPrefix(spec.Model, ".") {
-		return fmt.Errorf("%w: model %q: expected the name of a file", ErrProtocol, spec.Model)
+	name := cmp.Or(spec.File, spec.Model)
+	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") {
+		return fmt.Errorf("%w: model %q: expected the name of a file", ErrProtocol, name)
 	}
 	if a.proc == nil || a.segment != nil {
 		return fmt.Errorf("%w: a stage before hello or after the first was made ready", ErrProtocol)
 	}
-	spec.Path = filepath.Join(a.config.Models, spec.Model+".onnx")
+	spec.Path = filepath.Join(a.config.Models, name+".onnx")
 	return nil
 }
 

@@ -61,6 +61,7 @@ type Welcome struct {
 type StageSpec struct {
 	ID     uint32 `json:"id"`
 	Model  string `json:"model"`
+	File   string `json:"file,omitempty"` // name of the model's file without extension; empty: Model
 	Path   string `json:"path,omitempty"`
 	SHA256 string `json:"sha256,omitempty"` // of the file; empty: not checked
 	// From and To are the half-open range of the model's Blocks blocks.

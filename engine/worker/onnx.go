@@ -48,8 +48,8 @@ func findDevice(eng engine.Engine, want *Device) (engine.Device, error) {
 
 // modelKey names a model that is cut in one way.
 type modelKey struct {
-	path string
-	live int
+	path, model string // of one file there may be several, at one size each
+	live        int
 }
 
 // opened is a model as it is served: a chain that can be cut, or, where its batch cannot
@@ -180,9 +180,9 @@ func (o *onnx) LoadBlock(ctx context.Context, m *engine.Submodel, x engine.Optio
 }
 
 // open reads a model as the profiler does: with a free batch, or, where the plan says that it
-// runs whole, else as its file is.
+// runs whole, as its file is.
 func (o *onnx) open(ctx context.Context, s *StageSpec) (*opened, error) {
-	key := modelKey{s.Path, max(1, len(s.CutIn), len(s.CutOut))}
+	key := modelKey{s.Path, s.Model, max(1, len(s.CutIn), len(s.CutOut))}
 	if m := o.models[key]; m != nil {
 		return m, nil
 	}
@@ -194,9 +194,10 @@ func (o *onnx) open(ctx context.Context, s *StageSpec) (*opened, error) {
 		return nil, fmt.Errorf("%w: %s has SHA-256 %s, the plan was made for %s; profile and solve again, or serve the file of the plan", ErrHash, s.Path, m.SHA256, s.SHA256)
 	}
 	found := new(opened)
-	found.chain, err = m.Chain(ctx, o.eng.Probe, graph.ChainOptions{MaxLive: key.live})
-	if err != nil && s.Whole && ctx.Err() == nil {
+	if s.Whole {
 		found.fixed, _, err = m.Fixed(ctx, o.eng.Probe)
+	} else {
+		found.chain, err = m.Chain(ctx, o.eng.Probe, graph.ChainOptions{MaxLive: key.live})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)

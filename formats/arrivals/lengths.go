@@ -103,3 +103,39 @@ func MeanLength(l *formats.Lengths) float64 {
 	}
 	return sum / float64(n)
 }
+
+// ShareUpTo is the share of lengths that are at most n, as Lengths draws them.
+func ShareUpTo(l *formats.Lengths, n int64) float64 {
+	if l.Max > 0 && n >= int64(l.Max) || n >= longest {
+		return 1
+	}
+	if n < 1 {
+		return 0
+	}
+	x := float64(n) + .5 // draws are rounded
+	switch l.Distribution {
+	case formats.LengthsNormal:
+		return distuv.Normal{Mu: l.Mean, Sigma: l.SD}.CDF(x)
+	case formats.LengthsLognormal:
+		variance := math.Log1p(l.SD * l.SD / (l.Mean * l.Mean))
+		return distuv.Normal{Mu: math.Log(l.Mean) - variance/2, Sigma: math.Sqrt(variance)}.CDF(math.Log(x))
+	case formats.LengthsLogT:
+		return distuv.StudentsT{Mu: l.Location, Sigma: l.Scale, Nu: l.Tail}.CDF(math.Log(x))
+	case formats.LengthsEmpirical:
+		whole, sum := 0.0, 0.0
+		for i, tokens := range l.Tokens {
+			w := 1.0
+			if len(l.Weights) == len(l.Tokens) {
+				w = l.Weights[i]
+			}
+			if whole += w; int64(tokens) <= n {
+				sum += w
+			}
+		}
+		return sum / whole
+	}
+	if math.Round(l.Mean) <= float64(n) {
+		return 1
+	}
+	return 0
+}

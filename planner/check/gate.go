@@ -212,9 +212,14 @@ type view struct {
 // look holds a plan against documents: its constraints, the best plan with its
 // options, and its figures.
 func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*view, error) {
-	v := &view{findings: Findings(&kind.Today{Plan: plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload, WorkloadDir: in.WorkloadDir})}
-	g.withinMargin(v.findings)
 	documents := *in
+	if m := methodOf(plan); m != nil && m.Bucketed != nil {
+		if _, err := m.Bucketed(&documents); err != nil {
+			return nil, err
+		}
+	}
+	v := &view{findings: Findings(&kind.Today{Plan: plan, Profile: in.Profile, Cluster: in.Cluster, Workload: documents.Workload, WorkloadDir: in.WorkloadDir})}
+	g.withinMargin(v.findings)
 	if documents.Workload == nil {
 		documents.Workload = WorkloadOf(plan)
 	}

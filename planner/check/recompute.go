@@ -40,7 +40,16 @@ func Findings(t *kind.Today) []Finding {
 	if m == nil {
 		return []Finding{{Severity: Error, Constraint: "kind", Where: "kind", Found: strconv.Quote(t.Plan.Kind), Expected: checkable(), Message: cannotCheck}}
 	}
-	return m.Check(t)
+	if m.Bucketed == nil {
+		return m.Check(t)
+	}
+	in := kind.Documents{Profile: t.Profile, Workload: t.Workload}
+	if _, err := m.Bucketed(&in); err != nil {
+		return []Finding{{Severity: Error, Constraint: "workload", Where: "workload", Message: err.Error()}}
+	}
+	today := *t
+	today.Workload = in.Workload
+	return m.Check(&today)
 }
 
 const cannotCheck = "plans of this kind cannot be checked yet"

@@ -56,7 +56,7 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 			on, first, infer, gpus = 1, copies, infer[:1], 1
 		}
 		rate := gpus / took.D().Seconds()
-		out.Deployment = append(out.Deployment, formats.Deployed{Model: s.Model, Inputs: m.Inputs, Outputs: m.Outputs, Constants: m.Constants, NumBlocks: len(m.Blocks),
+		out.Deployment = append(out.Deployment, formats.Deployed{Model: s.Model, Inputs: m.Inputs, Outputs: m.Outputs, Constants: m.Constants, Bucket: m.Bucket, NumBlocks: len(m.Blocks),
 			Pipelines: []formats.Pipeline{{Batch: len(infer), RPS: s.RPS, LatencyUS: infer[len(infer)-1], Stages: []formats.Stage{{
 				Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: on, GPUs: gpus, RPS: rate, InferUS: infer,
 				Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: on}}}}}}})

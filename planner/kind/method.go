@@ -49,6 +49,9 @@ type Method struct {
 	// Reserved is a workload with what a plan keeps back of what it promises, where that
 	// is not in the plan's options; nil: all of it is.
 	Reserved func(asked *formats.Workload, plan *formats.Plan) *formats.Workload
+	// Bucketed puts the length buckets of the profile in the place of the models that the
+	// workload asks for, and returns what was assumed.
+	Bucketed func(d *Documents) (assumed []string, err error)
 	// Explain tells what the kind adds to the story of a plan, line by line.
 	Explain func(plan *formats.Plan) []string
 	// Diff adds what moved between the sections of two plans.

@@ -16,7 +16,7 @@ import (
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
 	Kind: formats.PlanPool, About: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: certify.Plan,
-	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Reserved: verify.Reserved,
+	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Reserved: verify.Reserved, Bucketed: verify.Bucketed,
 }
 
 // Algorithms and objectives.
@@ -216,8 +216,8 @@ func (r *resolved) searchOptions() Options {
 // Poisson arrivals.
 func equalWorkload(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string) {
 	var models formats.WorkloadModels
-	for i := range profile.Models {
-		models = append(models, formats.WorkloadModel{Model: profile.Models[i].Model, SLO: slo, Percentile: "p99", Weight: 1})
+	for _, name := range profile.Requested() {
+		models = append(models, formats.WorkloadModel{Model: name, SLO: slo, Percentile: "p99", Weight: 1})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Section: models, Arrivals: &formats.Arrivals{Process: "poisson"}},
 		[]string{fmt.Sprintf("workload: all %d models of the profile with equal weight, p99, Poisson arrivals", len(models))}

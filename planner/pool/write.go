@@ -99,7 +99,7 @@ func (r *resolved) served(d int, out *Outcome) formats.Served {
 func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 	m := &r.models[d]
 	o := formats.Deployed{
-		Model: m.workload.Model, Class: m.workload.Class, Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, Constants: m.profile.Constants, NumBlocks: r.problem.Models[d].NumBlocks(),
+		Model: m.workload.Model, Class: m.workload.Class, Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, Constants: m.profile.Constants, Bucket: m.profile.Bucket, NumBlocks: r.problem.Models[d].NumBlocks(),
 		Pipelines: []formats.Pipeline{}, RequestUS: m.profile.RequestUS,
 	}
 	if m.profile.Source != nil {

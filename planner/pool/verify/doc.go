@@ -7,5 +7,6 @@
 //	served.go   what serving takes: means, runs after a pause, requests beside runs
 //	devices.go  placements, shares, memory
 //	hold.go     what the whole plan carries today
+//	buckets.go  length buckets in the place of the models that a workload asks for
 //	figures.go  Figures: what was promised against what holds; WorkloadOf
 package verify

@@ -1,0 +1,123 @@
+package formats
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bucket says that a model is another one at one size of its inputs: requests for
+// that one run in the smallest bucket that takes them.
+type Bucket struct {
+	Of string `json:"of"` // what requests of any length ask for
+	// Padding says that shorter requests may be filled up; nil: they must have the size.
+	Padding *Padding `json:"padding,omitempty"`
+}
+
+// Padding says how requests are filled up with zeros. The answers were seen to stay
+// the same.
+type Padding struct {
+	Mask    string  `json:"mask"`     // input whose zeros say what is filled up
+	MaxDiff float64 `json:"max_diff"` // of answers, relative to the larger of 1 and the value
+}
+
+// BucketName is the name of a model's bucket: MODEL@128, or MODEL@320x240 where
+// dimensions have several sizes.
+func BucketName(model string, inputs []TensorInfo) string {
+	if n := BucketLength(inputs); n > 0 {
+		return model + "@" + strconv.FormatInt(n, 10)
+	}
+	for _, t := range inputs {
+		var sizes []string
+		for _, axis := range t.DynamicAxes {
+			sizes = append(sizes, strconv.FormatInt(t.Shape[axis], 10))
+		}
+		if len(sizes) > 0 {
+			return model + "@" + strings.Join(sizes, "x")
+		}
+	}
+	return model
+}
+
+// BucketLength is the one size of all dimensions in which buckets differ; 0 where
+// they have several.
+func BucketLength(tensors []TensorInfo) int64 {
+	length := int64(0)
+	for _, t := range tensors {
+		for _, axis := range t.DynamicAxes {
+			if size := t.Shape[axis]; length == 0 {
+				length = size
+			} else if size != length {
+				return 0
+			}
+		}
+	}
+	return length
+}
+
+// Buckets are the models of a profile that are another one at a size of its inputs,
+// the smallest first.
+func (p *Profile) Buckets(of string) []*ProfileModel {
+	var out []*ProfileModel
+	for i := range p.Models {
+		if m := &p.Models[i]; m.Bucket != nil && m.Bucket.Of == of {
+			out = append(out, m)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *ProfileModel) int { return CompareSizes(a.Inputs, b.Inputs) })
+	return out
+}
+
+// Requested are the names that requests ask for: the models, and in the place of
+// buckets, once, what they are buckets of.
+func (p *Profile) Requested() []string {
+	var out []string
+	for i := range p.Models {
+		name := p.Models[i].Model
+		if b := p.Models[i].Bucket; b != nil {
+			name = b.Of
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// CompareSizes orders buckets by the number of elements of their inputs.
+func CompareSizes(a, b []TensorInfo) int {
+	elements := func(list []TensorInfo) (sum float64) {
+		for _, t := range list {
+			n := 1.0
+			for _, d := range t.Shape {
+				n *= float64(max(d, 1))
+			}
+			sum += n
+		}
+		return sum
+	}
+	x, y := elements(a), elements(b)
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// bucket checks what a model says of the one that it is a bucket of.
+func (c *checker) bucket(b *Bucket, model, path string) {
+	if b == nil {
+		return
+	}
+	switch {
+	case b.Of == "":
+		c.fail(path+".bucket.of", "an empty name", "a name", "")
+	case b.Of == model:
+		c.fail(path+".bucket.of", quote(b.Of), "another name than the model's", "")
+	}
+	if p := b.Padding; p != nil && (p.Mask == "" || p.MaxDiff < 0) {
+		c.fail(path+".bucket.padding", "a padding without a mask, or a negative difference", "the input that says what is filled up, and a difference of 0 or more", "")
+	}
+}
