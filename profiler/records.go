@@ -24,6 +24,12 @@ type RecordOptions struct {
 	Score   string  // of the certainty; empty: certainty.Default
 	Seed    uint64  // of the shuffle, and of weights where a model has none
 
+	// Dims and Values of inputs, as in Options. What they leave open is as in Profile,
+	// where that is given.
+	Dims    map[string]map[string][]int64
+	Values  map[string]map[string]graph.Literal
+	Profile *formats.Profile
+
 	Half     bool // the models compute in float16
 	Engine   engine.Engine
 	Progress func(model string, done, samples int)
@@ -73,7 +79,7 @@ func CheckSamples(ctx context.Context, o RecordOptions) error {
 		return inputError("no engine given")
 	}
 	for _, path := range o.Models {
-		m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed})
+		m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
 		if err != nil {
 			return err
 		}
@@ -97,7 +103,7 @@ func SampleOrder(seed uint64, n int) []int {
 }
 
 func (o *RecordOptions) record(ctx context.Context, path string, order []int, score certainty.Func) (*formats.ModelRecords, error) {
-	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed})
+	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
 	if err != nil {
 		return nil, err
 	}

@@ -5,13 +5,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"inferplan/engine"
 	"inferplan/engine/certainty"
 	"inferplan/engine/graph"
+	"inferplan/engine/graph/onnxpb"
 	"inferplan/engine/ort"
 	"inferplan/formats"
 	"inferplan/formats/importer/samples"
@@ -104,4 +108,43 @@ func TestRecord(t *testing.T) {
 
 func putFloat32(b []byte, i int, v float32) {
 	binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
+}
+
+// Models with free dimensions are recorded at the sizes that are given, or that the
+// profile has.
+func TestRecordFreeSizes(t *testing.T) {
+	eng := realEngine(t)
+	free := func(name string) *onnxpb.Shape_Dim {
+		return &onnxpb.Shape_Dim{Value: &onnxpb.Shape_Dim_DimParam{DimParam: name}}
+	}
+	data, err := proto.Marshal(&onnxpb.Model{IrVersion: proto.Int64(8), OpsetImport: []*onnxpb.OperatorSet{{Version: proto.Int64(14)}}, Graph: &onnxpb.Graph{
+		Name: proto.String("g"), Node: []*onnxpb.Node{opNode("Softmax", []string{"x"}, "y")},
+		Input: []*onnxpb.ValueInfo{{Name: proto.String("x"), Type: &onnxpb.Type{Value: &onnxpb.Type_TensorType_{TensorType: &onnxpb.Type_TensorType{
+			ElemType: proto.Int32(1), Shape: &onnxpb.Shape{Dim: []*onnxpb.Shape_Dim{free("n"), free("width")}}}}}}},
+		Output: []*onnxpb.ValueInfo{{Name: proto.String("y")}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "softmax.onnx")
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	set := &samples.Set{Width: 3, Labels: []int{0, 2, 1}, Values: []float32{3, 1, 2, 1, 2, 3, 3, 2, 1}}
+	o := RecordOptions{Models: []string{path}, Samples: set, Seed: 1, Engine: eng}
+	if _, err := Record(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "--shape x=1x128") {
+		t.Errorf("without a size: %v", err)
+	}
+	given, held := o, o
+	given.Dims = map[string]map[string][]int64{"": {"x": {1, 3}}}
+	held.Profile = &formats.Profile{Models: []formats.ProfileModel{{Model: "softmax", Inputs: []formats.TensorInfo{{Name: "x", DType: "FP32", Shape: []int64{-1, 3}}}}}}
+	for _, o := range []RecordOptions{given, held} {
+		rec, err := Record(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if right := strings.Count(rec.Models[0].Correct, "1"); right != 2 {
+			t.Errorf("%d of 3 right, want 2: %+v", right, rec.Models[0])
+		}
+	}
 }

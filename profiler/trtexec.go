@@ -36,8 +36,10 @@ type TRTExecOptions struct {
 	// and what crosses between blocks is not known.
 	File   string
 	Prober engine.Engine
-	Dims   map[string][]int64 // free dimensions of inputs
-	Out    string             // the profile, to which paths are relative
+	// Dims and Values of inputs, as in Options. What they leave open is as in Into.
+	Dims   map[string]map[string][]int64
+	Values map[string]map[string]graph.Literal
+	Out    string // the profile, to which paths are relative
 
 	// Into is the profile that the numbers go to, for the cuts that it has
 	// already; nil: none.
@@ -172,7 +174,10 @@ func (im *trtImport) device() *formats.ProfileDevice {
 }
 
 func (im *trtImport) open(ctx context.Context) error {
-	opt := &Options{Engine: im.o.Prober, Dims: map[string]map[string][]int64{"": im.o.Dims}}
+	opt := &Options{Engine: im.o.Prober, Dims: im.o.Dims, Values: im.o.Values, Profile: im.o.Into}
+	if im.o.Into != nil {
+		opt.like = im.o.Into.Find(im.o.Model)
+	}
 	m, err := openONNX(ctx, im.o.File, opt)
 	if err != nil {
 		return err
@@ -234,7 +239,7 @@ func (im *trtImport) profile() *formats.Profile {
 	m := formats.ProfileModel{Model: o.Model, Source: im.source(), Blocks: im.blocks, Measurements: []formats.Measurement{}}
 	if im.model != nil {
 		in := im.model.info()
-		m.Inputs, m.Outputs = tensorInfos(in.inputs), tensorInfos(in.outputs)
+		m.Inputs, m.Outputs, m.Constants = inputInfos(&in), tensorInfos(in.outputs), constantInfos(in.constants)
 	}
 	var scales []string
 	for i, r := range o.Runs {

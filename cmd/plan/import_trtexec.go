@@ -27,6 +27,7 @@ type importTRTExecOptions struct {
 	runs          []string
 	blocks        int
 	profile, out  string
+	inputOptions
 }
 
 func newImportTRTExecCommand(g *globals) *cobra.Command {
@@ -57,6 +58,7 @@ The numbers are added to --profile (default: the output file, where it exists).`
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "name of the model (default that of --model)")
 	f.StringVar(&o.model, "model", "", "ONNX file that the engines were built from")
+	o.inputOptions.flags(f)
 	f.StringVar(&o.device, "device", "", "device kind of the numbers, such as L4 (required)")
 	f.StringVar(&o.deviceName, "device-name", "", "the GPU as its driver names it, for the profile")
 	f.StringVar(&o.driver, "driver", "", "version of the driver, for the profile")
@@ -84,6 +86,17 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 		}
 		opt.Runs = append(opt.Runs, *r)
 	}
+	inputs := profiler.Options{Models: []string{o.model}}
+	if err := o.fill(&inputs); err != nil {
+		return err
+	}
+	switch {
+	case len(o.shapes)+len(o.values) > 0 && o.model == "":
+		return usageErrorf("--shape and --input are about the inputs of --model, which is not named")
+	case len(inputs.Buckets) > 0:
+		return usageErrorf("--shape: trtexec ran at one size: import each size under a --name of its own")
+	}
+	opt.Dims, opt.Values = inputs.Dims, inputs.Values
 	into, err := profileToExtend(o.profile, o.out)
 	if err != nil {
 		return err

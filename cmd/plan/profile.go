@@ -153,8 +153,24 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer eng.Close()
+	var recording profiler.RecordOptions
 	if set != nil {
-		if err := profiler.CheckSamples(ctx, profiler.RecordOptions{Models: paths, Samples: set, Engine: eng, Seed: o.seed}); err != nil {
+		inputs := profiler.Options{Models: paths}
+		if err := o.fill(&inputs); err != nil {
+			return err
+		}
+		if len(inputs.Buckets) > 0 {
+			return usageErrorf("--records: samples have one size, and --shape has several")
+		}
+		have, err := formats.ReadProfile(o.out)
+		if errors.Is(err, os.ErrNotExist) {
+			have, err = nil, nil
+		}
+		if err != nil {
+			return withCode(exitUsage, err)
+		}
+		recording = profiler.RecordOptions{Models: paths, Samples: set, Engine: eng, Seed: o.seed, Dims: inputs.Dims, Values: inputs.Values, Profile: have}
+		if err := profiler.CheckSamples(ctx, recording); err != nil {
 			return err
 		}
 	}
@@ -191,7 +207,8 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	}
 	var rec *formats.Records
 	if set != nil {
-		if rec, err = o.record(ctx, p, eng, half, set, paths, o.seed); err != nil {
+		recording.Profile, recording.Half = profile, half
+		if rec, err = o.record(ctx, p, recording); err != nil {
 			return err
 		}
 		if profile, err = profiler.Update(o.out, profile, func(p *formats.Profile) error { profiler.PutRecords(p, rec); return nil }); err != nil {

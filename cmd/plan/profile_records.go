@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"inferplan/engine"
 	"inferplan/engine/certainty"
 	"inferplan/formats"
 	"inferplan/formats/importer/records"
@@ -136,20 +135,19 @@ func (o *recordsOptions) samples(paths []string) (*samples.Set, error) {
 	return set, withCode(exitUsage, err)
 }
 
-func (o *recordsOptions) record(ctx context.Context, p *printer, eng engine.Engine, half bool, set *samples.Set, paths []string, seed uint64) (*formats.Records, error) {
-	bar := p.meter(int64(len(paths)*len(set.Labels)), "recording")
+func (o *recordsOptions) record(ctx context.Context, p *printer, opt profiler.RecordOptions) (*formats.Records, error) {
+	bar := p.meter(int64(len(opt.Models)*len(opt.Samples.Labels)), "recording")
 	defer bar.finish()
 	model, before := "", int64(-1)
-	rec, err := profiler.Record(ctx, profiler.RecordOptions{
-		Models: paths, Samples: set, Source: filepath.Base(o.records), HeldOut: o.heldOut, Score: o.score, Seed: seed, Engine: eng, Half: half,
-		Progress: func(name string, done, samples int) {
-			if name != model {
-				model = name
-				before++
-			}
-			bar.set(before*int64(samples)+int64(done), 0, "recording "+name)
-		},
-	})
+	opt.Source, opt.HeldOut, opt.Score = filepath.Base(o.records), o.heldOut, o.score
+	opt.Progress = func(name string, done, samples int) {
+		if name != model {
+			model = name
+			before++
+		}
+		bar.set(before*int64(samples)+int64(done), 0, "recording "+name)
+	}
+	rec, err := profiler.Record(ctx, opt)
 	if errors.Is(err, context.Canceled) {
 		return nil, &exitError{exitInterrupted, fmt.Errorf("interrupted before the records were complete; the latencies measured are kept")}
 	}
