@@ -103,7 +103,8 @@ func (k *keeper) filled(ctx context.Context, file string, n int) error {
 // ask sends a request that is kept and returns its status, and after how long it may come
 // again.
 func (k *keeper) ask(address, prompt string, tokens int) (status int, after string) {
-	resp, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d,"store":true}`, textModel, prompt, tokens)))
+	client := &http.Client{Timeout: 30 * time.Second}
+	resp, err := client.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d,"store":true}`, textModel, prompt, tokens)))
 	if err != nil {
 		return 0, ""
 	}

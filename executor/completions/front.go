@@ -142,7 +142,7 @@ func (f *Front) claim() {
 		case err == nil:
 		case f.ctx.Err() != nil || errors.Is(err, durable.ErrClosed):
 			return
-		case errors.Is(err, errRecord): // it would come again and again
+		case errors.Is(err, errRecord), errors.Is(err, durable.ErrRecord): // it would come again and again
 			f.opt.Log.Error("a request in the store is given up", "error", err)
 			if _, _, err := f.storeEnd(st.ID, &end{Error: failed(err)}); err != nil {
 				f.opt.Log.Error("the end of a request was not stored", "id", st.ID, "error", err)

@@ -87,6 +87,8 @@ var (
 	ErrMoved    = errors.New("other text was stored meanwhile")
 	ErrClosed   = errors.New("the store is closed")
 	ErrTooLarge = errors.New("too large for the store")
+	// ErrRecord: a record cannot be read, as its part of the store is damaged.
+	ErrRecord = errors.New("the record is damaged")
 	// ErrKey: what is stored is sealed with another key, or not at all.
 	ErrKey = errors.New("the store's key does not fit")
 )

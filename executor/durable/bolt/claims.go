@@ -3,6 +3,8 @@ package bolt
 import (
 	"container/heap"
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -104,6 +106,9 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 			}
 		}
 		state, err := s.Get(ctx, id)
+		if errors.Is(err, errCorrupt) { // it stays taken: given back it would be the first again, for ever
+			return &durable.State{Record: durable.Record{ID: id}}, fmt.Errorf("%w: %w", durable.ErrRecord, err)
+		}
 		if err != nil {
 			s.claims.release(id)
 			return nil, err

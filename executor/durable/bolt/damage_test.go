@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"go.etcd.io/bbolt"
 
 	"inferplan/executor/durable"
 )
@@ -128,5 +131,37 @@ func TestRescueOfAWholeStore(t *testing.T) {
 	}
 	if _, err := Rescue(path, path+".copy", Options{}); err == nil {
 		t.Error("what is there was overwritten")
+	}
+}
+
+// An open record with damage is told once, and those behind it are handed out.
+func TestDamagedRecordHoldsUpNobody(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "store"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, id := range []string{"first", "second"} {
+		if _, err := s.Accept(t.Context(), &durable.Record{ID: id, Class: "c"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Append(t.Context(), id, 0, []byte("text"), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Update(func(tx *bbolt.Tx) error {
+		k, _ := tx.Bucket(texts).Cursor().First()
+		return tx.Bucket(texts).Put(bytes.Clone(k), (&piece{size: 3, tokens: 1, data: []byte("text")}).encode())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.Claim(t.Context()); !errors.Is(err, durable.ErrRecord) || st == nil || st.ID != "first" {
+		t.Errorf("the damaged one: %+v, %v", st, err)
+	}
+	if st, err := s.Claim(t.Context()); err != nil || st.ID != "second" {
+		t.Errorf("the next: %+v, %v", st, err)
+	}
+	if err := s.Finish(t.Context(), "first", []byte("given up")); err != nil {
+		t.Error(err)
 	}
 }
