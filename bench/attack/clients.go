@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,7 +117,7 @@ func (s *server) settled(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			return fmt.Errorf("requests are still held: %w", err)
+			return fmt.Errorf("requests are still held: %w\n%s", err, strings.Join(s.lines()[max(0, len(s.lines())-12):], "\n"))
 		}
 	}
 }
