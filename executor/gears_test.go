@@ -347,7 +347,9 @@ func TestRealCascade(t *testing.T) {
 		t.Fatal(err)
 	}
 	large := 0
+	const pause = 20 * time.Millisecond // at most 50 requests/s: the gear for more than 100 never serves
 	for i, req := range requests {
+		time.Sleep(pause)
 		_, model, resp := answerOf(t, x, req)
 		want, from := "small", 0
 		if sure[i] < limit {
@@ -377,6 +379,7 @@ func TestRealCascade(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, req := range requests {
+		time.Sleep(pause)
 		_, model, resp := answerOf(t, x, req)
 		want := "small"
 		if sure[i] < limit {

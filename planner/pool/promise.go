@@ -81,12 +81,12 @@ func (a *tuning) state(res *kind.Result) {
 		o.Fluid = &carried
 	}
 	asked := choicesOf(a.p.Values)
-	certify.State(res, asked.sense(), a.bound, among(a.p.Values, plan.Deployment), asked.Gap)
+	certify.State(res, asked.sense(), a.bound, among(a.p.Values, plan.Deployment, plan.Pools), asked.Gap)
 }
 
 // among says which plans a bound is of, as far as the options leave some out; empty: it is of
 // all. It ends a sentence that begins with "no plan".
-func among(v formats.Values, deployment []formats.Deployed) string {
+func among(v formats.Values, deployment []formats.Deployed, pools []formats.Pool) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if algorithm := v.Word("algorithm"); algorithm == AlgorithmNP {
@@ -95,6 +95,10 @@ func among(v formats.Values, deployment []formats.Deployed) string {
 		add("of pairs of devices")
 	} else if most := v.Whole("max-partitions"); slices.ContainsFunc(deployment, func(d formats.Deployed) bool { return d.NumBlocks > most }) {
 		add("of at most %d stages", most)
+	}
+	shared := func(p formats.Pool) bool { return p.NICGbps > 0 && min(p.Count, p.PerNode) > 1 }
+	if v.Word("algorithm") == AlgorithmTemplate && v.Whole("max-partitions") > 1 && !v.Flag("uneven-nic") && slices.ContainsFunc(pools, shared) {
+		add("with even shares of network cards")
 	}
 	if n := v.Whole("max-batch"); n > 0 {
 		add("with batches up to %d", n)
