@@ -1,7 +1,6 @@
 package inferplan_test
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -72,7 +71,7 @@ func TestDatesDecideNothing(t *testing.T) {
 		for _, at := range dates(tree) {
 			seen[f.path] = true
 			if calendar[f.path] == "" {
-				t.Error(fmt.Sprintf("%v: a date, which may step: take a clock that does not, or say in calendar what it is for", fset.Position(at)))
+				t.Errorf("%v: a date, which may step: take a clock that does not, or say in calendar what it is for", fset.Position(at))
 			}
 		}
 	}
