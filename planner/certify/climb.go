@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/formats/seeded"
 	"inferplan/sim"
 	"inferplan/solver/stoch"
 )
@@ -16,6 +17,7 @@ const (
 
 	confidence = .95 // that a plan holds what it states
 	mostLooks  = 3
+	thorough   = 2 // times the runs of a search for loads, between looks that confirm
 )
 
 // Confirm tests whether every model attains what is asked at loads of what is promised. It is a
@@ -24,6 +26,11 @@ const (
 // would fail even with the runs that are left have not. It returns the outcome of all runs, and
 // for every model whether it fell short.
 func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []bool, error) {
+	return t.confirm(ctx, loads, thorough*t.runs)
+}
+
+// confirm is Confirm with so many runs between looks.
+func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.Result, []bool, error) {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil
 	for i, load := range loads {
@@ -31,7 +38,7 @@ func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []boo
 	}
 	runs := &sim.Replications{Scenario: &sc}
 	for looks := 1; ; looks++ {
-		t.Asked.Runs = looks * t.runs
+		t.Asked.Runs = looks * between
 		if err := runs.Extend(ctx, t.Asked.Runs); err != nil {
 			return nil, nil, fmt.Errorf("certifying: %w", err)
 		}
@@ -64,34 +71,49 @@ type Climb struct {
 	failed []bool // by model, at a step more than is tested
 }
 
-// Run looks for the highest loads and stores them in the test, see Store. Models that fall short
-// are offered a step less, and where all pass, those that never fell short a step more. It
+// Run looks for the highest loads that pass. Models that fall short are offered a step less, and
+// where all pass, those that never fell short a step more. The highest of many loads passed by
+// luck more often than one alone, so other random numbers confirm it, or the next below. It
 // returns nil where no loads pass.
 func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error) {
 	c.steps, c.failed = make([]int, len(c.From)), make([]bool, len(c.From))
 	for i, load := range c.From {
 		c.steps[i] = int(math.Round(load / Step))
 	}
-	var loads []float64
-	var shown *sim.Result
-	runs := 0
+	seed := t.Scenario.Seed
+	t.Scenario.Seed = seeded.Seed(seed, "climb")
+	defer func() { t.Scenario.Seed = seed }()
 	for slices.Min(c.steps) >= 1 {
-		found, short, err := t.Confirm(ctx, c.loads(c.steps))
+		found, short, err := t.confirm(ctx, c.loads(c.steps), t.runs)
 		if err != nil {
 			return nil, nil, err
 		}
 		c.Events += found.Events
-		if !slices.Contains(short, true) {
-			loads, shown, runs = c.loads(c.steps), found, t.Asked.Runs
-		} else if c.passed == nil && c.Once {
-			break
+		if slices.Contains(short, true) && c.passed == nil && c.Once {
+			return nil, nil, nil
 		}
 		if !c.next(short) || c.passed != nil && c.Events > c.Work {
 			break
 		}
 	}
-	t.Asked.Runs = runs
-	return loads, shown, nil
+	t.Scenario.Seed = seed
+	for steps := c.passed; steps != nil && slices.Min(steps) >= 1; {
+		loads := c.loads(steps)
+		shown, short, err := t.Confirm(ctx, loads)
+		if err != nil {
+			return nil, nil, err
+		}
+		c.Events += shown.Events
+		if !slices.Contains(short, true) {
+			return loads, shown, nil
+		}
+		for i := range steps {
+			if short[i] || c.Together {
+				steps[i]--
+			}
+		}
+	}
+	return nil, nil, nil
 }
 
 // loads returns loads of so many steps, at most what replicas carry.
