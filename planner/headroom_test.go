@@ -93,8 +93,9 @@ func TestTunedPromises(t *testing.T) {
 	if p.Certified.LoadFactor < 1 {
 		t.Errorf("certified %v of what it promises", p.Certified.LoadFactor)
 	}
-	again := *p
-	if err := Certify(context.Background(), &again, opt.Asked); err != nil {
+	again, asked := *p, opt.Asked
+	asked.Runs = p.Certified.Runs // the promise was confirmed by as many
+	if err := Certify(context.Background(), &again, asked); err != nil {
 		t.Fatal(err)
 	}
 	if f := again.Certified.LoadFactor; f < 1 || f > 1.05 {
