@@ -103,18 +103,31 @@ func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment flo
 	return sol.Bound * top * (1 + 1e-7) / attainment, nil
 }
 
-// bounded gives an outcome another bound.
-func bounded(o *kind.Outcome, among string, bound func() (float64, error)) error {
+// bounded gives an outcome the bound of all plans, and says how near the outcome is to that one: a
+// plan that is proven to be the best with its margin need not be the best of all.
+func bounded(o *kind.Outcome, among string, asked float64, bound func() (float64, error)) error {
 	b, err := bound()
 	if err != nil {
 		return err
 	}
 	o.Objective.Bound, o.Objective.Gap, o.Objective.BoundAmong = nil, nil, among
+	distance := math.Inf(1)
 	if !math.IsNaN(b) {
-		o.Objective.Bound = &b
+		distance = milp.RelativeGap(o.Sense, o.Objective.Value, b)
+		o.Objective.Bound, o.Objective.Gap = &b, &distance
+	}
+	switch {
+	case o.StoppedBy == milp.StoppedByInterrupt || distance <= proved:
+	case distance <= asked:
+		o.StoppedBy = milp.StoppedByGap
+	default:
+		o.StoppedBy = milp.StoppedByWork
 	}
 	return nil
 }
+
+// proved is the relative gap at which a value is its bound.
+const proved = 1e-6
 
 // rare returns whether a path may be of so small a share of the requests that all of them are
 // given up.

@@ -67,7 +67,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	r.problem.widen(out.picked)
 	o := r.outcome(out)
 	if in.Attained > 0 {
-		err = bounded(o, r.among(), func() (float64, error) { return r.bound(ctx, run.Solver, in.Attained) })
+		err = bounded(o, r.among(), in.Values.Number("gap"), func() (float64, error) { return r.bound(ctx, run.Solver, in.Attained) })
 	}
 	return o, err
 }

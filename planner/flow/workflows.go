@@ -69,7 +69,7 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	}
 	o, err := w.outcome(b, p)
 	if err == nil && in.Attained > 0 {
-		err = bounded(o, w.among(), func() (float64, error) { return w.fluidBound(ctx) })
+		err = bounded(o, w.among(), w.gap, func() (float64, error) { return w.fluidBound(ctx) })
 	}
 	return o, err
 }
