@@ -279,6 +279,25 @@ func specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engi
 	return out, nil
 }
 
+// findOperators finds the libraries of custom operators that a plan's models need.
+func findOperators(plan *formats.Plan, o *Options) ([]formats.OperatorLibrary, error) {
+	if o.Engine == "replay" {
+		return nil, nil
+	}
+	var out []formats.OperatorLibrary
+	for i := range plan.Deployment {
+		out = formats.UniqueOperators(out, plan.Deployment[i].Operators)
+	}
+	for i := range out {
+		path, err := out[i].Find(o.ModelsDir)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+		out[i].Path = path
+	}
+	return out, nil
+}
+
 // findModel finds a model's file: by its name, else by its hash.
 func findModel(dir string, m *formats.Deployed) (string, error) {
 	name := m.Model

@@ -24,16 +24,17 @@ const (
 // crew is the life of worker processes: it starts them, gives them memory, passes
 // on what they say and starts them again when they end.
 type crew struct {
-	c       *core
-	stages  []stagePlan
-	places  []worker.Device // by device
-	devices []*device       // by device; nil where another backend executes
-	own     []*device       // the rest of them
-	cfgs    []worker.Config // of own
-	cache   *worker.Cache   // of models that devices swap
-	ctx     context.Context // of supervisors and of workers that are started again
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	c         *core
+	stages    []stagePlan
+	places    []worker.Device           // by device
+	devices   []*device                 // by device; nil where another backend executes
+	own       []*device                 // the rest of them
+	cfgs      []worker.Config           // of own
+	operators []formats.OperatorLibrary // that the models need
+	cache     *worker.Cache             // of models that devices swap
+	ctx       context.Context           // of supervisors and of workers that are started again
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
 }
 
 func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
@@ -41,6 +42,7 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 	if k.c.opt.Execute != nil {
 		hello.Execution = k.c.opt.Execute(place.Kind, hello.Execution)
 	}
+	hello.Operators = k.operators
 	cfg := worker.Config{Hello: hello, Command: k.c.opt.Command, Env: slices.Concat(k.c.opt.Env, hello.Env())}
 	for i := range k.stages {
 		for _, dev := range k.c.tables.DevicesOf(int32(i)) {

@@ -43,6 +43,9 @@ func newWorkers(c *core) (*workers, error) {
 	if w.crew.stages, err = planStages(c.plan, c.tables, c.opt); err != nil {
 		return nil, err
 	}
+	if w.crew.operators, err = findOperators(c.plan, c.opt); err != nil {
+		return nil, err
+	}
 	if w.crew.places, err = placeDevices(c.tables, c.opt); err != nil {
 		return nil, err
 	}

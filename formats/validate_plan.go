@@ -165,6 +165,7 @@ func (p *planChecker) deployment() {
 		p.tensors(m.Inputs, at+".inputs")
 		p.tensors(m.Outputs, at+".outputs")
 		p.constants(m.Constants, at+".constants")
+		p.operators(m.Operators, at+".operators")
 		least(p.checker, m.NumBlocks, 1, at, ".num_blocks")
 		for k := range m.Pipelines {
 			p.pipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", at, k))

@@ -45,6 +45,7 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 	c.tensors(m.Inputs, path+".inputs")
 	c.tensors(m.Outputs, path+".outputs")
 	c.constants(m.Constants, path+".constants")
+	c.operators(m.Operators, path+".operators")
 	c.some(len(m.Blocks), path+".blocks", "at least one block")
 	check := func(f *FP16Check, path string) {
 		if f != nil {

@@ -2,6 +2,7 @@ package profiler
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,7 +23,7 @@ func (r *runner) adopt() error {
 	for _, j := range r.jobs {
 		fresh := &formats.ProfileModel{
 			Model: j.in.name, Source: &formats.ModelSource{Path: relativeTo(r.o.Out, j.in.path), SHA256: j.in.sha256},
-			Inputs: inputInfos(&j.in), Outputs: outputInfos(&j.in), Bucket: j.in.bucket, Constants: constantInfos(j.in.constants),
+			Inputs: inputInfos(&j.in), Outputs: outputInfos(&j.in), Bucket: j.in.bucket, Constants: constantInfos(j.in.constants), Operators: j.in.operators,
 		}
 		j.entry = fresh
 		have := findModel(r.profile, fresh)
@@ -102,7 +103,8 @@ func describe(d formats.ProfileDevice) string {
 	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
 }
 
-// shapes lists a model's inputs with their types and dimensions, and its constants.
+// shapes lists a model's inputs with their types and dimensions, its constants and its libraries of
+// custom operators.
 func shapes(m *formats.ProfileModel) string {
 	var s []string
 	for _, t := range m.Inputs {
@@ -110,6 +112,9 @@ func shapes(m *formats.ProfileModel) string {
 	}
 	for _, c := range m.Constants {
 		s = append(s, fmt.Sprintf("%s = %v", c.Name, c.Value[0]))
+	}
+	for _, l := range m.Operators {
+		s = append(s, fmt.Sprintf("operators of %s (SHA-256 %.12s)", filepath.Base(l.Path), l.SHA256))
 	}
 	return strings.Join(s, ", ")
 }

@@ -48,6 +48,7 @@ type modelInfo struct {
 	// the others are measured with where that is given.
 	constants []graph.Constant
 	values    values
+	operators []formats.OperatorLibrary // of custom operators
 	// Of a model that is another one at one size of its inputs: which, and the
 	// dimensions of its inputs and outputs in which the sizes differ. base is the name of
 	// the model in any case.
@@ -85,6 +86,10 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
+	var operators []formats.OperatorLibrary
+	if gm.Custom() {
+		operators = o.Operators
+	}
 	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{})
 	if err == nil {
 		var note string
@@ -93,7 +98,7 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 		}
 	}
 	if err == nil {
-		m := onnxModel{chain: chain, values: how.Values}
+		m := onnxModel{chain: chain, values: how.Values, operators: operators}
 		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, how) {
 			m.weights = fmt.Sprintf("random with seed %d, the file has none", o.Seed)
 		}
@@ -112,6 +117,7 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 		}
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
 	}
+	fixed.in.operators = operators
 	fixed.in.warnings = append(fixed.in.warnings,
 		fmt.Sprintf("%s: its batch cannot be made free, so it is one block, and a request is one run with inputs of the file's shapes, %v (%v)", gm.Name, fixed.in.inputs, err))
 	return fixed, nil
@@ -170,13 +176,15 @@ type onnxModel struct {
 	chain   *graph.Chain
 	weights string
 	values  values
+
+	operators []formats.OperatorLibrary
 }
 
 func (m onnxModel) info() modelInfo {
 	c := m.chain
 	whole := c.Whole()
 	return modelInfo{
-		weights: m.weights, constants: c.Model.Constants, values: m.values, warnings: notes(c.Model),
+		operators: m.operators, weights: m.weights, constants: c.Model.Constants, values: m.values, warnings: notes(c.Model),
 		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
 		inputs: c.Cuts[0].Tensors, outputs: c.Cuts[len(c.Cuts)-1].Tensors, logits: c.Model.Logits(),
 		weightBytes: whole.WeightBytes(0, whole.Len()),

@@ -61,6 +61,9 @@ type Options struct {
 	// by model name as in Dims: the dimensions of its inputs at each size.
 	Buckets map[string][]map[string][]int64
 
+	// Operators are the libraries of custom operators that the engine has.
+	Operators []formats.OperatorLibrary
+
 	// RealTime keeps other work of the machine from interrupting the samples: the
 	// measuring thread goes before all others. CPUs of one thread only.
 	RealTime bool

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/worker"
+	"inferplan/formats"
 )
 
 // How a GPU is divided between processes.
@@ -27,6 +28,8 @@ type Processes struct {
 	// Command is a program that calls worker.Main, with its arguments.
 	Command []string
 	Stderr  io.Writer
+	// Operators are the libraries of custom operators that models need.
+	Operators []formats.OperatorLibrary
 }
 
 // Open starts v processes.
@@ -36,7 +39,7 @@ func (p Processes) Open(ctx context.Context, d engine.Device, v int) (Shares, er
 	s.device.Share = v
 	s.device.MemoryBytes /= int64(v)
 	for i := range v {
-		e, err := worker.StartEngine(ctx, s.device, worker.Config{Hello: worker.Hello{Engine: "onnx"}, Command: p.Command, Env: env, Stderr: p.Stderr})
+		e, err := worker.StartEngine(ctx, s.device, worker.Config{Hello: worker.Hello{Engine: "onnx", Operators: p.Operators}, Command: p.Command, Env: env, Stderr: p.Stderr})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("share %d of %d: %w", i+1, v, err), s.Close())
 		}

@@ -39,7 +39,9 @@ type TRTExecOptions struct {
 	// Dims and Values of inputs, as in Options. What they leave open is as in Into.
 	Dims   map[string]map[string][]int64
 	Values map[string]map[string]graph.Literal
-	Out    string // the profile, to which paths are relative
+	// Operators are the libraries of custom operators that the engine has.
+	Operators []formats.OperatorLibrary
+	Out       string // the profile, to which paths are relative
 
 	// Into is the profile that the numbers go to, for the cuts that it has
 	// already; nil: none.
@@ -174,7 +176,7 @@ func (im *trtImport) device() *formats.ProfileDevice {
 }
 
 func (im *trtImport) open(ctx context.Context) error {
-	opt := &Options{Engine: im.o.Prober, Dims: im.o.Dims, Values: im.o.Values, Profile: im.o.Into}
+	opt := &Options{Engine: im.o.Prober, Dims: im.o.Dims, Values: im.o.Values, Operators: im.o.Operators, Profile: im.o.Into}
 	if im.o.Into != nil {
 		opt.like = im.o.Into.Find(im.o.Model)
 	}
@@ -239,7 +241,7 @@ func (im *trtImport) profile() *formats.Profile {
 	m := formats.ProfileModel{Model: o.Model, Source: im.source(), Blocks: im.blocks, Measurements: []formats.Measurement{}}
 	if im.model != nil {
 		in := im.model.info()
-		m.Inputs, m.Outputs, m.Constants = inputInfos(&in), tensorInfos(in.outputs), constantInfos(in.constants)
+		m.Inputs, m.Outputs, m.Constants, m.Operators = inputInfos(&in), tensorInfos(in.outputs), constantInfos(in.constants), in.operators
 	}
 	var scales []string
 	for i, r := range o.Runs {

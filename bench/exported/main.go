@@ -151,12 +151,13 @@ func (o *options) take(ctx context.Context, eng *ort.Engine, c *exported) (*outc
 
 // command runs plan to its end and returns the last line that it says.
 func (o *options) command(ctx context.Context, args ...string) (last string, code int, err error) {
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, o.plan, args...).CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && ctx.Err() == nil {
+	if errors.As(err, &exit) && whole.Err() == nil {
 		return lines[len(lines)-1], exit.ExitCode(), nil
 	}
 	return lines[len(lines)-1], 0, err

@@ -35,6 +35,19 @@ func encoderMatrix(seed, rows, columns int) [][]float64 {
 	return out
 }
 
+// onnxValue declares an input or output: dimensions are numbers, or names of free ones.
+func onnxValue(name string, typ int32, dims ...string) *onnxpb.ValueInfo {
+	shape := &onnxpb.Shape{}
+	for _, d := range dims {
+		dim := &onnxpb.Shape_Dim{Value: &onnxpb.Shape_Dim_DimParam{DimParam: d}}
+		if n, err := strconv.ParseInt(d, 10, 64); err == nil {
+			dim.Value = &onnxpb.Shape_Dim_DimValue{DimValue: n}
+		}
+		shape.Dim = append(shape.Dim, dim)
+	}
+	return &onnxpb.ValueInfo{Name: proto.String(name), Type: &onnxpb.Type{Value: &onnxpb.Type_TensorType_{TensorType: &onnxpb.Type_TensorType{ElemType: proto.Int32(typ), Shape: shape}}}}
+}
+
 // encoder FILE [NAME] writes the encoder, whose mask is called NAME (attention_mask).
 func encoder(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
@@ -45,19 +58,8 @@ func encoder(ts *testscript.TestScript, neg bool, args []string) {
 		mask = args[1]
 	}
 	g := &onnxpb.Graph{Name: proto.String("encoder")}
-	value := func(name string, typ int32, dims ...string) *onnxpb.ValueInfo {
-		shape := &onnxpb.Shape{}
-		for _, d := range dims {
-			dim := &onnxpb.Shape_Dim{Value: &onnxpb.Shape_Dim_DimParam{DimParam: d}}
-			if n, err := strconv.ParseInt(d, 10, 64); err == nil {
-				dim.Value = &onnxpb.Shape_Dim_DimValue{DimValue: n}
-			}
-			shape.Dim = append(shape.Dim, dim)
-		}
-		return &onnxpb.ValueInfo{Name: proto.String(name), Type: &onnxpb.Type{Value: &onnxpb.Type_TensorType_{TensorType: &onnxpb.Type_TensorType{ElemType: proto.Int32(typ), Shape: shape}}}}
-	}
-	g.Input = []*onnxpb.ValueInfo{value("input_ids", 7, "batch", "sequence"), value(mask, 7, "batch", "sequence")}
-	g.Output = []*onnxpb.ValueInfo{value("last_hidden_state", 1, "batch", "sequence", strconv.Itoa(encoderWidth)), value("pooler_output", 1, "batch", strconv.Itoa(encoderWidth))}
+	g.Input = []*onnxpb.ValueInfo{onnxValue("input_ids", 7, "batch", "sequence"), onnxValue(mask, 7, "batch", "sequence")}
+	g.Output = []*onnxpb.ValueInfo{onnxValue("last_hidden_state", 1, "batch", "sequence", strconv.Itoa(encoderWidth)), onnxValue("pooler_output", 1, "batch", strconv.Itoa(encoderWidth))}
 	floats := func(name string, seed int, dims ...int64) {
 		t := &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(1), Dims: dims}
 		n := int64(1)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/engine"
 	"inferplan/engine/ort"
 	"inferplan/formats"
 	"inferplan/formats/importer/trtexec"
@@ -91,8 +90,8 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 		return err
 	}
 	switch {
-	case len(o.shapes)+len(o.values) > 0 && o.model == "":
-		return usageErrorf("--shape and --input are about the inputs of --model, which is not named")
+	case len(o.shapes)+len(o.values)+len(o.ops) > 0 && o.model == "":
+		return usageErrorf("--shape, --input and --ops are about --model, which is not named")
 	case len(inputs.Buckets) > 0:
 		return usageErrorf("--shape: trtexec ran at one size: import each size under a --name of its own")
 	}
@@ -103,11 +102,14 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 	}
 	opt.Into = into
 	if o.model != "" {
-		var eng engine.Engine
-		if eng, err = ort.Open(""); err != nil {
+		eng, err := ort.Open("")
+		if err != nil {
 			return fmt.Errorf("opening the engine, which finds the cuts of --model: %w", err)
 		}
 		defer eng.Close()
+		if opt.Operators, err = o.register(eng, into); err != nil {
+			return err
+		}
 		opt.Prober = eng
 	}
 	profile, err := profiler.ImportTRTExec(ctx, opt)

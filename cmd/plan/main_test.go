@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 //	llmserver [STATUS]      serve the language model m at $LLM, or refuse everything
 //	encoder FILE [NAME]     write a text encoder of free length, with a mask of that name
 //	encoded MODEL SAMPLES LENGTH...   ask it at $HTTP, and require the right answers
+//	operators FILE [TIMES]  compile a library of custom operators, Affine(x) = TIMES (2) · x + 1
+//	custom FILE [DOMAIN]    write a model with that operator
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
 //	drained [CODE]          end it with SIGTERM, and well or with an exit code
 //	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
@@ -92,6 +94,9 @@ func scripts(dir string) testscript.Params {
 
 			"encoder": encoder,
 			"encoded": encoded,
+
+			"operators": operators,
+			"custom":    custom,
 
 			"served":  served,
 			"drained": drained,

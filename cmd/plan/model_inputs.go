@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,18 +10,58 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/engine/graph"
+	"inferplan/engine/ort"
+	"inferplan/formats"
 	"inferplan/formats/importer/literal"
 	"inferplan/profiler"
 )
 
-// inputOptions are the flags about the inputs of models as they were exported.
+// inputOptions are the flags about models as they were exported: their inputs, and the libraries
+// that they need.
 type inputOptions struct {
-	shapes, values []string
+	shapes, values, ops []string
 }
 
 func (o *inputOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.shapes, "shape", nil, "sizes of an input with free dimensions, batch first: [MODEL:]INPUT=1x3x320x320, or the sizes alone for models of one input. Several with : between them, such as 1x32:1x128:1x512, are length buckets: the model is measured at each")
 	f.StringArrayVar(&o.values, "input", nil, "value of an input: [MODEL:]INPUT=VALUE, a number, true, false, a JSON array, or a file (.npy, .json). One without dimensions becomes a constant of the model; others are measured with it")
+	opsFlag(f, &o.ops, "library of custom operators that models need, such as libortextensions.so (repeatable). It travels with the profile and the plan, so that serve finds it. Its code runs in this program")
+}
+
+func opsFlag(f *pflag.FlagSet, paths *[]string, help string) {
+	f.StringArrayVar(paths, "ops", nil, help)
+}
+
+// register gives an engine the custom operators of --ops, or, without the flag, those that a profile
+// has, which may be nil.
+func (o *inputOptions) register(eng *ort.Engine, profile *formats.Profile) ([]formats.OperatorLibrary, error) {
+	list, err := readOperators(o.ops)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 && profile != nil {
+		for i := range profile.Models {
+			list = formats.UniqueOperators(list, profile.Models[i].Operators)
+		}
+	}
+	for i := range list {
+		if list[i].Path, err = list[i].Find("models"); err != nil {
+			return nil, withCode(exitUsage, err)
+		}
+		if err := eng.UseOperators(list[i].Path); err != nil {
+			return nil, withCode(exitUsage, fmt.Errorf("--ops: %w", err))
+		}
+	}
+	return list, nil
+}
+
+// readOperators reads the files of --ops.
+func readOperators(paths []string) ([]formats.OperatorLibrary, error) {
+	list, err := formats.ReadOperators(paths)
+	if err != nil {
+		return nil, withCode(exitUsage, fmt.Errorf("--ops: %w", err))
+	}
+	return list, nil
 }
 
 // target splits MODEL:INPUT=VALUE. The model is named only where one of that name

@@ -14,6 +14,7 @@ import (
 	"inferplan/engine/certainty"
 	"inferplan/engine/ort"
 	"inferplan/formats"
+	"inferplan/formats/importer/samples"
 	"inferplan/profiler"
 )
 
@@ -153,31 +154,19 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer eng.Close()
-	var recording profiler.RecordOptions
-	if set != nil {
-		inputs := profiler.Options{Models: paths}
-		if err := o.fill(&inputs); err != nil {
-			return err
-		}
-		if len(inputs.Buckets) > 0 {
-			return usageErrorf("--records: samples have one size, and --shape has several")
-		}
-		have, err := formats.ReadProfile(o.out)
-		if errors.Is(err, os.ErrNotExist) {
-			have, err = nil, nil
-		}
-		if err != nil {
-			return withCode(exitUsage, err)
-		}
-		recording = profiler.RecordOptions{Models: paths, Samples: set, Engine: eng, Seed: o.seed, Dims: inputs.Dims, Values: inputs.Values, Profile: have}
-		if err := profiler.CheckSamples(ctx, recording); err != nil {
-			return err
-		}
+	have, operators, err := o.held(eng)
+	if err != nil {
+		return err
+	}
+	recording, err := o.recording(ctx, paths, set, eng, have)
+	if err != nil {
+		return err
 	}
 	sharer, err := sharing()
 	if err != nil {
 		return err
 	}
+	sharer.Operators = operators
 	if state, _ := profiler.MPSState(); o.mps && state != profiler.MPSRunning {
 		stop, err := startMPS()
 		if err != nil {
@@ -189,7 +178,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	progress, told, finish := profiling(p, o.out)
 	opt := profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
-		Sharer: sharer, Cuts: cuts, RealTime: o.realTime,
+		Sharer: sharer, Cuts: cuts, RealTime: o.realTime, Operators: operators,
 		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error { printEstimate(p, e, o); return nil },
 		Progress:   progress,
@@ -222,6 +211,36 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return err
 	}
 	return printRecords(p, rec, o.out, false)
+}
+
+// held returns the profile to extend, nil where there is none, and the libraries of custom operators,
+// which the engine gets.
+func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []formats.OperatorLibrary, error) {
+	p, err := formats.ReadProfile(o.out)
+	if errors.Is(err, os.ErrNotExist) {
+		p, err = nil, nil
+	}
+	if err != nil {
+		return nil, nil, withCode(exitUsage, err)
+	}
+	operators, err := o.register(eng, p)
+	return p, operators, err
+}
+
+// recording returns the options of recording samples, if there are any, once they fit the models.
+func (o *profileOptions) recording(ctx context.Context, paths []string, set *samples.Set, eng *ort.Engine, have *formats.Profile) (r profiler.RecordOptions, err error) {
+	if set == nil {
+		return r, nil
+	}
+	inputs := profiler.Options{Models: paths}
+	if err := o.fill(&inputs); err != nil {
+		return r, err
+	}
+	if len(inputs.Buckets) > 0 {
+		return r, usageErrorf("--records: samples have one size, and --shape has several")
+	}
+	r = profiler.RecordOptions{Models: paths, Samples: set, Engine: eng, Seed: o.seed, Dims: inputs.Dims, Values: inputs.Values, Profile: have}
+	return r, profiler.CheckSamples(ctx, r)
 }
 
 // sharing runs shares of a GPU in processes of this program.

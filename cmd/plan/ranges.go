@@ -57,6 +57,13 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 	if err != nil {
 		return err
 	}
+	have, err := formats.ReadProfile(profilePath)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	if sharer.Operators, err = (&inputOptions{}).register(eng, have); err != nil {
+		return err
+	}
 	progress, _, finish := profiling(p, profilePath)
 	defer finish()
 	s, err := profiler.Settle(ctx, budget, func(plan *formats.Plan, kind string) profiler.Options {
@@ -68,7 +75,7 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 		p.note("measuring the estimated stages of the plan on %s", kind)
 		return profiler.Options{
 			Device: device, Engine: eng, EngineOptions: x.Options, Half: x.Half, Watch: watchGPU, Seed: seed, Out: profilePath, Progress: progress,
-			Sharer: sharer,
+			Sharer: sharer, Operators: sharer.Operators,
 		}
 	}, solve)
 	if err != nil {

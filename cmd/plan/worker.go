@@ -20,6 +20,7 @@ type workerOptions struct {
 	device, cpus string
 	count        int
 	models, host string
+	ops          []string
 	tlsCA        string
 	tlsPin       string
 	modelCache   string
@@ -57,6 +58,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	f.IntVar(&o.count, "count", 1, "devices of that kind")
 	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them")
 	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
+	opsFlag(f, &o.ops, "library of custom operators that models of the server need (repeatable): its hash must be that of the plan")
 	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
 	f.StringVar(&o.modelCache, "model-cache", formats.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
@@ -137,9 +139,13 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
+	operators, err := readOperators(o.ops)
+	if err != nil {
+		return err
+	}
 	endsWellOnInterrupt(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
-		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus,
+		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Operators: operators,
 		CacheBytes: cache, Silence: o.silence, Log: p.logger(),
 	})
 	if errors.Is(err, worker.ErrToken) || errors.Is(err, worker.ErrCertificate) {

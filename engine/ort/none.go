@@ -25,6 +25,9 @@ func (*Engine) Probe(context.Context, []byte, []engine.Spec, int, []string) (map
 	return nil, absent()
 }
 
+// UseOperators cannot be called, either.
+func (*Engine) UseOperators(...string) error { return absent() }
+
 // GPUs lists none.
 func GPUs() ([]engine.Device, error) { return nil, nil }
 

@@ -72,6 +72,8 @@ type Engine struct {
 	// waits makes runs on the CPU wait through the GPU's driver. Tests set it.
 	waits bool
 
+	operators []string // libraries of custom operators
+
 	mu     sync.Mutex
 	blocks map[*block]struct{}
 	closed bool
@@ -127,6 +129,21 @@ func noTelemetry() error {
 	}
 	if err := os.Setenv(telemetryEnv, "1"); err != nil {
 		return fmt.Errorf("switch ONNX Runtime's telemetry off: %w", err)
+	}
+	return nil
+}
+
+// UseOperators gives every later session the custom operators of libraries. Code of these runs when
+// they are opened.
+func (e *Engine) UseOperators(paths ...string) error {
+	for _, path := range paths {
+		p := C.CString(path)
+		err := goError(C.ip_operators(p))
+		C.free(unsafe.Pointer(p))
+		if err != nil {
+			return fmt.Errorf("%w: %s is no library of custom operators for ONNX Runtime: %w", engine.ErrModel, path, err)
+		}
+		e.operators = append(e.operators, path)
 	}
 	return nil
 }

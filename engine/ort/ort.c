@@ -120,6 +120,7 @@ char *ip_session_new(const void *model, size_t len, const ip_options *o, ip_sess
   TRY(api->SetSessionGraphOptimizationLevel(so, (GraphOptimizationLevel)o->level));
   if (o->batch_name) TRY(api->AddFreeDimensionOverrideByName(so, o->batch_name, o->batch));
   for (int i = 0; i < o->n_config; i++) TRY(api->AddSessionConfigEntry(so, o->config_keys[i], o->config_values[i]));
+  for (int i = 0; i < o->n_operators; i++) TRY(api->RegisterCustomOpsLibrary_V2(so, o->operators[i]));
   if (o->provider == IP_CUDA && (err = append_cuda(so, o))) goto fail;
   if (o->provider == IP_TENSORRT && (err = append_tensorrt(so, o))) goto fail;
   TRY(api->CreateSessionFromArray(env, model, len, so, &s->session));
@@ -345,6 +346,14 @@ fail:
 char *ip_eval(ip_session *s, void **inputs, int n_outputs, char **names, void **outputs) {
   return message(api->Run(s->session, NULL, (const char *const *)s->names[0], (const OrtValue *const *)inputs, s->count[0],
                           (const char *const *)names, n_outputs, (OrtValue **)outputs));
+}
+
+char *ip_operators(const char *path) {
+  void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+  if (!h) return strdup(dlerror());
+  void *entry = dlsym(h, "RegisterCustomOps");
+  dlclose(h);
+  return entry ? NULL : strdup("it has no function RegisterCustomOps");
 }
 
 char *ip_library(const char *name) {

@@ -24,7 +24,12 @@ typedef struct {
   char **config_keys, **config_values;
   int n_provider;
   char **provider_keys, **provider_values;
+  int n_operators;
+  char **operators; // paths of libraries of custom operators
 } ip_options;
+
+// ip_operators says why a file is no library of custom operators.
+char *ip_operators(const char *path);
 
 char *ip_session_new(const void *model, size_t len, const ip_options *o, ip_session **out);
 void ip_session_free(ip_session *s);

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -158,15 +159,33 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
 	}
 	maps.Copy(config, o.Session)
-	s, err := newSession(model, c, batch, config, providerOptions(d, o))
+	s, err := newSession(model, c, batch, config, providerOptions(d, o), e.operators)
 	if err == nil {
 		return s, nil
+	}
+	if m := unknownOperator.FindStringSubmatch(err.Error()); m != nil {
+		return nil, e.unknown(m[1], m[2])
 	}
 	kind := engine.ErrModel
 	if strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
 		kind = engine.ErrFallback
 	}
 	return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
+}
+
+// How ONNX Runtime says that it does not know an operator: DOMAIN:OPERATOR(VERSION).
+var unknownOperator = regexp.MustCompile(`(\S*?):?(\w+)\(-?\d+\) is not a registered function/op`)
+
+// unknown is the error of an operator that no library has.
+func (e *Engine) unknown(domain, operator string) error {
+	if domain == "" {
+		return fmt.Errorf("%w: operator %s of ONNX is unknown to this ONNX Runtime (%s): export the model with an older operator set (opset)", engine.ErrModel, operator, e.info.Version)
+	}
+	who := "ONNX Runtime does not have"
+	if len(e.operators) > 0 {
+		who = "neither ONNX Runtime nor " + strings.Join(e.operators, ", ") + " has"
+	}
+	return fmt.Errorf("%w: operator %s of the domain %s is a custom one, which %s: name the library that has it with --ops LIBRARY.so", engine.ErrModel, operator, domain, who)
 }
 
 // strict is session, whose error names the operators that the device lacks. A
@@ -196,7 +215,7 @@ func (e *Engine) strict(model []byte, d engine.Device, o engine.Options) (s *C.i
 	return nil, false, err
 }
 
-func newSession(model []byte, c C.ip_options, batch int, config, provider map[string]string) (*C.ip_session, error) {
+func newSession(model []byte, c C.ip_options, batch int, config, provider map[string]string, operators []string) (*C.ip_session, error) {
 	var texts cStrings
 	var arrays []unsafe.Pointer
 	defer func() {
@@ -210,6 +229,14 @@ func newSession(model []byte, c C.ip_options, batch int, config, provider map[st
 	}
 	c.config_keys, c.config_values, c.n_config = texts.pairs(config, &arrays)
 	c.provider_keys, c.provider_values, c.n_provider = texts.pairs(provider, &arrays)
+	if n := len(operators); n > 0 {
+		list := C.malloc(C.size_t(n) * C.size_t(unsafe.Sizeof(uintptr(0))))
+		arrays = append(arrays, list)
+		for i, path := range operators {
+			unsafe.Slice((**C.char)(list), n)[i] = texts.add(path)
+		}
+		c.operators, c.n_operators = (**C.char)(list), C.int(n)
+	}
 	var s *C.ip_session
 	if err := goError(C.ip_session_new(unsafe.Pointer(&model[0]), C.size_t(len(model)), &c, &s)); err != nil {
 		return nil, err

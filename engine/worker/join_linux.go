@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"inferplan/formats"
 )
 
 // JoinConfig says what a host offers to a server.
@@ -24,6 +26,9 @@ type JoinConfig struct {
 	// CPUs, where the devices are CPU sets, are divided among them evenly.
 	CPUs    []int
 	Library string
+	// Operators are the libraries of custom operators that stages may need: what the server names is
+	// found among them by its hash.
+	Operators []formats.OperatorLibrary
 	// CacheBytes bounds the models that are kept in this host's memory for devices
 	// that swap them; 0: DefaultCache.
 	CacheBytes int64

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"inferplan/engine"
+	"inferplan/formats"
 )
 
 // agent is a connection to the server: it stands between the server, where it
@@ -159,6 +162,9 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	if err := h.Execution.check(); err != nil {
 		return nil, err
 	}
+	if h.Operators, err = c.own(h.Operators); err != nil {
+		return nil, err
+	}
 	proc, err := Start(ctx, Config{Hello: h, Command: c.Command, Env: slices.Concat(c.Env, h.Env())})
 	if err != nil {
 		return nil, err
@@ -167,6 +173,18 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	a.proc, a.half = proc, h.Execution.Half
 	a.mu.Unlock()
 	return &proc.Welcome, nil
+}
+
+// own finds libraries that the server names among those of this host.
+func (c *JoinConfig) own(named []formats.OperatorLibrary) (out []formats.OperatorLibrary, err error) {
+	for _, l := range named {
+		i := slices.IndexFunc(c.Operators, func(o formats.OperatorLibrary) bool { return o.SHA256 == l.SHA256 })
+		if i < 0 {
+			return nil, fmt.Errorf("%w: the models need %s, a library of custom operators with SHA-256 %s: name it with --ops on this host", engine.ErrModel, filepath.Base(l.Path), l.SHA256)
+		}
+		out = append(out, c.Operators[i])
+	}
+	return out, nil
 }
 
 func (a *agent) load(ctx context.Context, p []byte) (*Loaded, error) {

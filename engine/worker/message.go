@@ -18,6 +18,8 @@ type Hello struct {
 	Library string `json:"library,omitempty"` // path of the engine's library; empty: its own search
 
 	Execution Execution `json:"execution"`
+	// Operators are libraries of custom operators that the stages need.
+	Operators []formats.OperatorLibrary `json:"operators,omitempty"`
 	// Memory is what may be on the device of what is swapped in; 0: anything.
 	Memory int64 `json:"memory,omitempty"`
 }

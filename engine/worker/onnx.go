@@ -16,6 +16,11 @@ func openONNX(_ context.Context, h *Hello) (Loader, error) {
 		return nil, err
 	}
 	dev, err := findDevice(eng, &h.Device)
+	for _, l := range h.Operators {
+		if err == nil {
+			err = eng.UseOperators(l.Path)
+		}
+	}
 	if err != nil {
 		eng.Close()
 		return nil, err

@@ -56,10 +56,11 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 			on, first, infer, gpus = 1, copies, infer[:1], 1
 		}
 		rate := gpus / took.D().Seconds()
-		out.Deployment = append(out.Deployment, formats.Deployed{Model: s.Model, Inputs: m.Inputs, Outputs: m.Outputs, Constants: m.Constants, Bucket: m.Bucket, NumBlocks: len(m.Blocks),
-			Pipelines: []formats.Pipeline{{Batch: len(infer), RPS: s.RPS, LatencyUS: infer[len(infer)-1], Stages: []formats.Stage{{
-				Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: on, GPUs: gpus, RPS: rate, InferUS: infer,
-				Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: on}}}}}}})
+		of := m.Deployed()
+		of.Pipelines = []formats.Pipeline{{Batch: len(infer), RPS: s.RPS, LatencyUS: infer[len(infer)-1], Stages: []formats.Stage{{
+			Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: on, GPUs: gpus, RPS: rate, InferUS: infer,
+			Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: on}}}}}}
+		out.Deployment = append(out.Deployment, of)
 		section.Services = append(section.Services, formats.Served{Model: s.Model, SLOUS: formats.Micros(s.SLO.Duration), Percentile: "p99", Weight: 1, RPS: s.RPS})
 	}
 	return out, nil

@@ -119,10 +119,8 @@ func (on *onKind) memory(k int, weights int64) int64 {
 // deployed is where a service may run: on every device of the plan whose kind runs it.
 func (w *workflowProblem) deployed(s int, b *chosenBatches, p *placed) formats.Deployed {
 	sv := &w.services[s]
-	o := formats.Deployed{Model: sv.name, Inputs: sv.profile.Inputs, Outputs: sv.profile.Outputs, Constants: sv.profile.Constants, Bucket: sv.profile.Bucket, NumBlocks: len(sv.profile.Blocks)}
-	if sv.profile.Source != nil {
-		o.SHA256 = sv.profile.Source.SHA256
-	}
+	o := sv.profile.Deployed()
+	o.Model = sv.name
 	for k := range sv.on {
 		if b.batch[s][k] == nowhere {
 			continue

@@ -68,10 +68,8 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 // deployed is where a model runs. It takes the next free devices of each pool.
 func (r *resolved) deployed(x *picked, u int, first []int) formats.Deployed {
 	m := &r.measured[u]
-	o := formats.Deployed{Model: r.problem.models[u].name, Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, Constants: m.profile.Constants, Bucket: m.profile.Bucket, NumBlocks: len(m.profile.Blocks)}
-	if m.profile.Source != nil {
-		o.SHA256 = m.profile.Source.SHA256
-	}
+	o := m.profile.Deployed()
+	o.Model = r.problem.models[u].name
 	for k, n := range x.devices[u] {
 		if n == 0 {
 			continue

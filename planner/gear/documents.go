@@ -264,10 +264,8 @@ func (f *resolved) deploy(o *kind.Outcome, d *Deployment) {
 		o.Deployment[n].Pipelines = append(o.Deployment[n].Pipelines, pipeline)
 		return
 	}
-	at := formats.Deployed{Model: m.Name, Inputs: pm.Inputs, Outputs: pm.Outputs, Constants: pm.Constants, Bucket: pm.Bucket, NumBlocks: len(pm.Blocks), Pipelines: []formats.Pipeline{pipeline}}
-	if pm.Source != nil {
-		at.SHA256 = pm.Source.SHA256
-	}
+	at := pm.Deployed()
+	at.Model, at.Pipelines = m.Name, []formats.Pipeline{pipeline}
 	o.Deployment = append(o.Deployment, at)
 }
 

@@ -98,13 +98,8 @@ func (r *resolved) served(d int, out *Outcome) formats.Served {
 // deployed is where a model runs.
 func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 	m := &r.models[d]
-	o := formats.Deployed{
-		Model: m.workload.Model, Class: m.workload.Class, Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, Constants: m.profile.Constants, Bucket: m.profile.Bucket, NumBlocks: r.problem.Models[d].NumBlocks(),
-		Pipelines: []formats.Pipeline{}, RequestUS: m.profile.RequestUS,
-	}
-	if m.profile.Source != nil {
-		o.SHA256 = m.profile.Source.SHA256
-	}
+	o := m.profile.Deployed()
+	o.Model, o.Class, o.NumBlocks, o.RequestUS = m.workload.Model, m.workload.Class, r.problem.Models[d].NumBlocks(), m.profile.RequestUS
 	for i := range out.Pipelines {
 		if out.Pipelines[i].Model == d {
 			o.Pipelines = append(o.Pipelines, r.writePipeline(d, &out.Pipelines[i]))
