@@ -117,7 +117,7 @@ func (s *server) settled(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			return fmt.Errorf("requests are still held: %w\n%s", err, strings.Join(s.lines()[max(0, len(s.lines())-12):], "\n"))
+			return fmt.Errorf("requests are still held: %w\n%s", err, strings.Join(s.lastWords(), "\n"))
 		}
 	}
 }

@@ -117,6 +117,19 @@ func (s *server) panics() (n int) {
 	return n
 }
 
+// lastWords returns the last 12 lines of the log; if the server panicked, it returns 60 lines from
+// there on.
+func (s *server) lastWords() []string {
+	const most, ofPanic = 12, 60
+	lines := s.lines()
+	for i, line := range lines {
+		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") || strings.HasPrefix(line, "SIG") || strings.HasPrefix(line, "runtime:") {
+			return lines[i:min(i+ofPanic, len(lines))]
+		}
+	}
+	return lines[max(0, len(lines)-most):]
+}
+
 // stop drains the server and returns its exit code.
 func (s *server) stop() (int, error) {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)

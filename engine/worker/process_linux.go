@@ -83,13 +83,26 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 	// Its own process group: an interrupt typed at the terminal is the
 	// parent's to handle, which drains first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := startAlone(cmd); err != nil {
 		p.conn.Close()
 		return nil, fmt.Errorf("start worker %s: %w", argv[0], err)
 	}
 	child.Close() // else its end would not be seen here
 	p.cmd = cmd
 	return p.begin(ctx, c, cmd.Wait)
+}
+
+// forking is held while a process is started, see startAlone.
+var forking sync.Mutex
+
+// startAlone starts a process while no other worker is being started. Until it runs its own program
+// a new process shares the memory of this one. If two are started at once, the runtime of Go 1.26
+// resets signal handlers of one on the stack of the scheduler (runtime.sigaction), and if that one
+// is killed there, this process ends with "morestack on g0".
+func startAlone(cmd *exec.Cmd) error {
+	forking.Lock()
+	defer forking.Unlock()
+	return cmd.Start()
 }
 
 // StartInside is Start with a worker that is a goroutine of this process: for

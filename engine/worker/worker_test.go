@@ -6,6 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	_ "runtime/cgo" // as in plan, where signal handlers are set through C
+	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -313,4 +318,42 @@ func BenchmarkRoundTrip(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(res[len(res)-1].Total)/float64(b.N), "worker-cpu-ns/op")
+}
+
+// Workers that are killed before they run their own program take nobody with them. Started at once,
+// they took the test with them after 4 to 20 s.
+func TestKilledAsTheyStart(t *testing.T) {
+	span := time.Second
+	if os.Getenv("INFERPLAN_LONG") != "" {
+		span = time.Minute
+	}
+	end := time.Now().Add(span)
+	var starting sync.WaitGroup
+	for range 4 {
+		starting.Go(func() {
+			for time.Now().Before(end) {
+				cmd := exec.Command("/bin/true")
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+				if err := startAlone(cmd); err == nil {
+					_ = cmd.Wait() // most were killed
+				}
+			}
+		})
+	}
+	tasks := fmt.Sprintf("/proc/%d/task/", os.Getpid())
+	for time.Now().Before(end) {
+		threads, err := os.ReadDir(tasks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, thread := range threads {
+			children, _ := os.ReadFile(tasks + thread.Name() + "/children") // the thread may have ended
+			for _, child := range strings.Fields(string(children)) {
+				if pid, err := strconv.Atoi(child); err == nil {
+					_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+				}
+			}
+		}
+	}
+	starting.Wait()
 }
