@@ -199,7 +199,7 @@ var arrows = map[string][]string{
 	"planner/recompute":    {"formats", "planner/kind"},
 	"planner/pool":         {"formats", "planner/kind", "planner/certify", "planner/stages", "planner/pool", "policy", "sim", "solver"},
 	"planner/pool/verify":  {"formats", "planner/kind", "planner/recompute"},
-	"planner/gear":         {"formats", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
+	"planner/gear":         {"formats", "planner/certify", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
 	"planner/gear/verify":  {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
 	"planner/queue":        {"formats", "planner/kind", "planner/certify", "planner/queue", "policy", "sim", "solver"},
 	"planner/queue/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},

@@ -40,8 +40,8 @@ func (s *EchoPlan) Promised(d *Deployed) Served {
 	return Served{}
 }
 
-// Attainment is left to whoever asks.
-func (s *EchoPlan) Attainment() (float64, string) { return 0, "" }
+// Pooled implements PlanSection.
+func (s *EchoPlan) Pooled() [][]int { return nil }
 
 func (s *EchoPlan) check(p *planChecker) {
 	if len(s.Services) != EchoServices || len(p.plan.Deployment) != EchoServices {

@@ -162,8 +162,8 @@ func (f *FlowPlan) Promised(d *Deployed) Served {
 	return out
 }
 
-// Attainment is left to whoever asks.
-func (f *FlowPlan) Attainment() (float64, string) { return 0, "" }
+// Pooled implements PlanSection.
+func (f *FlowPlan) Pooled() [][]int { return nil }
 
 // Replicas are those of all pipelines of a deployed module.
 func (d *Deployed) Replicas() int {

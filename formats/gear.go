@@ -148,14 +148,8 @@ func (g *GearPlan) Promised(d *Deployed) Served {
 	return Served{Model: d.Model, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: d.RPS()}
 }
 
-// Attainment is the percentile of the SLO.
-func (g *GearPlan) Attainment() (float64, string) {
-	share, err := ParsePercentile(g.Percentile)
-	if err != nil {
-		return 0, ""
-	}
-	return share, "the percentile of the cascade's SLO"
-}
+// Pooled implements PlanSection.
+func (g *GearPlan) Pooled() [][]int { return nil }
 
 // GearLevels are the characters that stand for levels 0, 1, 2, …
 const GearLevels = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -49,6 +49,14 @@ func (it *Iteration) Time(w IterationWork) time.Duration {
 	return time.Duration(ns + 0.5)
 }
 
+// Slower returns an iteration that takes longer by a share.
+func (it Iteration) Slower(by float64) Iteration {
+	for _, ns := range []*float64{&it.BaseNS, &it.SequenceNS, &it.ContextNS, &it.PromptNS, &it.AttentionNS, &it.CPUNS, &it.CPUSequenceNS} {
+		*ns *= 1 + by
+	}
+	return it
+}
+
 // Prefill is how long the prompt of an otherwise idle instance takes until its
 // first token, in chunks of a budget (0: whole).
 func (it *Iteration) Prefill(prompt, budget int32) time.Duration {

@@ -132,9 +132,9 @@ type PlanSection interface {
 	Served() []Served
 	// Promised is what a deployed model is held to.
 	Promised(d *Deployed) Served
-	// Attainment is the share of requests in time that the plan is held to, with
-	// the words that say where it comes from; 0: whoever asks has a default.
-	Attainment() (share float64, why string)
+	// Pooled lists what attains its percentile together, as indexes of Served; nil: everything
+	// by itself.
+	Pooled() [][]int
 
 	check(p *planChecker)
 }
@@ -145,6 +145,31 @@ func (d *Plan) Served() []Served {
 		return nil
 	}
 	return d.Section.Served()
+}
+
+// Shares returns, for everything that is served, the share of its requests that its percentile
+// wants in time.
+func (d *Plan) Shares() []float64 {
+	var shares []float64
+	for _, s := range d.Served() {
+		shares = append(shares, ShareAt(s.Percentile))
+	}
+	return shares
+}
+
+// Pooled lists what attains its percentile together, as indexes of Served.
+func (d *Plan) Pooled() [][]int {
+	if d.Section == nil {
+		return nil
+	}
+	if groups := d.Section.Pooled(); groups != nil {
+		return groups
+	}
+	var alone [][]int
+	for i := range d.Served() {
+		alone = append(alone, []int{i})
+	}
+	return alone
 }
 
 // Promised is what deployment i is held to.

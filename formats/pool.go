@@ -43,8 +43,8 @@ func (s *PoolPlan) Promised(d *Deployed) Served {
 	return Served{}
 }
 
-// Attainment is left to whoever asks.
-func (s *PoolPlan) Attainment() (float64, string) { return 0, "" }
+// Pooled implements PlanSection.
+func (s *PoolPlan) Pooled() [][]int { return nil }
 
 // Options that several kinds have.
 var (

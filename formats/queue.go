@@ -180,15 +180,18 @@ func (q *QueuePlan) Promised(d *Deployed) Served {
 	return Served{}
 }
 
-// Attainment is the least percentile of the classes.
-func (q *QueuePlan) Attainment() (float64, string) {
-	least := 0.0
+// Pooled lists classes over their models.
+func (q *QueuePlan) Pooled() (classes [][]int) {
+	index := map[string]int{}
 	for i := range q.Classes {
-		if share, err := ParsePercentile(q.Classes[i].Percentile); err == nil && (least == 0 || share < least) {
-			least = share
+		name := q.Classes[i].Class
+		if _, ok := index[name]; !ok {
+			index[name] = len(classes)
+			classes = append(classes, nil)
 		}
+		classes[index[name]] = append(classes[index[name]], i)
 	}
-	return least, "the least percentile of the classes"
+	return classes
 }
 
 func (q *QueuePlan) check(p *planChecker) {

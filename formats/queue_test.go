@@ -29,7 +29,7 @@ func TestLLMAsks(t *testing.T) {
 	}
 }
 
-// A plan of queues promises its classes and is held to the least percentile.
+// A plan of queues promises its classes, each at its own percentile.
 func TestQueuePlanServes(t *testing.T) {
 	p, err := ReadPlan(compat + "plan-queue.v2.json")
 	if err != nil {
@@ -38,8 +38,8 @@ func TestQueuePlanServes(t *testing.T) {
 	if got := p.Served(); len(got) != 2 || got[1].Key() != (ModelClass{"chat-7b", "batch"}) || p.Promised(1) != got[1] {
 		t.Errorf("serves %+v", got)
 	}
-	if share, why := p.Section.Attainment(); share != 0.95 || why == "" {
-		t.Errorf("held to %v (%s)", share, why)
+	if shares := p.Shares(); shares[1] != 0.95 || len(p.Pooled()) != 2 {
+		t.Errorf("held to %v, %v together", shares, p.Pooled())
 	}
 	if _, in := (&Profile{LLMs: QueueOf(p).Models}).LLMOn("chat-7b", "A100", 2); in == nil || in.Iteration.BaseNS != 9e6 {
 		t.Errorf("instance on two devices: %+v", in)

@@ -179,6 +179,15 @@ func ParsePercentile(text string) (float64, error) {
 	return 0, fmt.Errorf("%s is not a percentile between p0 and p100, such as p99", quote(text))
 }
 
+// ShareAt returns the share of requests that a percentile wants in time: .99 where there is none.
+func ShareAt(percentile string) float64 {
+	share, err := ParsePercentile(percentile)
+	if err != nil {
+		return 0.99
+	}
+	return share
+}
+
 // PercentileName writes what ParsePercentile reads.
 func PercentileName(share float64) string {
 	return "p" + strconv.FormatFloat(100*share, 'g', 8, 64)

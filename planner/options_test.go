@@ -13,7 +13,6 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/gear"
-	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
@@ -102,12 +101,9 @@ func TestEveryOptionHasAMethod(t *testing.T) {
 }
 
 // What a method cannot do at all is said before any work.
-func TestCertifyAndFromOnACascade(t *testing.T) {
+func TestFromOnACascade(t *testing.T) {
 	running := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
 	for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
-		if err := refused(t, in, Options{Certify: true}); err.Path != "--certify" || !strings.Contains(err.Expected, "the method pool or flow or queue only") {
-			t.Errorf("certify: %v", err)
-		}
 		in.Running = running
 		if err := refused(t, in, Options{}); err.Path != "--from" || !strings.Contains(err.Expected, "the method pool only") {
 			t.Errorf("from: %v", err)
@@ -122,12 +118,6 @@ func TestCertifyAndFromOnACascade(t *testing.T) {
 	in.Running = &formats.Plan{Kind: formats.PlanPool, Section: &formats.PoolPlan{}}
 	if err := refused(t, in, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}); err.Path != "--from" || !strings.Contains(err.Found, "np") {
 		t.Errorf("from with np: %v", err)
-	}
-	plan := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
-	err := Certify(context.Background(), plan, kind.Asked{})
-	var finding *formats.Error
-	if !errors.As(err, &finding) || finding.Path != "--certify" || plan.Certified != nil {
-		t.Errorf("certifying gears: %v, %+v", err, plan.Certified)
 	}
 }
 

@@ -63,9 +63,12 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	}
 	var res *Result
 	begun := cputime.Used()
-	if tuned(v) != "" {
+	switch {
+	case tuned(v) != "":
 		res, err = m.Tune(ctx, p, opt.Asked, once)
-	} else {
+	case m.Hold != nil:
+		res, err = m.Hold(ctx, p, opt.Asked, once)
+	default:
 		res, err = once(ctx, p, progress)
 	}
 	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !inf.Simulated && !opt.NearestUntold {

@@ -38,6 +38,8 @@ type Config struct {
 	// to another, for a Place. All that a task reads comes at once, and nothing
 	// waits for a link. nil: no time.
 	MoveTime func(service, from, to int32) time.Duration
+	// Slower is a share by which iterations of language models take longer than profiled.
+	Slower float64
 	// SearchWork bounds the work of a re-plan's search; 0: 2^20. SearchTime is how
 	// long a search of so much work takes. nil: no time.
 	SearchWork int64

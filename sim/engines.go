@@ -63,7 +63,7 @@ func (g *engines) begin(slot, d int32) bool {
 	dev, e, on := &g.list[d], &g.by[d], &model.On[g.t.Devices[d].Kind]
 	dev.busy, dev.current = true, -1
 	e.service, e.since, e.before = b.service, g.now, e.in.Counts()
-	e.in.Reset(llm.Options{Budget: on.Budget, Block: on.Block}, llm.Model{Iteration: on.Iteration, KV: on.KV, Sequences: on.Sequences, KVBytes: model.KVBytes})
+	e.in.Reset(llm.Options{Budget: on.Budget, Block: on.Block}, llm.Model{Iteration: on.Iteration.Slower(g.cfg.Slower), KV: on.KV, Sequences: on.Sequences, KVBytes: model.KVBytes})
 	g.admit(slot, d)
 	for dev.head >= 0 && g.batches[dev.head].service == e.service {
 		next := dev.head

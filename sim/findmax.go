@@ -55,7 +55,7 @@ func gridLoad(i int) float64 { return float64(i) / math.Round(1/LoadStep) }
 func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 
 // FindMaxLoad looks for the highest point of a 0.05 grid of load factors, up to
-// most, at which the attainment holds, for each model and for all of them. Every
+// most, at which a model attains its share of requests in time, for each model and for all of them. Every
 // point is replicated runs times; all points use the same random numbers. The
 // search starts at load 1, or at most if that is less: it goes up while a model
 // passes, else down until it does, in steps that double, and then halves what is
@@ -63,14 +63,14 @@ func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 // fails at the next. Attainment is taken to fall with load.
 // Where ctx is cancelled there is, beside the error, what the complete points
 // showed; nil without any.
-func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int, most float64) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, attainment, runs, most)
+func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, runs int, most float64) (*MaxLoad, error) {
+	s, err := newLoadSearch(ctx, sc, shares, runs, most)
 	if err != nil {
 		return nil, err
 	}
 	models := make([]float64, len(sc.Tables.Models))
 	for m := range models {
-		if models[m], err = s.highest(func(r *formats.Report) bool { return r.Models[m].Attainment >= attainment }); err != nil {
+		if models[m], err = s.highest(func(r *formats.Report) bool { return r.Models[m].Attainment >= shares[m] }); err != nil {
 			return s.interrupted(err), err
 		}
 	}
@@ -79,8 +79,8 @@ func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int
 
 // FindOverallLoad is FindMaxLoad without the highest load of each model, which
 // takes more points to find.
-func FindOverallLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, attainment, runs, MostLoad)
+func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, runs int) (*MaxLoad, error) {
+	s, err := newLoadSearch(ctx, sc, shares, runs, MostLoad)
 	if err != nil {
 		return nil, err
 	}
@@ -89,23 +89,26 @@ func FindOverallLoad(ctx context.Context, sc *Scenario, attainment float64, runs
 
 // loadSearch simulates points of the grid, each once.
 type loadSearch struct {
-	ctx        context.Context
-	sc         *Scenario
-	attainment float64
-	runs       int
-	most       int // point of the grid
-	points     map[int]LoadPoint
+	ctx    context.Context
+	sc     *Scenario
+	shares []float64 // of requests in time, by model
+	runs   int
+	most   int // point of the grid
+	points map[int]LoadPoint
 }
 
-func newLoadSearch(ctx context.Context, sc *Scenario, attainment float64, runs int, most float64) (*loadSearch, error) {
-	if !(attainment > 0 && attainment <= 1) {
-		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", attainment)
+func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, runs int, most float64) (*loadSearch, error) {
+	if len(shares) != len(sc.Tables.Models) {
+		return nil, fmt.Errorf("simulating: %d shares of requests in time, expected one for each of %d models", len(shares), len(sc.Tables.Models))
+	}
+	if i := slices.IndexFunc(shares, func(share float64) bool { return !(share > 0 && share <= 1) }); i >= 0 {
+		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", shares[i])
 	}
 	if !(most >= LoadStep && most <= MostLoad) {
 		return nil, fmt.Errorf("simulating: loads up to %v, expected from %v to %v", most, LoadStep, MostLoad)
 	}
 	last := int(math.Floor(most/LoadStep + 1e-9))
-	return &loadSearch{ctx, sc, attainment, runs, last, map[int]LoadPoint{}}, nil
+	return &loadSearch{ctx, sc, shares, runs, last, map[int]LoadPoint{}}, nil
 }
 
 func (s *loadSearch) report(i int) (*formats.Report, error) {
@@ -170,9 +173,14 @@ func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {
 	return &MaxLoad{Overall: highest, Models: models, Points: s.inOrder()}, nil
 }
 
-// passes tells whether every model attains what was asked.
+// passes returns whether every model attains its share.
 func (s *loadSearch) passes(r *formats.Report) bool {
-	return !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < s.attainment })
+	for i := range r.Models {
+		if r.Models[i].Attainment < s.shares[i] {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *loadSearch) inOrder() []LoadPoint {

@@ -23,7 +23,7 @@ type OwnLoads struct {
 
 // OwnSearch says what loads of models are looked for.
 type OwnSearch struct {
-	Attainment float64
+	Shares     []float64 // of requests in time that models are to attain
 	Runs       int
 	Step, Most float64   // loads are whole steps, up to the most
 	From       []float64 // guessed; nil: 1
@@ -115,10 +115,10 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		if err != nil {
 			return nil, err
 		}
-		all := r.attain(o.Attainment)
+		all := r.attain(o.Shares)
 		for i := range search {
 			if !search[i].closed() {
-				search[i].look(all || !o.Together && r.attained[i] >= o.Attainment, o.lost(r, i), o.Step)
+				search[i].look(all || !o.Together && r.attained[i] >= o.Shares[i], o.lost(r, i), o.Step)
 			}
 		}
 	}
@@ -143,17 +143,27 @@ func show(runs []*Result, models int) *shown {
 	return s
 }
 
-// attain tells whether all models attain what is asked.
-func (s *shown) attain(asked float64) bool { return slices.Min(s.attained) >= asked }
+// attain returns whether all models attain their shares.
+func (s *shown) attain(shares []float64) bool {
+	for i := range s.attained {
+		if s.attained[i] < shares[i] {
+			return false
+		}
+	}
+	return true
+}
 
-// lost is what a model loses of its requests, as a multiple of what it may. Together it
+// lost returns what a model loses of its requests, as a multiple of what it may. Together it
 // is the most that one loses.
 func (o *OwnSearch) lost(r *shown, model int) float64 {
-	lost := 1 - r.attained[model]
-	if o.Together {
-		lost = 1 - slices.Min(r.attained)
+	share := func(i int) float64 { return (1 - r.attained[i]) / max(1-o.Shares[i], leastAllowed) }
+	most := share(model)
+	for i := range r.attained {
+		if o.Together {
+			most = max(most, share(i))
+		}
 	}
-	return lost / max(1-o.Attainment, leastAllowed)
+	return most
 }
 
 const (
@@ -215,8 +225,11 @@ func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, 
 		if err != nil {
 			return nil, nil, err
 		}
-		asked := 1 - (1-o.Attainment)*float64(o.Runs)/float64(runs)
-		if !r.attain(asked) {
+		shares := slices.Clone(o.Shares)
+		for i, share := range shares {
+			shares[i] = 1 - (1-share)*float64(o.Runs)/float64(runs)
+		}
+		if !r.attain(shares) {
 			return nil, nil, nil
 		}
 		known = r
@@ -235,7 +248,7 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 		}
 		holds, lower := true, false
 		for i := range points {
-			if r.attained[i] >= o.Attainment {
+			if r.attained[i] >= o.Shares[i] {
 				continue
 			}
 			holds = false

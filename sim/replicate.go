@@ -37,6 +37,8 @@ type Scenario struct {
 	Verify           bool
 	// Service makes each run's service times from its seed; nil: exact.
 	Service func(seed uint64) (Service, error)
+
+	slower float64 // see Slower
 }
 
 // NewScenario takes from a plan what it says: tables, policy and arrivals, at
@@ -154,7 +156,7 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	cfg := Config{
 		Tables: sc.Tables, Policy: pol, Source: src, Duration: sc.Duration, Warmup: sc.Warmup,
 		Ingress: sc.Ingress, Egress: sc.Egress, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
-		PolicyName: name, Seed: seed, Load: sc.Load, Control: policies.Control(sc.Tables),
+		PolicyName: name, Seed: seed, Load: sc.Load, Slower: sc.slower, Control: policies.Control(sc.Tables),
 	}
 	if sc.Service != nil {
 		if cfg.Service, err = sc.Service(seed); err != nil {
@@ -204,11 +206,11 @@ func (r *Replications) Extend(ctx context.Context, runs int) error {
 	return err
 }
 
-// Attained returns what each run attained for a model.
-func (r *Replications) Attained(model int) []float64 {
+// Attained returns what each run attained for some models together.
+func (r *Replications) Attained(models ...int) []float64 {
 	attained := make([]float64, 0, len(r.results))
 	for _, acc := range accumulators(r.results) {
-		attained = append(attained, report.Attained([]*report.Accumulator{acc}, model))
+		attained = append(attained, report.Attained([]*report.Accumulator{acc}, models...))
 	}
 	return attained
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -385,7 +386,7 @@ func TestFindMaxLoad(t *testing.T) {
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 200})
 	sc := scenario(t, plan, 1, 20*time.Second)
 	sc.Arrivals = &formats.Arrivals{Process: "uniform"}
-	found, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1, sim.MostLoad)
+	found, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 0.999), 1, sim.MostLoad)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,12 +399,12 @@ func TestFindMaxLoad(t *testing.T) {
 	if p := found.At(0.55); p == nil || p.Report.Models[1].Attainment >= 0.999 {
 		t.Errorf("point at 0.55: %+v, want one that fails", p)
 	}
-	if _, err := sim.FindMaxLoad(context.Background(), sc, 1.5, 1, sim.MostLoad); err == nil {
+	if _, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 1.5), 1, sim.MostLoad); err == nil {
 		t.Error("an attainment of 1.5 is accepted")
 	}
 	// Up to a load: nothing beyond is simulated, and what passes there has it.
 	for _, c := range []struct{ most, first, second float64 }{{1.2, 1.2, 0.5}, {1, 1, 0.5}, {0.52, 0.5, 0.5}, {0.05, 0.05, 0.05}} {
-		found, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1, c.most)
+		found, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 0.999), 1, c.most)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,7 +416,7 @@ func TestFindMaxLoad(t *testing.T) {
 		}
 	}
 	for _, most := range []float64{0, 0.04, 5.1, math.NaN()} {
-		if _, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1, most); err == nil {
+		if _, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 0.999), 1, most); err == nil {
 			t.Errorf("loads up to %v are accepted", most)
 		}
 	}
@@ -430,7 +431,7 @@ func TestFindOwnLoads(t *testing.T) {
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 200})
 	sc := scenario(t, plan, 1, 20*time.Second)
 	sc.Arrivals = &formats.Arrivals{Process: "uniform"}
-	search := sim.OwnSearch{Attainment: 0.999, Runs: 1, Step: 0.05, Most: 1.5}
+	search := sim.OwnSearch{Shares: shares(sc, 0.999), Runs: 1, Step: 0.05, Most: 1.5}
 	for _, c := range []struct {
 		name     string
 		from     []float64
@@ -472,7 +473,7 @@ func TestFindOwnLoads(t *testing.T) {
 	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Loads[0] != 1 {
 		t.Errorf("at most 1: %+v, %v", found, err)
 	}
-	search.Attainment, search.Step = 2, 0.5
+	search.Shares, search.Step = shares(sc, 2), 0.5
 	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Report != nil || found.Loads[0] != 0 {
 		t.Errorf("what no load attains: %+v, %v", found, err)
 	}
@@ -484,7 +485,7 @@ func TestOwnLoadsReport(t *testing.T) {
 	plan := policytest.Single(2, false, policytest.Model{Batch: 2, First: 10 * ms, More: 5 * ms, SLO: 60 * ms, RPS: 100})
 	sc := scenario(t, plan, 1, 10*time.Second)
 	for _, least := range [][]float64{nil, {0.5}} {
-		found, err := sim.FindOwnLoads(t.Context(), sc, sim.OwnSearch{Attainment: 0.95, Runs: 3, Step: 0.05, Most: 3, Least: least})
+		found, err := sim.FindOwnLoads(t.Context(), sc, sim.OwnSearch{Shares: shares(sc, 0.95), Runs: 3, Step: 0.05, Most: 3, Least: least})
 		if err != nil || found.Report == nil {
 			t.Fatal(found, err)
 		}
@@ -667,11 +668,16 @@ func TestInterruptedRuns(t *testing.T) {
 	}
 
 	ctx, sc = after(3)
-	found, err = sim.FindMaxLoad(ctx, sc, .99, 1, sim.MostLoad)
+	found, err = sim.FindMaxLoad(ctx, sc, shares(sc, .99), 1, sim.MostLoad)
 	if !errors.Is(err, context.Canceled) || found == nil {
 		t.Fatalf("search: %v, %v", found, err)
 	}
 	if r, _ := found.Report(); !r.Interrupted || len(r.Curve) != 2 || r.MaxLoadFactor != nil || r.Models[0].MaxLoadFactor != nil {
 		t.Errorf("search: %+v", r)
 	}
+}
+
+// shares returns one share of requests in time for every model of a scenario.
+func shares(sc *sim.Scenario, share float64) []float64 {
+	return slices.Repeat([]float64{share}, len(sc.Tables.Models))
 }

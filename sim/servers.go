@@ -82,7 +82,7 @@ func (h *rack) start(d int32) {
 	s.network, s.last, s.loading, s.leaving = -1, -1, -1, false
 	s.waiting, s.warm = s.waiting[:0], s.warm[:0]
 	if int(d) < len(h.t.Resident) && len(h.t.Resident[d]) > 0 {
-		s.run(h.t, d, h.t.Resident[d][0])
+		s.run(h.t, d, h.t.Resident[d][0], h.cfg.Slower)
 	}
 }
 
@@ -98,8 +98,8 @@ func (h *rack) counted(from, to time.Duration) time.Duration {
 // server is what the tables say of the instance on a device.
 func (h *rack) server(d int32) *policy.Server { return h.t.Instances[h.t.InstanceOf(d)].Server }
 
-// run has an instance run a network.
-func (s *server) run(t *policy.Tables, d, network int32) {
+// run has an instance run a network, whose iterations take longer than profiled by a share.
+func (s *server) run(t *policy.Tables, d, network int32, slower float64) {
 	in := &t.Instances[t.InstanceOf(d)]
 	v := in.Server
 	c := &v.Costs[network]
@@ -107,7 +107,7 @@ func (s *server) run(t *policy.Tables, d, network int32) {
 	s.in.Reset(llm.Options{
 		Budget: in.Budget, Block: v.Block, Priority: v.Priority, Reserve: v.Reserve, Swap: v.Swap,
 		SwapRate: v.SwapGBps * 1e9, Hidden: v.Hidden, Prefix: v.Prefix, Progress: in.Progress,
-	}, llm.Model{Iteration: c.Iteration, KV: c.KV, Sequences: c.Sequences, KVBytes: c.KVBytes})
+	}, llm.Model{Iteration: c.Iteration.Slower(slower), KV: c.KV, Sequences: c.Sequences, KVBytes: c.KVBytes})
 	s.warm.keep(network, t.Networks, v.Warm)
 }
 

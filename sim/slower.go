@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// Slower returns the scenario with runs of batches that take longer than it says, by a share.
+// Slower returns the scenario with runs of batches and iterations of language models that take
+// longer than it says, by a share.
 func (sc *Scenario) Slower(by float64) *Scenario {
 	slow := *sc
+	slow.slower = by
 	slow.Service = func(seed uint64) (Service, error) {
 		service := Exact(sc.Tables)
 		if sc.Service != nil {

@@ -113,7 +113,7 @@ func (h *swaps) changed(it *item) {
 		h.told(policy.NetworkUnloaded, network, d, 0, s.since)
 	case 1:
 		s.loading = -1
-		s.run(h.t, d, network)
+		s.run(h.t, d, network, h.cfg.Slower)
 		if h.ends != nil {
 			h.ends.loaded(s.last >= 0 && s.last != network)
 		}

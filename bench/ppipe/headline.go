@@ -138,7 +138,7 @@ func (b *bench) finely(ctx context.Context, s *scene, ref *reference.Plan) (floa
 		return 0, err
 	}
 	of.sc.Arrivals = poisson
-	found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Attainment: asked, Runs: b.runs, Step: .01, Most: 1.5})
+	found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .01, Most: 1.5})
 	if err != nil {
 		return 0, err
 	}

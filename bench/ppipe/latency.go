@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -149,7 +150,7 @@ func (b *bench) latencyOf(ctx context.Context, s *scene, p process, eager float6
 		}
 	}
 	of.sc.Arrivals = p.spec
-	found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Attainment: asked, Runs: b.runs, Step: .005, Most: 1.5})
+	found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .005, Most: 1.5})
 	if err != nil {
 		return err
 	}

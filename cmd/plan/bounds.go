@@ -40,6 +40,14 @@ func share(flag string, v float64) error {
 	return usageErrorf("--%s: found %g, expected a share above 0 and up to 1, such as 0.99", flag, v)
 }
 
+// shareTyped is share of a flag that was typed; others have no value of their own.
+func shareTyped(flag string, v float64, typed bool) error {
+	if !typed {
+		return nil
+	}
+	return share(flag, v)
+}
+
 // whole refuses integers outside [least, most].
 func whole(flag string, v, least, most int) error {
 	if v >= least && v <= most {

@@ -13,6 +13,7 @@ import (
 	"inferplan/executor"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/planner/kind"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
 	"inferplan/policy/conform"
@@ -24,7 +25,8 @@ type simulateOptions struct {
 	schedule
 	findMaxLoad      bool
 	upTo             float64
-	attainment       float64
+	attainment       float64   // 0: what percentiles say
+	shares           []float64 // of requests in time, of everything served
 	loadReference    string
 	policy           string
 	network          string
@@ -77,7 +79,7 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "highest load of a 0.05 grid that attains what is asked, per model and overall")
 	f.Float64Var(&o.upTo, "up-to", sim.MostLoad, "highest load that --find-max-load looks at, from 0.05 to 5")
 	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the rest of the report is of the last")
-	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --find-max-load asks for (of a gear plan the default is its percentile)")
+	f.Float64Var(&o.attainment, "attainment", 0, "share of requests in time that --find-max-load asks for; default: what the percentile of each model or class says, .99 for p99")
 	f.StringVar(&o.loadReference, "load-reference", "", "plan whose rates are load 1.0 (default the simulated plan)")
 	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.Help()+"; default the plan's)")
 	f.StringVar(&o.network, "network", "", "who shares links: nodes (the cluster's NICs) or stages (as the PPipe artifact assumes; default with --policy artifact)")
@@ -204,10 +206,7 @@ func (o *simulateOptions) scenario(p *printer, plan *formats.Plan) (*sim.Scenari
 	}
 	p.assumed(assumed)
 	sc.Policy = spec
-	if share, why := plan.Section.Attainment(); o.findMaxLoad && !o.attainmentGiven && share > 0 {
-		o.attainment = share
-		p.assumed([]string{fmt.Sprintf("attainment: %g, %s", share, why)})
-	}
+	o.shares = kind.Asked{Attainment: o.attainment}.Shares(plan)
 	sc.Load, sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.load, o.duration, o.warmup, o.window, o.seed, o.verify
 	if sc.Rates, err = o.rates(plan, o.loadReference); err != nil {
 		return nil, err
@@ -307,7 +306,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		rep, events = found.SweepReport()
 		return rep, events, fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads)), nil
 	case o.findMaxLoad:
-		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs, o.upTo)
+		found, err := sim.FindMaxLoad(ctx, sc, o.shares, o.runs, o.upTo)
 		if found == nil {
 			return nil, 0, "", err
 		}

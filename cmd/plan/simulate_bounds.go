@@ -25,7 +25,7 @@ func (o *simulateOptions) bounds() error {
 		return usageErrorf("--up-to: found %v, expected a load from %v to %v", o.upTo, sim.LoadStep, sim.MostLoad)
 	}
 	return first(o.alone(), atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
-		share("attainment", o.attainment), number("jitter", o.jitter, 0, maxJitter))
+		shareTyped("attainment", o.attainment, o.attainmentGiven), number("jitter", o.jitter, 0, maxJitter))
 }
 
 // maxJitter is a coefficient of variation beyond which no service time is like

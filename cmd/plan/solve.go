@@ -81,7 +81,7 @@ far is written).`,
 	f.Float64Var(&o.requireGap, "require-gap", 0, "exit with 4 unless the proven gap is at most this")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of every random choice")
 	f.BoolVar(&o.certify, "certify", false, "simulate the workload's arrivals and store the highest rate that keeps the SLO")
-	f.Float64Var(&o.attainment, "attainment", 0.99, "fraction of the requests that must be in time for --certify")
+	f.Float64Var(&o.attainment, "attainment", 0, "share of the requests that must be in time; default: what the percentile of each model or class says, .99 for p99")
 	f.StringVarP(&o.out, "output", "o", "", "file to write the plan to; - writes it to stdout instead of the tables (default plan.json)")
 	f.StringVar(&o.from, "from", "", "plan currently deployed; keep its placement where that is within --gap of the optimum")
 	f.BoolVar(&o.force, "force", false, "replace an existing plan.json that differs (without it, the new plan is written to plan.new.json)")
@@ -200,7 +200,7 @@ func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, e
 }
 
 func (o *solveOptions) bounds() error {
-	return first(number("require-gap", o.requireGap, 0, 1), share("attainment", o.attainment), longer("budget", o.budget))
+	return first(number("require-gap", o.requireGap, 0, 1), shareTyped("attainment", o.attainment, o.attainmentTyped), longer("budget", o.budget))
 }
 
 // together refuses flags that were typed without the one that they say more about.

@@ -63,12 +63,14 @@ func Merge(runs []*Accumulator) *formats.Report {
 	return r
 }
 
-// Attained is the part of a model's counted requests that runs answered in time, as
+// Attained returns the share of the counted requests of models that runs answered in time, as
 // Merge reports it.
-func Attained(runs []*Accumulator, model int) float64 {
+func Attained(runs []*Accumulator, models ...int) float64 {
 	var sum counts
 	for _, a := range runs {
-		sum.add(&a.models[model].counts)
+		for _, model := range models {
+			sum.add(&a.models[model].counts)
+		}
 	}
 	return sum.Attained()
 }

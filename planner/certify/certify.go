@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -42,6 +43,7 @@ func LeastDuration(plan *formats.Plan) time.Duration {
 type Test struct {
 	Scenario *sim.Scenario
 	Asked    kind.Asked
+	Shares   []float64 // of the requests in time that everything served has to attain
 	plan     *formats.Plan
 	runs     int    // of every look of the sequential test
 	doubt    string // about what comes of it; empty: none
@@ -62,7 +64,7 @@ func NewAsked(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	t := &Test{Scenario: sc, Asked: asked, plan: plan, runs: asked.Runs}
+	t := &Test{Scenario: sc, Asked: asked, Shares: asked.Shares(plan), plan: plan, runs: asked.Runs}
 	if a := plan.Arrivals; a != nil && a.Trace != "" {
 		if sc.Recorded, err = record(plan, asked.Dir); err != nil {
 			return nil, err
@@ -113,9 +115,9 @@ func Plan(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 	}
 	switch load := plan.Certified.LoadFactor; {
 	case load == 0:
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g at no load of the grid: the margin does not cover queueing; plan with a larger --margin or a longer SLO", t.Asked.Attainment))
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g at no load of the grid: the margin does not cover queueing; plan with a larger --margin or a longer SLO", plan.Certified.Attainment))
 	case load < 1:
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g only up to %.2f of the planned rates: a larger --margin trades planned rate for headroom", t.Asked.Attainment, load))
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g only up to %.2f of the planned rates: a larger --margin trades planned rate for headroom", plan.Certified.Attainment, load))
 	}
 	return nil
 }
@@ -123,7 +125,7 @@ func Plan(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 // Highest stores in the plan the highest load of a grid at which every model attains what is
 // asked, with what each showed there; if none does, load 0 with what the lowest one gave.
 func (t *Test) Highest(ctx context.Context) error {
-	found, err := sim.FindOverallLoad(ctx, t.Scenario, t.Asked.Attainment, t.Asked.Runs)
+	found, err := sim.FindOverallLoad(ctx, t.Scenario, t.Shares, t.Asked.Runs)
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}
@@ -142,7 +144,7 @@ func (t *Test) Highest(ctx context.Context) error {
 // Store puts into the plan that a load of it holds, with what each model showed there.
 func (t *Test) Store(load float64, report *formats.Report) {
 	cert := &formats.Certificate{
-		LoadFactor: load, Attainment: t.Asked.Attainment, Runs: t.Asked.Runs,
+		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Asked.Runs,
 		DurationUS: formats.Micros(t.Asked.Duration), Seed: t.Asked.Seed, Models: []formats.CertifiedModel{},
 	}
 	for i, served := range t.plan.Served() {

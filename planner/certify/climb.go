@@ -20,8 +20,9 @@ const (
 	thorough   = 2 // times the runs of a search for loads, between looks that confirm
 )
 
-// Confirm tests whether every model attains what is asked at loads of what is promised. It is a
-// sequential test: after every few runs, models whose attainment is at least what is asked at
+// Confirm tests whether every model attains its share at loads of what is promised; a share of a
+// class may be one over several models. It is a
+// sequential test: after every few runs, models whose attainment is at least that at
 // a confidence of .95 (one-sided Student intervals over the runs) have passed, and those that
 // would fail even with the runs that are left have not. It returns the outcome of all runs, and
 // for every model whether it fell short.
@@ -43,10 +44,13 @@ func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.
 			return nil, nil, fmt.Errorf("certifying: %w", err)
 		}
 		short, open := make([]bool, len(loads)), false
-		for i := range loads {
-			mean, half := stoch.OneSided(runs.Attained(i), confidence)
-			short[i] = mean-half < t.Asked.Attainment
-			open = open || short[i] && mean+half >= t.Asked.Attainment && mean > t.Asked.Attainment
+		for _, pooled := range t.plan.Pooled() {
+			share := t.Shares[pooled[0]]
+			mean, half := stoch.OneSided(runs.Attained(pooled...), confidence)
+			for _, i := range pooled {
+				short[i] = mean-half < share
+			}
+			open = open || mean-half < share && mean+half >= share && mean > share
 		}
 		if !open || looks == mostLooks {
 			return runs.Pool(), short, nil

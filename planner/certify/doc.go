@@ -3,4 +3,7 @@
 //
 //	certify.go  a plan's runs: how long, how many, on which arrivals; the certificate
 //	climb.go    a sequential test, and the highest loads that pass it
+//	hold.go     plans that are made until the test confirms their rates
+//	grid.go     the order in which settings of a plan are tried
+//	state.go    the value and the bound of a plan that passed
 package certify

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/planner"
@@ -45,8 +46,15 @@ func Lines(p *formats.Plan) []string {
 // holds says that simulation decided the value of a plan, and what the fluid program says.
 func holds(p *formats.Plan) string {
 	c := p.Certified
-	s := fmt.Sprintf("holds in simulation: at these rates at least %s of the requests of every model are in time, %d runs of %s",
-		kind.Percent(c.Attainment), c.Runs, formats.Duration(c.DurationUS))
+	served := "model"
+	if slices.ContainsFunc(p.Served(), func(s formats.Served) bool { return s.Class != "" }) {
+		served = "class"
+	}
+	share := fmt.Sprintf("at least %s of the requests of every %s are in time", kind.Percent(c.Attainment), served)
+	if shares := p.Shares(); slices.Max(shares) > slices.Min(shares) {
+		share = fmt.Sprintf("every %s has as many requests in time as its percentile asks for", served)
+	}
+	s := fmt.Sprintf("holds in simulation: at these rates %s, %d runs of %s", share, c.Runs, formats.Duration(c.DurationUS))
 	if f := p.Objective.Fluid; f != nil {
 		s += fmt.Sprintf("; without queueing the devices of the plan would carry %s", kind.Number(*f))
 	}
@@ -69,11 +77,21 @@ func slower(c *formats.Certificate) (out []string) {
 		return nil
 	}
 	m := &c.Models[worst]
-	parts := []string{fmt.Sprintf("as profiled p50 %s and p99 %s", formats.Duration(m.P50US), formats.Duration(m.P99US))}
+	parts := []string{fmt.Sprintf("as profiled p50 %s and p99 %s", rounded(m.P50US), rounded(m.P99US))}
 	for _, s := range m.Slower {
-		parts = append(parts, fmt.Sprintf("by %s p50 %s, p99 %s, %s in time", kind.Percent(s.By), formats.Duration(s.P50US), formats.Duration(s.P99US), kind.Percent(s.Attainment)))
+		parts = append(parts, fmt.Sprintf("by %s p50 %s, p99 %s, %s in time", kind.Percent(s.By), rounded(s.P50US), rounded(s.P99US), kind.Percent(s.Attainment)))
 	}
-	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", m.Model, strings.Join(parts, "; "))}
+	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", m.Key(), strings.Join(parts, "; "))}
+}
+
+// rounded returns a time with three digits.
+func rounded(t formats.Micros) string {
+	d := t.D()
+	unit := time.Nanosecond
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit).String()
 }
 
 // stops says what ended the search.

@@ -60,7 +60,6 @@ type tuning struct {
 // rates, see Sized, and the cheapest plan that a test confirms is taken. All runs that compare
 // plans have the same random numbers; those that test have others.
 func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	asked.Attainment = cmp.Or(asked.Attainment, kind.Attainment)
 	t := &tuning{p: p, asked: asked, solve: solve, bound: math.NaN()}
 	search := t.fastest
 	if p.Values.Word("objective") != "throughput" {
@@ -88,7 +87,7 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 func (t *tuning) plan(ctx context.Context, margin float64, batch int) (*attempt, error) {
 	q := *t.p
 	if math.IsNaN(t.bound) {
-		q.Attained = t.asked.Attainment
+		q.Attained = t.leastShare()
 	}
 	for name, value := range map[string]any{"margin": margin, "max-batch": batch} {
 		if err := q.Values.Set(name, value); err != nil {
@@ -110,6 +109,15 @@ func (t *tuning) plan(ctx context.Context, margin float64, batch int) (*attempt,
 	}
 	t.wall += res.WallMS
 	return &attempt{res: res, margin: margin, batch: batch}, nil
+}
+
+// leastShare returns the least share of requests in time that an application has to attain.
+func (t *tuning) leastShare() float64 {
+	least := 1.0
+	for _, a := range formats.ApplicationsOf(t.p.Workload) {
+		least = min(least, cmp.Or(t.asked.Attainment, formats.ShareAt(a.Percentile)))
+	}
+	return least
 }
 
 // fastest looks for the plan that sustains the highest rate.
@@ -201,7 +209,7 @@ func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 	}
 	sc := test.Scenario
 	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
-	search := sim.OwnSearch{Attainment: test.Asked.Attainment, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, Most: 1, Together: true}
+	search := sim.OwnSearch{Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, Most: 1, Together: true}
 	applications := len(one.res.Plan.Served())
 	if t.best != nil {
 		search.Least = slices.Repeat([]float64{t.best.rate() / one.res.Plan.Objective.Value}, applications)
@@ -273,7 +281,7 @@ func (t *tuning) cheapest(ctx context.Context) error {
 	}
 	if t.best == nil {
 		t.first = &kind.InfeasibleError{Constraint: "devices", Simulated: true, Reason: fmt.Sprintf(
-			"simulation shows no plan that attains %.4g at the rates of the applications: tried %s", t.asked.Attainment, t.tried())}
+			"simulation shows no plan that attains %.4g at the rates of the applications: tried %s", t.leastShare(), t.tried())}
 	}
 	return nil
 }
@@ -287,7 +295,7 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 	if err != nil {
 		return err
 	}
-	aim := test.Asked.Attainment
+	surplus := 0.0
 	for range floorTries {
 		plan := one.res.Plan
 		if n := crowd(plan); n > mostCrowd {
@@ -295,7 +303,7 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 			return nil
 		}
 		if !formats.FlowOf(plan).Workflow() {
-			if plan, err = t.sized(ctx, list, aim); err != nil || plan == nil {
+			if plan, err = t.sized(ctx, list, surplus); err != nil || plan == nil {
 				return err
 			}
 		}
@@ -318,28 +326,28 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 		if formats.FlowOf(plan).Workflow() {
 			return nil
 		}
-		aim = min(aim+floorStep, 1)
+		surplus = min(surplus+floorStep, 1-slices.Max(test.Shares))
 	}
 	return nil
 }
 
 // sized is the cheapest plan that the search by simulation makes of some.
-func (t *tuning) sized(ctx context.Context, list []*attempt, aim float64) (*formats.Plan, error) {
+func (t *tuning) sized(ctx context.Context, list []*attempt, least float64) (*formats.Plan, error) {
 	var plans []*formats.Plan
 	for _, one := range list {
 		plans = append(plans, one.res.Plan)
 	}
-	return Sized(t.p, plans, aim, func(plan *formats.Plan, hint bool) (float64, error) {
+	return Sized(t.p, plans, least, func(plan *formats.Plan, hint bool) (float64, error) {
 		few := t.asked
 		if hint {
 			few.Runs = 1
 		}
-		return attained(ctx, plan, few)
+		return surplusOf(ctx, plan, few)
 	})
 }
 
-// attained is the least attainment of the applications at the planned rates.
-func attained(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
+// surplusOf returns what applications attain at the planned rates above their shares, the least of them.
+func surplusOf(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
 	test, err := certify.New(plan, asked)
 	if err != nil {
 		return 0, err
@@ -350,8 +358,8 @@ func attained(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float6
 		return 0, fmt.Errorf("simulating a plan: %w", err)
 	}
 	least := 1.0
-	for _, m := range res.Report.Models {
-		least = min(least, m.Attainment)
+	for i := range res.Report.Models {
+		least = min(least, res.Report.Models[i].Attainment-test.Shares[i])
 	}
 	return least, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/planner/certify"
 	"inferplan/planner/gear/verify"
 	"inferplan/planner/kind"
 	"inferplan/planner/stages"
@@ -17,7 +18,7 @@ import (
 
 // Method plans cascades of a family of models for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanGear, About: "cascades of models", Solve: plan, Loosened: loosened, OneSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanGear, About: "cascades of models", Solve: plan, Hold: hold, Certify: certify.Plan, Loosened: loosened, OneSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: diff.Gears,
 }
 

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -8,25 +9,27 @@ import (
 	"inferplan/formats"
 )
 
-// Attainment is the share of requests in time that a certification must show, where nobody
-// asks for another.
-const Attainment = 0.99
-
 // Asked is what a certification must show. Zero values have defaults, see Of.
 type Asked struct {
-	Attainment float64       // share of requests in time; 0.99
+	Attainment float64       // share of requests in time; 0: what the percentile of each model or class says
 	Runs       int           // replications; 5
 	Duration   time.Duration // of arrivals per run
 	Seed       uint64        // 1
 	Dir        string        // folder against which the trace of the workload is read; empty: the current one
 }
 
-// Of fills in what is not asked of a plan. Runs then have about so many requests, and
-// last from least to most.
-func (a Asked) Of(p *formats.Plan, requests float64, least, most time.Duration) (Asked, error) {
-	if a.Attainment == 0 {
-		a.Attainment = Attainment
+// Shares returns the share of requests in time that everything a plan serves has to attain.
+func (a Asked) Shares(p *formats.Plan) []float64 {
+	shares := p.Shares()
+	for i := range shares {
+		shares[i] = cmp.Or(a.Attainment, shares[i])
 	}
+	return shares
+}
+
+// Of fills in what is not asked of a plan, but for the attainment. Runs then have about so many
+// requests, and last from least to most.
+func (a Asked) Of(p *formats.Plan, requests float64, least, most time.Duration) (Asked, error) {
 	if math.IsNaN(a.Attainment) || a.Attainment < 0 || a.Attainment > 1 {
 		return a, &formats.Error{Path: "--attainment", Found: fmt.Sprint(a.Attainment), Expected: "a share from 0 to 1"}
 	}

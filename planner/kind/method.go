@@ -36,6 +36,9 @@ type Method struct {
 	// Tune solves several times and returns the best plan. It is used where an
 	// option is given as the word "auto".
 	Tune func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
+	// Hold solves until other random numbers confirm that the plan holds in simulation. It is used
+	// where the search simulates by itself; nil: it does not.
+	Hold func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
 	// Certify stores in the plan what simulation shows it to sustain.
 	Certify func(ctx context.Context, plan *formats.Plan, asked Asked) error
 	// Check validates a plan against today's documents from first principles.

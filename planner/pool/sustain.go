@@ -29,7 +29,7 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	}
 	least := a.reach(t, inReach)
 	found, err := sim.FindOwnLoads(ctx, sc, sim.OwnSearch{
-		Attainment: test.Asked.Attainment, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, From: from, Least: least, Together: takeTurns(t.res.Plan),
+		Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, From: from, Least: least, Together: takeTurns(t.res.Plan),
 		Most: 1 / slices.MinFunc(t.headroom, byUtilisation).Utilisation, // what replicas carry
 	})
 	if err != nil {

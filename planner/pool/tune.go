@@ -138,7 +138,10 @@ func (a *tuning) fluid(ctx context.Context) error {
 		return err
 	}
 	q.Least = 0
-	attained := cmp.Or(a.cert.Attainment, kind.Attainment)
+	attained := 1.0
+	for _, m := range a.models {
+		attained = min(attained, cmp.Or(a.cert.Attainment, formats.ShareAt(m.Percentile)))
+	}
 	models := formats.ModelsOf(q.Workload)
 	if !a.grows() {
 		for i := range models {

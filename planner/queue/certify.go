@@ -8,26 +8,30 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/sim"
+	"inferplan/solver/milp"
 )
 
 // certifiedRequests is the number of requests of a run of a certification, where the rates
 // allow it within the limits of its duration.
 const certifiedRequests = 2000
 
+// testOf returns the test of a plan.
+func testOf(plan *formats.Plan, asked kind.Asked) (*certify.Test, error) {
+	asked, err := asked.Of(plan, certifiedRequests, time.Minute, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
+		return nil, &formats.Error{Path: "arrivals.trace", Found: plan.Arrivals.Trace, Expected: "a process of arrivals, for --certify", Hint: "plan simulate --trace plays it"}
+	}
+	return certify.NewAsked(plan, asked)
+}
+
 // certified stores in a plan the highest load of a grid at which every model and class
 // attains what is asked.
 func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
-	if asked.Attainment == 0 {
-		asked.Attainment, _ = plan.Section.Attainment()
-	}
-	asked, err := asked.Of(plan, certifiedRequests, time.Minute, time.Hour)
-	if err != nil {
-		return err
-	}
-	if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
-		return &formats.Error{Path: "arrivals.trace", Found: plan.Arrivals.Trace, Expected: "a process of arrivals, for --certify", Hint: "plan simulate --trace plays it"}
-	}
-	test, err := certify.NewAsked(plan, asked)
+	test, err := testOf(plan, asked)
 	if err != nil {
 		return err
 	}
@@ -35,7 +39,56 @@ func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error 
 		return err
 	}
 	if cert := plan.Certified; cert.LoadFactor < 1 {
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g for every model and class at %.2f of the planned rates: the plan judges classes pooled over their models", asked.Attainment, cert.LoadFactor))
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g for every model and class at %.2f of the planned rates: the plan judges classes pooled over their models", cert.Attainment, cert.LoadFactor))
+	}
+	return nil
+}
+
+// hold plans a fleet, and tests it on runs as long as those of the search. Of a fleet for the most
+// goodput, which may be late, it states what these runs show where that is less.
+func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
+	prepare := func(plan *formats.Plan) (*certify.Test, string, error) {
+		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
+			return nil, "arrivals are those of a trace, which the search did not play", nil
+		}
+		fresh := certify.Fresh(asked)
+		if runs := formats.QueueOf(plan).Runs; fresh.Duration == 0 && runs != nil {
+			fresh.Duration = runs.DurationUS.D()
+		}
+		test, err := testOf(plan, fresh)
+		return test, "", err
+	}
+	if p.Values.Word("objective") != "goodput" {
+		return certify.Hold(ctx, p, solve, prepare)
+	}
+	res, err := solve(ctx, p, p.Progress)
+	if err != nil || ctx.Err() != nil {
+		return res, err
+	}
+	test, untested, err := prepare(res.Plan)
+	if err != nil || untested != "" {
+		return res, err
+	}
+	return res, restate(ctx, res.Plan, test)
+}
+
+// restate lowers the goodput of a plan to what the runs of a test show, if that is less.
+func restate(ctx context.Context, plan *formats.Plan, test *certify.Test) error {
+	shown, err := sim.Replicate(ctx, test.Scenario, test.Asked.Runs)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("simulating the plan: %w", err)
+	}
+	goodput := 0.0
+	for i, served := range plan.Served() {
+		goodput += served.RPS * shown.Report.Models[i].Attainment
+	}
+	o := &plan.Objective
+	if o.Basis = formats.BasisSimulation; goodput < o.Value {
+		gap := milp.RelativeGap(milp.Maximize, goodput, *o.Bound)
+		o.Value, o.Gap = goodput, &gap
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 )
 
 // Method plans instances of language models and the order of their queues. It cannot
-// tune or start from a plan that runs.
+// start from a plan that runs.
 var Method = kind.Method{
-	Kind: formats.PlanQueue, About: "queues of language models", Solve: plan, Certify: certified, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanQueue, About: "queues of language models", Solve: plan, Hold: hold, Certify: certified, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: moved, Loosened: loosened, Simulated: true,
 }
 

@@ -26,6 +26,13 @@ type resolver struct {
 	llm *formats.LLM
 }
 
+// Layouts are judged by fewestRuns runs. Where other random numbers refuted what these showed, a
+// search that keeps back a surplus has more: a layout that few runs chose of many was lucky.
+const (
+	fewestRuns    = 2
+	runsOfSurplus = 20
+)
+
 // Resolve is the problem that documents describe, for each choice of tensor
 // parallelism of the device kinds: one for a kind, because estimators are of a model
 // on a device.
@@ -34,8 +41,8 @@ func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
 		return nil, err
 	}
 	p := &Problem{
-		Caps: caps, Seeds: 2, Seed: in.Seed, Arrivals: in.Workload.Arrivals,
-		SearchWork: searchWork, Warm: in.Values.Whole("warm-models"), Effort: in.Values.Whole("effort"),
+		Caps: caps, Seeds: fewestRuns + int(runsOfSurplus*in.Surplus), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
+		SearchWork: searchWork, Surplus: in.Surplus, Warm: in.Values.Whole("warm-models"), Effort: in.Values.Whole("effort"),
 	}
 	r := &resolver{Problem: p, in: in, run: run, llm: formats.LLMOf(in.Workload)}
 	if r.llm == nil {

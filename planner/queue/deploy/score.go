@@ -53,7 +53,7 @@ func (p *Problem) holds(s *Score, slack float64) bool {
 		return false
 	}
 	for j := range p.judged() {
-		if o := p.Of(s, j); missed(o) > slack*(1-p.share(j))*float64(o.Requests)*(1+1e-12) {
+		if o := p.Of(s, j); missed(o) > slack*(1-p.Surplus)*(1-p.share(j))*float64(o.Requests)*(1+1e-12) {
 			return false
 		}
 	}
