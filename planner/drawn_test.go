@@ -60,6 +60,29 @@ func drawn(rng *rand.Rand, from mutant.Problem) (mutant.Problem, string) {
 	return out, role + ": " + strings.Join(how, "; ")
 }
 
+// decoded are documents as trees of JSON.
+func decoded(documents mutant.Problem) (in planner.Inputs, err error) {
+	for role, tree := range documents {
+		text, err := json.Marshal(tree)
+		if err != nil {
+			return in, err
+		}
+		_, doc, err := formats.Decode(text, role+".json")
+		if err != nil {
+			return in, err
+		}
+		switch d := doc.(type) {
+		case *formats.Profile:
+			in.Profile = d
+		case *formats.Cluster:
+			in.Cluster = d
+		case *formats.Workload:
+			in.Workload = d
+		}
+	}
+	return in, nil
+}
+
 // solvesOrSays solves documents and returns what came of it.
 func solvesOrSays(t *testing.T, documents mutant.Problem, how string) (outcome string) {
 	t.Helper()
@@ -73,28 +96,14 @@ func solvesOrSays(t *testing.T, documents mutant.Problem, how string) (outcome s
 			fail("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	in := planner.Inputs{WorkloadDir: t.TempDir()}
-	for role, tree := range documents {
-		text, err := json.Marshal(tree)
-		if err != nil {
-			t.Fatal(err)
+	in, err := decoded(documents)
+	if err != nil {
+		if len(formats.Findings(err)) == 0 {
+			fail("an error without a place: %v", err)
 		}
-		_, doc, err := formats.Decode(text, role+".json")
-		if err != nil {
-			if len(formats.Findings(err)) == 0 {
-				fail("an error without a place: %v", err)
-			}
-			return "error"
-		}
-		switch d := doc.(type) {
-		case *formats.Profile:
-			in.Profile = d
-		case *formats.Cluster:
-			in.Cluster = d
-		case *formats.Workload:
-			in.Workload = d
-		}
+		return "error"
 	}
+	in.WorkloadDir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	opt := planner.Options{NearestUntold: true}

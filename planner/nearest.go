@@ -242,7 +242,7 @@ func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, boo
 		l.Memory = near.MemoryBytes
 		return l, true
 	}
-	if len(near.Devices) > 0 {
+	if len(near.Devices) > 0 && !slices.ContainsFunc(near.Devices, func(d kind.MissingCount) bool { return d.Count > mostDevices }) {
 		for _, d := range near.Devices {
 			l = l.With(d.Device, d.Count)
 		}

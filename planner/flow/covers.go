@@ -33,7 +33,7 @@ type along struct {
 // cover is a level with devices that carry what is needed.
 type cover struct {
 	level   int
-	devices []int16 // by pool
+	devices []int32 // by pool
 	excess  float64 // reduced cost: by how much a plan with it is above the bound at least
 }
 
@@ -146,7 +146,7 @@ func (y *layout) cover(factor float64) bool {
 	left := mostCovers
 	for i := range y.sets {
 		s := &y.sets[i]
-		l := lister{p: y.p, m: &y.p.models[s.model], need: factor * s.demand * (1 - 1e-9), devices: make([]int16, len(y.p.pools)), most: left, out: s.covers[:0]}
+		l := lister{p: y.p, m: &y.p.models[s.model], need: factor * s.demand * (1 - 1e-9), devices: make([]int32, len(y.p.pools)), most: left, out: s.covers[:0]}
 		for l.at = range l.m.levels {
 			l.fill(0, l.need, false)
 		}
@@ -164,7 +164,7 @@ type lister struct {
 	m       *model
 	need    float64
 	at      int // level
-	devices []int16
+	devices []int32
 	most    int
 	out     []cover
 }
@@ -194,7 +194,7 @@ func (l *lister) fill(k int, rate float64, some bool) {
 		if n > 0 && r == 0 {
 			break
 		}
-		l.devices[k] = int16(n)
+		l.devices[k] = int32(n)
 		l.fill(k+1, rate-float64(n)*r, some || n > 0)
 		if float64(n)*r >= rate && n > 0 {
 			break

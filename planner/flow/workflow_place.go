@@ -2,6 +2,7 @@ package flow
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
 	"math"
@@ -121,11 +122,18 @@ func (w *placing) greedy(p *placed, room []int64) {
 	for d, k := range p.kinds {
 		free[d], left[d] = 1, room[k]
 	}
+	fresh := make([]int, len(room)) // the first device that holds nothing, by kind
 	for _, s := range order {
 		for kind, need := range p.time[s] {
 			for need > rounding {
+				for fresh[kind] < len(free) && (p.kinds[fresh[kind]] != kind || free[fresh[kind]] < 1) {
+					fresh[kind]++
+				}
 				best := -1
-				for d := range free {
+				if d := fresh[kind]; d < len(free) && left[d] >= w.services[s].weights {
+					best = d
+				}
+				for d := 0; d < len(free) && (best < 0 || free[best] < 1); d++ {
 					if p.kinds[d] == kind && left[d] >= w.services[s].weights && free[d] > rounding && !slices.Contains(p.held[d], s) && (best < 0 || free[d] > free[best]+rounding) {
 						best = d
 					}
@@ -236,24 +244,77 @@ func (w *placing) fill(p *placed, room []int64) {
 			left[d] -= w.services[s].weights
 		}
 	}
+	next := make([]roomiest, len(w.services))
+	for s := range next {
+		next[s].left = left
+		for d := range left {
+			if p.busy[s] > 0 && p.value[s][p.kinds[d]] > 0 && left[d] >= w.services[s].weights && !slices.Contains(p.held[d], s) {
+				next[s].list = append(next[s].list, roomAt{left[d], d})
+			}
+		}
+		heap.Init(&next[s])
+	}
 	for {
-		best, at := -1, -1
+		best := -1
 		for s := range w.services {
-			if p.busy[s] <= 0 || best >= 0 && p.busy[s]*float64(copies[best]+1) <= p.busy[best]*float64(copies[s]+1) {
+			if best >= 0 && p.busy[s]*float64(copies[best]+1) <= p.busy[best]*float64(copies[s]+1) {
 				continue
 			}
-			for d := range left {
-				if p.value[s][p.kinds[d]] > 0 && left[d] >= w.services[s].weights && !slices.Contains(p.held[d], s) && (best != s || left[d] > left[at]) {
-					best, at = s, d
-				}
+			if next[s].current(w.services[s].weights) {
+				best = s
 			}
 		}
 		if best < 0 {
 			return
 		}
+		at := heap.Pop(&next[best]).(roomAt).device
 		p.held[at] = append(p.held[at], best)
 		left[at] -= w.services[best].weights
 		copies[best]++
 		p.copies++
 	}
+}
+
+// roomAt is the room of a device, as it was when it was noted.
+type roomAt struct {
+	room   int64
+	device int
+}
+
+// roomiest has the devices that may hold a service, the one with most room first.
+type roomiest struct {
+	left []int64 // room now, by device
+	list []roomAt
+}
+
+// current brings the first device up to date; false: none has so much room.
+func (r *roomiest) current(room int64) bool {
+	for len(r.list) > 0 {
+		first := &r.list[0]
+		switch now := r.left[first.device]; {
+		case now < room:
+			heap.Pop(r)
+		case now < first.room:
+			first.room = now
+			heap.Fix(r, 0)
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+func (r *roomiest) Len() int      { return len(r.list) }
+func (r *roomiest) Swap(i, j int) { r.list[i], r.list[j] = r.list[j], r.list[i] }
+func (r *roomiest) Push(x any)    { r.list = append(r.list, x.(roomAt)) }
+
+func (r *roomiest) Less(i, j int) bool {
+	a, b := r.list[i], r.list[j]
+	return a.room > b.room || a.room == b.room && a.device < b.device
+}
+
+func (r *roomiest) Pop() any {
+	last := r.list[len(r.list)-1]
+	r.list = r.list[:len(r.list)-1]
+	return last
 }

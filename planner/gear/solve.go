@@ -70,6 +70,7 @@ type Planned struct {
 type Infeasible struct {
 	Range      int
 	Edge       float64 // rate of the range's upper edge
+	Top        float64 // the same of the highest range; 0: not known
 	Model      string  // first model of the cheapest cascade
 	Devices    int     // that its work alone would need at the highest rate of all ranges
 	MaxQPS     float64 // that its work alone leaves the devices room for

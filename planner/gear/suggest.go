@@ -13,6 +13,8 @@ import (
 const (
 	cheapest  = 8
 	moreTried = 6
+	mostTimes = 4 // of the devices that there are, and some: what is tried with more
+	someTried = 64
 	rateSteps = 7
 )
 
@@ -38,7 +40,8 @@ func (s *search) suggestChanges(ctx context.Context, err error) error {
 		return err // which says what SLO would do
 	}
 	top := p.Edges[len(p.Edges)-1]
-	for n := max(p.Devices+1, inf.Devices); n <= max(p.Devices, inf.Devices)+moreTried && inf.Enough == 0; n++ {
+	inf.Top = top
+	for n := max(p.Devices+1, inf.Devices); n <= max(p.Devices, inf.Devices)+moreTried && n <= mostTimes*p.Devices+someTried && inf.Enough == 0; n++ {
 		holds, err := s.holds(ctx, p.on([]int{n}), top)
 		if err != nil {
 			return err

@@ -49,12 +49,34 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if err != nil {
 		return nil, err
 	}
+	if err := s.overloaded(list[0], bound); err != nil {
+		return nil, err
+	}
 	bound = s.scale(list[0], bound)
 	best, err := s.best(ctx, list, bounds)
 	if err != nil {
 		return nil, err
 	}
 	return s.outcome(ctx, best, bound)
+}
+
+// mostOverload is how many times what the devices carry goodput is planned for: what
+// waits beyond it takes long to simulate and says no more.
+const mostOverload = 10
+
+// overloaded refuses rates that are far above a bound of the goodput.
+func (s *solving) overloaded(p *deploy.Search, bound float64) error {
+	if s.goal != deploy.Goodput || p.RPS() <= mostOverload*bound {
+		return nil
+	}
+	llm, most := formats.LLMOf(s.in.Workload), 0
+	for c := range llm.Classes {
+		if llm.Classes[c].RPS > llm.Classes[most].RPS {
+			most = c
+		}
+	}
+	return s.in.Fail("workload", fmt.Sprintf("llm.classes[%d].rps", most), fmt.Sprintf("rates of %s requests a second in all", kind.Number(p.RPS())),
+		fmt.Sprintf("at most %d times the %s that the devices do at most", mostOverload, kind.Number(bound)), "what is above is late in any case: plan for a part of the rates")
 }
 
 // candidate is a layout with the problem that it is for and the objective's value.

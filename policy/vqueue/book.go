@@ -47,6 +47,9 @@ func (b *book) note(ev *policy.Event, due time.Duration) {
 	b.open++
 }
 
+// waiting is the number of requests that run in no batch.
+func (b *book) waiting() int { return b.open - (len(b.batches) - len(b.slots)) }
+
 // end closes a request.
 func (b *book) end(req int32) {
 	if r := &b.requests[req]; r.open {

@@ -27,7 +27,7 @@ const hopeless = 0.5
 // and with this deadline would meet. It changes nothing that decisions depend on: a policy that is
 // asked decides as one that is not.
 func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
-	e := Expectation{Start: now, Answered: now, Waiting: p.open - (len(p.batches) - len(p.slots))}
+	e := Expectation{Start: now, Answered: now, Waiting: p.waiting()}
 	if p.opt.Rule == Planned {
 		p.place.foresee(&e, now, model, prompt, client, deadline)
 	}

@@ -93,7 +93,11 @@ func (f *fleet) estimator(in *instance, model int32, mega bool) *RCT {
 
 // may tells whether an instance may serve a network.
 func (f *fleet) may(in *instance, network int32) bool {
-	return f.own.Only == nil || slices.Contains(f.own.Only[network], in.device)
+	if f.own.Only == nil {
+		return true
+	}
+	_, may := slices.BinarySearch(f.own.Only[network], in.device)
+	return may
 }
 
 // can tells whether an instance may and can serve a network.

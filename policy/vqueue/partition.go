@@ -44,7 +44,7 @@ func Partition(t *policy.Tables) [][]int32 {
 		for n := p.busiest(); n >= 0 && len(p.free) > 0; n = p.busiest() {
 			p.take(n)
 		}
-		return p.only
+		return p.sorted()
 	}
 	total, instances := 0.0, float64(len(p.free))
 	for _, need := range p.need {
@@ -58,6 +58,13 @@ func Partition(t *policy.Tables) [][]int32 {
 		if p.only[n] == nil {
 			p.only[n] = p.allowed(n, p.free)
 		}
+	}
+	return p.sorted()
+}
+
+func (p *partition) sorted() [][]int32 {
+	for _, list := range p.only {
+		slices.Sort(list)
 	}
 	return p.only
 }
@@ -81,7 +88,10 @@ func (p *partition) allowed(n int32, list []int32) []int32 {
 	if p.own.Only == nil {
 		return slices.Clone(list)
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(d int32) bool { return !slices.Contains(p.own.Only[n], d) })
+	return slices.DeleteFunc(slices.Clone(list), func(d int32) bool {
+		_, may := slices.BinarySearch(p.own.Only[n], d)
+		return !may
+	})
 }
 
 // take gives a network a free device that may serve it, where it is loaded if it can

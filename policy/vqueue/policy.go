@@ -134,7 +134,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // full tells whether as many requests wait as may, with the one that came.
 func (p *Policy) full() bool {
-	return p.opt.QueueLimit > 0 && p.open-len(p.batches)+len(p.slots) > p.opt.QueueLimit
+	return p.opt.QueueLimit > 0 && p.waiting() > p.opt.QueueLimit
 }
 
 // join has a request wait, see placing.join.

@@ -68,7 +68,7 @@ func (s *serving) head(in *instance, q int32) int32 {
 // already comes along: first members that have an answer in part stay.
 func (s *serving) borrowed(in *instance) int32 {
 	best, first, rank := int32(-1), time.Duration(0), int32(0)
-	if s.opt.Rule != Planned || !s.ops.balance.on || in.loaded < 0 {
+	if s.opt.Rule != Planned || !s.ops.balance.on || in.loaded < 0 || s.waiting() == 0 {
 		return best
 	}
 	for q := range s.instances {

@@ -22,7 +22,7 @@ type Tables struct {
 	// Caps has, by device and served model, the most of it that run at once there. 0
 	// keeps the model away; below 0 or nil: no cap.
 	Caps []int32
-	// Only has, by network, the devices that may serve it; nil: all that can.
+	// Only has, by network, the devices that may serve it, ascending; nil: all that can.
 	Only [][]int32
 	// lacks is what the plan asks for that the policy cannot do; nil: nothing.
 	lacks error

@@ -119,7 +119,7 @@ func (p *Search) Roomy() *Search {
 		q.Pools[i].Count = 64 + 16*q.Pools[i].Count
 	}
 	for k := range q.Kinds {
-		q.Kinds[k].Most = q.Pools[q.Kinds[k].Pool].Count / q.Kinds[k].TP
+		q.Kinds[k].Most = min(q.Pools[q.Kinds[k].Pool].Count/q.Kinds[k].TP, max(mostInstances, q.Kinds[k].Most))
 	}
 	return New(&q)
 }

@@ -99,22 +99,28 @@ func (p *Search) dealt(s Structure) (*Layout, error) {
 		return cmp.Compare(runnable(p.Problem, a), runnable(p.Problem, b))
 	})
 	for _, k := range kinds {
+		parts := make([]float64, len(l.Pools)) // of the work, that an instance of the kind does
+		for i := range parts {
+			if p.runs(k, l.Pools[i].Items) {
+				need, err := p.need(&l.Pools[i], k)
+				if err != nil {
+					return nil, err
+				}
+				parts[i] = 1 / max(need, 1e-9)
+			}
+		}
 		for range p.Kinds[k].Most {
 			to, least := -1, math.Inf(1)
 			for i := range l.Pools {
-				if p.runs(k, l.Pools[i].Items) && have[i] < least {
+				if parts[i] > 0 && have[i] < least {
 					to, least = i, have[i]
 				}
 			}
 			if to < 0 {
 				break
 			}
-			need, err := p.need(&l.Pools[to], k)
-			if err != nil {
-				return nil, err
-			}
 			l.Pools[to].Counts[k]++
-			have[to] += 1 / max(need, 1e-9)
+			have[to] += parts[to]
 		}
 	}
 	for i := range l.Pools {

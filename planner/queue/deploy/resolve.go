@@ -386,6 +386,9 @@ func (r *resolver) with(tps []int) (*Search, error) {
 		return nil, err
 	}
 	s := New(&p)
+	if err := r.bounded(s); err != nil {
+		return nil, err
+	}
 	s.resume()
 	return s, nil
 }

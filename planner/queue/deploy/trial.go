@@ -39,6 +39,9 @@ func (p *Trials) Span() time.Duration {
 	rps := max(p.RPS(), 1e-6)
 	effort := float64(max(p.Effort, 1))
 	seconds := min(max(effort*leastRequests/rps, spans*longest.Seconds()), effort*mostRequests/rps)
+	if seconds < 1 { // a second of so many would be more
+		return max(time.Duration(math.Ceil(1e3*seconds))*time.Millisecond, time.Millisecond)
+	}
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 
