@@ -6,6 +6,7 @@
 //
 //	requests   mutants of REST requests and gRPC calls, with and without the token
 //	documents  mutants of every kind of document, through the verbs that read them
+//	magnitudes figures at the ends of their ranges in documents of every kind, through all verbs
 //	onnx       mutants of model files, through plan profile
 //	greedy     clients that take all the memory they get, beside a well-behaved one
 //	shares     clients that send valid requests without end, beside one below its share

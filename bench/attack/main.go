@@ -49,6 +49,7 @@ type part struct {
 var parts = []part{
 	{"requests", (*attack).requests},
 	{"documents", (*attack).documents},
+	{"magnitudes", magnitudes},
 	{"onnx", (*attack).onnx},
 	{"greedy", (*attack).greedy},
 	{"shares", func(a *attack, ctx context.Context) ([]figures.Figure, error) { return sharing{a}.run(ctx) }},
@@ -95,7 +96,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.Uint64Var(&a.seed, "seed", 1, "of mutants and arrivals")
 	f.DurationVar(&a.soak, "soak", time.Hour, "length of the soak")
 	f.StringVar(&a.picture, "picture", "", "file for the picture of the soak")
-	wanted := f.String("parts", "requests,documents,onnx,greedy,shares,calls,faults,hang,switches,stores,agents", "what to do: some of these, or soak")
+	wanted := f.String("parts", "requests,documents,magnitudes,onnx,greedy,shares,calls,faults,hang,switches,stores,agents", "what to do: some of these, or soak")
 	file := f.String("figures", "", "file that the figures are put into")
 	doc := f.String("doc", "", "document that shows them")
 	if err := f.Parse(args); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,6 +113,77 @@ func (m *mutator) otherNumber(b []byte) []byte {
 		return slices.Replace(b, from, to, strconv.AppendFloat(nil, n, 'f', -1, 64)...)
 	}
 	return m.once(b)
+}
+
+// extremes are numbers at the ends of what a figure may be.
+var extremes = []string{
+	"0", "-1", "5e-324", "1e-300", "1e-9", "65537", "1e9", "1e15", "1e300",
+	"1000000000", "1000000000000000", "9223372036854775807",
+}
+
+// extreme puts such a number in the place of one figure of a good document, or of two,
+// or doubles a list of it. Each field has the same chance, however many figures it has.
+func (m *mutator) extreme(b []byte) []byte {
+	b = slices.Clone(b)
+	for range 1 + m.IntN(2) {
+		if m.IntN(10) > 0 || !m.doubleList(&b) {
+			b = m.extremeFigure(b)
+		}
+	}
+	return b
+}
+
+// figure finds numbers, also before a unit as in "20s", and the keys before them.
+var figure = regexp.MustCompile(`[A-Za-z_][\w.-]*|"[0-9a-f]{64}"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?`)
+
+func (m *mutator) extremeFigure(b []byte) []byte {
+	var keys []string
+	fields := map[string][][]int{}
+	key := ""
+	for _, at := range figure.FindAllIndex(b, -1) {
+		switch c := b[at[0]]; {
+		case c == '"':
+		case c != '-' && (c < '0' || c > '9'):
+			if rest := bytes.TrimLeft(b[at[1]:], `"`); len(rest) > 0 && rest[0] == ':' {
+				key = string(b[at[0]:at[1]])
+			}
+		default:
+			if fields[key] == nil {
+				keys = append(keys, key)
+			}
+			fields[key] = append(fields[key], at)
+		}
+	}
+	if len(keys) == 0 {
+		return m.once(b)
+	}
+	list := fields[keys[m.IntN(len(keys))]]
+	at := list[m.IntN(len(list))]
+	return slices.Replace(b, at[0], at[1], []byte(extremes[m.IntN(len(extremes))])...)
+}
+
+// doubleList repeats what a list of JSON or of YAML in brackets holds; false: there is none.
+func (m *mutator) doubleList(b *[]byte) bool {
+	var opened []int
+	var lists [][2]int
+	for i, c := range *b {
+		switch {
+		case c == '[':
+			opened = append(opened, i+1)
+		case c == ']' && len(opened) > 0:
+			if from := opened[len(opened)-1]; i > from {
+				lists = append(lists, [2]int{from, i})
+			}
+			opened = opened[:len(opened)-1]
+		}
+	}
+	if len(lists) == 0 {
+		return false
+	}
+	l := lists[m.IntN(len(lists))]
+	items := append([]byte{','}, (*b)[l[0]:l[1]]...)
+	*b = slices.Insert(*b, l[1], items...)
+	return true
 }
 
 // replaceToken puts a word in the place of the number, name or text at a place.

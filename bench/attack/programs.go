@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"inferplan/bench/figures"
 	"inferplan/formats/seeded"
 )
@@ -76,7 +78,14 @@ func (t *target) call(ctx context.Context, dir string, args ...string) *ending {
 	var said, out bytes.Buffer
 	cmd.Stderr, cmd.Stdout = &said, &out
 	began := time.Now()
-	err := cmd.Run()
+	if args[0] == "serve" {
+		cmd.Stderr = &stopping{Buffer: &said, serves: cmd}
+	}
+	err := cmd.Start()
+	if err == nil {
+		limit(cmd.Process.Pid)
+		err = cmd.Wait()
+	}
 	e := &ending{code: -1, wall: time.Since(began), said: said.String(), out: out.String()}
 	if cmd.ProcessState == nil {
 		e.said = fmt.Sprint(err)
@@ -87,6 +96,27 @@ func (t *target) call(ctx context.Context, dir string, args ...string) *ending {
 		e.memory = u.Maxrss << 10
 	}
 	return e
+}
+
+// limit keeps a process that takes far too much from harming this machine: twice the
+// CPU time of verbs that solve, and memory that nothing comes near to.
+func limit(pid int) {
+	const seconds, bytes = 2 * uint64(mostSolving/time.Second), 8 << 30
+	_ = unix.Prlimit(pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds}, nil)
+	_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: bytes, Max: bytes}, nil)
+}
+
+// stopping ends a server as soon as it says that it serves.
+type stopping struct {
+	*bytes.Buffer
+	serves *exec.Cmd
+}
+
+func (s *stopping) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("serving ")) {
+		_ = s.serves.Process.Signal(syscall.SIGTERM)
+	}
+	return s.Buffer.Write(p)
 }
 
 // seed is a good file and what the program does with such files; FILE stands for it.
@@ -102,7 +132,8 @@ type corpus struct {
 	tries     int
 	codes     map[int]int
 	faults    map[string]int
-	failed    []string
+	failed    int
+	told      func(string) // hears of failures as they come
 	cpu       time.Duration
 	share     float64 // the largest part that a run took of its CPU time
 	memory    int64
@@ -111,9 +142,9 @@ type corpus struct {
 }
 
 // run makes n mutants, each of them to one use of its seed, two at once.
-func (a *attack) mutants(ctx context.Context, stream string, n int, seeds []seed, words []string, most int) (*corpus, error) {
-	c := &corpus{codes: map[int]int{}, faults: map[string]int{}, keptUnder: filepath.Join(os.TempDir(), "attack-failed")}
-	m := &mutator{Rand: seeded.New(a.seed, stream), words: words}
+func (a *attack) mutants(ctx context.Context, stream string, n int, seeds []seed, mutate func(m *mutator, b []byte) []byte) (*corpus, error) {
+	c := &corpus{codes: map[int]int{}, faults: map[string]int{}, keptUnder: filepath.Join(os.TempDir(), "attack-failed"), told: func(text string) { a.printf("    FAILED %s\n", text) }}
+	m := &mutator{Rand: seeded.New(a.seed, stream)}
 	type try struct {
 		text []byte
 		name string
@@ -149,11 +180,19 @@ func (a *attack) mutants(ctx context.Context, stream string, n int, seeds []seed
 			break
 		}
 		s := &seeds[m.IntN(len(seeds))]
-		tries <- try{m.mutate(s.text, most), s.name, s.uses[m.IntN(len(s.uses))]}
+		tries <- try{mutate(m, s.text), s.name, s.uses[m.IntN(len(s.uses))]}
 	}
 	close(tries)
 	wg.Wait()
 	return c, ctx.Err()
+}
+
+// broken mutates to at most so many bytes, with words of the format.
+func broken(most int, words ...string) func(m *mutator, b []byte) []byte {
+	return func(m *mutator, b []byte) []byte {
+		m.words = words
+		return m.mutate(b, most)
+	}
 }
 
 // note counts an ending; inputs that failed are kept.
@@ -171,11 +210,12 @@ func (c *corpus) note(e *ending, use []string, text []byte) {
 	if f == "" {
 		return
 	}
-	if c.faults[f]++; len(c.failed) < 12 {
+	if c.faults[f]++; c.failed < 100 {
 		_ = os.MkdirAll(c.keptUnder, 0o700)
 		at := filepath.Join(c.keptUnder, fmt.Sprintf("%d-%s", c.tries, use[0]))
 		_ = os.WriteFile(at, text, 0o600)
-		c.failed = append(c.failed, fmt.Sprintf("%s: plan %s (%d, CPU %v, %v, %d MiB; kept as %s): %.400s", f, strings.Join(use, " "), e.code, e.cpu.Round(time.Millisecond), e.wall.Round(time.Millisecond), e.memory>>20, at, e.said))
+		c.failed++
+		c.told(fmt.Sprintf("%s: plan %s (%d, CPU %v, %v, %d MiB; kept as %s): %.400s", f, strings.Join(use, " "), e.code, e.cpu.Round(time.Millisecond), e.wall.Round(time.Millisecond), e.memory>>20, at, e.said))
 	}
 }
 
@@ -189,9 +229,6 @@ func (c *corpus) figure(a *attack, claim, part string) []figures.Figure {
 		holds, quick = figures.Partly, figures.Partly
 	}
 	a.printf("%s: %d runs, exit codes %v, at most %v of CPU (plan %s) and %d MiB; %v\n", claim, c.tries, c.codes, c.cpu.Round(time.Millisecond), c.cpuOf, c.memory>>20, c.faults)
-	for _, f := range c.failed {
-		a.printf("    FAILED %s\n", f)
-	}
 	command := "make attack ATTACK='-parts " + part + "'"
 	return []figures.Figure{
 		{Claim: claim + ": panics, exit codes 5, over 5 s of CPU (20 s where it solves) or 1 GiB", Source: source, Asked: "none", Measured: float64(bad), Unit: fmt.Sprintf("of %d", c.tries), Holds: holds, Note: reasons(c.faults), Command: command},
@@ -218,7 +255,7 @@ func (a *attack) documents(ctx context.Context) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.mutants(ctx, "documents", a.count(20_000), seeds, documentWords, 1<<20)
+	c, err := a.mutants(ctx, "documents", a.count(20_000), seeds, broken(1<<20, documentWords...))
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +342,7 @@ func (a *attack) onnx(ctx context.Context) ([]figures.Figure, error) {
 		}
 		seeds = append(seeds, seed{"m.onnx", text, use})
 	}
-	c, err := a.mutants(ctx, "onnx", a.count(5_000), seeds, []string{"Conv", "Relu", "Gemm", "Reshape", "Softmax", "x", "y", "ConstantOfShape", "Squeeze", "\x08\x07", "\x10\x0d", "\xff\xff\xff\xff\x0f", "\x00\x00\x00\x00"}, 4<<20)
+	c, err := a.mutants(ctx, "onnx", a.count(5_000), seeds, broken(4<<20, "Conv", "Relu", "Gemm", "Reshape", "Softmax", "x", "y", "ConstantOfShape", "Squeeze", "\x08\x07", "\x10\x0d", "\xff\xff\xff\xff\x0f", "\x00\x00\x00\x00"))
 	if err != nil {
 		return nil, err
 	}
