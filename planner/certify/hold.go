@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	mostPlans = 4   // of a problem, each with more kept back
+	mostPlans = 4    // of a problem, each with more kept back
 	keepsBack = 0.15 // of the requests that may miss, with every further plan
 )
 
