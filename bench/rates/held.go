@@ -3,21 +3,24 @@ package main
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
+
+	"gonum.org/v1/gonum/stat"
 
 	"inferplan/formats"
 	"inferplan/sim"
 )
 
 // tester simulates plans with seeds that no plan was made with. A plan holds rates in proportion
-// to the weights of its models if every model attains what is asked at them.
+// to the weights of its models if every model attains its share of requests in time at them.
 type tester struct {
-	runs       int
-	seed       uint64
-	attainment float64
-	requests   float64 // about, in a run
+	runs     int
+	seed     uint64
+	requests float64 // about, in a run
 }
+
+// runsOfQueues is how many times as many runs a queue has: some have long waits, most have none.
+const runsOfQueues = 4
 
 // step is the resolution of the rate that a plan holds, as a share of it.
 const step = 0.0025
@@ -30,11 +33,11 @@ func (h *tester) rate(ctx context.Context, plan *formats.Plan) (float64, error) 
 	}
 	width := 0.02
 	for hi > lo*(1+step) && at > 1e-9 {
-		worst, err := h.attained(ctx, plan, at)
+		missed, err := h.misses(ctx, plan, at)
 		if err != nil {
 			return 0, err
 		}
-		if worst >= h.attainment {
+		if missed <= 0 {
 			lo = at
 		} else {
 			hi = at
@@ -53,26 +56,28 @@ func (h *tester) rate(ctx context.Context, plan *formats.Plan) (float64, error) 
 	return lo, nil
 }
 
-// attained is the least attainment of the models where each has its weight times so many rps.
-func (h *tester) attained(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
+// misses returns the most by which what is served misses its share of requests in time, where each has its weight times so many
+// rps.
+func (h *tester) misses(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
 	var rates []float64
 	for _, served := range plan.Served() {
 		rates = append(rates, perWeight*max(served.Weight, 1e-9))
 	}
-	return h.least(ctx, plan, rates)
+	return h.missed(ctx, plan, rates)
 }
 
-// statedRates is the least attainment of the models at the rates that the plan states.
-func (h *tester) statedRates(ctx context.Context, plan *formats.Plan) (float64, error) {
+// missedAsStated is misses at the rates that the plan states. Of a plan for the most goodput, it is the part of the goodput stated
+// that is missing.
+func (h *tester) missedAsStated(ctx context.Context, plan *formats.Plan) (float64, error) {
 	var rates []float64
 	for _, served := range plan.Served() {
 		rates = append(rates, served.RPS)
 	}
-	return h.least(ctx, plan, rates)
+	return h.missed(ctx, plan, rates)
 }
 
-// least is the least attainment of the models at rates.
-func (h *tester) least(ctx context.Context, plan *formats.Plan, rates []float64) (float64, error) {
+// missed returns the most by which what is served misses its share at rates.
+func (h *tester) missed(ctx context.Context, plan *formats.Plan, rates []float64) (float64, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
 		return 0, err
@@ -84,15 +89,27 @@ func (h *tester) least(ctx context.Context, plan *formats.Plan, rates []float64)
 	sc.Rates = rates
 	sc.Seed = h.seed
 	sc.Duration = time.Duration(min(max(h.requests/sum, 5), 600) * float64(time.Second))
+	if q := formats.QueueOf(plan); q != nil {
+		sc.Duration = q.Runs.DurationUS.D() // waits are long
+	}
 	sc.Warmup = sc.Duration / 10
-	res, err := sim.Replicate(ctx, sc, h.runs)
-	if err != nil {
+	runs, count := sim.Replications{Scenario: sc}, h.runs
+	if formats.QueueOf(plan) != nil {
+		count *= runsOfQueues
+	}
+	if err := runs.Extend(ctx, count); err != nil {
 		return 0, err
 	}
-	return slices.MinFunc(res.Report.Models, func(a, b formats.ModelReport) int {
-		if a.Attainment < b.Attainment {
-			return -1
+	if plan.Objective.Name == "goodput" {
+		goodput := 0.0
+		for i, rps := range rates {
+			goodput += rps * stat.Mean(runs.Attained(i), nil)
 		}
-		return 1
-	}).Attainment, nil
+		return 1 - goodput/plan.Objective.Value, nil
+	}
+	worst, shares := math.Inf(-1), plan.Shares()
+	for _, pooled := range plan.Pooled() {
+		worst = max(worst, shares[pooled[0]]-stat.Mean(runs.Attained(pooled...), nil))
+	}
+	return worst, nil
 }

@@ -26,13 +26,13 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("bench-rates", flag.ContinueOnError)
 	first := f.Uint64("first", 31, "first drawn problem; the search was tuned on problems 1 to 30")
-	last := f.Uint64("last", 60, "last drawn problem")
-	flags := f.Bool("flags", true, "compare with explicit flags, too")
+	last := f.Uint64("last", 45, "last drawn problem")
+	flags := f.Bool("flags", true, "compare pools and applications with explicit flags, too")
 	file := f.String("figures", "", "file for the figures as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	h := &tester{runs: 5, seed: 7919, attainment: 0.99, requests: 20_000}
+	h := &tester{runs: 10, seed: 7919, requests: 20_000}
 	t := &table.Table{}
 	list, err := h.rates(ctx, *first, *last, *flags, t)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 // Default plans of a tenth of the drawn problems hold what they state in runs with fresh
 // seeds, and neither they nor plans with explicit flags hold more than the stated bound.
 func TestDefaultPlansHold(t *testing.T) {
-	h := &tester{runs: 4, seed: 7919, attainment: 0.99, requests: 8000}
-	for _, p := range []problem{pools(1), pools(4), pools(10), pools(37), pools(40), pools(49), applications(3), applications(38)} {
-		byDefault, err := h.plan(context.Background(), &p, "default", recommended)
+	h := &tester{runs: 4, seed: 7919, requests: 8000}
+	for _, p := range []problem{pools(1), pools(4), pools(10), pools(37), pools(40), pools(49), applications(3), applications(38), cascades(32), cascades(36), queues(31), queues(33)} {
+		byDefault, err := h.plan(context.Background(), &p, "default", p.values)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -18,8 +18,11 @@ func TestDefaultPlansHold(t *testing.T) {
 			t.Errorf("%s: no plan", p.name)
 			continue
 		}
-		if byDefault.attained < h.attainment-mostBelow {
-			t.Errorf("%s: %.4f in time at the stated rate of %.4g", p.name, byDefault.attained, byDefault.stated)
+		if byDefault.missed > mostMissed {
+			t.Errorf("%s: misses by %.4f as stated, %.4g", p.name, byDefault.missed, byDefault.stated)
+		}
+		if !p.rated {
+			continue
 		}
 		for _, margin := range []float64{0, 0.2} {
 			other, err := h.plan(context.Background(), &p, "margin", map[string]any{"margin": margin, "max-batch": 2})

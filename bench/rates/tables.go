@@ -15,12 +15,12 @@ import (
 
 // planned is a plan with what it states and what it holds.
 type planned struct {
-	flags    string
-	stated   float64
-	attained float64 // least attainment of the models at the stated rates
-	holds    float64 // rps per weight
-	bound    float64
-	seconds  float64 // of CPU for the solve
+	flags   string
+	stated  float64
+	missed  float64 // most by which a model misses its share of requests in time at the stated rates
+	holds   float64 // rps per weight; 0: the objective is no rate
+	bound   float64
+	seconds float64 // of CPU for the solve
 }
 
 // plan solves a problem and simulates the plan; it returns nil if there is no plan.
@@ -37,8 +37,8 @@ func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[
 	if b := res.Plan.Objective.Bound; b != nil {
 		out.bound = *b
 	}
-	if out.attained, err = h.statedRates(ctx, res.Plan); err != nil {
-		return nil, err
+	if out.missed, err = h.missedAsStated(ctx, res.Plan); err != nil || !p.rated {
+		return out, err
 	}
 	out.holds, err = h.rate(ctx, res.Plan)
 	return out, err
@@ -49,7 +49,7 @@ var recommended = map[string]any{"margin": "auto"}
 
 // compare plans a problem with the default flags and with every explicit choice.
 func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *planned, err error) {
-	if byDefault, err = h.plan(ctx, p, "default", recommended); err != nil || byDefault == nil {
+	if byDefault, err = h.plan(ctx, p, "default", p.values); err != nil || byDefault == nil {
 		return nil, nil, err
 	}
 	best = byDefault
@@ -67,27 +67,26 @@ func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *plan
 
 // bounds that the figures ask for.
 const (
-	mostBelow = 0.005 // by which a plan may fall short of the attainment asked
-	mostAbove = 0.02  // by which explicit flags may hold more
+	mostMissed = 0.005 // by which a plan may miss the attainment asked
+	mostAbove  = 0.02  // by which explicit flags may hold more
 )
 
 // rates makes the table of drawn problems.
 func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *table.Table) ([]figures.Figure, error) {
-	t.Columns = []string{"problem", "stated rps", "in time at it", "holds", "bound", "best explicit flags hold", "flags", "CPU s"}
-	var below, above []float64
+	t.Columns = []string{"problem", "stated", "misses at it", "holds rps", "bound", "best explicit flags hold", "flags", "CPU s"}
+	var missed, above []float64
 	refuted, plans := 0, 0
 	var drawn []problem
-	for seed := first; seed <= last; seed++ {
-		drawn = append(drawn, pools(seed))
-	}
-	for seed := first; seed <= last; seed++ {
-		drawn = append(drawn, applications(seed))
+	for _, draw := range []func(uint64) problem{pools, applications, cascades, queues} {
+		for seed := first; seed <= last; seed++ {
+			drawn = append(drawn, draw(seed))
+		}
 	}
 	for i := range drawn {
 		p := drawn[i]
-		byDefault, err := h.plan(ctx, &p, "default", recommended)
+		byDefault, err := h.plan(ctx, &p, "default", p.values)
 		best := byDefault
-		if err == nil && flags && byDefault != nil {
+		if err == nil && flags && byDefault != nil && p.rated {
 			byDefault, best, err = h.compare(ctx, &p)
 		}
 		if err != nil {
@@ -98,22 +97,26 @@ func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *t
 			continue
 		}
 		plans++
-		below = append(below, h.attainment-byDefault.attained)
+		missed = append(missed, byDefault.missed)
+		if !p.rated {
+			t.Add(p.name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.missed), "", number(byDefault.bound), "", "", fmt.Sprintf("%.1f", byDefault.seconds))
+			continue
+		}
 		above = append(above, best.holds/byDefault.holds-1)
 		if best.holds > byDefault.bound*(1+1e-9) {
 			refuted++
 		}
-		t.Add(p.name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.attained), number(byDefault.holds), number(byDefault.bound),
+		t.Add(p.name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.missed), number(byDefault.holds), number(byDefault.bound),
 			fmt.Sprintf("%+.1f %%", 100*(best.holds/byDefault.holds-1)), best.flags, fmt.Sprintf("%.1f", byDefault.seconds))
 	}
 	if plans == 0 {
 		return nil, errors.New("no problem has a plan")
 	}
-	source := fmt.Sprintf("drawn pools and applications %d to %d, of which %d have a plan", first, last, plans)
+	source := fmt.Sprintf("drawn pools, applications, cascades and queues %d to %d, of which %d have a plan", first, last, plans)
 	command := "make bench-rates"
 	list := []figures.Figure{
-		{Claim: "default plans: most by which a stated rate falls short of .99 in time, fresh seeds", Source: source, Asked: fmt.Sprintf("at most %g", mostBelow),
-			Measured: slices.Max(below), Holds: figures.If(slices.Max(below) <= mostBelow), Command: command},
+		{Claim: "default plans: most by which a model or class misses its share of requests in time at the stated rates, fresh seeds", Source: source, Asked: fmt.Sprintf("at most %g", mostMissed),
+			Measured: slices.Max(missed), Holds: figures.If(slices.Max(missed) <= mostMissed), Command: command},
 		{Claim: "default plans: plans that hold more than the bound", Source: source, Asked: "at most 0",
 			Measured: float64(refuted), Holds: figures.If(refuted == 0), Command: command},
 	}
