@@ -1,6 +1,7 @@
 package certify
 
 import (
+	"fmt"
 	"math"
 
 	"inferplan/formats"
@@ -11,7 +12,8 @@ import (
 const proved = 1e-6 // relative gap at which a value is the bound
 
 // State writes into a plan whose rates passed the test that simulation decided its value, and the
-// bound of every plan that holds; NaN: none is known. among says which plans these are; empty:
+// bound of every plan that holds; NaN: none is known. A bound that the value refutes is left out, with a
+// warning. among says which plans these are; empty:
 // all. gap is the relative gap that was asked.
 func State(res *kind.Result, sense milp.Sense, bound float64, among string, gap float64) {
 	plan := res.Plan
@@ -24,10 +26,13 @@ func State(res *kind.Result, sense milp.Sense, bound float64, among string, gap 
 	if math.IsNaN(bound) {
 		return
 	}
-	if sense == milp.Maximize {
-		bound = max(bound, o.Value)
-	} else {
-		bound = min(bound, o.Value)
+	if sense == milp.Maximize && o.Value > bound || sense == milp.Minimize && o.Value < bound {
+		if math.Abs(o.Value-bound) > proved*math.Abs(bound) {
+			plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation confirms %s, which is better than %s, the bound of all plans by the fluid program: the bound is left out",
+				kind.Number(o.Value), kind.Number(bound)))
+			return
+		}
+		bound = o.Value // rounding
 	}
 	distance := milp.RelativeGap(sense, o.Value, bound)
 	o.Bound, o.Gap, o.BoundAmong = &bound, &distance, among
