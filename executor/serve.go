@@ -86,23 +86,9 @@ type Addresses struct{ HTTP, GRPC, Metrics, Join, JoinPin string }
 // the accepted ones within DrainTimeout, answers the rest with the reason
 // draining and ends. SIGHUP makes it read the plan's file again and switch.
 func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
-	set(&o.HTTP, ":8000")
-	set(&o.GRPC, ":8001")
-	set(&o.Metrics, ":8002")
-	set(&o.Join, Off)
-	set(&o.DrainTimeout, 30*time.Second)
-	set(&o.FlushTimeout, o.DrainTimeout)
-	set(&o.retryDelay, time.Second)
-	o.Options = o.Options.withDefaults()
-	o.RecordService = o.RecordService || o.Record != ""
-	if err := o.loadTLS(); err != nil {
+	if err := o.prepare(); err != nil {
 		return nil, err
 	}
-	if o.Door.Log == nil {
-		o.Door.Log = o.Log
-	}
-	o.Door = *o.Door.Open()
-	o.OIP.Door = &o.Door
 	// From here on a signal is kept for the loop below; before the plan is up
 	// it must not end the process.
 	hup := make(chan os.Signal, 1)
@@ -165,34 +151,62 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if o.Ready != nil {
 		o.Ready(s.addresses)
 	}
-	var failure error
-	wait, again := o.retryDelay, (<-chan time.Time)(nil)
-loop:
+	failure := s.watch(ctx, x, file, hup)
+	r, err := s.end(x)
+	if o.Record != "" {
+		err = errors.Join(err, x.Service().WriteFile(o.Record))
+	}
+	return r, errors.Join(failure, err)
+}
+
+// prepare fills in what was left open, reads certificates and opens the door.
+func (o *ServeOptions) prepare() error {
+	set(&o.HTTP, ":8000")
+	set(&o.GRPC, ":8001")
+	set(&o.Metrics, ":8002")
+	set(&o.Join, Off)
+	set(&o.DrainTimeout, 30*time.Second)
+	set(&o.FlushTimeout, o.DrainTimeout)
+	set(&o.retryDelay, time.Second)
+	o.Options = o.Options.withDefaults()
+	o.RecordService = o.RecordService || o.Record != ""
+	if err := o.loadTLS(); err != nil {
+		return err
+	}
+	if o.Door.Log == nil {
+		o.Door.Log = o.Log
+	}
+	o.Door = *o.Door.Open()
+	o.OIP.Door = &o.Door
+	return nil
+}
+
+// watch puts the plan of the file in force at every SIGHUP, again after a failure, until ctx ends and
+// DrainDelay has passed. It returns the error of a server that fails before.
+func (s *servers) watch(ctx context.Context, x *Executor, file *planFile, hup <-chan os.Signal) error {
+	wait, again := s.opt.retryDelay, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-ctx.Done():
-			break loop
-		case failure = <-s.failed:
-			break loop
+			if s.opt.DrainDelay == 0 {
+				return nil
+			}
+			select {
+			case err := <-s.failed:
+				return err
+			case <-time.After(s.opt.DrainDelay):
+				return nil
+			}
+		case err := <-s.failed:
+			return err
 		case <-hup:
-			wait = o.retryDelay
+			wait = s.opt.retryDelay
 			again = s.putInForce(ctx, x, file, wait)
 		case <-again:
 			wait *= 2
 			again = s.putInForce(ctx, x, file, wait)
 		}
 	}
-	if failure == nil && o.DrainDelay > 0 {
-		select {
-		case failure = <-s.failed:
-		case <-time.After(o.DrainDelay):
-		}
-	}
-	r, err := s.end(x)
-	if o.Record != "" {
-		err = errors.Join(err, x.Service().WriteFile(o.Record))
-	}
-	return r, errors.Join(failure, err)
 }
 
 func (o *ServeOptions) loadTLS() error {
