@@ -22,6 +22,9 @@ type tester struct {
 // runsOfQueues is how many times as many runs a queue has: some have long waits, most have none.
 const runsOfQueues = 4
 
+// lengthOfCascades is how many times as long a run of a cascade is: near its highest rate a rare burst leaves waits that last.
+const lengthOfCascades = 5
+
 // step is the resolution of the rate that a plan holds, as a share of it.
 const step = 0.0025
 
@@ -89,6 +92,9 @@ func (h *tester) missed(ctx context.Context, plan *formats.Plan, rates []float64
 	sc.Rates = rates
 	sc.Seed = h.seed
 	sc.Duration = time.Duration(min(max(h.requests/sum, 5), 600) * float64(time.Second))
+	if formats.GearOf(plan) != nil {
+		sc.Duration *= lengthOfCascades
+	}
 	if q := formats.QueueOf(plan); q != nil {
 		sc.Duration = q.Runs.DurationUS.D() // waits are long
 	}

@@ -2,10 +2,18 @@ package gear
 
 import (
 	"context"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+)
+
+// A run of the test has so many requests where that takes at most five minutes. Near the highest rate a
+// rare burst leaves waits that last, and short runs show few of these.
+const (
+	heldRequests = 100_000
+	longestHeld  = 5 * time.Minute
 )
 
 // hold plans a cascade, and tests it at the highest rate of its ranges.
@@ -14,7 +22,11 @@ func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 		if formats.GearOf(plan).Over == formats.OverRequests {
 			return nil, "the SLO is one over all of the measured requests, and a range may miss it", nil
 		}
-		test, err := certify.New(plan, certify.Fresh(asked))
+		fresh, err := certify.Fresh(asked).Of(plan, heldRequests, certify.LeastDuration(plan), longestHeld)
+		if err != nil {
+			return nil, "", err
+		}
+		test, err := certify.NewAsked(plan, fresh)
 		return test, "", err
 	})
 }

@@ -69,6 +69,10 @@ func runLength(within time.Duration, rate float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
+// lengthened returns how many times as long trials are where a search keeps back a surplus: other
+// random numbers have shown waits then that come too seldom for short trials.
+func lengthened(surplus float64) float64 { return 1 + 20*surplus }
+
 // triedWithin is the time that a cascade has to keep in trials at a rate: the SLO, or less
 // where twenty SLOs are very many requests. What keeps a shorter SLO keeps the longer one.
 // Shorter than many batches take it is not: then what waits is no longer what counts.
@@ -108,7 +112,7 @@ func (b *bench) try(ctx context.Context, s *stair, rate float64) (Trial, error) 
 func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Trial, error) {
 	p := b.p
 	within := p.triedWithin(of.cascade, rate)
-	short := runLength(within, rate)
+	short := time.Duration(lengthened(p.Surplus) * float64(runLength(within, rate)))
 	if short.Seconds()*rate > mostRequests {
 		return Trial{tooMany: true}, nil
 	}
