@@ -36,6 +36,13 @@ func (f *FlowPlan) Workflow() bool {
 	return slices.ContainsFunc(f.Applications, func(a FlowApplication) bool { return len(a.Segments) > 0 })
 }
 
+// MeetsAllOpen reports whether the policies of a plan look at all requests that are open
+// when one arrives: those of workflows.
+func MeetsAllOpen(p *Plan) bool {
+	f := FlowOf(p)
+	return f != nil && f.Workflow()
+}
+
 // asked is the application as a workload has it.
 func (a *FlowApplication) asked() *Application {
 	return &Application{Name: a.Model, Parameters: a.Parameters, Modules: a.Modules, Segments: a.Segments}

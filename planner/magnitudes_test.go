@@ -32,6 +32,7 @@ func TestWorkFollowsDevices(t *testing.T) {
 		{"devices of applications", "flow", devices, false, ""},
 		{"devices of workflows", "workflow", devices, false, ""},
 		{"devices of queues", "queue", devices, false, ""},
+		{"devices of a cascade", "gear", devices, false, "pools[0].count"},
 		{"rate of a cascade", "gear", func(p mutant.Problem) {
 			p["workload"].(object)["cascade"].(object)["qps"].(object)["max"] = 1e9
 		}, true, ""},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,9 +30,10 @@ const (
 	mostOther   = 5 * time.Second
 )
 
-// allowed is the CPU time that a use of the program may take.
+// allowed is the CPU time that a use of the program may take. A check solves, too, unless
+// told not to.
 func allowed(use []string) time.Duration {
-	if len(use) > 0 && use[0] == "solve" {
+	if len(use) > 0 && (use[0] == "solve" || use[0] == "check" && !slices.Contains(use, "--no-solve")) {
 		return mostSolving
 	}
 	return mostOther
@@ -79,7 +81,7 @@ func (t *target) call(ctx context.Context, dir string, args ...string) *ending {
 	cmd.Stderr, cmd.Stdout = &said, &out
 	began := time.Now()
 	if args[0] == "serve" {
-		cmd.Stderr = &stopping{Buffer: &said, serves: cmd}
+		cmd.Stderr = &stopping{&said, cmd}
 	}
 	err := cmd.Start()
 	if err == nil {
@@ -108,7 +110,7 @@ func limit(pid int) {
 
 // stopping ends a server as soon as it says that it serves.
 type stopping struct {
-	*bytes.Buffer
+	said   *bytes.Buffer
 	serves *exec.Cmd
 }
 
@@ -116,7 +118,7 @@ func (s *stopping) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("serving ")) {
 		_ = s.serves.Process.Signal(syscall.SIGTERM)
 	}
-	return s.Buffer.Write(p)
+	return s.said.Write(p)
 }
 
 // seed is a good file and what the program does with such files; FILE stands for it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -36,6 +37,7 @@ type simulateOptions struct {
 	durationGiven    bool // by flag, environment or file: with a trace the default would cut it short
 	runsGiven        bool
 	seedGiven        bool
+	meetsAll         bool // its policy looks at all open requests when one arrives
 	window           time.Duration
 	runs             int
 	service          string
@@ -124,6 +126,7 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		return err
 	}
 	o.repeat(p, plan)
+	o.meetsAll = formats.MeetsAllOpen(plan)
 	sc, err := o.scenario(p, plan)
 	if err != nil {
 		return err
@@ -246,6 +249,10 @@ func (o *simulateOptions) arrivals(p *printer, sc *sim.Scenario, src arrivals.So
 // mostRequests is how many requests are simulated by default: they end within seconds.
 const mostRequests = 5e6
 
+// mostMeetings is the same in pairs of requests that are there at once, for policies that
+// look at all that are open when one arrives.
+const mostMeetings = 3e8
+
 // searchedLoads is about how many loads --find-max-load tries, of 1 in the mean.
 const searchedLoads = 8
 
@@ -269,12 +276,17 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 		}
 		rate, slo = rate+rps, max(slo, sc.Tables.Models[i].SLO)
 	}
-	seconds := mostRequests / (rate * loads * float64(max(1, o.runs)))
+	runs := float64(max(1, o.runs))
+	seconds := mostRequests / (rate * loads * runs)
+	if o.meetsAll {
+		meetings := mostMeetings / (rate * rate * loads * runs) // in seconds squared
+		seconds = min(seconds, max(meetings/slo.Seconds(), min(slo.Seconds(), math.Sqrt(meetings))))
+	}
 	if !(seconds < (sc.Duration - sc.Warmup).Seconds()) {
 		return nil
 	}
 	sc.Duration = sc.Warmup + max(time.Microsecond, time.Duration(seconds*float64(time.Second)).Round(time.Microsecond))
-	text := fmt.Sprintf("duration: %s, in which about %.2g requests arrive (--duration takes any other)", formats.Duration(sc.Duration), mostRequests)
+	text := fmt.Sprintf("duration: %s, in which about %.2g requests arrive (--duration takes any other)", formats.Duration(sc.Duration), seconds*rate*loads*runs)
 	if sc.Duration-sc.Warmup < 10*slo {
 		text += fmt.Sprintf("; that is less than ten times the SLO of %s, and little of how queues grow is seen", formats.Duration(slo))
 	}

@@ -23,6 +23,8 @@ func TestFewerSecondsAtHighRates(t *testing.T) {
 		{"in five runs", 1e6, simulateOptions{runs: 5}, time.Second, true, true},
 		{"at several loads", 1e6, simulateOptions{runs: 1, loads: "0.5,1,1"}, 2 * time.Second, true, false},
 		{"a search", 1e6, simulateOptions{runs: 1, findMaxLoad: true}, 625 * time.Millisecond, true, true},
+		{"of workflows", 1e6, simulateOptions{runs: 1, meetsAll: true}, 17321 * time.Microsecond, true, true},
+		{"ordinary ones of workflows", 1000, simulateOptions{runs: 1, meetsAll: true}, 30 * time.Second, false, false},
 		{"a billion", 1e9, simulateOptions{runs: 1}, 5 * time.Millisecond, true, true},
 	} {
 		c.o.load = 1

@@ -66,11 +66,18 @@ func (f *resolved) grid() {
 	}
 }
 
+// mostDevices is how many devices of a kind are planned for: every range is levelled over
+// all of them, again and again.
+const mostDevices = 16_384
+
 // gearPools are the pools to plan for. On each the models take turns.
 func (r *resolved) gearPools() error {
-	for _, p := range r.in.Cluster.Pools {
+	for i, p := range r.in.Cluster.Pools {
 		if p.Count == 0 {
 			continue
+		}
+		if p.Count > mostDevices {
+			return r.in.Fail("cluster", fmt.Sprintf("pools[%d].count", i), fmt.Sprintf("%d devices", p.Count), fmt.Sprintf("at most %d of a kind for a cascade", mostDevices), "plan for a part of the devices and of the rate")
 		}
 		p = p.WithDefaults()
 		if p.Sharing != formats.SharingTime {
