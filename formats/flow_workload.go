@@ -142,8 +142,8 @@ func (s Applications) check(c *checker) {
 			name  string
 			value float64
 		}{{"weight", a.Weight}, {"rps", a.RPS}} {
-			if f.value < 0 || f.value > maxRate {
-				c.fail(at+"."+f.name, number(f.value), "a positive number", "")
+			if f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate {
+				c.fail(at+"."+f.name, number(f.value), fmt.Sprintf("0, or %g to %g", minRate, maxRate), "")
 			}
 		}
 		c.share(at+".accuracy", a.Accuracy)

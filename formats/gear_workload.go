@@ -97,6 +97,9 @@ func (d *Cascade) check(c *checker) {
 	d.QPS.check(c)
 }
 
+// maxRanges bounds the ranges of rates, each of which has a gear.
+const maxRanges = 1000
+
 func (q *CascadeQPS) check(c *checker) {
 	ways := 0
 	if q.Distribution != "" {
@@ -105,8 +108,8 @@ func (q *CascadeQPS) check(c *checker) {
 		if !(q.Max > 0) {
 			c.fail("cascade.qps.max", number(q.Max), "a positive rate", "")
 		}
-		if q.Ranges < 1 {
-			c.fail("cascade.qps.ranges", integer64(q.Ranges), "1 or more", "")
+		if q.Ranges == 0 {
+			c.fail("cascade.qps.ranges", integer64(q.Ranges), fmt.Sprintf("1 to %d", maxRanges), "")
 		}
 	}
 	if q.Measured != "" {
@@ -131,10 +134,10 @@ func (q *CascadeQPS) check(c *checker) {
 	if ways != 1 {
 		c.fail("cascade.qps", fmt.Sprintf("%d of distribution, measured and histogram", ways), "exactly one of them", "")
 	}
-	if q.Max < 0 {
-		c.fail("cascade.qps.max", number(q.Max), "a positive rate", "")
+	if q.Max < 0 || q.Max > 0 && q.Max < minRate {
+		c.fail("cascade.qps.max", number(q.Max), fmt.Sprintf("a rate of %g or more", minRate), "")
 	}
-	if q.Ranges < 0 {
-		c.fail("cascade.qps.ranges", integer64(q.Ranges), "1 or more", "")
+	if q.Ranges < 0 || q.Ranges > maxRanges {
+		c.fail("cascade.qps.ranges", integer64(q.Ranges), fmt.Sprintf("1 to %d", maxRanges), "")
 	}
 }

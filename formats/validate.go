@@ -199,6 +199,9 @@ func (c *checker) percentile(text, path string) {
 	}
 }
 
+// maxElements bounds a tensor of one sample: workers map memory for a batch of them.
+const maxElements = 1 << 30
+
 // tensors checks declared tensors.
 func (c *checker) tensors(list []TensorInfo, path string) {
 	seen := map[string]int{}
@@ -212,6 +215,13 @@ func (c *checker) tensors(list []TensorInfo, path string) {
 			if dim < -1 || dim == 0 {
 				c.failf(integer64(dim), "a positive size, or -1 for a free one", "", "%s[%d].shape[%d]", path, i, k)
 			}
+		}
+		elements := 1.0
+		for _, dim := range t.Shape {
+			elements *= max(float64(dim), 1)
+		}
+		if elements > maxElements {
+			c.failf(fmt.Sprintf("%g elements", elements), fmt.Sprintf("at most %d", maxElements), "", "%s[%d].shape", path, i)
 		}
 		for k, axis := range t.DynamicAxes {
 			if axis < 0 || axis >= len(t.Shape) || t.Shape[axis] < 1 || k > 0 && axis <= t.DynamicAxes[k-1] {

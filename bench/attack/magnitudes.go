@@ -103,9 +103,6 @@ func seedsOf(dir, kind string, margin []string) (out []seed, err error) {
 	solve := []string{"solve", "-q", "-o", "DIR/out.json"}
 	for _, role := range []string{"profile", "cluster", "workload"} {
 		uses := [][]string{with(slices.Concat(solve, margin), role), with(slices.Concat(check, []string{"--no-solve"}), role), with(check, role)}
-		if margin != nil && kind != "workflow" { // whose margin takes half a minute to find by simulation
-			uses = append(uses, with(slices.Concat(solve, []string{"--time-limit", "10s"}), role))
-		}
 		if role == "profile" {
 			uses = append(uses, []string{"diff", at(role), "FILE"})
 		}

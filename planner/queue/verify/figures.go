@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -13,17 +14,21 @@ import (
 
 // simulated is the number of requests of a run that compares then and now, where the
 // rates allow it within ten minutes.
-const simulated = 2000
+const (
+	simulated           = 2000
+	leastSpan, mostSpan = 60, 600 // seconds
+)
 
 // Figures simulates the promised plan as it was promised and the plan with the
 // costs of today, and compares per model and class the requests in time and the
 // tail, and in all what instances cost.
 func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
-	was, err := run(ctx, t.Against, nil)
+	seconds := min(spanOf(t.Against, nil), spanOf(t.Plan, t.Profile))
+	was, err := run(ctx, t.Against, nil, seconds)
 	if err != nil {
 		return nil, "", err
 	}
-	now, err := run(ctx, t.Plan, t.Profile)
+	now, err := run(ctx, t.Plan, t.Profile, seconds)
 	if err != nil {
 		return nil, "figures are not compared: " + err.Error(), nil
 	}
@@ -55,8 +60,45 @@ func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 	return sum
 }
 
+// spanOf is how many seconds of arrivals are simulated: fewer where the work of the rates
+// is more than the instances do, since what waits then takes so much longer to drain.
+func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
+	q, rps, work := formats.QueueOf(p), 0.0, 0.0
+	for _, m := range p.Served() {
+		rps += m.RPS
+	}
+	for i := range q.Classes {
+		work += q.Classes[i].RPS * leastOf(q, &q.Classes[i], profile)
+	}
+	over := max(work/float64(len(q.Instances)), 1)
+	return max(math.Ceil(min(max(simulated/max(rps, 1e-3), leastSpan), mostSpan)/(over*over)), 1)
+}
+
+// leastOf is the time of an instance that a mean request of a class takes at least, on the
+// instance where that is least, with the costs of a profile where one is given; 0 where
+// there is none.
+func leastOf(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.Profile) float64 {
+	costs := formats.Profile{LLMs: q.Models}
+	if profile != nil {
+		costs = *profile
+	}
+	each := math.Inf(1)
+	for k := range q.Instances {
+		in := &q.Instances[k]
+		_, on := costs.LLMOn(class.Model, in.Device, in.TensorParallel)
+		at := slices.Index(in.Models, class.Model)
+		if on != nil && at >= 0 && at < len(in.Sequences) {
+			each = min(each, least(class, on, in.Sequences[at]))
+		}
+	}
+	if math.IsInf(each, 1) {
+		return 0
+	}
+	return each
+}
+
 // run simulates a plan, with the costs of a profile where one is given.
-func run(ctx context.Context, p *formats.Plan, profile *formats.Profile) (*formats.Report, error) {
+func run(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds float64) (*formats.Report, error) {
 	plan := *p
 	q := *formats.QueueOf(p)
 	if profile != nil {
@@ -83,11 +125,7 @@ func run(ctx context.Context, p *formats.Plan, profile *formats.Profile) (*forma
 	if err != nil {
 		return nil, err
 	}
-	rps := 0.0
-	for _, m := range plan.Served() {
-		rps += m.RPS
-	}
-	sc.Seed, sc.Duration = 1, time.Duration(min(max(math.Ceil(simulated/max(rps, 1e-3)), 60), 600))*time.Second
+	sc.Seed, sc.Duration = 1, time.Duration(seconds)*time.Second
 	res, err := sim.Replicate(ctx, sc, 1)
 	if err != nil {
 		return nil, err
