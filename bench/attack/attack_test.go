@@ -26,7 +26,7 @@ func TestAttack(t *testing.T) {
 		t.Fatalf("building the program: %v\n%s", err, out)
 	}
 	var said strings.Builder
-	if err := run(t.Context(), []string{"-plan", plan, "-root", "../..", "-scale", "0.005", "-parts", "requests,documents,switches"}, &said); err != nil {
+	if err := run(t.Context(), []string{"-plan", plan, "-root", "../..", "-scale", "0.005", "-parts", "requests,documents,magnitudes,switches"}, &said); err != nil {
 		t.Errorf("%v\n%s", err, &said)
 	}
 }

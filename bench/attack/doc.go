@@ -19,7 +19,8 @@
 //	soak       70 % of the planned rate for a long time, sampled and drawn
 //
 // mutate.go makes hostile variants of good inputs from a seed, hostile.go bodies that are
-// known to be hard. shares.go is also the process of clients with valid requests, and
+// known to be hard, magnitudes.go the documents of every kind for figures at the ends of
+// their ranges. shares.go is also the process of clients with valid requests, and
 // workflows.go the part calls. requests.go and calls.go
 // send them byte by byte, past every client library; programs.go gives them to the
 // program as files; greedy.go is also the process of the greedy clients. server.go runs

@@ -51,16 +51,14 @@ func (a *attack) greedy(ctx context.Context) ([]figures.Figure, error) {
 	}
 	var out []figures.Figure
 	for _, m := range manners {
-		s, err := a.startServer(ctx, plan, "--memory-limit", "512MiB")
+		err := a.served(ctx, plan, func(s *server) error {
+			list, err := a.besideGreedy(ctx, s, m.name, m.from, rate/2)
+			out = append(out, list...)
+			return err
+		}, "--memory-limit", "512MiB")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
-		list, err := a.besideGreedy(ctx, s, m.name, m.from, rate/2)
-		code, serr := s.stop()
-		if err = errors.Join(err, serr); err != nil || code != 0 {
-			return nil, fmt.Errorf("%s: the server ended with code %d: %w", m.name, code, err)
-		}
-		out = append(out, list...)
 	}
 	return out, nil
 }

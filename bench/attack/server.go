@@ -142,6 +142,20 @@ func (s *server) stop() (int, error) {
 	}
 }
 
+// served has a plan served while something is done, and the server end well.
+func (t *target) served(ctx context.Context, plan string, do func(*server) error, more ...string) error {
+	s, err := t.startServer(ctx, plan, more...)
+	if err != nil {
+		return err
+	}
+	err = do(s)
+	code, serr := s.stop()
+	if err == nil && code != 0 {
+		err = fmt.Errorf("the server ended with code %d", code)
+	}
+	return errors.Join(err, serr)
+}
+
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.ended

@@ -55,16 +55,14 @@ func (a sharing) run(ctx context.Context) ([]figures.Figure, error) {
 	}
 	var out []figures.Figure
 	for _, n := range greedyConnections {
-		s, err := a.startServer(ctx, plan)
+		err := a.served(ctx, plan, func(s *server) error {
+			f, err := a.besideValid(ctx, s, n, rate/4) // half of the half that two clients have
+			out = append(out, f)
+			return err
+		})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("beside %d connections: %w", n, err)
 		}
-		f, err := a.besideValid(ctx, s, n, rate/4) // half of the half that two clients have
-		code, serr := s.stop()
-		if err = errors.Join(err, serr); err != nil || code != 0 {
-			return nil, fmt.Errorf("beside %d connections: the server ended with code %d: %w", n, code, err)
-		}
-		out = append(out, f)
 	}
 	f, err := a.behindLong(ctx)
 	if err != nil {
