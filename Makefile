@@ -198,10 +198,10 @@ bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause
 
 # EXPORTED holds flags of bench/exported, for example EXPORTED="-only silero".
 .PHONY: bench-exported
-bench-exported: build ## models as people exported them: profile, solve, serve, and an answer held against ONNX Runtime's: table and bench/exported/figures.json (EXPORTED)
+bench-exported: build ## models as people exported them: profile, solve, serve, and an answer held against ONNX Runtime's: table in docs/benchmarks/exported.md and bench/exported/figures.json (EXPORTED)
 	third_party/setup.sh exported
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-exported ./bench/exported
-	nice -n 10 bin/bench-exported -figures bench/exported/figures.json $(EXPORTED)
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' nice -n 10 bin/bench-exported -figures bench/exported/figures.json -doc docs/benchmarks/exported.md $(EXPORTED)
 
 .PHONY: bench-gate
 bench-gate: setup ## false alarms and misses of plan check by profiles that were taken at different times: bench/gate/figures.json

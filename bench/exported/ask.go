@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"inferplan/engine"
@@ -49,8 +50,8 @@ type tensor struct {
 	data       []byte
 }
 
-// inputsOf draws a request for a deployed model, of one sample.
-func inputsOf(m *formats.Deployed) ([]tensor, error) {
+// inputsOf draws a sample for a deployed model; its number tells it from others.
+func inputsOf(m *formats.Deployed, sample int) ([]tensor, error) {
 	var out []tensor
 	for _, in := range m.Inputs {
 		x := tensor{Name: in.Name, Datatype: in.DType}
@@ -60,13 +61,58 @@ func inputsOf(m *formats.Deployed) ([]tensor, error) {
 			x.Shape, n = append(x.Shape, d), n*d
 		}
 		var err error
-		if x.data, err = drawn(types[in.DType], in.Name, n); err != nil {
+		if x.data, err = drawn(types[in.DType], fmt.Sprintf("%s/%d", in.Name, sample), n); err != nil {
 			return nil, err
 		}
 		x.Parameters = map[string]any{"binary_data_size": len(x.data)}
 		out = append(out, x)
 	}
 	return out, nil
+}
+
+// together is a request of several samples.
+func together(samples [][]tensor) []tensor {
+	out := slices.Clone(samples[0])
+	for i := range out {
+		out[i].Shape = slices.Clone(out[i].Shape)
+		out[i].Shape[0] *= int64(len(samples))
+		out[i].data = nil
+		for _, s := range samples {
+			out[i].data = append(out[i].data, s[i].data...)
+		}
+		out[i].Parameters = map[string]any{"binary_data_size": len(out[i].data)}
+	}
+	return out
+}
+
+// largestBatch is the largest batch that a model ran.
+func largestBatch(ctx context.Context, address, model string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/models/"+model+"/stats", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	var stats struct {
+		Models []struct {
+			Batches []struct {
+				Size int `json:"batch_size"`
+			} `json:"batch_stats"`
+		} `json:"model_stats"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&stats); err != nil {
+		return 0, fmt.Errorf("reading the statistics: %w", err)
+	}
+	most := 0
+	for _, m := range stats.Models {
+		for _, b := range m.Batches {
+			most = max(most, b.Size)
+		}
+	}
+	return most, nil
 }
 
 const lengthHeader = "Inference-Header-Content-Length"

@@ -5,6 +5,9 @@ type exported struct {
 	file  string // below third_party
 	form  string // what is uncommon about it
 	flags []string
+	slo   string // default 5s; shorter where runs take microseconds, so that the search has less to simulate
+	// batches to measure; default 1,2,4
+	batches string
 	// refused is what the message of a refusal must say; empty: the model is answered.
 	refused string
 }
@@ -38,15 +41,17 @@ var cases = []exported{
 	{file: shipped + "ch_PP-OCRv4_det_infer.onnx", form: "detector, free height and width", flags: []string{"--shape", "x=1x3x320x320"}},
 	{file: shipped + "ch_PP-OCRv4_rec_infer.onnx", form: "recogniser, free width", flags: []string{"--shape", "x=1x3x48x320"}},
 	{file: shipped + "ch_ppocr_mobile_v2.0_cls_infer.onnx", form: "classifier, free height and width", flags: []string{"--shape", "x=1x3x48x192"}},
-	{file: files + "mlp.onnx", form: "multilayer perceptron"},
-	{file: files + "scaler.onnx", form: "preprocessing alone"},
+	{file: files + "isnet_fp16.onnx", form: "segmenter, float16 inside", slo: "90s", batches: "1,2"},
+	{file: files + "isnet_quint8.onnx", form: "segmenter, dynamic quantisation to uint8", slo: "90s", batches: "1"},
+	{file: files + "mlp.onnx", form: "multilayer perceptron", slo: "100ms"},
+	{file: files + "scaler.onnx", form: "preprocessing alone", slo: "100ms"},
 	{file: files + "gru.onnx", form: "GRU, state whose batch is not in front", flags: []string{"--shape", "data_input=1x10x3"}},
 	{file: files + "ndm.onnx", form: "GRU, two inputs, free length", flags: []string{"--shape", "sensor_input=1x10x4"}},
 	{file: files + "sklearn_randomforest.onnx", form: "random forest, list of maps"},
 	{file: files + "example_big_fanout.onnx", form: "batch summed away"},
-	{file: files + "example_dynamic_axes.onnx", form: "free batch"},
-	{file: files + "example_float16.onnx", form: "float16"},
-	{file: files + "example_multitype.onnx", form: "uint8 and float64"},
+	{file: files + "example_dynamic_axes.onnx", form: "free batch", slo: "100ms"},
+	{file: files + "example_float16.onnx", form: "float16", slo: "100ms"},
+	{file: files + "example_multitype.onnx", form: "uint8 and float64", slo: "100ms"},
 	{file: files + "example_several_inputs_and_outputs.onnx", form: "three inputs, bfloat16, fixed batch"},
 	{file: files + "example_0_dim_output.onnx", form: "empty output", refused: "is empty"},
 	{file: files + "example_strings.onnx", form: "texts", refused: "holds texts (strings)"},

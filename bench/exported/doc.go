@@ -1,9 +1,11 @@
 // Command bench-exported takes models as people exported them through plan
-// profile, solve and serve, asks each of them a request, and holds the answer
-// against ONNX Runtime's for the file itself. Its table and figures.json
-// are its output.
+// profile, solve and serve, asks each of them, and holds the answers against
+// ONNX Runtime's for the file itself: of one sample, of several in one request, and of
+// several requests at once, which the policy batches. A command that fails or takes
+// too long is a row of the table.
 //
 //	cases.go   the models with the flags that they need
-//	ask.go     a request over the Open Inference Protocol, in binary
-//	main.go    the steps for each model
+//	steps.go   the steps for each model
+//	ask.go     requests over the Open Inference Protocol, in binary
+//	main.go    figures.json and the tables of docs/benchmarks/exported.md
 package main
