@@ -46,7 +46,7 @@ func (d DType) String() string {
 	if t, ok := dtypes[d]; ok {
 		return t.name
 	}
-	return "element type " + strconv.Itoa(int(d))
+	return "unknown"
 }
 
 // BatchDim stands in Spec.Shape for the batch size.

@@ -136,6 +136,8 @@ func (p *Profile) Execution(kinds []Pool) []Execution {
 type ModelSource struct {
 	Path   string `json:"path"` // relative to the profile where possible
 	SHA256 string `json:"sha256"`
+	// Weights are files of weights, relative to the model's folder: the hash covers samples of them.
+	Weights []string `json:"weights,omitempty"`
 }
 
 // TensorInfo declares a tensor; -1 in Shape is the batch or another free dimension.

@@ -22,7 +22,7 @@ func (r *runner) adopt() error {
 	}
 	for _, j := range r.jobs {
 		fresh := &formats.ProfileModel{
-			Model: j.in.name, Source: &formats.ModelSource{Path: relativeTo(r.o.Out, j.in.path), SHA256: j.in.sha256},
+			Model: j.in.name, Source: &formats.ModelSource{Path: relativeTo(r.o.Out, j.in.path), SHA256: j.in.sha256, Weights: j.in.files},
 			Inputs: inputInfos(&j.in), Outputs: outputInfos(&j.in), Bucket: j.in.bucket, Constants: constantInfos(j.in.constants), Operators: j.in.operators,
 		}
 		j.entry = fresh

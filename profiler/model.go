@@ -36,6 +36,7 @@ type blocks interface {
 // modelInfo describes an opened model.
 type modelInfo struct {
 	name, path, sha256 string
+	files              []string // of weights, beside the model
 	inputs, outputs    []engine.Spec
 	logits             []string // per output: the tensor before a closing softmax
 	weightBytes        int64
@@ -185,7 +186,7 @@ func (m onnxModel) info() modelInfo {
 	whole := c.Whole()
 	return modelInfo{
 		operators: m.operators, weights: m.weights, constants: c.Model.Constants, values: m.values, warnings: notes(c.Model),
-		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
+		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256, files: c.Model.Weights,
 		inputs: c.Cuts[0].Tensors, outputs: c.Cuts[len(c.Cuts)-1].Tensors, logits: c.Model.Logits(),
 		weightBytes: whole.WeightBytes(0, whole.Len()),
 	}
@@ -219,7 +220,7 @@ func openFixed(ctx context.Context, gm *graph.Model, p Prober, v values) (*fixed
 		return nil, err
 	}
 	return &fixedModel{sub: sub, in: modelInfo{
-		name: gm.Name, path: gm.Path, sha256: gm.SHA256, inputs: sub.Inputs, outputs: sub.Outputs, logits: gm.Outputs, weightBytes: sub.WeightBytes,
+		name: gm.Name, path: gm.Path, sha256: gm.SHA256, files: gm.Weights, inputs: sub.Inputs, outputs: sub.Outputs, logits: gm.Outputs, weightBytes: sub.WeightBytes,
 		batch: 1, warnings: notes(gm), constants: gm.Constants, values: v,
 	}}, nil
 }

@@ -208,7 +208,7 @@ func (im *trtImport) source() *formats.ModelSource {
 		return nil
 	}
 	in := im.model.info()
-	return &formats.ModelSource{Path: relativeTo(im.o.Out, in.path), SHA256: in.sha256}
+	return &formats.ModelSource{Path: relativeTo(im.o.Out, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
 // asWhole makes one block of the model.

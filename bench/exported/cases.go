@@ -41,7 +41,7 @@ var cases = []exported{
 	{file: shipped + "ch_PP-OCRv4_det_infer.onnx", form: "detector, free height and width", flags: []string{"--shape", "x=1x3x320x320"}},
 	{file: shipped + "ch_PP-OCRv4_rec_infer.onnx", form: "recogniser, free width", flags: []string{"--shape", "x=1x3x48x320"}},
 	{file: shipped + "ch_ppocr_mobile_v2.0_cls_infer.onnx", form: "classifier, free height and width", flags: []string{"--shape", "x=1x3x48x192"}},
-	{file: files + "isnet_fp16.onnx", form: "segmenter, float16 inside", slo: "90s", batches: "1,2"},
+	{file: files + "isnet_fp16.onnx", form: "segmenter, float16 inside", flags: []string{"--blocks", "1"}, slo: "90s", batches: "1,2"},
 	{file: files + "isnet_quint8.onnx", form: "segmenter, dynamic quantisation to uint8", slo: "90s", batches: "1"},
 	{file: files + "mlp.onnx", form: "multilayer perceptron", slo: "100ms"},
 	{file: files + "scaler.onnx", form: "preprocessing alone", slo: "100ms"},

@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 //	encoded MODEL SAMPLES LENGTH...   ask it at $HTTP, and require the right answers
 //	operators FILE [TIMES]  compile a library of custom operators, Affine(x) = TIMES (2) · x + 1
 //	custom FILE [DOMAIN]    write a model with that operator
+//	outside FILE            write a model with its weights in FILE.data
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
 //	drained [CODE]          end it with SIGTERM, and well or with an exit code
 //	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
@@ -97,6 +98,7 @@ func scripts(dir string) testscript.Params {
 
 			"operators": operators,
 			"custom":    custom,
+			"outside":   outside,
 
 			"served":  served,
 			"drained": drained,

@@ -1,11 +1,9 @@
 package graph
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph/onnxpb"
+	"inferplan/formats"
 )
 
 // Weights in files beside the model (external data) stay there: what is written
@@ -70,8 +69,8 @@ func outside(t *onnxpb.Tensor) (r region, err error) {
 
 // openWeights looks at the files of weights that a graph names: they must be
 // there and long enough. Small tensors are read into the graph. What identifies
-// the files is added to the hash. It tells whether there are any.
-func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) (bool, error) {
+// the files is added to the hash. It returns their names.
+func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) {
 	files := map[string]*os.File{}
 	defer func() {
 		for _, f := range files {
@@ -85,69 +84,44 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) (bool, error) {
 		}
 		r, err := outside(t)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if folder == "" {
-			return false, bad("initialiser %s keeps its values in the file %s: open the model from its folder", t.GetName(), r.file)
+			return nil, bad("initialiser %s keeps its values in the file %s: open the model from its folder", t.GetName(), r.file)
 		}
 		f := files[r.file]
 		if f == nil {
 			switch f, err = os.Open(filepath.Join(folder, r.file)); {
 			case errors.Is(err, fs.ErrNotExist):
-				return false, bad("its weights are in the file %s, which is not beside it: copy it there, too", r.file)
+				return nil, bad("its weights are in the file %s, which is not beside it: copy it there, too", r.file)
 			case err != nil:
-				return false, fmt.Errorf("open the model's weights: %w", err)
+				return nil, fmt.Errorf("open the model's weights: %w", err)
 			}
 			files[r.file], names = f, append(names, r.file)
 		}
 		st, err := f.Stat()
 		if err != nil {
-			return false, fmt.Errorf("open the model's weights: %w", err)
+			return nil, fmt.Errorf("open the model's weights: %w", err)
 		}
 		if have := st.Size(); r.offset > have-r.length {
-			return false, bad("initialiser %s ends at byte %d of %s, which has %d: the file is truncated or of another model", t.GetName(), r.offset+r.length, r.file, have)
+			return nil, bad("initialiser %s ends at byte %d of %s, which has %d: the file is truncated or of another model", t.GetName(), r.offset+r.length, r.file, have)
 		}
 		if r.length > smallOutside {
 			continue
 		}
 		data := make([]byte, r.length)
 		if _, err := f.ReadAt(data, r.offset); err != nil {
-			return false, fmt.Errorf("read the model's weights: %w", err)
+			return nil, fmt.Errorf("read the model's weights: %w", err)
 		}
 		t.RawData, t.ExternalData, t.DataLocation = data, nil, nil
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if err := sampleFile(files[name], name, h); err != nil {
-			return false, err
+		if err := formats.SampleFile(files[name], name, h); err != nil {
+			return nil, fmt.Errorf("read the model's weights: %w", err)
 		}
 	}
-	return len(names) > 0, nil
-}
-
-// How a file of weights is identified: by its size and this many pieces of this
-// many bytes. Hashing gigabytes whole would take longer than loading them.
-const pieces, pieceBytes = 256, 4096
-
-func sampleFile(f *os.File, name string, h hash.Hash) error {
-	st, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("read the model's weights: %w", err)
-	}
-	h.Write(binary.LittleEndian.AppendUint64([]byte(name), uint64(st.Size())))
-	data := make([]byte, pieceBytes)
-	for k := range int64(pieces) {
-		at := (st.Size() - pieceBytes) / (pieces - 1) * k
-		n, err := f.ReadAt(data, max(0, at))
-		if err != nil && err != io.EOF {
-			return fmt.Errorf("read the model's weights: %w", err)
-		}
-		h.Write(data[:n])
-		if at <= 0 && k == 0 && st.Size() <= pieceBytes {
-			break
-		}
-	}
-	return nil
+	return names, nil
 }
 
 // inside is a tensor with its values, which are read where they lie in another file.

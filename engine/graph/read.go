@@ -56,7 +56,8 @@ type Model struct {
 	// SHA256 is of the file's bytes; where weights lie in other files, of that
 	// and of samples of those.
 	SHA256   string
-	Identity string // SHA256, or a hash over it and the options that change it
+	Weights  []string // files of weights, beside the model or below it
+	Identity string   // SHA256, or a hash over it and the options that change it
 	Inputs   []engine.Spec
 	Outputs  []string
 	// Constants are the inputs that Options.Values made constants, in the file's order.
@@ -139,8 +140,8 @@ func parse(data []byte, folder string, o Options) (*Model, error) {
 		return nil, err
 	}
 	m, err := newModel(pm, map[string]*weight{}, hex.EncodeToString(h.Sum(nil)), o)
-	if err == nil && outside {
-		m.folder = folder
+	if err == nil && len(outside) > 0 {
+		m.folder, m.Weights = folder, outside
 	}
 	return m, err
 }

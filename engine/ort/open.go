@@ -36,6 +36,10 @@ func goError(m *C.char) error {
 var (
 	innerNode  = regexp.MustCompile(`Non-zero status code returned while running (\S+) node\. Name:'([^']*)' Status Message: `)
 	sourceFile = regexp.MustCompile(`\b\w+\.(?:cc|h):\d+ \w+ `)
+	shapeError = regexp.MustCompile(`Node \(([^)]*)\) Op \((\w+)\) (?:\[\w+\] )?`)
+	inNode     = regexp.MustCompile(`(?s)This is an invalid model\. In Node, \("([^"]*)", (\w+), "[^"]*", -?\d+\) : .*? , Error `)
+	newOpset   = regexp.MustCompile(`(?s)ONNX Runtime only \*guarantees\* support.*?Opset (\d+) is under development.*$`)
+	condition  = regexp.MustCompile(`(^|: )[^:]*? was false\. ?`)
 	sourceCode = regexp.MustCompile(`/\S*onnxruntime\S*\.(?:cc|h|cpp|hpp):\d+[^\n]*?\)\s*(?:\[[^\]]*\]\s*)?(\S+ was false\.\s*)?`)
 )
 
@@ -44,6 +48,10 @@ func plainly(text string) string {
 	text = innerNode.ReplaceAllString(text, `the operator $1 "$2" fails: `)
 	text = sourceCode.ReplaceAllString(text, "")
 	text = sourceFile.ReplaceAllString(text, "")
+	text = shapeError.ReplaceAllString(text, `operator $2 "$1": `)
+	text = inNode.ReplaceAllString(text, `operator $2 "$1": `)
+	text = newOpset.ReplaceAllString(text, "its operator set (opset) $1 is newer than this ONNX Runtime: export it with an older one")
+	text = condition.ReplaceAllString(text, "$1")
 	return strings.Join(strings.Fields(text), " ")
 }
 

@@ -166,6 +166,9 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	if m := unknownOperator.FindStringSubmatch(err.Error()); m != nil {
 		return nil, e.unknown(m[1], m[2])
 	}
+	if m := noOperator.FindStringSubmatch(err.Error()); m != nil {
+		return nil, e.unknown("", m[1])
+	}
 	kind := engine.ErrModel
 	if strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
 		kind = engine.ErrFallback
@@ -176,10 +179,12 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 // How ONNX Runtime says that it does not know an operator: DOMAIN:OPERATOR(VERSION).
 var unknownOperator = regexp.MustCompile(`(\S*?):?(\w+)\(-?\d+\) is not a registered function/op`)
 
+var noOperator = regexp.MustCompile(`No Op registered for (\w+) with domain_version`)
+
 // unknown is the error of an operator that no library has.
 func (e *Engine) unknown(domain, operator string) error {
 	if domain == "" {
-		return fmt.Errorf("%w: operator %s of ONNX is unknown to this ONNX Runtime (%s): export the model with an older operator set (opset)", engine.ErrModel, operator, e.info.Version)
+		return fmt.Errorf("%w: operator %s of ONNX is unknown to this ONNX Runtime (%s) at the model's operator set: export it with another one (opset)", engine.ErrModel, operator, e.info.Version)
 	}
 	who := "ONNX Runtime does not have"
 	if len(e.operators) > 0 {

@@ -160,7 +160,7 @@ func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
 		if _, err := os.Stat(path); err != nil {
 			continue // a plan needs no model file; serving says what is missing
 		}
-		sum, err := formats.Digest(path)
+		sum, err := src.Digest(path)
 		if err != nil {
 			r.Warn("the model file of %s cannot be read: %v", m.Model, err)
 		} else if sum != src.SHA256 {
