@@ -31,7 +31,7 @@ func main() {
 	f.StringVar(&o.doc, "doc", "", "document that shows the figures and the models; without -only")
 	f.StringVar(&o.only, "only", "", "models whose file has this in its name")
 	f.DurationVar(&o.budget, "budget", time.Second, "time for measuring a model")
-	f.DurationVar(&o.patience, "patience", 10*time.Minute, "time after which a command is stopped")
+	f.DurationVar(&o.patience, "patience", 20*time.Minute, "time after which a command is stopped")
 	err := f.Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
