@@ -291,13 +291,9 @@ func (t *tuning) cheapest(ctx context.Context) error {
 func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 	one := list[0]
 	t.all = append(t.all, list...)
-	test, err := certify.New(one.res.Plan, t.asked)
-	if err != nil {
-		return err
-	}
 	surplus := 0.0
 	for range floorTries {
-		plan := one.res.Plan
+		plan, err := one.res.Plan, error(nil)
 		if n := crowd(plan); n > mostCrowd {
 			t.best = one
 			return nil
@@ -307,7 +303,8 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 				return err
 			}
 		}
-		if test, err = certify.New(plan, t.asked); err != nil {
+		test, err := certify.New(plan, t.asked)
+		if err != nil {
 			return err
 		}
 		shown, short, err := test.Confirm(ctx, slices.Repeat([]float64{1}, len(plan.Served())))
