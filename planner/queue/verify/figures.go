@@ -68,16 +68,16 @@ func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
 		rps += m.RPS
 	}
 	for i := range q.Classes {
-		work += q.Classes[i].RPS * leastOf(q, &q.Classes[i], profile)
+		work += q.Classes[i].RPS * usualOf(q, &q.Classes[i], profile)
 	}
 	over := max(work/float64(len(q.Instances)), 1)
 	return max(math.Ceil(min(max(simulated/max(rps, 1e-3), leastSpan), mostSpan)/(over*over)), 1)
 }
 
-// leastOf is the time of an instance that a mean request of a class takes at least, on the
-// instance where that is least, with the costs of a profile where one is given; 0 where
-// there is none.
-func leastOf(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.Profile) float64 {
+// usualOf is about the time of an instance that a mean request of a class takes, its prompt
+// in an iteration of its own, on the instance where that is least, with the costs of a
+// profile where one is given; 0 where there is none.
+func usualOf(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.Profile) float64 {
 	costs := formats.Profile{LLMs: q.Models}
 	if profile != nil {
 		costs = *profile
@@ -88,7 +88,8 @@ func leastOf(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.P
 		_, on := costs.LLMOn(class.Model, in.Device, in.TensorParallel)
 		at := slices.Index(in.Models, class.Model)
 		if on != nil && at >= 0 && at < len(in.Sequences) {
-			each = min(each, least(class, on, in.Sequences[at]))
+			prompt := on.Iteration.PromptNS * max(0, class.PromptMean-on.Iteration.HingeTokens) / 1e9
+			each = min(each, least(class, on, in.Sequences[at])+prompt)
 		}
 	}
 	if math.IsInf(each, 1) {
