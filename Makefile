@@ -180,7 +180,7 @@ bench-ranges: setup ## times of stages, estimated against measured: an hour of o
 
 # RATES holds flags of bench/rates, for example RATES="-first 31 -last 33 -flags=false".
 .PHONY: bench-rates
-bench-rates: setup ## what default plans of pools state against what they hold, explicit flags and bounds; bench/rates/figures.json (RATES)
+bench-rates: setup ## what default plans of every kind state against what they hold, explicit flags and bounds; bench/rates/figures.json (RATES)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-rates ./bench/rates
 	nice -n 10 bin/bench-rates -figures bench/rates/figures.json $(RATES)
 

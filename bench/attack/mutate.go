@@ -162,7 +162,7 @@ func (m *mutator) extremeFigure(b []byte) []byte {
 	return slices.Replace(b, at[0], at[1], []byte(extremes[m.IntN(len(extremes))])...)
 }
 
-// doubleList repeats what a list of JSON or of YAML in brackets holds; false: there is none.
+// doubleList repeats what a list of JSON or of YAML in brackets holds; without a list it returns false.
 func (m *mutator) doubleList(b *[]byte) bool {
 	var opened []int
 	var lists [][2]int

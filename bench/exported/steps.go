@@ -21,7 +21,7 @@ import (
 	"inferplan/formats"
 )
 
-// outcome is how far a model came.
+// outcome holds the last step that a model reached, and what it showed there.
 type outcome struct {
 	*exported
 	stage   string // profile, solve, serve, request, answer: where it ended
@@ -147,7 +147,7 @@ func (a *asking) expect(ctx context.Context, eng *ort.Engine, file string) error
 	return nil
 }
 
-// free tells whether requests may have several samples.
+// free returns whether requests may have several samples.
 func (a *asking) free() bool {
 	for _, t := range a.m.Inputs {
 		if len(t.Shape) == 0 || t.Shape[0] > 0 {
@@ -238,7 +238,7 @@ func (a *asking) ask(ctx context.Context, at string) error {
 	return nil
 }
 
-// one sends n samples from the i-th on as one request, and holds the answer against what is expected. A
+// one sends n samples from the i-th on as one request, and compares the answer with the expected one. A
 // server that is not ready or has no room is asked again.
 func (a *asking) one(ctx context.Context, at string, i, n int) error {
 	var answer map[string]tensor

@@ -19,10 +19,10 @@ type tester struct {
 	requests float64 // about, in a run
 }
 
-// runsOfQueues is how many times as many runs a queue has: some have long waits, most have none.
+// runsOfQueues multiplies the runs of a queue: some have long waits, most have none.
 const runsOfQueues = 4
 
-// lengthOfCascades is how many times as long a run of a cascade is: near its highest rate a rare burst leaves waits that last.
+// lengthOfCascades multiplies the length of a run of a cascade: near its highest rate a rare burst leaves waits that last.
 const lengthOfCascades = 5
 
 // step is the resolution of the rate that a plan holds, as a share of it.
@@ -59,7 +59,7 @@ func (h *tester) rate(ctx context.Context, plan *formats.Plan) (float64, error) 
 	return lo, nil
 }
 
-// misses returns the most by which what is served misses its share of requests in time, where each has its weight times so many
+// misses returns the most by which a model or class misses its share of requests in time, at rates of its weight times so many
 // rps.
 func (h *tester) misses(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
 	var rates []float64
@@ -79,7 +79,7 @@ func (h *tester) missedAsStated(ctx context.Context, plan *formats.Plan) (float6
 	return h.missed(ctx, plan, rates)
 }
 
-// missed returns the most by which what is served misses its share at rates.
+// missed returns the most by which a model or class misses its share at rates.
 func (h *tester) missed(ctx context.Context, plan *formats.Plan, rates []float64) (float64, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {

@@ -405,7 +405,7 @@ func crossType(t engine.DType) engine.DType {
 // ownDomains are the operator domains that ONNX and ONNX Runtime have.
 var ownDomains = set("ai.onnx ai.onnx.ml ai.onnx.training ai.onnx.preview.training com.microsoft com.microsoft.nchwc com.microsoft.experimental org.pytorch.aten")
 
-// Custom tells whether the model may have operators that neither ONNX nor ONNX Runtime has.
+// Custom returns whether the model may have operators that neither ONNX nor ONNX Runtime has.
 func (m *Model) Custom() bool {
 	for _, o := range m.header.GetOpsetImport() {
 		if d := o.GetDomain(); d != "" && !ownDomains[d] {

@@ -20,9 +20,9 @@ const (
 	thorough   = 2 // times the runs of a search for loads, between looks that confirm
 )
 
-// Confirm tests whether every model attains its share at loads of what is promised; a share of a
-// class may be one over several models. It is a
-// sequential test: after every few runs, models whose attainment is at least that at
+// Confirm tests every model at a load of what is promised. It has to attain its share of requests in
+// time, alone or together with the others that Plan.Pooled lists with it. This is a sequential test:
+// after every few runs, models whose attainment is at least that at
 // a confidence of .95 (one-sided Student intervals over the runs) have passed, and those that
 // would fail even with the runs that are left have not. It returns the outcome of all runs, and
 // for every model whether it fell short.

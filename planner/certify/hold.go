@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/sim"
 	"inferplan/solver/milp"
 )
 
@@ -18,21 +19,27 @@ const (
 )
 
 // Hold plans, and tests with random numbers that the search has not seen whether the plan attains
-// its shares at its rates. If it falls short, the search is repeated for less misses than may be.
-// If no plan passes, the last one says at which load it holds. prepare makes the test of a plan;
-// where it returns none, with a reason, the plan is not tested and says so.
+// its shares at its rates. prepare makes the test of a plan; if it returns none, with a reason, the
+// plan is not tested and says so.
+//
+//  1. A plan that passes gets its certificate. One for the most goodput, whose requests may be late,
+//     states the goodput of the test if that is less than what the search saw.
+//  2. If a plan falls short, the search is repeated with more requests kept back, see Problem.Surplus.
+//  3. If no plan passes, the last one says at which load it holds.
+//
+// If ctx ends once there is a plan, Hold returns that plan, marked as interrupted.
 func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(*formats.Plan) (test *Test, untested string, err error)) (*kind.Result, error) {
 	q := *p
 	var res *kind.Result
 	for range mostPlans {
-		other, err := solve(ctx, &q, p.Progress)
+		next, err := solve(ctx, &q, p.Progress)
 		if _, infeasible := errors.AsType[*kind.InfeasibleError](err); res != nil && (infeasible || ctx.Err() != nil) {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		if res = other; ctx.Err() != nil {
+		if res = next; ctx.Err() != nil {
 			return interrupted(ctx, res, nil)
 		}
 		test, untested, err := prepare(res.Plan)
@@ -43,8 +50,8 @@ func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(
 			res.Plan.Assumptions = append(res.Plan.Assumptions, "rates are not tested by simulation: "+untested)
 			return res, nil
 		}
-		held, err := test.hold(ctx)
-		if held || err != nil {
+		passes, err := test.pass(ctx)
+		if passes || err != nil {
 			return interrupted(ctx, res, err)
 		}
 		q.Surplus += keepsBack
@@ -56,24 +63,49 @@ func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(
 	if err := test.Highest(ctx); err != nil {
 		return interrupted(ctx, res, err)
 	}
-	if c := res.Plan.Certified; c != nil {
-		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("simulation with other random numbers shows the attainment asked at %s of the rates only", kind.Percent(c.LoadFactor)))
-	}
+	res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("simulation with other random numbers does not confirm the rates at a confidence of %g: the mean of its runs attains what is asked at %s of them",
+		confidence, kind.Percent(res.Plan.Certified.LoadFactor)))
 	return res, nil
 }
 
-// hold stores in a plan that passes what the runs showed, and returns whether it does.
-func (t *Test) hold(ctx context.Context) (bool, error) {
-	shown, short, err := t.Confirm(ctx, slices.Repeat([]float64{1}, len(t.Shares)))
+// pass runs the test at the rates of the plan. If the plan passes, it stores what the runs showed and
+// returns true.
+func (t *Test) pass(ctx context.Context) (bool, error) {
+	if t.plan.Objective.Name == "goodput" {
+		return true, t.restate(ctx)
+	}
+	result, short, err := t.Confirm(ctx, slices.Repeat([]float64{1}, len(t.Shares)))
 	if err != nil || slices.Contains(short, true) {
 		return false, err
 	}
-	t.Store(1, shown.Report)
+	t.Store(1, result.Report)
 	t.plan.Objective.Basis = formats.BasisSimulation
 	return true, t.Strain(ctx)
 }
 
-// interrupted returns a plan that says so where ctx has ended, and an error otherwise.
+// restate lowers the goodput that the plan states to what the runs of the test show, if that is less.
+func (t *Test) restate(ctx context.Context) error {
+	result, err := sim.Replicate(ctx, t.Scenario, t.Asked.Runs)
+	if err != nil {
+		return fmt.Errorf("certifying: %w", err)
+	}
+	goodput := 0.0
+	for i, served := range t.plan.Served() {
+		goodput += served.RPS * result.Report.Models[i].Attainment
+	}
+	o := &t.plan.Objective
+	if o.Basis = formats.BasisSimulation; goodput >= o.Value {
+		return nil
+	}
+	if o.Value = goodput; o.Bound != nil {
+		gap := milp.RelativeGap(milp.Maximize, goodput, *o.Bound)
+		o.Gap = &gap
+	}
+	return nil
+}
+
+// interrupted returns the plan, marked as interrupted, if ctx has ended; otherwise it returns the error,
+// or the plan if there is none.
 func interrupted(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
 	if ctx.Err() == nil {
 		if err != nil {
@@ -86,7 +118,7 @@ func interrupted(ctx context.Context, res *kind.Result, err error) (*kind.Result
 	return res, nil
 }
 
-// Fresh is asked with another seed than that of the search for a plan.
+// Fresh returns what is asked of a test, with another seed than that of the search for a plan.
 func Fresh(asked kind.Asked) kind.Asked {
 	asked.Seed = cmp.Or(asked.Seed, 1) + 1
 	return asked

@@ -66,7 +66,7 @@ func (f *resolved) grid() {
 	}
 }
 
-// mostDevices is how many devices of a kind are planned for: every range is levelled over
+// mostDevices limits the devices of a kind: every range is levelled over
 // all of them, again and again.
 const mostDevices = 16_384
 

@@ -13,7 +13,7 @@ import (
 const (
 	cheapest  = 8
 	moreTried = 6
-	mostTimes = 4 // of the devices that there are, and some: what is tried with more
+	mostTimes = 4 // of the devices of the cluster, and someTried more, are tried at most
 	someTried = 64
 	rateSteps = 7
 )

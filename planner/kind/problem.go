@@ -86,8 +86,9 @@ type Problem struct {
 	// plan that attains it, which leaves out what is kept back for waits. 0: the bound is one of
 	// plans with the values of the options.
 	Attained float64
-	// Surplus is a share of the requests that may miss their SLO of which the search lets none
-	// miss, so that a plan holds on other arrivals, too. Kinds whose search simulates heed it.
+	// Surplus is a share of the requests that may miss their SLO, which the search keeps back because
+	// other random numbers refuted a plan. Queues let so many less be late, and run more; cascades run
+	// longer trials. Other kinds do not read it.
 	Surplus float64
 	// Least is an objective that grows, in its own unit, below which a plan is of no use;
 	// 0: none. Where no plan can have so much, the one that is there is as good as any.

@@ -8,8 +8,6 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
-	"inferplan/sim"
-	"inferplan/solver/milp"
 )
 
 // certifiedRequests is the number of requests of a run of a certification, where the rates
@@ -44,10 +42,9 @@ func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error 
 	return nil
 }
 
-// hold plans a fleet, and tests it on runs as long as those of the search. Of a fleet for the most
-// goodput, which may be late, it states what these runs show where that is less.
+// hold plans a fleet, and tests it on runs as long as those of the search.
 func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	prepare := func(plan *formats.Plan) (*certify.Test, string, error) {
+	return certify.Hold(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
 			return nil, "arrivals are those of a trace, which the search did not play", nil
 		}
@@ -57,38 +54,5 @@ func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 		}
 		test, err := testOf(plan, fresh)
 		return test, "", err
-	}
-	if p.Values.Word("objective") != "goodput" {
-		return certify.Hold(ctx, p, solve, prepare)
-	}
-	res, err := solve(ctx, p, p.Progress)
-	if err != nil || ctx.Err() != nil {
-		return res, err
-	}
-	test, untested, err := prepare(res.Plan)
-	if err != nil || untested != "" {
-		return res, err
-	}
-	return res, restate(ctx, res.Plan, test)
-}
-
-// restate lowers the goodput of a plan to what the runs of a test show, if that is less.
-func restate(ctx context.Context, plan *formats.Plan, test *certify.Test) error {
-	shown, err := sim.Replicate(ctx, test.Scenario, test.Asked.Runs)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("simulating the plan: %w", err)
-	}
-	goodput := 0.0
-	for i, served := range plan.Served() {
-		goodput += served.RPS * shown.Report.Models[i].Attainment
-	}
-	o := &plan.Objective
-	if o.Basis = formats.BasisSimulation; goodput < o.Value {
-		gap := milp.RelativeGap(milp.Maximize, goodput, *o.Bound)
-		o.Value, o.Gap = goodput, &gap
-	}
-	return nil
+	})
 }

@@ -60,7 +60,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	return s.outcome(ctx, best, bound)
 }
 
-// mostOverload is how many times what the devices carry goodput is planned for: what
+// mostOverload limits the rates for which goodput is planned, in times what the devices carry: what
 // waits beyond it takes long to simulate and says no more.
 const mostOverload = 10
 

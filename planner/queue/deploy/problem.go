@@ -25,7 +25,7 @@ type Problem struct {
 	Policy formats.PolicySpec
 	Seed   uint64
 	Effort int // work allowed to the search
-	// Surplus is a share of the requests that may be late of which none is, see kind.Problem.
+	// Surplus is a share of the requests that may be late, which is kept back, see kind.Problem.
 	Surplus float64
 	// Goodput says that requests may be late: layouts are compared by how many are not,
 	// and runs are never broken off.

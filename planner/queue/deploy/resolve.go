@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,7 @@ func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
 		return nil, err
 	}
 	p := &Problem{
-		Caps: caps, Seeds: fewestRuns + int(runsOfSurplus*in.Surplus), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
+		Caps: caps, Seeds: fewestRuns + int(math.Round(runsOfSurplus*in.Surplus)), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
 		SearchWork: searchWork, Surplus: in.Surplus, Warm: in.Values.Whole("warm-models"), Effort: in.Values.Whole("effort"),
 	}
 	r := &resolver{Problem: p, in: in, run: run, llm: formats.LLMOf(in.Workload)}

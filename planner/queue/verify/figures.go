@@ -60,8 +60,8 @@ func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 	return sum
 }
 
-// spanOf is how many seconds of arrivals are simulated: fewer where the work of the rates
-// is more than the instances do, since what waits then takes so much longer to drain.
+// spanOf returns the seconds of arrivals to simulate: fewer if the work of the rates is more than
+// the instances do, since the queue then takes so much longer to drain.
 func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
 	q, rps, work := formats.QueueOf(p), 0.0, 0.0
 	for _, m := range p.Served() {

@@ -1,0 +1,116 @@
+package certify
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/policy/policytest"
+)
+
+// planAt is a plan of one device that runs requests of 10 ms one by one, at a rate under an SLO of 50 ms.
+// It attains .99 up to about 50 rps.
+func planAt(rps float64) *formats.Plan {
+	const ms = time.Millisecond
+	plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 50 * ms, RPS: rps})
+	plan.Arrivals = &formats.Arrivals{Process: "poisson"}
+	plan.Objective = formats.Objective{Name: "gpus", Value: 1}
+	return plan
+}
+
+func prepared(plan *formats.Plan) (*Test, string, error) {
+	test, err := NewAsked(plan, Fresh(kind.Asked{Runs: 3, Duration: 20 * time.Second, Seed: 1}))
+	return test, "", err
+}
+
+// A plan that other random numbers refute is made anew with more kept back, until one passes.
+func TestHold(t *testing.T) {
+	infeasible := &kind.InfeasibleError{Constraint: "devices"}
+	for _, c := range []struct {
+		name    string
+		rates   []float64 // of the plan that each solve returns; 0: there is none
+		holds   bool
+		warning string
+		err     error
+	}{
+		{"the first passes", []float64{20}, true, "", nil},
+		{"the third passes", []float64{95, 90, 20}, true, "", nil},
+		{"none passes", []float64{95, 94, 93, 92}, false, "does not confirm the rates", nil},
+		{"no plan keeps more back", []float64{95, 0}, false, "does not confirm the rates", nil},
+		{"no plan at all", []float64{0}, false, "", infeasible},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var surpluses []float64
+			solve := func(_ context.Context, p *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
+				surpluses = append(surpluses, p.Surplus)
+				rps := c.rates[len(surpluses)-1]
+				if rps == 0 {
+					return nil, infeasible
+				}
+				return &kind.Result{Plan: planAt(rps)}, nil
+			}
+			res, err := Hold(t.Context(), &kind.Problem{}, solve, prepared)
+			if !errors.Is(err, c.err) || len(surpluses) != len(c.rates) {
+				t.Fatalf("%d solves, expected %d: %v", len(surpluses), len(c.rates), err)
+			}
+			for i, surplus := range surpluses {
+				if math.Abs(surplus-keepsBack*float64(i)) > 1e-9 {
+					t.Errorf("solve %d keeps back %v", i, surplus)
+				}
+			}
+			if err != nil {
+				return
+			}
+			plan := res.Plan
+			if (plan.Objective.Basis == formats.BasisSimulation) != c.holds || plan.Certified == nil || c.holds != (plan.Certified.LoadFactor == 1) {
+				t.Errorf("basis %q, certified %+v", plan.Objective.Basis, plan.Certified)
+			}
+			if text := strings.Join(plan.Warnings, " "); (c.warning == "") != (text == "") || !strings.Contains(text, c.warning) {
+				t.Errorf("warnings %q", plan.Warnings)
+			}
+		})
+	}
+}
+
+// A plan for the most goodput states what the test shows where the search saw more, and is not made anew.
+func TestHoldRestatesGoodput(t *testing.T) {
+	for _, c := range []struct{ stated, least, most float64 }{{95, 5, 90}, {15, 15, 15}} {
+		solves := 0
+		solve := func(context.Context, *kind.Problem, func(kind.Progress)) (*kind.Result, error) {
+			solves++
+			bound := 100.
+			plan := planAt(95)
+			plan.Objective = formats.Objective{Name: "goodput", Value: c.stated, Bound: &bound}
+			return &kind.Result{Plan: plan}, nil
+		}
+		res, err := Hold(t.Context(), &kind.Problem{}, solve, prepared)
+		if err != nil || solves != 1 {
+			t.Fatalf("%d solves: %v", solves, err)
+		}
+		if o := res.Plan.Objective; o.Value < c.least || o.Value > c.most || o.Basis != formats.BasisSimulation {
+			t.Errorf("a goodput of %g became %+v", c.stated, o)
+		}
+	}
+}
+
+// Once there is a plan, a context that ends leaves it, marked as interrupted; a plan without a test says why.
+func TestHoldWithoutATest(t *testing.T) {
+	solve := func(context.Context, *kind.Problem, func(kind.Progress)) (*kind.Result, error) {
+		return &kind.Result{Plan: planAt(20), StoppedBy: "proved"}, nil
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	res, err := Hold(ended, &kind.Problem{}, solve, prepared)
+	if err != nil || res.StoppedBy != "interrupt" || res.Plan.StoppedBy != "interrupt" || res.Plan.Certified != nil {
+		t.Errorf("interrupted: %+v, %v", res, err)
+	}
+	res, err = Hold(t.Context(), &kind.Problem{}, solve, func(*formats.Plan) (*Test, string, error) { return nil, "of a reason", nil })
+	if err != nil || res.Plan.Certified != nil || !strings.Contains(strings.Join(res.Plan.Assumptions, " "), "not tested by simulation: of a reason") {
+		t.Errorf("untested: %+v, %v", res.Plan.Assumptions, err)
+	}
+}
