@@ -25,8 +25,8 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("bench-rates", flag.ContinueOnError)
-	first := f.Uint64("first", 31, "first drawn problem; the search was tuned on problems 1 to 30")
-	last := f.Uint64("last", 45, "last drawn problem")
+	first := f.Uint64("first", 46, "first drawn problem; the search was tuned on problems 1 to 30, the tests of cascades and queues on 31 to 45")
+	last := f.Uint64("last", 60, "last drawn problem")
 	flags := f.Bool("flags", true, "compare pools and applications with explicit flags, too")
 	file := f.String("figures", "", "file for the figures as JSON")
 	if err := f.Parse(args); err != nil {
