@@ -150,6 +150,8 @@ type ModelReport struct {
 	Latency       LatencySummary   `json:"latency"`
 	BatchSizes    map[string]int64 `json:"batch_sizes,omitempty"` // batches by size
 	MaxLoadFactor *float64         `json:"max_load_factor,omitempty"`
+	// Slower says what becomes of a simulated model where runs take longer than profiled.
+	Slower []Slower `json:"slower,omitzero"`
 }
 
 // DeviceReport is the use of one device kind.

@@ -1,9 +1,32 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"time"
+
+	"inferplan/formats"
 )
+
+// lengthenings are the shares by which runs may take longer than profiled.
+var lengthenings = []float64{0.05, 0.1}
+
+// Lengthened returns what every model of a scenario shows where its runs take longer, by each
+// share of lengthenings. run simulates a scenario once.
+func Lengthened(sc *Scenario, run func(*Scenario) (*formats.Report, error)) ([][]formats.Slower, error) {
+	out := make([][]formats.Slower, len(sc.Tables.Models))
+	for _, by := range lengthenings {
+		report, err := run(sc.Slower(by))
+		if err != nil {
+			return nil, fmt.Errorf("simulating runs that take %g %% longer: %w", 100*by, err)
+		}
+		for i := range out {
+			m := &report.Models[i]
+			out[i] = append(out[i], formats.Slower{By: by, Attainment: m.Attainment, P50US: m.Latency.P50US, P99US: m.Latency.P99US})
+		}
+	}
+	return out, nil
+}
 
 // Slower returns the scenario with runs of batches and iterations of language models that take
 // longer than it says, by a share.

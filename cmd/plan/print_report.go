@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/planner/explain"
 )
 
 // printReport shows what a run, simulated or served, came to.
@@ -50,6 +51,9 @@ func printReport(p *printer, rep *formats.Report) error {
 			return err
 		}
 	}
+	for _, line := range slower(rep) {
+		fmt.Fprintln(p.out, line)
+	}
 	if rep.Accuracy != nil {
 		fmt.Fprintf(p.out, "accuracy by the plan's records: %.4f\n", *rep.Accuracy)
 	}
@@ -57,6 +61,16 @@ func printReport(p *printer, rep *formats.Report) error {
 		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)
 	}
 	return nil
+}
+
+// slower says what becomes of the latencies of a report where runs take longer than profiled.
+func slower(rep *formats.Report) []string {
+	models := make([]explain.Latencies, len(rep.Models))
+	for i := range rep.Models {
+		m := &rep.Models[i]
+		models[i] = explain.Latencies{Key: m.Key(), P50US: m.Latency.P50US, P99US: m.Latency.P99US, Slower: m.Slower}
+	}
+	return explain.Slower(models)
 }
 
 // printPlans shows what each of several plans of a server did.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,7 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 				return err
 			}
 			missed := missing(args, reports, attainment)
-			for _, line := range append(missed, drifted(args, reports)...) {
+			for _, line := range slices.Concat(missed, drifted(args, reports), slower(reports[0])) {
 				p.note("%s", line)
 			}
 			if cmd.Flags().Changed("attainment") && len(missed) > 0 {

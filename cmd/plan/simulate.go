@@ -151,6 +151,11 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		rep.EventsPerSecond = float64(events) / seconds
 	}
 	rep.Events = events
+	if cut, err := o.lengthen(ctx, sc, plan, rep); err != nil {
+		return err
+	} else if cut {
+		done = "all runs, without what longer runs would change"
+	}
 	if rep.Plan, err = o.simulated(path); err != nil {
 		return err
 	}

@@ -167,26 +167,26 @@ func (t *Test) Store(load float64, report *formats.Report) {
 	}
 }
 
-// lengthenings are shares by which runs may take longer than profiled, see Strain.
-var lengthenings = []float64{0.05, 0.1}
-
 // Strain stores in the plan, beside its certificate, what becomes of the stated latencies where runs
-// take longer than profiled. It simulates one run for each case.
+// take longer than profiled.
 func (t *Test) Strain(ctx context.Context) error {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil
 	for _, served := range t.plan.Served() {
 		sc.Rates = append(sc.Rates, served.RPS)
 	}
-	for _, by := range lengthenings {
-		res, err := sim.Replicate(ctx, sc.Slower(by), 1)
+	slower, err := sim.Lengthened(&sc, func(slow *sim.Scenario) (*formats.Report, error) {
+		res, err := sim.Replicate(ctx, slow, 1)
 		if err != nil {
-			return fmt.Errorf("simulating slower runs: %w", err)
+			return nil, err
 		}
-		for i := range t.plan.Certified.Models {
-			r, m := &res.Report.Models[i], &t.plan.Certified.Models[i]
-			m.Slower = append(m.Slower, formats.Slower{By: by, Attainment: r.Attainment, P50US: r.Latency.P50US, P99US: r.Latency.P99US})
-		}
+		return res.Report, nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range t.plan.Certified.Models {
+		t.plan.Certified.Models[i].Slower = slower[i]
 	}
 	return nil
 }

@@ -61,27 +61,44 @@ func holds(p *formats.Plan) string {
 	return s
 }
 
-// slower says what becomes of the latencies where runs take longer than profiled: of the model
-// whose 50th percentile grows most.
-func slower(c *formats.Certificate) (out []string) {
-	worst, growth := -1, 0.0
+// slower says what becomes of the certified latencies where runs take longer than profiled.
+func slower(c *formats.Certificate) []string {
+	models := make([]Latencies, len(c.Models))
 	for i := range c.Models {
 		m := &c.Models[i]
+		models[i] = Latencies{Key: m.Key(), P50US: m.P50US, P99US: m.P99US, Slower: m.Slower}
+	}
+	return Slower(models)
+}
+
+// Latencies are those of a model or class as profiled, and where runs take longer.
+type Latencies struct {
+	Key          formats.ModelClass
+	P50US, P99US formats.Micros
+	Slower       []formats.Slower
+}
+
+// Slower says what becomes of latencies where runs take longer than profiled: of the model whose
+// 50th percentile grows most. If no model says so, it returns nothing.
+func Slower(models []Latencies) []string {
+	var worst *Latencies
+	growth := 0.0
+	for i := range models {
+		m := &models[i]
 		if n := len(m.Slower); n > 0 && m.P50US > 0 {
-			if g := float64(m.Slower[n-1].P50US) / float64(m.P50US); worst < 0 || g > growth {
-				worst, growth = i, g
+			if g := float64(m.Slower[n-1].P50US) / float64(m.P50US); worst == nil || g > growth {
+				worst, growth = m, g
 			}
 		}
 	}
-	if worst < 0 {
+	if worst == nil {
 		return nil
 	}
-	m := &c.Models[worst]
-	parts := []string{fmt.Sprintf("as profiled p50 %s and p99 %s", rounded(m.P50US), rounded(m.P99US))}
-	for _, s := range m.Slower {
+	parts := []string{fmt.Sprintf("as profiled p50 %s and p99 %s", rounded(worst.P50US), rounded(worst.P99US))}
+	for _, s := range worst.Slower {
 		parts = append(parts, fmt.Sprintf("by %s p50 %s, p99 %s, %s in time", kind.Percent(s.By), rounded(s.P50US), rounded(s.P99US), kind.Percent(s.Attainment)))
 	}
-	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", m.Key(), strings.Join(parts, "; "))}
+	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", worst.Key, strings.Join(parts, "; "))}
 }
 
 // rounded returns a time with three digits.
