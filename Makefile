@@ -52,7 +52,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -69,7 +69,7 @@ llama: ## a real server of language models and three small generated models in t
 	$(GO) run ./bench/llm/models -o third_party/llama/models
 
 .PHONY: demo
-demo: build ## profile, solve, simulate, serve and load real models here
+demo: build ## profile, solve, simulate, serve and load real models here (DEMO_BATCHES, DEMO_LOAD, DEMO_BUSY)
 	scripts/demo.sh
 
 .PHONY: hosts
@@ -91,6 +91,12 @@ e2e-llm: llama build ## queues of language models in front of a real llama-serve
 bench-llm-kills: build ## kill what serves language models, 10,000 requests each: front ends, nodes of NATS, agents, servers; bench/llm/kills/figures.json (KILLS)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-llm-kills ./bench/llm/kills
 	nice -n 10 bin/bench-llm-kills -figures bench/llm/kills/figures.json $(KILLS)
+
+# SERVED holds flags of bench/promise, for example SERVED="-only pool -runs 1".
+.PHONY: bench-promise
+bench-promise: build llama ## a plan of each kind, promised against simulated and served at loads .1 to 2, on a quiet machine: tables in docs/benchmarks/promise.md and bench/promise/figures.json (SERVED)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-promise ./bench/promise
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' bin/bench-promise -figures bench/promise/figures.json -doc docs/benchmarks/promise.md $(SERVED)
 
 # PROMISE holds flags of bench/llm/promise, for example PROMISE="-parts beside -turns 1".
 .PHONY: bench-llm-promise

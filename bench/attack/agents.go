@@ -21,7 +21,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/llm/made"
-	"inferplan/bench/llm/started"
+	"inferplan/bench/started"
 	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"

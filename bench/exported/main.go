@@ -14,7 +14,6 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/engine/ort"
-	"inferplan/formats"
 )
 
 type options struct {
@@ -167,21 +166,10 @@ const begin, end = "<!-- models of bench/exported -->\n", "<!-- end of models --
 
 // show puts the table of models between its marks.
 func show(path string, all []outcome) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	head, rest, ok := strings.Cut(string(data), begin)
-	_, tail, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		return fmt.Errorf("%s has no place for the models", path)
-	}
 	var b strings.Builder
-	b.WriteString(head + begin + tableHead)
+	b.WriteString(tableHead)
 	for i := range all {
 		b.WriteString(all[i].row() + "\n")
 	}
-	b.WriteString(end + tail)
-	_, err = formats.WriteBytes(path, []byte(b.String()), formats.Force(true))
-	return err
+	return figures.Replace(path, begin, end, b.String())
 }

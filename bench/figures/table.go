@@ -59,16 +59,21 @@ func Shown(text, bench string) (table string, ok bool) {
 
 // Show puts the table of a bench into its place in a document.
 func Show(document, bench string, list []Figure) error {
+	begin, end := marks(bench)
+	return Replace(document, begin, end, Table(list))
+}
+
+// Replace puts a text between two lines of a document.
+func Replace(document, begin, end, content string) error {
 	text, err := os.ReadFile(document)
 	if err != nil {
 		return fmt.Errorf("showing figures: %w", err)
 	}
-	begin, end := marks(bench)
 	head, rest, ok := strings.Cut(string(text), begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !ok || !closed {
 		return fmt.Errorf("showing figures: %s: found no lines %q and %q", document, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
-	_, err = formats.WriteBytes(document, []byte(head+begin+Table(list)+end+tail), formats.Force(true))
+	_, err = formats.WriteBytes(document, []byte(head+begin+content+end+tail), formats.Force(true))
 	return err
 }

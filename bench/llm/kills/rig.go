@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"inferplan/bench/llm/made"
-	"inferplan/bench/llm/started"
+	"inferplan/bench/started"
 	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"

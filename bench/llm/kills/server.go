@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"inferplan/bench/llm/started"
+	"inferplan/bench/started"
 	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable/jetstream/natstest"
 )

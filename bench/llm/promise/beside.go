@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/started"
 	"inferplan/engine/llm"
 	"inferplan/formats"
 )
@@ -49,7 +50,7 @@ func besidePlan() *formats.Plan {
 
 // beside serves interactive requests alone and beside a batch, in turns.
 func (b *bench) beside(ctx context.Context) ([]figures.Figure, error) {
-	url, stop, err := startServer(ctx, b.llama, b.dir, besideSlots)
+	url, stop, err := started.Llama(ctx, b.llama, b.dir, besideSlots, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/llm/started"
+	"inferplan/bench/started"
 	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
 )
@@ -174,7 +174,7 @@ func (p *planned) gap() time.Duration {
 
 // promise holds the simulator against a server with one slot.
 func (b *bench) promise(ctx context.Context) (list []figures.Figure, err error) {
-	url, stop, err := startServer(ctx, b.llama, b.dir, 1)
+	url, stop, err := started.Llama(ctx, b.llama, b.dir, 1, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
-	"inferplan/bench/llm/started"
-	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
 )
 
@@ -19,38 +15,6 @@ import (
 var names = []string{"tiny-a", "tiny-b"}
 
 const device = "cpu-1"
-
-// startServer starts llama-server with room for one model.
-func startServer(ctx context.Context, home, dir string, slots int) (url string, stop func(), err error) {
-	models := filepath.Join(dir, fmt.Sprint("models", slots))
-	if err := os.MkdirAll(models, 0o755); err != nil {
-		return "", nil, err
-	}
-	for _, n := range names {
-		if err := os.Symlink(filepath.Join(home, "models", n+".gguf"), filepath.Join(models, n+".gguf")); err != nil {
-			return "", nil, err
-		}
-	}
-	port, err := natstest.FreePort()
-	if err != nil {
-		return "", nil, err
-	}
-	cmd := exec.Command(filepath.Join(home, "llama-server"), "--host", "127.0.0.1", "--port", fmt.Sprint(port), "--models-dir", models, "--models-max", "1", "-t", "1", "-np", fmt.Sprint(slots), "-fa", "off", "--metrics")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	stop = func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // and its models
-		_ = cmd.Wait()
-	}
-	url = fmt.Sprint("http://127.0.0.1:", port)
-	if err := started.Answers(ctx, url+"/health"); err != nil {
-		stop()
-		return "", nil, err
-	}
-	return url, stop, nil
-}
 
 // command runs the program.
 func (b *bench) command(ctx context.Context, args ...string) error {

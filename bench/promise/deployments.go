@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"inferplan/bench/started"
+)
+
+// deployment is a plan of one kind, and how it is made, served and driven.
+type deployment struct {
+	kind  string
+	title string
+	// documents are written, by their names, before the steps run.
+	documents map[string]string
+	steps     [][]string // plan commands that end with plan.json
+	serve     []string   // further flags of plan serve
+	load      []string   // further flags of plan load
+	records   bool       // plan serve records service times
+	p50, p99  float64    // how far what is served may be from what is promised, up to load 1
+	llama     string     // model of a llama-server that is started; empty: none
+}
+
+const oneCPU = "format: inferplan.cluster/v1\npools:\n- {device: cpu-1, count: 1, sharing: time}\n"
+
+// deployments returns one deployment of each kind; root is the folder of the repository.
+func deployments(root string) []deployment {
+	ocr := filepath.Join(root, "examples", "ocr")
+	return []deployment{
+		{
+			kind: "pool", title: "SqueezeNet, ShuffleNet and ResNet-50 on one CPU core, SLO 1 s",
+			steps: [][]string{
+				{"models", "write", "squeezenet", "shufflenet", "resnet50", "--dir", "models"},
+				{"profile", "--batches", "1,2,4", "--blocks", "10", "--budget", "90s"},
+				{"solve", "--slo", "1s"},
+			},
+			records: true, p50: .05, p99: .07,
+		},
+		{
+			kind: "gear", title: "a cascade of three classifiers of digits on one CPU core, SLO 100 ms at p95",
+			documents: map[string]string{
+				"cluster.yaml":  oneCPU,
+				"workload.yaml": "format: inferplan.workload/v1\ncascade:\n  name: digits\n  models: [digits-16, digits-64, digits-conv]\n  slo: 100ms\n  percentile: p95\n  qps: {max: 700, distribution: uniform, ranges: 5}\n",
+			},
+			steps: [][]string{
+				{"models", "write", "digits-16", "digits-64", "digits-conv", "--dir", "models"},
+				{"models", "samples", "digits.csv.gz"},
+				{"profile", "models/digits-16.onnx", "models/digits-64.onnx", "models/digits-conv.onnx", "--device", "cpu-1", "--blocks", "1", "--batches", "1,2,4,8,16", "--budget", "30s", "--records", "digits.csv.gz"},
+				{"solve", "--workload", "workload.yaml"},
+			},
+			load: []string{"--inputs", "digits.csv.gz"}, records: true, p50: .05, p99: .07,
+		},
+		{
+			kind: "flow", title: "text from images by three models (`examples/ocr`) on one CPU core",
+			documents: map[string]string{"cluster.yaml": oneCPU},
+			steps: [][]string{
+				{"models", "write", "ocr_det", "ocr_cls", "ocr_rec", "--dir", "models"},
+				{"profile", "--batches", "1,2,4", "--blocks", "1", "--budget", "60s"},
+				{"solve", "--cluster", "cluster.yaml", "--workload", filepath.Join(ocr, "workload.yaml")},
+			},
+			records: true, p50: .05, p99: .07,
+		},
+		{
+			kind: "queue", title: "a small language model by llama-server with four slots on one CPU core, SLO 5 s",
+			documents: map[string]string{
+				"cluster.yaml":  "format: inferplan.cluster/v1\npools:\n- {device: cpu-1, count: 1}\n",
+				"workload.yaml": "format: inferplan.workload/v1\nllm:\n  models: [tiny-a]\n  classes:\n  - {class: chat, slo: 5s, prompt: {distribution: normal, mean: 24, sd: 9, max: 64}, output: {distribution: normal, mean: 48, sd: 18, max: 128}}\n",
+			},
+			steps: [][]string{
+				{"profile", "--llm", serverURL, "--model", "tiny-a", "--device", "cpu-1", "--budget", "30s"},
+				{"solve", "--workload", "workload.yaml", "--cluster", "cluster.yaml", "--objective", "throughput"},
+			},
+			serve: []string{"--server", serverURL}, llama: "tiny-a", p50: .10, p99: .15,
+		},
+	}
+}
+
+// serverURL stands for the address of the language model's server in the commands of a deployment.
+const serverURL = "SERVER"
+
+// prepare makes the deployment's plan in its folder and starts its language model's server; stop ends it.
+func (b *bench) prepare(ctx context.Context, d *deployment) (stop func(), err error) {
+	stop = func() {}
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return stop, err
+	}
+	for name, text := range d.documents {
+		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644); err != nil {
+			return stop, err
+		}
+	}
+	url := ""
+	if d.llama != "" {
+		if url, stop, err = started.Llama(ctx, b.llama, b.dir, 4, d.llama); err != nil {
+			return func() {}, err
+		}
+	}
+	for _, list := range [][]string{d.serve, d.load} {
+		replace(list, url)
+	}
+	for _, step := range d.steps {
+		replace(step, url)
+		if err := b.command(ctx, step...); err != nil {
+			return stop, fmt.Errorf("preparing %s: %w", d.kind, err)
+		}
+	}
+	return stop, nil
+}
+
+func replace(args []string, url string) {
+	for i := range args {
+		if args[i] == serverURL {
+			args[i] = url
+		}
+	}
+}
