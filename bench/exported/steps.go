@@ -231,7 +231,7 @@ func (a *asking) ask(ctx context.Context, at string) error {
 		}
 		a.x.batches = fmt.Sprintf("1 and %d samples a request, %d requests at once; batches up to %d", inOneRequest, len(a.samples), a.x.batch)
 	}
-	a.x.right = a.x.differ <= 1e-4
+	a.x.right = a.x.differ <= cmp.Or(a.x.limit, differs)
 	if !a.x.right {
 		return fmt.Errorf("answers differ by %.2g", a.x.differ)
 	}
