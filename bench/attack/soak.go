@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"inferplan/bench/figures"
@@ -13,6 +14,7 @@ import (
 	"inferplan/executor/load"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 )
 
@@ -20,6 +22,7 @@ import (
 const (
 	soakLoad  = 0.7
 	soakSlope = 1.0 // MiB in ten minutes, of the last half
+	soakDrift = 5.0 // percent by which the median latency may grow from the first half to the last
 )
 
 // sample is the server at one moment.
@@ -53,7 +56,8 @@ func (a *attack) soaking(ctx context.Context) ([]figures.Figure, error) {
 		defer close(done)
 		samples = s.watch(stop, a.soak)
 	}()
-	runs, err := a.bothProtocols(ctx, s, soakLoad*rate)
+	var halves [2][]time.Duration
+	runs, err := a.bothProtocols(ctx, s, soakLoad*rate, &halves)
 	watched()
 	<-done
 	if err != nil {
@@ -70,19 +74,50 @@ func (a *attack) soaking(ctx context.Context) ([]figures.Figure, error) {
 	if code, err := s.stop(); err != nil || code != 0 || s.panics() > 0 {
 		return nil, fmt.Errorf("the server ended with code %d, %d panics: %w", code, s.panics(), errors.Join(err, errors.New("expected 0, none")))
 	}
-	return a.soaked(samples, runs, counted, soakLoad*rate)
+	list, err := a.soaked(samples, runs, counted, soakLoad*rate)
+	if err != nil {
+		return nil, err
+	}
+	return append(list, a.drift(halves)), nil
 }
 
-// bothProtocols drives the server, half over REST and half over gRPC.
-func (a *attack) bothProtocols(ctx context.Context, s *server, rate float64) ([]*load.Result, error) {
+// drift says how the latency of the last half compares with that of the first.
+func (a *attack) drift(halves [2][]time.Duration) figures.Figure {
+	var p50, p99 [2]float64
+	for i, list := range halves {
+		slices.Sort(list)
+		p50[i], p99[i] = 1e3*report.Percentile(list, .5).Seconds(), 1e3*report.Percentile(list, .99).Seconds()
+	}
+	grown := 100 * (p50[1]/p50[0] - 1)
+	note := fmt.Sprintf("p50 %.2f then %.2f ms, p99 %.2f then %.2f ms", p50[0], p50[1], p99[0], p99[1])
+	a.printf("soak: latency of the first half, then of the last: %s\n", note)
+	return figures.Figure{Claim: "soak: growth of the median latency from the first half to the last", Source: source, Asked: fmt.Sprintf("below %g", soakDrift), Measured: round(grown), Unit: "%",
+		Holds: figures.If(grown < soakDrift), Note: note, Command: fmt.Sprintf("make soak SOAK=%v", a.soak)}
+}
+
+// bothProtocols drives the server, half over REST and half over gRPC. It appends the latencies of
+// what is answered to those of the half of the soak in which it fell due.
+func (a *attack) bothProtocols(ctx context.Context, s *server, rate float64, halves *[2][]time.Duration) ([]*load.Result, error) {
 	models := []load.Model{{Name: "m", SLO: 800 * time.Millisecond}, {Name: "words", SLO: 800 * time.Millisecond}}
 	out := make([]*load.Result, 2)
 	errs := make(chan error, 2)
+	var mu sync.Mutex
+	ended := func(o load.Outcome) {
+		half := 0
+		if o.Due >= a.soak/2 {
+			half = 1
+		}
+		if o.Reason == "" {
+			mu.Lock()
+			halves[half] = append(halves[half], o.Latency)
+			mu.Unlock()
+		}
+	}
 	for i, url := range []string{"http://" + s.http, "grpc://" + s.grpc} {
 		go func() {
 			var err error
 			src := arrivals.Merge(arrivals.Poisson(seeded.New(a.seed, "soak m "+url[:4]), 0, rate/4, a.soak), arrivals.Poisson(seeded.New(a.seed, "soak words "+url[:4]), 1, rate/4, a.soak))
-			out[i], err = load.Run(ctx, load.Config{URL: url, Models: models, Duration: a.soak, Seed: a.seed}, src)
+			out[i], err = load.Run(ctx, load.Config{URL: url, Models: models, Duration: a.soak, Seed: a.seed, Ended: ended}, src)
 			errs <- err
 		}()
 	}
