@@ -67,12 +67,25 @@ func ocrPlan(t *testing.T, dir string) *formats.Plan {
 }
 
 // A pipeline of real models reads text from images, upside down too, and says so
-// where there is none. Clients see one model that takes images of bytes and gives
+// where there is none, whether its models have devices of their own or take turns on one. Clients see one model that takes images of bytes and gives
 // codes.
 func TestOCRReads(t *testing.T) {
 	withORT(t)
-	dir := t.TempDir()
-	x := open(t, ocrPlan(t, dir), onnxOptions(dir))
+	for name, turns := range map[string]bool{"on devices of their own": false, "in turns on one": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			plan := ocrPlan(t, dir)
+			if turns {
+				policytest.TakeTurns(plan, 1)
+			}
+			readsLines(t, open(t, plan, onnxOptions(dir)))
+		})
+	}
+}
+
+// readsLines sends lines of text to a pipeline and compares what comes back.
+func readsLines(t *testing.T, x *Executor) {
+	t.Helper()
 	keys, err := stepstest.Keys()
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 )
 
@@ -114,7 +115,39 @@ func (f *flowStats) relax() *fluid {
 		s := nd.Service
 		fl.before[s], fl.after[s], fl.rate[s] = up[i], down, f.rates(s)
 	}
+	f.together(fl, visits)
 	return fl
+}
+
+// together adds what modules that share all of their devices in time do there together:
+// a request takes the sum of their least times, between the first of them and the last.
+func (f *flowStats) together(fl *fluid, visits []int) {
+	done := make([]bool, f.n)
+	for m := range done {
+		var before, after time.Duration
+		var each []float64 // of a request and a device, in every second
+		on := f.own.Modules[m].Workers
+		for o := m; o < len(done); o++ {
+			if done[o] || fl.rate[o] == nil || visits[o] != 1 || !slices.Equal(f.own.Modules[o].Workers, on) {
+				continue
+			}
+			done[o] = true
+			if each == nil {
+				before, after, each = fl.before[o], fl.after[o], slices.Clone(fl.rate[o])
+				continue
+			}
+			before, after = min(before, fl.before[o]), min(after, fl.after[o])
+			for s, rate := range fl.rate[o] {
+				if sum := each[s] + rate; sum > 0 {
+					each[s] *= rate / sum // 1 / (1/each + 1/rate)
+				}
+			}
+		}
+		if each != nil && len(f.modules[on[0]]) > 1 {
+			fl.before, fl.after, fl.rate = append(fl.before, before), append(fl.after, after), append(fl.rate, each)
+			fl.free, fl.next = append(fl.free, 0), append(fl.next, 0)
+		}
+	}
 }
 
 // least is the time of a batch of one on the fastest kind of a service.

@@ -88,6 +88,9 @@ func TestFlowsEndOnce(t *testing.T) {
 		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "flows")
 		plan := policytest.DrawFlow(rng, 5, rapid.SampledFrom(dropping.Names()).Draw(t, "policy"), rng.IntN(2) == 0)
 		plan.Policy.Params = policytest.DrawDropping(rng)
+		if formats.FlowOf(plan).Scaling == nil && rng.IntN(2) == 0 {
+			policytest.TakeTurns(plan, 1+rng.IntN(2))
+		}
 		cfg := flowConfig(t, plan, 30+float64(rng.IntN(400)), 2*time.Second, rng.Uint64())
 		for range rng.IntN(3) {
 			d, at := int32(rng.IntN(len(cfg.Tables.Devices))), time.Duration(rng.IntN(1500))*time.Millisecond

@@ -54,7 +54,7 @@ type flowStats struct {
 	sums    FlowResult
 	came    []time.Duration // arrivals
 	up      []int32         // workers by service
-	service []int32         // by device
+	modules [][]int32       // by device: the services that run on it
 	there   []bool          // by device: it serves
 	coming  []bool          // by device: it was decided for and is not loaded
 	since   []time.Duration // by device: when it was decided for; -1: it is not there
@@ -65,11 +65,11 @@ func newFlowStats(l *loop) *flowStats {
 	if own == nil {
 		return nil
 	}
-	f := &flowStats{l: l, own: own, n: int32(len(l.t.Services)), up: make([]int32, len(l.t.Services)), service: make([]int32, len(l.t.Devices)), there: make([]bool, len(l.t.Devices)), coming: make([]bool, len(l.t.Devices)), since: make([]time.Duration, len(l.t.Devices))}
+	f := &flowStats{l: l, own: own, n: int32(len(l.t.Services)), up: make([]int32, len(l.t.Services)), modules: make([][]int32, len(l.t.Devices)), there: make([]bool, len(l.t.Devices)), coming: make([]bool, len(l.t.Devices)), since: make([]time.Duration, len(l.t.Devices))}
 	for s := range l.t.Services {
 		f.sums.Modules = append(f.sums.Modules, FlowModule{Name: l.t.Services[s].Name})
 		for _, d := range own.Modules[s].Workers {
-			f.service[d], f.since[d] = int32(s), -1
+			f.modules[d], f.since[d] = append(f.modules[d], int32(s)), -1
 			if len(l.t.Resident[d]) > 0 {
 				f.since[d], f.there[d] = 0, true
 				f.up[s]++
@@ -194,10 +194,12 @@ func (f *flowStats) serves(device int32, up bool) {
 		return
 	}
 	f.there[device] = up
-	if s := f.service[device]; up {
-		f.up[s]++
-	} else {
-		f.up[s]--
+	for _, s := range f.modules[device] {
+		if up {
+			f.up[s]++
+		} else {
+			f.up[s]--
+		}
 	}
 }
 
@@ -251,7 +253,7 @@ func (f *flowStats) carried(second int) float64 {
 				continue
 			}
 			w, p := f.sums.Modules[n.Service].Workers, &f.l.t.Pipelines[f.l.t.Services[n.Service].FirstPipeline]
-			rate := float64(w[min(second, len(w)-1)]) * float64(p.Batch) / f.l.t.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
+			rate := float64(w[min(second, len(w)-1)]) * f.own.Modules[n.Service].Parts[0] * float64(p.Batch) / f.l.t.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
 			if !one || rate < least {
 				least, one = rate, true
 			}

@@ -12,6 +12,7 @@
 //	master.go     the linear program over them, and what each exceeds its bound by
 //	descent.go    the plans that exceed the bound by little, one by one
 //	listed.go     rates and prices by covers
+//	turns.go      modules that take turns on devices that are shared in time
 //	widen.go      what is left of the deadlines goes to larger batches
 //	baseline.go   planners that split the deadline: Nexus, InferLine and simpler ones
 //	infeasible.go why there is no plan, and what is nearest

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ func explain(p *formats.Plan) []string {
 		parts = append(parts, text)
 	}
 	out = append(out, "load of the modules at the planned rates: "+strings.Join(parts, ", "))
+	out = append(out, explainTurns(p)...)
 	if f.Scaling != nil {
 		out = append(out, explainScaling(f))
 	}
@@ -87,7 +89,7 @@ func longest(p *formats.Plan, a *formats.FlowApplication, g *flow.App) (names []
 		path := append([]int32{0}, behind...)
 		sum, list := time.Duration(0), []string(nil)
 		for _, n := range path {
-			sum += waiting * slowest(p, a.Modules[n].Model)
+			sum += slowest(p, a.Modules[n].Model) + besides(p, a.Modules[n].Model)
 			list = append(list, a.Modules[n].Name)
 		}
 		if sum > took {
@@ -113,4 +115,62 @@ func slowest(p *formats.Plan, name string) time.Duration {
 		}
 	}
 	return most
+}
+
+// explainTurns tells which modules take turns on devices.
+func explainTurns(p *formats.Plan) (out []string) {
+	for k := range p.Pools {
+		pool := &p.Pools[k]
+		var names []string
+		devices, most := 0, time.Duration(0)
+		for s := range p.Stages() {
+			if pool.Sharing == formats.SharingTime && s.Device == pool.Device && len(together(p, s.Deployed)) > 1 {
+				names, devices, most = append(names, s.Deployed.Model), max(devices, s.Replicas), max(most, slowest(p, s.Deployed.Model))
+			}
+		}
+		if len(names) > 1 {
+			out = append(out, fmt.Sprintf("%s and %s take turns on %d x %s: a module may find its device busy with the longest run of any of them, %v",
+				strings.Join(names[:len(names)-1], ", "), names[len(names)-1], devices, pool.Device, most))
+		}
+	}
+	return out
+}
+
+// besides is the longest run that a batch of a deployed model may wait for.
+func besides(p *formats.Plan, name string) time.Duration {
+	most := time.Duration(0)
+	for i := range p.Deployment {
+		if p.Deployment[i].Model == name {
+			for _, other := range together(p, &p.Deployment[i]) {
+				most = max(most, slowest(p, other))
+			}
+		}
+	}
+	return most
+}
+
+// together names the models that run on a device of a deployed one, itself included.
+func together(p *formats.Plan, d *formats.Deployed) []string {
+	out := []string{d.Model}
+	for s := range p.Stages() {
+		for k := range d.Pipelines {
+			o := &d.Pipelines[k].Stages[0]
+			if s.Device == o.Device && meet(s.Placement, o.Placement) && !slices.Contains(out, s.Deployed.Model) {
+				out = append(out, s.Deployed.Model)
+			}
+		}
+	}
+	return out
+}
+
+// meet returns whether some device is in both of two placements.
+func meet(a, b []formats.Placement) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if x.First < y.First+y.Count() && y.First < x.First+x.Count() {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -24,8 +24,11 @@ func (s *search) explained(ctx context.Context, rates bool) error {
 			return err
 		}
 	}
-	out, err := s.one(ctx, ask{goal: soonest, top: 1}, milp.Options{})
+	out, err := s.soonest(ctx)
 	if err == nil {
+		if out.p != nil {
+			s = s.over(out.p)
+		}
 		return s.tooSoon(out.picked)
 	}
 	if !errors.Is(err, errNone) {
@@ -37,7 +40,10 @@ func (s *search) explained(ctx context.Context, rates bool) error {
 		}
 		return err
 	}
-	e := &kind.InfeasibleError{Constraint: "devices", Reason: "there are fewer devices than models to deploy: each has devices of its own"}
+	e := &kind.InfeasibleError{Constraint: "devices", Reason: "there are fewer devices than models to deploy: each has devices of its own, unless the cluster says sharing: time and throughput is planned without a cold start"}
+	if s.p.shares() {
+		e.Constraint, e.Reason = "memory", "the models that have no devices of their own do not fit together in the memory of devices on which they take turns"
+	}
 	for k := range s.p.pools {
 		n := -s.p.pools[k].count
 		for u := range out.devices {

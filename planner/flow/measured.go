@@ -64,10 +64,11 @@ func (m *measured) templates(pool *formats.Pool, k int) []template {
 		for _, b := range s.Sizes() {
 			infer, e := stages.Infer(s, b, 0, len(m.profile.Blocks)), s.Expect(b)
 			worst = max(worst, infer)
-			if pool.Memory > 0 && max(weights, s.At(b).Memory) > int64(pool.Memory)/int64(v+1) {
+			memory := max(weights, s.At(b).Memory)
+			if pool.Memory > 0 && memory > int64(pool.Memory)/int64(v+1) {
 				continue
 			}
-			out = append(out, template{batch: b, share: v + 1, infer: infer, worst: worst, rate: float64(v+1) * float64(b) / e.Mean(0, len(m.profile.Blocks)).Seconds()})
+			out = append(out, template{batch: b, share: v + 1, infer: infer, worst: worst, rate: float64(v+1) * float64(b) / e.Mean(0, len(m.profile.Blocks)).Seconds(), memory: memory})
 		}
 	}
 	return out

@@ -64,7 +64,9 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if err != nil {
 		return nil, err
 	}
-	r.problem.widen(out.picked)
+	if out.time == nil {
+		r.problem.widen(out.picked)
+	}
 	o := r.outcome(out)
 	if in.Attained > 0 {
 		err = bounded(o, r.among(), in.Values.Number("gap"), func() (float64, error) { return r.bound(ctx, run.Solver, in.Attained) })

@@ -8,15 +8,19 @@ import (
 
 // problem is what is to be planned. Rates are in requests per second.
 type problem struct {
-	apps   []app
-	models []model
-	pools  []pool
+	apps    []app
+	models  []model
+	pools   []pool
+	longest time.Duration // run of any module in turns, see turns.go
 }
 
 type pool struct {
 	kind  string
 	count int
 	price float64 // of a device, by the objective
+	// time says that modules may take turns on the devices.
+	time   bool
+	memory int64 // of a device; 0: not limited
 }
 
 // app is an application: its rate is the common factor of all rates times the weight.
@@ -64,6 +68,8 @@ type model struct {
 type level struct {
 	most time.Duration
 	best []template // by pool; rate 0: nothing there is so fast
+	// turns says that the model has parts of devices' time where pools are shared in time.
+	turns bool
 }
 
 // template is a device with equal replicas of a model.
@@ -72,6 +78,7 @@ type template struct {
 	infer        time.Duration // of a planned batch
 	worst        time.Duration // of any batch up to that
 	rate         float64       // of all replicas of the device
+	memory       int64         // of a replica
 }
 
 // waiting is how often a batch's time counts in each module: a request waits for
@@ -111,6 +118,9 @@ type picked struct {
 	choice  [][]int // by application and module
 	level   []int   // by model; -1: not deployed
 	devices [][]int // by model and pool
+	// time is the parts of devices' time that models in turns have, by model and pool, in
+	// devices; nil: no module takes turns.
+	time [][]float64
 }
 
 // used is the number of devices.
@@ -137,7 +147,7 @@ func (p *problem) price(s *picked) float64 {
 
 // capacity is the rate that a model's devices carry.
 func (p *problem) capacity(s *picked, u int) float64 {
-	sum := 0.0
+	sum := s.carriedInTurns(p, u)
 	for k, d := range s.devices[u] {
 		if d > 0 {
 			sum += float64(d) * p.models[u].levels[s.level[u]].best[k].rate
@@ -183,7 +193,7 @@ func (p *problem) along(s *picked, a int, path []int) time.Duration {
 	sum := time.Duration(0)
 	for _, i := range path {
 		u := p.apps[a].nodes[i].of[s.choice[a][i]].model
-		sum += waiting * p.models[u].levels[s.level[u]].most
+		sum += p.step(&p.models[u].levels[s.level[u]])
 	}
 	return sum
 }

@@ -47,6 +47,9 @@ type program struct {
 	devices [][][]milp.Var   // by model, level and pool; -1: none
 	chosen  [][][][]milp.Var // w: by application, module, choice and level
 	load    [][]milp.Row     // capacity: by model and level
+	group   []milp.Var       // by pool: devices on which models take turns; -1: none may
+	busy    []milp.Row       // their time
+	held    []milp.Row       // their memory
 }
 
 func (p *problem) program(q ask) *program {
@@ -95,6 +98,7 @@ func (x *program) deploy() {
 			m.AddTerm(taken[k], x.whole("more "+p.pools[k].kind, float64(len(p.models)), 1), -1)
 		}
 	}
+	x.together(taken)
 	for u := range p.models {
 		one := m.AddLE("level of "+p.models[u].name, 1)
 		var levels []milp.Var
@@ -117,11 +121,17 @@ func (x *program) deploy() {
 				if t.rate == 0 || count == 0 {
 					continue
 				}
-				n := x.whole("devices "+name+" "+p.pools[k].kind, count, x.worth(k))
+				var n milp.Var
+				if p.inTurns(u, l, k) {
+					n = x.share(u, l, k, name)
+					m.AddTerm(there, x.group[k], 1)
+				} else {
+					n = x.whole("devices "+name+" "+p.pools[k].kind, count, x.worth(k))
+					m.AddTerm(taken[k], n, 1)
+					m.AddTerm(spent, n, p.pools[k].price)
+					m.AddTerm(there, n, 1)
+				}
 				list[k] = n
-				m.AddTerm(taken[k], n, 1)
-				m.AddTerm(spent, n, p.pools[k].price)
-				m.AddTerm(there, n, 1)
 				m.AddTerm(carried, n, t.rate/x.ask.top)
 				m.AddLE("at "+name, 0, milp.Term{Var: n, Coef: 1}, milp.Term{Var: z, Coef: -count})
 			}
@@ -196,7 +206,7 @@ func (x *program) deadlines(a int) {
 		for _, i := range path {
 			for c, list := range x.chosen[a][i] {
 				for l, w := range list {
-					x.m.AddTerm(row, w, waiting*x.p.models[app.nodes[i].of[c].model].levels[l].most.Seconds()*1e3)
+					x.m.AddTerm(row, w, x.p.step(&x.p.models[app.nodes[i].of[c].model].levels[l]).Seconds()*1e3)
 				}
 			}
 		}
@@ -255,10 +265,13 @@ func (x *program) read(sol *milp.Solution) *picked {
 			continue
 		}
 		for k, n := range x.devices[u][l] {
-			if n >= 0 {
+			if n >= 0 && !x.p.inTurns(u, l, k) {
 				s.devices[u][k] = sol.Int(n)
 			}
 		}
+	}
+	if x.p.shares() {
+		x.times(sol, s)
 	}
 	return s
 }

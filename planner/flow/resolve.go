@@ -18,6 +18,7 @@ type resolved struct {
 	run       *kind.Run
 	objective string
 	margin    float64
+	turns     bool // modules take turns on the devices of pools that are shared in time
 	problem   *problem
 	asked     formats.Applications
 	pools     []formats.Pool // with defaults filled in
@@ -29,6 +30,7 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 		return nil, err
 	}
 	r := &resolved{in: in, run: run, objective: in.Values.Word("objective"), margin: in.Values.Number("margin"), problem: &problem{}}
+	r.turns = r.objective == "throughput" && in.Values.Time("cold-start") == 0
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
@@ -50,14 +52,16 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	return r, nil
 }
 
-// resolvePools gives every pool to whole modules: nothing takes turns on a device.
+// resolvePools gives every pool to whole modules, unless the cluster lets them take turns on
+// its devices and the plan is one in which they can.
 func (r *resolved) resolvePools() error {
 	devices := 0
 	for i, pool := range r.in.Cluster.Pools {
 		if slices.ContainsFunc(r.pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
 			return r.in.Fail("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
 		}
-		if pool.TimeShared() {
+		turns := pool.Sharing == formats.SharingTime && r.turns
+		if pool.TimeShared() && !turns {
 			r.run.Assume("sharing: exclusive on %s: a module has devices of its own", pool.Device)
 			pool.Sharing = formats.SharingExclusive
 		}
@@ -74,7 +78,9 @@ func (r *resolved) resolvePools() error {
 		}
 		devices += pool.Count
 		r.pools = append(r.pools, pool)
-		r.problem.pools = append(r.problem.pools, poolOf(&pool, price))
+		one := poolOf(&pool, price)
+		one.time, one.memory = turns, int64(pool.Memory)
+		r.problem.pools = append(r.problem.pools, one)
 	}
 	if devices == 0 {
 		return r.in.Fail("cluster", "pools", "no device", "at least one", "")

@@ -15,6 +15,7 @@ var errNone = errors.New("no plan")
 // found is a plan with what is proven about it.
 type found struct {
 	*picked
+	p            *problem // that the levels are of; nil: of the documents
 	value, bound float64
 	stopped      milp.StoppedBy
 	nodes        int64
@@ -37,6 +38,9 @@ const tieNodes = 2000
 // throughput finds the largest common factor of the rates, then the fewest
 // devices that carry it.
 func (s *search) throughput(ctx context.Context) (*found, error) {
+	if s.p.shares() {
+		return s.inTurns(ctx)
+	}
 	out, err := s.highest(ctx)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,10 @@ const quantile = .1
 
 // outcome is what was found, as the parts of a plan.
 func (r *resolved) outcome(out *found) *kind.Outcome {
+	p := out.p
+	if p == nil {
+		p = r.problem
+	}
 	sense, scale := milp.Minimize, 1.0
 	if r.objective == "throughput" {
 		sense, scale = milp.Maximize, out.value
@@ -39,7 +43,7 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 	}
 	at := r.pace()
 	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(at.queueing)}
-	first := make([]int, len(r.pools))
+	first := out.after(p)
 	placed := map[int]bool{}
 	for a := range r.problem.apps {
 		app, w := &r.problem.apps[a], &r.asked[a]
@@ -51,7 +55,7 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 			planned.Modules = append(planned.Modules, m)
 			if !placed[c.model] {
 				placed[c.model] = true
-				o.Deployment = append(o.Deployment, r.deployed(out.picked, c.model, first))
+				o.Deployment = append(o.Deployment, r.deployed(p, out.picked, c.model, first))
 				section.Modules = append(section.Modules, formats.FlowModule{Model: m.Model, Accuracy: c.accuracy})
 			}
 		}
@@ -65,21 +69,41 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 	return o
 }
 
-// deployed is where a model runs. It takes the next free devices of each pool.
-func (r *resolved) deployed(x *picked, u int, first []int) formats.Deployed {
+// deployed is where a model runs. It takes the next free devices of each pool, and those on
+// which modules take turns.
+func (r *resolved) deployed(p *problem, x *picked, u int, first []int) formats.Deployed {
 	m := &r.measured[u]
 	o := m.profile.Deployed()
 	o.Model = r.problem.models[u].name
 	for k, n := range x.devices[u] {
-		if n == 0 {
+		turns := x.time != nil && x.time[u][k] > 0
+		if n == 0 && !turns {
 			continue
 		}
-		t := &r.problem.models[u].levels[x.level[u]].best[k]
+		t := &p.models[u].levels[x.level[u]].best[k]
 		s := formats.Stage{Blocks: [2]int{0, o.NumBlocks}, Device: r.pools[k].Device, Share: t.share, Replicas: n * t.share, GPUs: float64(n),
 			RPS: float64(n) * t.rate, Placement: []formats.Placement{{First: first[k], PerDevice: t.share, Replicas: n * t.share}}}
+		if turns {
+			g := x.group(p, k)
+			s.Replicas, s.GPUs, s.RPS, s.Placement = g, x.time[u][k], x.time[u][k]*t.rate, []formats.Placement{{First: 0, PerDevice: 1, Replicas: g}}
+		}
 		first[k] += n
 		m.costs[k][t.share-1].Write(&s, m.profile, t.batch)
 		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: t.batch, RPS: s.RPS, LatencyUS: s.InferUS[t.batch-1], Stages: []formats.Stage{s}})
 	}
 	return o
+}
+
+// after is the first device of every pool behind those on which modules take turns, which
+// come first.
+func (s *picked) after(p *problem) []int {
+	out := make([]int, len(p.pools))
+	for k := range out {
+		for u := range s.time {
+			if s.time[u][k] > 0 {
+				out[k] = s.group(p, k)
+			}
+		}
+	}
+	return out
 }

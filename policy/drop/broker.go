@@ -35,12 +35,67 @@ func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // finished takes in the end of a worker's batch.
 func (b *broker) finished(now time.Duration, w *worker, out *policy.Actions) {
-	w.running = false
-	b.busy--
+	b.idle(w)
 	b.fleet.ended(now, w)
 	b.watch.note(w.current, over)
 	b.plan.ways.ended(b.book, w.current)
-	b.serve(now, w, out)
+	b.next(now, w, out)
+}
+
+// idle notes that a worker's batch no longer runs.
+func (b *broker) idle(w *worker) {
+	w.running = false
+	b.fleet.devices[w.device].running = -1
+	b.busy--
+}
+
+// next has a free device run what waits: the worker's, or where modules take turns, that
+// of the worker whose oldest task has to start first.
+func (b *broker) next(now time.Duration, w *worker, out *policy.Actions) {
+	if !b.fleet.takesTurns(w) {
+		b.serve(now, w, out)
+		return
+	}
+	list := b.fleet.on(w.device)
+	for b.fleet.runs(w.device) == nil {
+		first, least := (*worker)(nil), never
+		for i := range list {
+			if at := b.urgent(&list[i]); at < least {
+				first, least = &list[i], at
+			}
+		}
+		if first == nil {
+			b.fleet.moved(w)
+			return
+		}
+		b.serve(now, first, out) // nothing runs where all that waited was dropped
+	}
+}
+
+// urgent is when a worker's oldest task has to start, in a planned batch, to be in time;
+// never: none waits.
+func (b *broker) urgent(w *worker) time.Duration {
+	w.forget(b.book)
+	for w.queue.len() > 0 && !b.book.Wanted(w.queue.min()) {
+		w.queue.popMin()
+	}
+	for w.line.len() > 0 && !b.book.Wanted(w.line.at(0)) {
+		w.line.pop()
+	}
+	var e *flow.Entry
+	switch {
+	case len(w.forming) > 0:
+		e = &w.forming[0]
+	case w.queue.len() > 0:
+		e = w.queue.min()
+	case w.line.len() > 0:
+		e = w.line.at(0)
+	case w.aside.len() > 0:
+		e = w.aside.max()
+	default:
+		return never
+	}
+	return b.book.Requests[e.Req].Deadline
 }
 
 // drop refuses a request because of a task; -1: at the entry. It says when asking
@@ -59,13 +114,13 @@ func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 		return
 	}
 	switch {
-	case !w.running:
+	case b.fleet.runs(w.device) == nil:
 		w.end = now
 		if b.enter(now, now, w, &e, out) {
 			b.serve(now, w, out)
 		}
 		return
-	case w.waiting() == 0 && w.room():
+	case w.waiting() == 0 && w.room() && !b.fleet.takesTurns(w):
 		if !b.enter(now, max(w.end, now), w, &e, out) {
 			return
 		}
@@ -118,6 +173,7 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	w.current, w.forming = w.forming, w.current[:0]
 	w.limit = w.batch
 	w.running, w.began, w.end = true, now, now+w.infer[n-1]
+	b.fleet.devices[w.device].running = w.id
 	b.busy++
 	b.watch.note(w.current, running)
 	first := int32(len(out.Tasks))
@@ -130,7 +186,7 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: w.pipeline, Model: -1, Batch: w.device, Size: int32(n), Device: w.device,
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: w.stage, Device: w.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: w.end})
-	if w.waiting() > 0 {
+	if w.waiting() > 0 && !b.fleet.takesTurns(w) { // there a batch forms when its turn comes
 		b.collect(now, w.end, w, out)
 	}
 	b.fleet.moved(w)
@@ -170,7 +226,7 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 		w.proof.void()
 		b.purge(now, start, w, &w.queue, out)
 	case !w.room():
-		w.proof.from += w.full
+		w.proof.from += w.every
 	default:
 		w.proof.void()
 	}

@@ -10,11 +10,11 @@ import (
 func (b *broker) lose(now time.Duration, w *worker, out *policy.Actions) {
 	if w.running {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: w.device})
-		b.busy--
+		b.idle(w)
 		b.left = append(b.left, w.current...)
 		b.watch.note(w.current, queued)
 	}
-	w.running, w.up, w.loading, w.lost = false, false, false, true
+	w.up, w.loading, w.lost = false, false, true
 	b.left = w.empty(b.left)
 	b.fleet.enlist(w.module)
 	b.resend(now, w.module, out)
@@ -32,8 +32,7 @@ func (b *broker) resend(now time.Duration, m int32, out *policy.Actions) {
 
 // returned takes back a batch without a result.
 func (b *broker) returned(now time.Duration, w *worker, why policy.Return, out *policy.Actions) {
-	w.running = false
-	b.busy--
+	b.idle(w)
 	b.left = append(b.left, w.current...)
 	b.watch.note(w.current, queued)
 	if why == policy.ReturnNotLoaded && w.up {
@@ -43,8 +42,7 @@ func (b *broker) returned(now time.Duration, w *worker, why policy.Return, out *
 		}
 		b.left = w.empty(b.left)
 		b.fleet.enlist(w.module)
-	} else {
-		b.serve(now, w, out)
 	}
+	b.next(now, w, out)
 	b.resend(now, w.module, out)
 }

@@ -125,7 +125,7 @@ func TestProof(t *testing.T) {
 // bareWorker is a worker of a plan of one module and its judge, with one open
 // request in slot 0 of no generation.
 func bareWorker(t interface{ Fatal(...any) }, batch int) (*judge, *worker) {
-	w := &worker{batch: int32(batch), full: 10 * time.Millisecond}
+	w := &worker{batch: int32(batch), full: 10 * time.Millisecond, every: 10 * time.Millisecond}
 	plan := &planner{behind: make([]time.Duration, 1), stride: 1}
 	return &judge{book: &flow.Book{Requests: make([]flow.Request, 1)}, plan: plan, apps: 1}, w
 }

@@ -65,7 +65,7 @@ func (g *judge) high(w *worker, start time.Duration) bool {
 }
 
 // feasible tells whether the queue can be served earliest deadline first: its
-// i-th task would be in the batch that starts i/batch full batches after start.
+// i-th task would be in the batch that starts i/batch of its turns after start.
 // That holds if, for every j, at most (j+1) batches of tasks have to be in the
 // first j+1 batches. No order is needed to count them.
 func (g *judge) feasible(w *worker, start time.Duration) bool {
@@ -80,9 +80,9 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 	if g.apps == 1 { // then the order of keys is that of slacks
 		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
 		switch {
-		case least < 0 || n > (int(most/w.full)+1)*batch:
+		case least < 0 || n > (int(most/w.every)+1)*batch:
 			return false
-		case n <= (int(least/w.full)+1)*batch, w.proof.holds(from + first):
+		case n <= (int(least/w.every)+1)*batch, w.proof.holds(from + first):
 			return true
 		}
 	}
@@ -101,7 +101,7 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 			f.spare = min(f.spare, (j+1)*batch-sum)
 		}
 	}
-	f.late = f.from + time.Duration(batches/2)*w.full
+	f.late = f.from + time.Duration(batches/2)*w.every
 	w.proof = f
 	return true
 }
@@ -110,7 +110,7 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 // is late in any. A product instead of a quotient is off by less than a
 // nanosecond of slack.
 func (g *judge) count(w *worker, from time.Duration, counts []int32) bool {
-	per, one, behind := 1/float64(w.full), g.apps == 1, g.plan.behind[w.module]
+	per, one, behind := 1/float64(w.every), g.apps == 1, g.plan.behind[w.module]
 	for i := range w.queue.list {
 		e := &w.queue.list[i]
 		if !one {

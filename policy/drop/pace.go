@@ -44,8 +44,8 @@ func (f *fleet) retime(s *planner) {
 		}
 		by := f.paces[m].factor
 		s.runs[m], s.one[m] = 0, 0
-		for i, d := range f.modules[m].workers {
-			w := &f.workers[d]
+		for i, id := range f.modules[m].workers {
+			w := &f.workers[id]
 			w.take(by)
 			s.runs[m] = max(s.runs[m], w.full)
 			if i == 0 || w.infer[0] < s.one[m] {
@@ -65,5 +65,6 @@ func (w *worker) take(by float64) {
 		w.infer[i] = time.Duration(by * float64(d))
 	}
 	w.full = w.infer[w.batch-1]
+	w.every = between(w.full, w.part)
 	w.proof.void()
 }

@@ -72,8 +72,8 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 	for m := range n {
 		buckets := int(opt.Window / tenth)
 		s.queues = append(s.queues, queueing{sum: make([]time.Duration, buckets), count: make([]int64, buckets), at: make([]int64, buckets)})
-		for i, d := range f.modules[m].workers {
-			w := &f.workers[d]
+		for i, id := range f.modules[m].workers {
+			w := &f.workers[id]
 			s.runs[m] = max(s.runs[m], w.full)
 			if i == 0 || w.infer[0] < s.one[m] {
 				s.one[m] = w.infer[0]

@@ -54,7 +54,9 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.TaskRevealed:
 		p.broker.reveal(now, ev, out)
 	case policy.BatchFinished:
-		p.broker.finished(now, &p.fleet.workers[ev.Device], out)
+		if w := p.fleet.runs(ev.Device); w != nil {
+			p.broker.finished(now, w, out)
+		}
 	case policy.Arrival:
 		p.arrive(now, ev, out)
 	case policy.Timer:
@@ -74,15 +76,29 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // change takes in what is rare: workers that come, go or fail.
 func (p *Policy) change(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	if ev.Device < 0 || int(ev.Device) >= len(p.fleet.devices) {
+		return
+	}
+	list := p.fleet.on(ev.Device)
 	switch ev.Kind {
 	case policy.NetworkLoaded:
-		p.fleet.loaded(&p.fleet.workers[ev.Device], ev.Value == 0, out)
+		for i := range list {
+			if len(list) == 1 || p.fleet.network(&list[i]) == ev.Network {
+				p.fleet.loaded(&list[i], ev.Value == 0, out)
+			}
+		}
 	case policy.WorkerLost:
-		p.broker.lose(now, &p.fleet.workers[ev.Device], out)
+		for i := range list {
+			p.broker.lose(now, &list[i], out)
+		}
 	case policy.WorkerBack:
-		p.fleet.back(&p.fleet.workers[ev.Device], out)
+		for i := range list {
+			p.fleet.back(&list[i], out)
+		}
 	case policy.BatchReturned:
-		p.broker.returned(now, &p.fleet.workers[ev.Device], policy.Return(ev.Value), out)
+		if w := p.fleet.runs(ev.Device); w != nil {
+			p.broker.returned(now, w, policy.Return(ev.Value), out)
+		}
 	}
 }
 

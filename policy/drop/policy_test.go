@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/conform"
@@ -27,6 +28,9 @@ func TestAgainstAnAdversary(t *testing.T) {
 		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "adversary")
 		name := rapid.SampledFrom(drop.Names()).Draw(t, "policy")
 		plan := policytest.DrawFlow(rng, 5, name, rng.IntN(2) == 0)
+		if formats.FlowOf(plan).Scaling == nil && rng.IntN(2) == 0 {
+			policytest.TakeTurns(plan, 1+rng.IntN(3))
+		}
 		plan.Policy.Params = policytest.DrawDropping(rng)
 		tab, err := policies.Compile(plan)
 		if err != nil {
@@ -50,6 +54,80 @@ func TestAgainstAnAdversary(t *testing.T) {
 			t.Fatal(name, ": told the same again: ", err)
 		}
 	})
+}
+
+// alone has a policy's runs watched: no device has two at a time.
+type alone struct {
+	policy.Policy
+	busy  []bool // by device
+	fault string
+}
+
+func (a *alone) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	switch ev.Kind {
+	case policy.BatchFinished, policy.BatchReturned, policy.WorkerLost:
+		a.busy[ev.Device] = false
+	}
+	a.Policy.Handle(now, ev, out)
+	for i := range out.List {
+		if x := &out.List[i]; x.Kind == policy.Dispatch {
+			if a.busy[x.Device] {
+				a.fault = fmt.Sprint("device ", x.Device, " has a second run at ", now)
+			}
+			a.busy[x.Device] = true
+		}
+	}
+}
+
+// Modules that take turns never run at the same time on one device.
+func TestTurnsExcludeEachOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "turns")
+		name := rapid.SampledFrom(drop.Names()).Draw(t, "policy")
+		plan := policytest.TakeTurns(policytest.DrawFlow(rng, 4, name, false), 1+rng.IntN(2))
+		tab, err := policies.Compile(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pol, err := policies.New(plan.Policy, tab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watched := &alone{Policy: pol, busy: make([]bool, len(tab.Devices))}
+		foe := &policytest.Adversary{Tables: tab, Policy: watched, Control: policies.Control(tab), Rand: rng}
+		if err := foe.Run(rapid.IntRange(10, 600).Draw(t, "steps")); err != nil || watched.fault != "" {
+			t.Fatal(name, ": ", err, watched.fault)
+		}
+	})
+}
+
+// Where modules take turns, a batch forms when the device is free, and the module goes first
+// whose oldest task has the earliest deadline: what was begun is finished before more begins.
+func TestWhoseTurn(t *testing.T) {
+	plan := policytest.TakeTurns(policytest.FlowPlan(100*ms, "feas",
+		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms, 12 * ms, 14 * ms}, Workers: 1},
+		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{20 * ms}, Workers: 1}), 1)
+	tab, err := policies.Compile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol, err := policies.New(plan.Policy, tab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hand{t: t, pol: pol}
+	for i, want := range []string{"run[0]", "", ""} {
+		if got := h.come(time.Duration(i)*ms, 0); got != want {
+			t.Errorf("request %d: %q, expected %q", i, got, want)
+		}
+	}
+	// Module b of request 0 is there when a has ended; requests 1 and 2 wait for a.
+	h.pol.Handle(10*ms, &policy.Event{Kind: policy.TaskRevealed, Service: 1, Req: 0, Task: 3, List: []int32{0}}, &h.out)
+	for i, want := range []string{"run[3]", "run[1 2]", ""} {
+		if got := h.end(time.Duration(10+20*i) * ms); got != want {
+			t.Errorf("turn %d: %q, expected %q", i, got, want)
+		}
+	}
 }
 
 const ms = time.Millisecond

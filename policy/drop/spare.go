@@ -59,7 +59,7 @@ func (g *judge) part(w *worker, start time.Duration) {
 		w.aside.push(w.queue.popMin())
 	}
 	for n := 0; n < batch && w.aside.len() > 0; n++ {
-		j := int(g.slack(w, from, w.aside.max()) / w.full)
+		j := int(g.slack(w, from, w.aside.max()) / w.every)
 		if w.queue.len() >= batch && (g.slack(w, from, w.aside.max()) < 0 || !admits(due, j, batch)) {
 			return
 		}
@@ -70,7 +70,7 @@ func (g *judge) part(w *worker, start time.Duration) {
 // tally counts how many of the queue have to be in each batch or one before it. What
 // is too much for a batch is late, and not counted.
 func (g *judge) tally(w *worker, from time.Duration, due []int32) (late int) {
-	batch, per := int32(w.batch), 1/float64(w.full)
+	batch, per := int32(w.batch), 1/float64(w.every)
 	for i := range w.queue.list {
 		e := &w.queue.list[i]
 		if !g.book.Wanted(e) {

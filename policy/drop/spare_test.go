@@ -15,7 +15,7 @@ import (
 func TestFewestStandAside(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const run = 10 * time.Millisecond
-		w := &worker{batch: int32(rapid.IntRange(1, 3).Draw(t, "batch")), full: run}
+		w := &worker{batch: int32(rapid.IntRange(1, 3).Draw(t, "batch")), full: run, every: run}
 		g := &judge{book: &flow.Book{Requests: make([]flow.Request, 1)}, plan: &planner{stride: 1, behind: []time.Duration{7 * time.Millisecond}}}
 		from := run + run/2 + 7*time.Millisecond
 		var keys []time.Duration

@@ -6,8 +6,10 @@ import (
 	"inferplan/policy/flow"
 )
 
-// worker is a device that serves one module. Its batch slot is its number.
+// worker serves one module on a device. The batch slot of what it runs is the device's
+// number: a device runs one batch at a time, whichever of its workers it is of.
 type worker struct {
+	id             int32 // among the fleet's workers
 	device, module int32
 	place          int32 // among the module's workers
 	pipeline       int32
@@ -18,6 +20,8 @@ type worker struct {
 	infer          []time.Duration // likewise, as it lately was (pace)
 	began          time.Duration   // the running batch
 	full           time.Duration   // of a planned batch
+	part           float64         // of the device's time that is the module's; 1 where no other module is there
+	every          time.Duration   // from one planned batch to the next while tasks wait: full over part
 	off            time.Duration   // how late its clock is (Options.Skew)
 	end            time.Duration   // of the running batch, by the profile
 	running        bool
@@ -42,16 +46,13 @@ func (w *worker) waiting() int { return w.queue.len() + w.aside.len() + w.line.l
 // room tells whether the forming batch takes a further task.
 func (w *worker) room() bool { return len(w.forming) < int(w.limit) }
 
-// starts is when a worker could start a further task: at once where it is idle.
-func (w *worker) starts() time.Duration {
-	if !w.running {
-		return 0
-	}
-	ahead := len(w.forming) + w.waiting()
+// ahead is how long the full batches take that a worker has before a further task.
+func (w *worker) ahead() time.Duration {
+	tasks := len(w.forming) + w.waiting()
 	if !w.room() { // it counts as a planned one
-		ahead = int(w.batch) + w.waiting()
+		tasks = int(w.batch) + w.waiting()
 	}
-	return w.end + time.Duration(ahead/int(w.batch))*w.full
+	return time.Duration(tasks/int(w.batch)) * w.full
 }
 
 // forget takes out of the forming batch what nobody wants any more.

@@ -164,3 +164,38 @@ func TestCompileRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Parts of a device's time are those of the plan; what modules in turns cannot be is refused.
+func TestTurnsCompile(t *testing.T) {
+	for _, c := range []struct {
+		change func(p *formats.Plan)
+		want   string
+	}{
+		{func(*formats.Plan) {}, ""},
+		{func(p *formats.Plan) { p.Deployment[0].Pipelines[0].Stages[0].GPUs = 0 }, "above 0"},
+		{func(p *formats.Plan) {
+			p.Deployment[0].Pipelines = append(p.Deployment[0].Pipelines, p.Deployment[0].Pipelines[0])
+		}, "a second time"},
+		{func(p *formats.Plan) { formats.FlowOf(p).Scaling = &formats.FlowScaling{} }, "devices of its own"},
+	} {
+		p := policytest.TakeTurns(policytest.FlowPlan(100*time.Millisecond, "feas",
+			policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * time.Millisecond}, Workers: 1},
+			policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{20 * time.Millisecond}, Workers: 1}), 2)
+		p.Deployment[0].Pipelines[0].Stages[0].GPUs, p.Deployment[1].Pipelines[0].Stages[0].GPUs = .5, 1.5
+		c.change(p)
+		tab, err := policy.Compile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = flow.Compile(p, tab)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+			continue
+		}
+		if own := flow.Of(tab); err != nil || !slices.Equal(own.Modules[0].Parts, []float64{.25, .25}) || !slices.Equal(own.Modules[1].Parts, []float64{.75, .75}) {
+			t.Errorf("parts %+v (%v), expected .25 and .75 of each device", own, err)
+		}
+	}
+}

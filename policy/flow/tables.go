@@ -60,7 +60,8 @@ type Edge struct {
 // Module is what a service has beside its pipelines.
 type Module struct {
 	ColdStart time.Duration
-	Workers   []int32 // devices, in the order in which they are taken
+	Workers   []int32   // devices, in the order in which they are taken
+	Parts     []float64 // of each of them: of its time, as planned; 1 where no other module runs
 }
 
 // Scaling says how many workers of every module serve at which rate at the
@@ -114,6 +115,9 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 		service[t.Models[i].Name] = int32(i)
 		own.Modules = append(own.Modules, Module{ColdStart: f.Modules[i].ColdStartUS.D(), Workers: workersOf(t, int32(i))})
 	}
+	if err := own.share(plan, t); err != nil {
+		return err
+	}
 	var models []policy.Model
 	for i := range f.Applications {
 		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -147,6 +151,43 @@ func workersOf(t *policy.Tables, service int32) []int32 {
 		out = append(out, t.DevicesOf(t.Pipelines[p].FirstStage)...)
 	}
 	return out
+}
+
+// share divides devices on which several modules run among them, as the plan does.
+func (own *Tables) share(plan *formats.Plan, t *policy.Tables) error {
+	modules, taken := make([]int, len(t.Devices)), make([]float64, len(t.Devices))
+	for m := range own.Modules {
+		d, seen := &plan.Deployment[m], map[int32]bool{}
+		for k := range d.Pipelines {
+			s := &d.Pipelines[k].Stages[0]
+			for _, on := range t.DevicesOf(t.Pipelines[t.Services[m].FirstPipeline+int32(k)].FirstStage) {
+				at := fmt.Sprintf("deployment[%d].pipelines[%d].stages[0].placement", m, k)
+				if seen[on] {
+					return &formats.Error{Path: at, Found: fmt.Sprintf("device %d of %s a second time", t.Devices[on].GPU, s.Device), Expected: "each device once for every model"}
+				}
+				seen[on] = true
+				part := s.GPUs / float64(s.Replicas)
+				own.Modules[m].Parts = append(own.Modules[m].Parts, part)
+				modules[on], taken[on] = modules[on]+1, taken[on]+part
+			}
+		}
+	}
+	for m := range own.Modules {
+		for i, on := range own.Modules[m].Workers {
+			part := &own.Modules[m].Parts[i]
+			switch {
+			case modules[on] == 1:
+				*part = 1
+			case formats.FlowOf(plan).Scaling != nil:
+				return &formats.Error{Path: "flow.scaling", Found: "modules that take turns on devices", Expected: "devices of its own for every module"}
+			case !(*part > 0):
+				return &formats.Error{Path: fmt.Sprintf("deployment[%d].pipelines", m), Found: fmt.Sprintf("gpus %v on a device that modules share", *part), Expected: "a part of its time above 0"}
+			default:
+				*part /= taken[on]
+			}
+		}
+	}
+	return nil
 }
 
 func compileApp(list []formats.Module, service map[string]int32, at string) (App, error) {

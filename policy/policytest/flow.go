@@ -43,6 +43,20 @@ func FlowPlan(slo time.Duration, policy string, stages ...FlowStage) *formats.Pl
 	return p
 }
 
+// TakeTurns has all modules of a plan of applications take turns on so many devices, each
+// with an equal part of their time.
+func TakeTurns(p *formats.Plan, devices int) *formats.Plan {
+	p.Pools[0].Count, p.Pools[0].Sharing = devices, formats.SharingTime
+	for i := range p.Deployment {
+		l := &p.Deployment[i].Pipelines[0]
+		s := &l.Stages[0]
+		s.Replicas, s.GPUs, s.Placement = devices, float64(devices)/float64(len(p.Deployment)), []formats.Placement{{PerDevice: 1, Replicas: devices}}
+		s.RPS = s.GPUs * float64(l.Batch) / l.LatencyUS.D().Seconds()
+		l.RPS = s.RPS
+	}
+	return p
+}
+
 // DrawDropping draws parameters of a policy of applications.
 func DrawDropping(rng *rand.Rand) map[string]float64 {
 	return map[string]float64{"token": float64(rng.IntN(2)), "samples": float64(50 * rng.IntN(2)), "paths": .25 * float64(rng.IntN(2)),

@@ -2,15 +2,18 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 
 	"inferplan/formats"
 )
 
 // devices checks placements: every replica on a device that is there, no device
-// more than whole, and memory.
+// more than whole, parts of its time included, and memory. Models take turns only where
+// the cluster still lets them.
 func (c *checker) devices() {
 	type onDevice struct {
 		taken  float64
+		models int
 		memory int64
 		at     string
 	}
@@ -42,7 +45,8 @@ func (c *checker) devices() {
 						on = &onDevice{at: at}
 						held[s.Device][dev] = on
 					}
-					on.taken += 1 / float64(s.Share)
+					on.taken += devicesOf(c.Plan, s) / float64(s.Replicas) / float64(s.Share)
+					on.models++
 					on.memory += need.Weights + need.Rest
 				}
 			}
@@ -57,6 +61,8 @@ func (c *checker) devices() {
 			on := held[device][dev]
 			switch {
 			case on == nil:
+			case on.models > 1 && !pool.TimeShared() && inTurns(c.Plan, device):
+				c.Fail("sharing", on.at, fmt.Sprintf("%d models on device %d", on.models, dev), "one, as the cluster shares no device in time", "models on %s no longer take turns as planned", device)
 			case on.taken > 1+rounding:
 				c.Fail("placement", on.at, fmt.Sprintf("%.4g of device %d", on.taken, dev), "at most 1", "a %s has more than a whole device can hold", device)
 			case pool.Memory > 0 && on.memory > int64(pool.Memory):
@@ -64,4 +70,9 @@ func (c *checker) devices() {
 			}
 		}
 	}
+}
+
+// inTurns returns whether the plan has models take turns on a kind of devices.
+func inTurns(plan *formats.Plan, device string) bool {
+	return slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.Device == device && p.Sharing == formats.SharingTime })
 }
