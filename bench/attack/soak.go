@@ -78,11 +78,11 @@ func (a *attack) soaking(ctx context.Context) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(list, a.drift(halves)), nil
+	return append(list, drift(a, halves)), nil
 }
 
 // drift says how the latency of the last half compares with that of the first.
-func (a *attack) drift(halves [2][]time.Duration) figures.Figure {
+func drift(a *attack, halves [2][]time.Duration) figures.Figure {
 	var p50, p99 [2]float64
 	for i, list := range halves {
 		slices.Sort(list)
