@@ -15,12 +15,13 @@ type deployment struct {
 	title string
 	// documents are written, by their names, before the steps run.
 	documents map[string]string
-	steps     [][]string // plan commands that end with plan.json
-	serve     []string   // further flags of plan serve
-	load      []string   // further flags of plan load
-	records   bool       // plan serve records service times
-	p50, p99  float64    // how far what is served may be from what is promised, up to load 1
-	llama     string     // model of a llama-server that is started; empty: none
+	steps     [][]string             // plan commands that end with plan.json
+	requests  func(dir string) error // writes a folder of what clients send; nil: random numbers
+	serve     []string               // further flags of plan serve
+	load      []string               // further flags of plan load
+	records   bool                   // plan serve records service times
+	p50, p99  float64                // how far what is served may be from what is promised, up to load 1
+	llama     string                 // model of a llama-server that is started; empty: none
 }
 
 const oneCPU = "format: inferplan.cluster/v1\npools:\n- {device: cpu-1, count: 1, sharing: time}\n"
@@ -60,7 +61,7 @@ func deployments(root string) []deployment {
 				{"profile", "--batches", "1,2,4", "--blocks", "1", "--budget", "60s"},
 				{"solve", "--cluster", "cluster.yaml", "--workload", filepath.Join(ocr, "workload.yaml")},
 			},
-			records: true, p50: .05, p99: .07,
+			requests: lines, load: []string{"--inputs", "requests"}, records: true, p50: .05, p99: .07,
 		},
 		{
 			kind: "queue", title: "a small language model by llama-server with four slots on one CPU core, SLO 5 s",
@@ -88,6 +89,11 @@ func (b *bench) prepare(ctx context.Context, d *deployment) (stop func(), err er
 	}
 	for name, text := range d.documents {
 		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644); err != nil {
+			return stop, err
+		}
+	}
+	if d.requests != nil {
+		if err := d.requests(filepath.Join(b.dir, "requests")); err != nil {
 			return stop, err
 		}
 	}

@@ -8,6 +8,7 @@
 //
 //	main.go         flags, figures, the document
 //	deployments.go  what is deployed, of each kind
+//	lines.go        requests of text in images
 //	rounds.go       one load, served and simulated
 //	tables.go       medians of the rounds, as tables and figures
 package main

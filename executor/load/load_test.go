@@ -367,6 +367,25 @@ func TestAnswerToAnotherRequestIsAnError(t *testing.T) {
 	}
 }
 
+// An application whose modules were all passed over answers without outputs. Any other answer
+// without outputs is an error.
+func TestAnswerWithoutOutputs(t *testing.T) {
+	const id = requestID(7)
+	text := string(id.append(nil))
+	for _, c := range []struct {
+		answer oip.Response
+		want   string
+	}{
+		{oip.Response{ID: text, Params: map[string]oip.Param{"passed_over": "orient,read"}}, ""},
+		{oip.Response{ID: text, Params: map[string]oip.Param{"items": int64(0)}}, "error.no_outputs"},
+		{oip.Response{ID: text}, "error.no_outputs"},
+	} {
+		if got := checkAnswer(&c.answer, id); got != c.want {
+			t.Errorf("%+v: %q, expected %q", c.answer, got, c.want)
+		}
+	}
+}
+
 func TestServerGoneIsCounted(t *testing.T) {
 	f := newFake(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -22,6 +22,10 @@ type target interface {
 	close()
 }
 
+// passedOver is the parameter of an answer that names the modules that its request did not
+// come to.
+const passedOver = "passed_over"
+
 // payload is an encoded request; each target knows its own.
 type payload any
 
@@ -43,12 +47,13 @@ func (id requestID) is(s string) bool {
 	return string(id.append(room[:0])) == s
 }
 
-// checkAnswer holds a decoded answer against its request.
+// checkAnswer holds a decoded answer against its request. One without outputs is right where
+// it says that the request passed over the modules that have some.
 func checkAnswer(resp *oip.Response, id requestID) (reason string) {
 	switch {
 	case !id.is(resp.ID):
 		return errorPrefix + "wrong_id"
-	case len(resp.Outputs) == 0:
+	case len(resp.Outputs) == 0 && resp.Params[passedOver] == nil:
 		return errorPrefix + "no_outputs"
 	}
 	return ""
