@@ -131,6 +131,26 @@ func many(p *formats.Profile, seed uint64, rounding string) (planner.Inputs, pla
 	return in, planner.Options{Values: map[string]any{"margin": margin, "gpu-rounding": rounding}}
 }
 
+// few are all measured models on a few devices of each measured kind, four on a node.
+func few(p *formats.Profile, seed uint64) planner.Inputs {
+	r := rand.New(rand.NewPCG(seed, 8))
+	cluster := &formats.Cluster{Format: formats.FormatCluster}
+	for k := range measured {
+		c := pool(k, smallGPUs)
+		c.PerNode = 4
+		cluster.Pools = append(cluster.Pools, c)
+	}
+	var list formats.WorkloadModels
+	for i := range p.Models {
+		m := formats.WorkloadModel{Model: p.Models[i].Model, SLO: slo(&p.Models[i], smallSLO), Weight: 1}
+		if seed > 0 {
+			m.Weight = 0.3 + 0.7*r.Float64()
+		}
+		list = append(list, m)
+	}
+	return planner.Inputs{Profile: p, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: list}}
+}
+
 // slo is so many times what a batch of one takes on the fastest measured kind, block
 // by block.
 func slo(m *formats.ProfileModel, times float64) formats.SLO {

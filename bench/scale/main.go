@@ -30,7 +30,7 @@ type bench struct {
 var tables = []struct {
 	name string
 	make func(*bench, context.Context, *table.Table) ([]figures.Figure, error)
-}{{"many", (*bench).many}, {"replan", (*bench).replan}, {"four", (*bench).four}}
+}{{"many", (*bench).many}, {"replan", (*bench).replan}, {"four", (*bench).four}, {"small", (*bench).small}}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

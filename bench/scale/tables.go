@@ -52,7 +52,7 @@ func (b *bench) tell(name string, t *trace) {
 		return
 	}
 	for _, k := range t.steps {
-		fmt.Fprintf(os.Stderr, "%s: %7.3f s  value %10.3f  bound %10.3f  gap %s\n", name, k.after.Seconds(), k.value, k.bound, percent(k.gap()))
+		fmt.Fprintf(os.Stderr, "%s: %7.3f s  value %10.3f  bound %10.3f  gap %s  %s\n", name, k.after.Seconds(), k.value, k.bound, percent(k.gap()), k.phase)
 	}
 }
 
@@ -148,6 +148,43 @@ func (b *bench) four(ctx context.Context, t *table.Table) ([]figures.Figure, err
 	}
 	return []figures.Figure{s.figure(
 		fmt.Sprintf("CPU time to a plan within %s of the bound: 3 models on %d GPUs of each of %d kinds", percent(fourGap), fourGPUs, len(measured)), fourWithin, "four")}, nil
+}
+
+// What is asked of a small fleet with many models: the size that most teams have.
+const (
+	smallGap    = 0.01
+	smallWithin = 10 * time.Second
+	smallGPUs   = 25
+	smallMargin = 0.2
+	smallSLO    = 1.2 * 5 // times a batch of one on the fastest kind: 1.2 times the recorded SLOs
+)
+
+// small plans all measured models on 25 GPUs of each measured kind, with weights as the seed draws
+// them; seed 0: all alike.
+func (b *bench) small(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
+	t.Columns = []string{"rounding", "weights", "gap asked", "gap reached", "CPU", "until then", "stopped by"}
+	var out []figures.Figure
+	for _, rounding := range roundings {
+		var s spans
+		for seed := range uint64(b.seeds) {
+			r, err := solve(ctx, few(b.profile, seed), planner.Options{Values: map[string]any{"margin": smallMargin, "gap": smallGap, "gpu-rounding": rounding}}, b.limit)
+			if err != nil {
+				return nil, err
+			}
+			b.tell(fmt.Sprintf("%s, seed %d", rounding, seed), r)
+			at, ok := r.to(smallGap)
+			s.add(r, ok)
+			until := "not reached"
+			if ok {
+				until = seconds(at)
+			}
+			t.Add(rounding, seed, percent(smallGap), percent(r.last().gap()), seconds(r.took), until, r.plan.StoppedBy)
+		}
+		out = append(out, s.figure(
+			fmt.Sprintf("CPU time to a plan within %s of the bound: %d models on %d GPUs of each of %d kinds, %s rounding", percent(smallGap), len(b.profile.Models), smallGPUs, len(measured), rounding),
+			smallWithin, "small"))
+	}
+	return out, nil
 }
 
 // spans are the CPU times of several solves.

@@ -15,6 +15,7 @@ import (
 type known struct {
 	after        time.Duration
 	value, bound float64
+	phase        string // that ended then; empty at the end
 }
 
 // gap is the relative distance to the bound; 1 without a plan or a bound.
@@ -46,14 +47,14 @@ func solve(ctx context.Context, in planner.Inputs, opt planner.Options, limit ti
 		if p.Bound > 0 {
 			bound = min(bound, p.Bound)
 		}
-		t.steps = append(t.steps, known{cputime.Used() - start, value, bound})
+		t.steps = append(t.steps, known{cputime.Used() - start, value, bound, p.Phase})
 	})
 	if err != nil {
 		return nil, err
 	}
 	t.took = cputime.Used() - start
 	t.plan = res.Plan
-	t.steps = append(t.steps, known{t.took, res.Plan.Objective.Value, *res.Plan.Objective.Bound})
+	t.steps = append(t.steps, known{t.took, res.Plan.Objective.Value, *res.Plan.Objective.Bound, ""})
 	return t, nil
 }
 

@@ -57,6 +57,8 @@ type bundling struct {
 	covers [][]*covers     // per model: at each of the prices that were tried
 	worth  []float64       // the last of them: of all devices of each pool
 
+	bounding []*covers // at the last prices: less than what any plan takes
+
 	scarce   []float64 // what they are worth where not even parts of bundles fit; nil: parts do
 	repriced int
 	nodes    int64 // left for picking whole bundles
@@ -69,6 +71,9 @@ func (x *phases) bundles(ctx context.Context) error {
 		return err
 	}
 	err := b.bisect(ctx)
+	if err == nil && x.gap() > x.o.Gap {
+		err = b.allotments(ctx, b.bounding)
+	}
 	if err == nil {
 		x.phase("bundles", b.n, b.spent)
 	}

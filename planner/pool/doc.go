@@ -25,6 +25,7 @@
 //	sieve.go      the templates of many models, each in a few bytes, and pricing by a look at each
 //	covers.go     the cheapest whole replicas that carry a model's rate: a covering knapsack
 //	reach.go      what covers prove, and the templates that they need
+//	allotments.go what whole devices for each of many models prove: the least allotments of devices
 //	bundle.go     whole replicas for many models: bundles that carry a model's rate
 //	choosing.go   parts of bundles within the devices, and whole ones where swaps do not get there
 //	settle.go     one bundle per model within the devices, by swaps

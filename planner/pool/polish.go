@@ -103,7 +103,7 @@ func (x *polish) largestSum(ctx context.Context) error {
 		return nil
 	}
 	q := x.same(with(x.pick(x.ranked(), x.lp.used, x.perModel()), x.best.list))
-	if x.partial || x.stay != nil || x.o.Hurry {
+	if x.partial || x.many() || x.stay != nil || x.o.Hurry {
 		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
 	}
 	if x.stay != nil {

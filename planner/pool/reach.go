@@ -52,6 +52,7 @@ func (x *bundling) cover(ctx context.Context, price []float64) {
 		}
 		bound = append(bound, coversOf(list, most, fine, true))
 	}
+	x.bounding = bound
 	if x.sieves != nil || !x.partial {
 		x.inner = max(min(x.inner, x.reach(bound)*(1+1e-9)), x.score())
 	}

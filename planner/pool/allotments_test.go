@@ -1,0 +1,51 @@
+package pool
+
+import (
+	"context"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"inferplan/solver/highs"
+)
+
+// The bound by whole devices of each model is never below the best plan, which was found and
+// proven without it.
+func TestAllotmentsBoundEveryPlan(t *testing.T) {
+	compared, tighter := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 3, pools: 3, count: 4, shares: 4, blocks: 3, batches: 2, partitions: 2, memory: true, floors: true})
+		p.Rounding = Slot
+		ctx := context.Background()
+		out, err := Solve(ctx, p, highs.Solver{}, Options{Any: true})
+		if err != nil {
+			return
+		}
+		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, throughput{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (&phases{x}).shrink(); x.best == nil {
+			return
+		}
+		b := &bundling{search: x}
+		if err := b.prepare(ctx); err != nil {
+			t.Fatal(err)
+		}
+		before := x.inner
+		if err := b.allotments(ctx, b.bounding); err != nil {
+			t.Fatal(err)
+		}
+		compared++
+		if bound := x.theta(x.inner); bound < out.Value*(1-1e-9) {
+			t.Fatalf("bound %v, a plan has %v", bound, out.Value)
+		}
+		if x.inner < before*(1-1e-6) {
+			tighter++
+		}
+	})
+	if compared == 0 || tighter == 0 {
+		t.Errorf("%d compared, the bound was lowered in %d", compared, tighter)
+	}
+	t.Logf("%d compared, the bound was lowered in %d", compared, tighter)
+}
