@@ -31,12 +31,14 @@ func (m *Module) Generates() bool { return m.Prompt != nil || m.Output != nil }
 
 // Longest is the most tokens of a distribution; 0: there is no end.
 func (l *Lengths) Longest() int {
-	switch l.Distribution {
-	case LengthsEmpirical:
+	switch {
+	case l == nil:
+		return 0
+	case l.Distribution == LengthsEmpirical && len(l.Tokens) > 0:
 		if most := l.Tokens[len(l.Tokens)-1]; l.Max == 0 || most < l.Max {
 			return most
 		}
-	case LengthsFixed:
+	case l.Distribution == LengthsFixed:
 		return int(math.Ceil(l.Mean))
 	}
 	return l.Max

@@ -208,9 +208,7 @@ func (q *QueuePlan) check(p *planChecker) {
 			p.fail(fmt.Sprintf("queue.hosts[%d]", i), fmt.Sprintf("%d bytes beside %s", h.MemoryBytes, quote(h.Device)), "a positive size beside a device", "")
 		}
 	}
-	if r := q.Runs; r != nil && (r.Runs < 1 || r.DurationUS <= 0) {
-		p.fail("queue.runs", fmt.Sprintf("%d runs of %s us", r.Runs, r.DurationUS), "at least one run of more than 0", "")
-	}
+	q.stated(p)
 	q.estimates(p)
 	for i := range q.Operations {
 		o, at := &q.Operations[i], fmt.Sprintf("queue.operations[%d]", i)
@@ -228,6 +226,36 @@ func (q *QueuePlan) check(p *planChecker) {
 	}
 	for i := range q.Groups {
 		q.group(p, i, listed[i])
+	}
+}
+
+// Most runs that a plan states, and most requests of all: searches judge a layout by far fewer.
+const (
+	mostStatedRuns     = 1000
+	mostStatedRequests = 10_000_000
+)
+
+// stated checks the runs that figures come from: plan simulate repeats them.
+func (q *QueuePlan) stated(p *planChecker) {
+	r := q.Runs
+	if r == nil {
+		return
+	}
+	if r.Runs < 1 || r.Runs > mostStatedRuns {
+		p.fail("queue.runs.runs", integer64(r.Runs), fmt.Sprintf("1 to %d", mostStatedRuns), "")
+		return
+	}
+	if r.DurationUS <= 0 {
+		p.fail("queue.runs.duration_us", r.DurationUS.String(), "more than 0", "")
+		return
+	}
+	rps := 0.0
+	for i := range q.Classes {
+		rps += q.Classes[i].RPS
+	}
+	if n := rps * r.DurationUS.D().Seconds() * float64(r.Runs); !(n <= mostStatedRequests) {
+		p.fail("queue.runs", fmt.Sprintf("%d runs of %v at %s requests a second, which are %.3g requests", r.Runs, r.DurationUS.D(), formatFloat(rps), n),
+			fmt.Sprintf("at most %d requests", mostStatedRequests), "the figures of a plan come from shorter runs: plan again")
 	}
 }
 
@@ -249,8 +277,14 @@ func (q *QueuePlan) class(p *planChecker, i int) {
 	k.Prompt.check(p.checker, at+".prompt")
 	k.Output.check(p.checker, at+".output")
 	k.Sessions.check(p.checker, at+".sessions")
-	if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model }) {
+	m := slices.IndexFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model })
+	if m < 0 {
 		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
+		return
+	}
+	room := q.Models[m].ContextTokens
+	if in, out := k.Prompt.Longest(), k.Output.Longest(); room > 0 && in+out > room {
+		p.fail(at+".output", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out), fmt.Sprintf("at most the %d tokens of the context of %s together", room, k.Model), "")
 	}
 }
 

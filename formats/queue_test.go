@@ -45,3 +45,41 @@ func TestQueuePlanServes(t *testing.T) {
 		t.Errorf("instance on two devices: %+v", in)
 	}
 }
+
+// Runs of more requests than any search makes, and answers that no context holds, are refused
+// where the document is read: both would be simulated.
+func TestQueuePlanBoundsItsRuns(t *testing.T) {
+	plan := func(change func(*QueuePlan)) error {
+		p, err := ReadPlan(compat + "plan-queue.v2.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := QueueOf(p)
+		q.Runs = &QueueRuns{Runs: 2, DurationUS: 2e12, Seed: 1}
+		change(q)
+		return p.Validate()
+	}
+	if err := plan(func(*QueuePlan) {}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		at     string
+		change func(*QueuePlan)
+	}{
+		{"queue.runs.runs", func(q *QueuePlan) { q.Runs.Runs = 1e15 }},
+		{"queue.runs.runs", func(q *QueuePlan) { q.Runs.Runs = 0 }},
+		{"queue.runs.duration_us", func(q *QueuePlan) { q.Runs.DurationUS = 0 }},
+		{"queue.runs", func(q *QueuePlan) { q.Runs.DurationUS = 1e17 }},
+		{"queue.runs", func(q *QueuePlan) { q.Classes[0].RPS = 1e9 }},
+		{"queue.runs", func(q *QueuePlan) { q.Classes[0].RPS = 1e300 }},
+		{"queue.classes[0].output", func(q *QueuePlan) {
+			q.Models[0].ContextTokens = 8192
+			q.Classes[0].Output = &Lengths{Distribution: LengthsFixed, Mean: 65537}
+		}},
+	} {
+		list := Findings(plan(c.change))
+		if len(list) == 0 || list[0].Path != c.at {
+			t.Errorf("%v, expected one of %s", list, c.at)
+		}
+	}
+}

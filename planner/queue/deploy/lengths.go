@@ -110,21 +110,6 @@ func readLengths(dir, path string) (prompt, output *formats.Lengths, err error) 
 	return Empirical(prompts), Empirical(outputs), nil
 }
 
-// longest is the most tokens of a distribution; 0: there is no end.
-func longest(l *formats.Lengths) int {
-	switch {
-	case l.Distribution == formats.LengthsEmpirical:
-		most := l.Tokens[len(l.Tokens)-1]
-		if l.Max > 0 {
-			most = min(most, l.Max)
-		}
-		return most
-	case l.Distribution == formats.LengthsFixed:
-		return int(math.Ceil(l.Mean))
-	}
-	return l.Max
-}
-
 // capped is a distribution cut at so many tokens.
 func capped(l *formats.Lengths, most int) *formats.Lengths {
 	out := *l

@@ -199,7 +199,7 @@ func (r *resolver) context(c *Class, i int, at string) error {
 		if room == 0 {
 			continue
 		}
-		in, out := longest(c.Prompt), longest(c.Output)
+		in, out := c.Prompt.Longest(), c.Output.Longest()
 		switch {
 		case in+out < room && in > 0 && out > 0:
 		case in > 0 && out > 0:

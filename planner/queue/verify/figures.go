@@ -61,7 +61,8 @@ func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 }
 
 // spanOf returns the seconds of arrivals to simulate: fewer if the work of the rates is more than
-// the instances do, since the queue then takes so much longer to drain.
+// the instances do, since the queue then takes so much longer to drain. It is at least a second,
+// or what so many requests as usual take to arrive.
 func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
 	q, rps, work := formats.QueueOf(p), 0.0, 0.0
 	for _, m := range p.Served() {
@@ -71,7 +72,11 @@ func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
 		work += q.Classes[i].RPS * usualOf(q, &q.Classes[i], profile)
 	}
 	over := max(work/float64(len(q.Instances)), 1)
-	return max(math.Ceil(min(max(simulated/max(rps, 1e-3), leastSpan), mostSpan)/(over*over)), 1)
+	usual := simulated / max(rps, 1e-3)
+	if span := min(max(usual, leastSpan), mostSpan) / (over * over); span > 1 {
+		return math.Ceil(span)
+	}
+	return min(usual, 1)
 }
 
 // usualOf is about the time of an instance that a mean request of a class takes, its prompt
@@ -126,7 +131,7 @@ func run(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds
 	if err != nil {
 		return nil, err
 	}
-	sc.Seed, sc.Duration = 1, time.Duration(seconds)*time.Second
+	sc.Seed, sc.Duration = 1, max(time.Duration(seconds*float64(time.Second)), time.Microsecond)
 	res, err := sim.Replicate(ctx, sc, 1)
 	if err != nil {
 		return nil, err

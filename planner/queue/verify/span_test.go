@@ -30,4 +30,9 @@ func TestSpanOfOverloadedInstances(t *testing.T) {
 			t.Errorf("%s: %v s", name, got)
 		}
 	}
+	class.RPS = 1e9
+	q.Classes = []formats.QueueClass{class}
+	if got := spanOf(plan, nil); got*class.RPS > simulated {
+		t.Errorf("at %g requests a second: %v s", class.RPS, got)
+	}
 }
