@@ -151,7 +151,7 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		rep.EventsPerSecond = float64(events) / seconds
 	}
 	rep.Events = events
-	if cut, err := o.lengthen(ctx, sc, plan, rep); err != nil {
+	if cut, err := o.lengthen(ctx, p, sc, plan, rep); err != nil {
 		return err
 	} else if cut {
 		done = "all runs, without what longer runs would change"

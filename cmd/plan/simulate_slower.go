@@ -3,16 +3,45 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"inferplan/formats"
 	"inferplan/sim"
 )
 
+// Work of a simulation above which the two with longer runs are left out, so that all three end
+// within seconds: events, and, where a policy looks at all that are open when a request arrives,
+// these, about as many as arrive while one is open.
+const (
+	mostLengthened = 5e6
+	mostMet        = 5e6
+)
+
+// unlengthened says why longer runs are not simulated beside those of a report; empty: they are.
+func (o *simulateOptions) unlengthened(rep *formats.Report) string {
+	if rep.Events > mostLengthened {
+		return fmt.Sprintf("%d events, of at most %.0f", rep.Events, float64(mostLengthened))
+	}
+	requests, rps, open := 0.0, 0.0, 0.0
+	for i := range rep.Models {
+		m := &rep.Models[i]
+		requests, rps, open = requests+float64(m.Requests), rps+m.OfferedRPS, open+m.OfferedRPS*m.Latency.MeanUS.D().Seconds()
+	}
+	if met := requests * min(open, requests); o.meetsAll && met > mostMet {
+		return fmt.Sprintf("%.0f requests at %.3g a second meet about %.0f each that are open, %.0f in all, of at most %.0f", requests, rps, min(open, requests), met, float64(mostMet))
+	}
+	return ""
+}
+
 // lengthen puts into a report what each model shows on the same arrivals where runs take longer
-// than profiled. Of several loads, of recorded service times and after an interrupt it does nothing.
+// than profiled. Of several loads, of recorded service times and after an interrupt it does nothing, and after a large simulation it says why.
 // If ctx is cancelled meanwhile, it marks the report as interrupted and returns true.
-func (o *simulateOptions) lengthen(ctx context.Context, sc *sim.Scenario, plan *formats.Plan, rep *formats.Report) (interrupted bool, err error) {
+func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scenario, plan *formats.Plan, rep *formats.Report) (interrupted bool, err error) {
 	if o.loads != "" || o.findMaxLoad || o.service != "" || rep.Interrupted {
+		return false, nil
+	}
+	if why := o.unlengthened(rep); why != "" {
+		p.assumed([]string{"longer runs: none are simulated beside these (" + why + "); a shorter --duration has them"})
 		return false, nil
 	}
 	slower, err := sim.Lengthened(sc, func(slow *sim.Scenario) (*formats.Report, error) {

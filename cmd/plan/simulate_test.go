@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/sim"
 )
@@ -35,6 +36,34 @@ func TestFewerSecondsAtHighRates(t *testing.T) {
 		}
 		if c.shortened && (len(said[0]) > 90) != c.few {
 			t.Errorf("%s: %q", c.name, said)
+		}
+	}
+}
+
+// Longer runs are simulated beside ordinary ones; beside those that take seconds they are not,
+// by events or by what a policy looks at.
+func TestLongerRunsAreBounded(t *testing.T) {
+	report := func(requests int64, rps float64, mean time.Duration, events int64) *formats.Report {
+		m := formats.ModelReport{OfferedRPS: rps}
+		m.Requests = requests
+		m.Latency.MeanUS = formats.Micros(mean)
+		return &formats.Report{Models: []formats.ModelReport{m}, Events: events}
+	}
+	for _, c := range []struct {
+		name     string
+		rep      *formats.Report
+		meetsAll bool
+		without  bool
+	}{
+		{"ordinary", report(300_000, 10_000, 50*time.Millisecond, 1e6), false, false},
+		{"many events", report(5e6, 1e6, 50*time.Millisecond, 1e7), false, true},
+		{"workflows", report(3000, 100, time.Second, 20_000), true, false},
+		{"many workflows open", report(16_273, 542, 958*time.Millisecond, 66_000), true, true},
+		{"a short run of them", report(1000, 542, time.Hour, 4000), true, false},
+	} {
+		o := simulateOptions{meetsAll: c.meetsAll}
+		if why := o.unlengthened(c.rep); (why != "") != c.without {
+			t.Errorf("%s: %q", c.name, why)
 		}
 	}
 }
