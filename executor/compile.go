@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
+	"time"
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
@@ -94,10 +96,32 @@ func (k *crew) settleAll() ([][]worker.Swap, error) {
 		if d.home == nil {
 			continue
 		}
+		if err := k.loadsInTime(d); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+		}
 		var err error
 		if first[i], err = homesOf(k).settle(d); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 		}
 	}
 	return first, nil
+}
+
+// loadsInTime returns an error where a device that replays loads would not have its first networks
+// before its worker has to be there.
+func (k *crew) loadsInTime(d *device) error {
+	if k.c.opt.Engine != "replay" {
+		return nil
+	}
+	loads, names := time.Duration(0), []string(nil)
+	for _, n := range homesOf(k).residents(d) {
+		network := &k.c.tables.Networks[n]
+		if names = append(names, network.Name); network.Load != nil {
+			loads += network.Load[k.c.tables.Devices[d.index].Kind][1]
+		}
+		if loads < 0 || loads > k.c.opt.StartTimeout {
+			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.index, d.kind, strings.Join(names, ", "), k.c.opt.StartTimeout)
+		}
+	}
+	return nil
 }

@@ -340,3 +340,16 @@ func TestRequestsEscalate(t *testing.T) {
 		t.Errorf("all answered by one: %v", by)
 	}
 }
+
+// A plan whose replayed loads take longer than workers may take to start is refused at once.
+func TestLoadsBeyondTheStartTimeout(t *testing.T) {
+	p := segmentPlan(time.Millisecond, 2, winding(), windingModels)
+	if err := Compile(p, true); err != nil {
+		t.Fatal(err)
+	}
+	module := &formats.FlowOf(p).Modules[1]
+	module.ColdStartUS, module.Resident = us(20*time.Minute), []int{0}
+	if err := Compile(p, true); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "device 0") {
+		t.Errorf("loads of 20 minutes: %v", err)
+	}
+}
