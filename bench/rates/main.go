@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"inferplan/bench/figures"
@@ -28,13 +29,14 @@ func run(ctx context.Context, args []string) error {
 	first := f.Uint64("first", 46, "first drawn problem; the search was tuned on problems 1 to 30, the tests of cascades and queues on 31 to 45")
 	last := f.Uint64("last", 60, "last drawn problem")
 	flags := f.Bool("flags", true, "compare pools and applications with explicit flags, too")
+	kinds := f.String("kinds", "pools,applications,cascades,queues", "kinds of problems")
 	file := f.String("figures", "", "file for the figures as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	h := &tester{runs: 10, seed: 7919, requests: 20_000}
 	t := &table.Table{}
-	list, err := h.rates(ctx, *first, *last, *flags, t)
+	list, err := h.rates(ctx, *first, *last, strings.Split(*kinds, ","), *flags, t)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"inferplan/bench/figures"
 	"inferplan/bench/table"
@@ -72,12 +73,17 @@ const (
 )
 
 // rates makes the table of drawn problems.
-func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *table.Table) ([]figures.Figure, error) {
+func (h *tester) rates(ctx context.Context, first, last uint64, kinds []string, flags bool, t *table.Table) ([]figures.Figure, error) {
 	t.Columns = []string{"problem", "stated", "misses at it", "holds rps", "bound", "best explicit flags hold", "flags", "CPU s"}
 	var missed, above []float64
 	refuted, plans := 0, 0
 	var drawn []problem
-	for _, draw := range []func(uint64) problem{pools, applications, cascades, queues} {
+	draws := map[string]func(uint64) problem{"pools": pools, "applications": applications, "cascades": cascades, "queues": queues}
+	for _, kind := range kinds {
+		draw := draws[kind]
+		if draw == nil {
+			return nil, fmt.Errorf("-kinds: found %q, expected some of pools, applications, cascades and queues", kind)
+		}
 		for seed := first; seed <= last; seed++ {
 			drawn = append(drawn, draw(seed))
 		}
@@ -112,7 +118,7 @@ func (h *tester) rates(ctx context.Context, first, last uint64, flags bool, t *t
 	if plans == 0 {
 		return nil, errors.New("no problem has a plan")
 	}
-	source := fmt.Sprintf("drawn pools, applications, cascades and queues %d to %d, of which %d have a plan", first, last, plans)
+	source := fmt.Sprintf("drawn %s %d to %d, of which %d have a plan", strings.Join(kinds, ", "), first, last, plans)
 	command := "make bench-rates"
 	list := []figures.Figure{
 		{Claim: "default plans: most by which a model or class misses its share of requests in time at the stated rates, fresh seeds", Source: source, Asked: fmt.Sprintf("at most %g", mostMissed),

@@ -3,6 +3,11 @@ package certify
 import (
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
 )
 
 // Grid is a search over settings that are steps along some axes: it goes to the nearest setting of
@@ -52,4 +57,19 @@ func Halvings(batch int) (n int) {
 		n++
 	}
 	return n
+}
+
+// Equal returns whether two plans of a problem behave alike in simulation: they deploy the same and
+// promise the same rates.
+func Equal(p, q *formats.Plan) bool {
+	return reflect.DeepEqual(p.Deployment, q.Deployment) && slices.EqualFunc(p.Served(), q.Served(), func(a, b formats.Served) bool { return a.RPS == b.RPS })
+}
+
+// WorkOf is what a solve costs, in events of the simulator, each about .7 microseconds.
+func WorkOf(res *kind.Result) int64 {
+	work := 30 * int64(res.Templates)
+	for _, phase := range res.Phases {
+		work += 40*phase.Iterations + 500*phase.Nodes
+	}
+	return work
 }

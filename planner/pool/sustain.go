@@ -74,9 +74,8 @@ func (a *tuning) judge(t *attempt) {
 	t.hope = gpus / max(spent, 1e-12)
 }
 
-// certify looks in long runs for what the best plan sustains, and the best of those with one
-// margin where that is close. The better one promises what it sustained. Plans that are to
-// carry floors do so, or they are balanced again.
+// certify looks in long runs for what plans sustain that short runs showed to be the best: see rival. The
+// best of them promises that. Plans that are to carry floors do so, or they are balanced again.
 func (a *tuning) certify(ctx context.Context) error {
 	if len(a.best.loads) == 0 {
 		return nil
@@ -84,20 +83,37 @@ func (a *tuning) certify(ctx context.Context) error {
 	if !a.grows() {
 		return a.certifyFloors(ctx)
 	}
-	t := a.plain
-	if t == a.best || t != nil && !(t.rate < a.best.rate && t.rate > a.best.rate*(1-close)) {
-		t = nil
+	for t := rival(a); t != nil; t = rival(a) {
+		var least []float64
+		if a.proven != nil {
+			a.best = a.proven
+			least = a.reach(t, 1)
+		}
+		if err := a.prove(ctx, t, least); err != nil {
+			return err
+		}
+		if a.proven == nil || !t.short && a.compare(t, a.proven) > 0 {
+			a.proven = t
+		}
 	}
-	if err := a.prove(ctx, a.best, nil); err != nil || t == nil {
-		return err
-	}
-	if err := a.prove(ctx, t, a.reach(t, 1)); err != nil {
-		return err
-	}
-	if !t.short && a.compare(t, a.best) > 0 {
-		a.best = t
-	}
+	a.best = a.proven
 	return nil
+}
+
+// rival returns the plan that long runs are to look at next: of those that they have not looked at, the one
+// that short runs showed to sustain most, if that is more than long runs showed of any, or if it has
+// one margin for all and was close to the best. It is nil if there is none or the work is spent.
+func rival(a *tuning) (most *attempt) {
+	if a.proven == nil {
+		return a.best
+	}
+	for _, t := range a.all {
+		near := t == a.plain && t.rate > a.shown*(1-close) || t.rate > a.proven.rate*(1+worthwhile) && a.work < a.budget
+		if !t.looked && !t.repeats && !t.short && near && (most == nil || t.rate > most.rate) {
+			most = t
+		}
+	}
+	return most
 }
 
 // certifyFloors tests whether the best plan carries the floors. As long as it does not, models
@@ -191,6 +207,7 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	if err != nil {
 		return err
 	}
+	t.looked = true
 	c := &certify.Climb{From: t.loads, Together: takeTurns(t.res.Plan), Work: a.budget - a.work}
 	for i := range t.loads {
 		c.Carried = append(c.Carried, 1/t.headroom[i].Utilisation)

@@ -23,7 +23,7 @@ var (
 )
 
 const (
-	trialBudget  = 2_500_000 // work of all trials at --effort 1, about two seconds of CPU; see workOf
+	trialBudget  = 2_500_000 // work of all trials at --effort 1, about two seconds of CPU; see certify.WorkOf
 	certifyPart  = 0.4       // of that work, which is left to balances and to certifying
 	leastTrials  = 4         // trials in any case
 	balances     = 2         // plans for what the models showed
@@ -57,26 +57,33 @@ type attempt struct {
 	// hope is what a plan may sustain that has devices where these loads want them.
 	hope float64
 	// short says that it came nowhere near the best then, and was looked at no further.
-	short bool
+	short   bool
+	repeats bool // says that an earlier one has the same plan
+	looked  bool // says that long runs looked at it
 	// floors says that every model's sustained rate is at least its floor.
 	floors bool
 }
 
 // tuning is a search for what to keep back of every model.
 type tuning struct {
-	p      *kind.Problem
-	models formats.WorkloadModels
-	cert   kind.Asked
-	solve  kind.Solver
-	best   *attempt
-	plain  *attempt // best with one margin for all
-	all    []*attempt
-	work   int64 // of all trials
-	budget int64 // of that work
-	wall   float64
-	first  error   // why there is no plan without any margin
-	none   error   // why there is no plan with the first margin
-	bound  float64 // of every plan that holds; NaN: not known
+	p          *kind.Problem
+	models     formats.WorkloadModels
+	cert       kind.Asked
+	solve      kind.Solver
+	best       *attempt
+	plain      *attempt // best with one margin for all
+	proven     *attempt // best of those that long runs looked at
+	shown      float64  // what short runs showed of the first of these
+	all        []*attempt
+	grid       certify.Grid
+	at         []int // the setting of it that gave the best plan
+	infeasible int   // step of the margin at which no plan was found
+	work       int64 // of all trials
+	budget     int64 // of that work
+	wall       float64
+	first      error   // why there is no plan without any margin
+	none       error   // why there is no plan with the first margin
+	bound      float64 // of every plan that holds; NaN: not known
 }
 
 // tune chooses, by simulation, what a plan is made with: how much of every model's SLO and of
@@ -89,7 +96,8 @@ type tuning struct {
 //     setting of the best so far that was not tried, until its work is spent.
 //  3. Each model promises what it sustained, so that the next plan gives devices to those
 //     that need them.
-//  4. Long runs with other random numbers certify the best, which promises what they show.
+//  4. Long runs with other random numbers certify the best, which promises what they show. Where that
+//     is less than short runs showed, plans that they showed to sustain more are certified, too.
 //
 // Where a plan runs, the search starts from what is kept back there. With an objective that
 // shrinks, the best plan is the least one that sustains the floors. When ctx ends, the best
@@ -114,10 +122,18 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 	if a.best == nil {
 		return nil, cmp.Or(a.first, ctx.Err(), a.none)
 	}
-	if err := a.certify(ctx); err != nil && ctx.Err() == nil {
+	a.shown = a.best.rate
+	err := a.certify(ctx)
+	if err == nil && a.grid.Costs != nil && a.grows() && a.best.rate < a.shown*(1-close) {
+		// Long runs showed less than short runs had: the search goes on while there is work.
+		if err = a.walk(ctx, float64(a.budget), 0); err == nil {
+			err = a.certify(ctx)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	said, res := a.tried(), a.best.res
+	said, res := tried(a), a.best.res
 	a.state(res)
 	if ctx.Err() != nil {
 		res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.Status(milp.StoppedByInterrupt)
@@ -166,7 +182,7 @@ func (a *tuning) fluid(ctx context.Context) error {
 		return err
 	}
 	a.wall += res.WallMS
-	a.work += workOf(res)
+	a.work += certify.WorkOf(res)
 	if b := res.Plan.Objective.Bound; b != nil {
 		a.bound = *b
 		if a.grows() {
@@ -210,29 +226,34 @@ func (a *tuning) neighbours(ctx context.Context) error {
 			return err
 		}
 	}
-	grid, at := certify.Grid{Costs: []int{2, 1, 1}}, []int{0, 0, slices.Index(marginGrid, startMargin)} // fewer stages, halves of batches, margins
-	infeasible := len(marginGrid)
-	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*float64(a.budget); n++ {
-		next, ok := at, n == 0
-		if n > 0 {
-			next, ok = grid.Nearest(at, []int{stages, certify.Halvings(a.largestBatch()), infeasible})
-		}
+	a.grid, a.infeasible = certify.Grid{Costs: []int{2, 1, 1}}, len(marginGrid) // fewer stages, halves of batches, margins
+	a.at = []int{0, 0, slices.Index(marginGrid, startMargin)}
+	err := a.walk(ctx, (1-certifyPart)*float64(a.budget), leastTrials)
+	a.plain = a.best
+	return err
+}
+
+// walk tries settings, the nearest to the best one first, until so much work is done and at least so many
+// were tried.
+func (a *tuning) walk(ctx context.Context, work float64, least int) error {
+	stages := a.p.Values.Whole("max-partitions")
+	for n := 0; n < least || float64(a.work) < work; n++ {
+		next, ok := a.grid.Nearest(a.at, []int{stages, certify.Halvings(a.largestBatch()), a.infeasible})
 		if !ok || ctx.Err() != nil || reached(a) {
 			break
 		}
-		grid.Try(next)
+		a.grid.Try(next)
 		t, err := a.try(ctx, a.same(marginGrid[next[2]], halved(a, next[1]), max(1, stages-next[0])))
 		if err != nil {
 			return err
 		}
 		if t == nil && next[0] == 0 && next[1] == 0 {
-			infeasible = min(infeasible, next[2]) // more margin leaves less
+			a.infeasible = min(a.infeasible, next[2]) // more margin leaves less
 		}
 		if a.best == nil || t == a.best {
-			at = next
+			a.at = next
 		}
 	}
-	a.plain = a.best
 	return nil
 }
 
@@ -259,15 +280,6 @@ func (a *tuning) largestBatch() int {
 		}
 	}
 	return largest
-}
-
-// workOf is what a solve costs, in events of the simulator, each about .7 microseconds.
-func workOf(res *kind.Result) int64 {
-	work := 30 * int64(res.Templates)
-	for _, phase := range res.Phases {
-		work += 40*phase.Iterations + 500*phase.Nodes
-	}
-	return work
 }
 
 // grows tells whether more of the objective is better.
@@ -398,11 +410,15 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 		return nil, err
 	}
 	a.wall += res.WallMS
-	a.work += workOf(res)
+	a.work += certify.WorkOf(res)
 	t := &attempt{setting: s, res: res}
 	a.progress(said, kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
+	same := slices.IndexFunc(a.all, func(o *attempt) bool { return !o.short && certify.Equal(o.res.Plan, res.Plan) })
 	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < q.Least {
 		t.short, t.loads = true, make([]float64, len(s.headroom))
+	} else if same >= 0 {
+		t.repeats, t.loads = true, slices.Clone(a.all[same].loads)
+		a.judge(t)
 	} else if err := a.simulate(ctx, t); err != nil {
 		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
 			a.best = t
@@ -480,7 +496,7 @@ func (a *tuning) compare(s, t *attempt) int {
 }
 
 // tried says what was tried and what came of it.
-func (a *tuning) tried() string {
+func tried(a *tuning) string {
 	var parts []string
 	for _, t := range a.all {
 		sustains := fmt.Sprintf("%.6g", t.rate)
