@@ -37,6 +37,8 @@ type Scenario struct {
 	Verify           bool
 	// Service makes each run's service times from its seed; nil: exact.
 	Service func(seed uint64) (Service, error)
+	// Budget is what replications may take; nil: any work. Copies of the scenario share it.
+	Budget *Budget
 
 	slower float64 // see Slower
 }
@@ -219,8 +221,12 @@ func (r *Replications) Attained(models ...int) []float64 {
 func (r *Replications) Pool() *Result { return pool(r.results) }
 
 // replicate runs a scenario under as many seeds, in parallel, but for the first ones
-// that done has the outcomes of. Beside an error some outcomes are nil.
+// that done has the outcomes of. Beside an error some outcomes are nil; there is none, and no run, if
+// the budget does not allow them all.
 func (sc *Scenario) replicate(ctx context.Context, done []*Result, runs int) ([]*Result, error) {
+	if err := sc.spend(max(0, runs-len(done))); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results, errs := make([]*Result, runs), make([]error, runs)

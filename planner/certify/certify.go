@@ -49,7 +49,7 @@ type Test struct {
 	doubt    string // about what comes of it; empty: none
 }
 
-// New prepares the test of a plan. What is not asked has defaults.
+// New prepares the test of a plan. What is not asked has defaults. Its runs have no budget.
 func New(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 	asked, err := asked.Of(plan, requests, LeastDuration(plan), longestRun)
 	if err != nil {
@@ -110,8 +110,10 @@ func Plan(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 	if err != nil {
 		return err
 	}
+	b := NewBudgets(asked, 2) // there was no search
+	t.Scenario.Budget = b.Tests
 	if err := t.Highest(ctx); err != nil {
-		return err
+		return Unconfirmed(plan, err)
 	}
 	switch load := plan.Certified.LoadFactor; {
 	case load == 0:
@@ -168,7 +170,7 @@ func (t *Test) Store(load float64, report *formats.Report) {
 }
 
 // Strain stores in the plan, beside its certificate, what becomes of the stated latencies where runs
-// take longer than profiled.
+// take longer than profiled. It stores nothing if the budget does not allow these runs.
 func (t *Test) Strain(ctx context.Context) error {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil
@@ -182,6 +184,9 @@ func (t *Test) Strain(ctx context.Context) error {
 		}
 		return res.Report, nil
 	})
+	if OverBudget(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

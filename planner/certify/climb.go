@@ -32,12 +32,7 @@ func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []boo
 
 // confirm is Confirm with so many runs between looks.
 func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.Result, []bool, error) {
-	sc := *t.Scenario
-	sc.Load, sc.Rates = 1, nil
-	for i, load := range loads {
-		sc.Rates = append(sc.Rates, t.Scenario.Tables.Models[i].RPS*load)
-	}
-	runs := &sim.Replications{Scenario: &sc}
+	runs := &sim.Replications{Scenario: t.at(loads)}
 	for looks := 1; ; looks++ {
 		t.Asked.Runs = looks * between
 		if err := runs.Extend(ctx, t.Asked.Runs); err != nil {
@@ -56,6 +51,16 @@ func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.
 			return runs.Pool(), short, nil
 		}
 	}
+}
+
+// at returns the scenario with every model at a load of what is promised.
+func (t *Test) at(loads []float64) *sim.Scenario {
+	sc := *t.Scenario
+	sc.Load, sc.Rates = 1, nil
+	for i, load := range loads {
+		sc.Rates = append(sc.Rates, t.Scenario.Tables.Models[i].RPS*load)
+	}
+	return &sc
 }
 
 // Climb is a search for the highest loads of models that pass the test.
@@ -78,7 +83,8 @@ type Climb struct {
 // Run looks for the highest loads that pass. Models that fall short are offered a step less, and
 // where all pass, those that never fell short a step more. The highest of many loads passed by
 // luck more often than one alone, so other random numbers confirm it, or the next below. It
-// returns nil where no loads pass.
+// returns nil where no loads pass. Where the budget has no more than the test that confirms takes,
+// there is no search: the test begins with the last loads that passed, or else the next ones.
 func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error) {
 	c.steps, c.failed = make([]int, len(c.From)), make([]bool, len(c.From))
 	for i, load := range c.From {
@@ -88,6 +94,12 @@ func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error
 	t.Scenario.Seed = seeded.Seed(seed, "climb")
 	defer func() { t.Scenario.Seed = seed }()
 	for slices.Min(c.steps) >= 1 {
+		if t.at(c.loads(c.steps)).Within((1+thorough)*t.runs) != nil {
+			if c.passed == nil {
+				c.passed = slices.Clone(c.steps)
+			}
+			break
+		}
 		found, short, err := t.confirm(ctx, c.loads(c.steps), t.runs)
 		if err != nil {
 			return nil, nil, err

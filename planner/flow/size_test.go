@@ -162,7 +162,7 @@ func TestMarginBySimulation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has, err := surplusOf(t.Context(), one.Plan, asked); err != nil || has >= 0 && one.Plan.Objective.Value < res.Plan.Objective.Value {
+		if has, err := (&tuning{}).surplusOf(t.Context(), one.Plan, asked); err != nil || has >= 0 && one.Plan.Objective.Value < res.Plan.Objective.Value {
 			t.Errorf("margin %v attains %v with %v devices, %v were taken (%v)", m, has, one.Plan.Objective.Value, res.Plan.Objective.Value, err)
 		}
 	}

@@ -42,16 +42,17 @@ func (t *attempt) rate() float64 { return t.load * t.res.Plan.Objective.Value }
 
 // tuning is a search for margin and largest batch, and for the number of devices, by simulation.
 type tuning struct {
-	p     *kind.Problem
-	asked kind.Asked
-	solve kind.Solver
-	all   []*attempt
-	best  *attempt
-	work  int64 // of all trials, in events
-	wall  float64
-	bound float64 // of every plan that holds; NaN: not known
-	among string  // which plans these are; empty: all
-	first error   // why there was no plan
+	p      *kind.Problem
+	asked  kind.Asked
+	solve  kind.Solver
+	all    []*attempt
+	best   *attempt
+	work   int64 // of all trials, in events
+	wall   float64
+	bound  float64 // of every plan that holds; NaN: not known
+	among  string  // which plans these are; empty: all
+	first  error   // why there was no plan
+	bounds certify.Budgets
 }
 
 // tune chooses margin and largest batch by what simulation shows a plan to sustain. For
@@ -60,7 +61,7 @@ type tuning struct {
 // rates, see Sized, and the cheapest plan that a test confirms is taken. All runs that compare
 // plans have the same random numbers; those that test have others.
 func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	t := &tuning{p: p, asked: asked, solve: solve, bound: math.NaN()}
+	t := &tuning{p: p, asked: asked, solve: solve, bound: math.NaN(), bounds: certify.NewBudgets(asked, 1)}
 	search := t.fastest
 	if p.Values.Word("objective") != "throughput" {
 		search = t.cheapest
@@ -151,7 +152,13 @@ func (t *tuning) fastest(ctx context.Context) error {
 		}
 		if same := slices.IndexFunc(t.all, func(o *attempt) bool { return certify.Equal(o.res.Plan, one.res.Plan) }); same >= 0 {
 			one.load = t.all[same].load
-		} else if err := t.sustain(ctx, one); err != nil {
+		} else if err := t.sustain(ctx, one); certify.OverBudget(err) {
+			if t.best != nil {
+				break
+			}
+			t.all = append(t.all, one)
+			return t.unconfirmed(one, err)
+		} else if err != nil {
 			if t.best == nil && ctx.Err() != nil { // better an uncertified plan than none
 				t.best = one
 			}
@@ -211,6 +218,7 @@ func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 		return err
 	}
 	sc := test.Scenario
+	sc.Budget = t.bounds.Search
 	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
 	search := sim.OwnSearch{Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, Most: 1, Together: true}
 	applications := len(one.res.Plan.Served())
@@ -233,6 +241,7 @@ func (t *tuning) promise(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	test.Scenario.Budget = t.bounds.Tests
 	ones := slices.Repeat([]float64{1}, len(plan.Served()))
 	c := &certify.Climb{Carried: ones, Together: true, Work: trialBudget - t.work}
 	load := t.best.load
@@ -241,22 +250,32 @@ func (t *tuning) promise(ctx context.Context) error {
 	}
 	c.From = slices.Repeat([]float64{load}, len(ones))
 	loads, shown, err := c.Run(ctx, test)
-	if err != nil {
+	if certify.OverBudget(err) && !c.Halve {
+		t.lower(t.best.load)
+		return certify.Unconfirmed(plan, err)
+	}
+	if err != nil && !certify.OverBudget(err) {
 		return err
 	}
 	if loads == nil {
 		return &kind.InfeasibleError{Constraint: "slo", Simulated: true, Reason: fmt.Sprintf(
 			"simulation shows no rate at which every application keeps its SLO: the best plan misses it at %s of what its devices carry, too", kind.Percent(certify.Step))}
 	}
+	t.lower(loads[0])
+	test.Store(1, shown.Report)
+	return test.Strain(ctx)
+}
+
+// lower lets the best plan promise a load of what its devices carry.
+func (t *tuning) lower(load float64) {
+	plan := t.best.res.Plan
 	t.best.load = 1
 	fluid := plan.Objective.Value
 	plan.Objective.Fluid = &fluid
-	plan.Objective.Value *= loads[0]
+	plan.Objective.Value *= load
 	for i := range formats.FlowOf(plan).Applications {
-		formats.FlowOf(plan).Applications[i].RPS *= loads[0]
+		formats.FlowOf(plan).Applications[i].RPS *= load
 	}
-	test.Store(1, shown.Report)
-	return test.Strain(ctx)
 }
 
 // cheapest looks for the least plan that carries the rates of the applications.
@@ -302,7 +321,10 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 			return nil
 		}
 		if !formats.FlowOf(plan).Workflow() {
-			if plan, err = t.sized(ctx, list, surplus); err != nil || plan == nil {
+			if plan, err = t.sized(ctx, list, surplus); certify.OverBudget(err) {
+				return t.unconfirmed(one, err)
+			}
+			if err != nil || plan == nil {
 				return err
 			}
 		}
@@ -310,7 +332,12 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 		if err != nil {
 			return err
 		}
+		test.Scenario.Budget = t.bounds.Tests
 		shown, short, err := test.Confirm(ctx, slices.Repeat([]float64{1}, len(plan.Served())))
+		if certify.OverBudget(err) {
+			one.res.Plan = plan
+			return t.unconfirmed(one, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -331,6 +358,15 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 	return nil
 }
 
+// unconfirmed takes a plan that no test confirms, as its error says, if there is none yet.
+func (t *tuning) unconfirmed(one *attempt, err error) error {
+	if t.best != nil {
+		return nil
+	}
+	t.best = one
+	return certify.Unconfirmed(one.res.Plan, err)
+}
+
 // sized is the cheapest plan that the search by simulation makes of some.
 func (t *tuning) sized(ctx context.Context, list []*attempt, least float64) (*formats.Plan, error) {
 	var plans []*formats.Plan
@@ -342,17 +378,17 @@ func (t *tuning) sized(ctx context.Context, list []*attempt, least float64) (*fo
 		if hint {
 			few.Runs = 1
 		}
-		return surplusOf(ctx, plan, few)
+		return t.surplusOf(ctx, plan, few)
 	})
 }
 
 // surplusOf returns what applications attain at the planned rates above their shares, the least of them.
-func surplusOf(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
+func (t *tuning) surplusOf(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
 	test, err := certify.New(plan, asked)
 	if err != nil {
 		return 0, err
 	}
-	test.Scenario.Seed = seeded.Seed(test.Asked.Seed, "headroom")
+	test.Scenario.Seed, test.Scenario.Budget = seeded.Seed(test.Asked.Seed, "headroom"), t.bounds.Search
 	res, err := sim.Replicate(ctx, test.Scenario, test.Asked.Runs)
 	if err != nil {
 		return 0, fmt.Errorf("simulating a plan: %w", err)

@@ -20,6 +20,7 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 		return err
 	}
 	sc, span := test.Scenario, test.Asked.Duration
+	sc.Budget = a.bounds.Search
 	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
 	sc.Duration = min(span, max(span/coarsePart, certify.LeastDuration(t.res.Plan)))
 	sc.Warmup = sc.Duration / 10
@@ -89,7 +90,14 @@ func (a *tuning) certify(ctx context.Context) error {
 			a.best = a.proven
 			least = a.reach(t, 1)
 		}
-		if err := a.prove(ctx, t, least); err != nil {
+		err := a.prove(ctx, t, least)
+		if certify.OverBudget(err) && a.proven == nil {
+			return a.unconfirmed(t, err)
+		}
+		if certify.OverBudget(err) {
+			break
+		}
+		if err != nil {
 			return err
 		}
 		if a.proven == nil || !t.short && a.compare(t, a.proven) > 0 {
@@ -98,6 +106,16 @@ func (a *tuning) certify(ctx context.Context) error {
 	}
 	a.best = a.proven
 	return nil
+}
+
+// unconfirmed lets a plan that no test confirms, as its error says, promise what short runs showed.
+func (a *tuning) unconfirmed(t *attempt, err error) error {
+	if slices.Min(t.loads) < certify.Step {
+		return a.unmet()
+	}
+	a.over = err
+	promise(t.res, t.loads)
+	return certify.Unconfirmed(t.res.Plan, err)
 }
 
 // rival returns the plan that long runs are to look at next: of those that they have not looked at, the one
@@ -126,13 +144,14 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			test.Scenario.Budget = a.bounds.Tests
 			parts := make([]float64, len(t.loads))
 			for i := range parts {
 				parts[i] = a.floor(i) / t.res.Plan.Promised(i).RPS
 			}
 			shown, short, err := test.Confirm(ctx, parts)
 			if err != nil {
-				return err
+				return certify.Unconfirmed(t.res.Plan, err)
 			}
 			if !slices.Contains(short, true) {
 				promise(t.res, parts)
@@ -149,6 +168,9 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 		next, err := a.try(ctx, setting{a.balanced(t), t.batch, t.stages})
 		if err != nil {
 			return err
+		}
+		if next == nil && a.over != nil {
+			return certify.Unconfirmed(t.res.Plan, a.over)
 		}
 		if next == nil {
 			break
@@ -207,7 +229,7 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	if err != nil {
 		return err
 	}
-	t.looked = true
+	t.looked, test.Scenario.Budget = true, a.bounds.Tests
 	c := &certify.Climb{From: t.loads, Together: takeTurns(t.res.Plan), Work: a.budget - a.work}
 	for i := range t.loads {
 		c.Carried = append(c.Carried, 1/t.headroom[i].Utilisation)

@@ -80,6 +80,8 @@ type tuning struct {
 	infeasible int   // step of the margin at which no plan was found
 	work       int64 // of all trials
 	budget     int64 // of that work
+	bounds     certify.Budgets
+	over       error // why the search simulates no more; nil: it does
 	wall       float64
 	first      error   // why there is no plan without any margin
 	none       error   // why there is no plan with the first margin
@@ -110,7 +112,8 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 		}
 		return solve(ctx, &q, p.Progress) // which says what is missing
 	}
-	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, budget: trialBudget * int64(p.Values.Whole("effort")), bound: math.NaN()}
+	effort := p.Values.Whole("effort")
+	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, budget: trialBudget * int64(effort), bounds: certify.NewBudgets(cert, effort), bound: math.NaN()}
 	for _, step := range []func(context.Context) error{a.fluid, a.neighbours, a.balance} {
 		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
@@ -239,7 +242,7 @@ func (a *tuning) walk(ctx context.Context, work float64, least int) error {
 	stages := a.p.Values.Whole("max-partitions")
 	for n := 0; n < least || float64(a.work) < work; n++ {
 		next, ok := a.grid.Nearest(a.at, []int{stages, certify.Halvings(a.largestBatch()), a.infeasible})
-		if !ok || ctx.Err() != nil || reached(a) {
+		if !ok || ctx.Err() != nil || a.over != nil || reached(a) {
 			break
 		}
 		a.grid.Try(next)
@@ -328,7 +331,7 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 
 // balance plans for what the models sustained, from the plan that promises most.
 func (a *tuning) balance(ctx context.Context) error {
-	if a.best == nil || reached(a) {
+	if a.best == nil || a.over != nil || reached(a) {
 		return nil
 	}
 	from := a.best
@@ -388,7 +391,8 @@ func (a *tuning) progress(setting string, u kind.Progress, from float64) {
 	a.p.Progress(u)
 }
 
-// try plans and simulates. It returns nil where there is no such plan, or where it was tried.
+// try plans and simulates. It returns nil where there is no such plan, where it was tried, or where the
+// budget does not allow its runs; the first plan is then the best, and says that it is not confirmed.
 func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.equal(s) }) {
 		return nil, nil
@@ -419,7 +423,13 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	} else if same >= 0 {
 		t.repeats, t.loads = true, slices.Clone(a.all[same].loads)
 		a.judge(t)
-	} else if err := a.simulate(ctx, t); err != nil {
+	} else if err := a.simulate(ctx, t); certify.OverBudget(err) {
+		if a.over = err; a.best != nil {
+			return nil, nil
+		}
+		a.best = t
+		return t, certify.Unconfirmed(t.res.Plan, err)
+	} else if err != nil {
 		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
 			a.best = t
 			return t, nil
@@ -504,6 +514,9 @@ func tried(a *tuning) string {
 			sustains = "less"
 		}
 		parts = append(parts, a.said(t.setting)+" sustains "+sustains)
+	}
+	if len(parts) == 0 {
+		return a.said(a.best.setting) + " is the first that was tried"
 	}
 	return a.said(a.best.setting) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
 }

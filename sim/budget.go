@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// Budget is how much work a series of runs may still take, in requests of a plan with few devices.
+// It counts requests and not time, so that the same runs are made everywhere.
+type Budget struct{ Left float64 }
+
+// devicesPerRequest is how many devices, among which a policy looks for the next batch, cost as much
+// as a request does otherwise.
+const devicesPerRequest = 2000
+
+// OverBudgetError says that runs would take more work than their budget allows. None of them was made.
+type OverBudgetError struct {
+	Runs     int
+	Duration time.Duration // of arrivals per run
+	Requests float64       // of all these runs
+	Devices  int
+}
+
+func (e *OverBudgetError) Error() string {
+	return fmt.Sprintf("%d more runs of %v would have about %.3g requests for %d devices, more than a search simulates", e.Runs, e.Duration, e.Requests, e.Devices)
+}
+
+// Within returns whether the budget of the scenario allows so many runs; if it does not, an
+// *OverBudgetError. Without a budget all are allowed.
+func (sc *Scenario) Within(runs int) error {
+	requests := sc.requests() * float64(runs)
+	if sc.Budget == nil || sc.work(requests) <= sc.Budget.Left {
+		return nil
+	}
+	return &OverBudgetError{Runs: runs, Duration: sc.Duration, Requests: requests, Devices: len(sc.Tables.Devices)}
+}
+
+// spend takes the work of so many runs from the budget if it allows them.
+func (sc *Scenario) spend(runs int) error {
+	if err := sc.Within(runs); err != nil || sc.Budget == nil {
+		return err
+	}
+	sc.Budget.Left -= sc.work(sc.requests() * float64(runs))
+	return nil
+}
+
+// work returns what requests cost, in those of a plan with few devices.
+func (sc *Scenario) work(requests float64) float64 {
+	return requests * (1 + float64(len(sc.Tables.Devices))/devicesPerRequest)
+}
+
+// requests returns about how many requests a run has.
+func (sc *Scenario) requests() float64 {
+	rps := 0.0
+	for i := range sc.Tables.Models {
+		if sc.Rates != nil && i < len(sc.Rates) {
+			rps += sc.Rates[i]
+		} else {
+			rps += sc.Tables.Models[i].RPS
+		}
+	}
+	return rps * sc.Load * sc.Duration.Seconds()
+}

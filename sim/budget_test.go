@@ -1,0 +1,39 @@
+package sim_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"inferplan/policy/policytest"
+	"inferplan/sim"
+)
+
+// Runs have no more requests than their budget allows, and leave it as it is if they would.
+func TestBudget(t *testing.T) {
+	sc := scenario(t, policytest.Hundred().Plan(), 0.5, time.Second)
+	sc.Budget = &sim.Budget{Left: 1e5}
+	runs := &sim.Replications{Scenario: sc}
+	made, err := 0, error(nil)
+	for err == nil {
+		before := sc.Budget.Left
+		if err = runs.Extend(t.Context(), made+1); err != nil {
+			if sc.Budget.Left != before {
+				t.Errorf("%v left of %v, though nothing ran", sc.Budget.Left, before)
+			}
+			break
+		}
+		made++
+	}
+	over, ok := errors.AsType[*sim.OverBudgetError](err)
+	if !ok || over.Runs != 1 || over.Duration != time.Second || made == 0 {
+		t.Fatalf("after %d runs: %v", made, err)
+	}
+	offered := float64(runs.Pool().Report.Requests)
+	if offered > 1.1e5 || offered+over.Requests < .8e5 {
+		t.Errorf("%v requests, one more run %v, of a budget of 1e5", offered, over.Requests)
+	}
+	if sc.Budget = nil; runs.Extend(t.Context(), made+1) != nil {
+		t.Error("a scenario without a budget has a bound")
+	}
+}
