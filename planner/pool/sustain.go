@@ -111,7 +111,7 @@ func (a *tuning) certify(ctx context.Context) error {
 // unconfirmed lets a plan that no test confirms, as its error says, promise what short runs showed.
 func (a *tuning) unconfirmed(t *attempt, err error) error {
 	if slices.Min(t.loads) < certify.Step {
-		return a.unmet()
+		return unmet(a)
 	}
 	a.over = err
 	promise(t.res, t.loads)
@@ -184,14 +184,14 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 			}
 		}
 	}
-	return a.unmet()
+	return unmet(a)
 }
 
 // floorTries bounds the plans that are made until one carries the floors.
 const floorTries = 12
 
 // unmet says that no plan carries the floors, and what part of them the best one carries.
-func (a *tuning) unmet() error {
+func unmet(a *tuning) error {
 	part := 0.0
 	for _, t := range a.all {
 		least := math.Inf(1)
@@ -248,7 +248,7 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 		t.short = true
 		return nil
 	case loads == nil:
-		return a.unmet()
+		return unmet(a)
 	}
 	t.loads, t.short = loads, false
 	a.judge(t)
