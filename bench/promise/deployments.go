@@ -43,7 +43,7 @@ func deployments(root string) []deployment {
 			kind: "gear", title: "a cascade of three classifiers of digits on one CPU core, SLO 100 ms at p95",
 			documents: map[string]string{
 				"cluster.yaml":  oneCPU,
-				"workload.yaml": "format: inferplan.workload/v1\ncascade:\n  name: digits\n  models: [digits-16, digits-64, digits-conv]\n  slo: 100ms\n  percentile: p95\n  qps: {max: 700, distribution: uniform, ranges: 5}\n",
+				"workload.yaml": "format: inferplan.workload/v1\ncascade:\n  family: [digits-16, digits-64, digits-conv]\n  slo: {latency: 100ms, percentile: p95}\n  qps: {max: 700, distribution: uniform, ranges: 5}\n",
 			},
 			steps: [][]string{
 				{"models", "write", "digits-16", "digits-64", "digits-conv", "--dir", "models"},
