@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Budget is how much work a series of runs may still take, in requests of a plan with few devices.
+// Budget is the work that a series of runs may still take, in requests of a plan with few devices.
 // It counts requests and not time, so that the same runs are made everywhere.
 type Budget struct{ Left float64 }
 
-// devicesPerRequest is how many devices, among which a policy looks for the next batch, cost as much
+// devicesPerRequest is the number of devices, among which a policy looks for the next batch, cost as much
 // as a request does otherwise.
 const devicesPerRequest = 2000
 

@@ -37,7 +37,7 @@ type Scenario struct {
 	Verify           bool
 	// Service makes each run's service times from its seed; nil: exact.
 	Service func(seed uint64) (Service, error)
-	// Budget is what replications may take; nil: any work. Copies of the scenario share it.
+	// Budget bounds the work of replications; nil: any work. Copies of the scenario share it.
 	Budget *Budget
 
 	slower float64 // see Slower

@@ -131,8 +131,8 @@ func many(p *formats.Profile, seed uint64, rounding string) (planner.Inputs, pla
 	return in, planner.Options{Values: map[string]any{"margin": margin, "gpu-rounding": rounding}}
 }
 
-// few are all measured models on a few devices of each measured kind, four on a node.
-func few(p *formats.Profile, seed uint64) planner.Inputs {
+// smallFleet returns all measured models on a few devices of each measured kind, four on a node.
+func smallFleet(p *formats.Profile, seed uint64) planner.Inputs {
 	r := rand.New(rand.NewPCG(seed, 8))
 	cluster := &formats.Cluster{Format: formats.FormatCluster}
 	for k := range measured {

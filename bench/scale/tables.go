@@ -167,7 +167,7 @@ func (b *bench) small(ctx context.Context, t *table.Table) ([]figures.Figure, er
 	for _, rounding := range roundings {
 		var s spans
 		for seed := range uint64(b.seeds) {
-			r, err := solve(ctx, few(b.profile, seed), planner.Options{Values: map[string]any{"margin": smallMargin, "gap": smallGap, "gpu-rounding": rounding}}, b.limit)
+			r, err := solve(ctx, smallFleet(b.profile, seed), planner.Options{Values: map[string]any{"margin": smallMargin, "gap": smallGap, "gpu-rounding": rounding}}, b.limit)
 			if err != nil {
 				return nil, err
 			}

@@ -26,17 +26,17 @@ func NewBudgets(asked kind.Asked, effort int) Budgets {
 
 // OverBudget returns whether err says that runs would take more work than their budget allows.
 func OverBudget(err error) bool {
-	_, over := errors.AsType[*sim.OverBudgetError](err)
-	return over
+	_, ok := errors.AsType[*sim.OverBudgetError](err)
+	return ok
 }
 
 // Unconfirmed adds to the plan that no test confirmed its rates if err says that the runs would take
 // more work than their budget allows. It returns other errors.
 func Unconfirmed(plan *formats.Plan, err error) error {
-	over, ok := errors.AsType[*sim.OverBudgetError](err)
+	exceeded, ok := errors.AsType[*sim.OverBudgetError](err)
 	if !ok {
 		return err
 	}
-	plan.Assumptions = append(plan.Assumptions, "rates are not confirmed by simulation: "+over.Error())
+	plan.Assumptions = append(plan.Assumptions, "rates are not confirmed by simulation: "+exceeded.Error())
 	return nil
 }

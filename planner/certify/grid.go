@@ -65,7 +65,7 @@ func Equal(p, q *formats.Plan) bool {
 	return reflect.DeepEqual(p.Deployment, q.Deployment) && slices.EqualFunc(p.Served(), q.Served(), func(a, b formats.Served) bool { return a.RPS == b.RPS })
 }
 
-// WorkOf is what a solve costs, in events of the simulator, each about .7 microseconds.
+// WorkOf returns the cost of a solve, in events of the simulator, each about .7 microseconds.
 func WorkOf(res *kind.Result) int64 {
 	work := 30 * int64(res.Templates)
 	for _, phase := range res.Phases {

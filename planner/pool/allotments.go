@@ -22,7 +22,7 @@ const (
 	allotmentSteps  = 16        // of what is spare, by which budgets begin
 )
 
-// allotment is how much of each pool a model takes, in parts of a device.
+// allotment is the amount of each pool that a model takes, in parts of a device.
 type allotment [allotmentPools]int32
 
 // within returns whether a takes no more than b of any pool.
@@ -184,7 +184,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-// rest is what carries a rate at least costs.
+// rest returns the least cost of what carries a rate.
 func (a *allotting) rest(rate float64) float64 {
 	if rate <= 0 {
 		return 0
@@ -232,7 +232,7 @@ func (a *allotting) single(s *sieve) {
 	}
 }
 
-// takes is what the fewest replicas of a template take that carry a rate, and their cost: infinite where
+// takes returns the parts that the fewest replicas of a template take which carry a rate, and their cost: infinite if
 // they are more than there are devices.
 func (a *allotting) takes(stages []part, rate float64) (takes allotment, cost float64) {
 	for i := range stages {

@@ -84,13 +84,14 @@ func (a *tuning) certify(ctx context.Context) error {
 	if !a.grows() {
 		return a.certifyFloors(ctx)
 	}
+	a.shortRate = a.best.rate
 	for t := rival(a); t != nil; t = rival(a) {
-		var least []float64
+		var threshold []float64
 		if a.proven != nil {
 			a.best = a.proven
-			least = a.reach(t, 1)
+			threshold = a.reach(t, 1)
 		}
-		err := a.prove(ctx, t, least)
+		err := a.prove(ctx, t, threshold)
 		if certify.OverBudget(err) && a.proven == nil {
 			return a.unconfirmed(t, err)
 		}
@@ -113,7 +114,7 @@ func (a *tuning) unconfirmed(t *attempt, err error) error {
 	if slices.Min(t.loads) < certify.Step {
 		return unmet(a)
 	}
-	a.over = err
+	a.overBudget = err
 	promise(t.res, t.loads)
 	return certify.Unconfirmed(t.res.Plan, err)
 }
@@ -126,7 +127,7 @@ func rival(a *tuning) (most *attempt) {
 		return a.best
 	}
 	for _, t := range a.all {
-		near := t == a.plain && t.rate > a.shown*(1-close) || t.rate > a.proven.rate*(1+worthwhile) && a.work < a.budget
+		near := t == a.plain && t.rate > a.shortRate*(1-close) || t.rate > a.proven.rate*(1+worthwhile) && a.work < a.budget
 		if !t.looked && !t.repeats && !t.short && near && (most == nil || t.rate > most.rate) {
 			most = t
 		}
@@ -169,8 +170,8 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if next == nil && a.over != nil {
-			return certify.Unconfirmed(t.res.Plan, a.over)
+		if next == nil && a.overBudget != nil {
+			return certify.Unconfirmed(t.res.Plan, a.overBudget)
 		}
 		if next == nil {
 			break

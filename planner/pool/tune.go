@@ -73,15 +73,12 @@ type tuning struct {
 	best       *attempt
 	plain      *attempt // best with one margin for all
 	proven     *attempt // best of those that long runs looked at
-	shown      float64  // what short runs showed of the first of these
+	shortRate  float64  // of the first of these, in short runs
 	all        []*attempt
-	grid       certify.Grid
-	at         []int // the setting of it that gave the best plan
-	infeasible int   // step of the margin at which no plan was found
 	work       int64 // of all trials
 	budget     int64 // of that work
 	bounds     certify.Budgets
-	over       error // why the search simulates no more; nil: it does
+	overBudget error // why the search simulates no more; nil: it does
 	wall       float64
 	first      error   // why there is no plan without any margin
 	none       error   // why there is no plan with the first margin
@@ -125,25 +122,17 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 	if a.best == nil {
 		return nil, cmp.Or(a.first, ctx.Err(), a.none)
 	}
-	a.shown = a.best.rate
-	err := a.certify(ctx)
-	if err == nil && a.grid.Costs != nil && a.grows() && a.best.rate < a.shown*(1-close) {
-		// Long runs showed less than short runs had: the search goes on while there is work.
-		if err = a.walk(ctx, float64(a.budget), 0); err == nil {
-			err = a.certify(ctx)
-		}
-	}
-	if err != nil && ctx.Err() == nil {
+	if err := a.certify(ctx); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	said, res := tried(a), a.best.res
+	summary, res := tried(a), a.best.res
 	a.state(res)
 	if ctx.Err() != nil {
 		res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.Status(milp.StoppedByInterrupt)
 		res.Plan.StoppedBy = res.StoppedBy
 	}
 	res.WallMS = a.wall
-	res.Plan.Assumptions = append(res.Plan.Assumptions, said)
+	res.Plan.Assumptions = append(res.Plan.Assumptions, summary)
 	return res, nil
 }
 
@@ -229,34 +218,26 @@ func (a *tuning) neighbours(ctx context.Context) error {
 			return err
 		}
 	}
-	a.grid, a.infeasible = certify.Grid{Costs: []int{2, 1, 1}}, len(marginGrid) // fewer stages, halves of batches, margins
-	a.at = []int{0, 0, slices.Index(marginGrid, startMargin)}
-	err := a.walk(ctx, (1-certifyPart)*float64(a.budget), leastTrials)
-	a.plain = a.best
-	return err
-}
-
-// walk tries settings, the nearest to the best one first, until so much work is done and at least so many
-// were tried.
-func (a *tuning) walk(ctx context.Context, work float64, least int) error {
-	stages := a.p.Values.Whole("max-partitions")
-	for n := 0; n < least || float64(a.work) < work; n++ {
-		next, ok := a.grid.Nearest(a.at, []int{stages, certify.Halvings(a.largestBatch()), a.infeasible})
-		if !ok || ctx.Err() != nil || a.over != nil || reached(a) {
+	grid, at := certify.Grid{Costs: []int{2, 1, 1}}, []int{0, 0, slices.Index(marginGrid, startMargin)} // fewer stages, halves of batches, margins
+	infeasible := len(marginGrid)
+	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*float64(a.budget); n++ {
+		next, ok := grid.Nearest(at, []int{stages, certify.Halvings(a.largestBatch()), infeasible})
+		if !ok || ctx.Err() != nil || a.overBudget != nil || reached(a) {
 			break
 		}
-		a.grid.Try(next)
+		grid.Try(next)
 		t, err := a.try(ctx, a.same(marginGrid[next[2]], halved(a, next[1]), max(1, stages-next[0])))
 		if err != nil {
 			return err
 		}
 		if t == nil && next[0] == 0 && next[1] == 0 {
-			a.infeasible = min(a.infeasible, next[2]) // more margin leaves less
+			infeasible = min(infeasible, next[2]) // more margin leaves less
 		}
 		if a.best == nil || t == a.best {
-			a.at = next
+			at = next
 		}
 	}
+	a.plain = a.best
 	return nil
 }
 
@@ -331,7 +312,7 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 
 // balance plans for what the models sustained, from the plan that promises most.
 func (a *tuning) balance(ctx context.Context) error {
-	if a.best == nil || a.over != nil || reached(a) {
+	if a.best == nil || a.overBudget != nil || reached(a) {
 		return nil
 	}
 	from := a.best
@@ -424,7 +405,7 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 		t.repeats, t.loads = true, slices.Clone(a.all[same].loads)
 		a.judge(t)
 	} else if err := a.simulate(ctx, t); certify.OverBudget(err) {
-		if a.over = err; a.best != nil {
+		if a.overBudget = err; a.best != nil {
 			return nil, nil
 		}
 		a.best = t
