@@ -3,6 +3,7 @@ package load_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -47,8 +48,12 @@ func TestCompletions(t *testing.T) {
 	if m := res.Models; m[0].Completed != 1 || m[0].Late != 0 || m[0].DroppedByReason["error.http_400"] != 1 || m[1].Completed != 2 || m[1].Late != 2 {
 		t.Errorf("models %+v", m)
 	}
-	if k := res.Classes; len(k) != 2 || k[0].TTFTP99US.D() < 5*time.Millisecond || k[0].TPOTP99US.D() < 5*time.Millisecond || k[1].E2EP99US.D() < 100*time.Millisecond || k[1].Requests != 2 {
+	if k := res.Classes; len(k) != 2 || k[0].TTFTP99US.D() < 5*time.Millisecond || k[0].E2EP99US.D() < 60*time.Millisecond || k[1].E2EP99US.D() < 100*time.Millisecond || k[1].Requests != 2 {
 		t.Errorf("classes %+v", k)
+	} else if perToken := (k[0].E2EP99US.D() - k[0].TTFTP99US.D()) / 11; math.Abs(float64(k[0].TPOTP99US.D())/float64(perToken)-1) > .02 {
+		// A late first token shortens the pauses between those that follow, so that their
+		// mean may be below the server's 5 ms.
+		t.Errorf("TPOT %v of the only request in time, expected %v (its 11 later tokens)", k[0].TPOTP99US.D(), perToken)
 	}
 	var sessions []string
 	for _, p := range s.Counts().Prompts {
