@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"inferplan/engine"
@@ -213,10 +214,11 @@ func (o *Options) normalize() error {
 		o.turn = func() func() { return func() {} }
 	}
 	if o.hostCopy == nil {
-		o.hostCopy = hostCopyGbps
+		o.hostCopy = sync.OnceValue(hostCopyGbps)
 	}
 	if o.ceilings == nil {
-		o.ceilings = measureCeilings
+		copyGbps := o.hostCopy
+		o.ceilings = func(ctx context.Context, p place) ceilings { return measureCeilings(ctx, p, copyGbps) }
 	}
 	return nil
 }

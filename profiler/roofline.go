@@ -34,8 +34,9 @@ const (
 	matmulGPU = 4096
 )
 
-// measureCeilings measures what it can; what it cannot stays 0.
-func measureCeilings(ctx context.Context, p place) (c ceilings) {
+// measureCeilings measures what it can; what it cannot stays 0. hostCopy returns the
+// copy rate of host memory, in gigabits per second.
+func measureCeilings(ctx context.Context, p place, hostCopy func() float64) (c ceilings) {
 	if _, ok := p.eng.(Prober); !ok {
 		return c // an engine that executes no real model
 	}
@@ -44,7 +45,7 @@ func measureCeilings(ctx context.Context, p place) (c ceilings) {
 			c.memoryGBps = round3(2 * in / 1e9)
 		}
 	} else if p.dev.IsCPU() {
-		c.memoryGBps = round3(HostCopyGBps())
+		c.memoryGBps = round3(readAndWritten(hostCopy()))
 	}
 	if flops, err := matmulRate(ctx, p); err == nil {
 		c.matmulGflops = round3(flops / 1e9)
@@ -54,7 +55,11 @@ func measureCeilings(ctx context.Context, p place) (c ceilings) {
 
 // HostCopyGBps is the rate of a large copy by one core, read plus written, 1e9
 // bytes a second.
-func HostCopyGBps() float64 { return 2 * hostCopyGbps() / 8 }
+func HostCopyGBps() float64 { return readAndWritten(hostCopyGbps()) }
+
+// readAndWritten converts the rate of a copy, in gigabits per second, to the bytes that
+// it reads and writes, 1e9 a second.
+func readAndWritten(gbps float64) float64 { return 2 * gbps / 8 }
 
 // round3 keeps four digits: what a measurement tells.
 func round3(x float64) float64 {
