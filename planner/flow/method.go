@@ -15,7 +15,7 @@ import (
 // Method plans applications for a driver. It cannot start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanFlow, About: "applications and workflows of several modules",
-	Solve: plan, Tune: tune, Certify: certify.Plan, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
+	Solve: plan, Tune: tune, Certify: certify.Plan, Promise: promise, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
 // plan solves the problem of the documents.

@@ -172,7 +172,7 @@ func (t *tuning) fastest(ctx context.Context) error {
 	if t.best == nil {
 		return nil
 	}
-	return t.promise(ctx)
+	return t.confirm(ctx)
 }
 
 // mostCrowd is how many requests of workflows may be under way in a simulation, whose policy goes
@@ -234,8 +234,8 @@ func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 	return nil
 }
 
-// promise tests what the best plan was seen to sustain, and lets it promise what passes.
-func (t *tuning) promise(ctx context.Context) error {
+// confirm tests what the best plan was seen to sustain, and lets it promise what passes.
+func (t *tuning) confirm(ctx context.Context) error {
 	plan := t.best.res.Plan
 	test, err := certify.New(plan, t.asked)
 	if err != nil {
@@ -268,13 +268,17 @@ func (t *tuning) promise(ctx context.Context) error {
 
 // lower lets the best plan promise a load of what its devices carry.
 func (t *tuning) lower(load float64) {
-	plan := t.best.res.Plan
 	t.best.load = 1
+	promise(t.best.res.Plan, load)
+}
+
+// promise lets a plan promise a part of what its devices carry.
+func promise(plan *formats.Plan, part float64) {
 	fluid := plan.Objective.Value
 	plan.Objective.Fluid = &fluid
-	plan.Objective.Value *= load
+	plan.Objective.Value *= part
 	for i := range formats.FlowOf(plan).Applications {
-		formats.FlowOf(plan).Applications[i].RPS *= load
+		formats.FlowOf(plan).Applications[i].RPS *= part
 	}
 }
 

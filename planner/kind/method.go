@@ -41,6 +41,9 @@ type Method struct {
 	Hold func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
 	// Certify stores in the plan what simulation shows it to sustain.
 	Certify func(ctx context.Context, plan *formats.Plan, asked Asked) error
+	// Promise lets a plan promise a part of its rates, of what its devices carry without queueing; nil: other
+	// parts of it would have to change.
+	Promise func(plan *formats.Plan, part float64)
 	// Check validates a plan against today's documents from first principles.
 	Check func(t *Today) []Finding
 	// Figures are what the gate compares: promised before against what holds

@@ -15,7 +15,7 @@ import (
 
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanPool, About: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: certify.Plan,
+	Kind: formats.PlanPool, About: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: certify.Plan, Promise: promisePart,
 	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Reserved: verify.Reserved, Bucketed: verify.Bucketed,
 }
 

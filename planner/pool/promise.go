@@ -51,6 +51,13 @@ func promise(res *kind.Result, parts []float64) {
 	}
 }
 
+// promisePart lets a plan promise a part of what its devices carry.
+func promisePart(plan *formats.Plan, part float64) {
+	fluid := plan.Objective.Value
+	promise(&kind.Result{Plan: plan}, slices.Repeat([]float64{part}, len(plan.Deployment)))
+	plan.Objective.Fluid = &fluid
+}
+
 // timeShared tells whether stages take turns on a kind.
 func timeShared(plan *formats.Plan, device string) bool {
 	for i := range plan.Pools {

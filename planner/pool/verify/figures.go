@@ -40,7 +40,13 @@ func (c *checker) rates() []kind.Sample {
 			out = append(out, kind.Sample{Metric: "rps", What: key.String(), Old: c.Against.Promised(old).RPS, New: now, Unit: "rps"})
 		}
 	}
-	best, ok := c.Reachable(kept)
+	// What is planned again without a test is taken to hold the same part of what its devices carry.
+	o, part := &c.Against.Objective, 1.0
+	if o.Fluid != nil && c.Planned != nil && c.Planned.Objective.Fluid == nil {
+		part = o.Value / *o.Fluid
+	}
+	best, ok := c.Reachable(kept / part)
+	best *= part
 	if ok && c.Against.Objective.Name == "throughput" && !math.IsInf(best, 1) {
 		out = append(out, kind.Sample{Metric: "rps", What: "objective, planned again", Old: c.Against.Objective.Value, New: best, Unit: "rps per weight"})
 	}
