@@ -20,7 +20,7 @@ const (
 	thorough   = 2 // times the runs of a search for loads, between looks that confirm
 )
 
-// Confirm tests every model at a load of what is promised. It has to attain its share of requests in
+// Confirm tests every model at a load, in multiples of its promised rate. It has to attain its share of requests in
 // time, alone or together with the others that Plan.Pooled lists with it. This is a sequential test:
 // after every few runs, models whose attainment is at least that at
 // a confidence of .95 (one-sided Student intervals over the runs) have passed, and those that
@@ -53,7 +53,7 @@ func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.
 	}
 }
 
-// at returns the scenario with every model at a load of what is promised.
+// at returns the scenario with each model at a load, in multiples of its promised rate.
 func (t *Test) at(loads []float64) *sim.Scenario {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil

@@ -5,7 +5,7 @@
 // job.
 //
 //	recompute.go  Recompute: findings, each with its constraint and field
-//	held.go       plans whose rates are tested against plans whose rates are not
+//	untested.go   plans whose rates are tested against plans whose rates are not
 //	metrics.go    the figures that are compared, each with a tolerance
 //	noise.go      how much of a difference is chance: half widths, runs, several profiles
 //	recut.go      profiles that cut models at other tensors

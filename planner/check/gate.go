@@ -106,7 +106,7 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if a, b := in.Against.Kind, in.Plan.Kind; a != b {
 		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", b), Expected: fmt.Sprintf("%q, as promised", a), Hint: "plans of two kinds have no figures in common"}
 	}
-	held, err := heldRates(ctx, &in)
+	notes, err := lowerUntested(ctx, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
 	g := &gate{in: &in, profiles: &profiles{old: in.OldProfiles, now: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), same: in.SameProfile}}
-	g.notes = append(held, g.profiles.comparable(in.Plan)...)
+	g.notes = append(notes, g.profiles.comparable(in.Plan)...)
 	in.Today.Profile = g.profiles.now[middle(in.Plan, g.profiles.now)]
 	g.noise = g.profiles.noise(in.Plan)
 	return g.result(ctx)

@@ -1,0 +1,60 @@
+package check
+
+import (
+	"context"
+	"fmt"
+
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/planner/kind"
+)
+
+// lowerUntested makes two plans comparable where simulation decided the rates of only one of them: in the
+// input the other is replaced by its counterpart. It returns a note if there is such a plan.
+func lowerUntested(ctx context.Context, in *GateInput) (notes []string, err error) {
+	pair := []struct {
+		name        string
+		plan, other **formats.Plan
+	}{{"the plan promised before", &in.Against, &in.Plan}, {"the plan under check", &in.Plan, &in.Against}}
+	for _, p := range pair {
+		if methodOf(*p.plan).Promise == nil || (*p.plan).Objective.Name != "throughput" || tested(*p.plan) || !tested(*p.other) {
+			continue
+		}
+		counterpart, part, err := counterpartOf(ctx, *p.plan, in.Today.WorkloadDir)
+		if err != nil {
+			return nil, fmt.Errorf("simulating what %s holds: %w", p.name, err)
+		}
+		if part == 0 {
+			notes = append(notes, p.name+" states what its devices carry without queueing, and simulation shows no part of it that holds: its rates are compared as they are")
+			continue
+		}
+		notes = append(notes, fmt.Sprintf("%s states what its devices carry without queueing: compared is what simulation shows it to hold, %.3g of that", p.name, part))
+		*p.plan = counterpart
+	}
+	return notes, nil
+}
+
+// counterpartOf returns a copy of a plan that promises what simulation shows the plan to hold, and which part
+// of its rates that is. If no part of them holds, it returns nil and 0.
+func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) (counterpart *formats.Plan, part float64, err error) {
+	data, err := formats.Marshal(plan)
+	if err != nil {
+		return nil, 0, err
+	}
+	if counterpart, err = formats.DecodePlan(data, "plan"); err != nil {
+		return nil, 0, err
+	}
+	if err := planner.Certify(ctx, counterpart, kind.Asked{Seed: plan.Seed, Dir: workloadDir}); err != nil {
+		return nil, 0, err
+	}
+	if counterpart.Certified == nil || counterpart.Certified.LoadFactor == 0 {
+		return nil, 0, nil
+	}
+	part = counterpart.Certified.LoadFactor
+	methodOf(plan).Promise(counterpart, part)
+	counterpart.Certified = plan.Certified // latencies that the plan never promised are not compared
+	return counterpart, part, nil
+}
+
+// tested returns whether simulation decided the rates of a plan.
+func tested(p *formats.Plan) bool { return p.Objective.Fluid != nil }
