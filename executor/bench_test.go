@@ -318,7 +318,7 @@ func bareLoop(b *testing.B, eng engine.Engine, path string, cpu int) func(time.D
 		b.Fatal(err)
 	}
 	p, ok := eng.(interface {
-		Probe(context.Context, []byte, []engine.Spec, int, []string) (map[string]graph.Value, error)
+		Probe(context.Context, []byte, []engine.Spec, ...graph.ProbeRun) ([]map[string]graph.Value, error)
 	})
 	if !ok {
 		b.Fatal("engine cannot probe")

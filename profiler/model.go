@@ -64,7 +64,7 @@ type opener func(ctx context.Context, path string, o *Options) (model, error)
 // Prober is an engine that can run a model once to see the shapes of its
 // tensors, as engine/graph asks for.
 type Prober interface {
-	Probe(ctx context.Context, onnx []byte, inputs []engine.Spec, batch int, want []string) (map[string]graph.Value, error)
+	Probe(ctx context.Context, onnx []byte, inputs []engine.Spec, runs ...graph.ProbeRun) ([]map[string]graph.Value, error)
 }
 
 // ModelName is what profiles and plans call the model of a file: the file's
@@ -91,7 +91,7 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if gm.Custom() {
 		operators = o.Operators
 	}
-	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{})
+	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{AllShapes: true})
 	if err == nil {
 		var note string
 		if note, err = holdsBatch(ctx, o.Engine, chain, how.Values); note != "" {

@@ -21,9 +21,15 @@ type Value struct {
 	Data  []byte
 }
 
-// Probe runs a stand-alone model once on zeros at a batch size and reports the
-// named outputs. engine/ort supplies one.
-type Probe func(ctx context.Context, onnx []byte, inputs []engine.Spec, batch int, want []string) (map[string]Value, error)
+// ProbeRun is a run of a probe: a batch size, and the outputs to report.
+type ProbeRun struct {
+	Batch int
+	Names []string
+}
+
+// Probe loads a stand-alone model, runs it on zeros and returns what every run reported. If a
+// run fails, it returns those before it and the error. engine/ort supplies one.
+type Probe func(ctx context.Context, onnx []byte, inputs []engine.Spec, runs ...ProbeRun) ([]map[string]Value, error)
 
 // The batch sizes of the two probes. Neither is 1, which broadcasts, and both
 // are unlikely to be another dimension of an early tensor by chance; what
@@ -240,24 +246,53 @@ func sameShape(a, b []int64) bool {
 	return true
 }
 
-// probeTwice runs the model at both probe batches with extra outputs.
+// probeTwice measures the named tensors at both probe batches.
 func (m *Model) probeTwice(ctx context.Context, probe Probe, names []string) (a, b map[string]Value, err error) {
-	whole, err := m.encode(part{nodes: m.net.compute, inputs: m.Inputs, outputs: bareSpecs(names), light: true})
+	return m.probePair(ctx, probe, names, names)
+}
+
+// probePair measures tensors at batch probeA, and some of them at batch probeB.
+func (m *Model) probePair(ctx context.Context, probe Probe, atA, atB []string) (a, b map[string]Value, err error) {
+	values, err := m.probeShapes(ctx, probe, ProbeRun{probeA, atA}, ProbeRun{probeB, atB})
 	if err != nil {
 		return nil, nil, err
 	}
-	if a, err = probe(ctx, whole, m.Inputs, probeA, names); err != nil {
-		return nil, nil, fmt.Errorf("%s: measure shapes at batch %d: %w", m.Name, probeA, err)
+	return values[0], values[1], nil
+}
+
+// probeShapes runs the model with the tensors of the first run as outputs. If the probe
+// reports nothing about one of them, it returns an error.
+func (m *Model) probeShapes(ctx context.Context, probe Probe, runs ...ProbeRun) ([]map[string]Value, error) {
+	whole, err := m.encode(part{nodes: m.net.compute, inputs: m.Inputs, outputs: bareSpecs(runs[0].Names), light: true})
+	if err != nil {
+		return nil, err
 	}
-	if b, err = probe(ctx, whole, m.Inputs, probeB, names); err != nil {
-		return nil, nil, fmt.Errorf("%s: measure shapes at batch %d: %w", m.Name, probeB, err)
+	values, err := probe(ctx, whole, m.Inputs, runs...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: measure shapes at batch %d: %w", m.Name, runs[min(len(values), len(runs)-1)].Batch, err)
 	}
-	for _, t := range names {
-		if a[t].Type == 0 || b[t].Type == 0 {
-			return nil, nil, fmt.Errorf("%s: the probe reported nothing about tensor %q", m.Name, t)
+	for i, r := range runs {
+		for _, t := range r.Names {
+			if values[i][t].Type == 0 {
+				return nil, fmt.Errorf("%s: the probe reported nothing about tensor %q", m.Name, t)
+			}
 		}
 	}
-	return a, b, nil
+	return values, nil
+}
+
+// computed returns the names of all tensors that compute nodes make, sorted.
+func (n *net) computed() []string {
+	var names []string
+	for _, i := range n.compute {
+		for _, o := range n.nodes[i].Output {
+			if o != "" {
+				names = append(names, o)
+			}
+		}
+	}
+	sort.Strings(names)
+	return names
 }
 
 func bareSpecs(names []string) []engine.Spec {

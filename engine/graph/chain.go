@@ -16,6 +16,9 @@ type ChainOptions struct {
 	MaxLive int
 	// MinCuts is what MaxLive 0 is content with; zero means 16.
 	MinCuts int
+	// AllShapes measures every tensor in the first probe, so that Count needs
+	// no probe of its own. That probe holds all of them in memory at once.
+	AllShapes bool
 }
 
 // Cut is a place where a model can be cut, with what crosses there. The first
@@ -43,7 +46,8 @@ type Chain struct {
 	Model *Model
 	Cuts  []Cut
 
-	specs map[string]engine.Spec // of every tensor that was measured
+	specs  map[string]engine.Spec // of every tensor that was measured at two batches
+	values map[string]Value       // of every tensor at batch probeA; nil if only some were measured
 }
 
 // Chain finds the cuts and measures their shapes with the probe. The model
@@ -98,7 +102,7 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 			ask = append(ask, t)
 		}
 	}
-	a, b, err := m.probeTwice(ctx, probe, ask)
+	a, b, whole, err := m.probeCuts(ctx, probe, ask, o.AllShapes)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +124,9 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 		outs[i] = s
 	}
 	c := &Chain{Model: m, specs: specs}
+	if whole {
+		c.values = a
+	}
 	for k := first; k <= limit; k++ {
 		c.Cuts = []Cut{newCut(m.Inputs, 0)}
 		last := strings.Join(c.Cuts[0].Names(), "\x00")
@@ -144,6 +151,22 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 		}
 	}
 	return c, nil
+}
+
+// probeCuts measures the named tensors at both probe batches, and with all set every tensor
+// that the model computes at batch probeA. If those cannot all be reported (a sequence is no
+// tensor, or they need too much memory), it measures the named ones alone and whole is false.
+func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, all bool) (a, b map[string]Value, whole bool, err error) {
+	if all {
+		more := append(m.net.computed(), names...)
+		slices.Sort(more)
+		a, b, err = m.probePair(ctx, probe, slices.Compact(more), names)
+		if err == nil || ctx.Err() != nil {
+			return a, b, true, err
+		}
+	}
+	a, b, err = m.probeTwice(ctx, probe, names)
+	return a, b, false, err
 }
 
 func newCut(t []engine.Spec, pos int) Cut {

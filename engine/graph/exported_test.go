@@ -153,16 +153,16 @@ func TestStateBesideABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	fed := 0
-	probe := func(_ context.Context, _ []byte, inputs []engine.Spec, batch int, want []string) (map[string]Value, error) {
+	probe := func(_ context.Context, _ []byte, inputs []engine.Spec, runs ...ProbeRun) ([]map[string]Value, error) {
 		fed++
-		if got := specText(inputs); got != "x float32[1,4] state float32[2,1,8]" || batch != 1 {
-			t.Errorf("fed with %s at batch %d", got, batch)
+		if got := specText(inputs); got != "x float32[1,4] state float32[2,1,8]" || runs[0].Batch != 1 {
+			t.Errorf("fed with %s at batch %d", got, runs[0].Batch)
 		}
 		out := map[string]Value{}
-		for _, name := range want {
+		for _, name := range runs[0].Names {
 			out[name] = Value{Type: engine.F32, Shape: []int64{1, 4}}
 		}
-		return out, nil
+		return []map[string]Value{out}, nil
 	}
 	if _, err := m.Chain(ctx, probe, ChainOptions{}); err == nil || fed > 0 || !strings.Contains(err.Error(), `the first dimension of input "state" is always 2`) {
 		t.Errorf("cut after %d probes: %v", fed, err)

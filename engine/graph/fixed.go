@@ -24,13 +24,13 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 	}
 	p.outputs = bareSpecs(m.Outputs)
 	p.light = true
-	var values map[string]Value
+	var found []map[string]Value
 	for {
 		data, err := m.encode(p)
 		if err != nil {
 			return nil, 0, err
 		}
-		if values, err = probe(ctx, data, p.inputs, batch, m.Outputs); err == nil {
+		if found, err = probe(ctx, data, p.inputs, ProbeRun{batch, m.Outputs}); err == nil {
 			break
 		}
 		// Shapes of its inputs may tell a runtime that a branch which is not taken
@@ -41,7 +41,7 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 		p.open = true
 	}
 	for i, name := range m.Outputs {
-		v := values[name]
+		v := found[0][name]
 		if v.Type.Size() == 0 {
 			return nil, 0, bad("output %q has elements of type %s, which no answer can carry: let the model end before it", name, v.Type)
 		}

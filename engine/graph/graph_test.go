@@ -20,15 +20,23 @@ import (
 
 var ctx = context.Background()
 
-// flat is a probe without an engine: every tensor is a float vector of width 4
-// per sample.
-func flat(_ context.Context, _ []byte, _ []engine.Spec, batch int, want []string) (map[string]Value, error) {
-	out := map[string]Value{}
-	for _, t := range want {
-		out[t] = Value{Type: engine.F32, Shape: []int64{int64(batch), 4}}
+// probeOf is a probe without an engine: shape returns the shape of a tensor at a batch size.
+func probeOf(shape func(name string, batch int64) []int64) Probe {
+	return func(_ context.Context, _ []byte, _ []engine.Spec, runs ...ProbeRun) ([]map[string]Value, error) {
+		var out []map[string]Value
+		for _, r := range runs {
+			values := map[string]Value{}
+			for _, t := range r.Names {
+				values[t] = Value{Type: engine.F32, Shape: shape(t, int64(r.Batch))}
+			}
+			out = append(out, values)
+		}
+		return out, nil
 	}
-	return out, nil
 }
+
+// flat reports every tensor as a float vector of width 4 per sample.
+var flat = probeOf(func(_ string, batch int64) []int64 { return []int64{batch, 4} })
 
 // diamond is x -> Abs a -> {Exp b, Neg c} -> Add d -> Softplus e -> Softmax y,
 // with room for a test to spoil it.
@@ -212,13 +220,7 @@ func TestSlicesAreModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probe := func(_ context.Context, _ []byte, _ []engine.Spec, batch int, want []string) (map[string]Value, error) {
-		out := map[string]Value{}
-		for _, t := range want {
-			out[t] = Value{Type: engine.F32, Shape: []int64{int64(batch), 4, 8}}
-		}
-		return out, nil
-	}
+	probe := probeOf(func(_ string, batch int64) []int64 { return []int64{batch, 4, 8} })
 	chain, err := m.Chain(ctx, probe, ChainOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -467,12 +469,14 @@ func TestOnlyBatchedTensorsCross(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	odd := func(c context.Context, o []byte, in []engine.Spec, batch int, want []string) (map[string]Value, error) {
-		out, _ := flat(c, o, in, batch, want)
-		out["a"] = Value{Type: engine.F32, Shape: []int64{4, int64(batch)}}
-		if v, ok := out["d"]; ok {
-			v.Type = 8 // strings
-			out["d"] = v
+	odd := func(c context.Context, onnx []byte, in []engine.Spec, runs ...ProbeRun) ([]map[string]Value, error) {
+		out, _ := flat(c, onnx, in, runs...)
+		for i, r := range runs {
+			out[i]["a"] = Value{Type: engine.F32, Shape: []int64{4, int64(r.Batch)}}
+			if v, ok := out[i]["d"]; ok {
+				v.Type = 8 // strings
+				out[i]["d"] = v
+			}
 		}
 		return out, nil
 	}
@@ -485,13 +489,11 @@ func TestOnlyBatchedTensorsCross(t *testing.T) {
 			t.Errorf("%s crosses", name)
 		}
 	}
-	fixed := func(c context.Context, o []byte, in []engine.Spec, batch int, want []string) (map[string]Value, error) {
-		return flat(c, o, in, 1, want)
-	}
+	fixed := probeOf(func(string, int64) []int64 { return []int64{1, 4} })
 	if _, err := m.Chain(ctx, fixed, ChainOptions{}); err == nil || !strings.Contains(err.Error(), `output "y"`) {
 		t.Errorf("a model whose output does not follow the batch: %v", err)
 	}
-	failing := func(context.Context, []byte, []engine.Spec, int, []string) (map[string]Value, error) {
+	failing := func(context.Context, []byte, []engine.Spec, ...ProbeRun) ([]map[string]Value, error) {
 		return nil, errors.New("no engine")
 	}
 	if _, err := m.Chain(ctx, failing, ChainOptions{}); err == nil || !strings.Contains(err.Error(), "measure shapes at batch 2: no engine") {

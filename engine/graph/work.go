@@ -2,8 +2,7 @@ package graph
 
 import (
 	"context"
-	"fmt"
-	"sort"
+	"maps"
 
 	"inferplan/engine"
 	"inferplan/engine/graph/onnxpb"
@@ -35,8 +34,8 @@ type Counts struct {
 // viewOps hand a tensor on without moving it.
 var viewOps = set("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
 
-// Count measures the shapes of all tensors with one run of the probe and counts
-// what every operator does.
+// Count counts what every operator does. If Chain did not measure the
+// shapes of all tensors (ChainOptions.AllShapes), it measures them with one run of the probe.
 func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	m := c.Model
 	n := m.net
@@ -44,23 +43,15 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	for _, s := range m.Inputs {
 		given[s.Name] = s
 	}
-	var names []string
-	for _, i := range n.compute {
-		for _, o := range n.nodes[i].Output {
-			if o != "" {
-				names = append(names, o)
-			}
+	measured := c.values
+	if measured == nil {
+		found, err := m.probeShapes(ctx, probe, ProbeRun{probeA, n.computed()})
+		if err != nil {
+			return nil, err
 		}
+		measured = found[0]
 	}
-	sort.Strings(names)
-	whole, err := m.encode(part{nodes: n.compute, inputs: m.Inputs, outputs: bareSpecs(names), light: true})
-	if err != nil {
-		return nil, err
-	}
-	values, err := probe(ctx, whole, m.Inputs, probeA, names)
-	if err != nil {
-		return nil, fmt.Errorf("%s: measure shapes at batch %d: %w", m.Name, probeA, err)
-	}
+	values := maps.Clone(measured)
 	for name, s := range given {
 		values[name] = Value{Type: s.Type, Shape: s.ShapeAt(probeA)}
 	}

@@ -40,6 +40,11 @@ func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor,
 		return nil, err
 	}
 	defer freeSession(s)
+	return evaluate(s, inputs, want, limit)
+}
+
+// evaluate runs a session once, as Eval does.
+func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int) (map[string]Output, error) {
 	byName := map[string]engine.Tensor{}
 	for _, t := range inputs {
 		byName[t.Spec().Name] = t
@@ -78,7 +83,7 @@ func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor,
 		unsafe.Slice((**C.char)(names), n)[i] = texts.add(w)
 	}
 	results := unsafe.Slice((*unsafe.Pointer)(outs), n)
-	err = withArray(values, func(in *unsafe.Pointer) error {
+	err := withArray(values, func(in *unsafe.Pointer) error {
 		return goError(C.ip_eval(s, in, C.int(n), (**C.char)(names), (*unsafe.Pointer)(outs)))
 	})
 	defer func() {
@@ -117,22 +122,35 @@ func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor,
 }
 
 // Probe measures shapes; it is a graph.Probe.
-func (e *Engine) Probe(ctx context.Context, model []byte, inputs []engine.Spec, batch int, want []string) (map[string]graph.Value, error) {
-	feeds := make([]engine.Tensor, len(inputs))
-	for i, s := range inputs {
-		t, err := engine.NewHostTensor(s, batch, nil)
-		if err != nil {
-			return nil, err
-		}
-		feeds[i] = t
+func (e *Engine) Probe(ctx context.Context, model []byte, inputs []engine.Spec, runs ...graph.ProbeRun) ([]map[string]graph.Value, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	got, err := e.Eval(ctx, model, feeds, want, engine.Options{Optimization: "basic"}, smallValue)
+	s, err := e.session(model, engine.CPUDevice(0), engine.Options{Optimization: "basic"}, 0)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]graph.Value{}
-	for name, o := range got {
-		out[name] = graph.Value(o)
+	defer freeSession(s)
+	var found []map[string]graph.Value
+	for _, r := range runs {
+		if err := ctx.Err(); err != nil {
+			return found, err
+		}
+		feeds := make([]engine.Tensor, len(inputs))
+		for i, spec := range inputs {
+			if feeds[i], err = engine.NewHostTensor(spec, r.Batch, nil); err != nil {
+				return found, err
+			}
+		}
+		outputs, err := evaluate(s, feeds, r.Names, smallValue)
+		if err != nil {
+			return found, err
+		}
+		values := make(map[string]graph.Value, len(outputs))
+		for name, o := range outputs {
+			values[name] = graph.Value(o)
+		}
+		found = append(found, values)
 	}
-	return out, nil
+	return found, nil
 }

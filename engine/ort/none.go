@@ -21,7 +21,7 @@ func absent() error {
 func Open(string) (*Engine, error) { return nil, absent() }
 
 // Probe cannot be called: Open never gives an Engine.
-func (*Engine) Probe(context.Context, []byte, []engine.Spec, int, []string) (map[string]graph.Value, error) {
+func (*Engine) Probe(context.Context, []byte, []engine.Spec, ...graph.ProbeRun) ([]map[string]graph.Value, error) {
 	return nil, absent()
 }
 

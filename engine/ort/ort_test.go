@@ -481,7 +481,7 @@ func TestLeaksNothing(t *testing.T) {
 		if _, err := e.Load(ctx, &broken, engine.CPUDevice(0), engine.Options{}); err == nil {
 			t.Fatal("a broken model loads")
 		}
-		if _, err := e.Probe(ctx, sub.ONNX, sub.Inputs, 3, []string{"logits"}); err != nil {
+		if _, err := e.Probe(ctx, sub.ONNX, sub.Inputs, graph.ProbeRun{Batch: 3, Names: []string{"logits"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,9 +3,12 @@
 package ort
 
 import (
+	"context"
+	"errors"
 	"math"
 	"testing"
 
+	"inferplan/engine"
 	"inferplan/engine/graph"
 )
 
@@ -82,6 +85,32 @@ func TestWorkByHand(t *testing.T) {
 	counts, err := chain.Count(ctx, e.Probe)
 	if err != nil {
 		t.Fatal(err)
+	}
+	// A chain that measured all tensors while it looked for cuts counts the same without a probe.
+	measured, err := m.Chain(ctx, e.Probe, graph.ChainOptions{AllShapes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unprobed := func(context.Context, []byte, []engine.Spec, ...graph.ProbeRun) ([]map[string]graph.Value, error) {
+		return nil, errors.New("probed once more")
+	}
+	if again, err := measured.Count(ctx, unprobed); err != nil || again.WholeWork() != counts.WholeWork() {
+		t.Errorf("a chain of all shapes counts %+v (%v), want %+v", again, err, counts.WholeWork())
+	}
+	// Where the first probe cannot report all tensors, the cuts are found all the same.
+	probed := 0
+	partial := func(ctx context.Context, onnx []byte, in []engine.Spec, runs ...graph.ProbeRun) ([]map[string]graph.Value, error) {
+		if probed++; probed == 1 {
+			return nil, errors.New("a sequence is no tensor")
+		}
+		return e.Probe(ctx, onnx, in, runs...)
+	}
+	retried, err := m.Chain(ctx, partial, graph.ChainOptions{AllShapes: true})
+	if err != nil || retried.Atoms() != chain.Atoms() {
+		t.Fatalf("after a probe that failed: %v", err)
+	}
+	if again, err := retried.Count(ctx, e.Probe); err != nil || again.WholeWork() != counts.WholeWork() {
+		t.Errorf("after a probe that failed: counts %+v (%v), want %+v", again, err, counts.WholeWork())
 	}
 	w := counts.WholeWork()
 	if w.MACs != 784*16+16*10 {
