@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/report"
@@ -25,7 +26,7 @@ type OwnLoads struct {
 type OwnSearch struct {
 	Shares     []float64 // of requests in time that models are to attain
 	Runs       int
-	Step, Most float64   // loads are whole steps, up to the most
+	Step, Most float64   // loads are those of a LoadGrid of this step, up to the most
 	From       []float64 // guessed; nil: 1
 	// Least are loads below which nothing is worth a search: where a model fails at
 	// them, none is made. nil: none.
@@ -35,16 +36,42 @@ type OwnSearch struct {
 	Together bool
 }
 
+// LoadGrid numbers loads from 1. From a half up they lie a step apart. Below, each is larger
+// than the one before by twice the step as a part of it, so that a model which sustains a small
+// part of what its replicas carry is known as exactly as others. The first is about a step.
+type LoadGrid struct{ Step float64 }
+
+// half is the number of the load that is a half.
+func (g LoadGrid) half() float64 {
+	return 1 + math.Floor(math.Log(0.5/g.Step)/math.Log1p(2*g.Step))
+}
+
+// Load returns the load of a number.
+func (g LoadGrid) Load(number int) float64 {
+	above := float64(number) - g.half()
+	if above >= 0 {
+		return 0.5 + above*g.Step
+	}
+	return 0.5 * math.Pow(1+2*g.Step, above)
+}
+
+// Position returns where a load lies among the numbers; of those below all loads it returns 0.
+func (g LoadGrid) Position(load float64) float64 {
+	if load >= 0.5 {
+		return g.half() + (load-0.5)/g.Step
+	}
+	return max(0, g.half()+math.Log(load/0.5)/math.Log1p(2*g.Step))
+}
+
+// Nearest returns the number of the load nearest to one, at least 1.
+func (g LoadGrid) Nearest(load float64) int { return max(1, int(math.Round(g.Position(load)))) }
+
 // FindOwnLoads looks for the highest load of every model at which it attains what is
 // asked while the others have theirs. All models are looked at in the same runs, with
 // the same random numbers at every point.
 func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, error) {
-	rates := sc.Rates
-	if rates == nil {
-		for i := range sc.Tables.Models {
-			rates = append(rates, sc.Tables.Models[i].RPS)
-		}
-	}
+	rates := sc.rates()
+	grid := LoadGrid{o.Step}
 	seen := map[string][]*Result{} // by points
 	events := int64(0)
 	at := func(ctx context.Context, points []int, runs int) (*shown, error) {
@@ -52,12 +79,11 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		if done := seen[key]; len(done) >= runs {
 			return show(done[:runs], len(rates)), nil
 		}
-		one := *sc
-		one.Load, one.Rates = 1, make([]float64, len(rates))
+		offered := make([]float64, len(rates))
 		for i := range rates {
-			one.Rates[i] = rates[i] * float64(points[i]) * o.Step
+			offered[i] = rates[i] * grid.Load(points[i])
 		}
-		done, err := one.replicate(ctx, seen[key], runs)
+		done, err := sc.AtRates(offered, 0).replicate(ctx, seen[key], runs)
 		if err != nil {
 			return nil, err
 		}
@@ -67,14 +93,14 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		seen[key] = done
 		return show(done, len(rates)), nil
 	}
-	end := int(math.Round(o.Most / o.Step))
+	end := grid.Nearest(o.Most)
 	search := make([]expecting, len(rates))
 	for i := range search {
 		guess := 1.
 		if o.From != nil {
 			guess = o.From[i]
 		}
-		search[i].bracket = bracket{at: min(max(1, int(math.Round(guess/o.Step))), end), fails: end + 1}
+		search[i].bracket = bracket{at: min(grid.Nearest(guess), end), fails: end + 1}
 	}
 	if o.Least != nil {
 		points, r, err := o.least(ctx, at, end)
@@ -85,7 +111,7 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			search[i].at = points[i]
 			search[i].look(true, o.lost(r, i), o.Step)
 			if o.From != nil && search[i].at < search[i].fails {
-				search[i].at = max(search[i].at, min(int(math.Round(o.From[i]/o.Step)), end))
+				search[i].at = max(search[i].at, min(grid.Nearest(o.From[i]), end))
 			}
 		}
 	}
@@ -122,6 +148,37 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			}
 		}
 	}
+}
+
+// rates returns the requests per second of every model.
+func (s *Scenario) rates() []float64 {
+	if s.Rates != nil {
+		return s.Rates
+	}
+	var rates []float64
+	for i := range s.Tables.Models {
+		rates = append(rates, s.Tables.Models[i].RPS)
+	}
+	return rates
+}
+
+// AtRates returns the scenario with other rates at load 1. If they are lower and arrivals are
+// drawn, its runs last longer, so that they have as many requests, but at most the longest;
+// with a longest of 0, as long as before.
+func (s *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
+	sum := func(list []float64) (rps float64) {
+		for _, r := range list {
+			rps += r
+		}
+		return rps
+	}
+	at := *s
+	at.Load, at.Rates = 1, rates
+	if more := sum(s.rates()) / sum(rates); more > 1 && s.Recorded == nil && longest > s.Duration {
+		at.Duration = min(longest, time.Duration(more*float64(s.Duration))).Round(time.Millisecond)
+		at.Warmup = time.Duration(float64(s.Warmup) * float64(at.Duration) / float64(s.Duration))
+	}
+	return &at
 }
 
 // look simulates models at points of the grid.
@@ -210,7 +267,7 @@ func (b *expecting) look(pass bool, lost, step float64) {
 // that is known after one.
 func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, known *shown, err error) {
 	for _, load := range o.Least {
-		points = append(points, max(1, int(math.Floor(load/o.Step+1e-9))))
+		points = append(points, max(1, int(LoadGrid{o.Step}.Position(load)+1e-9)))
 	}
 	if o.Together {
 		for i, most := 0, slices.Max(points); i < len(points); i++ {
@@ -259,7 +316,7 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 		}
 		if holds {
 			for i := range points {
-				out.Loads[i] = float64(points[i]) * o.Step
+				out.Loads[i] = LoadGrid{o.Step}.Load(points[i])
 			}
 			out.Report = pool(r.runs).Report
 		}

@@ -422,6 +422,48 @@ func TestFindMaxLoad(t *testing.T) {
 	}
 }
 
+// Loads of a grid go up by steps from a half, and below it by a part of themselves; numbers and
+// loads belong to each other.
+func TestLoadGrid(t *testing.T) {
+	for _, step := range []float64{0.005, 0.01, 0.05} {
+		grid := sim.LoadGrid{Step: step}
+		if first := grid.Load(1); first < step || first > step*(1+2*step) {
+			t.Errorf("step %g: the first load is %g", step, first)
+		}
+		for n := 1; grid.Load(n) < 1.5; n++ {
+			at, next := grid.Load(n), grid.Load(n+1)
+			if got := grid.Nearest(at); got != n {
+				t.Errorf("step %g: load %g of number %d is nearest to number %d", step, at, n, got)
+			}
+			if more := next - at; more > 2*step*at+1e-9 || more > step+1e-9 || more < step*min(1, 2*at)-1e-9 {
+				t.Errorf("step %g: %g follows %g", step, next, at)
+			}
+		}
+		if grid.Nearest(1) == 0 || grid.Load(grid.Nearest(1)) != 1 || grid.Nearest(0) != 1 || grid.Position(0) != 0 {
+			t.Errorf("step %g: load 1 has number %d, load 0 number %d", step, grid.Nearest(1), grid.Nearest(0))
+		}
+	}
+}
+
+// Runs at lower rates last longer, so that they have as many requests.
+func TestAtRates(t *testing.T) {
+	sc := &sim.Scenario{Rates: []float64{60, 40}, Duration: time.Minute, Warmup: 6 * time.Second}
+	for _, c := range []struct {
+		rates         []float64
+		longest, want time.Duration
+	}{
+		{[]float64{30, 20}, time.Hour, 2 * time.Minute},
+		{[]float64{30, 20}, 90 * time.Second, 90 * time.Second},
+		{[]float64{30, 20}, 0, time.Minute},
+		{[]float64{120, 80}, time.Hour, time.Minute},
+	} {
+		at := sc.AtRates(c.rates, c.longest)
+		if at.Duration != c.want || at.Warmup != c.want/10 || !slices.Equal(at.Rates, c.rates) {
+			t.Errorf("at %v, at most %v: %v after %v", at.Rates, c.longest, at.Duration, at.Warmup)
+		}
+	}
+}
+
 // Every model has its own highest load, found in the same runs; together they have the
 // least of these.
 func TestFindOwnLoads(t *testing.T) {

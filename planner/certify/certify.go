@@ -45,17 +45,22 @@ type Test struct {
 	Asked    kind.Asked
 	Shares   []float64 // of the requests in time that everything served has to attain
 	plan     *formats.Plan
-	runs     int    // of every look of the sequential test
-	doubt    string // about what comes of it; empty: none
+	longest  time.Duration // of a run at lower rates than the plan's; 0: all last as long as asked
+	runs     int           // of every look of the sequential test
+	doubt    string        // about what comes of it; empty: none
 }
 
 // New prepares the test of a plan. What is not asked has defaults. Its runs have no budget.
 func New(plan *formats.Plan, asked kind.Asked) (*Test, error) {
-	asked, err := asked.Of(plan, requests, LeastDuration(plan), longestRun)
+	whole, err := asked.Of(plan, requests, LeastDuration(plan), longestRun)
 	if err != nil {
 		return nil, err
 	}
-	return NewAsked(plan, asked)
+	t, err := NewAsked(plan, whole)
+	if err == nil && asked.Duration == 0 {
+		t.longest = longestRun
+	}
+	return t, err
 }
 
 // NewAsked is New where everything is asked: how many runs, and how long they last.

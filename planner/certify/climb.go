@@ -6,18 +6,21 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/formats"
 	"inferplan/formats/seeded"
+	"inferplan/planner/kind"
 	"inferplan/sim"
 	"inferplan/solver/stoch"
 )
 
 const (
-	// Step is the step of loads, of what a model promises, and the least load of all.
+	// Step is the step of the grid of loads, of what a model promises. No load is below it.
 	Step = 0.01
 
 	confidence = .95 // that a plan holds what it states
 	mostLooks  = 3
-	thorough   = 2 // times the runs of a search for loads, between looks that confirm
+	thorough   = 2         // times the runs of a search for loads, between looks that confirm
+	partBudget = 3_000_000 // events that Part simulates once some loads passed
 )
 
 // Confirm tests every model at a load, in multiples of its promised rate. It has to attain its share of requests in
@@ -33,6 +36,7 @@ func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []boo
 // confirm is Confirm with so many runs between looks.
 func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.Result, []bool, error) {
 	runs := &sim.Replications{Scenario: t.at(loads)}
+	t.Asked.Duration = runs.Scenario.Duration
 	for looks := 1; ; looks++ {
 		t.Asked.Runs = looks * between
 		if err := runs.Extend(ctx, t.Asked.Runs); err != nil {
@@ -55,12 +59,11 @@ func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.
 
 // at returns the scenario with each model at a load, in multiples of its promised rate.
 func (t *Test) at(loads []float64) *sim.Scenario {
-	sc := *t.Scenario
-	sc.Load, sc.Rates = 1, nil
+	var rates []float64
 	for i, load := range loads {
-		sc.Rates = append(sc.Rates, t.Scenario.Tables.Models[i].RPS*load)
+		rates = append(rates, t.Scenario.Tables.Models[i].RPS*load)
 	}
-	return &sc
+	return t.Scenario.AtRates(rates, t.longest)
 }
 
 // Climb is a search for the highest loads of models that pass the test.
@@ -75,32 +78,42 @@ type Climb struct {
 	// Events are those that it did simulate.
 	Events int64
 
-	steps  []int  // of loads, to be tested next
-	passed []int  // the last that passed; nil: none did
-	failed []bool // by model, at a step more than is tested
+	at     []int // by model, the number of the load in the grid that is tested next
+	passed []int // the last that passed; nil: none did
+	above  []int // by model, the least number at which it fell short, or one that is not tested
+	failed []bool
+	stride []int // by model, to the next number until some loads passed and some failed; doubles
 }
 
-// Run looks for the highest loads that pass. Models that fall short are offered a step less, and
-// where all pass, those that never fell short a step more. The highest of many loads passed by
+var grid = sim.LoadGrid{Step: Step}
+
+// Lower returns the next lower load of the grid; 0: there is none.
+func Lower(load float64) float64 {
+	if number := grid.Nearest(load) - 1; number > 0 {
+		return grid.Load(number)
+	}
+	return 0
+}
+
+// Run looks for the highest loads that pass. Models that fall short are offered less, and where
+// all pass, each is offered more: twice as much more every time until it falls short, then half
+// of what lies between. The highest of many loads passed by
 // luck more often than one alone, so other random numbers confirm it, or the next below. It
 // returns nil where no loads pass. Where the budget has no more than the test that confirms takes,
 // there is no search: the test begins with the last loads that passed, or else the next ones.
 func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error) {
-	c.steps, c.failed = make([]int, len(c.From)), make([]bool, len(c.From))
-	for i, load := range c.From {
-		c.steps[i] = int(math.Round(load / Step))
-	}
+	c.start()
 	seed := t.Scenario.Seed
 	t.Scenario.Seed = seeded.Seed(seed, "climb")
 	defer func() { t.Scenario.Seed = seed }()
-	for slices.Min(c.steps) >= 1 {
-		if t.at(c.loads(c.steps)).Within((1+thorough)*t.runs) != nil {
+	for slices.Min(c.at) >= 1 {
+		if t.at(c.loads(c.at)).Within((1+thorough)*t.runs) != nil {
 			if c.passed == nil {
-				c.passed = slices.Clone(c.steps)
+				c.passed = slices.Clone(c.at)
 			}
 			break
 		}
-		found, short, err := t.confirm(ctx, c.loads(c.steps), t.runs)
+		found, short, err := t.confirm(ctx, c.loads(c.at), t.runs)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -113,8 +126,8 @@ func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error
 		}
 	}
 	t.Scenario.Seed = seed
-	for steps := c.passed; steps != nil && slices.Min(steps) >= 1; {
-		loads := c.loads(steps)
+	for numbers := c.passed; numbers != nil && slices.Min(numbers) >= 1; {
+		loads := c.loads(numbers)
 		shown, short, err := t.Confirm(ctx, loads)
 		if err != nil {
 			return nil, nil, err
@@ -123,47 +136,88 @@ func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error
 		if !slices.Contains(short, true) {
 			return loads, shown, nil
 		}
-		for i := range steps {
+		for i := range numbers {
 			if short[i] || c.Together {
-				steps[i]--
+				numbers[i]--
 			}
 		}
 	}
 	return nil, nil, nil
 }
 
-// loads returns loads of so many steps, at most what replicas carry.
-func (c *Climb) loads(steps []int) []float64 {
-	loads := make([]float64, len(steps))
-	for i, n := range steps {
-		loads[i] = min(float64(n)*Step, c.Carried[i])
+// Part returns the highest part of a plan's rates, one for all models, that passes the test by
+// which plans with margins found by simulation state theirs; 0: none passes.
+func Part(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
+	t, err := New(plan, asked)
+	if err != nil {
+		return 0, err
+	}
+	t.Scenario.Budget = NewBudgets(asked, 2).Tests // there was no search
+	ones := slices.Repeat([]float64{1}, len(t.Shares))
+	c := &Climb{From: ones, Carried: ones, Together: true, Work: partBudget}
+	loads, _, err := c.Run(ctx, t)
+	if loads == nil {
+		return 0, err
+	}
+	return loads[0], err
+}
+
+// start begins at the first loads.
+func (c *Climb) start() {
+	n := len(c.From)
+	c.at, c.above, c.stride, c.failed = make([]int, n), make([]int, n), make([]int, n), make([]bool, n)
+	for i, load := range c.From {
+		carried := c.Carried[i]
+		if c.Together {
+			carried = slices.Min(c.Carried)
+		}
+		highest := int(math.Ceil(grid.Position(carried) - 1e-9))
+		c.at[i], c.above[i], c.stride[i] = min(grid.Nearest(load), highest), highest+1, 1
+	}
+}
+
+// loads returns the loads of numbers, at most what replicas carry.
+func (c *Climb) loads(numbers []int) []float64 {
+	loads := make([]float64, len(numbers))
+	for i, n := range numbers {
+		loads[i] = min(grid.Load(n), c.Carried[i])
 	}
 	return loads
 }
 
-// next goes on from the test of steps, at which some models fell short or none did. It returns
-// false where no higher loads may pass.
+// next goes on from a test at which some models fell short or none did. It returns false where
+// no higher loads may pass.
 func (c *Climb) next(short []bool) bool {
 	if !slices.Contains(short, true) {
-		c.passed = slices.Clone(c.steps)
-		for i, load := range c.loads(c.steps) {
-			if !c.failed[i] && load < c.Carried[i] {
-				c.steps[i]++
+		c.passed = slices.Clone(c.at)
+		for i := range c.at {
+			room := c.above[i] - 1 - c.at[i]
+			if c.failed[i] {
+				c.at[i] += (room + 1) / 2
+				continue
 			}
+			c.at[i] += min(c.stride[i], room)
+			c.stride[i] *= 2
 		}
-		return !slices.Equal(c.steps, c.passed)
+		return !slices.Equal(c.at, c.passed)
 	}
-	for i := range c.steps {
+	for i := range c.at {
+		if c.Together || short[i] {
+			if c.passed != nil && c.at[i] <= c.passed[i] {
+				return false // others took from it what it had
+			}
+			c.above[i], c.failed[i] = c.at[i], true
+		}
 		switch {
 		case c.passed == nil && c.Halve:
-			c.steps[i] /= 2
-		case !short[i] && !c.Together:
-		case c.passed != nil && (c.Together || c.steps[i] <= c.passed[i]):
-			return false // others took from it what it had
+			c.at[i] = int(grid.Position(grid.Load(c.at[i])/2) + 1e-9)
+		case !c.Together && !short[i]:
+		case c.passed == nil:
+			c.at[i] = max(min(1, c.at[i]-1), c.at[i]-c.stride[i])
+			c.stride[i] *= 2
 		default:
-			c.steps[i]--
-			c.failed[i] = true
+			c.at[i] = (c.passed[i] + c.at[i]) / 2
 		}
 	}
-	return !slices.Equal(c.steps, c.passed)
+	return !slices.Equal(c.at, c.passed)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"inferplan/formats"
-	"inferplan/planner"
+	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 )
 
@@ -37,6 +37,10 @@ func lowerUntested(ctx context.Context, in *GateInput) (notes []string, err erro
 // counterpartOf returns a copy of a plan that promises what simulation shows the plan to hold, and which part
 // of its rates that is. If no part of them holds, it returns nil and 0.
 func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) (counterpart *formats.Plan, part float64, err error) {
+	part, err = certify.Part(ctx, plan, kind.Asked{Seed: plan.Seed, Dir: workloadDir})
+	if err != nil || part == 0 {
+		return nil, 0, err
+	}
 	data, err := formats.Marshal(plan)
 	if err != nil {
 		return nil, 0, err
@@ -44,15 +48,7 @@ func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) 
 	if counterpart, err = formats.DecodePlan(data, "plan"); err != nil {
 		return nil, 0, err
 	}
-	if err := planner.Certify(ctx, counterpart, kind.Asked{Seed: plan.Seed, Dir: workloadDir}); err != nil {
-		return nil, 0, err
-	}
-	if counterpart.Certified == nil || counterpart.Certified.LoadFactor == 0 {
-		return nil, 0, nil
-	}
-	part = counterpart.Certified.LoadFactor
 	methodOf(plan).Promise(counterpart, part)
-	counterpart.Certified = plan.Certified // latencies that the plan never promised are not compared
 	return counterpart, part, nil
 }
 

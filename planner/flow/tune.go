@@ -21,12 +21,12 @@ import (
 var marginGrid = []float64{0, .05, .1, .2, .3, .4, .5}
 
 const (
-	startMargin = 1 // of the grid
-	trialBudget = 2_500_000
-	certifyPart = 0.4 // of that work, in events of the simulator, which is left to certifying
-	leastTrials = 4
-	floorTries  = 4     // at plans whose rates a test confirms
-	floorStep   = 0.001 // of the attainment, by which the next plan is to show more
+	startMargin   = 1         // of the grid
+	trialBudget   = 1_500_000 // events of the simulator, for which trials go on
+	certifyBudget = 3_000_000 // of these, for which the search for the load that passes goes on
+	leastTrials   = 4
+	floorTries    = 4     // at plans whose rates a test confirms
+	floorStep     = 0.001 // of the attainment, by which the next plan is to show more
 )
 
 // attempt is a plan with what simulation showed of it.
@@ -125,7 +125,7 @@ func (t *tuning) leastShare() float64 {
 // fastest looks for the plan that sustains the highest rate.
 func (t *tuning) fastest(ctx context.Context) error {
 	grid, at := certify.Grid{Costs: []int{1, 1}}, []int{0, startMargin} // halves of batches, margins
-	for n := 0; n < leastTrials || float64(t.work) < (1-certifyPart)*trialBudget; n++ {
+	for n := 0; n < leastTrials || t.work < trialBudget; n++ {
 		next, ok := at, n == 0
 		if n > 0 {
 			next, ok = grid.Nearest(at, []int{certify.Halvings(t.largestBatch()), len(marginGrid)})
@@ -243,7 +243,7 @@ func (t *tuning) confirm(ctx context.Context) error {
 	}
 	test.Scenario.Budget = t.bounds.Tests
 	ones := slices.Repeat([]float64{1}, len(plan.Served()))
-	c := &certify.Climb{Carried: ones, Together: true, Work: trialBudget - t.work}
+	c := &certify.Climb{Carried: ones, Together: true, Work: certifyBudget}
 	load := t.best.load
 	if load < certify.Step {
 		load, c.Halve = 64*certify.Step, true

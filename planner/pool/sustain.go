@@ -85,6 +85,7 @@ func (a *tuning) certify(ctx context.Context) error {
 		return a.certifyFloors(ctx)
 	}
 	a.shortRate = a.best.rate
+	a.budget = a.work + certifyBudget*int64(a.p.Values.Whole("effort"))
 	for t := rival(a); t != nil; t = rival(a) {
 		var threshold []float64
 		if a.proven != nil {
@@ -161,7 +162,7 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 			}
 			for i := range t.loads {
 				if short[i] {
-					t.loads[i] = min(t.loads[i], parts[i]) - certify.Step
+					t.loads[i] = certify.Lower(min(t.loads[i], parts[i]))
 				}
 			}
 			t.floors = false

@@ -23,17 +23,17 @@ var (
 )
 
 const (
-	trialBudget  = 2_500_000 // work of all trials at --effort 1, about two seconds of CPU; see certify.WorkOf
-	certifyPart  = 0.4       // of that work, which is left to balances and to certifying
-	leastTrials  = 4         // trials in any case
-	balances     = 2         // plans for what the models showed
-	trialGap     = 0.03      // at which the search for the plan of a setting stops
-	worthwhile   = 0.005     // gain for which the search goes on
-	inReach      = 0.97      // of the best, which a plan must sustain to be looked at further
-	close        = 0.02      // below the best, a plan that long runs look at as well
-	coarsePart   = 3         // part of a run's length while plans are compared
-	leastUse     = 0.3       // of what replicas carry
-	leastPromise = 0.1       // of what was planned; a plan that sustains less keeps its promise
+	trialBudget   = 1_500_000 // work of the trials at --effort 1, about a second of CPU; see certify.WorkOf
+	certifyBudget = 3_000_000 // work of certifying at --effort 1, about as much
+	leastTrials   = 4         // trials in any case
+	balances      = 2         // plans for what the models showed
+	trialGap      = 0.03      // at which the search for the plan of a setting stops
+	worthwhile    = 0.005     // gain for which the search goes on
+	inReach       = 0.97      // of the best, which a plan must sustain to be looked at further
+	close         = 0.02      // below the best, a plan that long runs look at as well
+	coarsePart    = 3         // part of a run's length while plans are compared
+	leastUse      = 0.3       // of what replicas carry
+	leastPromise  = 0.1       // of what was planned; a plan that sustains less keeps its promise
 )
 
 // setting is what a plan is made with: what is kept back of every model, the largest batch
@@ -76,7 +76,7 @@ type tuning struct {
 	shortRate  float64  // of the first of these, in short runs
 	all        []*attempt
 	work       int64 // of all trials
-	budget     int64 // of that work
+	budget     int64 // of the work before certifying begins, and then of all
 	bounds     certify.Budgets
 	overBudget error // why the search simulates no more; nil: it does
 	wall       float64
@@ -220,7 +220,7 @@ func (a *tuning) neighbours(ctx context.Context) error {
 	}
 	grid, at := certify.Grid{Costs: []int{2, 1, 1}}, []int{0, 0, slices.Index(marginGrid, startMargin)} // fewer stages, halves of batches, margins
 	infeasible := len(marginGrid)
-	for n := 0; n < leastTrials || float64(a.work) < (1-certifyPart)*float64(a.budget); n++ {
+	for n := 0; n < leastTrials || a.work < a.budget; n++ {
 		next, ok := grid.Nearest(at, []int{stages, certify.Halvings(a.largestBatch()), infeasible})
 		if !ok || ctx.Err() != nil || a.overBudget != nil || reached(a) {
 			break
