@@ -31,10 +31,9 @@ type ProbeRun struct {
 // run fails, it returns those before it and the error. engine/ort supplies one.
 type Probe func(ctx context.Context, onnx []byte, inputs []engine.Spec, runs ...ProbeRun) ([]map[string]Value, error)
 
-// The batch sizes of the two probes. Neither is 1, which broadcasts, and both
-// are unlikely to be another dimension of an early tensor by chance; what
-// counts is that a dimension follows the batch in both.
-const probeA, probeB = 2, 3
+// The batch sizes of the two probes. What counts is that a dimension follows the batch in both:
+// at batch 1 alone, it may come from broadcasting. The second is the cheapest other one.
+const probeA, probeB = 2, 1
 
 // symbolicReshapes makes constant Reshape targets of compute nodes that start
 // with 1 copy the first dimension.
