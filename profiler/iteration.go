@@ -139,11 +139,11 @@ func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *fo
 		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", ErrInput, len(list))
 	}
 	best, least := [numCoefficients]float64{}, math.Inf(1)
-	hinge := 0.0
+	hinge, base := 0.0, leastBase(list)
 	for _, h := range hinges {
-		x, err := nonNegative(list, h, -1, allowed)
+		x, err := nonNegative(list, h, base, -1, allowed)
 		if most := x[ofContext] / tile; x[ofAttention] > most {
-			x, err = nonNegative(list, h, most, allowed&^(1<<ofAttention))
+			x, err = nonNegative(list, h, base, most, allowed&^(1<<ofAttention))
 		}
 		if err < least {
 			best, least, hinge = x, err, h
@@ -168,23 +168,46 @@ func digits(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// nonNegative is the least-squares solution without negative coefficients: of all
-// subsets of those allowed, that with the least error whose own solution has none.
-// It gives the sum of squared relative errors. attention is that coefficient where
+// basePart is the least base, as a part of the shortest iteration: none is for nothing. Of a
+// small model on a CPU each sequence takes as long as the first, and nothing is left for the base.
+const basePart = 0.01
+
+// leastBase returns the least base that a fit may have, in nanoseconds.
+func leastBase(list []observation) float64 {
+	shortest := math.Inf(1)
+	for i := range list {
+		var row [numCoefficients]float64
+		list[i].row(0, &row)
+		shortest = min(shortest, list[i].took/row[ofBase])
+	}
+	return basePart * shortest
+}
+
+// nonNegative is the least-squares solution without negative coefficients, whose base is at least
+// the one given: of all subsets of those allowed, that with the least error whose own solution has
+// none below. It gives the sum of squared relative errors. attention is that coefficient where
 // it is given, below 0 where it is not.
-func nonNegative(list []observation, hinge, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
-	rows, want := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
+func nonNegative(list []observation, hinge, base, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
+	rows, rest := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
+	want := make([]float64, len(list))
 	for i := range list {
 		list[i].row(hinge, &rows[i])
 		for k := range rows[i] {
 			rows[i][k] /= list[i].took
 		}
-		want[i] = 1 - rows[i][ofAttention]*max(0, attention)
+		rest[i] = 1 - rows[i][ofAttention]*max(0, attention)
 	}
 	least = math.Inf(1)
-	for set := 1; set < 1<<numCoefficients; set += 2 { // the first is in all: no iteration is for nothing
+	for set := 1; set < 1<<numCoefficients; set++ {
 		if set&^allowed != 0 {
 			continue
+		}
+		fixed := base // where the set leaves the base out
+		if set&(1<<ofBase) != 0 {
+			fixed = 0
+		}
+		for i := range rows {
+			want[i] = rest[i] - rows[i][ofBase]*fixed
 		}
 		var in []int
 		for k := range numCoefficients {
@@ -196,7 +219,7 @@ func nonNegative(list []observation, hinge, attention float64, allowed int) (bes
 			continue
 		}
 		x, ok := solve(rows, want, in)
-		if !ok {
+		if !ok || fixed == 0 && x[ofBase] < base {
 			continue
 		}
 		sum := 0.0
@@ -209,6 +232,7 @@ func nonNegative(list []observation, hinge, attention float64, allowed int) (bes
 		}
 		if sum < least*(1-1e-12) {
 			best, least = x, sum
+			best[ofBase] += fixed
 			if attention >= 0 {
 				best[ofAttention] = attention
 			}

@@ -58,3 +58,30 @@ func TestImportLLM(t *testing.T) {
 		}
 	}
 }
+
+// Of a small model on a CPU every sequence takes as long as the first, and a little more with
+// each: the best line has a base below 0. The fit has none to speak of, and keeps the sequences' cost.
+func TestFitServedWithoutBase(t *testing.T) {
+	var decode []llmruns.Measured
+	for _, sequences := range []int{1, 2, 4} {
+		for _, context := range []float64{50, 280, 1050} {
+			took := (800e3 + 300*context) * float64(sequences) * (1 + 0.06*float64(sequences-1))
+			decode = append(decode, llmruns.Measured{Phase: llmruns.Decode, Batch: sequences, Context: context, Took: time.Duration(took)})
+		}
+	}
+	var beside []Beside
+	for _, prompt := range []int{16, 64, 256} {
+		beside = append(beside, Beside{Prompt: prompt, Iterations: 1, Chunks: 1, Took: time.Duration(500e3 * float64(prompt))})
+		for _, sequences := range []int{1, 3} {
+			took := 500e3*float64(prompt) + 2*900e3*float64(sequences)
+			beside = append(beside, Beside{Sequences: sequences, Context: 50, Prompt: prompt, Iterations: 2, Chunks: 1, Took: time.Duration(took)})
+		}
+	}
+	it, fit, err := FitServed(decode, beside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if perSequence := it.SequenceNS + it.CPUSequenceNS; fit.DecodeMAPE > 0.1 || it.BaseNS <= 0 || perSequence < 700e3 || perSequence > 1000e3 {
+		t.Errorf("%+v, %+v: expected about 850 µs a sequence", it, fit)
+	}
+}
