@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +25,15 @@ const Completions Protocol = "completions"
 // textTarget asks for completions.
 type textTarget struct {
 	client  *llm.Client
-	lengths [][2]func() int32 // by model: of prompts and answers that no trace has
+	lengths [][2]func() int32    // by model: of prompts and answers that no trace has
+	sizes   map[string]tokenSize // by model
 	seed    uint64
+}
+
+// tokenSize is how long the text of a prompt is in a model's tokens.
+type tokenSize struct {
+	perWord    float64 // tokens
+	characters float64 // of a token
 }
 
 func newTextTarget(cfg *Config) (*textTarget, error) {
@@ -32,7 +41,7 @@ func newTextTarget(cfg *Config) (*textTarget, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &textTarget{client: c, seed: cfg.Seed}
+	t := &textTarget{client: c, seed: cfg.Seed, sizes: map[string]tokenSize{}}
 	for i := range cfg.Models {
 		m := &cfg.Models[i]
 		rng := seeded.New(cfg.Seed, "load/lengths/"+m.Name+"/"+m.Class)
@@ -41,7 +50,7 @@ func newTextTarget(cfg *Config) (*textTarget, error) {
 	return t, nil
 }
 
-// check makes sure that the server has the models.
+// check makes sure that the server has the models, and measures how many tokens words are to each.
 func (t *textTarget) check(ctx context.Context, models []Model) error {
 	data, err := t.client.Call(ctx, "GET", "/v1/models", nil)
 	if err != nil {
@@ -52,7 +61,39 @@ func (t *textTarget) check(ctx context.Context, models []Model) error {
 			return fmt.Errorf("%s does not have the model %q", t.client.Address(), m.Name)
 		}
 	}
-	return nil
+	for i := range models {
+		if name := models[i].Name; t.sizes[name] == (tokenSize{}) {
+			t.sizes[name] = t.measureTokens(ctx, &models[i])
+		}
+	}
+	return ctx.Err()
+}
+
+const (
+	sampleWords = 32          // of the prompt whose tokens are counted
+	sampleLimit = time.Minute // for its answer: the model may have to be loaded
+)
+
+// measureTokens has the server count the tokens of a prompt. If it does not say, each word counts as one.
+func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
+	ctx, cancel := context.WithTimeout(ctx, sampleLimit)
+	defer cancel()
+	sample := wordsOf(seeded.New(t.seed, "load/sample"), sampleWords)
+	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: sample, MaxTokens: 1, Fields: m.fields()}, nil)
+	if err != nil || !answer.Told || answer.Usage.PromptTokens <= 0 {
+		return tokenSize{perWord: 1}
+	}
+	tokens := float64(answer.Usage.PromptTokens)
+	return tokenSize{perWord: tokens / sampleWords, characters: float64(len(sample)) / tokens}
+}
+
+// fields are what a request for the model carries beside prompt and length.
+func (m *Model) fields() map[string]any {
+	fields := map[string]any{"ignore_eos": true}
+	if m.Class != "" {
+		fields["slo_class"] = m.Class
+	}
+	return fields
 }
 
 // draw gives a request the lengths that its trace does not have.
@@ -70,12 +111,8 @@ type figures struct{ ttft, tpot time.Duration }
 
 // ask sends a request and waits for its answer. due is when it fell due.
 func (t *textTarget) ask(ctx context.Context, m *Model, a *arrivals.Request, id requestID, due time.Time) (f figures, reason string) {
-	fields := map[string]any{"ignore_eos": true}
-	if m.Class != "" {
-		fields["slo_class"] = m.Class
-	}
 	sent := time.Now()
-	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: t.prompt(a, id), MaxTokens: int(a.OutputTokens), Fields: fields}, nil)
+	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: t.prompt(m.Name, a, id), MaxTokens: int(a.OutputTokens), Fields: m.fields()}, nil)
 	if err != nil {
 		return f, textReason(ctx, err)
 	}
@@ -98,18 +135,31 @@ func textReason(ctx context.Context, err error) string {
 	return errorPrefix + "connection"
 }
 
-// words of a prompt: each is about a token for most tokenizers.
+// words of a prompt: each is about a token for most tokenizers of large models.
 var words = strings.Fields("the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who oil its now find long down day did get come made may part")
 
-// prompt is a text of so many words. Requests of one session begin alike.
-func (t *textTarget) prompt(a *arrivals.Request, id requestID) string {
+// mostPerWord is how many tokens a word is at most where prompts are made of whole words.
+const mostPerWord = 1.5
+
+// prompt is a text of so many tokens of the model. Requests of one session begin alike.
+func (t *textTarget) prompt(model string, a *arrivals.Request, id requestID) string {
 	stream := "load/prompt/" + strconv.FormatUint(uint64(id), 10)
 	if a.Session != 0 {
 		stream = "load/session/" + strconv.FormatInt(a.Session, 10)
 	}
-	rng := seeded.New(t.seed, stream)
+	rng, size := seeded.New(t.seed, stream), t.sizes[model]
+	if size.perWord <= mostPerWord {
+		return wordsOf(rng, max(1, int(math.Round(float64(a.PromptTokens)/size.perWord))))
+	}
+	// Words are too long for prompts of a few tokens: cut the text.
+	length := max(1, int(math.Round(float64(a.PromptTokens)*size.characters)))
+	return wordsOf(rng, length)[:length]
+}
+
+// wordsOf returns a text of so many words.
+func wordsOf(rng *rand.Rand, count int) string {
 	var b strings.Builder
-	for i := range a.PromptTokens {
+	for i := range count {
 		if i > 0 {
 			b.WriteByte(' ')
 		}

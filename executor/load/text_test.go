@@ -25,11 +25,11 @@ func (l *listed) Next(r *arrivals.Request) bool {
 	return true
 }
 
-// Completions are sent with the lengths of the schedule, or else of the model, and
-// judged by the figure that their SLO is of.
+// Completions are sent with the lengths of the schedule, or else of the model, in tokens of the
+// server (the fake one's are characters), and judged by the figure that their SLO is of.
 func TestCompletions(t *testing.T) {
 	s, err := fake.Start(fake.Options{Models: []string{"chat"}, Plain: true, Slots: 64, Token: 5 * time.Millisecond, Fault: func(n int, prompt string) fake.Fault {
-		return fake.Fault{Refuse: strings.Count(prompt, " ") == 2}
+		return fake.Fault{Refuse: len(prompt) == 3}
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestCompletions(t *testing.T) {
 	}
 	var sessions []string
 	for _, p := range s.Counts().Prompts {
-		if n := strings.Count(p, " ") + 1; n == 7 || n == 5 {
+		if n := len(p); n == 7 || n == 5 {
 			sessions = append(sessions, p)
 		}
 	}
