@@ -72,6 +72,10 @@ llama: ## a real server of language models and three small generated models in t
 demo: build ## profile, solve, simulate, serve and load real models here (DEMO_BATCHES, DEMO_LOAD, DEMO_BUSY)
 	scripts/demo.sh
 
+.PHONY: chat
+chat: build llama ## measure, solve, simulate, serve and load a chat on a real llama-server here (CHAT_LOAD, CHAT_BUDGET)
+	scripts/chat.sh
+
 .PHONY: hosts
 hosts: build ## a plan over two hosts (network namespaces) that loses one and takes it back; needs root
 	scripts/hosts.sh

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# wait_ready HOST PORT [PID]: waits up to a minute until the server says that it
+# wait_ready HOST PORT [PID [PATH]]: waits up to a minute until the server says at PATH that it
 # is ready, or PID is gone. Needs nothing but bash.
 wait_ready() {
   local line
   for _ in $(seq 300); do
     if { exec 9<>"/dev/tcp/$1/$2"; } 2>/dev/null; then
-      printf 'GET /v2/health/ready HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$1" >&9
+      printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${4:-/v2/health/ready}" "$1" >&9
       if IFS= read -r -t 5 line <&9 && [[ $line == *" 200 "* ]]; then exec 9>&-; return 0; fi
       exec 9>&-
     fi
