@@ -168,8 +168,8 @@ func digits(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// basePart is the least base, as a part of the shortest iteration: none is for nothing. Of a
-// small model on a CPU each sequence takes as long as the first, and nothing is left for the base.
+// basePart is the least base as a part of the shortest iteration, since no iteration is free. On a
+// CPU each sequence of a small model takes as long as the first, and nothing is left for the base.
 const basePart = 0.01
 
 // leastBase returns the least base that a fit may have, in nanoseconds.
@@ -183,10 +183,10 @@ func leastBase(list []observation) float64 {
 	return basePart * shortest
 }
 
-// nonNegative is the least-squares solution without negative coefficients, whose base is at least
-// the one given: of all subsets of those allowed, that with the least error whose own solution has
-// none below. It gives the sum of squared relative errors. attention is that coefficient where
-// it is given, below 0 where it is not.
+// nonNegative returns the least-squares solution whose base is at least the one given and whose
+// other coefficients are not negative, and its sum of squared relative errors. It tries all subsets
+// of the coefficients allowed; in those without the base, the base is the least. If attention is not
+// negative, it is the value of that coefficient.
 func nonNegative(list []observation, hinge, base, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
 	rows, rest := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
 	want := make([]float64, len(list))
@@ -202,7 +202,7 @@ func nonNegative(list []observation, hinge, base, attention float64, allowed int
 		if set&^allowed != 0 {
 			continue
 		}
-		fixed := base // where the set leaves the base out
+		fixed := base // if the set leaves the base out
 		if set&(1<<ofBase) != 0 {
 			fixed = 0
 		}

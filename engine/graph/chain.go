@@ -102,7 +102,7 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 			ask = append(ask, t)
 		}
 	}
-	a, b, whole, err := m.probeCuts(ctx, probe, ask, o.AllShapes)
+	a, b, complete, err := m.probeCuts(ctx, probe, ask, o.AllShapes)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 		outs[i] = s
 	}
 	c := &Chain{Model: m, specs: specs}
-	if whole {
+	if complete {
 		c.values = a
 	}
 	for k := first; k <= limit; k++ {
@@ -153,10 +153,11 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	return c, nil
 }
 
-// probeCuts measures the named tensors at both probe batches, and with all set every tensor
-// that the model computes at batch probeA. If those cannot all be reported (a sequence is no
-// tensor, or they need too much memory), it measures the named ones alone and whole is false.
-func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, all bool) (a, b map[string]Value, whole bool, err error) {
+// probeCuts measures the named tensors at both probe batches. If all is true, it also measures
+// every tensor that the model computes, at batch probeA, and complete is true. If the probe cannot
+// report all of them (a sequence is no tensor, or they need too much memory), it measures only the
+// named ones.
+func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, all bool) (a, b map[string]Value, complete bool, err error) {
 	if all {
 		more := append(m.net.computed(), names...)
 		slices.Sort(more)

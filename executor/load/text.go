@@ -30,7 +30,7 @@ type textTarget struct {
 	seed    uint64
 }
 
-// tokenSize is how long the text of a prompt is in a model's tokens.
+// tokenSize relates the text of prompts to a model's tokens.
 type tokenSize struct {
 	perWord    float64 // tokens
 	characters float64 // of a token
@@ -87,7 +87,7 @@ func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
 	return tokenSize{perWord: tokens / sampleWords, characters: float64(len(sample)) / tokens}
 }
 
-// fields are what a request for the model carries beside prompt and length.
+// fields returns the fields of a request for the model beside its prompt and length.
 func (m *Model) fields() map[string]any {
 	fields := map[string]any{"ignore_eos": true}
 	if m.Class != "" {

@@ -52,11 +52,11 @@ type Test struct {
 
 // New prepares the test of a plan. What is not asked has defaults. Its runs have no budget.
 func New(plan *formats.Plan, asked kind.Asked) (*Test, error) {
-	whole, err := asked.Of(plan, requests, LeastDuration(plan), longestRun)
+	filled, err := asked.Of(plan, requests, LeastDuration(plan), longestRun)
 	if err != nil {
 		return nil, err
 	}
-	t, err := NewAsked(plan, whole)
+	t, err := NewAsked(plan, filled)
 	if err == nil && asked.Duration == 0 {
 		t.longest = longestRun
 	}

@@ -87,7 +87,7 @@ type Climb struct {
 
 var grid = sim.LoadGrid{Step: Step}
 
-// Lower returns the next lower load of the grid; 0: there is none.
+// Lower returns the next lower load of the grid. If there is none, it returns 0.
 func Lower(load float64) float64 {
 	if number := grid.Nearest(load) - 1; number > 0 {
 		return grid.Load(number)
@@ -146,7 +146,7 @@ func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error
 }
 
 // Part returns the highest part of a plan's rates, one for all models, that passes the test by
-// which plans with margins found by simulation state theirs; 0: none passes.
+// which plans with margins found by simulation state theirs. If none passes, it returns 0.
 func Part(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
 	t, err := New(plan, asked)
 	if err != nil {
