@@ -307,6 +307,9 @@ func lagAt(h *hdrhistogram.Histogram, q float64) formats.Micros {
 }
 
 func (g *generator) warnings(res *Result) (out []string) {
+	if g.text != nil {
+		out = g.text.warnings()
+	}
 	if lag := time.Duration(res.GeneratorLag.P99US); lag > lagWarning {
 		out = append(out, fmt.Sprintf("the generator sent late (p99 %v): this machine is short of CPU, latencies include its lag", lag))
 	}

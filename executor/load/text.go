@@ -34,6 +34,7 @@ type textTarget struct {
 type tokenSize struct {
 	perWord    float64 // tokens
 	characters float64 // of a token
+	assumed    bool    // the server did not count any
 }
 
 func newTextTarget(cfg *Config) (*textTarget, error) {
@@ -81,7 +82,7 @@ func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
 	sample := wordsOf(seeded.New(t.seed, "load/sample"), sampleWords)
 	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: sample, MaxTokens: 1, Fields: m.fields()}, nil)
 	if err != nil || !answer.Told || answer.Usage.PromptTokens <= 0 {
-		return tokenSize{perWord: 1}
+		return tokenSize{perWord: 1, assumed: true}
 	}
 	tokens := float64(answer.Usage.PromptTokens)
 	return tokenSize{perWord: tokens / sampleWords, characters: float64(len(sample)) / tokens}
@@ -166,6 +167,21 @@ func wordsOf(rng *rand.Rand, count int) string {
 		b.WriteString(words[rng.IntN(len(words))])
 	}
 	return b.String()
+}
+
+// warnings names the models whose tokens the server did not count.
+func (t *textTarget) warnings() []string {
+	var names []string
+	for name, size := range t.sizes {
+		if size.assumed {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return []string{fmt.Sprintf("the server did not count the tokens of a sample for %s: each word of a prompt was taken for one", strings.Join(names, ", "))}
 }
 
 // describe, prepare and send are of tensors.

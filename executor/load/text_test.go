@@ -1,9 +1,15 @@
 package load_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -75,5 +81,41 @@ func TestCompletions(t *testing.T) {
 	cfg.Models = []load.Model{{Name: "none"}}
 	if _, err := load.Run(context.Background(), cfg, &listed{}); err == nil || errors.Is(err, load.ErrConfig) {
 		t.Errorf("a model that is not there: %v", err)
+	}
+}
+
+// A server that does not count the tokens of a sample gets a word for each token, and the report says so.
+func TestTokensNotCounted(t *testing.T) {
+	s, err := fake.Start(fake.Options{Models: []string{"chat"}, Plain: true, Slots: 4, Token: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	address, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(address)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || bytes.Contains(body, []byte(`"max_tokens":1,`)) {
+			http.Error(w, "refused", http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	cfg := load.Config{URL: proxy.URL + "/v1", Protocol: load.Completions, Models: []load.Model{{Name: "chat", SLO: time.Second}}}
+	res, err := load.Run(context.Background(), cfg, &listed{[]arrivals.Request{{PromptTokens: 5, OutputTokens: 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Warnings) == 0 || !strings.Contains(res.Warnings[0], "did not count the tokens of a sample for chat") {
+		t.Errorf("warnings %q", res.Warnings)
+	}
+	prompts := s.Counts().Prompts
+	if last := prompts[len(prompts)-1]; strings.Count(last, " ") != 4 {
+		t.Errorf("prompt %q, expected five words", last)
 	}
 }
