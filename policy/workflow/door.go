@@ -9,8 +9,8 @@ import (
 )
 
 // door is admission at the entry. A request comes in while all that was admitted can
-// still be in time with it: for every deadline, what the requests up to there still ask
-// for has to fit into a share of what their devices can do by then.
+// still be in time with it: for every request, what those with earlier deadlines still ask
+// for has to fit into a share of what their devices can do until its own tasks must begin.
 //
 // What a request asks for is what is revealed of it and waits, and the mean of what came
 // behind its latest task in requests that have ended. It is device time in planned
@@ -197,7 +197,8 @@ func (g *door) excess(now int64, r, at int, q *request) (late int64) {
 			o = &g.requests[g.line[i-1]]
 		}
 		app := &g.apps[o.model]
-		if over := float64(owed) - app.share*float64(g.room(now, x, o.deadline-app.tail)); owed > q.owes[r] && over > 0 {
+		before := owed - o.owes[r]
+		if over := float64(before) - app.share*float64(g.room(now, x, o.deadline-app.tail)); before > 0 && over > 0 {
 			late = max(late, 1, int64(over/((1+app.share)*float64(max(1, x.up)))))
 		}
 		if i > at {

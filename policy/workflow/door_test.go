@@ -102,3 +102,29 @@ func TestResourcesAreSharedDevices(t *testing.T) {
 		t.Fatalf("%d resources, services use %v", len(g.resources), g.uses)
 	}
 }
+
+// On a single device the time of a request itself is not counted twice: as many come in as
+// can be in time, with the share of the door.
+func TestSingleDeviceAdmitsWhatFits(t *testing.T) {
+	const run, slo = 100 * time.Millisecond, 400 * time.Millisecond
+	fleet := testFleet(1, 1, 1)
+	fleet.t.Pipelines[0].Batch, fleet.t.Stages[0].Infer = 1, []time.Duration{run}
+	p := New(fleet.t, admitting(Options{}))
+	p.devices[0].loaded[0] = true
+	token := p.Table().Number(0, 0, []int32{0})
+	p.door.learn(0, []int32{token}, int64(run), 1)
+	d, admitted := &driven{p: p}, 0
+	for i := range int32(6) {
+		d.tell(policy.Event{Kind: policy.Arrival, Req: i, Deadline: slo})
+		if !p.requests[i].open {
+			continue
+		}
+		admitted++
+		d.tell(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
+		d.tell(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: i, Service: 0, List: []int32{-1}})
+	}
+	// Before the third are 100 ms that run and 100 ms that wait; it must begin after 300 ms.
+	if admitted != 3 {
+		t.Errorf("%d requests come in, expected 3", admitted)
+	}
+}
