@@ -90,13 +90,22 @@ func WithWork(segments []formats.Segment, models map[string]*formats.FlowGenerat
 	return out
 }
 
-// Servable says why workflows cannot be served: workers run batches, and no iterations
-// that sequences join.
+// Servable returns why workflows cannot be served: a device may run a language model and
+// another model, and the server of a language model runs that model alone.
 func (w *Workflows) Servable(t *policy.Tables) error {
+	first := make([]int32, len(t.Devices)) // service that may run on a device, plus one
 	for s := range t.Services {
-		if w.GenerationOf(int32(s)) != nil {
-			return &formats.Error{Path: fmt.Sprintf("flow.modules[%d].generation", s), Found: fmt.Sprintf("%q, a language model", t.Services[s].Name), Expected: "models that workers run in batches",
-				Hint: "workflows with language models are planned, checked and simulated, not served"}
+		service := &t.Services[s]
+		for p := service.FirstPipeline; p < service.FirstPipeline+service.NumPipelines; p++ {
+			for _, d := range t.DevicesOf(t.Pipelines[p].FirstStage) {
+				other := first[d] - 1
+				if first[d] = int32(s) + 1; other < 0 || other == int32(s) || w.GenerationOf(int32(s)) == nil && w.GenerationOf(other) == nil {
+					continue
+				}
+				return &formats.Error{Path: fmt.Sprintf("flow.modules[%d]", s), Expected: "devices of its own for each language model",
+					Found: fmt.Sprintf("%q and %q on the same devices of %s, at least one of them a language model", t.Services[other].Name, t.Services[s].Name, t.Kinds[t.Devices[d].Kind]),
+					Hint:  "the server of a language model runs that model alone: give language models pools of their own in the cluster (another name of the device, with its own measurements)"}
+			}
 		}
 	}
 	return nil

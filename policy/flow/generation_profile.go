@@ -81,11 +81,16 @@ func askedOf(apps []formats.Application, at string) (list []asked) {
 
 // measured is the model as one that was measured in batches.
 func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats.FlowGeneration, error) {
-	if l.WeightBytes == 0 || l.KVBytesPerToken == 0 {
-		return nil, nil, &formats.Error{Path: a.at, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", a.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms"}
+	kvBytes := l.KVBytesPerToken
+	switch {
+	case kvBytes > 0 && l.WeightBytes > 0:
+	case slices.ContainsFunc(l.Instances, func(in formats.LLMInstance) bool { return in.TensorParallel == 1 && in.KVTokens == 0 }):
+		return nil, nil, &formats.Error{Path: a.at, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", a.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance"}
+	default: // the tokens for which servers have memory are known, whatever a token takes
+		kvBytes = max(kvBytes, 1)
 	}
 	m := &formats.ProfileModel{Model: a.name, Blocks: []formats.Block{{Name: "all", WeightBytes: l.WeightBytes}}}
-	llm := &formats.FlowGeneration{PromptMean: a.prompt, OutputMean: a.output, KVBytesPerToken: l.KVBytesPerToken}
+	llm := &formats.FlowGeneration{PromptMean: a.prompt, OutputMean: a.output, KVBytesPerToken: kvBytes}
 	for k := range l.Instances {
 		in := l.Instances[k]
 		if in.TensorParallel != 1 {
@@ -107,7 +112,7 @@ func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats
 				break
 			}
 			took := formats.Latency{WallUS: formats.Micros(in.Iteration.Residence(int32(n), a.prompt, a.output, int32(in.TokenBudget)))}
-			m.Measurements = append(m.Measurements, formats.Measurement{Device: in.Device, Share: 1, Batch: n, Whole: &took, Blocks: []formats.Latency{took}, MemoryBytes: l.WeightBytes + kv*l.KVBytesPerToken})
+			m.Measurements = append(m.Measurements, formats.Measurement{Device: in.Device, Share: 1, Batch: n, Whole: &took, Blocks: []formats.Latency{took}, MemoryBytes: l.WeightBytes + kv*kvBytes})
 		}
 		llm.Instances = append(llm.Instances, in)
 	}

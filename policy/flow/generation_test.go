@@ -2,6 +2,7 @@ package flow_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"inferplan/formats"
@@ -63,7 +64,7 @@ func TestNotMeasured(t *testing.T) {
 		want  string
 	}{
 		{func(p *formats.Profile) { p.LLMs[0].Model = "other" }, `x[0].segments[0].modules[0]: found "llama" with tokens, expected a language model of the profile's llms` + "\n  hint: the profile has other"},
-		{func(p *formats.Profile) { p.LLMs[0].WeightBytes = 0 }, `x[0].segments[0].modules[0]: found "llama", whose profile says nothing of its memory, expected weight_bytes and kv_bytes_per_token in the profile's llms`},
+		{func(p *formats.Profile) { p.LLMs[0].WeightBytes, p.LLMs[0].Instances[0].KVTokens = 0, 0 }, `x[0].segments[0].modules[0]: found "llama", whose profile says nothing of its memory, expected weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance`},
 		{func(p *formats.Profile) { p.LLMs[0].Instances[0].KVTokens = 390 }, `x[0].segments[0].modules[0]: found sequences of "llama" of up to 400 tokens, expected an instance of one device in the profile's llms, with KV memory for one of them`},
 	} {
 		p := llamas()
@@ -71,6 +72,21 @@ func TestNotMeasured(t *testing.T) {
 		if _, _, err := flow.Measured(p, talking(), "x"); err == nil || err.Error() != c.want {
 			t.Errorf("%v, expected %s", err, c.want)
 		}
+	}
+}
+
+// What servers say of their KV memory in tokens is enough.
+func TestMeasuredByTokens(t *testing.T) {
+	p := llamas()
+	p.LLMs[0].WeightBytes, p.LLMs[0].KVBytesPerToken = 0, 0
+	p.LLMs[0].Instances[0].KVTokens = 700
+	models, llms, err := flow.Measured(p, talking(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := models.Models[slices.IndexFunc(models.Models, func(m formats.ProfileModel) bool { return m.Model == "llama" })]
+	if n := len(m.Measurements); n != 2 || m.Measurements[1].MemoryBytes != 608 || llms["llama"].KVBytesPerToken != 1 {
+		t.Errorf("%d batches, %+v, expected two, the larger of 608 tokens", n, m.Measurements)
 	}
 }
 
