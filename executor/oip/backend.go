@@ -81,6 +81,8 @@ type Request struct {
 	Outputs []OutputRequest // empty: all
 	// Params are the request's other parameters; nil when there are none.
 	Params map[string]Param
+	// Text takes the answer's text while it is made; nil: nobody wants it before the end.
+	Text *TextStream
 
 	// binaryDefault is the parameter "binary_data_output".
 	binaryDefault bool

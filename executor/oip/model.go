@@ -23,6 +23,8 @@ type TensorInfo struct {
 	Shape []int64
 	// Optional inputs may be left out of a request.
 	Optional bool
+	// Text: a row of bytes is a text, filled up with zeros.
+	Text bool
 }
 
 // ModelInfo describes a model to clients and to the validation.

@@ -30,7 +30,7 @@ const (
 )
 
 // Extensions are the protocol extensions that the server metadata names.
-var Extensions = []string{"binary_tensor_data", "statistics", "model_repository", "schedule_policy"}
+var Extensions = []string{"binary_tensor_data", "statistics", "model_repository", "schedule_policy", "generate"}
 
 // HTTPServer serves the REST protocol.
 type HTTPServer struct {
@@ -125,6 +125,11 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 			return method(w, r, http.MethodPost)
 		}
 		return s.infer(w, r, model, version, from)
+	case "generate", "generate_stream":
+		if r.Method != http.MethodPost {
+			return method(w, r, http.MethodPost)
+		}
+		return s.generate(w, r, model, version, verb == "generate_stream", from)
 	case "", "ready", "stats":
 		return s.get(w, r, func() *Error {
 			m, err := s.core.backend.Models().Find(model, version)

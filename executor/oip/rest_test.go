@@ -30,8 +30,8 @@ func TestRESTEndpoints(t *testing.T) {
 	}{
 		{"live", "GET", "/v2/health/live", "", 200, ``},
 		{"ready", "GET", "/v2/health/ready", "", 200, ``},
-		{"server metadata", "GET", "/v2", "", 200, `{"name":"inferplan","version":"1.2","extensions":["binary_tensor_data","statistics","model_repository","schedule_policy"]}`},
-		{"trailing slash", "GET", "/v2/", "", 200, `{"name":"inferplan","version":"1.2","extensions":["binary_tensor_data","statistics","model_repository","schedule_policy"]}`},
+		{"server metadata", "GET", "/v2", "", 200, `{"name":"inferplan","version":"1.2","extensions":["binary_tensor_data","statistics","model_repository","schedule_policy","generate"]}`},
+		{"trailing slash", "GET", "/v2/", "", 200, `{"name":"inferplan","version":"1.2","extensions":["binary_tensor_data","statistics","model_repository","schedule_policy","generate"]}`},
 		{"model metadata", "GET", "/v2/models/mlp", "", 200, `{"name":"mlp","versions":["1","2"],"platform":"onnx","inputs":[{"name":"x","datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"y","datatype":"FP32","shape":[-1,2]},{"name":"label","datatype":"INT64","shape":[-1]}]}`},
 		{"version metadata", "HEAD", "/v2/models/mlp/versions/1", "", 200, `{"name":"mlp","versions":["1","2"],"platform":"onnx","inputs":[{"name":"x","datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"y","datatype":"FP32","shape":[-1,2]},{"name":"label","datatype":"INT64","shape":[-1]}]}`},
 		{"model ready", "GET", "/v2/models/mlp/ready", "", 200, ``},
