@@ -76,6 +76,10 @@ demo: build ## profile, solve, simulate, serve and load real models here (DEMO_B
 chat: build llama ## measure, solve, simulate, serve and load a chat on a real llama-server here (CHAT_LOAD, CHAT_BUDGET)
 	scripts/chat.sh
 
+.PHONY: rag
+rag: build llama ## an embedder, passages and a generator: measure, solve, simulate, serve and load the application here (RAG_LOAD, RAG_BUDGET)
+	scripts/rag.sh
+
 .PHONY: hosts
 hosts: build ## a plan over two hosts (network namespaces) that loses one and takes it back; needs root
 	scripts/hosts.sh

@@ -20,12 +20,11 @@ type agent struct {
 	*agents
 	device int32
 	name   string
-	up     atomic.Bool
-	gen    atomic.Int32  // counts losses: news of before are old
-	room   atomic.Int32  // requests that the server has room for; -1: no bound
-	ask    chan struct{} // for a look at the server
-	show   [3]prometheus.Gauge
-	hand   hand
+	serverWatch
+	room  atomic.Int32 // requests that the server has room for; -1: no bound
+	lacks string       // the adapter that it lacks, as the log says; of its watch
+	show  [3]prometheus.Gauge
+	hand  hand
 
 	// Of the core's turn.
 	live    map[uint64]*stream // by the serial of the batch's use
@@ -53,7 +52,7 @@ type stream struct {
 }
 
 func newAgent(a *agents, device int32) *agent {
-	g := &agent{agents: a, device: device, name: nameOf(a.c, device), ask: make(chan struct{}, 1), live: map[uint64]*stream{}, loaded: -1, was: -1}
+	g := &agent{agents: a, device: device, name: nameOf(a.c, device), serverWatch: serverWatch{ask: make(chan struct{}, 1)}, live: map[uint64]*stream{}, loaded: -1, was: -1}
 	for i, figure := range []string{"up", "in_flight", "room"} {
 		g.show[i] = a.series.instances.WithLabelValues(g.name, figure)
 	}
@@ -198,7 +197,7 @@ func (g *agent) inDoubt() []*stream {
 // lost: the server is gone, and what it ran.
 func (g *agent) lost(why string) {
 	g.gen.Add(1)
-	g.up.Store(false)
+	g.alive.Store(false)
 	if why != "" {
 		g.c.opt.Log.Error("an instance is lost", "instance", g.name, "why", why, "requests", len(g.live))
 	}
@@ -215,10 +214,10 @@ func (g *agent) lost(why string) {
 
 // ready: the server works, with what the instance begins with.
 func (g *agent) ready() {
-	if g.up.Load() {
+	if g.alive.Load() {
 		return
 	}
-	g.up.Store(true)
+	g.alive.Store(true)
 	ev := policy.Event{Kind: policy.WorkerBack, Device: g.device}
 	if r := g.c.tables.Resident[g.device]; len(r) > 0 {
 		g.loaded = r[0]

@@ -118,13 +118,7 @@ func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
 }
 
 func (r *reach) look(ctx context.Context, model string, ours func() int) (sight, error) {
-	servers, err := r.reached(ctx)
-	for _, s := range servers {
-		if err == nil {
-			err = s.Alive(ctx)
-		}
-	}
-	if err != nil && !errors.Is(err, llm.ErrFull) {
+	if err := r.alive(ctx); err != nil {
 		return sight{}, err
 	}
 	out := sight{Loaded: true, Room: roomUnseen}
@@ -154,6 +148,20 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 		out.Room = state.Room(max(before, ours()))
 	}
 	return out, nil
+}
+
+// alive returns an error if one of the servers does not answer.
+func (r *reach) alive(ctx context.Context) error {
+	servers, err := r.reached(ctx)
+	for _, s := range servers {
+		if err == nil {
+			err = s.Alive(ctx)
+		}
+	}
+	if errors.Is(err, llm.ErrFull) {
+		return nil
+	}
+	return err
 }
 
 // there tells whether a server has a model, and its adapter where it is one.

@@ -97,7 +97,7 @@ func (a *agents) start(ctx context.Context) error {
 				a.c.opt.Log.Warn("the server of an instance does not answer yet", "instance", g.name, "error", err)
 				return
 			}
-			g.up.Store(true)
+			g.alive.Store(true)
 		})
 	}
 	wg.Wait()
@@ -109,14 +109,14 @@ func (a *agents) begin() {
 	for _, d := range a.own {
 		g := a.list[d]
 		a.gauge(g)
-		if !g.up.Load() {
+		if !g.alive.Load() {
 			a.c.in.post(news{what: serverLost, device: d, gen: g.gen.Load()})
 		}
-		a.wg.Go(func() { g.watch(a.ctx) })
+		a.wg.Go(func() { g.watch(a.ctx, g.check, g.reviveOnce) })
 	}
 }
 
-func (a *agents) up(device int32) bool { return a.list[device].up.Load() }
+func (a *agents) up(device int32) bool { return a.list[device].alive.Load() }
 
 // run has an instance answer a request.
 func (a *agents) run(b *batch) {
@@ -126,7 +126,7 @@ func (a *agents) run(b *batch) {
 	case q.job == nil || q.job.text == nil:
 		a.c.opt.Log.Error("an instance was given what is no request for text", "instance", g.name)
 		a.refuse(b, policy.ReturnRefused)
-	case !g.up.Load(): // the policy hears of the loss, if it has not
+	case !g.alive.Load(): // the policy hears of the loss, if it has not
 	case g.loaded != a.c.tables.Pipelines[b.pipeline].Network || g.loading:
 		a.refuse(b, policy.ReturnNotLoaded)
 	case room >= 0 && len(g.live) >= room:
@@ -173,7 +173,7 @@ func (a *agents) evict(b *batch, _ bool) {
 // an unload once nothing runs.
 func (a *agents) load(o order) {
 	g := a.list[o.device]
-	if !g.up.Load() {
+	if !g.alive.Load() {
 		return // what it holds follows from its return
 	}
 	if o.network < 0 {
@@ -222,7 +222,7 @@ func (a *agents) took(n *news) {
 // gauge shows the state of an instance.
 func (a *agents) gauge(g *agent) {
 	up := 0.0
-	if g.up.Load() {
+	if g.alive.Load() {
 		up = 1
 	}
 	g.show[0].Set(up)
@@ -242,7 +242,7 @@ func (a *agents) look(now, paused time.Duration) {
 				s.heard.Add(int64(paused))
 			}
 		}
-		if s := g.stalled(now); s != nil && g.up.Load() {
+		if s := g.stalled(now); s != nil && g.alive.Load() {
 			a.c.opt.Log.Error("a server stands still and is given up", "instance", g.name, "for", now-time.Duration(s.heard.Load()))
 			g.lost("it stands still")
 			a.c.Flush()

@@ -11,13 +11,6 @@ import (
 	"inferplan/policy"
 )
 
-// A server that works is looked at every aliveEvery, one that is gone every
-// reviveEvery.
-const (
-	aliveEvery  = time.Second
-	reviveEvery = 250 * time.Millisecond
-)
-
 // find gives the agent its hand: servers that this process reaches, or the process of
 // an agent.
 func (g *agent) find() (err error) {
@@ -60,47 +53,19 @@ func (g *agent) revive(ctx context.Context) error {
 	return g.hand.prepare(ctx, model, g.models())
 }
 
-// watch looks after the server until ctx ends.
-func (g *agent) watch(ctx context.Context) {
-	lacks := ""
-	for {
-		pause := aliveEvery
-		if !g.up.Load() {
-			pause = reviveEvery
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		case <-g.ask:
-			timer.Stop()
-		}
-		if g.up.Load() {
-			g.check(ctx)
-			continue
-		}
-		gen := g.gen.Load()
-		limit, cancel := context.WithTimeout(ctx, g.c.opt.LoadTimeout)
-		err := g.revive(limit)
-		cancel()
-		if err == nil {
-			lacks = ""
-			g.c.in.post(news{what: serverReady, device: g.device, gen: gen})
-		}
-		if errors.Is(err, llm.ErrNoAdapter) && err.Error() != lacks { // until it is started anew
-			lacks = err.Error()
-			g.c.opt.Log.Error("an instance cannot work", "instance", g.name, "error", err)
-		}
+// reviveOnce has the servers ready, and says so where they are.
+func (g *agent) reviveOnce(ctx context.Context) {
+	gen := g.gen.Load()
+	limit, cancel := context.WithTimeout(ctx, g.c.opt.LoadTimeout)
+	defer cancel()
+	err := g.revive(limit)
+	if err == nil {
+		g.lacks = ""
+		g.c.in.post(news{what: serverReady, device: g.device, gen: gen})
 	}
-}
-
-// lookNow has the server looked at.
-func (g *agent) lookNow() {
-	select {
-	case g.ask <- struct{}{}:
-	default:
+	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.lacks { // until it is started anew
+		g.lacks = err.Error()
+		g.c.opt.Log.Error("an instance cannot work", "instance", g.name, "error", err)
 	}
 }
 
@@ -145,7 +110,7 @@ func (g *agent) holds() (model string, ours int) {
 // nextOrder begins the first order that waits, unless another is under way. An unload
 // waits until nothing runs.
 func (g *agent) nextOrder() {
-	if g.loading || len(g.orders) == 0 || !g.up.Load() {
+	if g.loading || len(g.orders) == 0 || !g.alive.Load() {
 		return
 	}
 	o := g.orders[0]

@@ -44,7 +44,7 @@ type backend interface {
 
 // backendKinds is the only list of what executes beside worker processes. Each
 // gives nil where no device of a core's plan is its own, else also tells which are.
-var backendKinds = []func(c *core) (b backend, devices []int32){agentsOf}
+var backendKinds = []func(c *core) (b backend, devices []int32){agentsOf, generatorsOf}
 
 // execution is what executes the decisions of a core.
 type execution struct {
@@ -78,6 +78,9 @@ func (x *execution) addBackends(c *core) error {
 
 // backendOf is the backend of a device.
 func (x *execution) backendOf(device int32) backend { return x.backends[x.of[device]] }
+
+// asksServers returns true if servers of language models execute on some device.
+func (x *execution) asksServers() bool { return len(x.backends) > 1 }
 
 // startBackends makes all devices ready. On failure nothing is left running.
 func (x *execution) startBackends(ctx context.Context) error {

@@ -54,6 +54,9 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*core, policy.Policy
 	if err := c.addBackends(c); err != nil {
 		return nil, nil, err
 	}
+	if len(x.opt.Servers) > 0 && !c.asksServers() {
+		return nil, nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", ErrPlan, x.opt.Servers[0].URL)
+	}
 	return c, pol, nil
 }
 

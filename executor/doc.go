@@ -89,6 +89,9 @@
 // queuelearn.go holds it against what was planned. agents.go is the backend of instances,
 // agent.go one of them, agentstream.go its runs, agentwatch.go what it knows of its server.
 //
+// generators.go is the backend of the devices that run a language model for modules of
+// applications, generator.go one of them; serverwatch.go looks after the servers of both.
+//
 // What an agent does at its servers is behind the interface hand (agenthand.go,
 // agentwrite.go): in this process, or in that of plan agent. There agentprocess.go takes
 // orders and agentrun.go has requests answered; agentaway.go is the hand that sends the

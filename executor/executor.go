@@ -200,7 +200,7 @@ func prepareJob(c *core, req *oip.Request) (*job, error) {
 		return nil, refusal
 	}
 	j := newJob(m, max(req.Batch, 1))
-	j.brought = brought
+	j.brought, j.stream = brought, req.Text
 	for i := range m.inputs {
 		in := &m.inputs[i]
 		t := findTensor(req.Inputs, i, in.name)

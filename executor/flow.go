@@ -1,10 +1,12 @@
 package executor
 
 import (
+	"fmt"
 	"time"
 
 	"inferplan/formats"
 	"inferplan/policy"
+	flows "inferplan/policy/flow"
 )
 
 // flow is the answer of plans whose requests have several tasks: a Control says
@@ -39,6 +41,11 @@ type flowRequest struct {
 func flowOf(c *core, _ *formats.Plan) (answer, error) {
 	if c.control == nil {
 		return nil, nil
+	}
+	if workflows := flows.WorkflowsOf(c.tables); workflows != nil {
+		if err := workflows.Servable(c.tables); err != nil {
+			return nil, fmt.Errorf("%w: %w: %w", ErrPlan, ErrSimulatedOnly, err)
+		}
 	}
 	if c.opt.Keeps != nil {
 		c.opt.Keeps(c.opt.StoreBytes)

@@ -2,6 +2,8 @@ package executor
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -51,9 +53,6 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 	if !ok {
 		c.served.join(c.tables, c.services)
 		return nil
-	}
-	if err := own.Servable(c.tables); err != nil {
-		return fmt.Errorf("%w: %w", ErrSimulatedOnly, err)
 	}
 	s.of = make([]serviceStep, len(c.services))
 	s.flows = &segmented{own: own, walk: walk}
@@ -137,6 +136,7 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 			if err != nil {
 				return err
 			}
+			served.inputs[0].text = steps.SendsText(m.Pre) || m.Pre == "" && f.c.services[service].inputs[0].text
 			served.inputs = several(served.inputs, s.MostItems())
 			served.brings = app.asked.Parameters
 		}
@@ -158,9 +158,34 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 		if m.Pre == "" && once && !slices.EqualFunc(reads, t.Takes, holdsSample) {
 			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
 		}
+		if err := f.readPassages(m, &t); err != nil {
+			return err
+		}
 		if err := f.before(service, a, m, &t); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// readPassages reads the passages of a module. An engine that makes answers up has none.
+func (f *ensemble) readPassages(m *formats.Module, t *steps.Tensors) error {
+	if m.Passages == nil {
+		return nil
+	}
+	t.Nearest = m.Passages.Nearest
+	if f.c.opt.Engine == "replay" {
+		t.Passages = steps.NoPassages()
+		return nil
+	}
+	path := filepath.Join(f.c.opt.ModelsDir, m.Passages.File)
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("passages: %w", err)
+	}
+	defer file.Close()
+	if t.Passages, err = steps.ReadPassages(file); err != nil {
+		return fmt.Errorf("passages: %s: %w", path, err)
 	}
 	return nil
 }

@@ -51,9 +51,10 @@ type job struct {
 	slots    []int32 // request slot of each sample, -1 when free again
 
 	answers answer
-	program *session // that asks for its tasks; nil: the plan says them
-	side    any      // what the answer keeps of it; a pooled job brings it along
-	text    *text    // what it asks of a language model, instead of tensors; nil: tensors
+	program *session        // that asks for its tasks; nil: the plan says them
+	side    any             // what the answer keeps of it; a pooled job brings it along
+	text    *text           // what it asks of a language model, instead of tensors; nil: tensors
+	stream  *oip.TextStream // takes the answer while it is made; nil: nobody wants it before the end
 
 	refs     atomic.Int32
 	response oip.Response
@@ -134,7 +135,7 @@ func (j *job) release() {
 		return
 	}
 	clear(j.inputs)
-	j.failure, j.answers, j.brought, j.program = nil, nil, nil, nil
+	j.failure, j.answers, j.brought, j.program, j.stream = nil, nil, nil, nil, nil
 	select {
 	case <-j.done:
 	default:

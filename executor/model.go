@@ -35,6 +35,7 @@ type tensor struct {
 	datatype oip.Datatype
 	shape    []int64 // [0] is -1, the batch; of a model that runs whole all are fixed
 	bytes    int     // per sample
+	text     bool    // a text, filled up with zeros
 }
 
 var oipTypes = map[engine.DType]oip.Datatype{
@@ -53,7 +54,7 @@ func tensorsOf(specs []engine.Spec) (out []tensor, err error) {
 		if len(s.Shape) == 0 || s.Shape[0] != engine.BatchDim && s.Shape[0] < 1 {
 			return nil, fmt.Errorf("%s has no batch dimension", s)
 		}
-		out = append(out, tensor{s.Name, t, slices.Clone(s.Shape), int(s.BytesAt(1))})
+		out = append(out, tensor{name: s.Name, datatype: t, shape: slices.Clone(s.Shape), bytes: int(s.BytesAt(1))})
 	}
 	return out, nil
 }
@@ -121,10 +122,10 @@ func (s *offer) describe(o *Options) (err error) {
 			info.Classes = s.named.Of(m.name)
 		}
 		for _, t := range m.inputs {
-			info.Inputs = append(info.Inputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
+			info.Inputs = append(info.Inputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape, Text: t.text})
 		}
 		for _, t := range m.outputs {
-			info.Outputs = append(info.Outputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
+			info.Outputs = append(info.Outputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape, Text: t.text})
 		}
 		infos = append(infos, info)
 	}

@@ -116,8 +116,9 @@ func checkRemote(t *policy.Tables, o *Options) error {
 	return nil
 }
 
-// placeDevices maps the plan's devices to this machine.
-func placeDevices(t *policy.Tables, o *Options) ([]worker.Device, error) {
+// placeDevices maps the plan's devices to this machine, but for those that another backend
+// than the first has.
+func placeDevices(t *policy.Tables, o *Options, backend []uint8) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func placeDevices(t *policy.Tables, o *Options) ([]worker.Device, error) {
 	for i, d := range t.Devices {
 		kind := t.Kinds[d.Kind]
 		out[i] = worker.Device{Kind: kind, Index: int(d.GPU), Share: int(d.Share)}
-		if o.Engine == "replay" || isRemote(t, i, o) {
+		if o.Engine == "replay" || backend[i] != 0 || isRemote(t, i, o) {
 			continue
 		}
 		var err error
@@ -138,13 +139,13 @@ func placeDevices(t *policy.Tables, o *Options) ([]worker.Device, error) {
 }
 
 // planStages lists what each stage of the plan loads, in the order of
-// Tables.Stages.
-func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, error) {
+// Tables.Stages. Only those that workers execute, the first backend, need a file.
+func planStages(plan *formats.Plan, t *policy.Tables, o *Options, backend []uint8) ([]stagePlan, error) {
 	var out []stagePlan
 	for mi := range plan.Deployment {
 		m := &plan.Deployment[mi]
 		path := ""
-		if o.Engine != "replay" {
+		if o.Engine != "replay" && hasWorkers(t, len(out), backend) {
 			var err error
 			if path, err = findModel(o.ModelsDir, m); err != nil {
 				return nil, err
@@ -202,6 +203,15 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, 
 		return nil, fmt.Errorf("%w: %d stages in the plan, %d in its tables", ErrPlan, len(out), len(t.Stages))
 	}
 	return out, nil
+}
+
+// hasWorkers returns true if workers execute a stage, and no other backend does.
+func hasWorkers(t *policy.Tables, stage int, backend []uint8) bool {
+	if stage >= len(t.Stages) {
+		return true
+	}
+	devices := t.DevicesOf(int32(stage))
+	return len(devices) == 0 || backend[devices[0]] == 0
 }
 
 // givenValues are the plan's values of a model's inputs: those that requests do not

@@ -233,7 +233,7 @@ func TestPlacesOfCPUKinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plan := pooledPlan(time.Millisecond, 1, time.Second)
 			tables := compiled(t, plan)
-			got, err := placeDevices(tables, &Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share})
+			got, err := placeDevices(tables, &Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share}, make([]uint8, len(tables.Devices)))
 			if c.ok != (err == nil) || err != nil && !errors.Is(err, ErrPlan) {
 				t.Fatalf("placed as %+v, %v", got, err)
 			}

@@ -57,6 +57,8 @@ type flowTask struct {
 	made         []byte  // its outputs, one after the other
 	since        time.Duration
 	way          int32 // on that the step behind its model tells
+	ask          int32 // its module's number among those that ask language models, plus one; 0: none
+	failures     int8  // servers that broke off its answer
 }
 
 // add notes a task that is known since a time.
@@ -65,7 +67,7 @@ func (u *taskTable) add(t *policy.Reveal, since time.Duration) {
 		u.list = append(u.list, flowTask{})
 	}
 	ta := &u.list[t.Task]
-	*ta = flowTask{req: t.Req, service: t.Service, item: t.Item, state: taskWaits, inputs: append(ta.inputs[:0], u.out.InputsOf(t)...), device: -1, ticket: ta.ticket + 1, since: since}
+	*ta = flowTask{req: t.Req, service: t.Service, item: t.Item, state: taskWaits, inputs: append(ta.inputs[:0], u.out.InputsOf(t)...), device: -1, ticket: ta.ticket + 1, since: since, ask: t.Ask}
 }
 
 // waits tells whether a slot holds a task that waits.

@@ -40,13 +40,13 @@ func newWorkers(c *core) (*workers, error) {
 		return w, nil
 	}
 	var err error
-	if w.crew.stages, err = planStages(c.plan, c.tables, c.opt); err != nil {
+	if w.crew.stages, err = planStages(c.plan, c.tables, c.opt, c.of); err != nil {
 		return nil, err
 	}
 	if w.crew.operators, err = findOperators(c.plan, c.opt); err != nil {
 		return nil, err
 	}
-	if w.crew.places, err = placeDevices(c.tables, c.opt); err != nil {
+	if w.crew.places, err = placeDevices(c.tables, c.opt, c.of); err != nil {
 		return nil, err
 	}
 	for i := range c.tables.Devices {

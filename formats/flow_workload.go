@@ -39,6 +39,8 @@ type Module struct {
 	// the model's (PreSteps, PostSteps). Left out: as it is.
 	Pre  string `json:"pre,omitempty"`
 	Post string `json:"post,omitempty"`
+	// Passages are what the step passages finds, of a file in the folder of the models.
+	Passages *Passages `json:"passages,omitempty"`
 	// Outputs are what conditions may ask of, with their types.
 	Outputs map[string]string `json:"outputs,omitzero"`
 	// The others are of modules in segments. Items says how often the module runs,
@@ -55,6 +57,13 @@ type Module struct {
 	// tasks run iteration by iteration, by the profile's llms.
 	Prompt *Lengths `json:"prompt,omitempty"`
 	Output *Lengths `json:"output,omitempty"`
+}
+
+// Passages are texts that a prompt begins with: those of a file whose vectors are nearest to
+// what the module reads.
+type Passages struct {
+	File    string `json:"file"`
+	Nearest int    `json:"nearest"`
 }
 
 // Variant is a model that does a module's task.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"inferplan/bench/started"
 )
@@ -22,13 +23,15 @@ type deployment struct {
 	records   bool                   // plan serve records service times
 	p50, p99  float64                // how far what is served may be from what is promised, up to load 1
 	llama     string                 // model of a llama-server that is started; empty: none
+	text      bool                   // clients speak OpenAI's protocol
+	duration  time.Duration          // arrivals of a run; 0: as -duration says
 }
 
 const oneCPU = "format: inferplan.cluster/v1\npools:\n- {device: cpu-1, count: 1, sharing: time}\n"
 
 // deployments returns one deployment of each kind; root is the folder of the repository.
 func deployments(root string) []deployment {
-	ocr := filepath.Join(root, "examples", "ocr")
+	ocr, rag := filepath.Join(root, "examples", "ocr"), filepath.Join(root, "examples", "rag")
 	return []deployment{
 		{
 			kind: "pool", title: "SqueezeNet, ShuffleNet and ResNet-50 on one CPU core, SLO 1 s",
@@ -73,7 +76,19 @@ func deployments(root string) []deployment {
 				{"profile", "--llm", serverURL, "--model", "tiny-a", "--device", "cpu-1", "--budget", "30s"},
 				{"solve", "--workload", "workload.yaml", "--cluster", "cluster.yaml", "--objective", "throughput"},
 			},
-			serve: []string{"--server", serverURL}, llama: "tiny-a", p50: .10, p99: .15,
+			serve: []string{"--server", serverURL}, llama: "tiny-a", text: true, p50: .10, p99: .15,
+		},
+		{
+			kind: "rag", title: "answers from passages (`examples/rag`): an embedder on one CPU core, a small language model by llama-server on another, SLO 1 s",
+			steps: [][]string{
+				{"models", "write", "embedder", "--dir", "models"},
+				{"models", "vectors", filepath.Join(rag, "passages.txt")},
+				{"profile", "models/embedder.onnx", "--budget", "20s"},
+				{"profile", "--llm", serverURL, "--model", "tiny-a", "--device", "llama", "--budget", "45s"},
+				{"solve", "--cluster", filepath.Join(rag, "cluster.yaml"), "--workload", filepath.Join(rag, "workload.yaml")},
+			},
+			serve: []string{"--server", serverURL}, load: []string{"--inputs", filepath.Join(rag, "questions.txt")},
+			llama: "tiny-a", duration: 60 * time.Second, p50: .10, p99: .15,
 		},
 	}
 }
@@ -99,7 +114,7 @@ func (b *bench) prepare(ctx context.Context, d *deployment) (stop func(), err er
 	}
 	url := ""
 	if d.llama != "" {
-		if url, stop, err = started.Llama(ctx, b.llama, b.dir, 4, d.llama); err != nil {
+		if url, stop, err = started.Llama(ctx, b.llama, b.dir, 4, []string{"--no-cache-prompt"}, d.llama); err != nil {
 			return func() {}, err
 		}
 	}

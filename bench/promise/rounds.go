@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type round struct {
 
 // round serves a plan at a load, and simulates the same arrivals.
 func (b *bench) round(ctx context.Context, d *deployment, load float64, seed int) (*round, error) {
-	arrivals := []string{"--load", fmt.Sprint(load), "--duration", b.duration.String(), "--warmup", b.warmup.String(), "--seed", strconv.Itoa(seed)}
+	arrivals := []string{"--load", fmt.Sprint(load), "--duration", cmp.Or(d.duration, b.duration).String(), "--warmup", b.warmup.String(), "--seed", strconv.Itoa(seed)}
 	if err := b.drive(ctx, d, arrivals); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func (b *bench) drive(ctx context.Context, d *deployment, arrivals []string) err
 		return err
 	}
 	health := "/v2/health/ready"
-	if d.llama != "" {
+	if d.text {
 		health = "/health"
 	}
 	if err = started.Answers(ctx, "http://"+address+health); err == nil {

@@ -12,8 +12,9 @@ import (
 )
 
 // Llama starts a llama-server that has the named models of folder and room for one of them at a
-// time, with so many slots. It makes a folder of the models in scratch. stop ends it and its models.
-func Llama(ctx context.Context, folder, scratch string, slots int, names ...string) (url string, stop func(), err error) {
+// time, with so many slots and further flags. It makes a folder of the models in scratch. stop ends it
+// and its models.
+func Llama(ctx context.Context, folder, scratch string, slots int, flags []string, names ...string) (url string, stop func(), err error) {
 	models := filepath.Join(scratch, fmt.Sprint("models", slots))
 	if err := os.MkdirAll(models, 0o755); err != nil {
 		return "", nil, err
@@ -27,7 +28,8 @@ func Llama(ctx context.Context, folder, scratch string, slots int, names ...stri
 	if err != nil {
 		return "", nil, err
 	}
-	cmd := exec.Command(filepath.Join(folder, "llama-server"), "--host", "127.0.0.1", "--port", fmt.Sprint(port), "--models-dir", models, "--models-max", "1", "-t", "1", "-np", fmt.Sprint(slots), "-fa", "off", "--metrics")
+	args := []string{"--host", "127.0.0.1", "--port", fmt.Sprint(port), "--models-dir", models, "--models-max", "1", "-t", "1", "-np", fmt.Sprint(slots), "-fa", "off", "--metrics"}
+	cmd := exec.Command(filepath.Join(folder, "llama-server"), append(args, flags...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return "", nil, err

@@ -21,7 +21,8 @@ type kindFlags struct {
 
 // flagsOfKinds is the table of such flags.
 var flagsOfKinds = []kindFlags{
-	{"serve", []string{"server", "adapter", "server-key", "server-silence", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, ofText},
+	{"serve", []string{"server", "server-key", "server-silence"}, ofServers},
+	{"serve", []string{"adapter", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, ofText},
 	{"serve", []string{"grpc", "models", "engine", "record", "share-cpus", "model-cache", "place", "remote", "join-listen", "join-token", "join-cert", "join-silence",
 		"tf32", "cuda-graph", "fp16", "conv-search", "gpu-memory", "provider-option"}, ofTensors},
 	{"load", []string{"inputs", "noise", "no-timeout"}, ofTensors},
@@ -33,6 +34,9 @@ var flagsOfKinds = []kindFlags{
 // all others.
 func ofText(kind string) bool    { return kind == formats.PlanQueue }
 func ofTensors(kind string) bool { return !ofText(kind) }
+
+// ofServers are the kinds whose plans may have language models, which servers run.
+func ofServers(kind string) bool { return ofText(kind) || kind == formats.PlanFlow }
 
 // tellKinds puts flags that one kind of plan has alone below its name in the help.
 func tellKinds(cmd *cobra.Command) {

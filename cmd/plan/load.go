@@ -71,7 +71,7 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
 	f.IntVar(&o.inflight, "max-in-flight", 2048, "open requests; one beyond is counted as client_overload, never delayed")
 	f.StringVar(&o.token, "token-file", "", "file with the bearer token to send")
 	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
-	f.StringVar(&o.inputs, "inputs", "", "samples to send in turn: a CSV file label,value,..., or a folder of requests")
+	f.StringVar(&o.inputs, "inputs", "", "samples to send in turn: a CSV file label,value,..., a file of texts *.txt, one a line, or a folder of requests")
 	f.BoolVar(&o.noise, "noise", false, "send random numbers to a cascade, too")
 	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request: when it fell due, its latency, or why it was dropped")
 	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")

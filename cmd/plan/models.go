@@ -17,7 +17,8 @@ func newModelsCommand(g *globals) *cobra.Command {
 		Short: "List the models that set-up fetched, and write them: published architectures, seeded weights",
 		Example: `  plan models
   plan models write squeezenet resnet50 --dir models
-  plan models samples digits.csv.gz`,
+  plan models samples digits.csv.gz
+  plan models vectors passages.txt --model models/embedder.onnx`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
@@ -53,7 +54,7 @@ func newModelsCommand(g *globals) *cobra.Command {
 	}
 	write.Flags().StringVar(&dir, "dir", "models", "folder to write to")
 	write.Flags().Uint64Var(&seed, "seed", 0, "seed of the weights (default the catalogue's)")
-	cmd.AddCommand(write, newSamplesCommand(g))
+	cmd.AddCommand(write, newSamplesCommand(g), newVectorsCommand(g))
 	return cmd
 }
 

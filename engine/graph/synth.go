@@ -280,6 +280,18 @@ func MLP(hidden int, seed uint64) (*Model, error) {
 	return b.model(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
 }
 
+// Projection maps vectors at random to fewer numbers, which keeps the angles between them
+// (Johnson and Lindenstrauss 1984): of counts of words it makes an embedding of a text.
+func Projection(from, to int, seed uint64) (*Model, error) {
+	if from < 1 || to < 1 || from > 1<<16 || to > 1<<12 {
+		return nil, fmt.Errorf("build projection: from %d to %d numbers: expected 1 to %d and 1 to %d", from, to, 1<<16, 1<<12)
+	}
+	b := newBuilder(seed)
+	x := b.input("words", engine.F32, int64(from))
+	b.output(b.op("MatMul", "vector", []string{x, b.param("matrix", 0, 1/math.Sqrt(float64(to)), int64(from), int64(to))}), engine.F32, int64(to))
+	return b.model("embedder", fmt.Sprintf("%d-%d", from, to))
+}
+
 // MatMul is one product of a batch of rows with a square matrix: what a device
 // reaches at best.
 func MatMul(size int, seed uint64) (*Model, error) {

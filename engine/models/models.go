@@ -49,6 +49,7 @@ var catalogue = []entry{
 	{"ocr_cls", "ch_ppocr_mobile_v2.0_cls_infer.onnx", []int64{1, 3, 48, 192}, nil},
 	{"bert", "", nil, func(seed uint64) (*graph.Model, error) { return graph.BERT(graph.TransformerConfig{Seed: seed}) }},
 	{"vit", "", nil, func(seed uint64) (*graph.Model, error) { return graph.ViT(graph.TransformerConfig{Seed: seed}) }},
+	{"embedder", "", nil, func(seed uint64) (*graph.Model, error) { return graph.Projection(4096, 384, seed) }},
 	{"mlp-16", "", nil, mlp(16)},
 	{"mlp-64", "", nil, mlp(64)},
 	{"mlp-256", "", nil, mlp(256)},

@@ -53,6 +53,7 @@ func newFake(t testing.TB, infer func(ctx context.Context, r *oip.Request) (*oip
 			{Name: "i64", Datatype: oip.Int64, Shape: []int64{-1, 5}}, {Name: "text", Datatype: oip.Bytes, Shape: []int64{2}},
 			{Name: "f16", Datatype: oip.FP16, Shape: []int64{4}}, {Name: "f64", Datatype: oip.FP64, Shape: []int64{1}},
 		}},
+		oip.ModelInfo{Name: "ask", Versions: []string{"1"}, MaxBatch: 8, Outputs: out, Inputs: []oip.TensorInfo{{Name: "text", Datatype: oip.Uint8, Shape: []int64{-1, 16}, Text: true}}},
 		oip.ModelInfo{Name: "with/slash %", Versions: []string{"1"}, Outputs: out, Inputs: []oip.TensorInfo{{Name: "x", Datatype: oip.BF16, Shape: []int64{2}}}},
 	)
 	if err != nil {

@@ -20,6 +20,7 @@ type Samples struct {
 	source string
 	rows   *samples.Set // labelled samples: one input each
 	bodies [][]byte     // or requests of the protocol
+	texts  []string     // or texts
 }
 
 // Bounds of a folder of requests.
@@ -28,14 +29,18 @@ const (
 	maxBodies  = 1 << 30 // bytes
 )
 
-// ReadSamples reads labelled samples, the CSV file that records are made of, or a
-// folder of requests: *.json, each what a client sends to infer, in the order of names.
+// ReadSamples reads labelled samples, the CSV file that records are made of, the texts of a
+// file *.txt, one a line, or a folder of requests: *.json, each what a client sends to infer,
+// in the order of names.
 func ReadSamples(path string) (*Samples, error) {
 	about, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading inputs: %w", err)
 	}
 	s := &Samples{source: path}
+	if strings.HasSuffix(path, ".txt") && !about.IsDir() {
+		return s, s.readTexts(path)
+	}
 	if !about.IsDir() {
 		if s.rows, err = samples.ReadFile(path); err != nil {
 			return nil, err
@@ -66,8 +71,28 @@ func ReadSamples(path string) (*Samples, error) {
 	return s, nil
 }
 
+// readTexts reads a text from each line that is not empty.
+func (s *Samples) readTexts(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading inputs: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" {
+			s.texts = append(s.texts, line)
+		}
+	}
+	if n := len(s.texts); n == 0 || n > maxSamples {
+		return fmt.Errorf("%s: found %d texts, expected 1 to %d, one a line", path, n, maxSamples)
+	}
+	return nil
+}
+
 // Len is the number of samples.
 func (s *Samples) Len() int {
+	if s.texts != nil {
+		return len(s.texts)
+	}
 	if s.rows != nil {
 		return len(s.rows.Labels)
 	}
@@ -76,8 +101,11 @@ func (s *Samples) Len() int {
 
 // inputs are the requests that a model takes.
 func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
-	if s.rows != nil {
+	switch {
+	case s.rows != nil:
 		return s.ofRows(info, m)
+	case s.texts != nil:
+		return s.ofTexts(info, m)
 	}
 	var out []Inputs
 	for i, body := range s.bodies {
@@ -91,6 +119,25 @@ func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 			}
 		}
 		out = append(out, slices.Clone(r.Inputs))
+	}
+	return out, nil
+}
+
+// ofTexts makes a request of every text: a row of bytes that zeros fill up.
+func (s *Samples) ofTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
+	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.Uint8 || len(info.Inputs[0].Shape) != 2 {
+		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; texts are for models of one input, a row of UINT8: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
+	}
+	in := &info.Inputs[0]
+	size := in.Shape[1]
+	out := make([]Inputs, 0, len(s.texts))
+	for i, text := range s.texts {
+		if int64(len(text)) > size {
+			return nil, fmt.Errorf("%s: text %d: found %d bytes, expected at most the %d of model %q", s.source, i+1, len(text), size, m.Name)
+		}
+		data := make([]byte, size)
+		copy(data, text)
+		out = append(out, Inputs{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, size}, Data: data}})
 	}
 	return out, nil
 }

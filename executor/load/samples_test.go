@@ -79,3 +79,50 @@ func TestSamplesAreSent(t *testing.T) {
 		t.Errorf("an empty folder: %v", err)
 	}
 }
+
+// Texts are sent as rows of bytes that zeros fill up.
+func TestTextsAreSent(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "a.txt")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	s, err := ReadSamples(write("one\n\n  two\r\n"))
+	if err != nil || s.Len() != 2 {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[string(r.Inputs[0].Data)]++
+		return answer(r), nil
+	})
+	run := func(model string, s *Samples) error {
+		cfg := Config{URL: serve(t, f, HTTPBinary), Token: secret, Models: []Model{{Name: model, SLO: patient, Samples: s}}}
+		_, err := Run(context.Background(), cfg, every(time.Millisecond, 10, 1))
+		return err
+	}
+	if err := run("ask", s); err != nil {
+		t.Fatal(err)
+	}
+	if seen["one"+strings.Repeat("\x00", 13)] != 5 || seen["two"+strings.Repeat("\x00", 13)] != 5 {
+		t.Errorf("the server saw %v, expected each text five times", seen)
+	}
+	if err := run("mlp", s); err == nil || !strings.Contains(err.Error(), "texts are for models of one input, a row of UINT8") {
+		t.Errorf("a model of numbers: %v", err)
+	}
+	long, err := ReadSamples(write("a text of 22 characters"))
+	if err == nil {
+		err = run("ask", long)
+	}
+	if err == nil || !strings.Contains(err.Error(), "expected at most the 16") {
+		t.Errorf("a long text: %v", err)
+	}
+	if _, err := ReadSamples(write(" \n")); err == nil || !strings.Contains(err.Error(), "found 0 texts") {
+		t.Errorf("no text: %v", err)
+	}
+}

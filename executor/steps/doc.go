@@ -14,6 +14,7 @@
 //	image.go  images of bytes as tensors: normalised, cut out, resized, turned
 //	boxes.go  the boxes of text lines in a map of probabilities
 //	text.go   the text that a recogniser's scores spell
+//	passages.go  words of a text as a vector, and prompts with the nearest passages
 //
 // The steps of OCR follow PaddleOCR's pipeline for PP-OCRv4: detector with
 // differentiable binarization (Liao et al., AAAI 2020), a classifier of

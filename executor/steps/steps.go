@@ -12,6 +12,9 @@ import (
 // that it reads, one after the other.
 type Tensors struct {
 	Takes, Gives, Client, Reads []engine.Spec
+	// Passages are those of a module with the step passages, which takes the Nearest.
+	Passages *Passages
+	Nearest  int
 }
 
 // Pre makes the i-th input of a sample. Where its module runs on several items, it is
@@ -28,6 +31,7 @@ type pre struct {
 	// model takes.
 	sent func(t *Tensors) ([]engine.Spec, error)
 	bind func(t *Tensors) (Pre, error)
+	text bool // what the client sends is a text
 }
 
 // post is a step behind a model. It says what others read in place of what the
@@ -42,6 +46,8 @@ var pres = map[string]pre{
 	"ocr-image":   {sent: sentImage, bind: bindImage},
 	"ocr-line":    {bind: bindLine},
 	"ocr-upright": {bind: bindUpright},
+	"passages":    {bind: bindPassages},
+	"text-words":  {sent: sentText, bind: bindWords, text: true},
 }
 
 var posts = map[string]post{

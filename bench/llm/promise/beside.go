@@ -50,7 +50,7 @@ func besidePlan() *formats.Plan {
 
 // beside serves interactive requests alone and beside a batch, in turns.
 func (b *bench) beside(ctx context.Context) ([]figures.Figure, error) {
-	url, stop, err := started.Llama(ctx, b.llama, b.dir, besideSlots, names...)
+	url, stop, err := started.Llama(ctx, b.llama, b.dir, besideSlots, nil, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -174,7 +174,7 @@ func (p *planned) gap() time.Duration {
 
 // promise holds the simulator against a server with one slot.
 func (b *bench) promise(ctx context.Context) (list []figures.Figure, err error) {
-	url, stop, err := started.Llama(ctx, b.llama, b.dir, 1, names...)
+	url, stop, err := started.Llama(ctx, b.llama, b.dir, 1, nil, names...)
 	if err != nil {
 		return nil, err
 	}

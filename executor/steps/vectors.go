@@ -1,0 +1,63 @@
+package steps
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"inferplan/engine"
+)
+
+// WriteVectors reads passages, one a line, and writes each with the vector that a model makes
+// of its words: the file that the step passages reads. The model is bound for one text at a
+// time. It returns how many passages there are.
+func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader, out io.Writer) (n int, err error) {
+	_, err = one("the model takes", specsOf(model.Inputs()), engine.F32, 2)
+	if err == nil {
+		_, err = one("the model gives", specsOf(model.Outputs()), engine.F32, 2)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("vectors of passages: %w", err)
+	}
+	input, output := model.Inputs()[0], model.Outputs()[0]
+	words := make([]float32, input.Spec().BytesAt(1)/4)
+	raw, made := make([]byte, 4*len(words)), make([]byte, output.Spec().BytesAt(1))
+	encoder, lines := json.NewEncoder(out), bufio.NewScanner(passages)
+	lines.Buffer(nil, longestPassage)
+	for lines.Scan() {
+		if lines.Text() == "" {
+			continue
+		}
+		WordCounts(lines.Bytes(), words)
+		for i, x := range words {
+			binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(x))
+		}
+		if err := errors.Join(input.Write(raw), model.Run(ctx), output.Read(made)); err != nil {
+			return n, fmt.Errorf("passage %d: %w", n+1, err)
+		}
+		vector := make([]float32, len(made)/4)
+		for i := range vector {
+			vector[i] = float(made, i)
+		}
+		if err := encoder.Encode(passage{lines.Text(), vector}); err != nil {
+			return n, err
+		}
+		n++
+	}
+	if err := lines.Err(); err != nil {
+		return n, fmt.Errorf("passage %d: %w", n+1, err)
+	}
+	return n, nil
+}
+
+func specsOf(tensors []engine.Tensor) (out []engine.Spec) {
+	for _, t := range tensors {
+		out = append(out, t.Spec())
+	}
+	return out
+}
