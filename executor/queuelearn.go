@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/formats"
 	"inferplan/policy/vqueue"
 )
 
@@ -124,12 +125,13 @@ func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
 	files, workload := planInputs(l.c.plan.Inputs)
 	again := fmt.Sprintf("type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", files)
 	name, label := l.c.tables.Models[x.Model].Key(), l.c.served.models[x.Model].label
-	if off := math.Abs(x.Output/max(x.PlannedOutput, 1) - 1); x.Answers >= enoughAnswers && x.PlannedOutput > 0 && off > by {
+	planned := formats.QueueOf(l.c.plan).Classes[x.Model].OutputMean
+	if off := math.Abs(x.Output/max(planned, 1) - 1); x.Answers >= enoughAnswers && planned > 0 && off > by {
 		lengths, fetch := "lengths-"+strings.ReplaceAll(label, "/", "-")+".csv", ""
 		if l.c.opt.RatesURL != "" {
 			fetch = fmt.Sprintf("type `curl -fsS '%s?of=%s' -o %s` in the plan's folder, ", strings.TrimSuffix(l.c.opt.RatesURL, "/rates")+"/lengths", name, path.Join(path.Dir(workload), lengths))
 		}
-		by, notice = off, fmt.Sprintf("answers of %s are not as long as planned (%.0f tokens, planned %.0f): to re-plan, %swrite `lengths_file: %s` at its class in %s instead of prompt and output, %s", label, x.Output, x.PlannedOutput, fetch, lengths, workload, again)
+		by, notice = off, fmt.Sprintf("answers of %s are not as long as planned (%.0f tokens, planned %.0f): to re-plan, %swrite `lengths_file: %s` at its class in %s instead of prompt and output, %s", label, x.Output, planned, fetch, lengths, workload, again)
 	}
 	if off := math.Abs(x.Factor - 1); x.Work >= enoughWork && off > by {
 		model := l.c.tables.Models[x.Model].Name

@@ -26,6 +26,8 @@ func (l locked) text() string {
 func TestQueuesLearnLengths(t *testing.T) {
 	plan := queuePlan(1, 8, time.Minute, "a")
 	plan.Policy.Params["follow"] = 1
+	q := formats.QueueOf(plan)
+	q.Classes[0].OutputMean, q.Estimates[0].OutputMean = 30, 45 // the estimate is of all classes of the model
 	plan.Inputs = []formats.Input{{Role: "workload", Path: "w.yaml"}, {Role: "profile", Path: "p.json"}}
 	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
 	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Slots: 8}, func(o *Options) {

@@ -150,6 +150,8 @@ type ModelReport struct {
 	Latency       LatencySummary   `json:"latency"`
 	BatchSizes    map[string]int64 `json:"batch_sizes,omitempty"` // batches by size
 	MaxLoadFactor *float64         `json:"max_load_factor,omitempty"`
+	// Percentile of the requests that has to be in time, as simulations know.
+	Percentile string `json:"percentile,omitempty" default:"p99"`
 	// Slower says what becomes of a simulated model where runs take longer than profiled.
 	Slower []Slower `json:"slower,omitzero"`
 }

@@ -52,6 +52,9 @@ func checkServed(c *checker, at string, all *Counts, latency *LatencySummary, mo
 		m.checkCounts(c, at)
 		m.Latency.check(c, at+".latency")
 		least(c, m.OfferedRPS, 0, at, ".offered_rps")
+		if m.Percentile != "" {
+			c.percentile(m.Percentile, at+".percentile")
+		}
 		for _, size := range slices.Sorted(maps.Keys(m.BatchSizes)) {
 			if n := m.BatchSizes[size]; n < 0 {
 				c.fail(at+".batch_sizes."+size, integer64(n), "0 or more", "")

@@ -272,7 +272,7 @@ func reportConfig(cfg *Config) report.Config {
 	rps := 0.0
 	for i := range cfg.Tables.Models {
 		m := &cfg.Tables.Models[i]
-		c.Models = append(c.Models, report.Model{Name: m.Name, Class: m.Class, SLO: m.SLO})
+		c.Models = append(c.Models, report.Model{Name: m.Name, Class: m.Class, SLO: m.SLO, Share: m.Percentile})
 		rps = max(rps, m.RPS)
 	}
 	if counted := c.Duration - c.Warmup; counted > 0 {

@@ -40,7 +40,7 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 					p.note("note: %s: interrupted; it is of what was complete until then", args[i])
 				}
 			}
-			if err := share("attainment", attainment); err != nil {
+			if err := shareTyped("attainment", attainment, cmd.Flags().Changed("attainment")); err != nil {
 				return err
 			}
 			var err error
@@ -62,21 +62,36 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 			return nil
 		},
 	}
-	cmd.Flags().Float64Var(&attainment, "attainment", 0.99, "share of requests in time that every model must reach; given, exit 1 where one does not")
+	cmd.Flags().Float64Var(&attainment, "attainment", 0, "share of requests in time that every model must reach (default that of its percentile, as a simulation says, else 0.99); given, exit 1 where one does not")
 	return cmd
 }
 
-// missing tells, a line each, which models of which reports are below an attainment.
-func missing(names []string, reports []*formats.Report, least float64) (out []string) {
+// missing lists which models of which reports are below an attainment, a line each. If it is 0,
+// each model has to reach its percentile, which the first report that knows it says.
+func missing(names []string, reports []*formats.Report, attainment float64) (out []string) {
 	for j, r := range reports {
 		for i := range r.Models {
 			m := &r.Models[i]
+			least := attainment
+			if least == 0 {
+				least = shareOf(reports, m.Key())
+			}
 			if m.Requests > 0 && m.Attainment < least {
 				out = append(out, fmt.Sprintf("%s: %s answered %s in time, below %s", reportName(names[j]), m.Key(), percent(m.Attainment), percent(least)))
 			}
 		}
 	}
 	return out
+}
+
+// shareOf returns the share of a model's requests that has to be in time.
+func shareOf(reports []*formats.Report, key formats.ModelClass) float64 {
+	for _, r := range reports {
+		if m := findModel(r, key); m != nil && m.Percentile != "" {
+			return formats.ShareAt(m.Percentile)
+		}
+	}
+	return formats.ShareAt("")
 }
 
 // driftShare is from which difference on a median is not what was promised.

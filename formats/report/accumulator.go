@@ -12,6 +12,7 @@ type Model struct {
 	Name  string
 	Class string // SLO class; empty: the model has one, without a name
 	SLO   time.Duration
+	Share float64 // of the requests that has to be in time; 0: .99
 }
 
 // Config says what a run is about.

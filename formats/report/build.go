@@ -49,6 +49,9 @@ func Merge(runs []*Accumulator) *formats.Report {
 		}
 		m := &r.Models[i]
 		m.Model, m.Class, m.SLOUS = cfg.Models[i].Name, cfg.Models[i].Class, formats.Micros(cfg.Models[i].SLO)
+		if share := cfg.Models[i].Share; share > 0 && share != formats.ShareAt("") {
+			m.Percentile = formats.PercentileName(share)
+		}
 		m.Counts = b.counts(perRun, true)
 		m.OfferedRPS = b.rate(m.Requests)
 		m.Latency = summarise(latencies)

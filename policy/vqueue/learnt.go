@@ -6,8 +6,7 @@ import "time"
 type Learnt struct {
 	Model   int32
 	Answers float64 // that count
-	// Mean tokens of answers, as seen and as planned.
-	Output, PlannedOutput float64
+	Output  float64 // mean tokens of answers
 	// Factor is how much longer work takes than planned on the kind of device of which
 	// most was seen, and Work how much that was, in seconds as planned.
 	Factor, Work float64
@@ -26,9 +25,6 @@ func (p *Policy) Learnt() []Learnt {
 		own := &f.lengths[m].outputs
 		*l = Learnt{Model: int32(m), Answers: own.weight, Output: own.mean, Factor: 1}
 		for k := range f.t.Kinds {
-			if e := &f.base[f.at(int32(m), false, int32(k))]; e.OutputMean > 0 {
-				l.PlannedOutput = e.OutputMean
-			}
 			if w := &f.works[int(f.network(int32(m)))*len(f.t.Kinds)+k]; w.total > l.Work {
 				l.Factor, l.Work, l.Kind = w.Factor(), w.total, int32(k)
 			}
