@@ -62,24 +62,7 @@ func TestInterruptedPlansClaimNoMoreThanWasProved(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(problems)) {
 		t.Run(name, func(t *testing.T) {
-			in := planner.Inputs{}
-			for role, tree := range problems[name] {
-				text, err := json.Marshal(tree)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, doc, err := formats.Decode(text, role+".json")
-				switch d := doc.(type) {
-				case *formats.Profile:
-					in.Profile = d
-				case *formats.Cluster:
-					in.Cluster = d
-				case *formats.Workload:
-					in.Workload = d
-				default:
-					t.Fatal(role, err)
-				}
-			}
+			in := inputsOf(t, problems[name])
 			whole := after(math.MaxInt)
 			full, err := planner.Solve(whole, in, planner.Options{}, highs.Solver{}, nil)
 			if err != nil {
@@ -112,4 +95,27 @@ func TestInterruptedPlansClaimNoMoreThanWasProved(t *testing.T) {
 			t.Log(whole.asked, got)
 		})
 	}
+}
+
+// inputsOf reads the documents of a problem.
+func inputsOf(t *testing.T, documents mutant.Problem) (in planner.Inputs) {
+	t.Helper()
+	for role, tree := range documents {
+		text, err := json.Marshal(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, doc, err := formats.Decode(text, role+".json")
+		switch d := doc.(type) {
+		case *formats.Profile:
+			in.Profile = d
+		case *formats.Cluster:
+			in.Cluster = d
+		case *formats.Workload:
+			in.Workload = d
+		default:
+			t.Fatal(role, err)
+		}
+	}
+	return in
 }

@@ -119,18 +119,29 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 		defer cancel()
 	}
 	var better []improvement
-	run := kind.NewRun(solver)
+	ctx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	tolerant := milp.NewFaultTolerant(solver, interrupt)
+	run := kind.NewRun(tolerant)
 	run.Progress = progress
 	run.Incumbent = func(value, bound float64) { better = append(better, improvement{cputime.Used() - cpu, value, bound}) }
 	run.Assumptions = append(run.Assumptions, assumed...)
 	out, err := m.Solve(ctx, p, run)
+	faults := tolerant.Faults()
 	if err != nil {
+		if len(faults) > 0 {
+			return nil, fmt.Errorf("there is no plan without the steps on which the solver failed: %w", faults[0])
+		}
 		if outer.Err() == nil && ctx.Err() != nil && !settled(err) {
 			return nil, fmt.Errorf("the time limit of %v ended before there was a plan: raise it or leave it out: %w", limit, err)
 		}
 		return nil, err
 	}
-	if out.StoppedBy == milp.StoppedByInterrupt && outer.Err() == nil {
+	switch {
+	case out.StoppedBy != milp.StoppedByInterrupt || outer.Err() != nil:
+	case errors.Is(context.Cause(ctx), milp.ErrFault):
+		out.StoppedBy = milp.StoppedByWork
+	default:
 		out.StoppedBy = milp.StoppedByTime
 	}
 	res := &Result{
@@ -138,6 +149,9 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 		Phases: out.Phases, Templates: out.Considered,
 	}
 	res.Plan.Warnings = append(res.Plan.Warnings, loosePromises(res.Plan, p.Profile)...)
+	if len(faults) > 0 {
+		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("the search went on without %d of its steps, on which the solver failed; the first: %v", len(faults), faults[0]))
+	}
 	res.Incumbents = settle(better, out, cputime.Used()-cpu)
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil

@@ -129,7 +129,7 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 		case again.Feasible():
 			return milp.Unbounded, nil
 		case again.Status == milp.Optimal:
-			return 0, errors.New("the model without its objective was solved, but gave no solution")
+			return 0, fmt.Errorf("%w: the model without its objective was solved, but gave no solution", milp.ErrFault)
 		}
 		return again.Status, nil
 	case modelTimeLimit:
@@ -157,7 +157,7 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 			return again.Status, nil
 		}
 	}
-	return 0, fmt.Errorf("the solver ended without a verdict (HiGHS model status %d)", r.modelStatus)
+	return 0, fmt.Errorf("%w: it ended without a verdict (HiGHS model status %d)", milp.ErrFault, r.modelStatus)
 }
 
 // feasibility solves the model without its objective: then it is only infeasible or feasible.

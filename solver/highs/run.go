@@ -90,7 +90,7 @@ func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result
 		return nil, fmt.Errorf("%w: %v", errCallback, c.events.panicked)
 	}
 	if rc != 0 {
-		return nil, errors.New(C.GoString(&c.a.error[0]))
+		return nil, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&c.a.error[0]))
 	}
 	return c.result(), nil
 }

@@ -7,7 +7,7 @@ import "C"
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"time"
@@ -88,7 +88,7 @@ func presolve(m *milp.Model, o *milp.Options) (remainder, error) {
 	rc := C.inferplan_highs_presolve(c.p, c.a)
 	runtime.KeepAlive(m)
 	if rc != 0 {
-		return remainder{}, errors.New(C.GoString(&c.a.error[0]))
+		return remainder{}, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&c.a.error[0]))
 	}
 	return remainder{c.a.constant != 0, float64(c.a.objective), cpuTime(c.a)}, nil
 }

@@ -1,0 +1,60 @@
+package milp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrFault is in the error of a solver that failed on a model: it gave no verdict, or broke off
+// by itself.
+var ErrFault = errors.New("the solver failed")
+
+// FaultTolerant is a solver whose callers go on where another solver fails on a model. The model
+// is solved again without presolve and basis. If that fails, too, a mixed-integer program ends
+// with Status WorkLimit and without a solution. A linear program interrupts the search: its
+// caller keeps what was found. It may be used by several goroutines at once.
+type FaultTolerant struct {
+	solver    Solver
+	interrupt context.CancelCauseFunc
+	mu        sync.Mutex
+	faults    []error
+}
+
+// NewFaultTolerant returns a solver over another one, for a search that interrupt ends.
+func NewFaultTolerant(s Solver, interrupt context.CancelCauseFunc) *FaultTolerant {
+	return &FaultTolerant{solver: s, interrupt: interrupt}
+}
+
+// Solve implements Solver.
+func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Solution, error) {
+	sol, err := s.solver.Solve(ctx, m, o)
+	if !errors.Is(err, ErrFault) || ctx.Err() != nil {
+		return sol, err
+	}
+	s.note(err)
+	again := o
+	again.Basis, again.NoPresolve = nil, true
+	if sol, err = s.solver.Solve(ctx, m, again); !errors.Is(err, ErrFault) || ctx.Err() != nil {
+		return sol, err
+	}
+	if m.NumIntegers() > 0 {
+		return NewSolution(WorkLimit), nil
+	}
+	s.interrupt(fmt.Errorf("%w: %w", context.Canceled, err))
+	return NewSolution(Interrupted), nil
+}
+
+func (s *FaultTolerant) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, err)
+}
+
+// Faults returns the errors of the models that the solver failed on, in the order of their ends.
+func (s *FaultTolerant) Faults() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults
+}
