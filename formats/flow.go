@@ -1,7 +1,9 @@
 package formats
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 )
@@ -131,6 +133,8 @@ var flowOptions = []Option{
 		Help: "maximise throughput, or minimise cost, power or gpus while the applications' rates are carried"},
 	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing beyond the running batch, or auto: simulation chooses it, and the number of devices"},
+	{Name: "dedicated", Key: "dedicated", Type: TextOption, Recommended: "auto", Choices: []string{"auto"},
+		Help: "of workflows: devices that run some models alone, such as chat-7b=6,rewrite-1b+embedder=2, and on several kinds of devices chat-7b=4*A100+2*H100; the other models have the rest. auto: with --margin auto, simulation chooses devices for language models"},
 	{Name: "cold-start", Key: "cold_start", Type: DurationOption,
 		Help: "time that a new replica of a module needs before it serves; replicas then follow a table of request rates, up to those of the plan; 0: all are always there"},
 	{Name: "headroom", Key: "headroom", Type: NumberOption, Default: 1.05, Min: 1, Max: 10, Needs: []string{"cold-start"},
@@ -237,11 +241,11 @@ func (f *FlowPlan) memory(p *planChecker) {
 	var room []int64 // by device; no limit: -1
 	for i := range p.plan.Pools {
 		pool := &p.plan.Pools[i]
-		left := int64(-1)
-		if m := int64(pool.Memory); m > 0 {
-			left = max(0, m-f.Working(pool.Device))
-		}
-		for range min(pool.Count, maxCount) {
+		for _, working := range f.Working(p.plan.Deployment, pool) {
+			left := int64(-1)
+			if m := int64(pool.Memory); m > 0 {
+				left = max(0, m-working)
+			}
 			room = append(room, left)
 		}
 	}
@@ -271,13 +275,50 @@ func (f *FlowPlan) memory(p *planChecker) {
 	}
 }
 
-// Working is what the largest batch of any module takes on a kind of devices.
-func (f *FlowPlan) Working(device string) int64 {
-	most := int64(0)
-	for i := range f.Modules {
-		most = max(most, f.Modules[i].On(device).WorkingBytes)
+// Working returns what the largest batch of any module that runs there takes, by device of a pool.
+func (f *FlowPlan) Working(deployment []Deployed, pool *Pool) []int64 {
+	type span struct {
+		first, end int
+		bytes      int64
 	}
-	return most
+	var spans []span
+	out := make([]int64, max(0, min(pool.Count, maxCount)))
+	for i := range min(len(f.Modules), len(deployment)) {
+		bytes := f.Modules[i].On(pool.Device).WorkingBytes
+		for s := range deployment[i].on(pool.Device) {
+			for _, g := range s.Placement {
+				spans = append(spans, span{max(0, g.First), min(len(out), g.First+g.Count()), bytes})
+			}
+		}
+	}
+	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(b.bytes, a.bytes) })
+	next := make([]int, len(out)+1) // by device: the first from it on that a span is still to reach
+	for d := range next {
+		next[d] = d
+	}
+	for _, s := range spans {
+		for d := s.first; d < s.end; {
+			if next[d] == d {
+				out[d], next[d] = s.bytes, d+1
+			}
+			next[d] = next[next[d]]
+			d = next[d]
+		}
+	}
+	return out
+}
+
+// on goes over the stages that run on a kind of devices.
+func (d *Deployed) on(device string) iter.Seq[*Stage] {
+	return func(yield func(*Stage) bool) {
+		for i := range d.Pipelines {
+			for k := range d.Pipelines[i].Stages {
+				if s := &d.Pipelines[i].Stages[k]; s.Device == device && !yield(s) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // kinds checks that the kinds of a module are those that run it.

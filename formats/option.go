@@ -22,6 +22,7 @@ const (
 	ChoiceOption                     // string, one of Choices
 	DurationOption                   // time.Duration
 	SLOOption                        // SLO, zero when not set
+	TextOption                       // string, of which the kind of plan says what it takes
 )
 
 // Option describes one choice that a kind of plan offers. Flags, completion,
@@ -45,7 +46,7 @@ type Option struct {
 }
 
 // zeros are the zero values of the types.
-var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, ChoiceOption: "", DurationOption: time.Duration(0), SLOOption: SLO{}}
+var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, ChoiceOption: "", DurationOption: time.Duration(0), SLOOption: SLO{}, TextOption: ""}
 
 // zero is the zero value of the option's Go type.
 func (o *Option) zero() any { return zeros[o.Type] }
@@ -118,7 +119,7 @@ func (o *Option) wrong(value any) (found, hint string) {
 		again, err := o.parse(v.String())
 		right = right && err == nil && again == v
 	case string:
-		right = slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption)
+		right = o.Type == TextOption || slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption)
 		if found = strconv.Quote(v); o.Type == ChoiceOption {
 			hint = DidYouMean(v, o.Choices)
 		}
@@ -142,6 +143,8 @@ func (o *Option) Expected() string {
 		return strings.Join(o.Choices, " or ")
 	case SLOOption:
 		return "a latency target such as 200ms or 5x"
+	case TextOption:
+		return "a text"
 	}
 	what := map[OptionType]string{WholeOption: "a whole number", NumberOption: "a number", DurationOption: "a duration"}[o.Type]
 	unit := ""

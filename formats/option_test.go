@@ -42,6 +42,8 @@ func drawValue(t *rapid.T, o *Option) any {
 			return SLO{Duration: time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, o.Name))}
 		}
 		return SLO{Times: rapid.Float64Range(1e-6, 1e6).Draw(t, o.Name)}
+	case TextOption:
+		return rapid.String().Draw(t, o.Name)
 	}
 	return rapid.SampledFrom(o.Choices).Draw(t, o.Name)
 }

@@ -3,6 +3,7 @@ package formats
 import (
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // PlacedStage is a stage of a plan with what it is part of, and where it stands.
@@ -54,4 +55,11 @@ func (d *Plan) Touched(pool *Pool) map[int]bool {
 		}
 	}
 	return used
+}
+
+// Meets returns whether two stages have a device in common.
+func (s *Stage) Meets(o *Stage) bool {
+	return s.Device == o.Device && slices.ContainsFunc(s.Placement, func(p Placement) bool {
+		return slices.ContainsFunc(o.Placement, func(q Placement) bool { return p.First < q.First+q.Count() && q.First < p.First+p.Count() })
+	})
 }

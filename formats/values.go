@@ -101,10 +101,10 @@ func (v Values) Equal(w Values) bool {
 var valuesType = reflect.TypeFor[Values]()
 
 // kept tells whether a plan holds the option: it has a key, it is not
-// off by default and off, it is not a word for a number that is still to be found, and
+// off by default and off, it is not a word for a number or a text that is still to be found, and
 // what it needs is set.
 func (v Values) kept(o *Option) bool {
-	if _, word := v.Get(o.Name).(string); word && o.Type == NumberOption {
+	if word, is := v.Get(o.Name).(string); is && (o.Type == NumberOption || o.Type == TextOption && slices.Contains(o.Choices, word)) {
 		return false
 	}
 	if o.Key == "" || v.Get(o.Name) == o.zero() && o.Initial() == o.zero() {

@@ -9,9 +9,8 @@ import (
 // It counts requests and not time, so that the same runs are made everywhere.
 type Budget struct{ Left float64 }
 
-// devicesPerRequest is the number of devices, among which a policy looks for the next batch, cost as much
-// as a request does otherwise.
-const devicesPerRequest = 2000
+// cost is what a request takes in a run, in those of a plan with few devices.
+type cost struct{ fixed, device float64 } // whatever the devices are, and for each of them
 
 // OverBudgetError says that runs would take more work than their budget allows. None of them was made.
 type OverBudgetError struct {
@@ -46,7 +45,8 @@ func (sc *Scenario) spend(runs int) error {
 
 // work returns what requests cost, in those of a plan with few devices.
 func (sc *Scenario) work(requests float64) float64 {
-	return requests * (1 + float64(len(sc.Tables.Devices))/devicesPerRequest)
+	each := costOf(sc.Tables)
+	return requests * (each.fixed + each.device*float64(len(sc.Tables.Devices)))
 }
 
 // requests returns about how many requests a run has.

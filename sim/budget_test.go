@@ -7,6 +7,7 @@ import (
 
 	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/sim/workflows"
 )
 
 // Runs have no more requests than their budget allows, and leave it as it is if they would.
@@ -35,5 +36,19 @@ func TestBudget(t *testing.T) {
 	}
 	if sc.Budget = nil; runs.Extend(t.Context(), made+1) != nil {
 		t.Error("a scenario without a budget has a bound")
+	}
+}
+
+// A request of workflows counts for what their policy takes, one that asks language models for more.
+func TestBudgetOfWorkflows(t *testing.T) {
+	within := func(fleet workflows.Fleet, requests float64) bool {
+		tables := fleet.Tables()
+		sc := &sim.Scenario{Tables: tables, Rates: make([]float64, len(tables.Models)), Load: 1, Duration: time.Second, Budget: &sim.Budget{Left: 10_000}}
+		sc.Rates[0] = requests
+		return sc.Within(1) == nil
+	}
+	batches, iterations := workflows.Fleet{Devices: 20, Gigabytes: 40}, workflows.Fleet{Devices: 20, Gigabytes: 40, Generations: true}
+	if !within(batches, 1900) || within(batches, 2100) || !within(iterations, 1050) || within(iterations, 1150) {
+		t.Error("a budget allows other numbers of requests than 10000 / 5 and 10000 / 9")
 	}
 }

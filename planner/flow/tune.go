@@ -29,12 +29,18 @@ const (
 	floorStep     = 0.001 // of the attainment, by which the next plan is to show more
 )
 
+// setting is what a search chooses.
+type setting struct {
+	margin    float64 // share of the SLO
+	batch     int     // the largest
+	dedicated string  // devices for models alone
+}
+
 // attempt is a plan with what simulation showed of it.
 type attempt struct {
-	res    *kind.Result
-	margin float64
-	batch  int
-	load   float64 // that all applications sustained, of what is planned; 0: none
+	setting
+	res  *kind.Result
+	load float64 // that all applications sustained, of what is planned; 0: none
 }
 
 // rate is what a plan sustains, in its objective.
@@ -47,6 +53,7 @@ type tuning struct {
 	solve  kind.Solver
 	all    []*attempt
 	best   *attempt
+	closed bool  // no test is to confirm the best
 	work   int64 // of all trials, in events
 	wall   float64
 	bound  float64 // of every plan that holds; NaN: not known
@@ -83,14 +90,13 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	return res, nil
 }
 
-// plan solves with a margin and a largest batch; nil: there is no plan. The first plan brings the
-// bound of all.
-func (t *tuning) plan(ctx context.Context, margin float64, batch int) (*attempt, error) {
+// plan solves with a setting; nil: there is no plan. The first plan brings the bound of all.
+func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
 	q := *t.p
 	if math.IsNaN(t.bound) {
 		q.Attained = t.leastShare()
 	}
-	for name, value := range map[string]any{"margin": margin, "max-batch": batch} {
+	for name, value := range map[string]any{"margin": s.margin, "max-batch": s.batch, "dedicated": s.dedicated} {
 		if err := q.Values.Set(name, value); err != nil {
 			return nil, err
 		}
@@ -110,7 +116,7 @@ func (t *tuning) plan(ctx context.Context, margin float64, batch int) (*attempt,
 	}
 	t.wall += res.WallMS
 	t.work += certify.WorkOf(res)
-	return &attempt{res: res, margin: margin, batch: batch}, nil
+	return &attempt{setting: s, res: res}, nil
 }
 
 // leastShare returns the least share of requests in time that an application has to attain.
@@ -122,10 +128,28 @@ func (t *tuning) leastShare() float64 {
 	return least
 }
 
+// start is the setting at which a search begins: devices are for models alone where that is asked.
+func (t *tuning) start() setting {
+	s := setting{margin: marginGrid[startMargin], batch: t.p.Values.Whole("max-batch"), dedicated: t.p.Values.Word("dedicated")}
+	if s.dedicated == simulated {
+		s.dedicated = ""
+	}
+	return s
+}
+
 // fastest looks for the plan that sustains the highest rate.
 func (t *tuning) fastest(ctx context.Context) error {
 	grid, at := certify.Grid{Costs: []int{1, 1}}, []int{0, startMargin} // halves of batches, margins
-	for n := 0; n < leastTrials || t.work < trialBudget; n++ {
+	first, n := t.start(), 0
+	if err := t.divide(ctx, first); err != nil {
+		return err
+	}
+	if t.best != nil {
+		first = t.best.setting
+		grid.Try(at)
+		n++
+	}
+	for ; !t.closed && (n < leastTrials || t.work < trialBudget); n++ {
 		next, ok := at, n == 0
 		if n > 0 {
 			next, ok = grid.Nearest(at, []int{certify.Halvings(t.largestBatch()), len(marginGrid)})
@@ -134,45 +158,61 @@ func (t *tuning) fastest(ctx context.Context) error {
 			break
 		}
 		grid.Try(next)
-		batch := t.p.Values.Whole("max-batch")
-		if next[0] > 0 {
-			batch = t.largestBatch() >> next[0]
+		s := first
+		if s.margin = marginGrid[next[1]]; next[0] > 0 {
+			s.batch = t.largestBatch() >> next[0]
 		}
-		one, err := t.plan(ctx, marginGrid[next[1]], batch)
+		one, err := t.plan(ctx, s)
 		if err != nil {
 			return err
 		}
 		if one == nil {
 			continue
 		}
-		if n := crowd(one.res.Plan); n > mostCrowd {
-			t.best, t.all = one, append(t.all, one)
-			one.res.Plan.Assumptions = append(one.res.Plan.Assumptions, fmt.Sprintf("rates are not tested by simulation: about %.3g requests would be under way at once, and their schedule is made anew for every one", n))
-			return nil
-		}
-		if same := slices.IndexFunc(t.all, func(o *attempt) bool { return certify.Equal(o.res.Plan, one.res.Plan) }); same >= 0 {
-			one.load = t.all[same].load
-		} else if err := t.sustain(ctx, one); certify.OverBudget(err) {
-			if t.best != nil {
-				break
-			}
-			t.all = append(t.all, one)
-			return t.unconfirmed(one, err)
-		} else if err != nil {
-			if t.best == nil && ctx.Err() != nil { // better an uncertified plan than none
-				t.best = one
-			}
+		goes, err := t.consider(ctx, one)
+		if err != nil {
 			return err
 		}
-		t.all = append(t.all, one)
-		if t.best == nil || one.rate() > t.best.rate() {
-			t.best, at = one, next
+		if !goes {
+			break
+		}
+		if t.best == one {
+			at = next
 		}
 	}
-	if t.best == nil {
+	if t.best == nil || t.closed {
 		return nil
 	}
 	return t.confirm(ctx)
+}
+
+// consider simulates a plan and takes it if it sustains more than the best so far. It returns false
+// where the search ends.
+func (t *tuning) consider(ctx context.Context, one *attempt) (goes bool, err error) {
+	if n := crowd(one.res.Plan); n > mostCrowd {
+		t.best, t.all, t.closed = one, append(t.all, one), true
+		one.res.Plan.Assumptions = append(one.res.Plan.Assumptions, fmt.Sprintf("rates are not tested by simulation: about %.3g requests would be under way at once, and their schedule is made anew for every one", n))
+		return false, nil
+	}
+	if same := slices.IndexFunc(t.all, func(o *attempt) bool { return certify.Equal(o.res.Plan, one.res.Plan) }); same >= 0 {
+		one.load = t.all[same].load
+	} else if err := t.sustain(ctx, one); certify.OverBudget(err) {
+		if t.best != nil {
+			return false, nil
+		}
+		t.all, t.closed = append(t.all, one), true
+		return false, t.unconfirmed(one, err)
+	} else if err != nil {
+		if t.best == nil && ctx.Err() != nil { // better an uncertified plan than none
+			t.best = one
+		}
+		return false, err
+	}
+	t.all = append(t.all, one)
+	if t.best == nil || one.rate() > t.best.rate() {
+		t.best = one
+	}
+	return true, nil
 }
 
 // mostCrowd is how many requests of workflows may be under way in a simulation, whose policy goes
@@ -222,8 +262,11 @@ func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
 	search := sim.OwnSearch{Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, Most: 1, Together: true}
 	applications := len(one.res.Plan.Served())
-	if t.best != nil {
+	switch {
+	case t.best != nil:
 		search.Least = slices.Repeat([]float64{t.best.rate() / one.res.Plan.Objective.Value}, applications)
+	case asksLanguageModels(t.p.Workload): // long answers are late long before the devices are full
+		search.From = slices.Repeat([]float64{.6}, applications)
 	}
 	found, err := sim.FindOwnLoads(ctx, sc, search)
 	if err != nil {
@@ -286,7 +329,9 @@ func promise(plan *formats.Plan, part float64) {
 func (t *tuning) cheapest(ctx context.Context) error {
 	var starts []*attempt
 	for _, margin := range []float64{.1, .2, .3} {
-		one, err := t.plan(ctx, margin, t.p.Values.Whole("max-batch"))
+		s := t.start()
+		s.margin = margin
+		one, err := t.plan(ctx, s)
 		if err != nil && (len(starts) == 0 || ctx.Err() == nil) {
 			return err
 		}
@@ -404,8 +449,15 @@ func (t *tuning) surplusOf(ctx context.Context, plan *formats.Plan, asked kind.A
 	return least, nil
 }
 
-// state writes into the plan what the search knows, see certify.State.
+// state writes into the plan what the search knows, see certify.State. Where language models drain and no
+// test confirms the rates, nothing is known of how good they are.
 func (t *tuning) state(res *kind.Result) {
+	plan := res.Plan
+	if c := plan.Certified; (c == nil || c.LoadFactor < 1) && drains(plan.Deployment, formats.FlowOf(plan).Modules) {
+		plan.Objective.Bound, plan.Objective.Gap, plan.Objective.BoundAmong = nil, nil, ""
+		plan.StoppedBy = string(milp.StoppedByWork)
+		res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(milp.StoppedByWork)
+	}
 	sense := milp.Minimize
 	if res.Plan.Objective.Name == "throughput" {
 		sense = milp.Maximize
@@ -420,6 +472,9 @@ func (t *tuning) tried() string {
 		text := fmt.Sprintf("margin %.2g", one.margin)
 		if one.batch != t.p.Values.Whole("max-batch") {
 			text += fmt.Sprintf(" with batches up to %d", one.batch)
+		}
+		if one.dedicated != "" {
+			text += " and " + one.dedicated
 		}
 		switch {
 		case one.res.Plan.Objective.Name != "throughput":

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,33 @@ func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 		out = append(out, fmt.Sprintf("workflow %s: %s rps of %.3g tasks each; its longest way takes %v, with a batch to wait for and one's own at every step; the SLO less the margin is %v, for %s of the requests",
 			a.Model, kind.Number(a.RPS), tasks, longest, a.SLOUS.D()-a.MarginUS.D(), a.Percentile))
 	}
-	return append(out, "device time of the services at the planned rates, in devices: "+strings.Join(shares(p, f), ", "))
+	out = append(out, "device time of the services at the planned rates, in devices: "+strings.Join(shares(p, f), ", "))
+	if list := groupsOf(p); len(list) > 0 {
+		out = append(out, "a device runs the models of one group: "+strings.Join(list, "; "))
+	}
+	return out
+}
+
+// groupsOf tells which models have which devices of a kind to themselves; none where all models share all of them.
+func groupsOf(p *formats.Plan) (out []string) {
+	var first []formats.PlacedStage // of each group
+	var models [][]string
+	for s := range p.Stages() {
+		i := slices.IndexFunc(first, func(o formats.PlacedStage) bool { return o.Meets(s.Stage) })
+		if i < 0 {
+			i, first, models = len(first), append(first, s), append(models, nil)
+		}
+		models[i] = append(models[i], s.Deployed.Model)
+	}
+	apart := false
+	for i, s := range first {
+		out = append(out, fmt.Sprintf("%d %s for %s", s.Replicas, s.Device, strings.Join(models[i], ", ")))
+		apart = apart || slices.ContainsFunc(first[:i], func(o formats.PlacedStage) bool { return o.Device == s.Device })
+	}
+	if !apart {
+		return nil
+	}
+	return out
 }
 
 // shares tell what runs most of the time, and what else there is.

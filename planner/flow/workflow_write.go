@@ -25,7 +25,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 	gap := milp.RelativeGap(sense, value, bound)
 	o := &kind.Outcome{
 		Algorithm: algorithm, Values: w.in.Values, Objective: formats.Objective{Name: w.objective, Value: value, Bound: &bound, Gap: &gap},
-		Sense: sense, StoppedBy: b.stopped, Pools: w.pools, Policy: policy,
+		Sense: sense, StoppedBy: b.stopped, Pools: w.whole, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.served, Bound: p.bound}},
 	}
 	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(paceOf(0).queueing)}
@@ -51,6 +51,16 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		section.Transitions = append(section.Transitions, formats.WaysOf{Application: a.asked.Name, Ways: ways})
 	}
 	o.Section = section
+	switch {
+	case drains(o.Deployment, section.Modules):
+		w.run.Assume("a language model drains before its device runs another model: what devices carry without queueing leaves that out")
+		o.Objective.Bound, o.Objective.Gap = nil, nil
+		if o.StoppedBy != milp.StoppedByInterrupt {
+			o.StoppedBy = milp.StoppedByWork
+		}
+	case len(w.partitions) > len(w.whole):
+		o.Objective.BoundAmong = "with these devices for models alone"
+	}
 	if all := sum(p.busy); p.served < all*(1-1e-6) {
 		w.run.Warn("memory: %.3g %% of the time runs what devices hold at the start, at most %.3g %% can; the rest is loaded at run time", 100*p.served/all, 100*p.bound/all)
 	}
@@ -73,24 +83,26 @@ func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.Flo
 	if llm != nil {
 		m.Generation = &formats.FlowGeneration{PromptMean: llm.PromptMean, OutputMean: llm.OutputMean, KVBytesPerToken: llm.KVBytesPerToken}
 	}
-	first := 0
 	for k := range sv.on {
 		if at := b.batch[s][k]; at != nowhere {
 			on := formats.FlowKind{Device: w.pools[k].Device, LoadUS: formats.Micros(sv.on[k].load), WorkingBytes: sv.on[k].memory(at, sv.weights)}
 			m.ColdStartUS, m.WorkingBytes = max(m.ColdStartUS, on.LoadUS), max(m.WorkingBytes, on.WorkingBytes)
-			if len(w.pools) > 1 {
+			if len(w.whole) > 1 {
 				m.Kinds = append(m.Kinds, on)
 			}
 			if llm != nil {
 				m.Generation.Instances = append(m.Generation.Instances, instance(llm.On(on.Device), sv.on[k].sizes[at].batch, on.WorkingBytes/llm.KVBytesPerToken))
 			}
 		}
+		first := w.partitions[k].first
+		for i := range w.partitions[k].pool {
+			first += w.whole[i].Count
+		}
 		for d, kind := range p.kinds {
 			if kind == k && slices.Contains(p.held[d], s) {
 				m.Resident = append(m.Resident, first+d-slices.Index(p.kinds, k))
 			}
 		}
-		first += w.pools[k].Count
 	}
 	return m
 }
@@ -116,7 +128,7 @@ func (on *onKind) memory(k int, weights int64) int64 {
 	return most
 }
 
-// deployed is where a service may run: on every device of the plan whose kind runs it.
+// deployed is where a service may run: on every device of the plan's parts that run it.
 func (w *workflowProblem) deployed(s int, b *chosenBatches, p *placed) formats.Deployed {
 	sv := &w.services[s]
 	o := sv.profile.Deployed()
@@ -128,7 +140,7 @@ func (w *workflowProblem) deployed(s int, b *chosenBatches, p *placed) formats.D
 		on, size := &sv.on[k], &sv.on[k].sizes[b.batch[s][k]]
 		busy := max(p.time[s][k], rounding)
 		stage := formats.Stage{Blocks: [2]int{0, o.NumBlocks}, Device: w.pools[k].Device, Share: 1, Replicas: b.counts[k], GPUs: busy, RPS: busy / size.each(),
-			Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: b.counts[k]}}}
+			Placement: []formats.Placement{{First: w.partitions[k].first, PerDevice: 1, Replicas: b.counts[k]}}}
 		on.costs.Write(&stage, sv.profile, size.batch)
 		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: size.batch, RPS: stage.RPS, LatencyUS: stage.InferUS[size.batch-1], Stages: []formats.Stage{stage}})
 	}

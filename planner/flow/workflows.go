@@ -18,17 +18,19 @@ import (
 // workflowProblem is what is to be planned of workflows, as numbers. Services are the
 // models of all applications, which share them.
 type workflowProblem struct {
-	in        *kind.Problem
-	run       *kind.Run
-	objective string
-	pools     []formats.Pool // kinds of devices
-	prices    []float64      // of a device, by kind
-	apps      []workflow
-	services  []service
-	llms      map[string]*formats.FlowGeneration // the language models among them
-	gap       float64
-	seed      int32
-	fluid     bool // no waits, and batches may mix: for a bound of all plans
+	in         *kind.Problem
+	run        *kind.Run
+	objective  string
+	whole      []formats.Pool // of the cluster
+	partitions []partition    // of these, whose devices run the same models
+	pools      []formats.Pool // the parts as pools, which are the kinds of devices
+	prices     []float64      // of a device, by kind
+	apps       []workflow
+	services   []service
+	llms       map[string]*formats.FlowGeneration // the language models among them
+	gap        float64
+	seed       int32
+	fluid      bool // no waits, and batches may mix: for a bound of all plans
 }
 
 // workflow is an application.
@@ -55,19 +57,23 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	}
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
-	b, err := (&batching{w}).choose(ctx)
+	d, err := w.divided()
+	if err != nil {
+		return nil, err
+	}
+	b, err := (&batching{d}).choose(ctx)
 	if errors.Is(err, errNone) {
-		return nil, w.tooSoon()
+		return nil, d.tooSoon()
 	}
 	if err != nil {
 		return nil, err
 	}
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
-	p, err := (&placing{w}).place(ctx, b)
+	p, err := (&placing{d}).place(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	o, err := w.outcome(b, p)
+	o, err := d.outcome(b, p)
 	if err == nil && in.Attained > 0 {
 		err = bounded(o, w.among(), w.gap, func() (float64, error) { return w.fluidBound(ctx) })
 	}
@@ -100,8 +106,9 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 	}
 	for i, pool := range r.pools {
 		pool.Sharing, pool.MaxShares = formats.SharingTime, 1
-		w.pools, w.prices = append(w.pools, pool), append(w.prices, r.problem.pools[i].price)
+		w.partitions, w.pools, w.prices = append(w.partitions, partition{pool: i}), append(w.pools, pool), append(w.prices, r.problem.pools[i].price)
 	}
+	w.whole = w.pools
 	for i, a := range formats.ApplicationsOf(in.Workload) {
 		if err := w.application(a.WithDefaults(), fmt.Sprintf("applications[%d]", i)); err != nil {
 			return nil, err

@@ -185,13 +185,17 @@ func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Ta
 	for i := 1; i < len(first); i++ {
 		first[i] = first[i-1] + plan.Pools[i-1].Count
 	}
+	working := make([][]int64, len(plan.Pools))
+	for k := range working {
+		working[k] = f.Working(plan.Deployment, &plan.Pools[k])
+	}
 	t.Memory = make([]int64, len(t.Devices))
 	for d := range t.Devices {
 		dev := &t.Devices[d]
 		number := first[dev.Kind] + int(dev.GPU)
 		t.Memory[d] = 1 << 50
 		if pool := &plan.Pools[dev.Kind]; pool.Memory > 0 {
-			t.Memory[d] = max(1, int64(pool.Memory)-f.Working(pool.Device))
+			t.Memory[d] = max(1, int64(pool.Memory)-working[dev.Kind][dev.GPU])
 		}
 		t.Resident[d] = nil
 		for i := range f.Modules {

@@ -46,8 +46,8 @@ func (q sequences) fits(service, place, n int32, kv, work int64) bool {
 	if n == 0 {
 		return true
 	}
-	g := q.fleet.services[service].gen
-	return n < q.fleet.on(service, place).most && (g == nil || kv+q.tokens(service, work) <= g.On[q.fleet.kindOf[place]].KV)
+	on := q.fleet.on(service, place)
+	return n < on.most && (!q.is(service) || kv+q.tokens(service, work) <= on.kv)
 }
 
 // start begins a sequence on a device, whose model it asks for.

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -123,5 +124,34 @@ func TestExpectedEnds(t *testing.T) {
 	p.Handle(time.Duration(half+times[1]/2), &policy.Event{Kind: policy.BatchFinished, Device: 0, Batch: p.tasks[0].batch}, &out)
 	if want := half + times[1]/2 + times[0]/2; d.ends-want > 2 || d.ends-want < -2 {
 		t.Errorf("the second ends at %d, expected %d", d.ends, want)
+	}
+}
+
+// Devices of one kind that run different services have nothing of each other's: no place in the rows, and no load.
+func TestServicesHaveTheirDevices(t *testing.T) {
+	p := talkers()
+	tables := *p.fleet.t
+	tables.Stages = slices.Clone(tables.Stages)
+	for s := range tables.Stages { // each service on the device of its number
+		tables.Stages[s].FirstDevice, tables.Stages[s].NumDevices = int32(s), 1
+	}
+	tables.Resident = [][]int32{{0}, {1}}
+	p = New(&tables, Options{})
+	for s := range int32(2) {
+		for place := range int32(2) {
+			if p.fleet.runs(s, place) != (s == place) {
+				t.Errorf("service %d runs at place %d: %v", s, place, p.fleet.runs(s, place))
+			}
+		}
+	}
+	for slot := range int32(6) {
+		for _, o := range dispatched(p.come(time.Duration(slot)*time.Millisecond, slot, slot%2)) {
+			if o[0] != slot%2 {
+				t.Errorf("a task of service %d runs on device %d", slot%2, o[0])
+			}
+		}
+	}
+	if d := p.devices[0]; d.service != 0 || len(d.batch) != 3 || p.devices[1].service != 1 {
+		t.Errorf("%d sequences on the first device, service %d on the second", len(d.batch), p.devices[1].service)
 	}
 }

@@ -41,7 +41,7 @@ type fleet struct {
 	places   []int32 // place by device
 	nodes    []span  // places by node
 	nodeOf   []int32 // by place
-	kindOf   []int32 // by place
+	kindOf   []int32 // by place: devices of one kind of the tables that run the same services
 	services []service
 	bytes    []int64 // by network
 	near     []int64 // by service: of its output
@@ -60,6 +60,7 @@ type service struct {
 type onKind struct {
 	pipeline, stage int32
 	most            int32   // largest batch
+	kv              int64   // tokens of KV memory of a language model
 	times           []int64 // of a batch of n at [n-1]; nil: such devices do not run it
 	load            int64
 }
@@ -77,23 +78,46 @@ func newFleet(t *policy.Tables) *fleet {
 		}
 		f.nodes[len(f.nodes)-1].end = int32(place) + 1
 		f.nodeOf = append(f.nodeOf, int32(len(f.nodes)-1))
-		f.kindOf = append(f.kindOf, t.Devices[id].Kind)
 	}
+	kinds := f.numberKinds()
 	for n := range t.Networks {
 		f.bytes = append(f.bytes, t.Networks[n].Bytes)
 	}
 	for s := range t.Services {
-		f.addService(int32(s))
+		f.addService(int32(s), kinds)
 	}
 	return f
 }
 
+// numberKinds gives every place the number of its kind, and returns how many kinds there are.
+func (f *fleet) numberKinds() int {
+	t := f.t
+	stages := make([][]int32, len(t.Devices)) // that run on a device
+	for p := range t.Pipelines {
+		for _, d := range t.DevicesOf(t.Pipelines[p].FirstStage) {
+			stages[d] = append(stages[d], t.Pipelines[p].FirstStage)
+		}
+	}
+	var firsts []int32 // the first device of each kind
+	for _, id := range f.ids {
+		kind := slices.IndexFunc(firsts, func(o int32) bool {
+			return t.Devices[o].Kind == t.Devices[id].Kind && slices.Equal(stages[o], stages[id])
+		})
+		if kind < 0 {
+			kind, firsts = len(firsts), append(firsts, id)
+		}
+		f.kindOf = append(f.kindOf, int32(kind))
+	}
+	return len(firsts)
+}
+
 // addService takes the times of a service's pipelines, one for each kind of device
-// that runs it: all devices of the kind do.
-func (f *fleet) addService(s int32) {
+// that runs it.
+func (f *fleet) addService(s int32, kinds int) {
 	t := f.t
 	first, n := t.Services[s].FirstPipeline, t.Services[s].NumPipelines
-	sv := service{network: t.Pipelines[first].Network, least: never, by: make([]onKind, len(t.Kinds))}
+	own := flow.WorkflowsOf(t)
+	sv := service{network: t.Pipelines[first].Network, least: never, gen: own.GenerationOf(s), by: make([]onKind, kinds)}
 	for pl := first; pl < first+n; pl++ {
 		p := &t.Pipelines[pl]
 		var times []int64
@@ -102,8 +126,11 @@ func (f *fleet) addService(s int32) {
 		}
 		for _, d := range t.DevicesOf(p.FirstStage) {
 			kind := t.Devices[d].Kind
-			if on := &sv.by[kind]; on.times == nil {
+			if on := &sv.by[f.kindOf[f.places[d]]]; on.times == nil {
 				*on = onKind{pipeline: pl, stage: p.FirstStage, most: p.Batch, times: times}
+				if sv.gen != nil {
+					on.kv = sv.gen.On[kind].KV
+				}
 				if l := t.Networks[sv.network].Load; l != nil {
 					on.load = int64(l[kind][0])
 				}
@@ -112,8 +139,6 @@ func (f *fleet) addService(s int32) {
 		}
 	}
 	f.services = append(f.services, sv)
-	own := flow.WorkflowsOf(t)
-	f.services[s].gen = own.GenerationOf(s)
 	var m flow.Move
 	if own != nil && int(s) < len(own.Moves) {
 		m = own.Moves[s]

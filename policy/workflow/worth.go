@@ -78,7 +78,7 @@ func (c *cluster) worth(network, place int32) float64 {
 // loadTime is how long a load takes.
 func (c *cluster) loadTime(network, place int32) int64 {
 	if times := c.fleet.t.Networks[network].Load; times != nil {
-		return int64(times[c.fleet.kindOf[place]][0])
+		return int64(times[c.fleet.t.Devices[c.fleet.ids[place]].Kind][0])
 	}
 	return 0
 }

@@ -10,6 +10,9 @@
 // The language models run in batches of fixed times, or iteration by iteration
 // (generations.go).
 //
+// flow_rag.go has applications that answer from documents, as they are planned: profile, workload
+// and cluster.
+//
 // # Where the figures come from
 //
 // DyOrc gives no service times and no probabilities. Those of fleet.go and

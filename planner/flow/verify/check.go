@@ -169,7 +169,7 @@ func (c *checker) factor() float64 {
 func (c *checker) price(objective string) float64 {
 	sum := 0.0
 	if c.plan.Workflow() { // whose models share the devices
-		counts := c.counts()
+		counts := groups{c}.counts()
 		for i := range c.Plan.Pools {
 			sum += float64(counts[c.Plan.Pools[i].Device]) * priceOf(&c.Plan.Pools[i], objective)
 		}

@@ -3,7 +3,6 @@ package verify
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -31,12 +30,13 @@ func (c *checker) workflows() {
 	}
 	languages{c}.check()
 	c.hold()
+	groups{c}.check()
 	c.residents()
 	for i := range c.plan.Applications {
 		c.application(i)
 	}
-	if device, least := c.busiest(); len(c.dynamic) == len(c.plan.Applications) && least < 1-rounding {
-		c.Fail("rps", "deployment", fmt.Sprintf("%.6g devices", float64(c.counts()[device])), fmt.Sprintf("%.6g devices", float64(c.counts()[device])/least), "the devices do not carry what the applications need of them")
+	if group, least := (groups{c}).busiest(); len(c.dynamic) == len(c.plan.Applications) && least < 1-rounding {
+		c.Fail("rps", "deployment", fmt.Sprintf("%.6g devices", float64(group.Replicas)), fmt.Sprintf("%.6g devices", float64(group.Replicas)/least), "the devices do not carry what the applications need of them")
 	}
 	c.objective()
 }
@@ -88,13 +88,43 @@ func (c *checker) demand() {
 	}
 }
 
-// counts are the devices that a plan runs on, by kind.
-func (c *checker) counts() map[string]int {
-	out := map[string]int{}
-	for i := range c.Plan.Deployment {
-		for _, l := range c.Plan.Deployment[i].Pipelines {
-			out[l.Stages[0].Device] = max(out[l.Stages[0].Device], l.Stages[0].Replicas)
+// groups are the sets of devices of a plan that run the same models.
+type groups struct{ *checker }
+
+// list returns the groups, each as the first stage that runs there.
+func (c groups) list() (list []*formats.Stage) {
+	for s := range c.Plan.Stages() {
+		if !slices.ContainsFunc(list, func(o *formats.Stage) bool { return onSame(o, s.Stage) }) {
+			list = append(list, s.Stage)
 		}
+	}
+	return list
+}
+
+// onSame returns whether two stages run on the same devices.
+func onSame(a, b *formats.Stage) bool {
+	return a.Device == b.Device && slices.Equal(a.Placement, b.Placement)
+}
+
+// check checks that models share all of their devices of a kind or none: what a device carries is
+// counted by the group that it is in.
+func (c groups) check() {
+	list := c.list()
+	for i, s := range list {
+		for _, o := range list[:i] {
+			if s.Meets(o) {
+				c.Fail("placement", "deployment", fmt.Sprintf("models on some of the same devices of %s", s.Device), "models that share all of their devices of a kind, or none", "devices of %s are in two groups", s.Device)
+				return
+			}
+		}
+	}
+}
+
+// counts are the devices that a plan runs on, by kind.
+func (c groups) counts() map[string]int {
+	out := map[string]int{}
+	for _, s := range c.list() {
+		out[s.Device] += s.Replicas
 	}
 	return out
 }
@@ -102,37 +132,37 @@ func (c *checker) counts() map[string]int {
 // spare is how many times the promised rates the devices carry today, in full
 // batches.
 func (c *checker) spare() float64 {
-	_, least := c.busiest()
+	_, least := groups{c}.busiest()
 	return least
 }
 
-// busiest is the kind of devices that carries the promised rates least often today, in
+// busiest is the group that carries the promised rates least often today, in
 // full batches, where each service's work is shared between the kinds as planned.
-func (c *checker) busiest() (device string, least float64) {
-	taken := map[string]float64{}
+func (c groups) busiest() (group *formats.Stage, least float64) {
+	list := c.list()
+	taken := make([]float64, len(list))
 	for i := range c.Plan.Deployment {
 		d := &c.Plan.Deployment[i]
 		whole := 0.0
 		for _, l := range d.Pipelines {
 			whole += l.Stages[0].RPS
 		}
-		for _, l := range d.Pipelines {
-			s := &l.Stages[0]
+		for k := range d.Pipelines {
+			s := &d.Pipelines[k].Stages[0]
 			if rate := c.each[d.Model][s.Device]; rate > 0 {
-				taken[s.Device] += c.need[d.Model] * s.RPS / whole / rate
+				taken[slices.IndexFunc(list, func(o *formats.Stage) bool { return onSame(o, s) })] += c.need[d.Model] * s.RPS / whole / rate
 			} else if c.need[d.Model] > 0 {
-				return s.Device, 0
+				return s, 0
 			}
 		}
 	}
 	least = math.Inf(1)
-	counts := c.counts()
-	for _, name := range slices.Sorted(maps.Keys(taken)) {
-		if n := float64(counts[name]) / taken[name]; taken[name] > 0 && n < least {
-			device, least = name, n
+	for i, s := range list {
+		if n := float64(s.Replicas) / taken[i]; taken[i] > 0 && n < least {
+			group, least = s, n
 		}
 	}
-	return device, least
+	return group, least
 }
 
 // slowest is what requests take at most, as many as the percentile asks for: at
@@ -200,33 +230,46 @@ func (c *checker) residents() {
 
 // residentsOn checks the devices of a kind, which the plan numbers from first on.
 func (c *checker) residentsOn(pool *formats.Pool, first, count int) {
-	working, held := int64(0), map[int]int64{}
-	own := func(dev int) bool { return dev >= first && dev < first+count }
+	working, held := make([]int64, count), make([]int64, count)
 	for i := range c.Plan.Deployment {
-		d := &c.Plan.Deployment[i]
-		k := slices.IndexFunc(d.Pipelines, func(l formats.Pipeline) bool { return l.Stages[0].Device == pool.Device })
-		if k < 0 {
-			if j := slices.IndexFunc(c.plan.Modules[i].Resident, own); j >= 0 {
-				c.Fail("placement", fmt.Sprintf("flow.modules[%d].resident[%d]", i, j), fmt.Sprint(c.plan.Modules[i].Resident[j]), "a device that runs it", "%s is placed on %s, which does not run it", d.Model, pool.Device)
+		d, m, runs := &c.Plan.Deployment[i], &c.plan.Modules[i], make([]bool, count)
+		for k := range d.Pipelines {
+			s := &d.Pipelines[k].Stages[0]
+			if s.Device != pool.Device {
+				continue
 			}
-			continue
+			need := c.Memory(d, &d.Pipelines[k], s)
+			if need.Weights != m.WeightBytes {
+				c.Warn("memory", fmt.Sprintf("flow.modules[%d].weight_bytes", i), fmt.Sprint(m.WeightBytes), fmt.Sprint(need.Weights), "the weights of %s have changed", d.Model)
+			}
+			for p := range s.Placement {
+				for n := range s.Placement[p].Count() {
+					at := s.Placement[p].First + n
+					runs[at], working[at] = true, max(working[at], need.Rest)
+				}
+			}
+			for _, dev := range m.Resident {
+				if dev >= first && dev < first+count {
+					held[dev-first] += need.Weights
+				}
+			}
 		}
-		need := c.Memory(d, &d.Pipelines[k], &d.Pipelines[k].Stages[0])
-		working = max(working, need.Rest)
-		if m := &c.plan.Modules[i]; need.Weights != m.WeightBytes {
-			c.Warn("memory", fmt.Sprintf("flow.modules[%d].weight_bytes", i), fmt.Sprint(m.WeightBytes), fmt.Sprint(need.Weights), "the weights of %s have changed", d.Model)
-		}
-		for _, dev := range c.plan.Modules[i].Resident {
-			held[dev] += need.Weights
+		for k, dev := range m.Resident {
+			if dev >= first && dev < first+count && !runs[dev-first] {
+				c.Fail("placement", fmt.Sprintf("flow.modules[%d].resident[%d]", i, k), fmt.Sprint(dev), "a device that runs it", "%s is placed on device %d of %s, which does not run it", d.Model, dev-first, pool.Device)
+				break
+			}
 		}
 	}
 	for i := range c.Plan.Deployment {
 		for k, dev := range c.plan.Modules[i].Resident {
-			if own(dev) && held[dev]+working > int64(pool.Memory) {
-				c.Fail("memory", fmt.Sprintf("flow.modules[%d].resident[%d]", i, k), fmt.Sprint(held[dev]+working), fmt.Sprintf("at most %v", pool.Memory),
-					"what device %d of %s holds at the start does not fit in its memory beside a batch", dev-first, pool.Device)
-				held[dev] = 0
+			at := dev - first
+			if at < 0 || at >= count || held[at]+working[at] <= int64(pool.Memory) {
+				continue
 			}
+			c.Fail("memory", fmt.Sprintf("flow.modules[%d].resident[%d]", i, k), fmt.Sprint(held[at]+working[at]), fmt.Sprintf("at most %v", pool.Memory),
+				"what device %d of %s holds at the start does not fit in its memory beside a batch", at, pool.Device)
+			held[at] = 0
 		}
 	}
 }
