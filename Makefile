@@ -52,7 +52,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), RAG (bench-rag), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -233,6 +233,12 @@ bench-digits: build ## gear plans of a real cascade, served here against plan an
 bench-workflows: build ## a workflow of real models, served here and simulated: table and bench/workflows/figures.json (WORKFLOWS)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-workflows ./bench/workflows
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' bin/bench-workflows -figures bench/workflows/figures.json $(WORKFLOWS)
+
+# RAG holds flags of bench/rag, for example RAG="-first 6 -last 7".
+.PHONY: bench-rag
+bench-rag: setup ## drawn applications with language models: plans against the best split of the devices by hand; bench/rag/figures.json (RAG)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-rag ./bench/rag
+	nice -n 10 bin/bench-rag -figures bench/rag/figures.json $(RAG)
 
 # QLM holds flags of bench/qlm, for example QLM="-parts search -tables orders"; a second start goes on where the first was stopped.
 .PHONY: bench-qlm
