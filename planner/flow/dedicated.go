@@ -1,10 +1,7 @@
 package flow
 
 import (
-	"cmp"
-	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +29,9 @@ func (g *group) all() (n int) {
 // simulated is the word for devices that simulation chooses.
 const simulated = "auto"
 
+// mostDevices is the most devices that a group may ask for, so that their sums are numbers.
+const mostDevices = 1_000_000
+
 // parseGroups reads groups as the option dedicated has them: MODEL+MODEL=COUNT, COUNT being a
 // number of devices or, on several kinds, N*DEVICE+N*DEVICE.
 func parseGroups(text string, pools []formats.Pool) (list []group, err error) {
@@ -49,7 +49,7 @@ func parseGroups(text string, pools []formats.Pool) (list []group, err error) {
 			}
 			n, err := strconv.Atoi(number)
 			switch {
-			case err != nil || n < 0:
+			case err != nil || n < 0 || n > mostDevices:
 				return nil, fmt.Errorf("%q is no number of devices", number)
 			case k < 0:
 				return nil, fmt.Errorf("%q is no device of the cluster", device)
@@ -182,225 +182,6 @@ func drains(deployment []formats.Deployed, modules []formats.FlowModule) bool {
 			if k != i && slices.ContainsFunc(deployment[i].Pipelines, func(a formats.Pipeline) bool {
 				return slices.ContainsFunc(deployment[k].Pipelines, func(b formats.Pipeline) bool { return a.Stages[0].Meets(&b.Stages[0]) })
 			}) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// division is the models of a plan, which groups divide the devices between.
-type division struct {
-	pools  []formats.Pool
-	need   map[string][]float64 // by model and pool: time at the planned rates, in devices
-	llms   []string             // language models, by falling need
-	others []string
-}
-
-// newDivision reads the models of a plan.
-func newDivision(plan *formats.Plan) *division {
-	y := &division{pools: plan.Pools, need: map[string][]float64{}}
-	for i := range plan.Deployment {
-		d := &plan.Deployment[i]
-		need := make([]float64, len(y.pools))
-		for k := range d.Pipelines {
-			s := &d.Pipelines[k].Stages[0]
-			if s.GPUs > rounding {
-				need[slices.IndexFunc(y.pools, func(p formats.Pool) bool { return p.Device == s.Device })] += s.GPUs
-			}
-		}
-		if y.need[d.Model] = need; formats.FlowOf(plan).Modules[i].Generation != nil {
-			y.llms = append(y.llms, d.Model)
-		} else {
-			y.others = append(y.others, d.Model)
-		}
-	}
-	slices.SortStableFunc(y.llms, func(a, b string) int { return cmp.Compare(sum(y.need[b]), sum(y.need[a])) })
-	return y
-}
-
-// candidates returns groups that divide the devices by what models need of them: of the language
-// models the neediest alone, the others together or with the other models, and all of them together.
-// The last group of each stands for the rest.
-func (y *division) candidates() (out [][]group) {
-	add := func(sets ...[]string) {
-		sets = slices.DeleteFunc(sets, func(set []string) bool { return len(set) == 0 })
-		if list := y.apportioned(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(out, func(o []group) bool { return sameModels(o, list) }) {
-			out = append(out, list)
-		}
-	}
-	n := len(y.llms)
-	for _, alone := range slices.Compact([]int{n, min(1, n), min(2, n)}) {
-		var sets [][]string
-		for _, name := range y.llms[:alone] {
-			sets = append(sets, []string{name})
-		}
-		together := y.llms[alone:]
-		add(append(slices.Clone(sets), slices.Concat(together, y.others))...)
-		add(append(slices.Clone(sets), together, y.others)...)
-	}
-	add(y.llms, y.others)
-	return out
-}
-
-// sameModels returns whether groups are of the same models.
-func sameModels(a, b []group) bool {
-	return slices.EqualFunc(a, b, func(x, y group) bool { return slices.Equal(x.models, y.models) })
-}
-
-// apportioned returns groups of models with devices of each pool in proportion to what they need there, so
-// that the one with the least beside its need has as much as possible; nil: there are too few devices.
-func (y *division) apportioned(sets [][]string) []group {
-	var list []group
-	for _, set := range sets {
-		list = append(list, group{models: set, devices: make([]int, len(y.pools))})
-	}
-	for k := range y.pools {
-		for range y.pools[k].Count {
-			if next := y.poorest(list, k); next >= 0 {
-				list[next].devices[k]++
-			}
-		}
-	}
-	if slices.ContainsFunc(list, func(g group) bool { return g.all() == 0 }) {
-		return nil
-	}
-	return list
-}
-
-// poorest returns the group that has least devices of a pool beside its need; of those without any, the one
-// with the most need; -1: none needs the pool.
-func (y *division) poorest(list []group, pool int) int {
-	best, least, most := -1, 0.0, 0.0
-	for i := range list {
-		need := y.needOf(&list[i], pool)
-		if need == 0 {
-			continue
-		}
-		if has := float64(list[i].devices[pool]) / need; best < 0 || has < least || has == 0 && least == 0 && need > most {
-			best, least, most = i, has, need
-		}
-	}
-	return best
-}
-
-// needOf returns what the models of a group need of a pool, in devices.
-func (y *division) needOf(g *group, pool int) (need float64) {
-	for _, name := range g.models {
-		need += y.need[name][pool]
-	}
-	return need
-}
-
-// neighbours returns groups with one device moved from one to another, those first with which the devices
-// carry most without queueing.
-func (y *division) neighbours(list []group) (out [][]group) {
-	for from := range list {
-		for to := range list {
-			for k := range y.pools {
-				if from == to || list[from].devices[k] == 0 || list[from].all() == 1 || y.needOf(&list[to], k) == 0 {
-					continue
-				}
-				moved := slices.Clone(list)
-				for i := range moved {
-					moved[i].devices = slices.Clone(moved[i].devices)
-				}
-				moved[from].devices[k]--
-				moved[to].devices[k]++
-				out = append(out, moved)
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b []group) int { return cmp.Compare(y.carried(b), y.carried(a)) })
-	return out
-}
-
-// carried returns how many times the planned rates the devices of groups carry, each pool's for as much as it
-// does of a group's work.
-func (y *division) carried(list []group) float64 {
-	least := math.Inf(1)
-	for i := range list {
-		has, need := 0.0, 0.0
-		for k := range y.pools {
-			has, need = has+float64(list[i].devices[k]), need+y.needOf(&list[i], k)
-		}
-		least = min(least, has/need)
-	}
-	return least
-}
-
-// mostDivisions is how many divisions of the devices a search simulates.
-const mostDivisions = 16
-
-// dividing is a search for devices for language models alone with which a plan sustains most.
-type dividing struct {
-	*tuning
-	*division
-	first setting
-	at    []group         // of the best plan; nil: all models are together
-	tried map[string]bool // divisions
-}
-
-// divide takes the plan that sustains most among those that give language models devices alone, and the one
-// that does not, if simulation is to choose. All of them have a setting but for these devices.
-func (t *tuning) divide(ctx context.Context, first setting) error {
-	if t.p.Values.Word("dedicated") != simulated || !asksLanguageModels(t.p.Workload) {
-		return nil
-	}
-	shared, err := t.plan(ctx, first)
-	if shared == nil || err != nil {
-		return err
-	}
-	d := &dividing{tuning: t, division: newDivision(shared.res.Plan), first: first, tried: map[string]bool{}}
-	for _, list := range d.candidates() {
-		if goes, err := d.try(ctx, list); !goes || err != nil {
-			return err
-		}
-	}
-	if goes, err := t.consider(ctx, shared); !goes || err != nil {
-		return err
-	}
-	for better := t.best != shared; better; {
-		best := t.best
-		for _, list := range d.neighbours(d.at) {
-			if goes, err := d.try(ctx, list); !goes || err != nil {
-				return err
-			}
-			if t.best != best {
-				break
-			}
-		}
-		better = t.best != best
-	}
-	return nil
-}
-
-// try simulates the plan of a division, unless that was tried. It returns false where the search ends.
-func (d *dividing) try(ctx context.Context, list []group) (goes bool, err error) {
-	s := d.first
-	if s.dedicated = groupsText(list[:len(list)-1], d.pools); d.tried[s.dedicated] {
-		return true, nil
-	}
-	if len(d.tried) == mostDivisions || ctx.Err() != nil || d.reached() {
-		return false, nil
-	}
-	d.tried[s.dedicated] = true
-	one, err := d.plan(ctx, s)
-	if one == nil || err != nil {
-		return true, err
-	}
-	goes, err = d.consider(ctx, one)
-	if d.best == one {
-		d.at = list
-	}
-	return goes, err
-}
-
-// asksLanguageModels returns whether the workflows of a workload ask for language models by their tokens.
-func asksLanguageModels(w *formats.Workload) bool {
-	for _, a := range formats.ApplicationsOf(w) {
-		for i := range a.Segments {
-			if slices.ContainsFunc(a.Segments[i].Modules, func(m formats.Module) bool { return m.Generates() }) {
 				return true
 			}
 		}

@@ -33,6 +33,9 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if algorithm == AlgorithmShares {
 		return nil, in.Fail("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
 	}
+	if text := in.Values.Word("dedicated"); text != "" && text != simulated {
+		return nil, in.Fail("workload", "applications", "modules", "segments: --dedicated is of workflows", "modules of a graph have devices of their own")
+	}
 	r, err := resolve(in, run)
 	if err != nil {
 		return nil, err
