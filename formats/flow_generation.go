@@ -27,7 +27,44 @@ func (l *FlowGeneration) On(device string) *LLMInstance {
 }
 
 // Generates tells whether a module asks for a language model by its tokens.
-func (m *Module) Generates() bool { return m.Prompt != nil || m.Output != nil }
+func (m *Module) Generates() bool {
+	return m.Prompt != nil || m.Output != nil || m.LengthsFile != "" || len(m.Sample) > 0
+}
+
+// Tokens returns how long prompts and answers are, each on its own; nil where that is in a file.
+func (m *Module) Tokens() (prompt, output *Lengths) {
+	if len(m.Sample) == 0 {
+		return m.Prompt, m.Output
+	}
+	var columns [2]*Lengths
+	for c := range columns {
+		columns[c] = &Lengths{Distribution: LengthsEmpirical}
+		for _, row := range m.Sample {
+			columns[c].Tokens = append(columns[c].Tokens, row[c])
+		}
+		slices.Sort(columns[c].Tokens)
+	}
+	return columns[0], columns[1]
+}
+
+// MostSample is the most rows of a sample.
+const MostSample = 1000
+
+// recorded checks lengths that were recorded.
+func (c *checker) recorded(m *Module, at string) {
+	if m.Prompt != nil || m.Output != nil {
+		c.fail(at+".prompt", "a distribution beside recorded lengths", "one of the two", "")
+	}
+	if len(m.Sample) > MostSample {
+		c.fail(at+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MostSample), "lengths_file takes longer lists")
+	}
+	for i, row := range m.Sample {
+		if min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens {
+			c.failf(fmt.Sprint(row), fmt.Sprintf("prompt and answer of 1 to %d tokens", maxTokens), "", "%s.sample[%d]", at, i)
+			return
+		}
+	}
+}
 
 // Longest is the most tokens of a distribution; 0: there is no end.
 func (l *Lengths) Longest() int {
@@ -51,6 +88,10 @@ func (c *checker) tokens(m *Module, at string) {
 	}
 	if m.Work != 0 {
 		c.fail(at+".work", number(m.Work), "nothing beside prompt and output", "the tokens say how much work it is")
+	}
+	if m.LengthsFile != "" || len(m.Sample) > 0 {
+		c.recorded(m, at)
+		return
 	}
 	for _, f := range [...]struct {
 		name string

@@ -57,6 +57,10 @@ type Module struct {
 	// tasks run iteration by iteration, by the profile's llms.
 	Prompt *Lengths `json:"prompt,omitempty"`
 	Output *Lengths `json:"output,omitempty"`
+	// LengthsFile is a CSV with the tokens of prompts and answers, row by row, instead of both.
+	// Sample is rows of it, as a plan has them: prompt and answer of a task, of which one is drawn.
+	LengthsFile string   `json:"lengths_file,omitempty"`
+	Sample      [][2]int `json:"sample,omitempty"`
 }
 
 // Passages are texts that a prompt begins with: those of a file whose vectors are nearest to
@@ -93,12 +97,19 @@ func ApplicationsOf(w *Workload) Applications {
 	return s
 }
 
-// Files are the files of recorded ways.
+// Files are the files of recorded ways and lengths.
 func (s Applications) Files() []SectionFile {
 	var out []SectionFile
 	for i := range s {
 		if s[i].Ways != "" {
 			out = append(out, SectionFile{Role: fmt.Sprintf("transitions[%d]", i), Path: s[i].Ways})
+		}
+		for g := range s[i].Segments {
+			for k := range s[i].Segments[g].Modules {
+				if m := &s[i].Segments[g].Modules[k]; m.LengthsFile != "" {
+					out = append(out, SectionFile{Role: fmt.Sprintf("lengths[%d,%d,%d]", i, g, k), Path: m.LengthsFile})
+				}
+			}
 		}
 	}
 	return out

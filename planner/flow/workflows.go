@@ -85,6 +85,10 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 	if err := in.Complete(); err != nil {
 		return nil, err
 	}
+	in, err := sampled(in, run)
+	if err != nil {
+		return nil, err
+	}
 	in, llms, err := generating(in)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"inferplan/formats"
@@ -32,6 +33,19 @@ type Engine struct {
 type Asking struct {
 	App, Segment, Step int32
 	Prompt, Output     *formats.Lengths // nil: always the mean
+	Sample             [][2]int         // of both together, in place of these
+}
+
+// draw returns what draws the tokens of a task.
+func (a *Asking) draw(rng *rand.Rand) func() (prompt, output int32) {
+	if len(a.Sample) > 0 {
+		return func() (prompt, output int32) {
+			row := a.Sample[rng.IntN(len(a.Sample))]
+			return int32(row[0]), int32(row[1])
+		}
+	}
+	prompts, outputs := arrivals.Lengths(a.Prompt, rng), arrivals.Lengths(a.Output, rng)
+	return func() (prompt, output int32) { return prompts(), outputs() }
 }
 
 // GenerationOf is a service as a language model; nil where it is none.
@@ -64,7 +78,7 @@ func (w *Workflows) number(a *Workflow) {
 	for g := range a.Segments {
 		for k := range a.Segments[g].Steps {
 			if s := &a.Segments[g].Steps[k]; s.Output != nil {
-				w.Asks = append(w.Asks, Asking{App: int32(len(w.Apps)), Segment: int32(g), Step: int32(k), Prompt: s.Prompt, Output: s.Output})
+				w.Asks = append(w.Asks, Asking{App: int32(len(w.Apps)), Segment: int32(g), Step: int32(k), Prompt: s.Prompt, Output: s.Output, Sample: s.Sample})
 				s.Ask = int32(len(w.Asks))
 			}
 		}
@@ -80,9 +94,10 @@ func WithWork(segments []formats.Segment, models map[string]*formats.FlowGenerat
 		out[i].Modules = slices.Clone(out[i].Modules)
 		for k := range out[i].Modules {
 			m := &out[i].Modules[k]
-			if l := models[m.Services()[0]]; m.Output != nil && l != nil && len(l.Instances) > 0 {
+			prompt, output := m.Tokens()
+			if l := models[m.Services()[0]]; output != nil && l != nil && len(l.Instances) > 0 {
 				in := &l.Instances[0]
-				own := in.Iteration.Residence(1, arrivals.MeanLength(m.Prompt), arrivals.MeanLength(m.Output), int32(in.TokenBudget))
+				own := in.Iteration.Residence(1, arrivals.MeanLength(prompt), arrivals.MeanLength(output), int32(in.TokenBudget))
 				m.Work = own.Seconds() / in.Iteration.Residence(1, l.PromptMean, l.OutputMean, int32(in.TokenBudget)).Seconds()
 			}
 		}

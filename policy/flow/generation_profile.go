@@ -58,10 +58,11 @@ func askedOf(apps []formats.Application, at string) (list []asked) {
 		for g := range apps[i].Segments {
 			for k := range apps[i].Segments[g].Modules {
 				m := &apps[i].Segments[g].Modules[k]
-				if m.Prompt == nil || m.Output == nil {
+				prompts, outputs := m.Tokens()
+				if prompts == nil || outputs == nil {
 					continue
 				}
-				prompt, output, longest := arrivals.MeanLength(m.Prompt), arrivals.MeanLength(m.Output), m.Prompt.Longest()+m.Output.Longest()
+				prompt, output, longest := arrivals.MeanLength(prompts), arrivals.MeanLength(outputs), prompts.Longest()+outputs.Longest()
 				for _, name := range m.Services() {
 					n := slices.IndexFunc(list, func(a asked) bool { return a.name == name })
 					if n < 0 {

@@ -3,7 +3,6 @@ package flow
 import (
 	"math/rand/v2"
 
-	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 )
@@ -218,7 +217,7 @@ type Draws struct {
 	apps []*rand.Rand
 	rng  []rand.PCG // by request
 	from *rand.PCG  // the stream that tokens are drawn from
-	asks [][2]func() int32
+	asks []func() (prompt, output int32)
 }
 
 // Uint64 implements rand.Source: that of the request whose tokens are drawn.
@@ -232,7 +231,7 @@ func NewDraws(own *Workflows, t *policy.Tables, seed uint64) *Draws {
 	}
 	rng := rand.New(d)
 	for _, a := range own.Asks {
-		d.asks = append(d.asks, [2]func() int32{arrivals.Lengths(a.Prompt, rng), arrivals.Lengths(a.Output, rng)})
+		d.asks = append(d.asks, a.draw(rng))
 	}
 	return d
 }
@@ -248,7 +247,7 @@ func (d *Draws) Begin(req, app int32) {
 // Lengths implements Lengths.
 func (d *Draws) Lengths(req, ask int32) (prompt, output int32) {
 	d.from = &d.rng[req]
-	return d.asks[ask][0](), d.asks[ask][1]()
+	return d.asks[ask]()
 }
 
 // uniform is a number from 0 up to 1.

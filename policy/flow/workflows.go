@@ -64,6 +64,7 @@ type Step struct {
 	Ask     int32                 // number among those that ask for language models, plus one; 0: it asks for none
 	// Prompt and Output are the tokens that it asks a language model for.
 	Prompt, Output *formats.Lengths
+	Sample         [][2]int // of both together, in place of these
 }
 
 // MostItems is how often a step of a request runs at most in a visit of its segment:
@@ -240,7 +241,8 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 // step reads a module.
 func (w *Workflow) step(seen formats.Conditions, a *formats.Application, i, k int, service map[string]int32) (Step, error) {
 	m := &a.Segments[i].Modules[k]
-	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1, Prompt: m.Prompt, Output: m.Output}
+	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1, Sample: m.Sample}
+	s.Prompt, s.Output = m.Tokens()
 	s.Choose = seen[fmt.Sprintf("segments[%d].modules[%d].route", i, k)]
 	if s.Count = seen[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; s.Count != nil {
 		if n, ok := s.Count.Fixed(); ok {

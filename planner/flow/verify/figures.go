@@ -66,14 +66,22 @@ func promised(p *formats.Plan) map[string]time.Duration {
 	return out
 }
 
-// WorkloadOf is the workload that a plan was made for, with its targets as times
-// and the variants that were chosen.
+// WorkloadOf is the workload that a plan was made for, with its targets as times,
+// the variants that were chosen, and the rows of the files of lengths.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Applications
 	for i := range formats.FlowOf(p).Applications {
 		a := &formats.FlowOf(p).Applications[i]
+		segments := spelled(a.Segments)
+		for g := range segments {
+			for k := range segments[g].Modules {
+				if m := &segments[g].Modules[k]; len(m.Sample) > 0 {
+					m.LengthsFile = ""
+				}
+			}
+		}
 		list = append(list, formats.Application{Name: a.Model, SLO: formats.SLO{Duration: a.SLOUS.D()}, Percentile: a.Percentile, Weight: a.Weight, RPS: a.RPS, Modules: a.Modules,
-			Parameters: a.Parameters, Segments: spelled(a.Segments)})
+			Parameters: a.Parameters, Segments: segments})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: list}
 }

@@ -1,17 +1,11 @@
 package deploy
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"math"
-	"path/filepath"
 	"slices"
-	"strconv"
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
-	"inferplan/formats/csvfile"
 	"inferplan/formats/seeded"
 	"inferplan/sim/llm"
 )
@@ -58,54 +52,16 @@ func Empirical(values []int) *formats.Lengths {
 	return &formats.Lengths{Distribution: formats.LengthsEmpirical, Tokens: values}
 }
 
-// Columns of a file of lengths, with the names that others use for them.
-var (
-	promptColumns = []string{"prompt_tokens", "input_tokens", "prompt", "input"}
-	outputColumns = []string{"output_tokens", "completion_tokens", "generated_tokens", "output"}
-)
-
 // readLengths reads the lengths of a class, row by row, relative to the folder of
 // the workload.
 func readLengths(dir, path string) (prompt, output *formats.Lengths, err error) {
-	name := filepath.FromSlash(path)
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(dir, name)
-	}
-	f, err := csvfile.Open(name)
+	rows, err := arrivals.ReadLengths(dir, path)
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := csvfile.NewTable(f)
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	defer func() { err = errors.Join(err, t.Close()) }()
-	find := func(names []string) int {
-		return slices.IndexFunc(t.Header, func(h string) bool { return slices.Contains(names, h) })
-	}
-	in, out := find(promptColumns), find(outputColumns)
-	if in < 0 || out < 0 {
-		return nil, nil, &formats.Error{File: name, Line: 1, Found: fmt.Sprintf("the columns %v", t.Header), Expected: "prompt_tokens and output_tokens"}
-	}
 	var prompts, outputs []int
-	for {
-		if err := t.Next(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, nil, err
-		}
-		a, errA := strconv.Atoi(t.Row[in])
-		b, errB := strconv.Atoi(t.Row[out])
-		if errA != nil || a < 1 {
-			return nil, nil, t.Cell(in, "1 or more tokens")
-		}
-		if errB != nil || b < 1 {
-			return nil, nil, t.Cell(out, "1 or more tokens")
-		}
-		prompts, outputs = append(prompts, a), append(outputs, b)
-	}
-	if len(prompts) == 0 {
-		return nil, nil, &formats.Error{File: name, Found: "no rows", Expected: "lengths of requests"}
+	for _, row := range rows {
+		prompts, outputs = append(prompts, row[0]), append(outputs, row[1])
 	}
 	return Empirical(prompts), Empirical(outputs), nil
 }

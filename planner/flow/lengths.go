@@ -1,0 +1,44 @@
+package flow
+
+import (
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/planner/kind"
+)
+
+// sampled is a problem whose modules have the lengths of the files that they name, as a sample.
+func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
+	list := slices.Clone(formats.ApplicationsOf(in.Workload))
+	for i := range list {
+		list[i].Segments = slices.Clone(list[i].Segments)
+		for g := range list[i].Segments {
+			modules := slices.Clone(list[i].Segments[g].Modules)
+			for k := range modules {
+				m := &modules[k]
+				if m.LengthsFile == "" {
+					continue
+				}
+				rows, err := arrivals.ReadLengths(in.WorkloadDir, m.LengthsFile)
+				if err != nil {
+					return nil, err
+				}
+				m.Sample = rows
+				if n := len(rows); n > formats.MostSample {
+					m.Sample = nil
+					for row := range formats.MostSample {
+						m.Sample = append(m.Sample, rows[(2*row+1)*n/(2*formats.MostSample)])
+					}
+					run.Assume("lengths of %s: %d rows of the %d of %s", m.Name, formats.MostSample, n, m.LengthsFile)
+				}
+			}
+			list[i].Segments[g].Modules = modules
+		}
+	}
+	workload := *in.Workload
+	workload.Section = list
+	own := *in
+	own.Workload = &workload
+	return &own, nil
+}
