@@ -28,9 +28,7 @@ type agents struct {
 	series *queueMetrics
 	list   []*agent // by device; nil where another backend executes
 	own    []int32
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	wg     sync.WaitGroup
+	serverCalls
 }
 
 // Kinds of news of agents.
@@ -50,7 +48,7 @@ func agentsOf(c *core) (backend, []int32) {
 		return nil, nil
 	}
 	a := &agents{c: c, series: k.series, list: make([]*agent, len(c.tables.Devices))}
-	a.ctx, a.cancel = context.WithCancelCause(context.Background())
+	a.open()
 	for d := range c.tables.Devices {
 		if c.tables.InstanceOf(int32(d)) >= 0 {
 			a.list[d] = newAgent(a, int32(d))
@@ -63,10 +61,8 @@ func agentsOf(c *core) (backend, []int32) {
 // start finds the servers. One that does not answer yet is waited for later: others
 // work meanwhile.
 func (a *agents) start(ctx context.Context) error {
-	for _, s := range a.c.opt.Servers {
-		if s.Instance < 0 || s.Instance >= len(a.own) {
-			return fmt.Errorf("%w: a server of instance %d: the plan has the instances 0 to %d", ErrPlan, s.Instance, len(a.own)-1)
-		}
+	if err := checkServers(a.c.opt.Servers, len(a.own)); err != nil {
+		return err
 	}
 	for _, m := range a.c.opt.Adapters {
 		if !slices.ContainsFunc(a.c.tables.Networks, func(n policy.Network) bool { return n.Name == m.Model }) {
@@ -252,19 +248,7 @@ func (a *agents) look(now, paused time.Duration) {
 }
 
 // close ends what runs. What was written is stored.
-func (a *agents) close(ctx context.Context) {
-	a.cancel(errOver)
-	done := make(chan struct{})
-	go func() {
-		a.wg.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		a.c.opt.Log.Warn("requests to servers did not end in time")
-	}
-}
+func (a *agents) close(ctx context.Context) { a.end(ctx, a.c.opt.Log) }
 
 // nameOf is how an instance is called in metrics and messages.
 func nameOf(c *core, device int32) string {

@@ -80,10 +80,7 @@ func (g *agent) check(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errUnseen):
 	case err != nil:
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer for %v", g.c.opt.Silence)
-		}
-		g.c.in.post(news{what: serverLost, device: g.device, gen: gen, text: err.Error()})
+		g.c.in.post(news{what: serverLost, device: g.device, gen: gen, text: silent(err, g.c.opt.Silence).Error()})
 	default:
 		n := news{what: serverAnswers, device: g.device, gen: gen, code: 1}
 		if seen.Room != roomUnseen {

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -258,6 +259,9 @@ func (j *job) wait(ctx context.Context, c *core) (*oip.Response, error) {
 
 // problem is the error that a client sees.
 func (j *job) problem() error {
+	if refusal, ok := errors.AsType[*oip.Error](j.failure); ok && j.outcome == failed {
+		return refusal
+	}
 	if j.outcome == failed {
 		return oip.Internal(j.failure, "model %q failed: %v", j.model.label, j.failure)
 	}

@@ -27,7 +27,7 @@ func (f *flow) input(task int32, i int) []byte {
 		s := f.c.services[ta.service]
 		f.c.book.fail(q.job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.label, s.inputs[i].name))
 	}
-	if made == nil || len(made) == size {
+	if made == nil || len(made) == size || f.c.services[ta.service].inputs[i].text {
 		return made
 	}
 	item := itemOf(made, size, ta.item)

@@ -141,7 +141,7 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 			served.brings = app.asked.Parameters
 		}
 		t.Client = specsOf(served.inputs)
-		once := true
+		once, texts := true, len(s.Reads) > 0 || served.inputs[0].text
 		for _, name := range s.Reads {
 			i := slices.IndexFunc(own.Segments, func(o flows.Segment) bool {
 				return slices.ContainsFunc(o.Steps, func(p flows.Step) bool { return p.Name == name })
@@ -149,19 +149,22 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 			j := slices.IndexFunc(own.Segments[i].Steps, func(p flows.Step) bool { return p.Name == name })
 			from := &own.Segments[i].Steps[j]
 			once = once && (name == s.Each || !from.Counted && from.Each < 0)
-			t.Reads = append(t.Reads, specsOf(f.c.services[servicesOfStep(from)[0]].outputs)...)
+			made := f.c.services[servicesOfStep(from)[0]].outputs
+			texts = texts && len(made) == 1 && made[0].text
+			t.Reads = append(t.Reads, specsOf(made)...)
 		}
 		reads := t.Reads
 		if len(s.Reads) == 0 {
 			reads = t.Client
 		}
-		if m.Pre == "" && once && !slices.EqualFunc(reads, t.Takes, holdsSample) {
+		asText := texts && len(reads) == 1 && f.c.services[service].inputs[0].text // of any length
+		if m.Pre == "" && once && !asText && !slices.EqualFunc(reads, t.Takes, holdsSample) {
 			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
 		}
 		if err := f.readPassages(m, &t); err != nil {
 			return err
 		}
-		if err := f.before(service, a, m, &t); err != nil {
+		if err := f.before(service, int(f.made.steps.place(int32(a), s.Ask)), m, &t); err != nil {
 			return err
 		}
 	}
@@ -179,6 +182,10 @@ func (f *ensemble) readPassages(m *formats.Module, t *steps.Tensors) error {
 		return nil
 	}
 	path := filepath.Join(f.c.opt.ModelsDir, m.Passages.File)
+	read := f.made.steps.passages
+	if t.Passages = read[path]; t.Passages != nil {
+		return nil
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("passages: %w", err)
@@ -187,6 +194,10 @@ func (f *ensemble) readPassages(m *formats.Module, t *steps.Tensors) error {
 	if t.Passages, err = steps.ReadPassages(file); err != nil {
 		return fmt.Errorf("passages: %s: %w", path, err)
 	}
+	if read == nil {
+		f.made.steps.passages = map[string]*steps.Passages{}
+	}
+	f.made.steps.passages[path] = t.Passages
 	return nil
 }
 

@@ -16,11 +16,12 @@ import (
 // flowSteps are what is done before and behind the models of a plan's modules
 // (package steps), and what its applications answer. The zero value does nothing.
 type flowSteps struct {
-	own   *flows.Tables
-	apps  []flowApp     // by model
-	flows *segmented    // of workflows; nil: of graphs
-	of    []serviceStep // by service
-	draws *rand.Rand    // of ways, where an engine without models tells none
+	own      *flows.Tables
+	apps     []flowApp                  // by model
+	flows    *segmented                 // of workflows; nil: of graphs
+	of       []serviceStep              // by service
+	draws    *rand.Rand                 // of ways, where an engine without models tells none
+	passages map[string]*steps.Passages // by file
 	// Room for a sample's tensors.
 	client, read, made, dst [][]byte
 }
@@ -37,10 +38,20 @@ type serviceStep struct {
 
 // preStep is the step before a service's model in an application.
 type preStep struct {
-	bound  bool
-	pre    string
-	before steps.Pre // nil: there is none
-	reads  []int     // bytes of the tensors that it reads
+	bound    bool
+	pre      string
+	passages formats.Passages
+	before   steps.Pre // nil: there is none
+	reads    []int     // bytes of the tensors that it reads
+}
+
+// place returns where the step before a model stands among those of its service: one for each
+// application, and one for each module that asks a language model, by its number plus one.
+func (s *flowSteps) place(app, ask int32) int32 {
+	if ask > 0 && s.flows != nil {
+		return int32(len(s.flows.apps)) + ask - 1
+	}
+	return app
 }
 
 // preOf is the step before a service's model in an application; nil: there is none.
@@ -148,6 +159,9 @@ func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
 	case m.Pre == "" && node > 0 && len(app.Nodes[node].In) == 1 && !slices.EqualFunc(t.Reads, t.Takes, sameSample):
 		return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", t.Reads, t.Takes, formats.PreSteps)
 	}
+	if err = f.readPassages(m, &t); err != nil {
+		return err
+	}
 	if err = f.before(n.Service, a, m, &t); err != nil {
 		return err
 	}
@@ -160,14 +174,17 @@ func (f *ensemble) before(service int32, app int, m *formats.Module, t *steps.Te
 	for len(to.pres) <= app {
 		to.pres = append(to.pres, preStep{})
 	}
-	own := &to.pres[app]
+	own, passages := &to.pres[app], formats.Passages{}
+	if m.Passages != nil {
+		passages = *m.Passages
+	}
 	switch {
-	case to.bound && to.post != m.Post || own.bound && (own.pre != m.Pre || len(own.reads) != len(t.Reads)):
-		return fmt.Errorf("another module of the model %s has other steps, or reads otherwise", f.c.services[service].name)
+	case to.bound && to.post != m.Post || own.bound && (own.pre != m.Pre || own.passages != passages || m.Pre != "" && len(own.reads) != len(t.Reads)):
+		return fmt.Errorf("another module of the model %s has other steps or passages, or reads otherwise", f.c.services[service].name)
 	case own.bound:
 		return nil
 	}
-	to.bound, to.post, own.bound, own.pre = true, m.Post, true, m.Pre
+	to.bound, to.post, own.bound, own.pre, own.passages = true, m.Post, true, m.Pre, passages
 	for i := range t.Reads {
 		own.reads = append(own.reads, int(t.Reads[i].BytesAt(1)))
 	}
@@ -262,7 +279,7 @@ func (f *ensemble) fill(task int32, i int, dst []byte) bool {
 		clear(dst)
 		return true
 	}
-	own := s.preOf(ta.service, q.job.model.index)
+	own := s.preOf(ta.service, s.place(q.job.model.index, ta.ask))
 	if own == nil {
 		return false
 	}

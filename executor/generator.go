@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type generator struct {
 	model   string
 	servers *reach
 	serverWatch
+	why  string                 // it does not work, as the log says; of its watch
 	live map[uint64]*generation // by the serial of the batch's use
 }
 
@@ -34,16 +36,28 @@ type generation struct {
 	serial uint64
 	began  time.Duration
 	stream *oip.TextStream // takes the text while it is made; nil: nobody wants it before the end
+	room   int             // bytes that the answer may have
 	limit  time.Duration   // that the next piece may take
-	heard  atomic.Int64    // when a piece came last, on the core's clock
+	heard  atomic.Int64    // when the server answered last, on the core's clock
 	cancel context.CancelCauseFunc
+	doubt  error // the server broke off; it is being looked at whether it is gone
+
+	before int // tokens of the answer that others have made
+
+	mu     sync.Mutex
+	text   []byte // the answer so far
+	tokens int    // of it
+	over   bool   // another generation goes on with it
 }
 
 // generationEnd is how a generation ended.
-type generationEnd struct {
-	answer *llm.Answer
-	err    error
-}
+type generationEnd struct{ err error }
+
+// Errors of answers for which tensors have no room.
+var (
+	errLong = errors.New("the answer has more bytes than were planned")
+	errZero = errors.New("the answer has a zero byte")
+)
 
 func newGenerator(a *generators, device, stage int32) *generator {
 	d := &a.c.tables.Devices[device]
@@ -55,7 +69,7 @@ func newGenerator(a *generators, device, stage int32) *generator {
 	return g
 }
 
-// find takes the device's server from the options, as an instance of a number.
+// find takes the device's server from the options: that of the instance of a number.
 func (g *generator) find(instance int) (err error) {
 	if g.servers, err = newReach(g.c.opt.Servers, nil, instance); err != nil {
 		return err
@@ -71,21 +85,36 @@ func (g *generator) prepare(ctx context.Context) error {
 	return g.servers.prepare(ctx, g.model, []string{g.model})
 }
 
-// admit begins to answer a prompt.
+// admit begins to answer a prompt, behind what other servers have made of the answer.
 func (g *generator) admit(b *batch, request *llm.Request, stream *oip.TextStream) {
-	r := &generation{generator: g, b: b, serial: b.serial, stream: stream, began: g.c.now()}
-	infer := g.c.tables.Stages[g.stage].Infer
-	r.limit = g.c.opt.Silence + stallsAfter*infer[len(infer)-1]
+	ta := &g.answers.tasks.list[b.tasks[0]]
+	r := &generation{generator: g, b: b, serial: b.serial, stream: stream, room: b.service.outputs[0].bytes, began: g.c.now(), text: ta.partial, tokens: ta.tokens, before: ta.tokens}
+	engine := &g.workflows.GenerationOf(b.service.index).On[g.c.tables.Devices[g.device].Kind]
+	prompt, answer := g.longest(b.service.index)
+	r.limit = g.c.opt.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
 	r.heard.Store(int64(r.began))
 	g.live[b.serial] = r
 	ctx, cancel := context.WithCancelCause(g.ctx)
 	r.cancel = cancel
 	gen := g.gen.Load()
+	request.Prompt += string(ta.partial)
+	request.MaxTokens -= ta.tokens
 	g.wg.Go(func() {
-		answer, err := r.answer(ctx, request)
+		err := r.answer(ctx, request)
 		cancel(nil)
-		g.c.in.post(news{what: generationEnded, device: g.device, gen: gen, id: r.serial, back: &generationEnd{answer, err}})
+		g.c.in.post(news{what: generationEnded, device: g.device, gen: gen, id: r.serial, back: &generationEnd{err}})
 	})
+}
+
+// leave takes a generation off its server. Its task keeps what was made of the answer.
+func (g *generator) leave(r *generation) {
+	delete(g.live, r.serial)
+	r.cancel(errLeft)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	ta := &g.answers.tasks.list[r.b.tasks[0]]
+	ta.partial, ta.tokens = r.text, r.tokens
 }
 
 // Pauses until a server that takes no more requests is asked again. They double.
@@ -95,65 +124,103 @@ const (
 )
 
 // answer asks the server, again and again while it takes no more requests.
-func (r *generation) answer(ctx context.Context, request *llm.Request) (*llm.Answer, error) {
+func (r *generation) answer(ctx context.Context, request *llm.Request) error {
+	if request.MaxTokens <= 0 { // all of the answer was there
+		return nil
+	}
 	server, use, err := r.servers.use(r.model)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	request.Model, request.Fields = use.Model, use.Fields
 	for pause := firstRetry; ; pause = min(2*pause, fullRetry) {
-		var text strings.Builder
-		answer, err := server.Complete(ctx, request, func(t llm.Token) error {
-			r.heard.Store(int64(r.c.now()))
-			text.WriteString(t.Text)
-			if r.stream != nil && !r.stream.Add(text.String()) {
-				return errDiverged
-			}
-			return nil
-		})
+		_, err := server.Complete(ctx, request, r.take)
 		if cause := context.Cause(ctx); cause != nil {
-			return answer, cause
+			return cause
 		}
+		full, _ := errors.AsType[*llm.Error](err)
 		if !errors.Is(err, llm.ErrFull) {
-			return answer, err
+			return err
 		}
-		timer := time.NewTimer(pause)
+		r.heard.Store(int64(r.c.now()))
+		timer := time.NewTimer(max(pause, min(full.RetryAfter, fullRetry)))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return answer, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
 
+// take takes a piece of the answer.
+func (r *generation) take(t llm.Token) error {
+	r.heard.Store(int64(r.c.now()))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over:
+		return errLeft
+	case len(r.text)+len(t.Text) > r.room:
+		return errLong
+	case strings.IndexByte(t.Text, 0) >= 0:
+		return errZero
+	}
+	if r.stream != nil && !r.stream.Add(len(r.text), t.Text) {
+		return errDiverged
+	}
+	r.text, r.tokens = append(r.text, t.Text...), r.before+t.Count
+	return nil
+}
+
 // ended takes the end of a generation.
-func (g *generator) ended(r *generation, end *generationEnd) {
+func (g *generator) ended(r *generation, err error) {
 	c, b, now := g.c, r.b, g.c.now()
 	q := c.book.at(g.answers.requestOf(b.tasks[0]))
-	waited := q != nil && !q.job.answered
 	b.infer = now - r.began
-	switch err := end.err; {
-	case err == nil && waited:
+	refused, _ := errors.AsType[*llm.Error](err)
+	switch {
+	case q == nil || q.job.answered || errors.Is(err, errOver): // nobody waits for it
+	case err == nil:
 		data := make(answerTensor, b.service.outputs[0].bytes)
-		if copy(data, end.answer.Text) < len(end.answer.Text) {
-			c.book.fail(q.job, fmt.Errorf("the language model %s: %w", g.model, errLong))
-		}
+		copy(data, r.text)
 		c.answers.ran(b, data)
-	case err == nil, !waited, errors.Is(err, errOver): // nobody waits for it
 	case errors.Is(err, llm.ErrGone), errors.Is(err, llm.ErrBroken):
-		if ta := &g.answers.tasks.list[b.tasks[0]]; ta.failures < mostAttempts {
-			ta.failures++
-			g.lost(err.Error())
-			return
-		}
-		fallthrough
+		r.doubt = err
+		g.lookNow()
+		return
+	case errors.Is(err, llm.ErrUnknownModel), errors.Is(err, llm.ErrUnauthorized), errors.Is(err, llm.ErrNoSuchPath), errors.Is(err, llm.ErrNoStream):
+		g.lost(err.Error())
+		return
+	case refused != nil && refused.Status >= 400 && refused.Status < 500:
+		c.book.fail(q.job, oip.Invalid("", "the language model %s: %v", g.model, err))
 	default:
 		c.book.fail(q.job, fmt.Errorf("the language model %s: %w", g.model, err))
 	}
 	delete(g.live, r.serial)
 	c.finishHop(b, g.device, r.began, now)
 	c.Flush()
+}
+
+// settle has the answers that broke off made again, now that the server was seen to answer. If
+// an answer broke off too often, its request fails.
+func (g *generator) settle() {
+	for _, r := range g.running() {
+		if r.doubt == nil {
+			continue
+		}
+		task := r.b.tasks[0]
+		ta, q := &g.answers.tasks.list[task], g.c.book.at(g.answers.requestOf(task))
+		if r.tokens > r.before {
+			ta.failures = 0
+		}
+		if ta.failures++; ta.failures >= mostAttempts && q != nil && !q.job.answered {
+			g.c.book.fail(q.job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, ta.failures, r.doubt))
+		}
+		g.leave(r)
+		g.c.failBatch(r.b, policy.ReasonFailed, r.doubt)
+		g.c.Flush()
+	}
 }
 
 // running lists what the server answers, in the order in which it began.
@@ -176,7 +243,7 @@ func (g *generator) lost(why string) {
 	}
 	g.c.handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.running() { // the policy did not abort them
-		r.cancel(errLeft)
+		g.leave(r)
 		g.c.failBatch(r.b, policy.ReasonWorkerLost, nil)
 	}
 	g.c.Flush()
@@ -200,14 +267,13 @@ func (g *generator) check(ctx context.Context) {
 	gen := g.gen.Load()
 	limit, cancel := context.WithTimeout(ctx, g.c.opt.Silence)
 	defer cancel()
-	err := g.servers.alive(limit)
-	if err == nil || ctx.Err() != nil {
-		return
+	switch err := g.servers.alive(limit); {
+	case ctx.Err() != nil:
+	case err != nil:
+		g.c.in.post(news{what: generatorLost, device: g.device, gen: gen, text: silent(err, g.c.opt.Silence).Error()})
+	default:
+		g.c.in.post(news{what: generatorAnswers, device: g.device, gen: gen})
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer for %v", g.c.opt.Silence)
-	}
-	g.c.in.post(news{what: generatorLost, device: g.device, gen: gen, text: err.Error()})
 }
 
 // revive looks whether the server works again.
@@ -215,7 +281,13 @@ func (g *generator) revive(ctx context.Context) {
 	gen := g.gen.Load()
 	limit, cancel := context.WithTimeout(ctx, g.c.opt.LoadTimeout)
 	defer cancel()
-	if g.prepare(limit) == nil {
+	err := g.prepare(limit)
+	switch {
+	case err == nil:
+		g.why = ""
 		g.c.in.post(news{what: generatorReady, device: g.device, gen: gen})
+	case ctx.Err() == nil && err.Error() != g.why:
+		g.why = err.Error()
+		g.c.opt.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)
 	}
 }

@@ -1,9 +1,7 @@
 package executor
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +9,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/oip"
+	"inferplan/executor/steps"
 	"inferplan/policy"
 	flows "inferplan/policy/flow"
 )
@@ -25,14 +24,13 @@ type generators struct {
 	list      []*generator // by device; nil where another backend executes
 	devices   []int32      // of this backend, ascending: the instances of Options.Servers
 	prompt    []byte       // scratch
-	ctx       context.Context
-	cancel    context.CancelCauseFunc
-	wg        sync.WaitGroup
+	serverCalls
 }
 
 // Kinds of news of generators.
 const (
-	generationEnded uint8 = iota
+	generationEnded  uint8 = iota
+	generatorAnswers       // it was looked at
 	generatorLost
 	generatorReady
 )
@@ -73,7 +71,7 @@ func generatorsOf(c *core) (backend, []int32) {
 		return nil, nil
 	}
 	slices.Sort(a.devices)
-	a.ctx, a.cancel = context.WithCancelCause(context.Background())
+	a.open()
 	return a, a.devices
 }
 
@@ -97,10 +95,8 @@ func (a *generators) longest(service int32) (prompt, answer int) {
 // start finds the servers. One that does not answer yet is waited for later: others work
 // meanwhile.
 func (a *generators) start(ctx context.Context) error {
-	for _, s := range a.c.opt.Servers {
-		if s.Instance < 0 || s.Instance >= len(a.devices) {
-			return fmt.Errorf("%w: a server of instance %d: the plan has the instances 0 to %d", ErrPlan, s.Instance, len(a.devices)-1)
-		}
+	if err := checkServers(a.c.opt.Servers, len(a.devices)); err != nil {
+		return err
 	}
 	for i, d := range a.devices {
 		if err := a.list[d].find(i); err != nil {
@@ -149,29 +145,43 @@ func (a *generators) run(b *batch) {
 		a.finish(b)
 		return
 	}
-	size := a.c.services[b.service.index].inputs[0].bytes
-	a.prompt = slices.Grow(a.prompt[:0], size)[:size]
-	if !a.answers.fill(task, 0, a.prompt) {
-		clear(a.prompt[copy(a.prompt, a.answers.input(task, 0)):])
+	prompt, err := a.promptOf(b.service, task)
+	if err != nil && !q.job.answered {
+		a.c.book.fail(q.job, err)
 	}
-	switch prompt := promptText(a.prompt); {
-	case q.job.answered: // its input could not be made
+	if q.job.answered {
 		a.finish(b)
-	case prompt == "":
-		a.c.book.fail(q.job, fmt.Errorf("the language model %s: found an empty prompt", b.service.name))
-		a.finish(b)
-	default:
-		most := b.service.outputs[0].bytes / answerTokenBytes
-		if ask := a.answers.tasks.list[task].ask; ask > 0 {
-			most = a.workflows.Asks[ask-1].Output.Longest()
-		}
-		g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: most}, a.streamOf(q, task))
-		a.c.began(b, g.device, a.c.now())
+		return
 	}
+	longest := b.service.outputs[0].bytes / answerTokenBytes
+	ta := &a.answers.tasks.list[task]
+	if ta.ask > 0 {
+		longest = a.workflows.Asks[ta.ask-1].Output.Longest()
+	}
+	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, a.streamOf(q, task))
+	a.c.began(b, g.device, a.c.now())
 }
 
-// streamOf returns what takes the text of a task while it is made: its module ends the
-// request, whose client wants that text. If it does not, it returns nil.
+// promptOf returns the prompt of a task of a service.
+func (a *generators) promptOf(service *model, task int32) (string, error) {
+	size := service.inputs[0].bytes
+	a.prompt = slices.Grow(a.prompt[:0], size)[:size]
+	if !a.answers.fill(task, 0, a.prompt) {
+		made := steps.Text(a.answers.input(task, 0))
+		if len(made) > size {
+			return "", oip.Invalid("", "the language model %s: found a prompt of %d bytes, expected at most %d, as was planned", service.name, len(made), size)
+		}
+		clear(a.prompt[copy(a.prompt, made):])
+	}
+	prompt := string(steps.Text(a.prompt))
+	if prompt == "" {
+		return "", oip.Invalid("", "the language model %s: found an empty prompt, expected a text", service.name)
+	}
+	return prompt, nil
+}
+
+// streamOf returns the stream of the client that waits for a task's text. If the task is not
+// the last of its request, or nobody wants the text before its end, it returns nil.
 func (a *generators) streamOf(q *request, task int32) *oip.TextStream {
 	ask, segments := a.answers.tasks.list[task].ask, a.answers.tasks.steps.flows
 	if q.job.stream == nil || ask == 0 || segments == nil {
@@ -195,20 +205,11 @@ func (a *generators) finish(b *batch) {
 	a.c.skips = append(a.c.skips, queued{batch: b, serial: b.serial})
 }
 
-// promptText is the text that a tensor holds, up to its first zero.
-func promptText(data []byte) string {
-	if i := bytes.IndexByte(data, 0); i >= 0 {
-		data = data[:i]
-	}
-	return string(data)
-}
-
 // abort ends the answer to a batch's prompt.
 func (a *generators) abort(b *batch) {
 	g := a.list[b.device()]
 	if r := g.live[b.serial]; r != nil {
-		delete(g.live, b.serial)
-		r.cancel(errLeft)
+		g.leave(r)
 	}
 }
 
@@ -240,8 +241,10 @@ func (a *generators) took(n *news) {
 	switch n.what {
 	case generationEnded:
 		if r := g.live[n.id]; r != nil {
-			g.ended(r, n.back.(*generationEnd))
+			g.ended(r, n.back.(*generationEnd).err)
 		}
+	case generatorAnswers:
+		g.settle()
 	case generatorLost:
 		g.lost(n.text)
 	case generatorReady:
@@ -262,7 +265,7 @@ func (a *generators) look(now, paused time.Duration) {
 				r.cancel(errOver)
 				continue
 			}
-			if silent := now - time.Duration(r.heard.Load()); silent > r.limit && g.alive.Load() {
+			if silent := now - time.Duration(r.heard.Load()); silent > r.limit && r.doubt == nil && g.alive.Load() {
 				a.c.opt.Log.Error("a server stands still and is given up", "instance", g.name, "for", silent)
 				g.lost("it stands still")
 				a.c.Flush()
@@ -273,24 +276,9 @@ func (a *generators) look(now, paused time.Duration) {
 }
 
 // close ends what runs.
-func (a *generators) close(ctx context.Context) {
-	a.cancel(errOver)
-	done := make(chan struct{})
-	go func() {
-		a.wg.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		a.c.opt.Log.Warn("requests to servers did not end in time")
-	}
-}
+func (a *generators) close(ctx context.Context) { a.end(ctx, a.c.opt.Log) }
 
 // answerTensor implements outputs: the answer to a prompt.
 type answerTensor []byte
 
 func (t answerTensor) output(int) []byte { return t }
-
-// errLong is the error of an answer for which its tensor has no room.
-var errLong = errors.New("the answer has more bytes than its tensor")

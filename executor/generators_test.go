@@ -51,7 +51,7 @@ func ragPlan(servers int, slo time.Duration) *formats.Plan {
 	app := formats.FlowApplication{Served: f.Applications[0].Served, Segments: []formats.Segment{{Name: "answer", Modules: []formats.Module{
 		{Name: "embed", Model: "embedder", Pre: "text-words", After: []string{}},
 		{Name: "write", Model: "m", Pre: "passages", After: []string{"embed"}, Passages: &formats.Passages{File: "passages.jsonl", Nearest: 2},
-			Prompt: &formats.Lengths{Distribution: "normal", Mean: 40, SD: 8, Max: 128}, Output: &formats.Lengths{Distribution: "fixed", Mean: answerTokens}},
+			Prompt: &formats.Lengths{Distribution: "normal", Mean: 40, SD: 8, Max: 512}, Output: &formats.Lengths{Distribution: "fixed", Mean: answerTokens}},
 	}}}}
 	f.Applications = []formats.FlowApplication{app}
 	return p
@@ -65,8 +65,12 @@ type library struct {
 	servers []*fake.Server
 }
 
-func openLibrary(t *testing.T, servers int, opt fake.Options, slo time.Duration) *library {
+func openLibrary(t *testing.T, servers int, opt fake.Options, change ...func(p *formats.Plan)) *library {
 	t.Helper()
+	plan := ragPlan(servers, patient)
+	for _, f := range change {
+		f(plan)
+	}
 	l := &library{t: t}
 	o := replayOptions(true)
 	o.Log, o.Silence = shownLog(t), 2*time.Second
@@ -79,7 +83,7 @@ func openLibrary(t *testing.T, servers int, opt fake.Options, slo time.Duration)
 		l.servers = append(l.servers, s)
 		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
 	}
-	l.x = open(t, ragPlan(servers, slo), o)
+	l.x = open(t, plan, o)
 	l.http = httptest.NewServer(oip.NewHTTPServer(l.x, oip.Options{}))
 	t.Cleanup(l.http.Close)
 	return l
@@ -128,7 +132,7 @@ func (l *library) ask(ctx context.Context, verb, question string) (status int, l
 // An application asks a language model by its servers: its client is answered with the whole
 // text, or with its pieces as they come, and tensors hold it as well.
 func TestApplicationAsksLanguageModel(t *testing.T) {
-	l := openLibrary(t, 2, fake.Options{Token: time.Millisecond}, patient)
+	l := openLibrary(t, 2, fake.Options{Token: time.Millisecond})
 	status, last, text := l.ask(t.Context(), "generate", "What is a pool?")
 	if status != http.StatusOK || text != answerTo("What is a pool?") || last["model_name"] != "app" || last["id"] != "7" {
 		t.Errorf("%d %v, expected %q", status, last, answerTo("What is a pool?"))
@@ -144,7 +148,7 @@ func TestApplicationAsksLanguageModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Release()
-	if got := promptText(resp.Outputs[0].Data); got != answerTo("What is an SLO?") {
+	if got := string(steps.Text(resp.Outputs[0].Data)); got != answerTo("What is an SLO?") {
 		t.Errorf("%q, expected %q", got, answerTo("What is an SLO?"))
 	}
 	if n := l.servers[0].Counts().Completions + l.servers[1].Counts().Completions; n < 3 {
@@ -152,10 +156,23 @@ func TestApplicationAsksLanguageModel(t *testing.T) {
 	}
 }
 
+// A module reads what another one wrote as a text, whatever their lengths are, also of the same
+// language model with other steps.
+func TestLanguageModelReadsText(t *testing.T) {
+	l := openLibrary(t, 1, fake.Options{}, func(p *formats.Plan) {
+		lengths := func(tokens float64) *formats.Lengths { return &formats.Lengths{Distribution: "fixed", Mean: tokens} }
+		list := &formats.FlowOf(p).Applications[0].Segments[0].Modules
+		*list = append(*list, formats.Module{Name: "title", Model: "m", After: []string{"write"}, Prompt: lengths(16), Output: lengths(5)})
+	})
+	if status, last, text := l.ask(t.Context(), "generate_stream", "why?"); status != http.StatusOK || text != fake.Text("m", answerTo("why?"), 5) {
+		t.Errorf("%d %v: %q", status, last, text)
+	}
+}
+
 // Requests that are more than a server has slots for wait there, and sequences of several
 // requests run at once.
 func TestLanguageModelAnswersManyAtOnce(t *testing.T) {
-	l := openLibrary(t, 1, fake.Options{Token: time.Millisecond, Fault: func(n int, _ string) fake.Fault { return fake.Fault{Full: n%5 == 3} }}, patient)
+	l := openLibrary(t, 1, fake.Options{Token: time.Millisecond, Fault: func(n int, _ string) fake.Fault { return fake.Fault{Full: n%5 == 3} }})
 	var all sync.WaitGroup
 	for i := range 24 {
 		question := "question " + string(rune('a'+i))
@@ -174,7 +191,7 @@ func TestLanguageModelAnswersManyAtOnce(t *testing.T) {
 // A server that is lost has its requests answered by the others, and works again when it is
 // back; a stream goes on where it was.
 func TestServerOfLanguageModelIsLost(t *testing.T) {
-	l := openLibrary(t, 2, fake.Options{Token: 10 * time.Millisecond}, patient)
+	l := openLibrary(t, 2, fake.Options{Token: 10 * time.Millisecond})
 	var all sync.WaitGroup
 	ask := func(verb, question string) {
 		all.Go(func() {
@@ -209,22 +226,34 @@ func TestServerOfLanguageModelIsLost(t *testing.T) {
 	t.Error("the second server did not come back")
 }
 
-// A prompt that the server refuses fails its request alone; a server that breaks off every
-// answer fails it after some tries.
+// A prompt that the server refuses fails its request alone, as bad input; so does an answer that
+// the server breaks off again and again. Others go on meanwhile.
 func TestLanguageModelRefuses(t *testing.T) {
 	l := openLibrary(t, 1, fake.Options{Fault: func(_ int, prompt string) fake.Fault {
 		switch {
 		case strings.Contains(prompt, "refused"):
 			return fake.Fault{Refuse: true}
 		case strings.Contains(prompt, "broken"):
+			return fake.Fault{DieAt: -1}
+		case strings.Contains(prompt, "torn"): // it goes on where it was
 			return fake.Fault{DieAt: 3}
 		}
 		return fake.Fault{}
-	}}, patient)
-	for _, question := range []string{"refused", "broken"} {
-		if status, last, _ := l.ask(t.Context(), "generate", question); status != http.StatusInternalServerError {
-			t.Errorf("%s: %d %v", question, status, last)
+	}})
+	var all sync.WaitGroup
+	all.Go(func() {
+		if status, last, text := l.ask(t.Context(), "generate_stream", "beside"); status != http.StatusOK || text != answerTo("beside") {
+			t.Errorf("%d %v", status, last)
 		}
+	})
+	for question, want := range map[string]int{"refused": http.StatusBadRequest, "broken": http.StatusInternalServerError} {
+		if status, last, _ := l.ask(t.Context(), "generate", question); status != want {
+			t.Errorf("%s: %d %v, expected %d", question, status, last, want)
+		}
+	}
+	all.Wait()
+	if status, last, text := l.ask(t.Context(), "generate_stream", "torn"); status != http.StatusOK || text != answerTo("torn") {
+		t.Errorf("%d %v: %q, expected %q", status, last, text, answerTo("torn"))
 	}
 	if status, last, text := l.ask(t.Context(), "generate", "good"); status != http.StatusOK || text != answerTo("good") {
 		t.Errorf("%d %v", status, last)
@@ -235,7 +264,7 @@ func TestLanguageModelRefuses(t *testing.T) {
 func TestClientOfLanguageModelLeaves(t *testing.T) {
 	l := openLibrary(t, 1, fake.Options{Slots: 1, Token: 50 * time.Millisecond, Fault: func(_ int, prompt string) fake.Fault {
 		return fake.Fault{Endless: strings.Contains(prompt, "endless"), HangAt: 0}
-	}}, patient)
+	}})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	l.ask(ctx, "generate_stream", "endless")
@@ -246,14 +275,15 @@ func TestClientOfLanguageModelLeaves(t *testing.T) {
 
 // Bad bodies are refused with what was expected.
 func TestGenerateRefusesBadBodies(t *testing.T) {
-	l := openLibrary(t, 1, fake.Options{}, patient)
+	l := openLibrary(t, 1, fake.Options{})
 	for body, want := range map[string]string{
 		`{}`:                    "text_input",
 		`{"text_input": 3}`:     "text_input",
-		`{"text": "a"}`:         `unknown field \"text\"`,
-		`{"text_input": "a"} x`: "goes on behind",
+		`{"text": "a"}`:         "id, text_input, parameters",
+		`{"text_input": "a"} x`: "body",
 		`{"text_input": "` + strings.Repeat("a", steps.TextBytes+1) + `"}`: "expected at most 2048",
-		`{"text_input": "a", "parameters": {"timeout": [1]}}`:              "expected a text, a number or a boolean",
+		`{"text_input": "a", "parameters": {"timeout": [1]}}`:              "timeout",
+		`{"text_input": "a", "parameters": {"binary_data_output": true}}`:  "the answer is a text",
 		`{"text_input": "a\u0000b"}`:                                       "zero byte",
 	} {
 		resp, err := http.Post(l.http.URL+"/v2/models/app/generate", "application/json", strings.NewReader(body))

@@ -2,6 +2,10 @@ package executor
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -50,4 +54,47 @@ func (w *serverWatch) lookNow() {
 	case w.ask <- struct{}{}:
 	default:
 	}
+}
+
+// serverCalls are the requests of a backend to its servers.
+type serverCalls struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+}
+
+func (s *serverCalls) open() { s.ctx, s.cancel = context.WithCancelCause(context.Background()) }
+
+// end ends the requests, and returns when they have ended or ctx does.
+func (s *serverCalls) end(ctx context.Context, log *slog.Logger) {
+	s.cancel(errOver)
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		log.Warn("requests to servers did not end in time")
+	}
+}
+
+// checkServers refuses servers of instances that the plan does not have.
+func checkServers(list []InstanceServer, instances int) error {
+	for _, s := range list {
+		if s.Instance < 0 || s.Instance >= instances {
+			return fmt.Errorf("%w: a server of instance %d: the plan has the instances 0 to %d", ErrPlan, s.Instance, instances-1)
+		}
+	}
+	return nil
+}
+
+// silent returns the error of a look at servers; of one that took longer than a limit, what
+// that means.
+func silent(err error, limit time.Duration) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer for %v", limit)
+	}
+	return err
 }

@@ -56,9 +56,11 @@ type flowTask struct {
 	ticket       int32   // counts places and uses; the answer to an older one is void
 	made         []byte  // its outputs, one after the other
 	since        time.Duration
-	way          int32 // on that the step behind its model tells
-	ask          int32 // its module's number among those that ask language models, plus one; 0: none
-	failures     int8  // servers that broke off its answer
+	way          int32  // on that the step behind its model tells
+	ask          int32  // its module's number among those that ask language models, plus one; 0: none
+	failures     int8   // servers that broke off its answer
+	tokens       int    // of the answer that a language model has made so far
+	partial      []byte // that answer
 }
 
 // add notes a task that is known since a time.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -54,21 +55,29 @@ func (p *printer) vectors(ctx context.Context, passages, model, out string) (err
 		return withCode(exitUsage, err)
 	}
 	defer run.Close()
-	if out == toStdout {
-		_, err := steps.WriteVectors(ctx, run, in, p.out)
-		return err
+	var to io.Writer = p.out
+	var file *partFile
+	if out != toStdout {
+		if file, err = createPart(out); err != nil {
+			return writeError(err)
+		}
+		defer file.remove()
+		to = file
 	}
-	file, err := createPart(out)
-	if err != nil {
-		return writeError(err)
-	}
-	defer file.remove()
-	n, err := steps.WriteVectors(ctx, run, in, file)
+	n, err := steps.WriteVectors(ctx, run, in, to)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%s: found no passage, expected one a line", passages)
+		err = errors.New("found no passage, expected one a line")
 	}
-	if err != nil {
-		return withCode(exitUsage, errors.Join(err, file.Close()))
+	_, unwritten := errors.AsType[*steps.WriteError](err)
+	switch {
+	case unwritten:
+		return writeError(err)
+	case ctx.Err() != nil:
+		return err
+	case err != nil:
+		return withCode(exitUsage, fmt.Errorf("%s: %w", passages, err))
+	case file == nil:
+		return nil
 	}
 	if err := file.complete(nil); err != nil {
 		return writeError(err)
@@ -99,5 +108,18 @@ func bindOne(ctx context.Context, eng *ort.Engine, path string) (engine.Binding,
 	if err != nil {
 		return nil, err
 	}
-	return block.Bind(engine.BindOptions{Batch: 1})
+	run, err := block.Bind(engine.BindOptions{Batch: 1})
+	if err != nil {
+		return nil, errors.Join(err, block.Close())
+	}
+	return &oneSample{run, block}, nil
 }
+
+// oneSample is a binding that closes its block, too.
+type oneSample struct {
+	engine.Binding
+	block engine.Block
+}
+
+// Close frees both.
+func (s *oneSample) Close() error { return errors.Join(s.Binding.Close(), s.block.Close()) }

@@ -2,22 +2,16 @@ package completions
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"inferplan/engine/llm/deltas"
+	"inferplan/executor/httplimit"
 )
 
-// stream writes server-sent events.
-type stream struct {
-	w     http.ResponseWriter
-	ctl   *http.ResponseController
-	stall time.Duration
-	begun bool
-}
+// stream answers one request with events.
+type stream struct{ *httplimit.Events }
 
 // patience is how long the answer's head waits for the first event, so that an early
 // failure has its own status. beat is how often a comment shows that the stream lives.
@@ -26,40 +20,9 @@ const (
 	beat     = 15 * time.Second
 )
 
-// begin sends the head.
-func (s *stream) begin() {
-	if s.begun {
-		return
-	}
-	s.begun = true
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
-	s.w.WriteHeader(http.StatusOK)
-}
-
-// send sends an event with JSON; an error means that the client is gone or does not read.
-func (s *stream) send(v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return s.line("data: ", body)
-}
-
-func (s *stream) line(prefix string, body []byte) error {
-	s.begin()
-	_ = s.ctl.SetWriteDeadline(time.Now().Add(s.stall)) // a writer of tests has none
-	if _, err := s.w.Write(append(append([]byte(prefix), body...), "\n\n"...)); err != nil {
-		return err
-	}
-	return s.ctl.Flush()
-}
-
 // stream answers with events as text comes.
 func (f *api) stream(x *inside, e *entry, usage bool) error {
-	s := &stream{w: x.w, ctl: http.NewResponseController(x.w), stall: f.opt.StallTimeout}
+	s := &stream{httplimit.NewEvents(x.w, f.opt.StallTimeout)}
 	var err error
 	for at, first := 0, true; err == nil; {
 		n := e.look(at)
@@ -68,7 +31,7 @@ func (f *api) stream(x *inside, e *entry, usage bool) error {
 			n.at = at + len(n.text)
 		}
 		switch {
-		case n.end != nil && n.end.Error != nil && !s.begun:
+		case n.end != nil && n.end.Error != nil && !s.Begun():
 			fail(x.w, n.end.Error)
 			return nil
 		case n.end != nil:
@@ -86,8 +49,8 @@ func (f *api) stream(x *inside, e *entry, usage bool) error {
 	if !errors.Is(err, errLeaves) {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
-	if s.begun {
-		_ = s.send(errorBody{failed(err).api()})
+	if s.Begun() {
+		_ = s.Send(errorBody{failed(err).api()})
 		return nil
 	}
 	return err
@@ -107,7 +70,7 @@ func gone(err error) error {
 // idle waits for news and shows meanwhile that the stream lives.
 func (s *stream) idle(ctx context.Context, changed, closing <-chan struct{}) error {
 	wait := beat
-	if !s.begun {
+	if !s.Begun() {
 		wait = patience
 	}
 	timer := time.NewTimer(wait)
@@ -116,7 +79,7 @@ func (s *stream) idle(ctx context.Context, changed, closing <-chan struct{}) err
 	case <-changed:
 		return nil
 	case <-timer.C:
-		return s.line(":", []byte(" waiting"))
+		return s.Line(":", []byte(" waiting"))
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-closing:
@@ -141,15 +104,15 @@ func (s *stream) sendText(e *entry, text string, first, usage bool) error {
 
 func (s *stream) sendPart(c completion, u *usage, all bool) error {
 	if !all {
-		return s.send(c)
+		return s.Send(c)
 	}
-	return s.send(chunk{c, u})
+	return s.Send(chunk{c, u})
 }
 
 // last sends what is left of the text, and the end.
 func (s *stream) last(e *entry, n news, first, usage bool) error {
 	if n.end.Error != nil {
-		return s.send(errorBody{n.end.Error.api()})
+		return s.Send(errorBody{n.end.Error.api()})
 	}
 	var err error
 	if n.text != "" {
@@ -163,7 +126,7 @@ func (s *stream) last(e *entry, n news, first, usage bool) error {
 		err = s.sendPart(e.rec.head(e.id, true), n.end.usage(), true)
 	}
 	if err == nil {
-		err = s.line("data: ", []byte("[DONE]"))
+		err = s.Line("data: ", []byte("[DONE]"))
 	}
 	return err
 }

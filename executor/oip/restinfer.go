@@ -15,6 +15,29 @@ var contentTypes = []string{"application/json", "application/octet-stream"}
 
 // infer answers POST …/infer.
 func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, version string, from *httplimit.Holder) *Error {
+	return s.enter(w, r, model, version, from, func(m *ModelInfo, req *Request, split int64) *Error {
+		text, tail := req.body.B, []byte(nil)
+		if split >= 0 {
+			if split > int64(len(text)) {
+				return Invalid(HeaderJSONLength, "%d is beyond the body's %d bytes", split, len(text))
+			}
+			text, tail = text[:split], text[split:]
+		}
+		if err := decodeRequest(r.Context(), text, tail, m, req); err != nil {
+			return err
+		}
+		resp, err := s.core.infer(r.Context(), m, req, from)
+		if err != nil {
+			return err
+		}
+		defer resp.Release()
+		return s.answer(w, req, resp)
+	})
+}
+
+// enter finds the model of a request and reads its body, which answer then answers. split is
+// the length of the JSON in it; -1: all is JSON.
+func (s *HTTPServer) enter(w http.ResponseWriter, r *http.Request, model, version string, from *httplimit.Holder, answer func(m *ModelInfo, req *Request, split int64) *Error) *Error {
 	req := &Request{Model: model, Version: version, Received: time.Now(), Client: from.Client(r.RemoteAddr)}
 	m, split, err := s.head(r, req)
 	if err == nil {
@@ -36,22 +59,7 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 	}
 	defer body.Release()
 	req.body = body
-	text, tail := body.B, []byte(nil)
-	if split >= 0 {
-		if split > int64(len(body.B)) {
-			return Invalid(HeaderJSONLength, "%d is beyond the body's %d bytes", split, len(body.B))
-		}
-		text, tail = body.B[:split], body.B[split:]
-	}
-	if err := decodeRequest(r.Context(), text, tail, m, req); err != nil {
-		return err
-	}
-	resp, err := s.core.infer(r.Context(), m, req, from)
-	if err != nil {
-		return err
-	}
-	defer resp.Release()
-	return s.answer(w, req, resp)
+	return answer(m, req, split)
 }
 
 // head finds the model and looks at the headers of an inference.

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -30,50 +32,63 @@ type passage struct {
 // Bounds of a file of passages.
 const (
 	longestPassage = 1 << 20 // bytes of a line
-	mostPassages   = 1 << 20
+	mostNumbers    = 1 << 22 // of all vectors: they are searched in 5 ms
+	mostText       = 1 << 28 // bytes of all texts
 )
 
 // ReadPassages reads passages from JSON lines of a text and its vector. Errors name the line.
 func ReadPassages(r io.Reader) (*Passages, error) {
-	p := &Passages{}
+	p, number, bytesOf := &Passages{}, 0, 0
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestPassage)
-	for number := 1; lines.Scan(); number++ {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+	for lines.Scan() {
+		if number++; len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		var line passage
-		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&line); err != nil {
+		if err := p.add(lines.Bytes()); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
-		if p.size == 0 {
-			p.size = len(line.Vector)
-		}
-		switch length := norm(line.Vector); {
-		case line.Text == "":
-			return nil, fmt.Errorf("line %d: text: found nothing, expected a text", number)
-		case len(line.Vector) != p.size || p.size == 0:
-			return nil, fmt.Errorf("line %d: vector: found %d numbers, expected %d as in the first line, at least 1", number, len(line.Vector), p.size)
-		case !(length > 0) || math.IsInf(length, 0):
-			return nil, fmt.Errorf("line %d: vector: found a length of %v, expected a finite one above 0", number, length)
-		case len(p.texts) == mostPassages:
-			return nil, fmt.Errorf("line %d: more than %d passages", number, mostPassages)
-		default:
-			p.texts = append(p.texts, line.Text)
-			for _, x := range line.Vector {
-				p.vectors = append(p.vectors, float32(float64(x)/length))
-			}
+		if bytesOf += len(p.texts[len(p.texts)-1]); bytesOf > mostText || len(p.vectors) > mostNumbers {
+			return nil, fmt.Errorf("line %d: found %d passages with vectors of %d numbers and texts of %d bytes, expected at most %d numbers and %d bytes in all", number, len(p.texts), p.size, bytesOf, mostNumbers, mostText)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", len(p.texts)+1, err)
+		return nil, fmt.Errorf("line %d: %w", number+1, err)
 	}
 	if len(p.texts) == 0 {
-		return nil, fmt.Errorf("found no passage, expected JSON lines of text and vector")
+		return nil, errors.New("found no passage, expected JSON lines of text and vector")
 	}
 	return p, nil
+}
+
+// add adds the passage of a line.
+func (p *Passages) add(line []byte) error {
+	var x passage
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&x); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("found more behind the JSON object, expected one object a line")
+	}
+	if p.size == 0 {
+		p.size = len(x.Vector)
+	}
+	switch length := norm(x.Vector); {
+	case x.Text == "" || strings.IndexByte(x.Text, 0) >= 0:
+		return errors.New("text: found nothing, or a zero byte, expected a text")
+	case len(x.Vector) != p.size || p.size == 0:
+		return fmt.Errorf("vector: found %d numbers, expected %d as in the first line, at least 1", len(x.Vector), p.size)
+	case !(length > 0) || math.IsInf(length, 0):
+		return fmt.Errorf("vector: found a length of %v, expected a finite one above 0", length)
+	default:
+		p.texts = append(p.texts, x.Text)
+		for _, number := range x.Vector {
+			p.vectors = append(p.vectors, float32(float64(number)/length))
+		}
+	}
+	return nil
 }
 
 func norm(v []float32) float64 {
@@ -84,14 +99,14 @@ func norm(v []float32) float64 {
 	return math.Sqrt(sum)
 }
 
-// nearest writes the numbers of the passages with the greatest cosine to a vector (little
-// endian) into list, the best first, and returns how many there are.
-func (p *Passages) nearest(vector []byte, list []int32, scores []float32) int {
+// nearest writes the numbers of the passages with the greatest cosine to a vector into list,
+// the best first, and returns how many there are.
+func (p *Passages) nearest(vector []float32, list []int32, scores []float32) int {
 	n := 0
 	for i := range p.texts {
 		score := float32(0)
-		for k, x := range p.vectors[i*p.size:][:p.size] {
-			score += x * float(vector, k)
+		for k, x := range p.vectors[i*p.size:][:len(vector)] {
+			score += x * vector[k]
 		}
 		if n == len(list) && !(score > scores[n-1]) {
 			continue
@@ -116,7 +131,7 @@ func sentText(*Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "text", Type: engine.U8, Shape: []int64{engine.BatchDim, TextBytes}}}, nil
 }
 
-// bindWords counts the words of the client's text: what the model takes has length 1.
+// bindWords gives the model the counts of the words of the client's text, as a vector of length 1.
 func bindWords(t *Tensors) (Pre, error) {
 	in, err := one("the step text-words: the model takes", t.Takes, engine.F32, 2)
 	if err == nil {
@@ -128,15 +143,19 @@ func bindWords(t *Tensors) (Pre, error) {
 	size := int(in.Shape[1])
 	counts := make([]float32, size)
 	return func(_ int, _ int64, dst []byte, client, _ [][]byte) {
-		WordCounts(text(client[0]), counts)
-		for i, x := range counts {
-			binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(x))
-		}
+		WordCounts(Text(client[0]), counts)
+		putFloats(dst, counts)
 	}, nil
 }
 
-// shortestWord is the least letters of a word that counts, stem the first ones by which
-// words are told apart.
+// putFloats writes numbers into a tensor.
+func putFloats(dst []byte, numbers []float32) {
+	for i, x := range numbers {
+		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(x))
+	}
+}
+
+// A word counts from shortestWord letters on. Words are the same if their first stem letters are.
 const (
 	shortestWord = 4
 	stem         = 6
@@ -180,8 +199,8 @@ const (
 	prime32  = 16777619
 )
 
-// text returns the bytes of a text before the zeros that fill it up.
-func text(data []byte) []byte {
+// Text returns the bytes of a text before the zeros that fill it up.
+func Text(data []byte) []byte {
 	data, _, _ = bytes.Cut(data, []byte{0})
 	return data
 }
@@ -194,7 +213,7 @@ const (
 )
 
 // bindPassages makes a prompt of the client's question and of the passages that are nearest
-// to the vector that the module reads. If a passage has no room in the prompt, it is left out.
+// to the vector that the module reads. A passage for which the prompt has no room is left out.
 func bindPassages(t *Tensors) (Pre, error) {
 	vector, err := one("the step passages: the module reads", t.Reads, engine.F32, 2)
 	if err == nil {
@@ -211,23 +230,26 @@ func bindPassages(t *Tensors) (Pre, error) {
 	case t.Passages.size > 0 && t.Passages.size != int(vector.Shape[1]):
 		return nil, fmt.Errorf("the step passages: the module reads vectors of %d numbers, the passages have %d", vector.Shape[1], t.Passages.size)
 	}
-	list, scores := make([]int32, t.Nearest), make([]float32, t.Nearest)
+	if room, question := t.Takes[0].BytesAt(1), t.Client[0].BytesAt(1); room < int64(len(promptHead)+len(promptQuestion)+len(promptAnswer))+question {
+		return nil, fmt.Errorf("the step passages: a prompt has room for %d bytes, and a question of %d bytes alone needs more: a larger max of the module's prompt gives it more", room, question)
+	}
+	list, scores, question := make([]int32, t.Nearest), make([]float32, t.Nearest), make([]float32, vector.Shape[1])
+	if t.Passages.size == 0 {
+		question = nil
+	}
 	return func(_ int, _ int64, dst []byte, client, read [][]byte) {
-		dst, question := dst[:len(dst):len(dst)], text(client[0])
-		rest := len(dst) - len(promptHead) - len(promptQuestion) - len(question) - len(promptAnswer)
-		out := append(dst[:0], promptHead...)
-		for _, i := range list[:t.Passages.nearest(read[0], list, scores)] {
-			passage := t.Passages.texts[i]
-			if rest -= len(passage) + 2; rest < 0 {
-				break
+		for i := range question {
+			question[i] = float(read[0], i)
+		}
+		out, text := append(dst[:0:len(dst)], promptHead...), Text(client[0])
+		room := len(dst) - len(promptHead) - len(promptQuestion) - len(text) - len(promptAnswer)
+		for _, i := range list[:t.Passages.nearest(question, list, scores)] {
+			if passage := t.Passages.texts[i]; len(passage)+2 <= room {
+				out = append(append(out, passage...), "\n\n"...)
+				room -= len(passage) + 2
 			}
-			out = append(append(out, passage...), "\n\n"...)
 		}
-		out = append(append(append(out, promptQuestion...), question...), promptAnswer...)
-		if len(out) > len(dst) { // the question alone is too long
-			copy(dst, out)
-			return
-		}
+		out = append(append(append(out, promptQuestion...), text...), promptAnswer...)
 		clear(dst[len(out):])
 	}, nil
 }

@@ -21,6 +21,8 @@ func TestReadPassages(t *testing.T) {
 		`{"text": "", "vector": [1]}`:          "line 1: text: found nothing",
 		`{"text": "a", "vector": []}`:          "line 1: vector: found 0 numbers",
 		`{"text": "a", "vector": [1], "x": 1}`: `line 1: json: unknown field "x"`,
+		`{"text": "a\u0000", "vector": [1]}`:   "zero byte",
+		`{"text": "a", "vector": [1]} {}`:      "more behind the JSON object",
 		`{"text": "a", "vector": [1e39]}`:      "line 1: json",
 		`{"text": "a", "vector": [1]}` + "\n\n" + `{"text": "b", "vector": [1, 2]}`: "line 3: vector: found 2 numbers, expected 1",
 	} {
@@ -92,19 +94,28 @@ func TestPassagesAreNearest(t *testing.T) {
 	})
 }
 
-// A prompt that is short of room leaves passages out, and at last cuts the question.
+// A prompt that is short of room leaves passages out. One that has none for the longest question
+// is refused.
 func TestPassagesHaveRoom(t *testing.T) {
+	p, err := steps.ReadPassages(strings.NewReader(`{"text": "a passage that is long", "vector": [1]}` + "\n" + `{"text": "a short one", "vector": [1]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bare = "Answer the question from these passages.\n\nQuestion: why?\nAnswer:"
+	tensors := func(size int64) *steps.Tensors {
+		return &steps.Tensors{Takes: spec("prompt", engine.U8, size), Reads: spec("v", engine.F32, 1), Client: spec("text", engine.U8, 64), Passages: p, Nearest: 2}
+	}
+	least := len(bare) + 64 - len("why?")
+	if _, err := steps.BindPre("passages", tensors(int64(least-1))); err == nil || !strings.Contains(err.Error(), "a larger max of the module's prompt") {
+		t.Errorf("%v", err)
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		p, err := steps.ReadPassages(strings.NewReader(`{"text": "a passage", "vector": [1]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		whole := prompt(t, p, 1, 256, "why?", 1)
-		size := rapid.IntRange(1, 100).Draw(t, "bytes")
-		got := prompt(t, p, 1, size, "why?", 1)
-		bare := "Answer the question from these passages.\n\nQuestion: why?\nAnswer:"
-		switch {
-		case size >= len(whole) && got != whole, size < len(whole) && size >= len(bare) && got != bare, size < len(bare) && got != bare[:size]:
+		size := rapid.IntRange(least, 200).Draw(t, "bytes")
+		question := strings.Repeat("w", rapid.IntRange(0, 64).Draw(t, "letters"))
+		got := prompt(t, p, 2, size, question, 1)
+		room := size - len(bare) + len("why?") - len(question)
+		long, short := room >= 24, room >= 13 && (room < 24 || room >= 37)
+		if strings.Contains(got, "a passage that is long") != long || strings.Contains(got, "a short one") != short || !strings.HasSuffix(got, "Question: "+question+"\nAnswer:") {
 			t.Fatalf("%d bytes: %q", size, got)
 		}
 	})

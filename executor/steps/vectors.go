@@ -3,12 +3,11 @@ package steps
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"strings"
 
 	"inferplan/engine"
 )
@@ -28,32 +27,42 @@ func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader,
 	words := make([]float32, input.Spec().BytesAt(1)/4)
 	raw, made := make([]byte, 4*len(words)), make([]byte, output.Spec().BytesAt(1))
 	encoder, lines := json.NewEncoder(out), bufio.NewScanner(passages)
-	lines.Buffer(nil, longestPassage)
+	lines.Buffer(nil, longestPassage/2) // the vector stands beside the text
+	line := 0
 	for lines.Scan() {
-		if lines.Text() == "" {
+		line++
+		text := strings.TrimSpace(lines.Text())
+		if text == "" {
 			continue
 		}
-		WordCounts(lines.Bytes(), words)
-		for i, x := range words {
-			binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(x))
-		}
+		WordCounts([]byte(text), words)
+		putFloats(raw, words)
 		if err := errors.Join(input.Write(raw), model.Run(ctx), output.Read(made)); err != nil {
-			return n, fmt.Errorf("passage %d: %w", n+1, err)
+			return n, fmt.Errorf("line %d: %w", line, err)
 		}
 		vector := make([]float32, len(made)/4)
 		for i := range vector {
 			vector[i] = float(made, i)
 		}
-		if err := encoder.Encode(passage{lines.Text(), vector}); err != nil {
-			return n, err
+		if !(norm(vector) > 0) {
+			return n, fmt.Errorf("line %d: found no word of %d letters, which leaves a vector of zeros, expected a text", line, shortestWord)
+		}
+		if err := encoder.Encode(passage{text, vector}); err != nil {
+			return n, &WriteError{err}
 		}
 		n++
 	}
 	if err := lines.Err(); err != nil {
-		return n, fmt.Errorf("passage %d: %w", n+1, err)
+		return n, fmt.Errorf("line %d: %w", line+1, err)
 	}
 	return n, nil
 }
+
+// WriteError is an error of what is written to, not of what is read.
+type WriteError struct{ Err error }
+
+func (e *WriteError) Error() string { return e.Err.Error() }
+func (e *WriteError) Unwrap() error { return e.Err }
 
 func specsOf(tensors []engine.Tensor) (out []engine.Spec) {
 	for _, t := range tensors {

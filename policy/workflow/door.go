@@ -153,7 +153,7 @@ func (g *door) eachOn(x *resource, s int32) int64 {
 	return max(1, int64(float64(len(x.places))/rate))
 }
 
-// admits tells whether a request may come in. If so it joins the line, else again is
+// admits returns true if a request may come in, and puts it into the line. If not, again is
 // when one that comes then is expected to have room.
 func (g *door) admits(now int64, req int32) (in bool, again int64) {
 	if !g.opt.Admit {
@@ -197,6 +197,9 @@ func (g *door) excess(now int64, r, at int, q *request) (late int64) {
 			o = &g.requests[g.line[i-1]]
 		}
 		app := &g.apps[o.model]
+		if o.owes[r] == 0 { // it asks for nothing here
+			continue
+		}
 		before := owed - o.owes[r]
 		if over := float64(before) - app.share*float64(g.room(now, x, o.deadline-app.tail)); before > 0 && over > 0 {
 			late = max(late, 1, int64(over/((1+app.share)*float64(max(1, x.up)))))
