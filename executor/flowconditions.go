@@ -37,7 +37,8 @@ func (f *ensemble) bindValues(a, g, k int) error {
 			return fmt.Errorf("outputs.%s: found no tensor of that name among %v", name, specsOf(own.outputs))
 		}
 		t := &own.outputs[i]
-		if err := readable(typ, t.shape[1:], t.datatype); err != nil {
+		// Of a text only a string can be asked; where answers are made up, nothing is.
+		if err := readable(typ, t.shape[1:], t.datatype); err != nil && !(t.text && f.c.opt.madeUp()) {
 			return fmt.Errorf("outputs.%s: the tensor %v is no %s: %w", name, specsOf(own.outputs[i : i+1])[0], typ, err)
 		}
 		app.values[m.Name+"."+name] = declared{name: s.Name, tensor: i, typ: typ, many: s.Counted || s.Each >= 0}

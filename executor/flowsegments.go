@@ -141,7 +141,8 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 			served.brings = app.asked.Parameters
 		}
 		t.Client = specsOf(served.inputs)
-		once, texts := true, len(s.Reads) > 0 || served.inputs[0].text
+		takesText := f.c.services[service].inputs[0].text
+		once, texts, someText := true, len(s.Reads) > 0 || served.inputs[0].text, takesText
 		for _, name := range s.Reads {
 			i := slices.IndexFunc(own.Segments, func(o flows.Segment) bool {
 				return slices.ContainsFunc(o.Steps, func(p flows.Step) bool { return p.Name == name })
@@ -150,14 +151,15 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 			from := &own.Segments[i].Steps[j]
 			once = once && (name == s.Each || !from.Counted && from.Each < 0)
 			made := f.c.services[servicesOfStep(from)[0]].outputs
-			texts = texts && len(made) == 1 && made[0].text
+			texts, someText = texts && len(made) == 1 && made[0].text, someText || made[0].text
 			t.Reads = append(t.Reads, specsOf(made)...)
 		}
 		reads := t.Reads
 		if len(s.Reads) == 0 {
 			reads = t.Client
 		}
-		asText := texts && len(reads) == 1 && f.c.services[service].inputs[0].text // of any length
+		// A text may have any length. An engine that makes answers up knows no tensors of others.
+		asText := texts && len(reads) == 1 && takesText || someText && f.c.opt.madeUp()
 		if m.Pre == "" && once && !asText && !slices.EqualFunc(reads, t.Takes, holdsSample) {
 			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
 		}
