@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string) (err error) {
 	f.StringVar(&b.llama, "llama", "third_party/llama", "folder of llama-server and its models")
 	f.StringVar(&b.scratch, "scratch", "", "folder for models, profiles and plans, which stay; default: one that is removed")
 	f.StringVar(&b.figures, "figures", "", "file that the figures are put into")
-	f.StringVar(&b.doc, "doc", "", "document that shows the tables; with all kinds")
+	f.StringVar(&b.doc, "doc", "", "document that shows the figures, and with all kinds the tables")
 	f.StringVar(&b.only, "only", "", "kinds, as in pool,gear; default: all")
 	f.IntVar(&b.runs, "runs", 3, "runs of each load; the tables have medians")
 	f.DurationVar(&b.duration, "duration", 20*time.Second, "arrivals of a run")
@@ -93,14 +93,14 @@ func (b *bench) all(ctx context.Context, root string) error {
 			return err
 		}
 	}
-	if b.doc == "" || b.only != "" {
+	if b.doc == "" {
 		return nil
 	}
 	list, err := figures.Read(b.figures)
-	if err != nil {
-		return err
+	if err == nil && b.only == "" {
+		err = figures.Replace(b.doc, begin, end, text)
 	}
-	return errors.Join(figures.Replace(b.doc, begin, end, text), figures.Show(b.doc, "promise", list))
+	return errors.Join(err, figures.Show(b.doc, "promise", list))
 }
 
 // measure prepares a deployment and returns a row for each load.
