@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"inferplan/cputime"
@@ -119,9 +120,9 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 		defer cancel()
 	}
 	var better []improvement
-	ctx, interrupt := context.WithCancelCause(ctx)
-	defer interrupt(nil)
-	tolerant := milp.NewFaultTolerant(solver, interrupt)
+	search := &searchContext{Context: ctx}
+	ctx = search
+	tolerant := milp.NewFaultTolerant(solver, search.interrupt)
 	run := kind.NewRun(tolerant)
 	run.Progress = progress
 	run.Incumbent = func(value, bound float64) { better = append(better, improvement{cputime.Used() - cpu, value, bound}) }
@@ -139,7 +140,7 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	}
 	switch {
 	case out.StoppedBy != milp.StoppedByInterrupt || outer.Err() != nil:
-	case errors.Is(context.Cause(ctx), milp.ErrFault):
+	case search.broken.Load():
 		out.StoppedBy = milp.StoppedByWork
 	default:
 		out.StoppedBy = milp.StoppedByTime
@@ -155,6 +156,23 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	res.Incumbents = settle(better, out, cputime.Used()-cpu)
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil
+}
+
+// searchContext is the context of a search, which a fault of the solver interrupts, too. It
+// asks its parent each time, as the search asks it.
+type searchContext struct {
+	context.Context
+	broken atomic.Bool
+}
+
+func (c *searchContext) interrupt(error) { c.broken.Store(true) }
+
+// Err returns why the search ends.
+func (c *searchContext) Err() error {
+	if c.broken.Load() {
+		return context.Canceled
+	}
+	return c.Context.Err()
 }
 
 // settled tells whether an error would be the same with more time.

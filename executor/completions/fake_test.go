@@ -37,6 +37,7 @@ type fake struct {
 	stops    map[string]context.CancelFunc
 	forgot   []string
 	running  sync.WaitGroup
+	halted   bool // it begins nothing more
 	evicted  int
 	partials int // requests that came with text
 }
@@ -84,7 +85,11 @@ func (f *fake) Serve(r *Request, out Output) {
 	if f.onServe != nil && f.onServe(r, out) {
 		return
 	}
-	f.running.Go(func() { f.run(ctx, r, out) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.halted {
+		f.running.Go(func() { f.run(ctx, r, out) })
+	}
 }
 
 // wide writes an answer that is more than a text: a call of a tool where the body has
@@ -191,6 +196,7 @@ func (f *fake) Forget(id string) {
 // halt stops all requests where they are, as the end of a process does.
 func (f *fake) halt() {
 	f.mu.Lock()
+	f.halted = true
 	for _, stop := range f.stops {
 		stop()
 	}
@@ -221,6 +227,9 @@ func start(t *testing.T, f *fake, opt Options) *rig {
 // up brings the front end up on its store.
 func (r *rig) up(opt Options) {
 	r.t.Helper()
+	r.fake.mu.Lock()
+	r.fake.halted = false
+	r.fake.mu.Unlock()
 	var err error
 	if r.store, err = bolt.Open(r.path, bolt.Options{Log: quiet}); err != nil {
 		r.t.Fatal(err)
