@@ -55,16 +55,17 @@ func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: besideRuns(plan)}, nil
+	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: BesideRuns(plan)}, nil
 }
 
-// besideRuns is what requests take beside their runs, on average.
-func besideRuns(plan *formats.Plan) time.Duration {
+// BesideRuns returns what requests take beside their runs, on average over the models that say it.
+func BesideRuns(plan *formats.Plan) time.Duration {
 	sum, rates := 0.0, 0.0
 	for i := range plan.Deployment {
-		d := &plan.Deployment[i]
-		rate := d.RPS()
-		sum, rates = sum+rate*float64(d.RequestUS.D()), rates+rate
+		if d := &plan.Deployment[i]; d.RequestUS > 0 {
+			rate := d.RPS()
+			sum, rates = sum+rate*float64(d.RequestUS.D()), rates+rate
+		}
 	}
 	if sum <= 0 {
 		return 0

@@ -31,6 +31,7 @@ type Problem struct {
 	// reach. Without a target accuracy is maximised, without an SLO latency is
 	// minimised, with both the devices, up to Devices.
 	SLO        time.Duration
+	Beside     time.Duration // that a request takes beside its runs
 	Target     float64
 	Percentile float64   // of the SLO: 0.95
 	Surplus    float64   // see kind.Problem: trials are longer, see lengthened

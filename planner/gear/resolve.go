@@ -124,6 +124,17 @@ func (f *resolved) member(name, path string) (*Model, error) {
 	return m, nil
 }
 
+// besideRuns returns what a request takes beside its runs: the mean of the models whose profile says it.
+func besideRuns(models []*formats.ProfileModel) time.Duration {
+	sum, known := time.Duration(0), 0
+	for _, m := range models {
+		if m.RequestUS > 0 {
+			sum, known = sum+m.RequestUS.D(), known+1
+		}
+	}
+	return sum / time.Duration(max(1, known))
+}
+
 // variant is what a model takes on a kind of devices.
 func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 	var m Variant

@@ -99,7 +99,7 @@ func (r *resolved) served(d int, out *Outcome) formats.Served {
 func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 	m := &r.models[d]
 	o := m.profile.Deployed()
-	o.Model, o.Class, o.NumBlocks, o.RequestUS = m.workload.Model, m.workload.Class, r.problem.Models[d].NumBlocks(), m.profile.RequestUS
+	o.Model, o.Class, o.NumBlocks = m.workload.Model, m.workload.Class, r.problem.Models[d].NumBlocks()
 	for i := range out.Pipelines {
 		if out.Pipelines[i].Model == d {
 			o.Pipelines = append(o.Pipelines, r.writePipeline(d, &out.Pipelines[i]))

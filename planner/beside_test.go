@@ -1,0 +1,63 @@
+package planner_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/mutant"
+	"inferplan/planner"
+	"inferplan/sim"
+	"inferplan/solver/highs"
+)
+
+// Plans of every kind know what requests take beside their runs, and simulation of them counts it.
+func TestRequestsTakeTimeBesideRuns(t *testing.T) {
+	const beside = 3 * time.Millisecond
+	problems, err := mutant.Problems("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		in := inputsOf(t, problems[name])
+		if len(in.Profile.Models) == 0 {
+			continue // language models, whose servers were measured with their front ends
+		}
+		t.Run(name, func(t *testing.T) {
+			var medians []time.Duration // the fastest model's
+			for _, took := range []time.Duration{0, beside} {
+				for i := range in.Profile.Models {
+					in.Profile.Models[i].RequestUS = formats.Micros(took)
+				}
+				res, err := planner.Solve(t.Context(), in, planner.Options{}, highs.Solver{}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range res.Plan.Deployment {
+					if d.RequestUS.D() != took {
+						t.Errorf("%s takes %v beside its runs, expected %v", d.Model, d.RequestUS, took)
+					}
+				}
+				sc, err := sim.NewScenario(res.Plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sc.Load, sc.Duration = .1, 20*time.Second
+				report, err := sim.Replicate(t.Context(), sc, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fastest := report.Report.Models[0].Latency.P50US
+				for _, m := range report.Report.Models {
+					fastest = min(fastest, m.Latency.P50US)
+				}
+				medians = append(medians, fastest.D())
+			}
+			if medians[1] < medians[0]+beside/2 {
+				t.Errorf("the fastest median is %v, and %v where requests take nothing beside their runs", medians[1], medians[0])
+			}
+		})
+	}
+}
