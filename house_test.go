@@ -20,7 +20,7 @@ const module = "inferplan"
 var doors = map[string][]string{
 	".":        {},
 	"bench":    {"cmd", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
-	"cmd":      {"bench", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
+	"cmd":      {"bench", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
 	"cputime":  {},
 	"engine":   {"formats"},
 	"executor": {"engine", "policy", "formats"},

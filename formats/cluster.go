@@ -10,6 +10,8 @@ type Cluster struct {
 	Format string `json:"format"`                                                                     // inferplan.cluster/v1
 	Host   string `json:"host,omitempty" default:"kinds without a network are on hosts of their own"` // shared: all devices are on one host
 	Pools  []Pool `json:"pools"`
+	// FrontEnd is what takes the requests in; absent: the machine where they were measured.
+	FrontEnd *FrontEnd `json:"front_end,omitempty" default:"the machine where requests were measured"`
 }
 
 // Find is a pool of the cluster; nil where there is none of that kind of devices.

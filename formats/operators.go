@@ -79,7 +79,7 @@ func (c *checker) operators(list []OperatorLibrary, path string) {
 func (m *ProfileModel) Deployed() Deployed {
 	d := Deployed{
 		Model: m.Model, Bucket: m.Bucket, Inputs: m.Inputs, Outputs: m.Outputs, Constants: m.Constants, Operators: m.Operators,
-		NumBlocks: len(m.Blocks), Pipelines: []Pipeline{}, RequestUS: m.RequestUS,
+		NumBlocks: len(m.Blocks), Pipelines: []Pipeline{}, RequestUS: m.RequestUS, RequestCPUUS: m.RequestCPUUS,
 	}
 	if m.Source != nil {
 		d.SHA256 = m.Source.SHA256

@@ -136,8 +136,8 @@ func (s *PoolPlan) headroom(p *planChecker, i int) {
 	if !(h.Margin >= 0 && h.Margin < 1) {
 		p.fail(at+".margin", number(h.Margin), "a share of the SLO from 0 to less than 1", "")
 	}
-	if !(h.Utilisation >= leastUse && h.Utilisation <= 1) {
-		p.fail(at+".utilisation", number(h.Utilisation), fmt.Sprintf("a share from %g to 1", leastUse), "")
+	if !(h.Utilisation > 0 && h.Utilisation <= 1) {
+		p.fail(at+".utilisation", number(h.Utilisation), "a share above 0, at most 1", "")
 	}
 }
 

@@ -19,6 +19,8 @@ type Profile struct {
 	Records []Records       `json:"records,omitempty"` // for cascades: one entry per family
 	LLMs    []LLMProfile    `json:"llms,omitempty"`    // language models, which are served whole
 	Notes   []string        `json:"notes,omitempty"`
+	// FrontEnd is the machine where request_cpu_us was measured.
+	FrontEnd *FrontEnd `json:"front_end,omitempty"`
 }
 
 // ProfileDevice is the provenance of the numbers of one device kind.
@@ -90,7 +92,8 @@ type ProfileModel struct {
 	Loads        []DeviceLoad      `json:"loads,omitempty"` // onto devices
 	Move         *OutputMove       `json:"output_move,omitempty"`
 	Session      *SessionState     `json:"session_state,omitempty"`
-	RequestUS    Micros            `json:"request_us,omitempty"` // median of what a request takes beside its runs: client, loopback and front end of the machine
+	RequestUS    Micros            `json:"request_us,omitempty"`     // median of what a request takes beside its runs: client, loopback and front end of the machine
+	RequestCPUUS Micros            `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
 }
 
 // DeviceLoad is how long the model takes to come to a device.

@@ -14,6 +14,7 @@ func (d *Cluster) Validate() error {
 		c.oneOf("host", d.Host, HostShared)
 	}
 	checkPools(&c, d.Pools)
+	d.FrontEnd.check(&c)
 	return c.err()
 }
 

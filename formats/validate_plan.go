@@ -25,6 +25,7 @@ func (d *Plan) Validate() error {
 	checkInputs(&c, d.Inputs)
 	d.Options.check(&c)
 	checkPools(&c, d.Pools)
+	d.FrontEnd.check(&c)
 	p := &planChecker{checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
 	for i := range d.Pools {
 		p.pools[d.Pools[i].Device] = i

@@ -21,6 +21,7 @@ func (d *Profile) Validate() error {
 			c.failf(fmt.Sprintf("%d runs with a spread of %s", b.Runs, number(b.Spread)), "at least 2 runs, and a share from 0 to 1", "", "devices[%d].between_runs", i)
 		}
 	}
+	d.FrontEnd.check(&c)
 	models := map[string]int{}
 	for i := range d.Models {
 		c.name(models, i, d.Models[i].Model, "models[%d].model", i)

@@ -3,6 +3,7 @@ package planner_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,46 @@ func TestRequestsTakeTimeBesideRuns(t *testing.T) {
 			}
 			if medians[1] < medians[0]+beside/2 {
 				t.Errorf("the fastest median is %v, and %v where requests take nothing beside their runs", medians[1], medians[0])
+			}
+		})
+	}
+}
+
+// Where the front end is short, it decides the rate and its bound, and the plan says so.
+func TestFrontEndLimitsRates(t *testing.T) {
+	problems, err := mutant.Problems("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"flow", "pool"} {
+		t.Run(name, func(t *testing.T) {
+			in := inputsOf(t, problems[name])
+			options := planner.Options{}
+			options.Set("margin", planner.Auto)
+			solved := func() *formats.Plan {
+				res, err := planner.Solve(t.Context(), in, options, highs.Solver{}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return res.Plan
+			}
+			full, rate := solved(), 0.0
+			for _, s := range full.Served() {
+				rate += s.RPS
+			}
+			const part = .3
+			in.Profile.FrontEnd = &formats.FrontEnd{Cores: 4}
+			in.Cluster.FrontEnd = &formats.FrontEnd{Cores: 2}
+			for i := range in.Profile.Models {
+				in.Profile.Models[i].RequestCPUUS = formats.Micros(2 * float64(time.Second) / (part * rate))
+			}
+			short := solved()
+			value, most := short.Objective.Value/full.Objective.Value, *short.Objective.Bound/full.Objective.Value
+			if value > most || most > 1.1*part || value < .7*part {
+				t.Errorf("a front end of %v of the rate leaves %.3f of at most %.3f", part, value, most)
+			}
+			if !slices.ContainsFunc(short.Assumptions, func(a string) bool { return strings.Contains(a, "front end limits") }) {
+				t.Errorf("the plan does not say that the front end limits it: %q", short.Assumptions)
 			}
 		})
 	}

@@ -26,6 +26,9 @@ type Config struct {
 	// Ingress passes between a request's arrival and the moment the policy
 	// hears of it, Egress between the end of its batch and its answer.
 	Ingress, Egress time.Duration
+	// FrontEnd is for how long a request takes up the front end. Requests pass it one after another, and those
+	// that wait for it reach the policy later; that it takes time itself is part of Egress. 0: none waits.
+	FrontEnd time.Duration
 	// Window is the width of the report's windows. 0: none.
 	Window time.Duration
 
@@ -106,8 +109,8 @@ func (c *Config) check() error {
 	switch {
 	case c.Tables == nil || c.Policy == nil || c.Source == nil:
 		return fmt.Errorf("simulating: tables, policy and source are needed")
-	case c.Duration < 0 || c.Warmup < 0 || c.Ingress < 0 || c.Egress < 0:
-		return fmt.Errorf("simulating: duration %v, warm-up %v, ingress %v and egress %v must not be negative", c.Duration, c.Warmup, c.Ingress, c.Egress)
+	case c.Duration < 0 || c.Warmup < 0 || c.Ingress < 0 || c.Egress < 0 || c.FrontEnd < 0:
+		return fmt.Errorf("simulating: duration %v, warm-up %v, ingress %v, egress %v and front end %v must not be negative", c.Duration, c.Warmup, c.Ingress, c.Egress, c.FrontEnd)
 	}
 	for i, f := range c.Faults {
 		if f.Device < 0 || int(f.Device) >= len(c.Tables.Devices) || f.At < 0 {

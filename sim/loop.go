@@ -25,9 +25,10 @@ type loop struct {
 	events int64
 	fatal  error
 
-	upcoming arrivals.Request // pulled, not yet arrived
-	pulled   int64            // arrivals so far
-	firstAt  time.Duration    // arrival of the first
+	upcoming  arrivals.Request // pulled, not yet arrived
+	frontFree time.Duration    // when the front end has taken in all that were pulled
+	pulled    int64            // arrivals so far
+	firstAt   time.Duration    // arrival of the first
 
 	hosts    []host
 	base     *devices // the first of them
@@ -213,6 +214,10 @@ func (l *loop) pull() {
 		return
 	}
 	at := r.At + l.cfg.Ingress
+	if l.cfg.FrontEnd > 0 {
+		at = max(at, l.frontFree)
+		l.frontFree = at + l.cfg.FrontEnd
+	}
 	if at < l.now {
 		l.fail(fmt.Errorf("arrivals are not in order: %v after %v", r.At, l.now-l.cfg.Ingress))
 		return

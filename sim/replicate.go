@@ -31,6 +31,7 @@ type Scenario struct {
 
 	Duration, Warmup time.Duration
 	Ingress, Egress  time.Duration
+	FrontEnd         time.Duration // see Config.FrontEnd
 	Window           time.Duration
 	Seed             uint64
 	Faults           []Fault
@@ -55,22 +56,7 @@ func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: BesideRuns(plan)}, nil
-}
-
-// BesideRuns returns what requests take beside their runs, on average over the models that say it.
-func BesideRuns(plan *formats.Plan) time.Duration {
-	sum, rates := 0.0, 0.0
-	for i := range plan.Deployment {
-		if d := &plan.Deployment[i]; d.RequestUS > 0 {
-			rate := d.RPS()
-			sum, rates = sum+rate*float64(d.RequestUS.D()), rates+rate
-		}
-	}
-	if sum <= 0 {
-		return 0
-	}
-	return time.Duration(sum / rates)
+	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.BesideRuns(), FrontEnd: plan.FrontEndTime()}, nil
 }
 
 // Source makes the arrivals of a run: for every model a stream of its own, so
@@ -158,7 +144,7 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	}
 	cfg := Config{
 		Tables: sc.Tables, Policy: pol, Source: src, Duration: sc.Duration, Warmup: sc.Warmup,
-		Ingress: sc.Ingress, Egress: sc.Egress, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
+		Ingress: sc.Ingress, Egress: sc.Egress, FrontEnd: sc.FrontEnd, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
 		PolicyName: name, Seed: seed, Load: sc.Load, Slower: sc.slower, Control: policies.Control(sc.Tables),
 	}
 	if sc.Service != nil {

@@ -7,5 +7,6 @@
 //	cases.go   the models with the flags that they need
 //	steps.go   the steps for each model
 //	ask.go     requests over the Open Inference Protocol, in binary
+//	drive.go   models driven at the rates that their plans state
 //	main.go    figures.json and the tables of docs/benchmarks/exported.md
 package main

@@ -71,7 +71,14 @@ func (o *options) take(ctx context.Context, eng *ort.Engine, c *exported) (*outc
 		return x, fmt.Errorf("the file itself: %w", err)
 	}
 	x.stage = "serve"
-	return x, o.serve(ctx, a, plan, filepath.Dir(file))
+	last, code, err := o.serve(ctx, plan, filepath.Dir(file), func(ctx context.Context, at string) error {
+		x.stage = "request"
+		return a.ask(ctx, at)
+	})
+	if x.stage == "serve" {
+		x.text, x.code = last, code
+	}
+	return x, err
 }
 
 // command runs plan to its end and returns the last line that it says. One that takes too long is stopped.
@@ -157,8 +164,9 @@ func (a *asking) free() bool {
 	return true
 }
 
-// serve serves the plan and asks.
-func (o *options) serve(ctx context.Context, a *asking, plan, models string) error {
+// serve serves a plan and calls use with the address. Where the server ends before it has one, its last line
+// and its exit code are returned.
+func (o *options) serve(ctx context.Context, plan, models string, use func(ctx context.Context, at string) error) (last string, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, o.plan, "serve", plan, "--models", models, "--http", "127.0.0.1:0", "--grpc", "off", "--metrics", "127.0.0.1:0")
@@ -166,13 +174,12 @@ func (o *options) serve(ctx context.Context, a *asking, plan, models string) err
 	cmd.WaitDelay = 10 * time.Second
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
-		return err
+		return "", 0, err
 	}
 	if err := cmd.Start(); err != nil {
-		return err
+		return "", 0, err
 	}
 	address, done := make(chan string, 1), make(chan struct{})
-	last := ""
 	go func() {
 		defer close(done)
 		lines := bufio.NewScanner(pipe)
@@ -187,16 +194,14 @@ func (o *options) serve(ctx context.Context, a *asking, plan, models string) err
 	select {
 	case <-done:
 		err = cmd.Wait()
-		a.x.text, a.x.code = last, cmd.ProcessState.ExitCode()
-		return err
+		return last, cmd.ProcessState.ExitCode(), err
 	case at := <-address:
-		a.x.stage = "request"
-		err = a.ask(ctx, at)
+		err = use(ctx, at)
 	}
 	cmd.Process.Signal(syscall.SIGTERM)
 	<-done
 	cmd.Wait()
-	return err
+	return "", 0, err
 }
 
 // ask asks for one sample, for several in one request, and for all at once.

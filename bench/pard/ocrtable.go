@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"inferplan/bench/started"
 )
 
 // ocrPolicies are held against each other on the real pipeline, the best first.
@@ -108,7 +110,7 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 
 // here adds figures that were measured on this machine.
 func (s *sheet) here(what string, f *flags) func(claim, asked string, measured float64, unit string, holds any) {
-	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, loadAverage())
+	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, started.LoadAverage())
 	command := fmt.Sprintf("go run ./bench/pard -parts %s -engine %s -seconds %v", f.parts, f.engine, f.seconds)
 	return func(claim, asked string, measured float64, unit string, holds any) {
 		s.figures = append(s.figures, figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit, Holds: holds, Command: command, Commit: commit()})
@@ -132,16 +134,6 @@ func measureHopeless(ctx context.Context, f *flags) error {
 	fmt.Printf("%d refusals\n", len(late))
 	s.print(os.Stdout)
 	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
-}
-
-// loadAverage is how busy the machine was in the last minutes; ? where that is not
-// known.
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if fields := strings.Fields(string(data)); err == nil && len(fields) > 2 {
-		return strings.Join(fields[:3], " ")
-	}
-	return "?"
 }
 
 // commit is the source that is measured; empty where git does not say.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/started"
 )
 
 type bench struct {
@@ -74,7 +75,7 @@ func run(ctx context.Context, args []string) (err error) {
 // all makes the tables of all deployments.
 func (b *bench) all(ctx context.Context, root string) error {
 	var list []figures.Figure
-	text := fmt.Sprintf("Load average before the start: %s.\n", loadAverage())
+	text := fmt.Sprintf("Load average before the start: %s.\n", started.LoadAverage())
 	for _, d := range deployments(root) {
 		if b.only != "" && !strings.Contains(","+b.only+",", ","+d.kind+",") {
 			continue
@@ -125,16 +126,6 @@ func (b *bench) measure(ctx context.Context, d *deployment) ([]row, error) {
 		fmt.Fprintf(os.Stderr, "%s: load %g done\n", d.kind, load)
 	}
 	return rows, nil
-}
-
-// loadAverage returns that of the machine over the last minute.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	average, _, _ := strings.Cut(string(text), " ")
-	return average
 }
 
 // The tables stand between these lines of the document.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/bench/started"
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/executor/oip"
@@ -77,7 +78,7 @@ func (b *ocr) serve(ctx context.Context, rate float64, length time.Duration) (*s
 		wg.Go(func() { b.ask(ctx, x, a) })
 	}
 	wg.Wait()
-	r.service, r.busy = x.Service(), loadAverage()
+	r.service, r.busy = x.Service(), started.LoadAverage()
 	if err := x.Close(); err != nil {
 		return nil, err
 	}

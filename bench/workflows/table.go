@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -75,17 +74,6 @@ func (r *served) batch(model int) float64 {
 // off is how far the simulated quantile is from the served one, as a share of that.
 func (r *served) off(s *sums, q float64) float64 {
 	return quantile(r.virtual, q)/quantile(s.latencies, q) - 1
-}
-
-// loadAverage is how busy the machine was in the last minute; ? where that is not
-// known.
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	first, _, ok := strings.Cut(string(data), " ")
-	if err != nil || !ok {
-		return "?"
-	}
-	return first
 }
 
 // put prints the figures, and puts them into a file where one is named.

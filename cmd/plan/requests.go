@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/executor"
 	"inferplan/executor/load"
 	"inferplan/executor/oip"
@@ -31,48 +33,59 @@ const (
 	requestSLO     = 10 * time.Second
 )
 
+// What a request costs the front end is measured where requests come as fast as this, or large ones more slowly.
+const (
+	costEvery  = 200 * time.Microsecond
+	costValues = 1 << 27 // of inputs a second
+	costWarmup = 100     // requests that are not counted, of large ones a fifth
+	costCount  = 2000    // requests, or as many as fill half a second
+	costLeast  = 20      // requests, however large they are
+	costBatch  = 64      // the largest that the waiting device runs
+)
+
 // measureRequests adds to a profile what requests take beside their runs: the way through
 // a client, HTTP on loopback and the front end of this machine. Models that have it, or
 // whose tensors are not known, are left out.
 func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Profile) (*formats.Profile, error) {
 	var models []formats.ProfileModel
 	for _, m := range profile.Models {
-		if (m.RequestUS == 0 || o.force) && len(m.Inputs) > 0 && len(m.Measurements) > 0 {
+		if (m.RequestUS == 0 || m.RequestCPUUS == 0 || o.force) && len(m.Inputs) > 0 && len(m.Measurements) > 0 {
 			models = append(models, m)
 		}
 	}
 	if len(models) == 0 {
 		return profile, nil
 	}
-	took, err := requestTimes(ctx, models)
+	beside, cost, err := requestTimes(ctx, models)
 	if err != nil {
 		return profile, fmt.Errorf("measuring what requests take beside their runs: %w", err)
 	}
 	return profiler.Update(o.out, profile, func(p *formats.Profile) error {
 		for i, m := range models {
 			if k := slices.IndexFunc(p.Models, func(x formats.ProfileModel) bool { return x.Model == m.Model }); k >= 0 {
-				p.Models[k].RequestUS = took[i]
+				p.Models[k].RequestUS, p.Models[k].RequestCPUUS = beside[i], cost[i]
 			}
 		}
+		p.FrontEnd = &formats.FrontEnd{Cores: runtime.NumCPU()}
 		return nil
 	})
 }
 
-// requestTimes serves models on a device that only waits, drives them evenly, and gives
-// the medians of what a request takes more than its run.
-func requestTimes(ctx context.Context, models []formats.ProfileModel) (beside []formats.Micros, err error) {
+// requestTimes serves models on a device that only waits and drives them evenly. It returns the medians of
+// what a request takes more than its run, and the CPU time that client and front end spend on one.
+func requestTimes(ctx context.Context, models []formats.ProfileModel) (beside, cost []formats.Micros, err error) {
 	dir, err := os.MkdirTemp("", "plan-requests-")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	waiting, err := waitingPlan(ctx, models)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plan := filepath.Join(dir, "plan.json")
 	if _, err := formats.WriteFile(plan, waiting, formats.Force(true)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -90,25 +103,31 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (beside []
 	select {
 	case at = <-ready:
 	case err := <-ended:
-		return nil, err
+		return nil, nil, err
 	}
-	took, err := drive(ctx, "http://"+at.HTTP, models)
+	url := "http://" + at.HTTP
+	took, err := drive(ctx, url, models)
+	for i := 0; err == nil && i < len(models); i++ {
+		var spent time.Duration
+		spent, err = requestCost(ctx, url, &models[i])
+		cost = append(cost, formats.Micros(spent))
+	}
 	stop()
 	if err = errors.Join(err, <-ended); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	service, err := executor.ReadService(record)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range models {
 		runs := service.Runs[i][0]
 		if len(took[i]) == 0 || len(runs) == 0 {
-			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
+			return nil, nil, fmt.Errorf("%s: no request was answered", models[i].Model)
 		}
 		beside = append(beside, max(0, formats.Micros(medianOf(took[i])-medianOf(runs))))
 	}
-	return beside, nil
+	return beside, cost, nil
 }
 
 func medianOf(list []time.Duration) time.Duration {
@@ -134,13 +153,51 @@ func drive(ctx context.Context, url string, models []formats.ProfileModel) ([][]
 	return took, err
 }
 
+// requestCost sends many requests for a model and returns the CPU time of this process, which is client and
+// front end, for one of them.
+func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time.Duration, error) {
+	values := 0.0
+	for i := range m.Inputs {
+		size := 1.0
+		for _, d := range m.Inputs[i].Shape {
+			size *= float64(max(1, d))
+		}
+		values += size
+	}
+	every := max(costEvery, time.Duration(values/costValues*float64(time.Second)))
+	count := max(costLeast, min(costCount, int(time.Second/2/every)))
+	warmup := min(costWarmup, count/5)
+	ended := 0
+	var first, last time.Duration // CPU time used until these answers
+	cfg := load.Config{URL: url, Models: []load.Model{{Name: m.Model, SLO: requestSLO}}, Ended: func(load.Outcome) {
+		last = cputime.Used()
+		if ended++; ended == warmup {
+			first = last
+		}
+	}}
+	var list []arrivals.Request
+	for i := range count {
+		list = append(list, arrivals.Request{At: time.Duration(i) * every})
+	}
+	if _, err := load.Run(ctx, cfg, arrivals.Slice(list)); err != nil {
+		return 0, err
+	}
+	if ended <= warmup {
+		return 0, fmt.Errorf("%s: %d of %d requests ended", m.Model, ended, count)
+	}
+	return (last - first) / time.Duration(ended-warmup), nil
+}
+
 // waitingPlan has every model, whole, on one device that all share in time.
 func waitingPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Plan, error) {
 	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: formats.Micros(waits)}
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: kind}}}
 	for _, m := range models {
-		profile.Models = append(profile.Models, formats.ProfileModel{Model: m.Model, Inputs: m.Inputs, Outputs: m.Outputs, Blocks: []formats.Block{{Name: "all"}},
-			Measurements: []formats.Measurement{{Device: kind, Share: 1, Batch: 1, Whole: &run, Blocks: []formats.Latency{run}}}})
+		waiting := formats.ProfileModel{Model: m.Model, Inputs: m.Inputs, Outputs: m.Outputs, Blocks: []formats.Block{{Name: "all"}}}
+		for batch := 1; batch <= costBatch; batch *= 2 {
+			waiting.Measurements = append(waiting.Measurements, formats.Measurement{Device: kind, Share: 1, Batch: batch, Whole: &run, Blocks: []formats.Latency{run}})
+		}
+		profile.Models = append(profile.Models, waiting)
 	}
 	workload, _ := planner.AssumedWorkload(profile, formats.SLO{Duration: requestSLO})
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Workload: workload,

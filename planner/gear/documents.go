@@ -78,7 +78,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		return nil, err
 	}
 	run.StaleModels(&in.Documents, f.profile)
-	f.problem.Beside = besideRuns(f.profile)
+	f.requests()
 	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Seed: in.Seed, Any: in.Trial, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})

@@ -139,7 +139,7 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, Egress: b.p.Beside, NoReport: true, Completed: func(arrived, answered time.Duration) {
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, Egress: b.p.Beside, FrontEnd: b.p.FrontEnd, NoReport: true, Completed: func(arrived, answered time.Duration) {
 		latencies = append(latencies, answered-arrived)
 		if answered-arrived > b.p.SLO {
 			if n++; n > enough {

@@ -32,6 +32,7 @@ type Problem struct {
 	// minimised, with both the devices, up to Devices.
 	SLO        time.Duration
 	Beside     time.Duration // that a request takes beside its runs
+	FrontEnd   time.Duration // for which a request takes up the front end
 	Target     float64
 	Percentile float64   // of the SLO: 0.95
 	Surplus    float64   // see kind.Problem: trials are longer, see lengthened

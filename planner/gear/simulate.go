@@ -109,7 +109,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 		}
 	}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: src, Duration: a.length, Egress: p.Beside, Completed: w.completed, NoReport: true})
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: src, Duration: a.length, Egress: p.Beside, FrontEnd: p.FrontEnd, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
 	for q := range w.quarter {
 		b.simulated += w.quarter[q].n

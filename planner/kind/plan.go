@@ -15,15 +15,28 @@ func Plan(p *Problem, run *Run, out *Outcome, kind, solver string) *formats.Plan
 	plan := &formats.Plan{
 		Format: formats.FormatPlan, Kind: kind,
 		Tool: formats.Tool{Version: Version, Solver: solver}, Seed: p.Seed, Algorithm: out.Algorithm,
-		Objective: out.Objective, StoppedBy: string(out.StoppedBy), Inputs: append([]formats.Input{}, p.Files...), Options: out.Values.Kept(), Pools: out.Pools,
+		Objective: out.Objective, StoppedBy: string(out.StoppedBy), Inputs: append([]formats.Input{}, p.Files...), Options: out.Values.Kept(), Pools: out.Pools, FrontEnd: formats.FrontEndOf(p.Cluster, p.Profile),
 		Deployment: append([]formats.Deployed{}, out.Deployment...), Section: out.Section, Policy: out.Policy, Execution: p.Profile.Execution(out.Pools),
 		Arrivals: cmp.Or(p.Workload.Arrivals, &formats.Arrivals{Process: "poisson"}), Replan: out.Replan, Limits: out.Limits, Assumptions: run.Assumptions,
 	}
 	run.times(plan)
 	run.estimates(plan)
+	run.frontEnd(plan)
 	plan.Assumptions = run.Assumptions
 	plan.Warnings = run.Warnings
 	return plan
+}
+
+// fullFrontEnd is the part of the front end from which on plans say that it is what limits them.
+const fullFrontEnd = .8
+
+// frontEnd says where the front end limits the rates of a plan.
+func (r *Run) frontEnd(plan *formats.Plan) {
+	if load := plan.FrontEndLoad(); load > fullFrontEnd {
+		r.Assume("the front end limits the rates, not the devices: client, loopback and front end spend %v of CPU on a request, so its %d CPUs take in %.5g requests/s of the %.5g that devices carry (front_end.cores in the cluster says how many it has)",
+			plan.RequestCPU(), plan.FrontEnd.Cores, 1/plan.FrontEndTime().Seconds(), load/plan.FrontEndTime().Seconds())
+		plan.Limits = nil // they are of devices
+	}
 }
 
 // estimates warns where stages have estimated times, and says how to measure them.

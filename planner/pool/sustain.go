@@ -189,6 +189,23 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 	return unmet(a)
 }
 
+// shareFrontEnd lets no model of a plan promise more than its weight's part of the front end, where that is short.
+func shareFrontEnd(res *kind.Result) {
+	plan := res.Plan
+	if plan.FrontEndLoad() <= shortFrontEnd {
+		return
+	}
+	most, parts := plan.FrontEndRate(), make([]float64, len(plan.Deployment))
+	for i := range parts {
+		m := plan.Promised(i)
+		parts[i] = min(1, most*m.Weight/m.RPS)
+	}
+	promise(res, parts)
+}
+
+// shortFrontEnd is the part of the front end from which on one model's requests may hold up another's.
+const shortFrontEnd = .5
+
 // floorTries bounds the plans that are made until one carries the floors.
 const floorTries = 12
 
@@ -259,7 +276,7 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	return test.Strain(ctx)
 }
 
-// takeTurns returns whether models of a plan take turns on devices.
+// takeTurns returns whether models of a plan take turns on devices, or at a front end that is short.
 func takeTurns(plan *formats.Plan) bool {
-	return slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.TimeShared() })
+	return plan.FrontEndLoad() > shortFrontEnd || slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.TimeShared() })
 }

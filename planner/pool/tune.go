@@ -178,7 +178,7 @@ func (a *tuning) fluid(ctx context.Context) error {
 	if b := res.Plan.Objective.Bound; b != nil {
 		a.bound = *b
 		if a.grows() {
-			a.bound /= attained
+			a.bound = min(a.bound, res.Plan.FrontEndRate()) / attained
 		}
 	}
 	return nil
@@ -397,6 +397,9 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	a.wall += res.WallMS
 	a.work += certify.WorkOf(res)
 	t := &attempt{setting: s, res: res}
+	if a.grows() {
+		shareFrontEnd(res)
+	}
 	a.progress(said, kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
 	same := slices.IndexFunc(a.all, func(o *attempt) bool { return !o.short && certify.Equal(o.res.Plan, res.Plan) })
 	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < q.Least {

@@ -95,7 +95,7 @@ func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, from time.D
 		return 0, err
 	}
 	opt.Shed = false
-	cfg.Egress = sim.BesideRuns(p)
+	cfg.Egress, cfg.FrontEnd = p.BesideRuns(), p.FrontEndTime()
 	if cfg.Policy, err = policygear.New(cfg.Tables, opt); err != nil {
 		return 0, err
 	}

@@ -1,0 +1,122 @@
+package formats
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// FrontEnd is what takes requests in, hands them to devices and answers them.
+type FrontEnd struct {
+	Cores int `json:"cores"` // CPUs that it has for itself
+}
+
+func (f *FrontEnd) check(c *checker) {
+	if f != nil && (f.Cores < 1 || f.Cores > maxCount) {
+		c.fail("front_end.cores", integer64(f.Cores), fmt.Sprintf("1 to %d CPUs", maxCount), "leave front_end out where it is not known")
+	}
+}
+
+// FrontEndOf returns the front end of a cluster: as the cluster says, else the machine where requests were
+// measured; nil: it is not known.
+func FrontEndOf(c *Cluster, p *Profile) *FrontEnd {
+	if c.FrontEnd != nil {
+		return c.FrontEnd
+	}
+	return p.FrontEnd
+}
+
+// BesideRuns returns what a request takes beside its runs, on average over the models whose profile says it.
+func (d *Plan) BesideRuns() time.Duration {
+	return d.meanOf(func(m *Deployed) Micros { return m.RequestUS })
+}
+
+// FrontEndTime returns for how long a request takes up the front end: the CPU time that it costs there, on
+// average, and that of its runs on CPUs of the same machine, divided by the CPUs; 0: it is not known.
+func (d *Plan) FrontEndTime() time.Duration {
+	if d.FrontEnd == nil {
+		return 0
+	}
+	cost := d.RequestCPU()
+	if cost > 0 {
+		cost += d.runsBeside()
+	}
+	return cost / time.Duration(d.FrontEnd.Cores)
+}
+
+// RequestCPU returns the CPU time that a request costs the front end, on average over the models whose
+// profile says it.
+func (d *Plan) RequestCPU() time.Duration {
+	return d.meanOf(func(m *Deployed) Micros { return m.RequestCPUUS })
+}
+
+// runsBeside returns the CPU time of a request's runs on the machine of the front end, which has the CPU
+// devices of one node. It returns 0 where requests are not each for one deployment.
+func (d *Plan) runsBeside() time.Duration {
+	served := d.Served()
+	if len(served) != len(d.Deployment) {
+		return 0
+	}
+	spent, rates := 0.0, 0.0
+	for i := range d.Deployment {
+		m := &d.Deployment[i]
+		if served[i].Model != m.Model {
+			return 0
+		}
+		rates += m.RPS()
+		for k := range m.Pipelines {
+			l := &m.Pipelines[k]
+			for j := range l.Stages {
+				s := &l.Stages[j]
+				threads, ok := CPUThreads(s.Device)
+				pool := find(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
+				if !ok || pool == nil {
+					continue
+				}
+				nodes := max(1, pool.Count/max(1, pool.PerNode))
+				spent += l.RPS * float64(d.RunUS(l, s).D()) * float64(threads) / float64(l.Batch*nodes)
+			}
+		}
+	}
+	if rates <= 0 {
+		return 0
+	}
+	return time.Duration(spent / rates)
+}
+
+// meanOf returns the mean of a figure over the deployments that have it, by their rates.
+func (d *Plan) meanOf(figure func(*Deployed) Micros) time.Duration {
+	sum, rates := 0.0, 0.0
+	for i := range d.Deployment {
+		m := &d.Deployment[i]
+		if value, rate := figure(m), m.RPS(); value > 0 {
+			sum, rates = sum+rate*float64(value.D()), rates+rate
+		}
+	}
+	if sum <= 0 {
+		return 0
+	}
+	return time.Duration(sum / rates)
+}
+
+// FrontEndLoad returns the part of the front end that requests take up at the rates that the plan serves.
+func (d *Plan) FrontEndLoad() float64 {
+	rate := 0.0
+	for _, s := range d.Served() {
+		rate += s.RPS
+	}
+	return rate * d.FrontEndTime().Seconds()
+}
+
+// FrontEndRate returns the rate, in requests/s per unit of weight, at which the front end is full if every
+// model is served at its weight; +Inf: nothing is known of it.
+func (d *Plan) FrontEndRate() float64 {
+	weights := 0.0
+	for _, s := range d.Served() {
+		weights += s.Weight
+	}
+	if taken := weights * d.FrontEndTime().Seconds(); taken > 0 {
+		return 1 / taken
+	}
+	return math.Inf(1)
+}
