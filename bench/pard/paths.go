@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -38,10 +39,8 @@ func (b *bench) forks(t *trace, add func(name, trace string, j *job, policies ..
 		pipe *pipeline
 		late bool
 	}{{"db", forked(b.pipe("da"), .5), false}, {"ds", skipping(b.pipe("da"), .1), false}, {"ds-late", skipping(b.pipe("da"), .1), true}} {
-		for _, policy := range []string{"pard", "feas"} {
-			add("paths/"+c.name+"-"+t.name, t.name, b.job(c.pipe, t, c.late), policy, policy+seenWays)
-			add("paths/"+c.name+"-"+t.name, t.name, b.job(told(c.pipe), t, c.late), policy+knownWays)
-		}
+		add("paths/"+c.name+"-"+t.name, t.name, b.job(c.pipe, t, c.late), "pard", "feas"+longestWay, "feas"+seenWays)
+		add("paths/"+c.name+"-"+t.name, t.name, b.job(told(c.pipe), t, c.late), "pard"+knownWays, "feas"+knownWays)
 	}
 }
 
@@ -133,43 +132,61 @@ func (f *forks) Tokens(int32) int32 { return 0 }
 
 // suffixes of policies in cells.
 const (
-	knownWays = "@known"      // the way of a request is known when it comes
-	seenWays  = "+paths=0.25" // ways that fewer took so far are left out
+	knownWays  = "@known"      // the way of a request is known when it comes
+	seenWays   = "+paths=0.25" // ways that fewer took so far are left out
+	longestWay = "+paths=0"    // the longest way counts for every request
 )
 
 // rises says how much more is dropped where ways are not known: with the longest
-// way taken for every request (PARD), and with the predictor of ways. A rise that is
-// less than what the cases scatter by is none that could be taken back.
+// way taken for every request (PARD), and under feas with the predictor of ways.
 func rises(s *sheet) {
-	for _, policy := range []string{"pard", "feas"} {
-		var longest, seen []outcome
-		for _, name := range s.cases("paths") {
-			known, most, mid := s.cellsOf(name, policy+knownWays), s.cellsOf(name, policy), s.cellsOf(name, policy+seenWays)
-			if len(known) == 0 || len(known) != len(most) || len(known) != len(mid) {
-				continue
-			}
-			k, _ := mean(known, (*outcome).drop)
-			a, _ := mean(most, (*outcome).drop)
-			b, _ := mean(mid, (*outcome).drop)
-			longest, seen = append(longest, outcome{Value: a/k - 1}), append(seen, outcome{Value: b/k - 1})
-			if strings.HasPrefix(name, "paths/db-") && policy == "pard" {
-				s.add(figure{Claim: "paths: " + strings.TrimPrefix(name, "paths/") + ", one of da's two branches, evenly: rise of the drop rate of pard where ways are not known", Source: "PARD §5.2: .05, .21 and .10 on its three traces",
-					Asked: "0.05 to 0.21", Measured: a/k - 1, Unit: "share", Holds: verdict(a/k, 1.05, 1.21)})
-			}
+	longest := riseOf(s, "pard", "")
+	for _, name := range slices.Sorted(maps.Keys(longest)) {
+		if strings.HasPrefix(name, "paths/db-") {
+			s.add(figure{Claim: "paths: " + strings.TrimPrefix(name, "paths/") + ", one of da's two branches, evenly: rise of the drop rate of pard where ways are not known", Source: "PARD §5.2: .05, .21 and .10 on its three traces",
+				Asked: "0.05 to 0.21", Measured: longest[name], Unit: "share", Holds: verdict(1+longest[name], 1.05, 1.21)})
 		}
-		if len(longest) == 0 {
+	}
+	meanRise(s, "pard", longest)
+	meanRise(s, "feas", riseOf(s, "feas", longestWay))
+	seen := riseOf(s, "feas", seenWays)
+	if len(seen) == 0 {
+		return
+	}
+	left, _ := mean(values(seen), value)
+	s.add(figure{Claim: "paths: the same of feas with the predictor of ways", Source: "PARD §5.2, future work", Asked: "shown", Measured: left, Unit: "share", Holds: true})
+}
+
+// riseOf returns, by case, how much more a policy drops with a suffix than where ways are known.
+func riseOf(s *sheet, policy, suffix string) map[string]float64 {
+	rises := map[string]float64{}
+	for _, name := range s.cases("paths") {
+		known, unknown := s.cellsOf(name, policy+knownWays), s.cellsOf(name, policy+suffix)
+		if len(known) == 0 || len(known) != len(unknown) {
 			continue
 		}
-		value := func(o *outcome) float64 { return o.Value }
-		rise, half := mean(longest, value)
-		left, _ := mean(seen, value)
-		s.add(figure{Claim: "paths: rise of the drop rate of " + policy + " where ways are not known and the longest counts, mean of the cases", Source: "PARD §5.2: .05, .21 and .10 on its three traces",
-			Asked: "0.05 to 0.21", Measured: rise, Interval: &[2]float64{rise - half, rise + half}, Unit: "share", Holds: verdict(1+rise, 1.05, 1.21)})
-		s.add(figure{Claim: "paths: the same of " + policy + " with the predictor of ways", Source: "PARD §5.2, future work", Asked: "shown", Measured: left, Unit: "share", Holds: true})
-		taken := figure{Claim: "paths: part of the rise of " + policy + " that the predictor of ways takes back", Source: "PARD §5.2, future work", Asked: ">= 0.5", Measured: 1 - left/rise, Unit: "share", Holds: 1-left/rise >= .5}
-		if rise-half <= 0 {
-			taken.Source, taken.Holds = "PARD §5.2, future work; the rise is within what the cases scatter by", "partly"
-		}
-		s.add(taken)
+		k, _ := mean(known, (*outcome).drop)
+		u, _ := mean(unknown, (*outcome).drop)
+		rises[name] = u/k - 1
 	}
+	return rises
 }
+
+// meanRise adds the mean rise of a policy over the cases.
+func meanRise(s *sheet, policy string, rises map[string]float64) {
+	if len(rises) == 0 {
+		return
+	}
+	rise, half := mean(values(rises), value)
+	s.add(figure{Claim: "paths: rise of the drop rate of " + policy + " where ways are not known and the longest counts, mean of the cases", Source: "PARD §5.2: .05, .21 and .10 on its three traces",
+		Asked: "0.05 to 0.21", Measured: rise, Interval: &[2]float64{rise - half, rise + half}, Unit: "share", Holds: verdict(1+rise, 1.05, 1.21)})
+}
+
+func values(rises map[string]float64) (out []outcome) {
+	for _, name := range slices.Sorted(maps.Keys(rises)) {
+		out = append(out, outcome{Value: rises[name]})
+	}
+	return out
+}
+
+func value(o *outcome) float64 { return o.Value }

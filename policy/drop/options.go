@@ -86,6 +86,9 @@ const Default = "feas"
 // Names lists the policies.
 func Names() []string { return slices.Sorted(maps.Keys(readings)) }
 
+// rare is the share of the requests from which on a way counts for feas, where nobody says otherwise.
+const rare = .25
+
 // Options are the parameters of a policy.
 type Options struct {
 	Lambda  float64       // quantile of waits; the plan's
@@ -95,7 +98,7 @@ type Options struct {
 	Limit   time.Duration // oc: mean queueing above which the entry admits less
 	Admit   float64       // oc: share that it then admits
 	Seed    uint64        // of samples and of oc
-	Paths   float64       // behind branches ways count that more than this share of the requests took so far; 0: the longest one (PARD §5.2)
+	Paths   float64       // behind branches ways count that more than this share of the requests took so far; 0: the longest one (PARD §5.2); feas: rare where branches skip modules
 	Skew    time.Duration // workers decide by clocks of their own, which are off by up to this; 0: deadlines reach them as what is left
 	Learn   bool          // batches are expected to take as long as they lately did, not as planned; feas does
 	Prompt  bool          // refuse at the first instant without hope, not when a batch forms
@@ -113,6 +116,9 @@ func Promptly(params map[string]float64) map[string]float64 {
 // parse reads the parameters of a plan.
 func (r *reading) parse(own *flow.Tables, params map[string]float64) (Options, error) {
 	opt := Options{Lambda: own.Lambda, Window: own.Window, Limit: 25 * time.Millisecond, Admit: .6, Seed: 1, Learn: r.order == sparing}
+	if r.order == sparing && skips(own) {
+		opt.Paths = rare
+	}
 	known := map[string]func(x float64) bool{
 		"lambda":      func(x float64) bool { opt.Lambda = x; return x > 0 && x < 1 },
 		"window_us":   func(x float64) bool { opt.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },

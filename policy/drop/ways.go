@@ -21,6 +21,47 @@ type ways struct {
 	path   [2]int32
 }
 
+// skips returns whether a branch of an application skips modules: one of its ways leads to all modules that
+// another one leads to, and to more.
+func skips(own *flow.Tables) bool {
+	for a := range own.Apps {
+		nodes := own.Apps[a].Nodes
+		for i := range nodes {
+			led := leads(&nodes[i])
+			for _, fewer := range led {
+				for _, more := range led {
+					if len(fewer) < len(more) && !slices.ContainsFunc(fewer, func(n int32) bool { return !slices.Contains(more, n) }) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// leads returns, by way on from a node, the nodes that it leads to.
+func leads(n *flow.Node) [][]int32 {
+	led := make([][]int32, len(n.Ways))
+	for _, path := range n.Paths {
+		if len(path) == 0 {
+			continue
+		}
+		for _, e := range n.Out {
+			for way := range led {
+				if e.To == path[0] && (e.Way < 0 || int(e.Way) == way) {
+					led[way] = append(led[way], path...)
+				}
+			}
+		}
+	}
+	for way := range led {
+		slices.Sort(led[way])
+		led[way] = slices.Compact(led[way])
+	}
+	return led
+}
+
 func newWays(own *flow.Tables) *ways {
 	w := &ways{own: own, table: predict.New(predict.Options{LastOnly: true})}
 	for m := range own.Modules {
