@@ -52,7 +52,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), RAG (bench-rag), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), RAG (bench-rag), ODD (bench-odd), EXPORTED (bench-exported), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -211,6 +211,11 @@ bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause
 	nice -n 10 bin/bench-infeasible -results bench/infeasible/results/verdicts.jsonl -figures bench/infeasible/figures.json $(INFEASIBLE)
 
 # EXPORTED holds flags of bench/exported, for example EXPORTED="-only silero".
+.PHONY: bench-odd
+bench-odd: build ## 300 problems that are tiny, huge, equal or one too many: what a search takes, and how soon it hears Ctrl-C: bench/odd/figures.json (ODD: such as -first 301 -v)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-odd ./bench/odd
+	nice -n 10 bin/bench-odd -figures bench/odd/figures.json $(ODD)
+
 .PHONY: bench-exported
 bench-exported: build ## models as people exported them: profile, solve, serve, and an answer held against ONNX Runtime's: table in docs/benchmarks/exported.md and bench/exported/figures.json (EXPORTED)
 	third_party/setup.sh exported

@@ -39,8 +39,9 @@ type setting struct {
 // attempt is a plan with what simulation showed of it.
 type attempt struct {
 	setting
-	res  *kind.Result
-	load float64 // that all applications sustained, of what is planned; 0: none
+	res   *kind.Result
+	load  float64 // that all applications sustained, of what is planned; 0: none
+	trial float64 // the rate that short runs showed; NaN: there were none
 }
 
 // rate is what a plan sustains, in its objective.
@@ -193,6 +194,7 @@ func (t *tuning) fastest(ctx context.Context) error {
 // where the search ends.
 func (t *tuning) consider(ctx context.Context, one *attempt) (goes bool, err error) {
 	if n := crowd(one.res.Plan); n > mostCrowd {
+		one.trial = math.NaN()
 		t.best, t.all, t.closed = one, append(t.all, one), true
 		one.res.Plan.Assumptions = append(one.res.Plan.Assumptions, fmt.Sprintf("rates are not tested by simulation: about %.3g requests would be under way at once, and their schedule is made anew for every one", n))
 		return false, nil
@@ -203,6 +205,7 @@ func (t *tuning) consider(ctx context.Context, one *attempt) (goes bool, err err
 		if t.best != nil {
 			return false, nil
 		}
+		one.trial = math.NaN()
 		t.all, t.closed = append(t.all, one), true
 		return false, t.unconfirmed(one, err)
 	} else if err != nil {
@@ -211,6 +214,7 @@ func (t *tuning) consider(ctx context.Context, one *attempt) (goes bool, err err
 		}
 		return false, err
 	}
+	one.trial = one.rate()
 	t.all = append(t.all, one)
 	if t.best == nil || one.rate() > t.best.rate() {
 		t.best = one
@@ -481,8 +485,9 @@ func (t *tuning) tried() string {
 		}
 		switch {
 		case one.res.Plan.Objective.Name != "throughput":
-		case one.load > 0:
-			text += fmt.Sprintf(" sustains %.6g", one.rate())
+		case math.IsNaN(one.trial):
+		case one.trial > 0:
+			text += fmt.Sprintf(" sustains %.6g", one.trial)
 		default:
 			text += " sustains less"
 		}

@@ -54,6 +54,7 @@ type attempt struct {
 	res   *kind.Result
 	loads []float64 // that each model sustained, of what is promised
 	rate  float64   // sustained rps per weight, the least over models
+	trial float64   // the same as short runs showed it
 	// hope is what a plan may sustain that has devices where these loads want them.
 	hope float64
 	// short says that it came nowhere near the best then, and was looked at no further.
@@ -420,6 +421,7 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 		}
 		return nil, err
 	}
+	t.trial = t.rate
 	a.all = append(a.all, t)
 	if a.best == nil || a.compare(t, a.best) > 0 {
 		a.best = t
@@ -493,7 +495,7 @@ func (a *tuning) compare(s, t *attempt) int {
 func tried(a *tuning) string {
 	var parts []string
 	for _, t := range a.all {
-		sustains := fmt.Sprintf("%.6g", t.rate)
+		sustains := fmt.Sprintf("%.6g", t.trial)
 		if t.short {
 			sustains = "less"
 		}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"inferplan/bench/figures"
+	"inferplan/formats/mutant"
+)
+
+type options struct {
+	n       int
+	first   uint64
+	plan    string
+	figures string
+	verbose bool
+}
+
+func main() {
+	o := &options{}
+	f := flag.NewFlagSet("bench-odd", flag.ContinueOnError)
+	f.IntVar(&o.n, "n", 300, "instances")
+	f.Uint64Var(&o.first, "first", 1, "seed of the first instance")
+	f.StringVar(&o.plan, "plan", "bin/plan", "the program")
+	f.StringVar(&o.figures, "figures", "", "file that the figures are put into")
+	f.BoolVar(&o.verbose, "v", false, "a line for each instance")
+	err := f.Parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		err = o.all(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-odd:", err)
+		os.Exit(1)
+	}
+}
+
+// all judges all instances; it is an error if one is wrong.
+func (o *options) all(ctx context.Context) error {
+	problems, err := mutant.Problems(".")
+	if err != nil {
+		return err
+	}
+	var list []*outcome
+	wrong := 0
+	for i := range o.n {
+		out, err := o.judge(ctx, drawn(problems, o.first+uint64(i)))
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if len(out.wrong) > 0 {
+			wrong++
+		}
+		if o.verbose || len(out.wrong) > 0 {
+			fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v after Ctrl-C %s\n", out.seed, out.kind, strings.Join(out.flags, " "), strings.Join(out.odd, ", "),
+				out.code, out.cpu.Seconds(), out.memory>>20, out.after.Round(time.Millisecond), strings.Join(out.wrong, "; "))
+		}
+		list = append(list, out)
+	}
+	rows := measured(list)
+	fmt.Print(figures.Table(rows))
+	if o.figures != "" {
+		if err := figures.Put(o.figures, rows...); err != nil {
+			return err
+		}
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d instances are wrong", wrong, len(list))
+	}
+	return nil
+}
+
+// measured returns the figures of outcomes.
+func measured(list []*outcome) []figures.Figure {
+	var cpu, after time.Duration
+	memory, codes, interrupted, plans := int64(0), 0, 0, 0
+	for _, out := range list {
+		cpu, after, memory = max(cpu, out.cpu), max(after, out.after), max(memory, out.memory)
+		if out.after > 0 {
+			interrupted++
+		}
+		if out.code == 0 {
+			plans++
+		}
+		for _, text := range out.wrong {
+			if strings.HasPrefix(text, "exit code") {
+				codes++
+				break
+			}
+		}
+	}
+	figure := func(claim, asked string, v float64, holds bool, note string) figures.Figure {
+		return figures.Figure{Claim: claim, Source: "drawn problems of all kinds that are tiny, huge, equal or one too many", Asked: asked, Measured: v, Holds: figures.If(holds), Note: note, Command: "make bench-odd"}
+	}
+	return []figures.Figure{
+		figure("odd problems: most CPU that a search takes, s", "at most 20", cpu.Seconds(), cpu <= mostCPU, fmt.Sprintf("%d problems, %d with a plan", len(list), plans)),
+		figure("odd problems: most memory, MiB", "at most 1024", float64(memory>>20), memory <= mostMemory, ""),
+		figure("odd problems: longest from Ctrl-C to the end, s", "at most 1", after.Seconds(), after <= mostAfter, fmt.Sprintf("%d were interrupted", interrupted)),
+		figure("odd problems that end with an exit code of a failure", "0", float64(codes), codes == 0, ""),
+	}
+}

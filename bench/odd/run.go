@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// What a search may take.
+const (
+	mostCPU    = 20 * time.Second
+	mostMemory = 1 << 30
+	mostAfter  = time.Second // to the end, after Ctrl-C
+	patience   = 90 * time.Second
+	worthCut   = 300 * time.Millisecond // runs that take less are not interrupted
+)
+
+// outcome is what became of an instance.
+type outcome struct {
+	*instance
+	code   int
+	cpu    time.Duration
+	memory int64
+	after  time.Duration // from Ctrl-C to the end; 0: was not interrupted
+	wrong  []string
+}
+
+// judge solves an instance, and again with an interrupt where there is time for one.
+func (o *options) judge(ctx context.Context, x *instance) (*outcome, error) {
+	dir, err := os.MkdirTemp("", "odd-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	args := append([]string{"solve", "-o", filepath.Join(dir, "plan.json"), "--force"}, x.flags...)
+	for role, tree := range x.documents {
+		text, err := json.Marshal(tree)
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, role+".json")
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return nil, err
+		}
+		args = append(args, "--"+role, path)
+	}
+	out := &outcome{instance: x}
+	r, err := o.run(ctx, args, 0)
+	if err != nil {
+		return nil, err
+	}
+	out.code, out.cpu, out.memory = r.code, r.cpu, r.memory
+	if !slices.Contains([]int{0, 2, 3}, r.code) {
+		out.wrong = append(out.wrong, fmt.Sprintf("exit code %d: %s", r.code, r.last))
+	}
+	if r.cpu > mostCPU {
+		out.wrong = append(out.wrong, fmt.Sprintf("%.1f s of CPU", r.cpu.Seconds()))
+	}
+	if r.memory > mostMemory {
+		out.wrong = append(out.wrong, fmt.Sprintf("%d MiB", r.memory>>20))
+	}
+	if r.wall < worthCut {
+		return out, nil
+	}
+	rng := rand.New(rand.NewPCG(x.seed, 8))
+	cut, err := o.run(ctx, args, time.Duration(rng.Float64()*float64(r.wall)))
+	if err != nil {
+		return nil, err
+	}
+	if out.after = cut.after; out.after > mostAfter {
+		out.wrong = append(out.wrong, fmt.Sprintf("%.1f s after Ctrl-C", out.after.Seconds()))
+	}
+	if !slices.Contains([]int{0, 2, 3, 4}, cut.code) {
+		out.wrong = append(out.wrong, fmt.Sprintf("exit code %d after Ctrl-C: %s", cut.code, cut.last))
+	}
+	return out, nil
+}
+
+// ended is a process that has ended.
+type ended struct {
+	code             int
+	last             string // line that it said
+	cpu, wall, after time.Duration
+	memory           int64
+}
+
+// run runs plan, and interrupts it after a time; 0: not. One that takes too long is killed.
+func (o *options) run(ctx context.Context, args []string, interrupt time.Duration) (*ended, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, o.plan, args...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	started := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	var cut time.Time
+	if interrupt > 0 {
+		time.Sleep(interrupt)
+		cut = time.Now()
+		_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
+	}
+	err := cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
+		return nil, err
+	}
+	r := &ended{code: cmd.ProcessState.ExitCode(), wall: time.Since(started), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
+	if !cut.IsZero() {
+		r.after = time.Since(cut)
+	}
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.memory = usage.Maxrss << 10
+	}
+	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+	r.last = lines[len(lines)-1]
+	return r, nil
+}
