@@ -93,6 +93,7 @@ type ProfileModel struct {
 	Move         *OutputMove       `json:"output_move,omitempty"`
 	Session      *SessionState     `json:"session_state,omitempty"`
 	RequestUS    Micros            `json:"request_us,omitempty"`     // median of what a request takes beside its runs: client, loopback and front end of the machine
+	DispatchUS   Micros            `json:"dispatch_us,omitempty"`    // median of what a batch takes up its device beside its run: its way into the device's memory, and the command's
 	RequestCPUUS Micros            `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
 }
 

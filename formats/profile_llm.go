@@ -29,7 +29,12 @@ type LLMInstance struct {
 	TokenBudget int         `json:"token_budget,omitempty"` // of one iteration
 	Loads       *ModelLoads `json:"loads,omitempty"`
 	SwapGBps    float64     `json:"swap_gbps,omitempty"` // 1e9 bytes a second between the device and the host's memory
+	// AllReduce says what was assumed of all-reduces between the devices; absent: they were measured, or there are none.
+	AllReduce string `json:"all_reduce,omitempty"`
 }
+
+// NoAllReduce is the AllReduce of iterations that are without.
+const NoAllReduce = "absent"
 
 // Where a KV capacity comes from. A computed one is off by what the engine keeps
 // for itself, and a wrong one spoils every prediction.

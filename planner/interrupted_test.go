@@ -80,6 +80,9 @@ func TestInterruptedPlansClaimNoMoreThanWasProved(t *testing.T) {
 					t.Errorf("interrupted at %d of %d: %v", n, whole.asked, err)
 				}
 				if err != nil {
+					if !errors.Is(err, context.Canceled) {
+						t.Errorf("interrupted at %d of %d, it does not say so: %v", n, whole.asked, err)
+					}
 					got["no plan"]++
 					continue
 				}

@@ -25,6 +25,9 @@ type LLMOptions struct {
 	MemoryGBps float64 // of the device, for what was measured without attention
 	SwapGBps   float64 // between host and device, for load times that were not measured
 	DiskGBps   float64
+	// Links and Layers add all-reduces to iterations that are sums of kernels; nil: they stay without.
+	Links  *llmruns.Links
+	Layers *llmruns.Layers
 
 	Batch          int // of the one-batch profile
 	Prompt, Output float64
@@ -121,6 +124,10 @@ func (im *llmImport) add(place llmruns.Place) error {
 			measured = append(measured, m)
 		}
 	}
+	exchange := im.exchange(place)
+	if exchange != "" && exchange != formats.NoAllReduce {
+		measured = im.opt.Links.WithAllReduce(*im.opt.Layers, measured)
+	}
 	measured, left := im.usable(measured, kv, name)
 	var it *formats.Iteration
 	var fit *formats.IterationFit
@@ -147,16 +154,30 @@ func (im *llmImport) add(place llmruns.Place) error {
 		it.ContextNS = digits(float64(im.set.KVBytes[at.Model]) / im.opt.MemoryGBps / float64(at.TensorParallel))
 		im.note("%s: context is read at %g GB/s: assumed, attention was not measured", name, im.opt.MemoryGBps)
 	}
+	if exchange == formats.NoAllReduce {
+		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short, with 2 GPUs on PCIe by a third; --link-gbps, --link-us and --config add them", name)
+	}
 	im.done = append(im.done, at)
 	in := formats.LLMInstance{
 		Device: at.Device, TensorParallel: at.TensorParallel, Engine: place.Engine, Source: strings.Join(im.set.Sources, ", "),
-		Iteration: *it, Fit: fit, KVTokens: kv, KVSource: source, Loads: im.loads(at), SwapGBps: im.opt.SwapGBps,
+		Iteration: *it, Fit: fit, KVTokens: kv, KVSource: source, Loads: im.loads(at), SwapGBps: im.opt.SwapGBps, AllReduce: exchange,
 	}
 	if im.opt.Batch > 0 {
 		in.OneBatch = OneBatch(it, measured, im.opt.Batch, im.opt.Prompt, im.opt.Output)
 	}
 	im.put(at, in)
 	return nil
+}
+
+// exchange says what is known of the all-reduces of a place: empty where there are none or they were measured.
+func (im *llmImport) exchange(place llmruns.Place) string {
+	switch {
+	case place.TensorParallel < 2 || !im.set.Kernels[place]:
+		return ""
+	case im.opt.Links == nil || im.opt.Layers == nil:
+		return formats.NoAllReduce
+	}
+	return im.opt.Links.String()
 }
 
 // usable leaves out what a fit must not see: batches that did not fit, and turns
@@ -178,7 +199,7 @@ func (im *llmImport) usable(list []llmruns.Measured, kv int64, name string) (out
 		out = append(out, m)
 	}
 	if partial {
-		im.note("%s: a lower bound: attention, all-reduce, output layer and CPU were not measured", name)
+		im.note("%s: a lower bound: attention, output layer and CPU were not measured", name)
 	}
 	return out, left
 }

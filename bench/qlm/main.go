@@ -42,6 +42,7 @@ type maker struct {
 var makers = append([]maker{
 	{"instance", "instance", "Instance model against real vLLM runs, 300 requests each", (*bench).instances},
 	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
+	{"instance", "rings", "All-reduces of a ring against measured ones", rings},
 	{"instance", "speed", "Simulated requests per second of CPU", speeds},
 	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},

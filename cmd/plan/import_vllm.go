@@ -18,6 +18,8 @@ type importVLLMOptions struct {
 	steps, meta, requests string
 	cpu, cpuSequence      time.Duration
 	profile, out, trace   string
+	kvTokens              int64
+	exchange              exchangeOptions
 }
 
 func newImportVLLMCommand(g *globals) *cobra.Command {
@@ -44,21 +46,30 @@ this run, which is then no test of them.`,
 	f.StringVar(&o.requests, "requests", "", "requests of the run (required)")
 	f.DurationVar(&o.cpu, "cpu", 0, "time that the server's CPU adds to an iteration (default: fitted to the run)")
 	f.DurationVar(&o.cpuSequence, "cpu-sequence", 0, "time that it adds for each sequence in it")
+	f.Int64Var(&o.kvTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size), where meta.json lacks it")
+	o.exchange.flags(f)
 	f.StringVar(&o.trace, "trace", "", "request trace to write as well")
 	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
 	for _, name := range []string{"steps", "meta", "requests"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, _ []string) error {
-		return runImportVLLM(p, o, f.Changed("cpu") || f.Changed("cpu-sequence"))
+		x, err := o.exchange.read(f)
+		if err != nil {
+			return err
+		}
+		return runImportVLLM(p, o, x, f.Changed("cpu") || f.Changed("cpu-sequence"))
 	})
 }
 
-func runImportVLLM(p *printer, o *importVLLMOptions, given bool) error {
+func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange, given bool) error {
 	if o.cpu < 0 || o.cpuSequence < 0 || o.cpu > time.Second || o.cpuSequence > time.Second {
 		return usageErrorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", o.cpu, o.cpuSequence)
 	}
-	run, err := instance.Open(o.steps, o.meta, o.requests)
+	if o.kvTokens < 0 {
+		return usageErrorf("--kv-tokens %d: expected a positive number", o.kvTokens)
+	}
+	run, err := instance.Open(o.steps, o.meta, o.requests, o.kvTokens, exchange)
 	if err != nil {
 		if _, env := errors.AsType[*os.PathError](err); env || errors.Is(err, profiler.ErrInput) || len(formats.Findings(err)) > 0 {
 			return withCode(exitUsage, err)
@@ -126,5 +137,8 @@ func printComparison(p *printer, o *importVLLMOptions, run *instance.Run, cpu in
 	}
 	fmt.Fprintf(p.out, "end to end, request by request: R2 %.4f, mean error %.2f %%; until scheduled: R2 %.4f; %s, %s pre-empted by the model\n", x.R2, 100*x.MAPE, x.QueuedR2, plural(x.Requests, "request"), plural(int(x.Preempted), "sequence"))
 	fmt.Fprintf(p.out, "wrote %s\n", o.out)
+	for _, doubt := range run.Doubts(cpu, given, x) {
+		p.note("warning: %s", doubt)
+	}
 	return nil
 }

@@ -56,14 +56,14 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 	if len(models) == 0 {
 		return profile, nil
 	}
-	beside, cost, err := requestTimes(ctx, models)
+	took, err := requestTimes(ctx, models)
 	if err != nil {
 		return profile, fmt.Errorf("measuring what requests take beside their runs: %w", err)
 	}
 	return profiler.Update(o.out, profile, func(p *formats.Profile) error {
 		for i, m := range models {
 			if k := slices.IndexFunc(p.Models, func(x formats.ProfileModel) bool { return x.Model == m.Model }); k >= 0 {
-				p.Models[k].RequestUS, p.Models[k].RequestCPUUS = beside[i], cost[i]
+				p.Models[k].RequestUS, p.Models[k].DispatchUS, p.Models[k].RequestCPUUS = took[i].beside, took[i].dispatch, took[i].cost
 			}
 		}
 		p.FrontEnd = &formats.FrontEnd{Cores: runtime.NumCPU()}
@@ -71,21 +71,25 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 	})
 }
 
-// requestTimes serves models on a device that only waits and drives them evenly. It returns the medians of
-// what a request takes more than its run, and the CPU time that client and front end spend on one.
-func requestTimes(ctx context.Context, models []formats.ProfileModel) (beside, cost []formats.Micros, err error) {
+// requestTime is what a request for a model takes beside its run: in all, of the device's time, and of the CPU
+// time of client and front end.
+type requestTime struct{ beside, dispatch, cost formats.Micros }
+
+// requestTimes serves models on a device that only waits, and drives them: evenly for medians of times, and
+// then faster for the CPU time.
+func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []requestTime, err error) {
 	dir, err := os.MkdirTemp("", "plan-requests-")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	waiting, err := waitingPlan(ctx, models)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	plan := filepath.Join(dir, "plan.json")
 	if _, err := formats.WriteFile(plan, waiting, formats.Force(true)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -103,31 +107,33 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (beside, c
 	select {
 	case at = <-ready:
 	case err := <-ended:
-		return nil, nil, err
+		return nil, err
 	}
 	url := "http://" + at.HTTP
 	took, err := drive(ctx, url, models)
 	for i := 0; err == nil && i < len(models); i++ {
 		var spent time.Duration
 		spent, err = requestCost(ctx, url, &models[i])
-		cost = append(cost, formats.Micros(spent))
+		out = append(out, requestTime{cost: formats.Micros(spent)})
 	}
 	stop()
 	if err = errors.Join(err, <-ended); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	service, err := executor.ReadService(record)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for i := range models {
 		runs := service.Runs[i][0]
+		runs = runs[:min(len(runs), requestsWarmup+requestsCount)] // those of even arrivals came first
 		if len(took[i]) == 0 || len(runs) == 0 {
-			return nil, nil, fmt.Errorf("%s: no request was answered", models[i].Model)
+			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
 		}
-		beside = append(beside, max(0, formats.Micros(medianOf(took[i])-medianOf(runs))))
+		run := medianOf(runs)
+		out[i].beside, out[i].dispatch = max(0, formats.Micros(medianOf(took[i])-run)), max(0, formats.Micros(run-waits))
 	}
-	return beside, cost, nil
+	return out, nil
 }
 
 func medianOf(list []time.Duration) time.Duration {

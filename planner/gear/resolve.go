@@ -175,7 +175,7 @@ func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 
 // wholeOf is what a model costs on a kind of devices, as one block.
 func wholeOf(pm *formats.ProfileModel, device string) *stages.Share {
-	out := &stages.Share{}
+	out := &stages.Share{Dispatch: pm.DispatchUS.D()}
 	if !pm.Pads(device, 0, len(pm.Blocks)) {
 		out.Pads = make([]bool, 2)
 	}

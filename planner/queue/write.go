@@ -36,6 +36,12 @@ func (s *solving) outcome(ctx context.Context, c *candidate, bound float64) (*ki
 		}
 		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", c.p.Span())
 	}
+	for i := range section.Instances {
+		for _, model := range section.Instances[i].Models {
+			_, in := s.in.Profile.LLMOn(model, section.Instances[i].Device, section.Instances[i].TensorParallel)
+			s.run.WarnInstance(model, in)
+		}
+	}
 	c.expect(section)
 	if s.in.Trial {
 		return out, nil

@@ -62,6 +62,7 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 		for v := range costs[k] {
 			costs[k][v].Largest = maxBatch
 			costs[k][v].Pads = padsOf(m, pools[k].Device)
+			costs[k][v].Dispatch = m.DispatchUS.D()
 		}
 	}
 	return costs, nil

@@ -14,11 +14,12 @@ type Expected struct {
 	times, timesBelow Times
 	part              float64 // of the way from below to at
 	pads              []bool
+	dispatch          time.Duration
 }
 
 // Expect is what a batch size takes.
 func (s *Share) Expect(batch int) Expected {
-	e := Expected{at: s.At(batch), pads: s.Pads}
+	e := Expected{at: s.At(batch), pads: s.Pads, dispatch: s.Dispatch}
 	e.times = e.at.times()
 	if s.Pads == nil || e.at.Batch == batch {
 		return e
@@ -51,7 +52,8 @@ func (e *Expected) Median(first, last int) time.Duration {
 	return between(low, high, e.part)
 }
 
-// Mean is what a batch takes on average, by the profile's means; Median where it has none.
+// Mean returns what a batch takes up a device on average: by the profile's means, with what it takes beside its run. Where
+// the profile has no means, it returns Median.
 func (e *Expected) Mean(first, last int) time.Duration {
 	low, high := e.Interval(first, last)
 	of, below := e.at.mean(first, last), 0.0
@@ -63,9 +65,9 @@ func (e *Expected) Mean(first, last int) time.Duration {
 		below = e.below.mean(first, last)
 	}
 	if below == 0 {
-		return max(1, time.Duration(math.Round(float64(between(low, high, e.part))*of)))
+		return e.dispatch + max(1, time.Duration(math.Round(float64(between(low, high, e.part))*of)))
 	}
-	return between(max(1, time.Duration(math.Round(float64(low)*below))), mean, e.part)
+	return e.dispatch + between(max(1, time.Duration(math.Round(float64(low)*below))), mean, e.part)
 }
 
 // between is the time on the way from one to another.

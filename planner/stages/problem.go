@@ -57,6 +57,8 @@ type Share struct {
 	// Pads tells, for each place before, between and after the blocks, whether ranges that
 	// begin and end at such places run a batch as the next larger measured one. Nil: all do.
 	Pads []bool
+	// Dispatch is what a batch takes up its device beside its run. It counts on average, where the profile has means.
+	Dispatch time.Duration
 }
 
 // BatchCost is the measured cost at one batch size.

@@ -19,10 +19,13 @@ import (
 type shedder struct {
 	work    []float64       // rows of devices: seconds that a request means, still to begin
 	alone   []time.Duration // by gear: of a request that nothing is ahead of
+	grown   []float64       // by stage, seconds: how much longer a full batch takes than a request alone
 	count   []int32         // by gear: its stages that the percentile measures
 	waiting []float64       // by device, seconds
 	busy    []time.Duration // by device: until when its batches run
-	pace    float64         // what batches take, of what was planned
+	pace    float64         // what batches take, of what was planned: took over planned
+	took    float64         // by the last batches on average, seconds
+	planned float64         // of these
 	missing float64         // share of the last arrivals that would miss their deadline
 	most    float64         // of that share: above it requests are refused
 }
@@ -70,8 +73,10 @@ func newShedder(p *Policy) *shedder {
 			for d := range less {
 				less[d] = next[d] - here[d]
 			}
+			one, full := p.stages[int(p.first[g])+k].soonest(p)
+			s.grown = append(s.grown, max(0, full-one).Seconds())
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
-				alone += p.stages[int(p.first[g])+k].soonest(p)
+				alone += one
 				count++
 			}
 		}
@@ -113,34 +118,39 @@ func (s *stage) addWork(p *Policy, work []float64, share float64) {
 		}
 		pl := &p.t.Pipelines[p.chains[c].pipeline]
 		for h, d := range p.devicesOf(c) {
-			infer := p.t.Stages[pl.FirstStage+int32(h)].Infer[pl.Batch-1]
-			work[d] += share * s.weights[i] / total * infer.Seconds() / float64(pl.Batch)
+			took := usual(&p.t.Stages[pl.FirstStage+int32(h)], int(pl.Batch))
+			work[d] += share * s.weights[i] / total * took.Seconds() / float64(pl.Batch)
 		}
 	}
 }
 
-// soonest is the time of one request alone at a stage, where it is least.
-func (s *stage) soonest(p *Policy) time.Duration {
-	least := time.Duration(-1)
+// soonest returns the least time that a stage takes for one request alone, and for a full batch.
+func (s *stage) soonest(p *Policy) (one, full time.Duration) {
+	one, full = -1, -1
 	for _, c := range s.chains {
 		pl := &p.t.Pipelines[p.chains[c].pipeline]
-		took := time.Duration(0)
+		alone, many := time.Duration(0), time.Duration(0)
 		for h := range pl.NumStages {
-			took += p.t.Stages[pl.FirstStage+h].Infer[0]
+			st := &p.t.Stages[pl.FirstStage+h]
+			alone, many = alone+usual(st, 1), many+usual(st, int(pl.Batch))
 		}
-		if least < 0 || took < least {
-			least = took
+		if one < 0 || alone < one {
+			one = alone
+		}
+		if full < 0 || many < full {
+			full = many
 		}
 	}
-	return max(least, 0)
+	return max(one, 0), max(full, 0)
 }
 
 // slack is the part of the time to wait that is not given away: others may be served
 // ahead of a request, and batches may take longer than planned.
 const slack = .1
 
-// over is by how much a request that comes under the gear in force would miss its
-// deadline: by the wait at the stage where that is longest, and its own way.
+// over returns by how much a request that comes under the gear in force would miss its
+// deadline: by the wait at the stage where that is longest, and its own way. The longer it
+// waits there, the more requests share its batch, up to a full one.
 func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	lost := 0.0
 	for d := range p.devices {
@@ -153,14 +163,11 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	}
 	most := 0.0
 	for k := range s.count[p.gear] {
-		most = max(most, s.wait(p, &p.stages[p.first[p.gear]+k], now))
+		stage := p.first[p.gear] + k
+		wait := s.wait(p, &p.stages[stage], now) + lost
+		most = max(most, wait/(1-slack)+min(wait, s.grown[stage]))
 	}
-	return s.takes(p, most+lost) - (deadline - now)
-}
-
-// takes is how long a request takes under the gear in force after a wait, in seconds.
-func (s *shedder) takes(p *Policy, wait float64) time.Duration {
-	return time.Duration(s.pace * (wait*1e9/(1-slack) + float64(s.alone[p.gear])))
+	return time.Duration(s.pace*(most*1e9+float64(s.alone[p.gear]))) - (deadline - now)
 }
 
 // wait is the wait at a stage, in seconds: of the replica where it is least.
@@ -203,7 +210,7 @@ func (s *shedder) surely(p *Policy, now, within time.Duration) bool {
 			most = w
 		}
 	}
-	return s.pace*(most*(more/(1-slack))+float64(s.alone[p.gear])*more) < float64(within)
+	return s.pace*(most*(more/(1-slack)+more)+float64(s.alone[p.gear])*more) < float64(within)
 }
 
 // refuses tells whether a request that comes now is refused, and by how much it would
@@ -277,18 +284,30 @@ func (s *shedder) runs(device int32, from, to time.Duration) {
 	s.busy[device] = max(s.busy[device], from) + to - from
 }
 
-// ran hears how long a batch took.
+// ran hears how long a batch took. Batches count by their length: what is beside the runs of a small model is
+// many times these, and says nothing of a large one.
 func (s *shedder) ran(p *Policy, ev *policy.Event) {
 	b := &p.batches[ev.Batch]
 	if b.size == 0 {
 		return
 	}
-	planned := b.first
-	if ev.Hop > 0 {
-		planned = p.t.Stages[p.chains[b.chain].stage+int32(ev.Hop)].Infer[b.size-1]
+	planned := usual(&p.t.Stages[p.chains[b.chain].stage+int32(ev.Hop)], int(b.size))
+	took := ev.End - ev.Start
+	if took <= 0 || planned <= 0 {
+		return
 	}
-	if took := ev.End - ev.Start; took > 0 && planned > 0 && (took != planned || s.pace != 1) {
-		s.pace += paceStep * (float64(took)/float64(planned) - s.pace)
-		s.pace = min(max(s.pace, leastPace), mostPace)
+	if s.planned == 0 {
+		s.took, s.planned = planned.Seconds(), planned.Seconds()
 	}
+	s.took += paceStep * (took.Seconds() - s.took)
+	s.planned += paceStep * (planned.Seconds() - s.planned)
+	s.pace = min(max(s.took/s.planned, leastPace), mostPace)
+}
+
+// usual returns what a batch takes up a device: on average, where the plan knows it.
+func usual(st *policy.Stage, size int) time.Duration {
+	if len(st.Mean) >= size {
+		return st.Mean[size-1]
+	}
+	return st.Infer[size-1]
 }

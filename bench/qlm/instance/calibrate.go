@@ -36,6 +36,9 @@ func Free(runs ...*Run) (CPU, error) {
 	return best, nil
 }
 
+// mostSum is the most that both constants come to in a mean iteration.
+const mostSum = 6 * time.Millisecond
+
 // Calibrate is Free for several runs. One run, whose batches are mostly of one
 // size, tells what the two come to in its mean iteration, and hardly tells them
 // apart: of one run that sum is fitted, and each constant makes half of it. The
@@ -51,7 +54,7 @@ func Calibrate(runs ...*Run) (CPU, error) {
 	sequences := max(1, float64(counts.Output)/float64(counts.Iterations))
 	var best CPU
 	least := math.Inf(1)
-	for sum := time.Duration(0); sum <= 6*time.Millisecond; sum += 20 * time.Microsecond {
+	for sum := time.Duration(0); sum <= mostSum; sum += 20 * time.Microsecond {
 		c := CPU{sum / 2, time.Duration(float64(sum) / 2 / sequences)}
 		loss, err := lossOf(runs, c)
 		if err != nil {

@@ -23,6 +23,8 @@ type Run struct {
 	Model    llm.Model
 	Options  llm.Options
 	Requests []llmruns.Served
+	// AllReduce says what was assumed of all-reduces; empty: they were measured, or there are none.
+	AllReduce string
 }
 
 // New makes a run of its parts. The times of iterations are fitted to what steps
@@ -70,21 +72,40 @@ func stepsOf(steps []llmruns.Measured, meta *llmruns.Meta) []llmruns.Measured {
 	return nil
 }
 
-// Open reads a run from its three files.
-func Open(steps, meta, requests string) (*Run, error) {
+// Exchange is what GPUs of an instance exchange, and over what.
+type Exchange struct {
+	Links  llmruns.Links
+	Layers llmruns.Layers
+}
+
+// Open reads a run from its three files. Steps of several GPUs that are sums of kernels get the all-reduces of exchange;
+// nil: they stay without. KV tokens above 0 stand for those that the server reported.
+func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Run, error) {
 	var set llmruns.Set
 	if err := with(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
 		return nil, err
 	}
 	var m *llmruns.Meta
-	if err := with(meta, func(f *os.File) (err error) { m, err = llmruns.ReadMeta(f, meta); return err }); err != nil {
+	if err := with(meta, func(f *os.File) (err error) { m, err = llmruns.ReadMeta(f, meta, kvTokens); return err }); err != nil {
 		return nil, err
+	}
+	without := m.TensorParallel > 1 && slices.ContainsFunc(stepsOf(set.Measured, m), func(x llmruns.Measured) bool { return set.Kernels[x.Place] })
+	if without && exchange != nil {
+		set.Measured = exchange.Links.WithAllReduce(exchange.Layers, set.Measured)
 	}
 	var list []llmruns.Served
 	if err := with(requests, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, requests); return err }); err != nil {
 		return nil, err
 	}
-	return New(m.Model+" on "+m.Device, set.Measured, m, list)
+	run, err := New(m.Model+" on "+m.Device, set.Measured, m, list)
+	switch {
+	case err != nil || !without:
+	case exchange == nil:
+		run.AllReduce = formats.NoAllReduce
+	default:
+		run.AllReduce = exchange.Links.String()
+	}
+	return run, err
 }
 
 func with(path string, read func(f *os.File) error) error {
@@ -121,7 +142,7 @@ func (r *Run) Profile(c CPU) *formats.Profile {
 		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.Device, Engine: "imported", EngineVersion: r.Meta.Version}}, Models: []formats.ProfileModel{},
 		LLMs: []formats.LLMProfile{{Model: r.Meta.Model, Instances: []formats.LLMInstance{{
 			Device: r.Device, TensorParallel: r.Meta.TensorParallel, Engine: "vllm " + r.Meta.Version, Iteration: it, Fit: &fit,
-			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget,
+			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget, AllReduce: r.AllReduce,
 		}}}},
 	}
 }

@@ -16,6 +16,9 @@
 // and had its first and last token) and its meta.json, which says what the server
 // was: KV blocks, sequences at once, token budget.
 //
+// Steps and vidur files are sums of kernels of one GPU. What an all-reduce takes between several is in
+// ring.go, with the config.json of a model.
+//
 // The package parses and checks; what is fitted to the numbers is the profiler's
 // decision.
 package llmruns

@@ -121,7 +121,7 @@ const goodMeta = `{"model": "/data/Llama", "vllm_version": "0.19", "engine_kwarg
 
 // The KV capacity is what the server said, and must be there.
 func TestReadMeta(t *testing.T) {
-	m, err := ReadMeta(strings.NewReader(goodMeta), "meta.json")
+	m, err := ReadMeta(strings.NewReader(goodMeta), "meta.json", 0)
 	if err != nil || *m != (Meta{Model: "Llama", Version: "0.19", Device: "RTX-PRO-6000-BLACKWELL", TensorParallel: 2, DataParallel: 1, Sequences: 128, Budget: 2048, Block: 16, KVTokens: 41408, Prefix: true}) {
 		t.Errorf("%+v, %v", m, err)
 	}
@@ -131,7 +131,7 @@ func TestReadMeta(t *testing.T) {
 		`"max_num_seqs": 128`:    {`"max_num_seqs": -1`, "engine_kwargs.max_num_seqs"},
 		`{"model"`:               {`["model"`, "no meta.json"},
 	} {
-		if _, err := ReadMeta(strings.NewReader(strings.Replace(goodMeta, was, is[0], 1)), "meta.json"); err == nil || !strings.Contains(err.Error(), is[1]) {
+		if _, err := ReadMeta(strings.NewReader(strings.Replace(goodMeta, was, is[0], 1)), "meta.json", 0); err == nil || !strings.Contains(err.Error(), is[1]) {
 			t.Errorf("%s: %v, want %q", is[0], err, is[1])
 		}
 	}
@@ -155,7 +155,7 @@ func FuzzRead(f *testing.F) {
 		if list, err := ReadRequests(strings.NewReader(text), "f"); err == nil && (len(list) == 0 || list[0].Queued != 0) {
 			t.Fatalf("%+v", list)
 		}
-		if m, err := ReadMeta(strings.NewReader(text), "f"); err == nil && m.KVTokens < 1 {
+		if m, err := ReadMeta(strings.NewReader(text), "f", 0); err == nil && m.KVTokens < 1 {
 			t.Fatalf("%+v", m)
 		}
 	})

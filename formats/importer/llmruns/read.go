@@ -67,6 +67,8 @@ type Set struct {
 	KVBytes  map[string]int64
 	Loads    []Load
 	Sources  []string
+	// Kernels are places whose iterations are sums of kernels of one GPU: what GPUs exchange is not in them.
+	Kernels map[Place]bool
 }
 
 // table is what is known of a kind of file.
@@ -212,8 +214,17 @@ func stepRow(s *Set, r *reader) error {
 		m.Tokens = r.whole("new_tokens_per_seq", 1, mostTokens)
 		m.Context = max(0, m.Context-float64(m.Tokens)) // the file counts the new ones
 	}
+	s.composed(m.Place)
 	s.Measured = append(s.Measured, m)
 	return nil
+}
+
+// composed notes that iterations of a place are sums of kernels.
+func (s *Set) composed(at Place) {
+	if s.Kernels == nil {
+		s.Kernels = map[Place]bool{}
+	}
+	s.Kernels[at] = true
 }
 
 func splitwiseRow(s *Set, r *reader) error {
@@ -269,7 +280,9 @@ func servingRow(s *Set, r *reader) error {
 }
 
 func partialRow(s *Set, r *reader) error {
-	s.Measured = append(s.Measured, Measured{Place: r.place(), Phase: Partial, Batch: r.whole("num_tokens", 1, mostTokens), Took: r.ms("dense_ms_all_layers")})
+	m := Measured{Place: r.place(), Phase: Partial, Batch: r.whole("num_tokens", 1, mostTokens), Took: r.ms("dense_ms_all_layers")}
+	s.composed(m.Place)
+	s.Measured = append(s.Measured, m)
 	return nil
 }
 

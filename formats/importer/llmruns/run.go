@@ -50,9 +50,12 @@ type metaFile struct {
 	} `json:"hardware"`
 }
 
-// ReadMeta reads a meta.json. The KV capacity must be in it: a computed one would
-// spoil what follows.
-func ReadMeta(in io.Reader, name string) (*Meta, error) {
+// defaultBlock is how many tokens a KV block of vLLM has where nobody says otherwise.
+const defaultBlock = 16
+
+// ReadMeta reads a meta.json. The KV capacity must be in it, or be given as the server reported it elsewhere
+// (kvTokens above 0): a computed one would spoil what follows.
+func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	var f metaFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
 		return nil, &formats.Error{File: name, Found: "no meta.json of a server: " + err.Error(), Expected: "a JSON object with engine_kwargs and kv_cache"}
@@ -61,6 +64,12 @@ func ReadMeta(in io.Reader, name string) (*Meta, error) {
 		Model: f.Model[strings.LastIndex(f.Model, "/")+1:], Version: f.Version, Device: device(f.Hardware.Device),
 		TensorParallel: max(1, f.Engine.TensorParallel), DataParallel: max(1, f.Engine.DataParallel), Sequences: f.Engine.Sequences, Budget: f.Engine.Budget,
 		Block: f.KV.Block, KVTokens: f.KV.Tokens, Prefix: f.KV.Prefix == nil || *f.KV.Prefix,
+	}
+	if kvTokens > 0 {
+		m.KVTokens = kvTokens
+		if m.Block == 0 {
+			m.Block = defaultBlock
+		}
 	}
 	if m.KVTokens == 0 {
 		m.KVTokens = f.KV.Blocks * int64(f.KV.Block)

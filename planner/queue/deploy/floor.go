@@ -148,6 +148,8 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 		return 0, fmt.Errorf("solving for the bound by work: %w", err)
 	case sol.Status == milp.Infeasible:
 		return math.Inf(1), nil
+	case math.IsNaN(sol.Bound) && ctx.Err() != nil:
+		return 0, fmt.Errorf("solving for the bound by work: %w", ctx.Err())
 	case math.IsNaN(sol.Bound):
 		return 0, fmt.Errorf("the program of the bound by work ended with status %s", sol.Status)
 	}

@@ -1,0 +1,90 @@
+package llmruns
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Links are those between the GPUs of an instance.
+type Links struct {
+	GBps    float64       // 1e9 bytes a second from one GPU to the next
+	Latency time.Duration // of a step from one to the next
+}
+
+// String says what was assumed.
+func (l Links) String() string { return fmt.Sprintf("ring at %g GB/s, %v a step", l.GBps, l.Latency) }
+
+// Ring returns how long a ring all-reduce of so many bytes takes between n GPUs: 2(n-1) steps, in each of which
+// every GPU passes an n-th of the bytes on (Patarasuk and Yuan, JPDC 2009).
+func (l Links) Ring(n int, bytes float64) time.Duration {
+	if n < 2 {
+		return 0
+	}
+	steps := float64(2 * (n - 1))
+	return time.Duration(steps*(float64(l.Latency)+bytes/float64(n)/l.GBps) + .5)
+}
+
+// Layers tell what the GPUs of an instance exchange of a model.
+type Layers struct {
+	Count      int
+	TokenBytes int // of a token between two layers
+}
+
+// perLayer are the all-reduces of a layer under tensor parallelism: one behind attention, one behind the MLP
+// (Shoeybi et al., Megatron-LM, 2019).
+const perLayer = 2
+
+// AllReduce returns what an iteration of so many tokens takes on n GPUs for its all-reduces.
+func (l Links) AllReduce(layers Layers, n, tokens int) time.Duration {
+	return time.Duration(perLayer*layers.Count) * l.Ring(n, float64(tokens)*float64(layers.TokenBytes))
+}
+
+// tokens returns how many tokens an iteration runs.
+func (m *Measured) tokens() int {
+	if m.Phase == Prefill {
+		return m.Batch * m.Tokens
+	}
+	return m.Batch
+}
+
+// WithAllReduce returns the iterations with what their all-reduces take. Whole batches, which have them, stay as they are.
+func (l Links) WithAllReduce(layers Layers, list []Measured) []Measured {
+	out := make([]Measured, len(list))
+	for i, m := range list {
+		if m.Phase != Whole {
+			m.Took += l.AllReduce(layers, m.TensorParallel, m.tokens())
+		}
+		out[i] = m
+	}
+	return out
+}
+
+// ReadLayers reads the config.json of a model as its authors publish it.
+func ReadLayers(in io.Reader, name string) (Layers, error) {
+	var f struct {
+		Layers int    `json:"num_hidden_layers"`
+		Hidden int    `json:"hidden_size"`
+		DType  string `json:"torch_dtype"`
+		Newer  string `json:"dtype"` // its name in newer versions
+	}
+	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
+		return Layers{}, &formats.Error{File: name, Found: "no config.json of a model: " + err.Error(), Expected: "a JSON object with num_hidden_layers and hidden_size"}
+	}
+	for _, c := range []struct {
+		path  string
+		value int
+	}{{"num_hidden_layers", f.Layers}, {"hidden_size", f.Hidden}} {
+		if c.value < 1 || c.value > 1<<20 {
+			return Layers{}, &formats.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: "a positive number, as in the config.json that its authors publish"}
+		}
+	}
+	size := 2
+	if f.DType == "float32" || f.Newer == "float32" {
+		size = 4
+	}
+	return Layers{Count: f.Layers, TokenBytes: size * f.Hidden}, nil
+}
