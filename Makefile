@@ -210,12 +210,13 @@ bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause
 	$(GO) build -o bin/bench-infeasible ./bench/infeasible
 	nice -n 10 bin/bench-infeasible -results bench/infeasible/results/verdicts.jsonl -figures bench/infeasible/figures.json $(INFEASIBLE)
 
-# EXPORTED holds flags of bench/exported, for example EXPORTED="-only silero".
+# ODD holds flags of bench/odd, for example ODD="-first 301 -v".
 .PHONY: bench-odd
 bench-odd: build ## 300 problems that are tiny, huge, equal or one too many: what a search takes, and how soon it hears Ctrl-C: bench/odd/figures.json (ODD: such as -first 301 -v)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-odd ./bench/odd
 	nice -n 10 bin/bench-odd -figures bench/odd/figures.json $(ODD)
 
+# EXPORTED holds flags of bench/exported, for example EXPORTED="-only silero" or EXPORTED=-drive.
 .PHONY: bench-exported
 bench-exported: build ## models as people exported them: profile, solve, serve, and an answer held against ONNX Runtime's: table in docs/benchmarks/exported.md and bench/exported/figures.json (EXPORTED)
 	third_party/setup.sh exported

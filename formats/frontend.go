@@ -120,3 +120,30 @@ func (d *Plan) FrontEndRate() float64 {
 	}
 	return math.Inf(1)
 }
+
+// FrontEndBound returns the rate, in requests/s per unit of weight, that no plan of the same problem can have:
+// requests for a model cost the front end what the profile says, and nothing where it does not. Those for
+// several models cost what the cheapest of these does.
+func (d *Plan) FrontEndBound() float64 {
+	if d.FrontEnd == nil || len(d.Deployment) == 0 {
+		return math.Inf(1)
+	}
+	least := time.Duration(math.MaxInt64)
+	costs := map[string]time.Duration{}
+	for i := range d.Deployment {
+		m := &d.Deployment[i]
+		costs[m.Model], least = m.RequestCPUUS.D(), min(least, m.RequestCPUUS.D())
+	}
+	taken := 0.0
+	for _, s := range d.Served() {
+		cost, single := costs[s.Model]
+		if !single {
+			cost = least
+		}
+		taken += s.Weight * cost.Seconds()
+	}
+	if taken <= 0 {
+		return math.Inf(1)
+	}
+	return float64(d.FrontEnd.Cores) / taken
+}

@@ -45,6 +45,9 @@ func ImportLLM(s *llmruns.Set, o LLMOptions) (*formats.Profile, error) {
 	if len(im.p.LLMs) == 0 {
 		return nil, im.nothing()
 	}
+	if o.Links != nil && !slices.ContainsFunc(im.p.LLMs, exchanges) {
+		im.note("--link-gbps and --link-us were not used: no iteration of several GPUs is a sum of kernels")
+	}
 	if o.Rename != "" && len(im.p.LLMs) > 1 {
 		return nil, fmt.Errorf("%w: %d models and one name for them, %q: choose a model", ErrInput, len(im.p.LLMs), o.Rename)
 	}
@@ -52,6 +55,11 @@ func ImportLLM(s *llmruns.Set, o LLMOptions) (*formats.Profile, error) {
 		im.p.LLMs[0].Model = o.Rename
 	}
 	return im.p, im.p.Validate()
+}
+
+// exchanges returns whether all-reduces were added to iterations of a model.
+func exchanges(m formats.LLMProfile) bool {
+	return slices.ContainsFunc(m.Instances, func(in formats.LLMInstance) bool { return in.AllReduce != "" && in.AllReduce != formats.NoAllReduce })
 }
 
 // nothing says what there would have been.
@@ -155,7 +163,7 @@ func (im *llmImport) add(place llmruns.Place) error {
 		im.note("%s: context is read at %g GB/s: assumed, attention was not measured", name, im.opt.MemoryGBps)
 	}
 	if exchange == formats.NoAllReduce {
-		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short, with 2 GPUs on PCIe by a third; --link-gbps, --link-us and --config add them", name)
+		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short, with 2 GPUs on PCIe by a third; --link-gbps, --link-us and --model-config add them", name)
 	}
 	im.done = append(im.done, at)
 	in := formats.LLMInstance{

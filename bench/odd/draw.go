@@ -21,8 +21,8 @@ type instance struct {
 	odd       []string
 }
 
-// objectives of the kinds, empty: the kind's own.
-var objectives = map[string][]string{"pool": {"", "cost", "gpus"}, "flow": {"", "cost", "gpus"}, "workflow": {"", "gpus"}, "queue": {"", "cost", "throughput", "gpus"}, "gear": {""}}
+// objectives of the kinds, beside the one that each has by default.
+var objectives = map[string][]string{"pool": {"cost", "gpus"}, "flow": {"cost", "gpus"}, "workflow": {"gpus"}, "queue": {"cost", "throughput", "gpus"}}
 
 // drawn returns the instance of a seed.
 func drawn(problems map[string]mutant.Problem, seed uint64) *instance {
@@ -36,7 +36,7 @@ func drawn(problems map[string]mutant.Problem, seed uint64) *instance {
 	for range 1 + rng.IntN(3) {
 		changes[rng.IntN(len(changes))](x, rng)
 	}
-	of := objectives[x.kind]
+	of := append([]string{""}, objectives[x.kind]...)
 	if objective := of[rng.IntN(len(of))]; objective != "" {
 		x.flags = []string{"--objective", objective}
 		if strings.HasPrefix(x.kind, "pool") {

@@ -18,11 +18,12 @@ import (
 
 // What a search may take.
 const (
-	mostCPU    = 20 * time.Second
-	mostMemory = 1 << 30
-	mostAfter  = time.Second // to the end, after Ctrl-C
-	patience   = 90 * time.Second
-	worthCut   = 300 * time.Millisecond // runs that take less are not interrupted
+	mostCPU     = 20 * time.Second
+	mostMemory  = 1 << 30
+	mostAfter   = time.Second // to the end, after Ctrl-C
+	patience    = 90 * time.Second
+	interrupted = 4                      // exit code
+	worthCut    = 300 * time.Millisecond // runs that take less are not interrupted
 )
 
 // outcome is what became of an instance.
@@ -77,7 +78,10 @@ func (o *options) judge(ctx context.Context, x *instance) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	if out.after = cut.after; out.after > mostAfter {
+	if cut.code == interrupted {
+		out.after = cut.after
+	}
+	if out.after > mostAfter {
 		out.wrong = append(out.wrong, fmt.Sprintf("%.1f s after Ctrl-C", out.after.Seconds()))
 	}
 	if !slices.Contains([]int{0, 2, 3, 4}, cut.code) {

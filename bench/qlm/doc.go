@@ -5,6 +5,7 @@
 //	figures.go   figures.json: every claim with what was asked and what was measured
 //	keep.go      results that a second start does not measure again
 //	instance.go  the model of an instance against runs of vLLM (package instance)
+//	exchange.go   all-reduces of a ring against measured ones
 //	speed.go     what the simulator of instances takes
 //	exact.go     programs solved to the end, with the search beside them
 //	orders.go    orders by size and load: list, greedy and search against the bound

@@ -31,7 +31,7 @@ type exchangeOptions struct {
 func (o *exchangeOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&o.gbps, "link-gbps", 0, "1e9 bytes a second from one GPU of an instance to the next: adds all-reduces to iterations that are sums of kernels")
 	f.Float64Var(&o.step, "link-us", 0, "microseconds of latency from one GPU of an instance to the next")
-	f.StringVar(&o.config, "config", "", "config.json of the model, for its layers and what crosses between GPUs for a token")
+	f.StringVar(&o.config, "model-config", "", "config.json of the model, for its layers and what crosses between GPUs for a token")
 }
 
 // read returns what was given; nil: nothing was.
@@ -39,8 +39,8 @@ func (o *exchangeOptions) read(f *pflag.FlagSet) (*instance.Exchange, error) {
 	if !f.Changed("link-gbps") && !f.Changed("link-us") && o.config == "" {
 		return nil, nil
 	}
-	if !(o.gbps > 0 && o.gbps < 1e6) || !(o.step >= 0 && o.step <= 1e6) || o.config == "" {
-		return nil, usageErrorf("--link-gbps %g --link-us %g --config %q: expected a positive rate, 0 to 1e6, and a file: all-reduces take the three together", o.gbps, o.step, o.config)
+	if !(o.gbps >= 1e-3 && o.gbps < 1e6) || !(o.step >= 0 && o.step <= 1e6) || o.config == "" {
+		return nil, usageErrorf("--link-gbps %g --link-us %g --model-config %q: expected --link-gbps from .001 to 1e6, --link-us from 0 to 1e6, and a file: all-reduces take the three together", o.gbps, o.step, o.config)
 	}
 	x := &instance.Exchange{Links: llmruns.Links{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
 	err := readFile(o.config, "the model's config", func(f *os.File) (err error) { x.Layers, err = llmruns.ReadLayers(f, o.config); return err })
@@ -64,7 +64,7 @@ The coefficients of an iteration are fitted per model, device kind and tensor pa
 The profile says how far they are from what was measured. The numbers are added to
 --profile (default: the output file, where it exists).`,
 		Example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
-  plan import llm steps.csv --model Qwen3-32B --link-gbps 16 --link-us 20 --config config.json
+  plan import llm steps.csv --model Qwen3-32B --link-gbps 16 --link-us 20 --model-config config.json
   plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
 		Args: cobra.MinimumNArgs(1),
 	}
@@ -90,7 +90,7 @@ The profile says how far they are from what was measured. The numbers are added 
 		}
 		if x != nil {
 			if len(o.Models) != 1 {
-				return usageErrorf("--config is of one model: found --model %s, expected one", list(o.Models))
+				return usageErrorf("--model-config is of one model: found --model %s, expected one", list(o.Models))
 			}
 			o.Links, o.Layers = &x.Links, &x.Layers
 		}

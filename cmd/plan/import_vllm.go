@@ -46,7 +46,7 @@ this run, which is then no test of them.`,
 	f.StringVar(&o.requests, "requests", "", "requests of the run (required)")
 	f.DurationVar(&o.cpu, "cpu", 0, "time that the server's CPU adds to an iteration (default: fitted to the run)")
 	f.DurationVar(&o.cpuSequence, "cpu-sequence", 0, "time that it adds for each sequence in it")
-	f.Int64Var(&o.kvTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size), where meta.json lacks it")
+	f.Int64Var(&o.kvTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size), instead of what meta.json says")
 	o.exchange.flags(f)
 	f.StringVar(&o.trace, "trace", "", "request trace to write as well")
 	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
@@ -66,8 +66,8 @@ func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange
 	if o.cpu < 0 || o.cpuSequence < 0 || o.cpu > time.Second || o.cpuSequence > time.Second {
 		return usageErrorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", o.cpu, o.cpuSequence)
 	}
-	if o.kvTokens < 0 {
-		return usageErrorf("--kv-tokens %d: expected a positive number", o.kvTokens)
+	if o.kvTokens < 0 || o.kvTokens > 1<<30 {
+		return usageErrorf("--kv-tokens %d: expected 0 to %d", o.kvTokens, 1<<30)
 	}
 	run, err := instance.Open(o.steps, o.meta, o.requests, o.kvTokens, exchange)
 	if err != nil {
@@ -120,7 +120,7 @@ func writeRunTrace(path string, run *instance.Run) error {
 // printComparison shows a run beside the model of it.
 func printComparison(p *printer, o *importVLLMOptions, run *instance.Run, cpu instance.CPU, given bool, x *instance.Comparison) error {
 	if p.json {
-		return p.document(map[string]any{"output": o.out, "run": run.Name, "fit": run.Fit, "cpu_us": formats.Micros(cpu.Iteration), "cpu_sequence_us": formats.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x})
+		return p.document(map[string]any{"output": o.out, "run": run.Name, "fit": run.Fit, "cpu_us": formats.Micros(cpu.Iteration), "cpu_sequence_us": formats.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)})
 	}
 	if !given {
 		p.note("assumed: --cpu %v --cpu-sequence %v, fitted to this run", cpu.Iteration, cpu.Sequence)

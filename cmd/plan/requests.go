@@ -66,13 +66,13 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 				p.Models[k].RequestUS, p.Models[k].DispatchUS, p.Models[k].RequestCPUUS = took[i].beside, took[i].dispatch, took[i].cost
 			}
 		}
-		p.FrontEnd = &formats.FrontEnd{Cores: runtime.NumCPU()}
+		p.FrontEnd = &formats.FrontEnd{Cores: runtime.GOMAXPROCS(0)}
 		return nil
 	})
 }
 
-// requestTime is what a request for a model takes beside its run: in all, of the device's time, and of the CPU
-// time of client and front end.
+// requestTime is what a request for a model takes beside its run: outside the device's time, of the device's time
+// (measured with pauses between requests), and of the CPU time of client and front end.
 type requestTime struct{ beside, dispatch, cost formats.Micros }
 
 // requestTimes serves models on a device that only waits, and drives them: evenly for medians of times, and
@@ -175,7 +175,10 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 	warmup := min(costWarmup, count/5)
 	ended := 0
 	var first, last time.Duration // CPU time used until these answers
-	cfg := load.Config{URL: url, Models: []load.Model{{Name: m.Model, SLO: requestSLO}}, Ended: func(load.Outcome) {
+	cfg := load.Config{URL: url, Models: []load.Model{{Name: m.Model, SLO: requestSLO}}, Ended: func(o load.Outcome) {
+		if o.Reason != "" {
+			return
+		}
 		last = cputime.Used()
 		if ended++; ended == warmup {
 			first = last
@@ -188,8 +191,8 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 	if _, err := load.Run(ctx, cfg, arrivals.Slice(list)); err != nil {
 		return 0, err
 	}
-	if ended <= warmup {
-		return 0, fmt.Errorf("%s: %d of %d requests ended", m.Model, ended, count)
+	if ended <= max(warmup, count/2) {
+		return 0, fmt.Errorf("%s: %d of %d requests were answered", m.Model, ended, count)
 	}
 	return (last - first) / time.Duration(ended-warmup), nil
 }

@@ -114,7 +114,7 @@ func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
 	}
 	if o := &res.Plan.Objective; q.Attained > 0 && o.Bound != nil {
 		t.bound, t.among = *o.Bound, o.BoundAmong
-		if most := res.Plan.FrontEndRate() / q.Attained; o.Name == "throughput" && most < t.bound {
+		if most := res.Plan.FrontEndBound() / q.Attained; o.Name == "throughput" && most < t.bound {
 			t.bound = most
 		}
 	}

@@ -91,6 +91,7 @@ func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.Flo
 				m.Kinds = append(m.Kinds, on)
 			}
 			if llm != nil {
+				w.run.WarnInstance(sv.name, llm.On(on.Device))
 				m.Generation.Instances = append(m.Generation.Instances, instance(llm.On(on.Device), sv.on[k].sizes[at].batch, on.WorkingBytes/llm.KVBytesPerToken))
 			}
 		}

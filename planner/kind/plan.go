@@ -27,16 +27,23 @@ func Plan(p *Problem, run *Run, out *Outcome, kind, solver string) *formats.Plan
 	return plan
 }
 
-// fullFrontEnd is the part of the front end from which on plans say that it is what limits them.
-const fullFrontEnd = .8
+// busyFrontEnd is the part of the front end from which on plans say how much of it requests take up.
+const busyFrontEnd = .8
 
-// frontEnd says where the front end limits the rates of a plan.
+// frontEnd says where the front end limits the rates of a plan, or nearly does.
 func (r *Run) frontEnd(plan *formats.Plan) {
-	if load := plan.FrontEndLoad(); load > fullFrontEnd {
-		r.Assume("the front end limits the rates, not the devices: client, loopback and front end spend %v of CPU on a request, so its %d CPUs take in %.5g requests/s of the %.5g that devices carry (front_end.cores in the cluster says how many it has)",
-			plan.RequestCPU(), plan.FrontEnd.Cores, 1/plan.FrontEndTime().Seconds(), load/plan.FrontEndTime().Seconds())
-		plan.Limits = nil // they are of devices
+	load := plan.FrontEndLoad()
+	if load <= busyFrontEnd {
+		return
 	}
+	rate := 1 / plan.FrontEndTime().Seconds()
+	if load <= 1 {
+		r.Assume("requests take up %.0f %% of the front end, whose %d CPUs take in %.5g requests/s", 100*load, plan.FrontEnd.Cores, rate)
+		return
+	}
+	r.Assume("the front end limits the rates, not the devices: client, loopback and front end spend %v of CPU on a request, so its %d CPUs take in %.5g requests/s of the %.5g that devices carry (front_end.cores in the cluster says how many it has)",
+		plan.RequestCPU(), plan.FrontEnd.Cores, rate, load*rate)
+	plan.Limits = nil // they are of devices
 }
 
 // estimates warns where stages have estimated times, and says how to measure them.

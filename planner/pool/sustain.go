@@ -189,16 +189,18 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 	return unmet(a)
 }
 
-// shareFrontEnd lets no model of a plan promise more than its weight's part of the front end, where that is short.
+// shareFrontEnd lets no model of a plan promise more than its weight's part of the front end, where devices carry more than that takes in.
 func shareFrontEnd(res *kind.Result) {
 	plan := res.Plan
-	if plan.FrontEndLoad() <= shortFrontEnd {
+	if plan.FrontEndLoad() <= 1 {
 		return
 	}
 	most, parts := plan.FrontEndRate(), make([]float64, len(plan.Deployment))
 	for i := range parts {
-		m := plan.Promised(i)
-		parts[i] = min(1, most*m.Weight/m.RPS)
+		parts[i] = 1
+		if m := plan.Promised(i); m.RPS > 0 {
+			parts[i] = min(1, most*m.Weight/m.RPS)
+		}
 	}
 	promise(res, parts)
 }

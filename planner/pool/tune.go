@@ -179,7 +179,7 @@ func (a *tuning) fluid(ctx context.Context) error {
 	if b := res.Plan.Objective.Bound; b != nil {
 		a.bound = *b
 		if a.grows() {
-			a.bound = min(a.bound, res.Plan.FrontEndRate()) / attained
+			a.bound = min(a.bound, res.Plan.FrontEndBound()) / attained
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 		return nil, fmt.Errorf("policy %q: expected one of %v, over the tables of a plan of applications", name, Names())
 	}
 	opt, err := how.parse(own, params)
-	if name == "pard" && opt.Paths > 0 {
+	if err == nil && name == "pard" && opt.Paths > 0 {
 		err = fmt.Errorf("the parameter paths is %v, expected 0: pard drops more where rare ways are left out; feas takes it", opt.Paths)
 	}
 	if err != nil {

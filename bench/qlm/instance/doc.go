@@ -8,5 +8,6 @@
 //	compare.go    figures of a run beside those of the model
 //	calibrate.go  the two constants
 //	bundle.go     the runs of the data
+//	doubts.go     why the model of a run is not to be trusted
 //	drain.go      queues that are drained, to calibrate estimators on
 package instance

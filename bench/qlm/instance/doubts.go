@@ -13,7 +13,7 @@ const leastR2 = .9
 func (r *Run) Doubts(c CPU, given bool, x *Comparison) []string {
 	var out []string
 	if r.AllReduce == formats.NoAllReduce {
-		out = append(out, fmt.Sprintf("the steps of %s on %d x %s are WITHOUT ALL-REDUCES between the GPUs: --link-gbps, --link-us and --config add them", r.Meta.Model, r.Meta.TensorParallel, r.Device))
+		out = append(out, r.withoutAllReduce())
 	}
 	if !given && c.Iteration >= mostSum/2 {
 		out = append(out, fmt.Sprintf("the time that the CPU adds to an iteration was fitted to %v, the most that is looked at: the steps lack something", c.Iteration))
@@ -22,4 +22,9 @@ func (r *Run) Doubts(c CPU, given bool, x *Comparison) []string {
 		out = append(out, fmt.Sprintf("the model explains the run poorly: R2 %.2f of end-to-end latency, request by request", x.R2))
 	}
 	return out
+}
+
+// withoutAllReduce says that the steps are without what the GPUs exchange.
+func (r *Run) withoutAllReduce() string {
+	return fmt.Sprintf("the steps of %s on %d x %s are WITHOUT ALL-REDUCES between the GPUs: --link-gbps, --link-us and --model-config add them", r.Meta.Model, r.Meta.TensorParallel, r.Device)
 }

@@ -138,7 +138,12 @@ func (r *Run) Profile(c CPU) *formats.Profile {
 	it := r.Model.Iteration
 	it.CPUNS, it.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
 	fit := r.Fit
+	var notes []string
+	if r.AllReduce == formats.NoAllReduce {
+		notes = append(notes, r.withoutAllReduce())
+	}
 	return &formats.Profile{
+		Notes:  notes,
 		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.Device, Engine: "imported", EngineVersion: r.Meta.Version}}, Models: []formats.ProfileModel{},
 		LLMs: []formats.LLMProfile{{Model: r.Meta.Model, Instances: []formats.LLMInstance{{
 			Device: r.Device, TensorParallel: r.Meta.TensorParallel, Engine: "vllm " + r.Meta.Version, Iteration: it, Fit: &fit,

@@ -63,6 +63,12 @@ func (l Links) WithAllReduce(layers Layers, list []Measured) []Measured {
 	return out
 }
 
+// Bounds of what a config.json may say.
+const (
+	mostLayers = 1 << 12
+	mostHidden = 1 << 18
+)
+
 // ReadLayers reads the config.json of a model as its authors publish it.
 func ReadLayers(in io.Reader, name string) (Layers, error) {
 	var f struct {
@@ -75,11 +81,12 @@ func ReadLayers(in io.Reader, name string) (Layers, error) {
 		return Layers{}, &formats.Error{File: name, Found: "no config.json of a model: " + err.Error(), Expected: "a JSON object with num_hidden_layers and hidden_size"}
 	}
 	for _, c := range []struct {
-		path  string
-		value int
-	}{{"num_hidden_layers", f.Layers}, {"hidden_size", f.Hidden}} {
-		if c.value < 1 || c.value > 1<<20 {
-			return Layers{}, &formats.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: "a positive number, as in the config.json that its authors publish"}
+		path        string
+		value, most int
+	}{{"num_hidden_layers", f.Layers, mostLayers}, {"hidden_size", f.Hidden, mostHidden}} {
+		if c.value < 1 || c.value > c.most {
+			return Layers{}, &formats.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: fmt.Sprintf("a number from 1 to %d, as in the config.json that its authors publish", c.most),
+				Hint: "models of several kinds of input have it under text_config: give that object as a file of its own"}
 		}
 	}
 	size := 2
