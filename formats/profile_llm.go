@@ -44,6 +44,9 @@ const (
 	KVComputed   = "computed"
 )
 
+// PoorFit is the mean error of a fit beyond which what is planned with it is hardly better.
+const PoorFit = .3
+
 // IterationFit tells how far an Iteration is from what it was fitted to.
 type IterationFit struct {
 	DecodeMAPE  float64 `json:"decode_mape"`  // mean of |fit - measured| / measured

@@ -78,9 +78,6 @@ func (im *llmImport) nothing() error {
 // few measurements are fewer than a fit has coefficients.
 const few = numCoefficients - 1
 
-// poorFit is the mean error of a fit beyond which a note says so.
-const poorFit = 0.3
-
 type llmImport struct {
 	set  *llmruns.Set
 	opt  LLMOptions
@@ -152,7 +149,7 @@ func (im *llmImport) add(place llmruns.Place) error {
 		if fit.Points < few {
 			im.note("%s: measurements: %d, fewer than a fit has coefficients: it says little of other batches and lengths", name, fit.Points)
 		}
-		if worst := max(fit.DecodeMAPE, fit.PrefillMAPE); worst > poorFit {
+		if worst := max(fit.DecodeMAPE, fit.PrefillMAPE); worst > formats.PoorFit {
 			im.note("%s: the fit is %.0f %% off in the mean: what is planned with it is hardly better", name, 100*worst)
 		}
 	} else if it = im.fitted(place, name); it == nil {
@@ -163,7 +160,7 @@ func (im *llmImport) add(place llmruns.Place) error {
 		im.note("%s: context is read at %g GB/s: assumed, attention was not measured", name, im.opt.MemoryGBps)
 	}
 	if exchange == formats.NoAllReduce {
-		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short, with 2 GPUs on PCIe by a third; --link-gbps, --link-us and --model-config add them", name)
+		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short; --link-gbps, --link-us and --model-config add them", name)
 	}
 	im.done = append(im.done, at)
 	in := formats.LLMInstance{

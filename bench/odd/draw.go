@@ -24,14 +24,14 @@ type instance struct {
 // objectives of the kinds, beside the one that each has by default.
 var objectives = map[string][]string{"pool": {"cost", "gpus"}, "flow": {"cost", "gpus"}, "workflow": {"gpus"}, "queue": {"cost", "throughput", "gpus"}}
 
-// drawn returns the instance of a seed.
-func drawn(problems map[string]mutant.Problem, seed uint64) *instance {
+// drawInstance returns the instance of a seed.
+func drawInstance(problems map[string]mutant.Problem, seed uint64) *instance {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	kinds := slices.Sorted(maps.Keys(problems))
 	x := &instance{seed: seed, kind: kinds[seed%uint64(len(kinds))]}
 	x.documents = mutant.Problem{}
 	for role, tree := range problems[x.kind] {
-		x.documents[role] = copied(tree)
+		x.documents[role] = mutant.Copy(tree)
 	}
 	for range 1 + rng.IntN(3) {
 		changes[rng.IntN(len(changes))](x, rng)
@@ -48,16 +48,16 @@ func drawn(problems map[string]mutant.Problem, seed uint64) *instance {
 
 // changes make a problem odd.
 var changes = []func(x *instance, rng *rand.Rand){
-	func(x *instance, rng *rand.Rand) { x.scaled(rng, "workload", "SLOs", -5, 4, isSLO) },
-	func(x *instance, rng *rand.Rand) { x.scaled(rng, "workload", "rates", -6, 6, isRate) },
+	func(x *instance, rng *rand.Rand) { x.scale(rng, "workload", "SLOs", -5, 4, isSLO) },
+	func(x *instance, rng *rand.Rand) { x.scale(rng, "workload", "rates", -6, 6, isRate) },
 	func(x *instance, rng *rand.Rand) {
-		x.scaled(rng, "profile", "times", -4, 4, func(key string) bool { return strings.HasSuffix(key, "_us") })
+		x.scale(rng, "profile", "times", -4, 4, func(key string) bool { return strings.HasSuffix(key, "_us") })
 	},
-	func(x *instance, rng *rand.Rand) { x.counted(int(math.Pow(10, 4*rng.Float64()))) },
-	func(x *instance, rng *rand.Rand) { x.counted(1) },
-	func(x *instance, rng *rand.Rand) { x.doubled(1 + rng.IntN(7)) },
+	func(x *instance, rng *rand.Rand) { x.setCounts(int(math.Pow(10, 4*rng.Float64()))) },
+	func(x *instance, rng *rand.Rand) { x.setCounts(1) },
+	func(x *instance, rng *rand.Rand) { x.addCopies(1 + rng.IntN(7)) },
 	func(x *instance, rng *rand.Rand) {
-		x.scaled(rng, "workload", "lengths", -2, 3, func(key string) bool { return key == "mean" || key == "max" || key == "sd" })
+		x.scale(rng, "workload", "lengths", -2, 3, func(key string) bool { return key == "mean" || key == "max" || key == "sd" })
 	},
 	func(x *instance, rng *rand.Rand) {
 		if cascade, ok := x.documents["workload"].(map[string]any)["cascade"].(map[string]any); ok {
@@ -74,8 +74,8 @@ var changes = []func(x *instance, rng *rand.Rand){
 func isSLO(key string) bool  { return key == "slo" || key == "latency" || key == "waiting_slo" }
 func isRate(key string) bool { return key == "rps" || key == "min_rps" || key == "max" }
 
-// scaled multiplies the figures of a document that stand under some keys by a power of ten.
-func (x *instance) scaled(rng *rand.Rand, role, what string, from, to float64, is func(key string) bool) {
+// scale multiplies the figures of a document that stand under some keys by a power of ten.
+func (x *instance) scale(rng *rand.Rand, role, what string, from, to float64, is func(key string) bool) {
 	factor := math.Pow(10, from+(to-from)*rng.Float64())
 	walk(x.documents[role], func(object map[string]any, key string) {
 		if !is(key) {
@@ -96,14 +96,14 @@ func (x *instance) scaled(rng *rand.Rand, role, what string, from, to float64, i
 	x.odd = append(x.odd, fmt.Sprintf("%s x %.3g", what, factor))
 }
 
-// counted gives every pool so many devices.
-func (x *instance) counted(n int) {
+// setCounts gives every pool so many devices.
+func (x *instance) setCounts(n int) {
 	setAll(x.documents["cluster"], "count", float64(n))
 	x.odd = append(x.odd, fmt.Sprintf("%d devices of each kind", n))
 }
 
-// doubled adds copies of all models, which differ by name only: to the profile, and to what is asked.
-func (x *instance) doubled(copies int) {
+// addCopies adds copies of all models, which differ by name only: to the profile, and to what is asked.
+func (x *instance) addCopies(copies int) {
 	profile, workload := x.documents["profile"].(map[string]any), x.documents["workload"].(map[string]any)
 	named := func(name any, n int) string { return fmt.Sprintf("%v-%d", name, n) }
 	add := func(of map[string]any, list, key string) {
@@ -111,7 +111,7 @@ func (x *instance) doubled(copies int) {
 		for n := 1; n <= copies; n++ {
 			for _, e := range entries {
 				if entry, ok := e.(map[string]any); ok {
-					again := copied(entry).(map[string]any)
+					again := mutant.Copy(entry).(map[string]any)
 					again[key] = named(entry[key], n)
 					of[list] = append(of[list].([]any), again)
 				}
@@ -155,22 +155,4 @@ func walk(tree any, visit func(object map[string]any, key string)) {
 			walk(e, visit)
 		}
 	}
-}
-
-func copied(tree any) any {
-	switch x := tree.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, value := range x {
-			out[key] = copied(value)
-		}
-		return out
-	case []any:
-		out := make([]any, len(x))
-		for i := range x {
-			out[i] = copied(x[i])
-		}
-		return out
-	}
-	return tree
 }

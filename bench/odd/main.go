@@ -55,7 +55,7 @@ func (o *options) all(ctx context.Context) error {
 	var list []*outcome
 	wrong := 0
 	for i := range o.n {
-		out, err := o.judge(ctx, drawn(problems, o.first+uint64(i)))
+		out, err := o.judge(ctx, drawInstance(problems, o.first+uint64(i)))
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ const (
 	worthCut    = 300 * time.Millisecond // runs that take less are not interrupted
 )
 
-// outcome is what became of an instance.
+// outcome holds what a search used for an instance, and what was wrong.
 type outcome struct {
 	*instance
 	code   int
@@ -90,8 +90,8 @@ func (o *options) judge(ctx context.Context, x *instance) (*outcome, error) {
 	return out, nil
 }
 
-// ended is a process that has ended.
-type ended struct {
+// usage holds what a process used, and how it ended.
+type usage struct {
 	code             int
 	last             string // line that it said
 	cpu, wall, after time.Duration
@@ -99,7 +99,7 @@ type ended struct {
 }
 
 // run runs plan, and interrupts it after a time; 0: not. One that takes too long is killed.
-func (o *options) run(ctx context.Context, args []string, interrupt time.Duration) (*ended, error) {
+func (o *options) run(ctx context.Context, args []string, interrupt time.Duration) (*usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, o.plan, args...)
@@ -119,12 +119,12 @@ func (o *options) run(ctx context.Context, args []string, interrupt time.Duratio
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
 		return nil, err
 	}
-	r := &ended{code: cmd.ProcessState.ExitCode(), wall: time.Since(started), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
+	r := &usage{code: cmd.ProcessState.ExitCode(), wall: time.Since(started), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 	if !cut.IsZero() {
 		r.after = time.Since(cut)
 	}
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		r.memory = usage.Maxrss << 10
+	if resources, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.memory = resources.Maxrss << 10
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
 	r.last = lines[len(lines)-1]

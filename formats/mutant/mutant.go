@@ -64,18 +64,19 @@ func places(tree any, set func(any), visit func(p place, value any)) {
 	}
 }
 
-func copied(tree any) any {
+// Copy returns a copy of a tree that shares nothing with it.
+func Copy(tree any) any {
 	switch x := tree.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(x))
 		for k, v := range x {
-			out[k] = copied(v)
+			out[k] = Copy(v)
 		}
 		return out
 	case []any:
 		out := make([]any, len(x))
 		for i := range x {
-			out[i] = copied(x[i])
+			out[i] = Copy(x[i])
 		}
 		return out
 	}
@@ -84,7 +85,7 @@ func copied(tree any) any {
 
 // Draw returns a copy of a tree that differs in one to three places, and says how.
 func Draw(rng *rand.Rand, tree any) (any, []string) {
-	root := map[string]any{"": copied(tree)}
+	root := map[string]any{"": Copy(tree)}
 	var how []string
 	for range 1 + rng.IntN(3) {
 		how = append(how, change(rng, root))
@@ -123,12 +124,12 @@ func change(rng *rand.Rand, root map[string]any) string {
 		return "without " + where
 	case 2:
 		if p.list != nil {
-			p.set(slices.Insert(slices.Clone(*p.list), p.at, copied(v)))
+			p.set(slices.Insert(slices.Clone(*p.list), p.at, Copy(v)))
 			return "twice " + where
 		}
 	case 3:
 		if p.list != nil {
-			other := renamed(rng, copied(v))
+			other := renamed(rng, Copy(v))
 			p.set(append(slices.Clone(*p.list), other))
 			return fmt.Sprintf("one more, %v, like %s", name(other), where)
 		}

@@ -126,9 +126,6 @@ func (r *Run) Warn(format string, args ...any) {
 	}
 }
 
-// poorFit is the mean error of an iteration's fit from which on plans repeat it.
-const poorFit = .3
-
 // WarnInstance warns of a language model whose iterations lack the all-reduces between its devices, or are
 // poorly known.
 func (r *Run) WarnInstance(model string, in *formats.LLMInstance) {
@@ -137,9 +134,9 @@ func (r *Run) WarnInstance(model string, in *formats.LLMInstance) {
 	}
 	name := fmt.Sprintf("%s on %d x %s", model, in.TensorParallel, in.Device)
 	if in.TensorParallel > 1 && in.AllReduce == formats.NoAllReduce {
-		r.Warn("%s: its measured iterations are WITHOUT ALL-REDUCES between the devices, so it is slower than planned, by a third where they are on PCIe; import them again with --link-gbps, --link-us and --model-config", name)
+		r.Warn("%s: its measured iterations are WITHOUT ALL-REDUCES between the devices, so it is slower than planned; import them again with --link-gbps, --link-us and --model-config", name)
 	}
-	if f := in.Fit; f != nil && max(f.DecodeMAPE, f.PrefillMAPE) > poorFit {
+	if f := in.Fit; f != nil && max(f.DecodeMAPE, f.PrefillMAPE) > formats.PoorFit {
 		r.Warn("%s: its iterations are %.0f %% off what was measured in the mean, so what is planned is hardly better: measure it again, on a quiet machine", name, 100*max(f.DecodeMAPE, f.PrefillMAPE))
 	}
 }

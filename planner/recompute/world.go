@@ -40,14 +40,14 @@ type Taken struct {
 // measured, and it is run as it is, what lies on the line between the sizes that were,
 // unless the larger takes less; else what the larger takes. False where none was measured.
 func (w *World) Taken(m *formats.ProfileModel, device string, share, batch, first, last int) (t Taken, ok bool) {
-	if t, ok = w.ran(m, device, share, batch, first, last); t.Mean > 0 {
+	if t, ok = w.takenByRuns(m, device, share, batch, first, last); t.Mean > 0 {
 		t.Mean += m.DispatchUS.D()
 	}
 	return t, ok
 }
 
-// ran is Taken without what a batch takes up a device beside its run.
-func (w *World) ran(m *formats.ProfileModel, device string, share, batch, first, last int) (t Taken, ok bool) {
+// takenByRuns returns what Taken does, without what a batch takes up a device beside its run.
+func (w *World) takenByRuns(m *formats.ProfileModel, device string, share, batch, first, last int) (t Taken, ok bool) {
 	above := Measured(m, device, share, batch)
 	if above == nil || len(above.Blocks) != len(m.Blocks) {
 		return t, false

@@ -17,17 +17,17 @@ import (
 // others follow to the last model is not measured by that one: the percentile allows for
 // it.
 type shedder struct {
-	work    []float64       // rows of devices: seconds that a request means, still to begin
-	alone   []time.Duration // by gear: of a request that nothing is ahead of
-	grown   []float64       // by stage, seconds: how much longer a full batch takes than a request alone
-	count   []int32         // by gear: its stages that the percentile measures
-	waiting []float64       // by device, seconds
-	busy    []time.Duration // by device: until when its batches run
-	pace    float64         // what batches take, of what was planned: took over planned
-	took    float64         // by the last batches on average, seconds
-	planned float64         // of these
-	missing float64         // share of the last arrivals that would miss their deadline
-	most    float64         // of that share: above it requests are refused
+	work        []float64       // rows of devices: seconds that a request means, still to begin
+	alone       []time.Duration // by gear: of a request that nothing is ahead of
+	growth      []float64       // by stage, seconds: how much longer a full batch takes than a request alone
+	count       []int32         // by gear: its stages that the percentile measures
+	waiting     []float64       // by device, seconds
+	busy        []time.Duration // by device: until when its batches run
+	pace        float64         // what batches take, of what was planned: took over planned
+	meanTook    float64         // seconds, of the last batches
+	meanPlanned float64         // seconds, of the same batches as planned
+	missing     float64         // share of the last arrivals that would miss their deadline
+	most        float64         // of that share: above it requests are refused
 }
 
 // Every stage has three rows of work: of a request that waits, what changes when its
@@ -74,7 +74,7 @@ func newShedder(p *Policy) *shedder {
 				less[d] = next[d] - here[d]
 			}
 			one, full := p.stages[int(p.first[g])+k].soonest(p)
-			s.grown = append(s.grown, max(0, full-one).Seconds())
+			s.growth = append(s.growth, max(0, full-one).Seconds())
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
 				alone += one
 				count++
@@ -118,7 +118,7 @@ func (s *stage) addWork(p *Policy, work []float64, share float64) {
 		}
 		pl := &p.t.Pipelines[p.chains[c].pipeline]
 		for h, d := range p.devicesOf(c) {
-			took := usual(&p.t.Stages[pl.FirstStage+int32(h)], int(pl.Batch))
+			took := meanTime(&p.t.Stages[pl.FirstStage+int32(h)], int(pl.Batch))
 			work[d] += share * s.weights[i] / total * took.Seconds() / float64(pl.Batch)
 		}
 	}
@@ -132,7 +132,7 @@ func (s *stage) soonest(p *Policy) (one, full time.Duration) {
 		alone, many := time.Duration(0), time.Duration(0)
 		for h := range pl.NumStages {
 			st := &p.t.Stages[pl.FirstStage+h]
-			alone, many = alone+usual(st, 1), many+usual(st, int(pl.Batch))
+			alone, many = alone+meanTime(st, 1), many+meanTime(st, int(pl.Batch))
 		}
 		if one < 0 || alone < one {
 			one = alone
@@ -165,7 +165,7 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	for k := range s.count[p.gear] {
 		stage := p.first[p.gear] + k
 		wait := s.wait(p, &p.stages[stage], now) + lost
-		most = max(most, wait/(1-slack)+min(wait, s.grown[stage]))
+		most = max(most, wait/(1-slack)+min(wait, s.growth[stage]))
 	}
 	return time.Duration(s.pace*(most*1e9+float64(s.alone[p.gear]))) - (deadline - now)
 }
@@ -291,21 +291,21 @@ func (s *shedder) ran(p *Policy, ev *policy.Event) {
 	if b.size == 0 {
 		return
 	}
-	planned := usual(&p.t.Stages[p.chains[b.chain].stage+int32(ev.Hop)], int(b.size))
+	planned := meanTime(&p.t.Stages[p.chains[b.chain].stage+int32(ev.Hop)], int(b.size))
 	took := ev.End - ev.Start
 	if took <= 0 || planned <= 0 {
 		return
 	}
-	if s.planned == 0 {
-		s.took, s.planned = planned.Seconds(), planned.Seconds()
+	if s.meanPlanned == 0 {
+		s.meanTook, s.meanPlanned = planned.Seconds(), planned.Seconds()
 	}
-	s.took += paceStep * (took.Seconds() - s.took)
-	s.planned += paceStep * (planned.Seconds() - s.planned)
-	s.pace = min(max(s.took/s.planned, leastPace), mostPace)
+	s.meanTook += paceStep * (took.Seconds() - s.meanTook)
+	s.meanPlanned += paceStep * (planned.Seconds() - s.meanPlanned)
+	s.pace = min(max(s.meanTook/s.meanPlanned, leastPace), mostPace)
 }
 
-// usual returns what a batch takes up a device: on average, where the plan knows it.
-func usual(st *policy.Stage, size int) time.Duration {
+// meanTime returns what a batch takes up a device: on average, where the plan knows it.
+func meanTime(st *policy.Stage, size int) time.Duration {
 	if len(st.Mean) >= size {
 		return st.Mean[size-1]
 	}

@@ -160,3 +160,14 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// A KV capacity that is given stands for one that meta.json lacks.
+func TestReadMetaWithGivenKVTokens(t *testing.T) {
+	text := `{"model": "m", "engine_kwargs": {"max_num_seqs": 8, "max_num_batched_tokens": 512}}`
+	if m, err := ReadMeta(strings.NewReader(text), "meta.json", 4096); err != nil || m.KVTokens != 4096 || m.Block != defaultBlock {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := ReadMeta(strings.NewReader(text), "meta.json", 0); err == nil {
+		t.Error("a server without a KV capacity is accepted")
+	}
+}

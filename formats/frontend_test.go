@@ -1,0 +1,43 @@
+package formats
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// By hand: two models at 30 and 10 requests/s cost 4 and 8 ms at a front end of 2 CPUs, and run on CPUs of two nodes.
+func TestFrontEnd(t *testing.T) {
+	stage := func(batch int, took time.Duration) []Stage {
+		return []Stage{{Device: "cpu-2", InferUS: append(make([]Micros, batch-1), Micros(took))}}
+	}
+	p := &Plan{FrontEnd: &FrontEnd{Cores: 2}, Pools: []Pool{{Device: "cpu-2", Count: 2}}, Deployment: []Deployed{
+		{Model: "a", RequestUS: Micros(time.Millisecond), RequestCPUUS: Micros(4 * time.Millisecond), Pipelines: []Pipeline{{Batch: 2, RPS: 30, Stages: stage(2, 8*time.Millisecond)}}},
+		{Model: "b", RequestCPUUS: Micros(8 * time.Millisecond), Pipelines: []Pipeline{{Batch: 1, RPS: 10, Stages: stage(1, 16*time.Millisecond)}}},
+	}}
+	p.Section = &PoolPlan{Models: []Served{{Model: "a", Weight: 3, RPS: 30}, {Model: "b", Weight: 2, RPS: 10}}}
+	if got := p.BesideRuns(); got != time.Millisecond {
+		t.Errorf("beside runs %v, expected the one that is known", got)
+	}
+	if got := p.RequestCPU(); got != 5*time.Millisecond {
+		t.Errorf("a request costs %v, expected (30*4 + 10*8)/40 ms", got)
+	}
+	// Runs: (30 * 8/2 + 10 * 16) * 2 threads / 2 nodes / 40 = 7 ms.
+	if got := p.FrontEndTime(); got != 6*time.Millisecond {
+		t.Errorf("a request takes the front end up for %v, expected (5 + 7)/2 ms", got)
+	}
+	if got := p.FrontEndLoad(); math.Abs(got-.24) > 1e-9 {
+		t.Errorf("load %v, expected 40 * 6 ms", got)
+	}
+	if got := p.FrontEndRate(); math.Abs(got-1/.03) > 1e-9 {
+		t.Errorf("full at %v, expected 1/(5 * 6 ms)", got)
+	}
+	// Runs may be elsewhere, so the bound counts costs alone: 3*4 + 2*8 ms on 2 CPUs.
+	if got := p.FrontEndBound(); math.Abs(got-2/.028) > 1e-9 {
+		t.Errorf("bound %v, expected 2/(28 ms)", got)
+	}
+	p.FrontEnd = nil
+	if p.FrontEndTime() != 0 || !math.IsInf(p.FrontEndRate(), 1) || !math.IsInf(p.FrontEndBound(), 1) {
+		t.Error("a front end that is not known limits something")
+	}
+}
