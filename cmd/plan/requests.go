@@ -24,9 +24,9 @@ import (
 	"inferplan/solver/highs"
 )
 
-// What a request takes beside its runs is measured on a server whose device only waits.
+// What a request takes beside its runs is measured on a server whose device computes nothing.
 const (
-	waits          = 2 * time.Millisecond // a run
+	emptyRun       = time.Microsecond // too short to be slept: a sleeper wakes some 60 us late, which would count as dispatch
 	requestEvery   = 10 * time.Millisecond
 	requestsCount  = 60 // of a model
 	requestsWarmup = 10 // of a model, not counted
@@ -40,7 +40,7 @@ const (
 	costWarmup = 100     // requests that are not counted, of large ones a fifth
 	costCount  = 2000    // requests, or as many as fill half a second
 	costLeast  = 20      // requests, however large they are
-	costBatch  = 64      // the largest that the waiting device runs
+	costBatch  = 64      // the largest that the device runs
 )
 
 // measureRequests adds to a profile what requests take beside their runs: the way through
@@ -75,7 +75,7 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 // (measured with pauses between requests), and of the CPU time of client and front end.
 type requestTime struct{ beside, dispatch, cost formats.Micros }
 
-// requestTimes serves models on a device that only waits, and drives them: evenly for medians of times, and
+// requestTimes serves models on a device that computes nothing, and drives them: evenly for medians of times, and
 // then faster for the CPU time.
 func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []requestTime, err error) {
 	dir, err := os.MkdirTemp("", "plan-requests-")
@@ -83,12 +83,12 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	waiting, err := waitingPlan(ctx, models)
+	empty, err := emptyPlan(ctx, models)
 	if err != nil {
 		return nil, err
 	}
 	plan := filepath.Join(dir, "plan.json")
-	if _, err := formats.WriteFile(plan, waiting, formats.Force(true)); err != nil {
+	if _, err := formats.WriteFile(plan, empty, formats.Force(true)); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -131,7 +131,7 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
 		}
 		run := medianOf(runs)
-		out[i].beside, out[i].dispatch = max(0, formats.Micros(medianOf(took[i])-run)), max(0, formats.Micros(run-waits))
+		out[i].beside, out[i].dispatch = max(0, formats.Micros(medianOf(took[i])-run)), max(0, formats.Micros(run-emptyRun))
 	}
 	return out, nil
 }
@@ -197,16 +197,16 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 	return (last - first) / time.Duration(ended-warmup), nil
 }
 
-// waitingPlan has every model, whole, on one device that all share in time.
-func waitingPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Plan, error) {
-	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: formats.Micros(waits)}
+// emptyPlan has every model, whole and with runs of no length, on one device that all share in time.
+func emptyPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Plan, error) {
+	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: formats.Micros(emptyRun)}
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: kind}}}
 	for _, m := range models {
-		waiting := formats.ProfileModel{Model: m.Model, Inputs: m.Inputs, Outputs: m.Outputs, Blocks: []formats.Block{{Name: "all"}}}
+		empty := formats.ProfileModel{Model: m.Model, Inputs: m.Inputs, Outputs: m.Outputs, Blocks: []formats.Block{{Name: "all"}}}
 		for batch := 1; batch <= costBatch; batch *= 2 {
-			waiting.Measurements = append(waiting.Measurements, formats.Measurement{Device: kind, Share: 1, Batch: batch, Whole: &run, Blocks: []formats.Latency{run}})
+			empty.Measurements = append(empty.Measurements, formats.Measurement{Device: kind, Share: 1, Batch: batch, Whole: &run, Blocks: []formats.Latency{run}})
 		}
-		profile.Models = append(profile.Models, waiting)
+		profile.Models = append(profile.Models, empty)
 	}
 	workload, _ := planner.AssumedWorkload(profile, formats.SLO{Duration: requestSLO})
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Workload: workload,
