@@ -83,7 +83,7 @@ func TestFrontEndLimitsRates(t *testing.T) {
 			}
 			full, rate := solved(), 0.0
 			for _, s := range full.Served() {
-				rate += s.RPS
+				rate += s.Weight * full.Objective.Value
 			}
 			const part = .3
 			in.Profile.FrontEnd = &formats.FrontEnd{Cores: 4}

@@ -5,6 +5,7 @@
 //
 //	problems.go   drawn problems
 //	held.go       the rate that a plan holds
-//	tables.go     the tables and their figures
+//	tables.go     the table of drawn problems and its figures
+//	gaps.go       the gap of small fleets to their bounds
 //	main.go       flags
 package main

@@ -30,13 +30,20 @@ func run(ctx context.Context, args []string) error {
 	last := f.Uint64("last", 60, "last drawn problem")
 	flags := f.Bool("flags", true, "compare pools and applications with explicit flags, too")
 	kinds := f.String("kinds", "pools,applications,cascades,queues", "kinds of problems")
+	small := f.Bool("gaps", false, "only the gap of one to four devices to the bound, by SLO")
 	file := f.String("figures", "", "file for the figures as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	h := &tester{runs: 10, seed: 7919, requests: 20_000}
 	t := &table.Table{}
-	list, err := h.rates(ctx, *first, *last, strings.Split(*kinds, ","), *flags, t)
+	var list []figures.Figure
+	var err error
+	if *small {
+		list, err = gaps(ctx, t)
+	} else {
+		list, err = h.rates(ctx, *first, *last, strings.Split(*kinds, ","), *flags, t)
+	}
 	if err != nil {
 		return err
 	}

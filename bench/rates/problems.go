@@ -78,6 +78,8 @@ func pools(seed uint64) problem {
 		}
 		p.explicit = append(p.explicit, map[string]any{"margin": margin, "algorithm": "np"})
 	}
+	p.explicit = append(p.explicit, map[string]any{"margin": planner.Auto, "batch-build": 1.3}, map[string]any{"margin": planner.Auto, "gpu-rounding": "fractional"},
+		map[string]any{"margin": planner.Auto, "algorithm": "np"})
 	return p
 }
 

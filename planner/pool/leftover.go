@@ -28,7 +28,7 @@ func (k *knapsack) leftover(d int) *leftover {
 		}
 	}
 	sums := together.model(d)
-	k.steps, k.nodes = together.steps, k.nodes+int64(len(sums.list))
+	k.steps = together.steps
 	left := &leftover{dims: together.dims, all: size - 1, least: make([]float64, size)}
 	prices := together.prices(size)
 	// First what is lost where nothing is idle, less the price. What is not listed

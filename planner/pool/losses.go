@@ -30,6 +30,7 @@ const (
 	lossStart  = 1.02
 	lossSums   = 1_500_000 // kept in memory
 	lossTheta  = 30        // halvings of the gap
+	lossPivot  = 600       // steps that take as long as an iteration of the simplex method
 	lossLabel  = 8         // steps that a new sum counts for
 )
 
@@ -51,7 +52,6 @@ type knapsack struct {
 	budget float64 // what the plans that are looked at lose at most
 	steps  int64
 	limit  int64
-	nodes  int64
 	count  int // configurations
 }
 
@@ -79,7 +79,7 @@ func (x *phases) sums(work int64, bySlot bool) (exact bool) {
 	k := &knapsack{x: x.search, limit: work * int64(x.o.Effort), bySlot: bySlot}
 	exact = k.deepen()
 	if k.steps > 0 {
-		x.phase("losses", k.count, milp.Stats{Nodes: k.nodes, Iterations: k.steps})
+		x.phase("losses", k.count, milp.Stats{Iterations: max(1, k.steps/lossPivot)})
 	}
 	return exact
 }
@@ -107,7 +107,6 @@ func (k *knapsack) deepen() (exact bool) {
 			all = append(all, l)
 			first = min(first, l.first)
 			k.count += len(l.items)
-			k.nodes += int64(len(l.list))
 		}
 		if first == 0 {
 			return false

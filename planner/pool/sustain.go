@@ -127,13 +127,30 @@ func rival(a *tuning) (most *attempt) {
 	if a.proven == nil {
 		return a.best
 	}
+	plain := uniform(a)
 	for _, t := range a.all {
-		near := t == a.plain && t.rate > a.shortRate*(1-close) || t.rate > a.proven.rate*(1+worthwhile) && a.work < a.budget
+		near := t == plain && t.rate > a.shortRate*(1-close) || t.rate > a.proven.rate*(1+worthwhile) && a.work < a.budget
 		if !t.looked && !t.repeats && !t.short && near && (most == nil || t.rate > most.rate) {
 			most = t
 		}
 	}
 	return most
+}
+
+// uniform returns the plan that sustained most in short runs of those with one margin for all models, or with what
+// is kept back where a plan runs; nil: none did.
+func uniform(a *tuning) (best *attempt) {
+	for i, t := range a.all {
+		if i > 0 && slices.ContainsFunc(t.headroom, func(h formats.Headroom) bool {
+			return h.Margin != t.headroom[0].Margin || h.Utilisation < t.headroom[0].Utilisation
+		}) {
+			continue
+		}
+		if !t.short && (best == nil || a.compare(t, best) > 0) {
+			best = t
+		}
+	}
+	return best
 }
 
 // certifyFloors tests whether the best plan carries the floors. As long as it does not, models
@@ -167,7 +184,7 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 			}
 			t.floors = false
 		}
-		next, err := a.try(ctx, setting{a.balanced(t), t.batch, t.stages})
+		next, err := a.try(ctx, setting{t.shape, a.balanced(t)})
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,8 @@ const (
 	trialBudget   = 1_500_000 // work of the trials at --effort 1, about a second of CPU; see certify.WorkOf
 	certifyBudget = 3_000_000 // work of certifying at --effort 1, about as much
 	leastTrials   = 4         // trials in any case
+	mostTrials    = 24        // trials of neighbours, however little work they are
+	mostSaid      = 8         // trials that the plan tells of
 	balances      = 2         // plans for what the models showed
 	trialGap      = 0.03      // at which the search for the plan of a setting stops
 	worthwhile    = 0.005     // gain for which the search goes on
@@ -36,16 +38,22 @@ const (
 	leastPromise  = 0.1       // of what was planned; a plan that sustains less keeps its promise
 )
 
-// setting is what a plan is made with: what is kept back of every model, the largest batch
-// (0: the largest measured) and the most stages of a pipeline.
+// shape limits the pipelines that a plan may use.
+type shape struct {
+	batch  int     // the largest; 0: the largest measured
+	stages int     // at most
+	fill   float64 // times the delay of filling a batch that the SLO must leave
+	exact  bool    // says that plans are searched to the gap asked, not to trialGap
+}
+
+// setting is what a plan is made with: what is kept back of every model, and the shape of pipelines.
 type setting struct {
+	shape
 	headroom []formats.Headroom
-	batch    int
-	stages   int
 }
 
 func (s setting) equal(o setting) bool {
-	return s.batch == o.batch && s.stages == o.stages && slices.Equal(s.headroom, o.headroom)
+	return s.shape == o.shape && slices.Equal(s.headroom, o.headroom)
 }
 
 // attempt is a plan with what simulation showed of it.
@@ -72,7 +80,6 @@ type tuning struct {
 	cert       kind.Asked
 	solve      kind.Solver
 	best       *attempt
-	plain      *attempt // best with one margin for all
 	proven     *attempt // best of those that long runs looked at
 	shortRate  float64  // of the first of these, in short runs
 	all        []*attempt
@@ -92,11 +99,12 @@ type tuning struct {
 // model sustains beside the others. All runs that compare plans have the same random numbers.
 //
 //  1. The fluid program without any margin gives the bound of all plans that hold.
-//  2. All models have the same margin. From a first setting the search goes to the nearest
-//     setting of the best so far that was not tried, until its work is spent.
-//  3. Each model promises what it sustained, so that the next plan gives devices to those
-//     that need them.
-//  4. Long runs with other random numbers certify the best, which promises what they show. Where that
+//  2. All models have the same margin at first. Then each has the margin at which a formula of queueing
+//     expects a request to cost least.
+//  3. The search goes to the nearest setting of the best so far that was not tried, until its work is spent.
+//  4. Each model promises what it sustained, so that the next plan gives devices to those
+//     that need them. That plan is solved to the gap asked.
+//  5. Long runs with other random numbers certify the best, which promises what they show. Where that
 //     is less than short runs showed, plans that they showed to sustain more are certified, too.
 //
 // Where a plan runs, the search starts from what is kept back there. With an objective that
@@ -112,8 +120,8 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 	}
 	effort := p.Values.Whole("effort")
 	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, budget: trialBudget * int64(effort), bounds: certify.NewBudgets(cert, effort), bound: math.NaN()}
-	for _, step := range []func(context.Context) error{a.fluid, a.neighbours, a.balance} {
-		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
+	for _, step := range []func(context.Context, *tuning) error{fluid, begin, mix, neighbours, balance, refine} {
+		if err := step(ctx, a); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
 		}
 		if ctx.Err() != nil && a.best != nil {
@@ -141,12 +149,11 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 // models there, whatever the rounding, so that its bound is one of both roundings. A share of
 // 1 - attainment of the requests may be late or dropped, so plans that hold may be offered
 // the bound divided by the attainment, and may carry the floors multiplied by it.
-func (a *tuning) fluid(ctx context.Context) error {
-	q, err := a.problem(a.same(0, a.p.Values.Whole("max-batch"), a.p.Values.Whole("max-partitions")))
+func fluid(ctx context.Context, a *tuning) error {
+	q, err := a.problem(a.same(0, widest(a)))
 	if err != nil {
 		return err
 	}
-	q.Least = 0
 	attained := 1.0
 	for _, m := range a.models {
 		attained = min(attained, cmp.Or(a.cert.Attainment, formats.ShareAt(m.Percentile)))
@@ -197,48 +204,73 @@ func reached(a *tuning) bool {
 	return a.best.floors && milp.RelativeGap(milp.Minimize, a.best.res.Plan.Objective.Value, a.bound) <= asked.Gap
 }
 
+// widest returns the shape that the options allow.
+func widest(a *tuning) shape {
+	v := a.p.Values
+	return shape{v.Whole("max-batch"), v.Whole("max-partitions"), v.Number("batch-build"), false}
+}
+
 // same is a setting with one margin for all models that the workload leaves open.
-func (a *tuning) same(margin float64, batch, stages int) setting {
-	s := setting{batch: batch, stages: stages, headroom: make([]formats.Headroom, len(a.models))}
+func (a *tuning) same(margin float64, of shape) setting {
+	s := setting{of, make([]formats.Headroom, len(a.models))}
 	for i := range s.headroom {
 		s.headroom[i] = a.fixed(i, formats.Headroom{Margin: margin, Utilisation: 1})
 	}
 	return s
 }
 
-// neighbours tries settings with one margin for all, the nearest to the best one first. The
-// first halves of the largest batch count from what the best plan uses.
-func (a *tuning) neighbours(ctx context.Context) error {
+// begin tries what is kept back where a plan runs, else one margin for all.
+func begin(ctx context.Context, a *tuning) error {
 	if a.first != nil {
 		return nil
 	}
-	batch, stages := a.p.Values.Whole("max-batch"), a.p.Values.Whole("max-partitions")
 	if headroom := a.running(); headroom != nil {
-		if _, err := a.try(ctx, setting{headroom, batch, stages}); err != nil || a.best != nil {
-			a.plain = a.best
+		if _, err := a.try(ctx, setting{widest(a), headroom}); err != nil || a.best != nil {
 			return err
 		}
 	}
-	grid, at := certify.Grid{Costs: []int{2, 1, 1}}, []int{0, 0, slices.Index(marginGrid, startMargin)} // fewer stages, halves of batches, margins
+	_, err := a.try(ctx, a.same(startMargin, widest(a)))
+	return err
+}
+
+// neighbours tries settings with one margin for all, the nearest to the best one first. The
+// first halves of the largest batch count from what the best plan uses.
+func neighbours(ctx context.Context, a *tuning) error {
+	if a.first != nil || a.best != nil && a.running() != nil {
+		return nil
+	}
+	most := widest(a)
+	fills := []float64{most.fill}
+	if most.fill == 0 {
+		fills = append(fills, 1)
+	}
+	// Fewer stages, halves of batches, delays of filling them, margins.
+	grid, at := certify.Grid{Costs: []int{2, 1, 1, 1}}, []int{0, 0, 0, slices.Index(marginGrid, startMargin)}
 	infeasible := len(marginGrid)
-	for n := 0; n < leastTrials || a.work < a.budget; n++ {
-		next, ok := grid.Nearest(at, []int{stages, certify.Halvings(a.largestBatch()), infeasible})
+	if a.best != nil {
+		grid.Try(at)
+	}
+	for n := len(a.all); n < leastTrials || n < mostTrials && a.work < a.budget; n++ {
+		delays := len(fills)
+		if a.largestBatch() == 1 {
+			delays = 1
+		}
+		next, ok := grid.Nearest(at, []int{most.stages, certify.Halvings(a.largestBatch()), delays, infeasible})
 		if !ok || ctx.Err() != nil || a.overBudget != nil || reached(a) {
 			break
 		}
 		grid.Try(next)
-		t, err := a.try(ctx, a.same(marginGrid[next[2]], halved(a, next[1]), max(1, stages-next[0])))
+		t, err := a.try(ctx, a.same(marginGrid[next[3]], shape{halved(a, next[1]), max(1, most.stages-next[0]), fills[next[2]], false}))
 		if err != nil {
 			return err
 		}
-		if t == nil && next[0] == 0 && next[1] == 0 {
-			infeasible = min(infeasible, next[2]) // more margin leaves less
+		if t == nil && next[0] == 0 && next[1] == 0 && next[2] == 0 {
+			infeasible = min(infeasible, next[3]) // more margin leaves less
 		}
 		if a.best == nil || t == a.best {
 			at = next
 		}
 	}
-	a.plain = a.best
 	return nil
 }
 
@@ -312,13 +344,13 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 }
 
 // balance plans for what the models sustained, from the plan that promises most.
-func (a *tuning) balance(ctx context.Context) error {
+func balance(ctx context.Context, a *tuning) error {
 	if a.best == nil || a.overBudget != nil || reached(a) {
 		return nil
 	}
 	from := a.best
 	for _, t := range a.all {
-		if t.batch == from.batch && t.stages == from.stages && a.promises(t, from) {
+		if t.shape == from.shape && a.promises(t, from) {
 			from = t
 		}
 	}
@@ -327,13 +359,24 @@ func (a *tuning) balance(ctx context.Context) error {
 		if a.grows() && alike(headroom, from.headroom) {
 			return nil // the same plan, at smaller promises
 		}
-		next, err := a.try(ctx, setting{headroom, from.batch, from.stages})
+		next, err := a.try(ctx, setting{from.shape, headroom})
 		if err != nil || next == nil || a.best != next || a.grows() && next.rate < from.rate*(1+worthwhile) {
 			return err
 		}
 		from = next
 	}
 	return nil
+}
+
+// refine solves to the gap asked for what the best plan keeps back.
+func refine(ctx context.Context, a *tuning) error {
+	if a.best == nil || a.overBudget != nil || len(a.best.loads) == 0 || reached(a) {
+		return nil
+	}
+	s := setting{a.best.shape, a.balanced(a.best)}
+	s.exact = true
+	_, err := a.try(ctx, s)
+	return err
 }
 
 // alike tells whether all models may use the same part of what they may under was: their
@@ -379,31 +422,18 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.equal(s) }) {
 		return nil, nil
 	}
-	q, err := a.problem(s)
-	if err != nil {
+	res, err := solved(ctx, a, s, leastValue(a, s))
+	if res == nil || err != nil {
 		return nil, err
 	}
 	said := a.said(s)
-	res, err := a.solve(ctx, q, func(u kind.Progress) { a.progress(said, u, 0) })
-	if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
-		a.work += 1000
-		if a.none == nil {
-			a.none = inf
-		}
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	a.wall += res.WallMS
-	a.work += certify.WorkOf(res)
 	t := &attempt{setting: s, res: res}
 	if a.grows() {
 		shareFrontEnd(res)
 	}
 	a.progress(said, kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
 	same := slices.IndexFunc(a.all, func(o *attempt) bool { return !o.short && certify.Equal(o.res.Plan, res.Plan) })
-	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < q.Least {
+	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < leastValue(a, s) {
 		t.short, t.loads = true, make([]float64, len(s.headroom))
 	} else if same >= 0 {
 		t.repeats, t.loads = true, slices.Clone(a.all[same].loads)
@@ -429,15 +459,47 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	return t, nil
 }
 
+// solved plans for a setting. It returns nil if there is no such plan. A plan below least need not be good.
+func solved(ctx context.Context, a *tuning, s setting, least float64) (*kind.Result, error) {
+	q, err := a.problem(s)
+	if err != nil {
+		return nil, err
+	}
+	q.Least = least
+	said := a.said(s)
+	res, err := a.solve(ctx, q, func(u kind.Progress) { a.progress(said, u, 0) })
+	if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
+		a.work += 1000
+		if a.none == nil {
+			a.none = inf
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.wall += res.WallMS
+	a.work += certify.WorkOf(res)
+	return res, nil
+}
+
+// leastValue is the value below which a plan of a setting is not simulated: hardly a plan sustains more than its replicas carry.
+func leastValue(a *tuning, s setting) float64 {
+	if a.best == nil || !a.grows() {
+		return 0
+	}
+	return a.best.rate * slices.MinFunc(s.headroom, byUtilisation).Utilisation
+}
+
 // problem is the problem with a setting.
 func (a *tuning) problem(s setting) (*kind.Problem, error) {
 	q := *a.p
 	q.Hurry = true
-	if a.best != nil && a.grows() {
-		// Hardly a plan sustains more than its replicas carry.
-		q.Least = a.best.rate * slices.MinFunc(s.headroom, byUtilisation).Utilisation
+	gap := a.p.Values.Number("gap")
+	if !s.exact {
+		gap = max(gap, trialGap)
 	}
-	for name, value := range map[string]any{"margin": usual(s.headroom), "max-batch": s.batch, "max-partitions": s.stages, "gap": max(trialGap, a.p.Values.Number("gap"))} {
+	for name, value := range map[string]any{"margin": usual(s.headroom), "max-batch": s.batch, "max-partitions": s.stages, "batch-build": s.fill, "gap": gap} {
 		if err := q.Values.Set(name, value); err != nil {
 			return nil, err
 		}
@@ -446,6 +508,9 @@ func (a *tuning) problem(s setting) (*kind.Problem, error) {
 	models := slices.Clone(a.models)
 	for i := range models {
 		models[i].Margin, models[i].Utilisation = &s.headroom[i].Margin, s.headroom[i].Utilisation
+		if s.fill > 0 && models[i].BatchBuildRPS == 0 && a.best != nil && len(a.best.loads) > 0 {
+			models[i].BatchBuildRPS = a.best.loads[i] * a.best.res.Plan.Promised(i).RPS
+		}
 	}
 	w.Section = models
 	q.Workload = &w
@@ -494,7 +559,10 @@ func (a *tuning) compare(s, t *attempt) int {
 // tried says what was tried and what came of it.
 func tried(a *tuning) string {
 	var parts []string
-	for _, t := range a.all {
+	told := slices.DeleteFunc(slices.Clone(a.all), func(t *attempt) bool { return t.repeats && t != a.best })
+	slices.SortStableFunc(told, func(s, t *attempt) int { return cmp.Compare(t.trial, s.trial) })
+	told = told[:min(len(told), mostSaid)]
+	for _, t := range told {
 		sustains := fmt.Sprintf("%.6g", t.trial)
 		if t.short {
 			sustains = "less"
@@ -504,17 +572,25 @@ func tried(a *tuning) string {
 	if len(parts) == 0 {
 		return a.said(a.best.setting) + " is the first that was tried"
 	}
-	return a.said(a.best.setting) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
+	text := a.said(a.best.setting) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
+	if others := len(a.all) - len(told); others > 0 {
+		text += fmt.Sprintf("; %d others are not better", others)
+	}
+	return text
 }
 
 // said is a setting in words: what is kept back, and batches and stages where they are fewer
 // than the options allow.
 func (a *tuning) said(s setting) string {
 	text := keptBack(s.headroom)
-	if s.batch != a.p.Values.Whole("max-batch") {
+	most := widest(a)
+	if s.fill != most.fill {
+		text += " with time to fill batches"
+	}
+	if s.batch != most.batch {
 		text += fmt.Sprintf(" with batches up to %d", s.batch)
 	}
-	if s.stages != a.p.Values.Whole("max-partitions") {
+	if s.stages != most.stages {
 		text += fmt.Sprintf(" in at most %d stages", s.stages)
 	}
 	return text

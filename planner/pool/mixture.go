@@ -1,0 +1,212 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// mixtures is how often each model's margin is chosen.
+const mixtures = 2
+
+// sketchMargins are those that each model chooses from, the smallest first.
+var sketchMargins = []float64{0.05, 0.1, 0.2, 0.3}
+
+// Until a plan is simulated, its waiting rooms are taken to be as large as usualRoom times what the formula gives;
+// the factor that simulation of the best plan shows is averaged with it.
+const (
+	usualRoom             = 1.5
+	leastRoom, mostRoom   = 0.02, 5.0
+	bisections            = 40
+	leastPlaces, nearFull = 1e-6, 1e-6
+)
+
+// mix plans with the margin for each model at which a request costs least. How much of its devices a model can use
+// with margins that were not simulated is expected by a formula of queueing, corrected by what simulation of
+// the best plan showed.
+//
+//  1. Plans with one margin for all are solved, with and without time to fill batches.
+//  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
+//  3. That plan is simulated, and the choice made again from what it showed.
+//
+// Models that take turns on devices, and plans that run already, are left as they are.
+func mix(ctx context.Context, a *tuning) error {
+	if a.best == nil || !a.grows() || a.running() != nil || takeTurns(a.best.res.Plan) {
+		return nil
+	}
+	var sketches map[float64][]*attempt
+	for range mixtures {
+		if a.overBudget != nil || len(a.best.loads) == 0 || reached(a) {
+			return nil
+		}
+		if sketches == nil {
+			var err error
+			if sketches, err = sketch(ctx, a); err != nil {
+				return err
+			}
+		}
+		var cheapest setting
+		least := math.Inf(1)
+		for _, fill := range slices.Sorted(maps.Keys(sketches)) {
+			if s, price := mixture(a, sketches[fill], fill); price < least {
+				cheapest, least = s, price
+			}
+		}
+		if math.IsInf(least, 1) {
+			return nil
+		}
+		rate := a.best.rate
+		if next, err := a.try(ctx, cheapest); err != nil || next == nil || next != a.best || next.rate < rate*(1+worthwhile) {
+			return err
+		}
+	}
+	return nil
+}
+
+// sketch solves for plans with one margin for all models in the best plan's shape, and does not simulate them. It
+// returns them by the delay of filling a batch that they reserve.
+func sketch(ctx context.Context, a *tuning) (map[float64][]*attempt, error) {
+	fills := []float64{a.best.fill}
+	if widest(a).fill == 0 && a.largestBatch() > 1 {
+		fills = []float64{0, 1}
+	}
+	sketches := map[float64][]*attempt{}
+	for _, fill := range fills {
+		of := a.best.shape
+		of.fill = fill
+		for _, margin := range sketchMargins {
+			s := a.same(margin, of)
+			if s.equal(a.best.setting) {
+				sketches[fill] = append(sketches[fill], a.best)
+				continue
+			}
+			res, err := solved(ctx, a, s, 0)
+			if err != nil {
+				return nil, err
+			}
+			if res == nil {
+				break // more margin leaves less
+			}
+			sketches[fill] = append(sketches[fill], &attempt{setting: s, res: res})
+		}
+	}
+	return sketches, nil
+}
+
+// mixture returns the setting in which each model has its cheapest margin of those of the sketches, and the sum over models
+// of what a request costs then, weighted as the models are.
+func mixture(a *tuning, sketches []*attempt, fill float64) (setting, float64) {
+	prices := devicePrices(a.best.res.Plan)
+	of := a.best.shape
+	of.fill = fill
+	s, total := a.same(startMargin, of), 0.0
+	for i := range s.headroom {
+		dropped := 1 - cmp.Or(a.cert.Attainment, formats.ShareAt(a.models[i].Percentile))
+		factor := math.Sqrt(usualRoom * roomFactor(rooms(a.best.res.Plan, i), dropped, a.best.loads[i]*a.best.headroom[i].Utilisation))
+		least := math.Inf(1)
+		for _, t := range sketches {
+			use := sustainable(rooms(t.res.Plan, i), dropped, factor)
+			carried := t.res.Plan.Promised(i).RPS / t.headroom[i].Utilisation
+			if price := modelPrice(t.res.Plan, i, prices) / (use * carried); price < least {
+				least, s.headroom[i] = price, a.fixed(i, formats.Headroom{Margin: t.headroom[i].Margin, Utilisation: min(1, max(leastUse, use))})
+			}
+		}
+		total += least * cmp.Or(a.models[i].Weight, 1)
+	}
+	return s, total
+}
+
+// waitingRoom is a pipeline as a formula of queueing sees it.
+type waitingRoom struct {
+	rate   float64 // that the pipeline carries, in requests per second
+	places float64 // requests that may wait for it and still be in time
+}
+
+// rooms returns the waiting rooms of a model's pipelines: a pipeline's rate times what the SLO leaves beside its
+// latency and the filling of a batch.
+func rooms(plan *formats.Plan, model int) (list []waitingRoom) {
+	pipelines, total := plan.Deployment[model].Pipelines, 0.0
+	for i := range pipelines {
+		rate := math.Inf(1)
+		for _, s := range pipelines[i].Stages {
+			rate = min(rate, s.RPS)
+		}
+		list = append(list, waitingRoom{rate: rate})
+		total += rate
+	}
+	for i := range pipelines {
+		l := &pipelines[i]
+		spare := (plan.Promised(model).SLOUS - l.LatencyUS).D().Seconds() - float64(l.Batch-1)/total
+		list[i].places = list[i].rate * max(0, spare)
+	}
+	return list
+}
+
+// sustainable returns the utilisation of pipelines at which they drop a share of the requests. Requests come at
+// random, pipelines serve at a constant rate, and a request that finds no place is dropped: in heavy traffic that
+// is (1-u) / (exp(2 (1-u) places / u) - 1) of those of a pipeline at utilisation u. The factor multiplies all places.
+func sustainable(list []waitingRoom, dropped, factor float64) float64 {
+	low, high := leastUse, 1/(1-dropped)
+	for range bisections {
+		u := (low + high) / 2
+		lost, total := 0.0, 0.0
+		for _, w := range list {
+			places := max(w.places*factor, leastPlaces)
+			part := 1 / (2 * places)
+			if math.Abs(1-u) > nearFull {
+				part = (1 - u) / math.Expm1(2*(1-u)*places/u)
+			}
+			lost, total = lost+w.rate*min(part, 1), total+w.rate
+		}
+		if lost > dropped*total {
+			high = u
+		} else {
+			low = u
+		}
+	}
+	return low
+}
+
+// roomFactor returns the factor of places at which sustainable gives the utilisation that simulation showed.
+func roomFactor(list []waitingRoom, dropped, shown float64) float64 {
+	low, high := leastRoom, mostRoom
+	for range bisections {
+		if f := math.Sqrt(low * high); sustainable(list, dropped, f) < shown {
+			low = f
+		} else {
+			high = f
+		}
+	}
+	return low
+}
+
+// devicePrices returns what one more device of each kind brings, by the plan's limits; if they name none, each brings the same.
+func devicePrices(plan *formats.Plan) map[string]float64 {
+	prices := map[string]float64{}
+	for _, l := range plan.Limits {
+		if device, ok := strings.CutPrefix(l.What, "device "); ok {
+			prices[device] = l.Gain
+		}
+	}
+	if len(prices) == 0 {
+		for _, p := range plan.Pools {
+			prices[p.Device] = 1
+		}
+	}
+	return prices
+}
+
+// modelPrice returns the price of a model's devices.
+func modelPrice(plan *formats.Plan, model int, prices map[string]float64) (price float64) {
+	for _, l := range plan.Deployment[model].Pipelines {
+		for _, s := range l.Stages {
+			price += s.GPUs * prices[s.Device]
+		}
+	}
+	return price
+}
