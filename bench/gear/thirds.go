@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
@@ -14,10 +13,12 @@ import (
 )
 
 // Of plans that are judged on samples which neither planning nor its trials saw: the most
-// samples of a part, and the part of the SLO from which on a gear is near it.
+// samples of a part, the part of the SLO from which on a gear is near it, and of how many draws
+// plans are also made without samples held out.
 const (
-	mostOfThird = 3000
-	nearSLO     = .8
+	mostOfThird  = 3000
+	nearSLO      = .8
+	drawsWithout = 2
 )
 
 // judgedPlan is a plan on a third part of the samples.
@@ -32,12 +33,12 @@ type judgedPlan struct {
 // judgedOn makes a plan of two parts of a draw, of which the second is held out or left out, and
 // runs its gears that are near the SLO once with requests of the third part, ten times as long as
 // the shortest trial.
-func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64, devices int, slo time.Duration, heldOut bool) (*judgedPlan, error) {
+func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64, devices int, heldOut bool) (*judgedPlan, error) {
 	two, third, err := f.Thirds(dir, draw, mostOfThird)
 	if err != nil {
 		return nil, err
 	}
-	p, err := baseline.Problem(two, devices, ranges, slo)
+	p, err := baseline.Problem(two, devices, ranges, f.SLO)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64,
 	}
 	v := &judgedPlan{OK: true, Accuracy: out.Accuracy}
 	for r := range out.Gears {
-		if t := &out.Gears[r].Trial; float64(max(t.Latency, t.HeldOut)) < nearSLO*float64(slo) {
+		if t := &out.Gears[r].Trial; float64(max(t.Latency, t.HeldOut)) < nearSLO*float64(f.SLO) {
 			continue
 		}
 		trial, err := gear.AgainOn(ctx, out, samples, r, uint64(1_000_000*devices+1000*r))
@@ -62,8 +63,8 @@ func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64,
 			return nil, err
 		}
 		tail := trial.Latency
-		v.Near, v.Missed = true, v.Missed || tail > slo
-		v.Tails = append(v.Tails, tail.Seconds()/slo.Seconds())
+		v.Near, v.Missed = true, v.Missed || tail > f.SLO
+		v.Tails = append(v.Tails, tail.Seconds()/f.SLO.Seconds())
 	}
 	return v, nil
 }
@@ -83,29 +84,33 @@ func (m *missed) add(v *judgedPlan) {
 	}
 }
 
-// thirds holds plans near their SLO, a family's and half of it, against samples that nobody
-// planned on or tried.
+// thirds holds plans near their SLO against samples that nobody planned on or tried. Of the first
+// draws there are also plans without samples held out.
 func (b *bench) thirds(f *published.Family, t *table.Table) error {
 	var with, without missed
 	lost, both := 0.0, 0
 	for draw := range b.draws {
 		for _, d := range devicesOf(f) {
-			for _, slo := range []time.Duration{f.SLO, f.SLO / 2} {
-				var of [2]*judgedPlan
-				for k, heldOut := range []bool{true, false} {
-					v, err := memo(&b.runs, fmt.Sprintf("%s/thirds/%d/%d/%v/%v", f.Name, d, draw, slo, heldOut), 2*perPlan, func() *judgedPlan { return &judgedPlan{} }, func(ctx context.Context) (*judgedPlan, error) {
-						return judgedOn(ctx, f, b.data, uint64(draw), d, slo, heldOut)
-					}, func(v *judgedPlan) string { return fmt.Sprintf("missed %v, %.2f", v.Missed, v.Tails) })
-					if err != nil {
-						return err
-					}
-					of[k] = v
-				}
-				with.add(of[0])
-				without.add(of[1])
-				if of[0].OK && of[1].OK {
-					lost, both = lost+of[1].Accuracy-of[0].Accuracy, both+1
-				}
+			plan := func(heldOut bool) (*judgedPlan, error) {
+				return memo(&b.runs, fmt.Sprintf("%s/thirds/%d/%d/%v/%v", f.Name, d, draw, f.SLO, heldOut), 3*perPlan, func() *judgedPlan { return &judgedPlan{} }, func(ctx context.Context) (*judgedPlan, error) {
+					return judgedOn(ctx, f, b.data, uint64(draw), d, heldOut)
+				}, func(v *judgedPlan) string { return fmt.Sprintf("missed %v, %.2f", v.Missed, v.Tails) })
+			}
+			one, err := plan(true)
+			if err != nil {
+				return err
+			}
+			with.add(one)
+			if draw >= drawsWithout {
+				continue
+			}
+			other, err := plan(false)
+			if err != nil {
+				return err
+			}
+			without.add(other)
+			if one.OK && other.OK {
+				lost, both = lost+other.Accuracy-one.Accuracy, both+1
 			}
 		}
 	}

@@ -19,12 +19,12 @@ func TestThirds(t *testing.T) {
 		draw    uint64
 		devices int
 	}{{0, 3}, {0, 5}, {0, 8}, {1, 3}, {1, 4}, {1, 5}} {
-		v, err := judgedOn(t.Context(), f, "", c.draw, c.devices, f.SLO, true)
+		v, err := judgedOn(t.Context(), f, "", c.draw, c.devices, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if with.add(v); c.devices == 3 {
-			if v, err = judgedOn(t.Context(), f, "", c.draw, c.devices, f.SLO, false); err != nil {
+			if v, err = judgedOn(t.Context(), f, "", c.draw, c.devices, false); err != nil {
 				t.Fatal(err)
 			}
 			without.add(v)
