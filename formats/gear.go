@@ -69,8 +69,8 @@ type Gear struct {
 	Bound           float64     `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
 	Utilisation     float64     `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only where all requests of measured rates are to keep the SLO together
 	LatencyUS       Micros      `json:"latency_us"`                           // at the percentile, simulated at ToQPS
-	// LatencyHeldOutUS is LatencyUS where requests bring the samples held out; absent: none are,
-	// or a version planned it that did not try them.
+	// LatencyHeldOutUS is LatencyUS where requests bring the samples held out, as hard as the interval
+	// of their mean work allows; absent: none are, or a version planned it that did not try them.
 	LatencyHeldOutUS Micros      `json:"latency_held_out_us,omitempty"`
 	Late             float64     `json:"late,omitempty"` // share past the SLO at ToQPS, where the SLO is over all requests
 	Stages           []GearStage `json:"stages"`

@@ -168,7 +168,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if *cost {
 		return nil
 	}
-	if err := b.make(wanted); err != nil || *into == "" || len(b.figures) == 0 {
+	if err := b.make(wanted); err != nil || *into == "" || len(b.figures) == 0 && b.judged.with.near == 0 {
 		return err
 	}
 	if b.heldOut.plans > 0 {

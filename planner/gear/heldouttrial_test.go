@@ -120,3 +120,19 @@ func TestStreamsOfSamplesHeldOut(t *testing.T) {
 		t.Errorf("a plan that holds on both: %+v, %v", shown, err)
 	}
 }
+
+// Samples as hard as their interval allows lack some of those that end at the first model, and
+// nothing else: of 2000 of which a twentieth goes on, .8 points more do.
+func TestHarderSamples(t *testing.T) {
+	s := forwarding(2000, 20)
+	c := Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}}
+	h := s.harder(&c, []float64{.001, .015})
+	reach, _ := h.Replay(c.Models, c.Levels)
+	if share := float64(reach[1]) / float64(h.N); reach[1] != 100 || share < .0575 || share > .0585 {
+		t.Errorf("%d of %d go on", reach[1], h.N)
+	}
+	one := Cascade{Models: []uint8{1}}
+	if s.harder(&one, []float64{.001, .015}) != s {
+		t.Error("samples of one model are harder than they are")
+	}
+}

@@ -141,8 +141,9 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 	if err != nil || !holds || !p.HeldOut.some() {
 		return t, err
 	}
-	a.on = p.HeldOut
+	a.on = p.HeldOut.harder(of.cascade, leastSeconds(p))
 	other, err := b.tryOn(ctx, a, of.taken, most)
+	delete(b.orders, a.on)
 	t.HeldOut, t.missed = other.Latency, !other.Passed
 	t.Stable, t.Passed, t.late = other.Stable, t.Passed && other.Passed, max(t.late, other.late)
 	return t, err
