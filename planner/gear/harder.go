@@ -25,11 +25,12 @@ func (s *Samples) harder(c *Cascade, seconds []float64) *Samples {
 	})
 	n := float64(s.N)
 	mean := work / n
-	more := harderBy * math.Sqrt(max(0, squares/n-mean*mean)/n)
-	without := int(math.Round(n * more / (mean + more - first)))
-	if !(more > 0) || without < 1 {
+	variance := squares/n - mean*mean
+	if variance < 1e-9*mean*mean { // less is rounding: all take the same
 		return s
 	}
+	more := harderBy * math.Sqrt(variance/n)
+	without := int(math.Round(n * more / (mean + more - first)))
 	out := &Samples{Levels: make([][]uint8, len(s.Levels)), Correct: make([][]bool, len(s.Levels))}
 	for i := range s.N {
 		if without > 0 && alone[i] {

@@ -131,8 +131,14 @@ func TestHarderSamples(t *testing.T) {
 	if share := float64(reach[1]) / float64(h.N); reach[1] != 100 || share < .0575 || share > .0585 {
 		t.Errorf("%d of %d go on", reach[1], h.N)
 	}
-	one := Cascade{Models: []uint8{1}}
-	if s.harder(&one, []float64{.001, .015}) != s {
-		t.Error("samples of one model are harder than they are")
+	for _, seconds := range [][]float64{{.001, .015}, {.0123, .0457}, {1. / 3, 1. / 7}} {
+		for m := range uint8(2) {
+			if one := (Cascade{Models: []uint8{m}}); s.harder(&one, seconds) != s {
+				t.Error("samples of one model are harder than they are")
+			}
+		}
+	}
+	if none := forwarding(2000, 5000); none.harder(&c, []float64{.001, .015}).N < 700 { // one goes on
+		t.Error("samples of which one goes on are next to none")
 	}
 }
