@@ -26,8 +26,19 @@ func FrontEndOf(c *Cluster, p *Profile) *FrontEnd {
 	return p.FrontEnd
 }
 
-// BesideRuns returns what a request takes beside its runs, on average over the models whose profile says it.
+// costed is a section whose requests are each for several models, and which says what they cost.
+type costed interface {
+	RequestCosts() (beside, frontEnd Micros)
+}
+
+// BesideRuns returns what a request takes beside its runs: what the section of the plan says, else the
+// average over the models whose profile says it.
 func (d *Plan) BesideRuns() time.Duration {
+	if s, ok := d.Section.(costed); ok {
+		if beside, _ := s.RequestCosts(); beside > 0 {
+			return beside.D()
+		}
+	}
 	return d.meanOf(func(m *Deployed) Micros { return m.RequestUS })
 }
 
@@ -44,9 +55,14 @@ func (d *Plan) FrontEndTime() time.Duration {
 	return cost / time.Duration(d.FrontEnd.Cores)
 }
 
-// RequestCPU returns the CPU time that a request costs the front end, on average over the models whose
-// profile says it.
+// RequestCPU returns the CPU time that a request costs the front end: what the section of the plan says,
+// else the average over the models whose profile says it.
 func (d *Plan) RequestCPU() time.Duration {
+	if s, ok := d.Section.(costed); ok {
+		if _, cost := s.RequestCosts(); cost > 0 {
+			return cost.D()
+		}
+	}
 	return d.meanOf(func(m *Deployed) Micros { return m.RequestCPUUS })
 }
 
@@ -86,17 +102,28 @@ func (d *Plan) runsBeside() time.Duration {
 
 // meanOf returns the mean of a figure over the deployments that have it, by their rates.
 func (d *Plan) meanOf(figure func(*Deployed) Micros) time.Duration {
-	sum, rates := 0.0, 0.0
-	for i := range d.Deployment {
-		m := &d.Deployment[i]
-		if value, rate := figure(m), m.RPS(); value > 0 {
-			sum, rates = sum+rate*float64(value.D()), rates+rate
+	return meanKnown(len(d.Deployment), func(i int) (Micros, float64) { return figure(&d.Deployment[i]), d.Deployment[i].RPS() })
+}
+
+// MeanOfFamily returns the mean of a figure over the models of a family that have it. A request of
+// a cascade is one request whichever of them answers, so that rates do not weigh.
+func MeanOfFamily(models []*ProfileModel, figure func(*ProfileModel) Micros) time.Duration {
+	return meanKnown(len(models), func(i int) (Micros, float64) { return figure(models[i]), 1 })
+}
+
+// meanKnown returns the mean of n figures by their weights, without those that are not known (0); 0:
+// none is.
+func meanKnown(n int, at func(int) (Micros, float64)) time.Duration {
+	sum, weights := 0.0, 0.0
+	for i := range n {
+		if value, weight := at(i); value > 0 {
+			sum, weights = sum+weight*float64(value.D()), weights+weight
 		}
 	}
 	if sum <= 0 {
 		return 0
 	}
-	return time.Duration(sum / rates)
+	return time.Duration(sum / weights)
 }
 
 // FrontEndLoad returns the part of the front end that requests take up at the rates that the plan serves.

@@ -35,10 +35,15 @@ type GearPlan struct {
 	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"`
 	// TriedBound is what the objective of no plan is better than that the planner's trials
 	// accept, of one cascade per range on placements of whole models, of the splits that were
-	// tried and by the streams of the seed; 0: not known.
-	TriedBound float64     `json:"tried_bound,omitempty"`
-	Models     []GearModel `json:"models"` // in the order of the plan's models
-	Gears      []Gear      `json:"gears"`  // by rising rate, without holes
+	// tried and by the streams of its trials; 0: not known.
+	TriedBound float64 `json:"tried_bound,omitempty"`
+	// RequestUS is what a request of the cascade takes beside its runs, and RequestCPUUS the CPU time
+	// that it costs the front end: what the trials of the gears counted. Absent: not known, or a plan
+	// of a version that did not say it, where those of the deployment count by their rates.
+	RequestUS    Micros      `json:"request_us,omitempty"`
+	RequestCPUUS Micros      `json:"request_cpu_us,omitempty"`
+	Models       []GearModel `json:"models"` // in the order of the plan's models
+	Gears        []Gear      `json:"gears"`  // by rising rate, without holes
 }
 
 // GearModel holds a model's thresholds and, of every sample planned on, its
@@ -64,8 +69,11 @@ type Gear struct {
 	Bound           float64     `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
 	Utilisation     float64     `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only where all requests of measured rates are to keep the SLO together
 	LatencyUS       Micros      `json:"latency_us"`                           // at the percentile, simulated at ToQPS
-	Late            float64     `json:"late,omitempty"`                       // share past the SLO at ToQPS, where the SLO is over all requests
-	Stages          []GearStage `json:"stages"`
+	// LatencyHeldOutUS is LatencyUS where requests bring the samples held out, as hard as the interval
+	// of their mean work allows; absent: none are, or a version planned it that did not try them.
+	LatencyHeldOutUS Micros      `json:"latency_held_out_us,omitempty"`
+	Late             float64     `json:"late,omitempty"` // share past the SLO at ToQPS, where the SLO is over all requests
+	Stages           []GearStage `json:"stages"`
 }
 
 // GearStage is one model of a gear's cascade.
@@ -139,6 +147,10 @@ func GearOf(p *Plan) *GearPlan {
 func (g *GearPlan) Served() []Served {
 	return []Served{{Model: CascadeName, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: g.MaxQPS}}
 }
+
+// RequestCosts returns what a request of the cascade takes beside its runs, and the CPU time that it
+// costs the front end; 0: the plan does not say it.
+func (g *GearPlan) RequestCosts() (beside, frontEnd Micros) { return g.RequestUS, g.RequestCPUUS }
 
 // AnswersByInput is what a cascade is.
 func (g *GearPlan) AnswersByInput() bool { return true }

@@ -57,6 +57,34 @@ func threeSizes(devices int) Inputs {
 		}}}
 }
 
+// Simulation of a cascade's plan counts for a request what the trials of its gears counted, whichever
+// models of the family the plan has and whatever their rates: the mean over the family.
+func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
+	in := threeSizes(2)
+	for i := range in.Profile.Models {
+		in.Profile.Models[i].RequestUS = formats.Micros(time.Duration(1+3*i*i) * time.Millisecond)
+		in.Profile.Models[i].RequestCPUUS = formats.Micros(time.Duration(10+30*i*i) * time.Microsecond)
+	}
+	in.Cluster.FrontEnd = &formats.FrontEnd{Cores: 2}
+	const beside, frontEnd = 6 * time.Millisecond, 30 * time.Microsecond // (1 + 4 + 13)/3 and a half of (10 + 40 + 130)/3
+	res, err := Solve(t.Context(), in, Options{}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := sim.NewScenario(res.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := formats.GearOf(res.Plan)
+	if sc.Egress != beside || sc.FrontEnd != frontEnd || g.RequestUS.D() != beside || g.RequestCPUUS.D() != 2*frontEnd {
+		t.Errorf("simulation counts %v and %v, the trials %v and %v, expected %v and %v", sc.Egress, sc.FrontEnd, g.RequestUS, g.RequestCPUUS, beside, frontEnd)
+	}
+	// A plan of a version that did not say it has the mean by the rates of its models.
+	if g.RequestUS, g.RequestCPUUS = 0, 0; res.Plan.BesideRuns() == beside || res.Plan.BesideRuns() < time.Millisecond {
+		t.Errorf("an older plan counts %v", res.Plan.BesideRuns())
+	}
+}
+
 // A gear plan is a valid document, the same at every solve, and the simulator
 // shows the accuracy and the latency that it promises.
 func TestGearPlan(t *testing.T) {

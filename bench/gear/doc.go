@@ -18,6 +18,7 @@
 //	outofsample.go devices at equal accuracy, on samples planned on and on others
 //	fresh.go       gears in fresh trials
 //	heldout.go     planned accuracy against samples not planned on
+//	thirds.go      plans near their SLO on samples of a third part
 //	planner.go     plan quality, planning time by ranges and by goal, ablations
 //	svg.go         pictures of time lines
 package main

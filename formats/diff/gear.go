@@ -36,6 +36,9 @@ func (r *Recorder) gear(at string, a, b *formats.Gear) {
 	r.optional(at+"accuracy held out", a.AccuracyHeldOut, b.AccuracyHeldOut, "", moreIsBetter)
 	r.figure(at+"bound", a.Bound, b.Bound, "", neutral)
 	r.span(at+"latency", a.LatencyUS, b.LatencyUS, lessIsBetter)
+	if a.LatencyHeldOutUS > 0 && b.LatencyHeldOutUS > 0 { // earlier versions did not try it
+		r.span(at+"latency held out", a.LatencyHeldOutUS, b.LatencyHeldOutUS, lessIsBetter)
+	}
 	r.figure(at+"utilisation", a.Utilisation, b.Utilisation, "", neutral)
 	r.figure(at+"weight", a.Weight, b.Weight, "", neutral)
 	if cascade(a) != cascade(b) {

@@ -189,7 +189,7 @@ func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed i
 				return nil, k, err
 			}
 		}
-		if all.tail, all.late = max(all.tail, now.tail), max(all.late, now.late); k == evenly {
+		if all.worst(&now); k == evenly {
 			continue
 		}
 		if lates = append(lates, now.late); now.late > lates[latest] {

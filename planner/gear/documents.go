@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
@@ -27,6 +28,10 @@ const (
 	LeastCost  = "cost"  // USD per hour
 	LeastPower = "power" // watts
 )
+
+// trialSeed is the seed of all streams that plans are tried on, whatever the user's seed: a plan
+// does not depend on it. That one is the seed of the test which confirms the plan.
+const trialSeed = 1
 
 // choices are the values of the options.
 type choices struct {
@@ -58,6 +63,7 @@ type resolved struct {
 	profile     []*formats.ProfileModel
 	cuts        [][]stages.Cut // by model
 	weights     string
+	requestCPU  time.Duration                  // that a request costs the front end
 	score       string                         // of the records
 	calibration map[string]formats.Calibration // by model
 }
@@ -79,7 +85,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	}
 	run.StaleModels(&in.Documents, f.profile)
 	f.requests()
-	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Seed: in.Seed, Any: in.Trial, Progress: func(done, ranges int) {
+	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Seed: trialSeed, Any: in.Trial, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
 	if inf, ok := errors.AsType[*Infeasible](err); ok {
@@ -126,7 +132,7 @@ func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
 	if p := out.Problem; p.Either && p.Overall {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
 	}
-	accuracy, err := out.OverRequests(ctx, f.in.Seed)
+	accuracy, err := out.OverRequests(ctx, trialSeed)
 	if err == nil && accuracy > 0 {
 		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, out.Accuracy)
 	}
@@ -244,6 +250,7 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 	}
 	g := out.Write(f.problem, f.weights)
 	g.Score, g.TriedBound = f.score, out.TriedBound*f.unit(out)
+	g.RequestUS, g.RequestCPUUS = formats.Micros(f.problem.Beside), formats.Micros(f.requestCPU)
 	for i := range g.Models {
 		g.Models[i].Calibration = f.calibration[g.Models[i].Model]
 	}

@@ -32,7 +32,7 @@ func explain(p *formats.Plan) []string {
 		if p.Objective.Name == MostAccurate {
 			word = "above"
 		}
-		out = append(out, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models, of the splits that were tried and by the streams of this seed", word, kind.Number(t)))
+		out = append(out, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models, of the splits that were tried (least load, short batches, few devices) and by the streams of its trials", word, kind.Number(t)))
 	}
 	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
 		out = append(out, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")
@@ -57,6 +57,9 @@ func explain(p *formats.Plan) []string {
 			r.Accuracy, r.Bound, g.Percentile, kind.Number(float64(r.LatencyUS.D())/1e6), kind.Percent(r.Utilisation))
 		if r.AccuracyHeldOut != nil && r.HeldOutInterval != nil {
 			line += fmt.Sprintf("; held out %.4f (%.4f to %.4f)", *r.AccuracyHeldOut, r.HeldOutInterval[0], r.HeldOutInterval[1])
+			if t := r.LatencyHeldOutUS; t > 0 {
+				line += fmt.Sprintf(", %s ms", kind.Number(float64(t.D())/1e6))
+			}
 		}
 		out = append(out, line)
 	}

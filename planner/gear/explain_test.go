@@ -23,7 +23,7 @@ func TestExplain(t *testing.T) {
 		},
 		Section: &formats.GearPlan{Percentile: "p95", Accuracy: 0.8, AccuracyHeldOut: &held, HeldOutInterval: &[2]float64{0.8, 0.82}, Models: []formats.GearModel{{Model: "small", Thresholds: make([]float64, 9)}}, Gears: []formats.Gear{{
 			ToQPS: 1500, Weight: 1, Accuracy: 0.82, Bound: 0.83, LatencyUS: 12_500_000, Utilisation: 0.5,
-			AccuracyHeldOut: &held, HeldOutInterval: &[2]float64{0.8, 0.82},
+			AccuracyHeldOut: &held, HeldOutInterval: &[2]float64{0.8, 0.82}, LatencyHeldOutUS: 13_500_000,
 			Stages: []formats.GearStage{{Model: "small", Level: 2, Threshold: 0.75}, {Model: "large"}},
 		}}},
 	}
@@ -31,7 +31,7 @@ func TestExplain(t *testing.T) {
 		"accuracy: planned 0.8200 over the ranges by weight, held out 0.8100 (0.8000 to 0.8200), 0.8000 asked for",
 		"bounds: of plans over these thresholds, 10 quantiles per model; finer ones may exceed them",
 		"large: whole on 1 cpu-4; blocks 0 to 0 on 2 cpu-1 > blocks 1 to 1 on 1 cpu-4",
-		"up to 1500 rps: small(0.75) > large: accuracy 0.8200 of at most 0.8300, p95 12.5 ms, busiest device 50.0 %; held out 0.8100 (0.8000 to 0.8200)",
+		"up to 1500 rps: small(0.75) > large: accuracy 0.8200 of at most 0.8300, p95 12.5 ms, busiest device 50.0 %; held out 0.8100 (0.8000 to 0.8200), 13.5 ms",
 	}
 	if d := cmp.Diff(want, explain(p)); d != "" {
 		t.Error(d)

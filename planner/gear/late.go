@@ -117,8 +117,23 @@ func (out *Outcome) take(could *alternatives, picks []int) {
 // share that is late, and the accuracy, without the luck of the samples that come.
 type onRates struct {
 	tail           time.Duration
+	heldOut        time.Duration // the same of streams whose requests bring the samples held out; 0: none did
 	late, accuracy float64
 	under          []float64 // share of the requests that come under each gear
+}
+
+// worst raises tails and lateness to those of another stream.
+func (r *onRates) worst(o *onRates) {
+	r.tail, r.heldOut, r.late = max(r.tail, o.tail), max(r.heldOut, o.heldOut), max(r.late, o.late)
+}
+
+// samplesOf returns what the requests of a stream at the measured rates bring: of every second
+// stream the samples held out, if there are any.
+func (b *bench) samplesOf(stream int) *Samples {
+	if p := b.p; p.HeldOut.some() && stream != evenly && stream%2 == 1 {
+		return p.HeldOut
+	}
+	return b.p.Planned
 }
 
 // onMeasured runs gears on the measured rates, by Poisson arrivals of a stream, or by
@@ -127,6 +142,11 @@ type onRates struct {
 func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, most float64) (onRates, error) {
 	b.runs++
 	t := b.whole(gears)
+	planned, on := gear.Of(t), b.samplesOf(stream)
+	if on != b.p.Planned {
+		own := *planned
+		own.Records, t.Own = b.records(on), &own
+	}
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return onRates{}, err
@@ -157,7 +177,13 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	if err != nil {
 		return onRates{}, err
 	}
-	return onRates{report.PercentileReordering(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t)), res.Gears.Shares()}, nil
+	out := onRates{late: float64(n) / float64(max(1, len(latencies))), accuracy: res.Gears.Expected(planned), under: res.Gears.Shares()}
+	if tail := report.PercentileReordering(latencies, b.p.Percentile); on == b.p.Planned {
+		out.tail = tail
+	} else {
+		out.heldOut = tail
+	}
+	return out, nil
 }
 
 // evenly is the stream of requests at even distances.
@@ -181,7 +207,7 @@ func (b *bench) onStreams(ctx context.Context, gears []Planned, n int, most floa
 	for k := 1; err == nil && k < n && all.keeps(b.p); k++ {
 		var one onRates
 		one, err = b.onMeasured(ctx, gears, k, 1-b.p.Percentile)
-		if all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late); err == nil && one.keeps(b.p) {
+		if all.worst(&one); err == nil && one.keeps(b.p) {
 			kept = append(kept, one)
 		}
 	}
@@ -212,14 +238,21 @@ func (out *Outcome) says(p *Problem, shown *onRates) {
 	out.Problem, out.Gears, out.Tail, out.Accuracy = &q, slices.Clone(out.Gears), shown.tail, 0
 	for r := range out.Gears {
 		g := &out.Gears[r]
-		g.Late, g.Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
+		g.Late, g.Trial = shown.late, shown.trial()
 		out.Accuracy += q.Weights[r] * g.Accuracy
 	}
 	out.shown = out.Accuracy
 }
 
+// trial returns what streams at the measured rates showed as a trial of every range.
+func (r *onRates) trial() Trial {
+	return Trial{Latency: r.tail, HeldOut: r.heldOut, Stable: true, Passed: true, late: r.late}
+}
+
 // keeps tells whether all requests together keep the SLO.
-func (r onRates) keeps(p *Problem) bool { return r.tail <= p.SLO && r.late <= 1-p.Percentile }
+func (r onRates) keeps(p *Problem) bool {
+	return max(r.tail, r.heldOut) <= p.SLO && r.late <= 1-p.Percentile
+}
 
 // streams is how many streams at the measured rates have to keep the SLO: gears may be
 // lucky in one. The more requests, the fewer streams say enough.

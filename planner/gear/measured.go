@@ -49,6 +49,6 @@ func (f *resolved) measured(q *formats.CascadeQPS) error {
 	f.weights = "measured"
 	p := f.problem
 	p.Measured, p.Edges, p.Either = rates, Ranges(peak, n), f.cascade.SLO.Over == ""
-	p.Weights, p.ByRate = Served(rates, peak, n, f.in.Seed), Measured(rates, peak, n)
+	p.Weights, p.ByRate = Served(rates, peak, n, trialSeed), Measured(rates, peak, n)
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 // placement comes to at most falls trial by trial, until it is not above the plan, or until
 // all of its ranges have passed: then it is the better plan. The placement that comes to
 // the most is always next (best first). If the search stops early, what the next placement
-// comes to is still a bound. It is one of plans that this planner accepts, by the trials of
-// its seed, of the splits that it tries, no bound of what devices can do.
+// comes to is still a bound. It is one of plans that this planner accepts, by the streams of
+// its trials, of the splits that it tries, no bound of what devices can do.
 
 // provingRequests is how many simulated requests the proofs of a solve take at most.
 const provingRequests = 4_000_000

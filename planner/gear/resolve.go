@@ -126,21 +126,11 @@ func (f *resolved) member(name, path string) (*Model, error) {
 
 // requests sets what a request takes beside its runs, and for how long it takes up the front end.
 func (f *resolved) requests() {
-	f.problem.Beside = meanFigure(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestUS })
+	f.problem.Beside = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestUS })
+	f.requestCPU = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestCPUUS })
 	if front := formats.FrontEndOf(f.in.Cluster, f.in.Profile); front != nil {
-		f.problem.FrontEnd = meanFigure(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestCPUUS }) / time.Duration(front.Cores)
+		f.problem.FrontEnd = f.requestCPU / time.Duration(front.Cores)
 	}
-}
-
-// meanFigure returns the mean of a figure over the models that have it.
-func meanFigure(models []*formats.ProfileModel, figure func(*formats.ProfileModel) formats.Micros) time.Duration {
-	sum, known := time.Duration(0), 0
-	for _, m := range models {
-		if value := figure(m); value > 0 {
-			sum, known = sum+value.D(), known+1
-		}
-	}
-	return sum / time.Duration(max(1, known))
 }
 
 // variant is what a model takes on a kind of devices.

@@ -33,13 +33,19 @@ func (b *bench) whole(gears []Planned) *policy.Tables {
 }
 
 // Again tries the gear of a range once more at its upper edge: a fresh trial, with a
-// stream of its own and as long as passing says something of.
+// stream of its own and as long as passing says something of. Its requests bring the samples
+// planned on.
 func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error) {
+	return AgainOn(ctx, out, out.Problem.Planned, r, seed)
+}
+
+// AgainOn tries the gear of a range of an outcome as Again does, with requests that bring other samples.
+func AgainOn(ctx context.Context, out *Outcome, samples *Samples, r int, seed uint64) (Trial, error) {
 	p, g := out.Problem, &out.Gears[r]
 	b := newBench(p, out.Configs, out.Chains, seed)
 	edge := p.Edges[r]
 	s, err := b.run(ctx, &attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: edge,
-		length: freshRun * runLength(p.triedWithin(&g.Cascade, edge), edge), limit: p.SLO, most: 1})
+		length: freshRun * runLength(p.triedWithin(&g.Cascade, edge), edge), limit: p.SLO, most: 1, on: samples})
 	if err != nil {
 		return Trial{}, err
 	}

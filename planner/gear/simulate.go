@@ -32,12 +32,12 @@ type bench struct {
 
 	pipelines [][]int32 // by model
 
-	orders    []gear.Records  // by stream, the samples in its order
-	latencies []time.Duration // of the run before, for its memory
+	orders    map[*Samples][]gear.Records // by stream, the samples in its order
+	latencies []time.Duration             // of the run before, for its memory
 }
 
 func newBench(p *Problem, configs []Config, chains []PlacedChain, seed uint64) *bench {
-	b := &bench{p: p, seed: seed, minQueue: 1}
+	b := &bench{p: p, seed: seed, minQueue: 1, orders: map[*Samples][]gear.Records{}}
 	b.tables, b.pipelines = tablesOf(p, configs, chains)
 	return b
 }
@@ -71,6 +71,7 @@ type attempt struct {
 	limit    time.Duration // once too many requests take longer, the run ends
 	most     float64       // share of them that is not yet too many; 0: what the percentile allows
 	stream   int           // of arrivals
+	on       *Samples      // that requests bring; nil: those planned on
 	block    time.Duration // what is shown in parts of this length; 0: is not
 }
 
@@ -86,14 +87,14 @@ type shown struct {
 // run simulates an attempt.
 func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	b.runs++
-	p := b.p
+	p, on := b.p, cmp.Or(a.on, b.p.Planned)
 	t := b.with(a.rate, b.table(a))
-	gear.Of(t).Records = b.recordsOf(a.stream)
+	gear.Of(t).Records = b.recordsOf(on, a.stream)
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return shown{}, err
 	}
-	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, streamName(a.stream)), 0, a.rate, a.length)
+	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, b.nameOf(on, a.stream)), 0, a.rate, a.length)
 	if err != nil {
 		return shown{}, fmt.Errorf("trying a gear: %w", err)
 	}
@@ -159,7 +160,7 @@ func (b *bench) with(peak float64, gears ...gear.Gear) *policy.Tables {
 	t := b.tables
 	t.Models = slices.Clone(t.Models)
 	t.Models[0].RPS = peak
-	t.Own = &gear.Tables{MaxQPS: peak, Gears: gears, Records: b.records()}
+	t.Own = &gear.Tables{MaxQPS: peak, Gears: gears, Records: b.records(b.p.Planned)}
 	return &t
 }
 
@@ -173,9 +174,8 @@ func (b *bench) table(a *attempt) gear.Gear {
 	return g
 }
 
-// records are the answers of every pipeline.
-func (b *bench) records() gear.Records {
-	s := b.p.Planned
+// records returns the answers of every pipeline to samples.
+func (b *bench) records(s *Samples) gear.Records {
 	out := gear.Records{Samples: s.N}
 	for m, of := range b.pipelines {
 		for range of {
@@ -185,13 +185,23 @@ func (b *bench) records() gear.Records {
 	return out
 }
 
-// recordsOf are the records in the order of a stream, which no run changes.
-func (b *bench) recordsOf(stream int) gear.Records {
-	for n := len(b.orders); n <= stream; n++ {
-		all := b.records()
-		b.orders = append(b.orders, shuffled(&all, seeded.New(b.seed, streamName(n)+"/samples")))
+// nameOf names a stream of requests that bring samples: those planned on, or others.
+func (b *bench) nameOf(s *Samples, stream int) string {
+	if s == b.p.Planned {
+		return streamName(stream)
 	}
-	return b.orders[stream]
+	return streamName(stream) + "/held-out"
+}
+
+// recordsOf returns the records in the order of a stream, which no run changes.
+func (b *bench) recordsOf(s *Samples, stream int) gear.Records {
+	list := b.orders[s]
+	for n := len(list); n <= stream; n++ {
+		all := b.records(s)
+		list = append(list, shuffled(&all, seeded.New(b.seed, b.nameOf(s, n)+"/samples")))
+	}
+	b.orders[s] = list
+	return list[stream]
 }
 
 // shuffled are records with the samples in another order.

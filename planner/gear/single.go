@@ -258,7 +258,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 			return false, err
 		}
 		for r := range gears {
-			gears[r].Late, gears[r].Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
+			gears[r].Late, gears[r].Trial = shown.late, shown.trial()
 		}
 		out.Gears, out.Accuracy, out.Tail, out.shown = gears, gears[0].Accuracy, shown.tail, shown.accuracy
 		return true, nil

@@ -76,6 +76,7 @@ type Infeasible struct {
 	MaxQPS     float64 // that its work alone leaves the devices room for
 	LatencyMS  float64 // of the last gear tried; 0: none was
 	Unstable   bool
+	OnHeldOut  bool // it holds on the samples planned on, and not on those held out
 	TooMany    bool // requests in a trial
 	NoneUsable bool
 	NoneInTime bool
@@ -125,6 +126,9 @@ func (e *Infeasible) Reason() string {
 		text += fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but at that rate its latency grows or too many requests are late", e.Model)
 	default:
 		text += fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but at that rate its tail latency is %.6g ms", e.Model, e.LatencyMS)
+	}
+	if e.OnHeldOut {
+		text += " where requests bring the samples held out"
 	}
 	var cures []string
 	if e.Enough > 0 {

@@ -3,6 +3,7 @@ package gear
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -10,11 +11,11 @@ import (
 	"inferplan/solver/tolerance"
 )
 
-// Trials are a sequential test. A short run weeds out what is later than the promise allows by
-// half. Then come streams of arrivals,
-// each with a run of longerRun times that length. They are cut into blocks. After every
-// stream the blocks say one of three things: the gear keeps the SLO, it does not, or
-// another stream is needed.
+// Trials are a sequential test. A short run weeds out what is twice as late as the promise allows.
+// Then come streams of arrivals, each with a run of longerRun times that length. They are cut
+// into blocks. At every look the blocks of all streams so far say one of three things: the gear
+// keeps the SLO, it does not, or further streams are needed. Near the edge that goes on for eight
+// streams, so that no single stream decides.
 //
 // What is tested is the promise that a range holds its upper edge for ever: a fresh
 // trial, freshRun times as long as the shortest, misses the SLO with a chance of mayFail
@@ -35,19 +36,36 @@ const (
 	mayFail         = .01
 	trialConfidence = .95
 
-	sieve        = 1.5 // times the lateness that is allowed
+	sieve        = 2   // times the lateness that is allowed, of the short run
+	streamSieve  = 1.5 // the same of a stream
+	fewSieve     = 1.2 // the same of two or three in the mean
 	longerRun    = 5
-	mostStreams  = 3
 	blocksPerRun = 4 // of the shortest run's length; so much of a stream is left out at its begin
+)
+
+// looks are the numbers of streams after which a trial is judged.
+var looks = []int{1, 2, 3, 5, 8}
+
+// mostStreams is how many streams a trial has at most. From manyStreams on they are many. The
+// chance to be wrong is spent in so many parts, one at each look: twice as many as there are looks,
+// because how much blocks are alike is an estimate, too.
+const (
+	mostStreams = 8
+	manyStreams = 5
+	chances     = 10
 )
 
 // Trial is what a gear showed at a constant rate.
 type Trial struct {
-	Latency time.Duration // at the SLO's percentile, without the first quarter
+	Latency time.Duration // at the SLO's percentile, without the first quarter; of several streams the mean
 	Stable  bool          // latency does not grow over the run
 	Passed  bool
-	late    float64 // share of the requests past the SLO
+	// HeldOut is the latency where requests bring the samples held out; 0: it was not tried
+	// with these.
+	HeldOut time.Duration
+	late    float64 // share of the requests past the SLO, of the samples that show more
 	tooMany bool    // requests: it was not made
+	missed  bool    // with the samples held out alone
 }
 
 // Of the shortest trial: the requests that it has, but where batches or many devices ask for
@@ -108,7 +126,8 @@ func (b *bench) try(ctx context.Context, s *stair, rate float64) (Trial, error) 
 }
 
 // tryLate lets a share of the requests be late. Of more than the percentile allows,
-// only that latency does not grow is asked.
+// only that latency does not grow is asked. What holds on the samples planned on is tried on
+// those held out, too.
 func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Trial, error) {
 	p := b.p
 	within := p.triedWithin(of.cascade, rate)
@@ -116,7 +135,28 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 	if short.Seconds()*rate > mostRequests {
 		return Trial{tooMany: true}, nil
 	}
-	a := attempt{c: of.cascade, minQueue: b.minQueue, shares: of.shares, rate: rate, length: short, limit: within, most: min(1, sieve*most)}
+	a := attempt{c: of.cascade, minQueue: b.minQueue, shares: of.shares, rate: rate, length: short, limit: within, on: p.Planned}
+	t, err := b.tryOn(ctx, a, of.taken, most)
+	holds := t.Passed || t.Stable && most > 1-p.Percentile
+	if err != nil || !holds || !p.HeldOut.some() {
+		return t, err
+	}
+	a.on = p.HeldOut.harder(of.cascade, leastSeconds(p))
+	other, err := b.tryOn(ctx, a, of.taken, most)
+	delete(b.orders, a.on)
+	t.HeldOut, t.missed = other.Latency, !other.Passed
+	t.Stable, t.Passed, t.late = other.Stable, t.Passed && other.Passed, max(t.late, other.late)
+	return t, err
+}
+
+// some tells whether there are samples.
+func (s *Samples) some() bool { return s != nil && s.N > 0 }
+
+// tryOn makes an attempt of the shortest length, and then longer ones, by the test that
+// stands above. taken is the load of the busiest device per request per second.
+func (b *bench) tryOn(ctx context.Context, a attempt, taken, most float64) (Trial, error) {
+	p, within, short := b.p, a.limit, a.length
+	a.most = min(1, sieve*most)
 	s, err := b.run(ctx, &a)
 	if err != nil {
 		return Trial{}, err
@@ -125,8 +165,11 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 		t.Passed, t.Stable = false, false
 		return t, nil
 	}
-	a.length, a.block, a.most = longerRun*short, short/blocksPerRun, most
-	e := evidence{mayWander: of.taken*rate < mayWander}
+	a.length, a.block = longerRun*short, short/blocksPerRun
+	if a.most = most; most <= 1-p.Percentile {
+		a.most = streamSieve * most
+	}
+	e, tails := evidence{load: taken * a.rate}, time.Duration(0)
 	for {
 		a.stream++
 		if s, err = b.run(ctx, &a); err != nil {
@@ -137,7 +180,12 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 			return t, nil
 		}
 		e.add(s.blocks)
+		tails += t.Latency
+		if !slices.Contains(looks, a.stream) {
+			continue
+		}
 		keeps, hopeless := e.judge(within, most)
+		t.Latency = tails / time.Duration(a.stream)
 		if t.Stable, t.Passed, t.late = keeps, keeps && t.Latency <= within, stat.Mean(e.lates, nil); keeps || hopeless || a.stream == mostStreams {
 			return t, nil
 		}
@@ -170,7 +218,7 @@ type block struct {
 type evidence struct {
 	lates, tails, means []float64 // by block; latencies in seconds
 	streams             int
-	mayWander           bool // the mean latency, as far as it does in blocks
+	load                float64 // of the busiest device
 }
 
 // add takes a stream.
@@ -181,27 +229,44 @@ func (e *evidence) add(blocks []block) {
 	}
 }
 
-// mayWander is the load of the busiest device below which latency does not grow for ever.
-const mayWander = .9
+// Loads of the busiest device below which latency does not grow for ever: by any blocks, and where
+// so many streams have not shown it. There the tolerance bounds of many streams say enough.
+const (
+	mayWander     = .9
+	mayWanderLong = .97
+)
+
+// mayWander tells whether the mean latency may wander as far as it does in blocks.
+func (e *evidence) mayWander() bool {
+	return e.load < mayWander || e.load < mayWanderLong && e.streams >= manyStreams
+}
 
 // judge tells whether a gear keeps the promise, and whether further streams are not worth
-// it: what these showed is past a limit in the mean, or, of several, would not do even if all
-// further ones showed the same.
+// it: what many showed is past a limit in the mean, or would not do even if all further ones
+// showed the same. Few tell little of how far streams differ: of these it is past the lateness
+// that is allowed by a part.
 func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool) {
 	holds := func(streams int) bool {
 		more := float64(streams) / float64(e.streams)
 		return e.within(e.lates, most, more) && e.within(e.tails, slo.Seconds(), more)
 	}
-	keeps = holds(e.streams) && (e.mayWander || e.wander() <= slo.Seconds()/mayGrow)
-	past := stat.Mean(e.lates, nil) > most || stat.Mean(e.tails, nil) > slo.Seconds()
-	return keeps, past || e.streams > 1 && !keeps && !holds(mostStreams)
+	keeps = holds(e.streams) && (e.mayWander() || e.wander() <= slo.Seconds()/mayGrow)
+	late := stat.Mean(e.lates, nil)
+	if e.streams < manyStreams {
+		return keeps, e.streams > 1 && !keeps && late > fewSieve*most
+	}
+	past := late > most || stat.Mean(e.tails, nil) > slo.Seconds()
+	return keeps, !keeps && (past || !holds(mostStreams))
 }
 
 // within tells whether the mean of a fresh trial, without its first quarter, exceeds a
 // limit with a chance of mayFail at most, if there were so many times as many values like these.
 func (e *evidence) within(list []float64, limit, more float64) bool {
-	run := len(list) / e.streams
-	return tolerance.Correlated(list, run, run).Times(more).SeldomAbove(limit, .75*freshRun*blocksPerRun, mayFail, 1-(1-trialConfidence)/mostStreams)
+	run, n := len(list)/e.streams, len(list)/e.streams
+	if e.streams >= manyStreams {
+		n = len(list) // streams are independent, so that many of them tell how much blocks are alike
+	}
+	return tolerance.Correlated(list, run, n).Times(more).SeldomAbove(limit, .75*freshRun*blocksPerRun, mayFail, 1-(1-trialConfidence)/chances)
 }
 
 // wander is what the mean latency of a fresh trial's last quarter is above that of its

@@ -142,7 +142,7 @@ func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
 		load = min(1, load) // more is rounding
 	}
 	g := formats.Gear{FromQPS: from, ToQPS: to, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
-		Utilisation: load, LatencyUS: formats.Micros(t.Trial.Latency), Late: t.Late}
+		Utilisation: load, LatencyUS: formats.Micros(t.Trial.Latency), LatencyHeldOutUS: formats.Micros(t.Trial.HeldOut), Late: t.Late}
 	if p.HeldOut != nil && p.HeldOut.N > 0 {
 		_, right := p.HeldOut.Replay(c.Models, c.Levels)
 		share := float64(right) / float64(p.HeldOut.N)

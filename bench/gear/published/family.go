@@ -185,11 +185,31 @@ func (f *Family) Draw(dir string, draw uint64) (*Family, error) {
 func (f *Family) HeldOut() *Family {
 	out, r := *f, f.Records
 	out.Name += ", held out"
-	out.Records = &formats.Records{Source: r.Source, Score: r.Score, Samples: r.Samples - r.Planning, Planning: r.Samples - r.Planning}
-	for _, m := range r.Models {
-		out.Records.Models = append(out.Records.Models, formats.ModelRecords{Model: m.Model, Certainty: m.Certainty[r.Planning:], Correct: m.Correct[r.Planning:]})
-	}
+	out.Records = part(r, r.Planning, r.Samples)
 	return &out
+}
+
+// part returns the samples of records from one to another, as if all were planned on.
+func part(r *formats.Records, from, to int) *formats.Records {
+	out := &formats.Records{Source: r.Source, Score: r.Score, Samples: to - from, Planning: to - from}
+	for _, m := range r.Models {
+		out.Models = append(out.Models, formats.ModelRecords{Model: m.Model, Certainty: m.Certainty[from:to], Correct: m.Correct[from:to]})
+	}
+	return out
+}
+
+// Thirds returns the family with two parts of a draw's samples, one to plan on and one held
+// out, and a third part for a judge: as many samples each, up to a number.
+func (f *Family) Thirds(dir string, draw uint64, most int) (two *Family, third *formats.Records, err error) {
+	drawn, err := f.Draw(dir, draw)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := drawn.Records
+	n := min(most, r.Samples/3)
+	drawn.Records, third = part(r, 0, 2*n), part(r, 2*n, 3*n)
+	drawn.Records.Planning = n
+	return drawn, third, nil
 }
 
 // linear are models whose batches take a + b times their size, in milliseconds.

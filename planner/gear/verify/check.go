@@ -149,6 +149,9 @@ func (c *checker) oneGear(g *gears, i int, own, today *answers) gearToday {
 	if r.LatencyUS > c.gear.SLOUS && c.gear.Over != formats.OverRequests {
 		c.Fail("slo", at+".latency_us", r.LatencyUS.String(), "at most "+c.gear.SLOUS.String(), "the gear was planned past the SLO")
 	}
+	if r.LatencyHeldOutUS > c.gear.SLOUS && c.gear.Over != formats.OverRequests {
+		c.Fail("slo", at+".latency_held_out_us", r.LatencyHeldOutUS.String(), "at most "+c.gear.SLOUS.String(), "the gear was planned past the SLO on the samples held out")
+	}
 	return out
 }
 

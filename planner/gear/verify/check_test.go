@@ -226,7 +226,7 @@ func TestGearPlanBound(t *testing.T) {
 			}
 		}
 	}
-	if sharper < 5 || apart < 3 {
+	if sharper < 5 || apart < 2 {
 		t.Errorf("%d bounds below that of mixtures, %d above the value", sharper, apart)
 	}
 }

@@ -1,0 +1,271 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"inferplan/solver/milp"
+)
+
+// Of plans by several seeds: the instances, the first of them, seeds of each, and the fresh runs of
+// a gear, of which so many past the SLO say that it breaks the promise.
+const (
+	seededInstances = 60
+	firstSeeded     = 5001
+	seedsOfEach     = 4
+	freshOfGear     = 40
+	freshBroken     = 3
+)
+
+// plansBySeed returns the plans of an instance by several seeds; none where there is no plan.
+func plansBySeed(t *testing.T, p *Problem, s milp.Solver, seeds int) (plans []*Outcome) {
+	t.Helper()
+	for seed := range seeds {
+		out, err := Solve(t.Context(), p, s, Options{Seed: uint64(seed + 1)})
+		if _, none := errors.AsType[*Infeasible](err); none {
+			return nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, out)
+	}
+	return plans
+}
+
+// broken returns how many gears of a plan miss the SLO in too many fresh runs.
+func broken(t *testing.T, out *Outcome, from uint64) (n int) {
+	t.Helper()
+	for r := range out.Gears {
+		past := 0
+		for k := range freshOfGear {
+			trial, err := out.Again(t.Context(), r, from+uint64(100*r+k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if trial.Latency > out.Problem.SLO {
+				past++
+			}
+		}
+		if past >= freshBroken {
+			n++
+		}
+	}
+	return n
+}
+
+// Plans of drawn instances hardly depend on the streams of their trials: of one in twenty they are
+// noticeably apart. Of their gears no more break the promise in fresh runs than the confidence says.
+func TestSeedsAgree(t *testing.T) {
+	if !long {
+		t.Skip("minutes; INFERPLAN_LONG=1 runs it")
+	}
+	s := solver(t)
+	apart, gears, bad, most, least := 0, 0, 0, 0.0, []float64{}
+	for n := range seededInstances {
+		p := instance(uint64(firstSeeded + n))
+		plans := plansBySeed(t, p, s, seedsOfEach)
+		if plans == nil {
+			continue
+		}
+		low, high := math.Inf(1), 0.0
+		for k, out := range plans {
+			low, high = min(low, out.Accuracy), max(high, out.Accuracy)
+			if k < 2 {
+				wrong := broken(t, out, uint64(1_000_000*(n+1)+10_000*k))
+				gears, bad = gears+len(out.Gears), bad+wrong
+				if wrong > 0 {
+					t.Logf("instance %d, seed %d: %d gears break the promise", firstSeeded+n, k+1, wrong)
+				}
+			}
+		}
+		if least = append(least, high-low); high-low > noticeable {
+			apart++
+			t.Logf("instance %d: seeds %.4f apart", firstSeeded+n, high-low)
+		}
+		most = max(most, high-low)
+	}
+	slices.Sort(least)
+	t.Logf("%d instances with plans by %d seeds: %d more than %v apart, most %.4f, mean %.5f; %d of %d gears break the promise (%.3f)", len(least), seedsOfEach, apart, noticeable, most, sum(least)/float64(len(least)), bad, gears, float64(bad)/float64(gears))
+	if 20*apart > len(least) || float64(bad) > (1-trialConfidence)*float64(gears) {
+		t.Errorf("%d instances of %d apart, %d of %d gears break the promise", apart, len(least), bad, gears)
+	}
+}
+
+// drawnSplit returns a split drawn at random that leaves every device time at a rate: as far
+// from the one of least load as that allows; nil: none does.
+func (d *design) drawnSplit(rng *rand.Rand, i int, base *stair, rate float64) *stair {
+	drawn := make([][]float64, len(base.shares))
+	for m := range drawn {
+		total := 0.0
+		for range base.shares[m] {
+			x := math.Exp(1.5 * rng.NormFloat64())
+			if rng.IntN(3) == 0 {
+				x = 0
+			}
+			drawn[m], total = append(drawn[m], x), total+x
+		}
+		for k := range drawn[m] {
+			drawn[m][k] /= max(total, 1e-12)
+		}
+		if total == 0 {
+			drawn[m] = base.shares[m]
+		}
+	}
+	for part := 1.; part > .1; part /= 2 {
+		shares := make([][]float64, len(drawn))
+		for m := range shares {
+			for k := range drawn[m] {
+				shares[m] = append(shares[m], part*drawn[m][k]+(1-part)*base.shares[m][k])
+			}
+		}
+		_, each, _ := d.busy(i, shares)
+		most := 0.0
+		for _, w := range each {
+			most = max(most, w)
+		}
+		if most*rate < .98 {
+			return &stair{cascade: base.cascade, load: most, taken: most, shares: shares}
+		}
+	}
+	return nil
+}
+
+// Of the brute force that draws splits: as many for each cascade.
+const splitsDrawn = 6
+
+// passingSplit is passing where splits are drawn, too: one that passes has to pass once more, by
+// another seed.
+func passingSplit(t *testing.T, d *design, rng *rand.Rand, r int, above float64, drawn *int) float64 {
+	t.Helper()
+	ctx, edges := context.Background(), d.x.p.Edges
+	edge, last := edges[r], r == len(edges)-1
+	other := newBench(d.x.p, d.configs, d.chains, 77)
+	order := upTo(len(d.x.list))
+	slices.SortFunc(order, func(a, b int) int { return int(d.x.list[b].Correct - d.x.list[a].Correct) })
+	for _, i := range order {
+		if accuracyOn(d.x.p, &d.x.list[i]) <= above {
+			return above
+		}
+		if d.atLeast(i)*edge > 1 {
+			continue
+		}
+		s, err := d.stair(ctx, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.taken*edge > 1 {
+			continue
+		}
+		trial, err := d.trySplits(ctx, i, s, edge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := 0; !trial.Passed && !last && k < splitsDrawn; k++ {
+			if one := d.drawnSplit(rng, i, s, edge); one != nil {
+				*drawn++
+				for _, b := range []*bench{d.bench, other} {
+					if trial, err = b.try(ctx, one, edge); err != nil {
+						t.Fatal(err)
+					}
+					if !trial.Passed {
+						break
+					}
+				}
+			}
+		}
+		if trial.Passed {
+			return accuracyOn(d.x.p, s.cascade)
+		}
+	}
+	return -1
+}
+
+// No placement with splits that are drawn has a plan that is noticeably better.
+func TestNoDrawnSplitIsBetter(t *testing.T) {
+	seeds, first := 3, uint64(firstSeeded)
+	if long {
+		seeds = seededInstances
+	}
+	if text := os.Getenv("INFERPLAN_FIRST_INSTANCE"); text != "" {
+		first, _ = strconv.ParseUint(text, 10, 64)
+	}
+	s, below, plans, drawn, worst := solver(t), 0, 0, 0, 0.0
+	for n := range seeds {
+		p := instance(first + uint64(n))
+		list := plansBySeed(t, p, s, 1)
+		if list == nil {
+			continue
+		}
+		plans++
+		out, best := list[0], -1.0
+		eachDesign(t, p, s, func(d *design) {
+			fluid := 0.0
+			for r := range p.Edges {
+				a := passing(t, d, r, false)
+				if a < 0 {
+					return
+				}
+				fluid += p.Weights[r] * a
+			}
+			if fluid <= max(best, out.Accuracy+noticeable) {
+				return
+			}
+			rng, total := rand.New(rand.NewPCG(first+uint64(n), 5)), 0.0
+			for r := range p.Edges {
+				a := passingSplit(t, d, rng, r, -1, &drawn)
+				if a < 0 {
+					return
+				}
+				total += p.Weights[r] * a
+			}
+			best = max(best, total)
+		})
+		if best > out.Accuracy+noticeable {
+			below++
+			t.Errorf("instance %d: accuracy %.4f, with splits drawn %.4f", first+uint64(n), out.Accuracy, best)
+		}
+		worst = max(worst, best-out.Accuracy)
+	}
+	t.Logf("%d plans, %d below a brute force that draws splits (%d tried) by more than %v, at most %.4f", plans, below, drawn, noticeable, worst)
+}
+
+// Least prices of drawn instances, against their bound of any plan and against what trials leave.
+func TestLeastPrices(t *testing.T) {
+	if !long {
+		t.Skip("a minute; INFERPLAN_LONG=1 runs it")
+	}
+	s := solver(t)
+	var bounds, tried []float64
+	for n := range seededInstances {
+		p := instance(uint64(firstSeeded + n))
+		list := plansBySeed(t, p, s, 1)
+		if list == nil {
+			continue
+		}
+		q := clonedKinds(p)
+		q.Target = list[0].Accuracy - .01
+		out, err := Solve(t.Context(), q, s, Options{Seed: 1})
+		if err != nil {
+			t.Fatalf("instance %d: %v", firstSeeded+n, err)
+		}
+		bounds = append(bounds, out.Value/out.ValueBound)
+		if out.TriedBound > 0 {
+			tried = append(tried, out.Value/out.TriedBound)
+		}
+	}
+	slices.Sort(bounds)
+	slices.Sort(tried)
+	mean := sum(bounds) / float64(len(bounds))
+	t.Logf("least prices of %d instances over their bound: mean %.3f, median %.3f, most %.3f; over what trials leave, where that is known (%d): mean %.3f, most %.3f",
+		len(bounds), mean, bounds[len(bounds)/2], bounds[len(bounds)-1], len(tried), sum(tried)/float64(len(tried)), tried[len(tried)-1])
+	if by := sum(tried) / float64(len(tried)); by > 1.1 {
+		t.Errorf("least prices are %.3f times what trials leave", by)
+	}
+}
