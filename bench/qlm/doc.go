@@ -7,6 +7,7 @@
 //	instance.go  the model of an instance against runs of vLLM (package instance)
 //	exchange.go   all-reduces of a ring against measured ones
 //	speed.go     what the simulator of instances takes
+//	long.go      what long queues and many instances take
 //	exact.go     programs solved to the end, with the search beside them
 //	orders.go    orders by size and load: list, greedy and search against the bound
 //	chance.go    plans under random times: chance constraints and the smooth objective

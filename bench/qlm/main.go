@@ -44,6 +44,7 @@ var makers = append([]maker{
 	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
 	{"instance", "rings", "All-reduces of a ring against measured ones", rings},
 	{"instance", "speed", "Simulated requests per second of CPU", speeds},
+	{"instance", "long", "CPU of long queues and of many instances", longQueues},
 	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
