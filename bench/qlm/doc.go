@@ -14,6 +14,7 @@
 //	replan.go    400,000 queued requests planned anew
 //	waits.go     waiting and completion times, predicted
 //	fleet.go     policies on four A100s (package fleet), and the ceiling of throughput
+//	priced.go    admission against other rules where all instances have one model
 //	timelines.go  what each instance does over a run, as a picture
 //	operations.go  what swaps, evictions and loads cost
 //	sweep.go     one quantity varied: table, picture, what the paper claims

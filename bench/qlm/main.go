@@ -53,6 +53,7 @@ var makers = append([]maker{
 	{"fleet", "operations", "What operations cost (QLM, figure 4)", (*bench).operations},
 	{"fleet", "ceiling", "Throughput at the lowest load", (*bench).ceiling},
 	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
+	{"fleet", "priced", "Admission where all instances have one model", admissions},
 	{"fleet", "timelines", "Time of instances on W_A", timelines},
 	{"beside", "beside", "Batches beside interactive requests on one fleet", besides},
 	{"sizing", "sizing", "GPUs for 99 % of interactive and 99 % of batch requests in time", (*bench).sizings},

@@ -40,6 +40,8 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 		case !s.room(in, r):
 			evicting{s.grouping}.makeRoom(now, in, r, out)
 			return
+		case pricing{s.grouping}.pauses(now, q):
+			return
 		}
 		s.dispatch(in, req, out)
 	}

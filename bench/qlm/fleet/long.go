@@ -31,7 +31,7 @@ type Spent struct {
 // instances of Vicuna-13B. Arrivals are Poisson, re-plans as long as `plan simulate`
 // lets them be.
 func (d *Data) MeasureLong(ctx context.Context, x *Long) (*Spent, error) {
-	e, err := d.calibrate(false)
+	e, err := d.calibrate(&Workloads[1])
 	if err != nil {
 		return nil, err
 	}
@@ -64,4 +64,15 @@ func (d *Data) MeasureLong(ctx context.Context, x *Long) (*Spent, error) {
 		out.InTime += res.Report.Models[i].Completed - res.Report.Models[i].Late
 	}
 	return out, nil
+}
+
+// Full is the requests a second that instances do of a workload of one model on A100s,
+// by the estimator that is fitted to its lengths.
+func (d *Data) Full(w *Workload, instances int) (float64, error) {
+	e, err := d.calibrate(w)
+	if err != nil {
+		return 0, err
+	}
+	each, _ := e.plain[family(w.Models[0])][a100].Work(1)
+	return float64(instances) / each, nil
 }
