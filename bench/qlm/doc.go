@@ -7,12 +7,14 @@
 //	instance.go  the model of an instance against runs of vLLM (package instance)
 //	exchange.go   all-reduces of a ring against measured ones
 //	speed.go     what the simulator of instances takes
+//	long.go      what long queues and many instances take
 //	exact.go     programs solved to the end, with the search beside them
 //	orders.go    orders by size and load: list, greedy and search against the bound
 //	chance.go    plans under random times: chance constraints and the smooth objective
 //	replan.go    400,000 queued requests planned anew
 //	waits.go     waiting and completion times, predicted
 //	fleet.go     policies on four A100s (package fleet), and the ceiling of throughput
+//	priced.go    admission against other rules where all instances have one model
 //	timelines.go  what each instance does over a run, as a picture
 //	operations.go  what swaps, evictions and loads cost
 //	sweep.go     one quantity varied: table, picture, what the paper claims

@@ -56,13 +56,18 @@ func named(names ...string) []*fleet.Policy {
 
 // measure runs a case with its seeds.
 func (b *bench) measure(d *fleet.Data, c fleet.Case, n int) (*pooled, error) {
+	return pool(b, d, c, 1, n)
+}
+
+// pool runs a case with n seeds from one on.
+func pool(b *bench, d *fleet.Data, c fleet.Case, first, n int) (*pooled, error) {
 	if b.small {
 		n, c.To = 1, min(c.To, c.From+300)
 	}
 	n = max(n, 1)
 	out := &pooled{rps: c.RPS}
 	for seed := range n {
-		c.Seed = uint64(seed + 1)
+		c.Seed = uint64(first + seed)
 		o, err := measured(b.keep, c.Key(), func() (*fleet.Outcome, error) { return d.Measure(b.ctx, &c) })
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/planner/queue/verify"
 )
 
 // certifiedRequests is the number of requests of a run of a certification, where the rates
@@ -44,7 +45,7 @@ func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error 
 
 // hold plans a fleet, and tests it on runs as long as those of the search.
 func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	return certify.Hold(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
+	return certify.Hold(ctx, p, checked(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
 			return nil, "arrivals are those of a trace, which the search did not play", nil
 		}
@@ -55,4 +56,22 @@ func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 		test, err := testOf(plan, fresh)
 		return test, "", err
 	})
+}
+
+// checked solves, and refuses a plan that breaks a rule of `plan check`: such a plan is
+// never written.
+func checked(solve kind.Solver) kind.Solver {
+	return func(ctx context.Context, p *kind.Problem, progress func(kind.Progress)) (*kind.Result, error) {
+		res, err := solve(ctx, p, progress)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range verify.Check(&kind.Today{Plan: res.Plan, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}) {
+			if f.Severity == kind.Error {
+				reason := fmt.Sprintf("the best layout that was found breaks a rule of plan check: %s (%s: found %s, expected %s)", f.Message, f.Where, f.Found, f.Expected)
+				return nil, &kind.InfeasibleError{Constraint: f.Constraint, Reason: reason, Simulated: true}
+			}
+		}
+		return res, nil
+	}
 }

@@ -23,6 +23,7 @@ type request struct {
 	model               int32
 	group               int32 // it waits in; -1
 	batch               int32 // it runs in; -1
+	instance            int32 // that it runs on
 	next, prev          int32 // in its group
 	client              int32 // whose it is
 	line                int32 // of its client that it waits in; -1

@@ -32,6 +32,7 @@
 //	serve.go      pulling, changes of model
 //	turns.go      clients that take turns in a class
 //	evict.go      eviction
+//	admit.go      pulling that makes more late than it wins, held back
 //	replan.go     the problem at an instant, the search beside the loop, its result
 //	expect.go     what a request that came now would meet
 //	view.go       the queues as people see them

@@ -84,7 +84,7 @@ func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt, clie
 // cheapest is where the objective grows least by a request.
 func (p *placing) cheapest(r *request, mega bool) (q int32, place int) {
 	p.probing(r, mega)
-	q, place, _ = p.state.Best(p.probe)
+	q, place, _ = bestPlace(p.state, p.probe, p.problem.atLeast(p.probe))
 	return q, place
 }
 

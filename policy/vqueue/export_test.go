@@ -93,3 +93,21 @@ func (p *Policy) Waiting() []int {
 	}
 	return out
 }
+
+// BestSoon is State.Best, with queues passed over where none can be better.
+func BestSoon(s *State, group int32) (queue int32, place int, delta float64) {
+	return bestPlace(s, group, s.p.atLeast(group))
+}
+
+// Marked tells whether just the queues that have groups are marked.
+func Marked(s *State) bool {
+	for q := range s.queues {
+		if (s.filled.after(int32(q)) == int32(q)) != (len(s.queues[q].slots) > 0) {
+			return false
+		}
+	}
+	return s.filled.after(int32(len(s.queues))) < 0
+}
+
+// Granted is what a re-plan was allowed last, in positions.
+func (p *Policy) Granted() int64 { return p.plan.effort.grant }

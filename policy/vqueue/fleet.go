@@ -169,6 +169,16 @@ func (f *fleet) room(in *instance, r *request) bool {
 	return n < most && (kv == 0 || in.tokens+f.need(r) <= kv)
 }
 
+// stuffed tells whether an instance takes no more of its network, whatever the request.
+func (f *fleet) stuffed(in *instance) bool {
+	n := int64(len(in.running))
+	if n == 0 {
+		return false
+	}
+	sequences, kv := f.holds(in, in.loaded)
+	return n >= sequences || in.full > 0 && n >= int64(in.full) || kv > 0 && in.tokens > kv
+}
+
 // stay is the residence of a model's requests on an instance.
 func (f *fleet) stay(in *instance, model int32) time.Duration {
 	mean, _ := f.estimator(in, model, false).Residence(1)

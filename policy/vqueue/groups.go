@@ -17,6 +17,8 @@ type grouping struct {
 	joinable []int32   // open groups, see joinableAt
 	problem  Problem
 	state    *State
+	joins    int64 // requests that came to groups
+	changes  int64 // and that went from them
 }
 
 // members is what is in a group beside Problem.Groups.
@@ -28,6 +30,7 @@ type members struct {
 	first, last int32 // requests
 	size        int32
 	prompts     int64
+	joinable    int32 // where grouping.joinable has it while it is open; -1: nowhere
 }
 
 // newGrouping has a queue for each instance, and no groups.
@@ -62,7 +65,7 @@ func (s *grouping) take(model int32, mega bool) int32 {
 		s.state.where = append(s.state.where, -1)
 	}
 	x := &s.groups[g]
-	*x = members{live: true, gen: x.gen + 1, model: model, mega: mega, first: -1, last: -1}
+	*x = members{live: true, gen: x.gen + 1, model: model, mega: mega, first: -1, last: -1, joinable: -1}
 	s.problem.Groups[g] = s.groupOf(model)
 	return g
 }
@@ -82,23 +85,24 @@ func (s *grouping) give(g int32) {
 
 // close takes a group off the open ones.
 func (s *grouping) close(g int32) {
-	for i, o := range s.joinable {
-		if o == g {
-			s.joinable[i] = -1
-		}
+	if at := s.groups[g].joinable; at >= 0 && s.joinable[at] == g {
+		s.joinable[at] = -1
 	}
 }
 
-// joinableAt is where the open group of a model in a queue stands.
-func (s *grouping) joinableAt(q, model int32, mega bool) *int32 {
-	at := 2 * int(model)
+// setOpen makes a group the open one at a place of joinable.
+func (s *grouping) setOpen(g, at int32) { s.joinable[at], s.groups[g].joinable = g, at }
+
+// joinableAt is where the open group of a model in a queue stands in joinable.
+func (s *grouping) joinableAt(q, model int32, mega bool) int32 {
+	at := 2 * model
 	if mega {
 		at++
 	}
 	if !s.opt.OneOpen {
-		at += 2 * len(s.t.Models) * int(q)
+		at += 2 * int32(len(s.t.Models)) * q
 	}
-	return &s.joinable[at]
+	return at
 }
 
 // limit is the most members of a group of a model in a queue.
@@ -167,6 +171,7 @@ func (s *grouping) add(g, req int32) {
 	} else {
 		s.requests[r.next].prev = req
 	}
+	s.joins, s.changes = s.joins+1, s.changes+1
 	x.size++
 	x.prompts += int64(r.prompt)
 	s.lineUp(req)
@@ -200,6 +205,7 @@ func (s *grouping) leave(req int32) {
 		s.requests[r.next].prev = r.prev
 	}
 	r.group, r.next, r.prev = -1, -1, -1
+	s.changes++
 	x.size--
 	x.prompts -= int64(r.prompt)
 	if x.size == 0 {

@@ -34,7 +34,8 @@ func switches() map[string]func(o *Options) {
 	out := map[string]func(o *Options){
 		"by_deadline": func(o *Options) { o.Members = ByDeadline }, "one_open": func(o *Options) { o.OneOpen = true }, "append": func(o *Options) { o.Append = true },
 		"on_violation": func(o *Options) { o.OnViolation = true }, "admission": func(o *Options) { o.Admission = true },
-		"follow": func(o *Options) { o.Follow = true },
+		"follow":     func(o *Options) { o.Follow = true },
+		"no_pricing": func(o *Options) { o.Unpriced = true },
 	}
 	for l := range numLSOs {
 		out["no_"+l.String()] = func(o *Options) { o.Without[l] = true }
@@ -50,6 +51,7 @@ func switches() map[string]func(o *Options) {
 //	append         1: new groups go to the end of the queue with the least work
 //	on_violation   1: plans anew only where a violation is expected
 //	follow         1: estimators follow what instances do
+//	no_pricing     1: prompts are pulled while there is room, whatever that does to the batch
 //	every_s        seconds between re-plans, .01 to 3600; 1
 //	late_weight    what a second of lateness weighs beside a late request; .001
 //	no_...         1: without pulling, eviction, state_swap, warm_start, balancing

@@ -25,7 +25,7 @@ func newPlacing(s *grouping) placing {
 func (p *placing) join(req, home int32) int32 {
 	r := &p.requests[req]
 	mega := p.mega(r)
-	if open := *p.joinableAt(0, r.model, mega); p.opt.OneOpen && open >= 0 && home < 0 {
+	if open := p.joinable[p.joinableAt(0, r.model, mega)]; p.opt.OneOpen && open >= 0 && home < 0 {
 		if q := p.state.Where(open); q >= 0 && p.runs(open, q) && p.takes(open, q) {
 			p.enter(open, req)
 			return q
@@ -37,13 +37,13 @@ func (p *placing) join(req, home int32) int32 {
 		return -1
 	}
 	open := p.joinableAt(q, r.model, mega)
-	if g := *open; g >= 0 && p.state.Where(g) == q && p.takes(g, q) {
+	if g := p.joinable[open]; g >= 0 && p.state.Where(g) == q && p.takes(g, q) {
 		p.enter(g, req)
 		return q
 	}
 	g := p.take(r.model, mega)
 	if p.opt.Rule == Planned {
-		*open = g
+		p.setOpen(g, open)
 	}
 	p.add(g, req)
 	p.measure(g)
@@ -71,7 +71,7 @@ func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int
 		return p.dealt(r)
 	}
 	if p.opt.Rule == Planned && !p.opt.Append {
-		q, place, _ = p.state.Best(p.probe)
+		q, place, _ = bestPlace(p.state, p.probe, p.problem.atLeast(p.probe))
 		return q, place
 	}
 	q, least := int32(-1), math.Inf(1)

@@ -196,7 +196,7 @@ func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions
 		return
 	}
 	in := &p.instances[q]
-	in.coming = -1
+	in.coming, p.plan.effort.settled = -1, false
 	if ev.Value != 0 {
 		in.failed, in.chosen = true, -1
 		return
@@ -213,6 +213,7 @@ func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 	}
 	in := &p.instances[q]
 	in.down, in.loaded, in.coming, in.chosen, in.full = true, -1, -1, -1, 0
+	p.plan.effort.settled = false
 	p.plan.sync(now)
 	for len(in.running) > 0 {
 		slot := in.running[len(in.running)-1]
@@ -260,6 +261,7 @@ func (p *Policy) back(now time.Duration, ev *policy.Event, out *policy.Actions) 
 	if ev.Limit > 0 {
 		in.kv = int64(ev.Limit)
 	}
+	p.plan.effort.settled = false
 	p.plan.sync(now)
 	p.house()
 	p.run.serve(now, q, out)
@@ -292,6 +294,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.learn.tick(now)
 	p.plan.sync(now)
 	if grown {
+		p.plan.effort.settled = false
 		p.house()
 	}
 	if p.opt.Rule == Gateway {
@@ -302,7 +305,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 		p.run.serve(now, int32(i), out)
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + p.opt.Every})
-	if p.opt.Rule == Planned && !p.opt.Still && (!p.opt.OnViolation || p.plan.violation()) {
+	if p.opt.Rule == Planned && !p.opt.Still && (!p.opt.OnViolation || p.plan.violation()) && p.plan.due() {
 		out.List = append(out.List, policy.Action{Kind: policy.Replan})
 	}
 }

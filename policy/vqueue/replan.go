@@ -16,10 +16,56 @@ type planning struct {
 	orders [][]int32 // to arrange a re-plan
 	plans  int64
 	ends   Replans
+	effort effort
 }
 
 func newPlanning(s *grouping) planning {
 	return planning{grouping: s, orders: make([][]int32, len(s.instances))}
+}
+
+// effort is how much the re-plans of a single queue may work: as much as what has changed
+// since is worth. A search over several queues finds more the longer it works.
+type effort struct {
+	seen, joined int64 // grouping.changes and grouping.joins at the last look
+	credit       int64 // positions
+	grant        int64 // for the search that is asked for
+	settled      bool  // the last search found nothing better, and no model came or went since
+	rested       int   // re-plans that were passed over since then
+}
+
+const (
+	// A search of few groups has seen what there is long before a large budget ends.
+	leastWork    = 20_000
+	workPerGroup = 1000
+	// workPerChange is what a request that comes to a single queue or goes from it is worth,
+	// in positions.
+	workPerChange = 2000
+	// mostRested is how many re-plans of a single queue in a row are passed over where
+	// nobody came.
+	mostRested = 2
+)
+
+// due tells whether a re-plan is worth it now, and grants its work.
+func (p *planning) due() bool {
+	e, most := &p.effort, max(leastWork, workPerGroup*int64(len(p.groups)))
+	if len(p.instances) > 1 {
+		e.grant = most
+		return true
+	}
+	e.credit = min(e.credit+workPerChange*(p.changes-e.seen), most)
+	e.seen = p.changes
+	if workPerGroup*p.state.Len(0) <= leastWork {
+		e.credit = max(e.credit, leastWork)
+	}
+	if e.settled && e.joined == p.joins && e.rested < mostRested {
+		e.rested++
+		return false
+	}
+	if e.credit < leastWork {
+		return false
+	}
+	e.grant, e.credit, e.joined, e.rested = e.credit, 0, p.joins, 0
+	return true
 }
 
 // sync brings the problem up to the time: which models are loaded, when queues
@@ -50,13 +96,13 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 	plan.p = &problem
 	plan.Refresh()
 	rng := seeded.New(p.opt.Seed, "vqueue/replan/"+strconv.FormatInt(p.plans, 10))
-	search := &Search{Stay: !p.ops.balance.on}
+	search, grant := &Search{Stay: !p.ops.balance.on}, p.effort.grant
 	return func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 		before, began := plan.Work(), plan.Total()
 		if late := p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests(); !late && began-plan.Floor() <= least {
 			return append(dst, stays), 0 // no order is better by more
 		}
-		work = min(work, max(leastWork, workPerGroup*int64(len(gens))))
+		work = min(work, grant)
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before
 		late := p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests()
@@ -105,6 +151,7 @@ func (p *Policy) Replans() Replans { return p.plan.ends }
 // ended counts how a search ended. A failed one, where a violation is likely, leaves
 // the queues in the order of the earliest deadline first.
 func (p *planning) ended(list []int32) bool {
+	p.effort.settled = len(list) > 0 && list[0] == stays
 	switch {
 	case len(list) == 0:
 		p.ends.Failed++
@@ -131,12 +178,6 @@ func (p *planning) ended(list []int32) bool {
 	}
 	return true
 }
-
-// A search of few groups has seen what there is long before a large budget ends.
-const (
-	leastWork    = 20_000
-	workPerGroup = 1000
-)
 
 // least is the gain from which on a new order is worth it.
 const least = 0.05

@@ -200,6 +200,7 @@ func (x *Search) undo(total float64) {
 		l := &s.queues[q]
 		l.cost = x.saved[i].cost
 		l.slots = append(l.slots[:0], x.saved[i].slots...)
+		s.filled.set(q, len(l.slots) > 0)
 		for k := range l.slots {
 			s.where[l.slots[k].group] = q
 		}
@@ -228,6 +229,7 @@ func (x *Search) keepBest(better bool) {
 		if better {
 			from, to := &x.state.queues[q], &x.best.queues[q]
 			to.cost, to.slots = from.cost, append(to.slots[:0], from.slots...)
+			x.best.filled.set(q, len(to.slots) > 0)
 		}
 	}
 	x.stales = x.stales[:0]

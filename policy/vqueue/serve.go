@@ -40,6 +40,8 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 		case !s.room(in, r):
 			evicting{s.grouping}.makeRoom(now, in, r, out)
 			return
+		case pricing{s.grouping}.pauses(now, q):
+			return
 		}
 		s.dispatch(in, req, out)
 	}
@@ -68,10 +70,10 @@ func (s *serving) head(in *instance, q int32) int32 {
 // already comes along: first members that have an answer in part stay.
 func (s *serving) borrowed(in *instance) int32 {
 	best, first, rank := int32(-1), time.Duration(0), int32(0)
-	if s.opt.Rule != Planned || !s.ops.balance.on || in.loaded < 0 || s.waiting() == 0 {
+	if s.opt.Rule != Planned || !s.ops.balance.on || in.loaded < 0 || s.waiting() == 0 || s.stuffed(in) {
 		return best
 	}
-	for q := range s.instances {
+	for q := s.state.filled.after(0); q >= 0; q = s.state.filled.after(q + 1) {
 		for _, x := range s.state.queues[q].slots {
 			if s.problem.Groups[x.group].Model != in.loaded || !s.runs(x.group, s.of[in.device]) {
 				continue
@@ -96,9 +98,9 @@ func (s *serving) sooner(now time.Duration, in *instance, q, own int32) int32 {
 	}
 	first := &s.requests[s.groups[own].first]
 	best, due := own, first.deadline
-	for x := range s.instances {
-		g := s.state.First(int32(x))
-		if g < 0 || g == own || s.problem.Groups[g].Model != in.loaded || s.problem.Groups[g].Priority > s.problem.Groups[own].Priority ||
+	for x := s.state.filled.after(0); x >= 0; x = s.state.filled.after(x + 1) {
+		g := s.state.First(x)
+		if g == own || s.problem.Groups[g].Model != in.loaded || s.problem.Groups[g].Priority > s.problem.Groups[own].Priority ||
 			s.problem.Queues[x].Kind != s.problem.Queues[q].Kind {
 			continue
 		}
@@ -127,6 +129,7 @@ func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
 	s.pass(req)
 	s.leave(req)
 	slot, r := s.batchFor(req), &s.requests[req]
+	r.instance = s.of[in.device]
 	in.running = append(in.running, slot)
 	in.counts[r.model]++
 	r.taken = s.need(r)
@@ -142,18 +145,15 @@ func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
 func (s *serving) unbatch(slot int32) (req, q int32) {
 	req = s.batches[slot]
 	r := &s.requests[req]
-	for i := range s.instances {
-		in := &s.instances[i]
-		if at := slices.Index(in.running, slot); at >= 0 {
-			in.running = slices.Delete(in.running, at, at+1)
-			in.counts[r.model]--
-			in.tokens -= r.taken
-			if r.evicting {
-				r.evicting = false
-				in.evicting--
-			}
-			q = int32(i)
-			break
+	q = r.instance
+	in := &s.instances[q]
+	if at := slices.Index(in.running, slot); at >= 0 {
+		in.running = slices.Delete(in.running, at, at+1)
+		in.counts[r.model]--
+		in.tokens -= r.taken
+		if r.evicting {
+			r.evicting = false
+			in.evicting--
 		}
 	}
 	s.giveBatch(slot)

@@ -2,6 +2,7 @@ package vqueue
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -11,6 +12,7 @@ type State struct {
 	p      *Problem
 	queues []line
 	where  []int32 // by group: its queue, -1
+	filled marks   // queues with groups
 	total  float64
 	spare  float64 // largest variance of one group
 	work   int64   // positions looked at
@@ -32,6 +34,32 @@ type slot struct {
 	cost         float64
 	own, grows   float64 // see Problem.slack
 	slack, rate  float64 // the same of this and all later slots
+}
+
+// marks are numbers of a small range, each marked or not.
+type marks []uint64
+
+// set marks a number, or not.
+func (m marks) set(i int32, on bool) {
+	if bit := uint64(1) << (i % 64); on {
+		m[i/64] |= bit
+	} else {
+		m[i/64] &^= bit
+	}
+}
+
+// after returns the first marked number from i on; if there is none, it returns -1.
+func (m marks) after(i int32) int32 {
+	for w := i / 64; int(w) < len(m); w++ {
+		word := m[w]
+		if w == i/64 {
+			word &= ^uint64(0) << (i % 64)
+		}
+		if word != 0 {
+			return 64*w + int32(bits.TrailingZeros64(word))
+		}
+	}
+	return -1
 }
 
 // end is when a queue is empty that begins at a time.
@@ -66,6 +94,7 @@ func (s *State) Reset(p *Problem) {
 	for q := range s.queues {
 		s.queues[q].slots = s.queues[q].slots[:0]
 	}
+	s.filled = slices.Grow(s.filled[:0], len(p.Queues)/64+1)[:len(p.Queues)/64+1]
 	s.where = slices.Grow(s.where[:0], len(p.Groups))[:len(p.Groups)]
 	for i := range s.where {
 		s.where[i] = -1
@@ -76,7 +105,7 @@ func (s *State) Reset(p *Problem) {
 // CopyFrom makes s the same as from. They share the problem and nothing else.
 func (s *State) CopyFrom(from *State) {
 	s.p, s.total, s.spare, s.work = from.p, from.total, from.spare, from.work
-	s.where = append(s.where[:0], from.where...)
+	s.where, s.filled = append(s.where[:0], from.where...), append(s.filled[:0], from.filled...)
 	s.queues = slices.Grow(s.queues[:0], len(from.queues))[:len(from.queues)]
 	for q := range s.queues {
 		s.queues[q].slots = append(s.queues[q].slots[:0], from.queues[q].slots...)
@@ -99,6 +128,7 @@ func (s *State) Refresh() {
 	for q := range s.queues {
 		s.p.recost(int32(q), &s.queues[q], 0, s.spare)
 		s.total += s.queues[q].cost
+		s.filled.set(int32(q), len(s.queues[q].slots) > 0)
 	}
 	for i, q := range s.where {
 		if q < 0 {
@@ -122,11 +152,7 @@ func (s *State) Floor() float64 {
 	}
 	sum := 0.0
 	for i := range p.Groups {
-		quickest := math.Inf(1)
-		for k := range p.Kinds {
-			quickest = min(quickest, p.Cost(int32(i), int32(k)).Work)
-		}
-		if !math.IsInf(quickest, 1) && p.Groups[i].Size > 0 {
+		if quickest := p.quickest(int32(i)); !math.IsInf(quickest, 1) && p.Groups[i].Size > 0 {
 			sum += p.End * quickest
 		}
 	}
@@ -216,6 +242,7 @@ func (s *State) update(q int32, from int) {
 	before := s.queues[q].cost
 	s.p.recost(q, &s.queues[q], from, s.spare)
 	s.total += s.queues[q].cost - before
+	s.filled.set(q, len(s.queues[q].slots) > 0)
 }
 
 // Insert puts a group that is in no queue at a place of a queue.
@@ -300,11 +327,38 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 // Best is the queue and place at which the objective grows least by a group, and
 // by how much. queue is -1 if it can run nowhere.
 func (s *State) Best(group int32) (queue int32, place int, delta float64) {
+	return bestPlace(s, group, math.Inf(-1))
+}
+
+// bestPlace returns what Best does. It looks at no further queues once the objective grows
+// by no more than enough.
+func bestPlace(s *State, group int32, enough float64) (queue int32, place int, delta float64) {
 	queue, delta = -1, math.Inf(1)
 	for q := range s.queues {
 		if at, d := s.insertion(group, int32(q), delta); at >= 0 {
-			queue, place, delta = int32(q), at, d
+			if queue, place, delta = int32(q), at, d; delta <= enough {
+				break
+			}
 		}
 	}
 	return queue, place, delta
+}
+
+// atLeast is by how much the objective grows in any place by a group: nobody is late,
+// and it runs where it takes the least. It is minus infinity where an objective counts
+// what ends early.
+func (p *Problem) atLeast(group int32) float64 {
+	if p.Judge == ByCompletion {
+		return math.Inf(-1)
+	}
+	return p.End * p.quickest(group)
+}
+
+// quickest is the work of a group where it takes the least; infinite: it runs nowhere.
+func (p *Problem) quickest(group int32) float64 {
+	out := math.Inf(1)
+	for k := range p.Kinds {
+		out = min(out, p.Cost(group, int32(k)).Work)
+	}
+	return out
 }

@@ -110,6 +110,8 @@ type Options struct {
 	QueueLimit int
 	EDFAbove   float64
 	Scale      Scale
+	// Unpriced pulls requests while there is room, whatever that does to the batch.
+	Unpriced bool
 	// Follow keeps the estimators near what the instances do.
 	Follow    bool
 	Objective Objective // zero: Recommended

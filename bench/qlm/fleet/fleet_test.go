@@ -69,7 +69,7 @@ func TestRequests(t *testing.T) {
 // TestTables: every kind has its estimators, and instances run what fits them.
 func TestTables(t *testing.T) {
 	d := open(t)
-	e, err := d.calibrate(false)
+	e, err := d.calibrate(&Workloads[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ var Ablations = []Policy{
 	{Name: "no pulling", Options: without(vqueue.Pulling)},
 	{Name: "no eviction", Options: without(vqueue.Eviction)},
 	{Name: "no state swap", Options: without(vqueue.StateSwap)},
+	{Name: "no pricing", Options: changed(func(o *vqueue.Options) { o.Unpriced = true })},
 	{Name: "no warm start", Options: qlm, Cold: true},
 	{Name: "no balancing", Options: without(vqueue.Balancing)},
 	{Name: "no ordering", Options: changed(func(o *vqueue.Options) { o.Append, o.Still = true, true })},
@@ -181,7 +182,7 @@ func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) { return 
 
 // measure runs a case, and has its policy and tables looked at before.
 func (d *Data) measure(ctx context.Context, c *Case, look func(policy.Policy, *policy.Tables) policy.Policy) (*Outcome, error) {
-	estimators, err := d.calibrate(c.Workload.ShareGPT)
+	estimators, err := d.calibrate(c.Workload)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,7 @@ type Workload struct {
 	SLOScale   float64   // of all SLOs; 0: 1
 	Burst      float64   // coefficient of variation of gamma gaps; 0: the trace's gaps
 	ShareGPT   bool      // lengths are ShareGPT's
+	Code       bool      // rows are those of the service for code
 }
 
 // WithTail is the workload with this share of requests for all models but the first
@@ -87,6 +88,7 @@ type Data struct {
 	Conversations []llm.Request // Azure's of 2023
 	Mega          []llm.Request // Mooncake's with prompts of 16,000 to 32,000 tokens
 	Chats         []llm.Request // ShareGPT's lengths
+	Code          []llm.Request // Azure's requests for code of 2023
 }
 
 // Open reads the traces below a folder.
@@ -101,6 +103,9 @@ func Open(data string) (*Data, error) {
 		return nil, err
 	}
 	if d.Chats, err = instance.ReadRows(filepath.Join(data, "lengths/sharegpt_llama2tok_part1.csv.gz"), 8000); err != nil {
+		return nil, err
+	}
+	if d.Code, err = instance.ReadRows(filepath.Join(data, "traces/azure_llm_2023_code_first30min.csv.gz"), 8000); err != nil {
 		return nil, err
 	}
 	for _, r := range all {
@@ -136,12 +141,16 @@ func pick(shares []float64, u float64) int {
 // requests draws the requests of rows, with the rows' own distances in time. Their
 // model is the index of model and class in the tables.
 func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Request, error) {
-	if from < 0 || to > len(d.Conversations) || from >= to {
-		return nil, fmt.Errorf("rows %d to %d: the trace has %d", from, to, len(d.Conversations))
+	rows := d.Conversations
+	if w.Code {
+		rows = d.Code
+	}
+	if from < 0 || to > len(rows) || from >= to {
+		return nil, fmt.Errorf("rows %d to %d: the trace has %d", from, to, len(rows))
 	}
 	rng := splitMix(seed)
 	out := make([]arrivals.Request, 0, to-from)
-	for i, row := range d.Conversations[from:to] {
+	for i, row := range rows[from:to] {
 		if w.ShareGPT {
 			chat := d.Chats[(from+i)%len(d.Chats)]
 			row.Prompt, row.Output = chat.Prompt, chat.Output
@@ -156,7 +165,7 @@ func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Requ
 			row = d.Mega[int(rng.float()*float64(len(d.Mega)))]
 			row.At, model, class = at, 0, len(Classes)-1
 		}
-		out = append(out, arrivals.Request{At: row.At - d.Conversations[from].At, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output})
+		out = append(out, arrivals.Request{At: row.At - rows[from].At, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output})
 	}
 	w.burst(out, seed)
 	return out, nil

@@ -77,13 +77,16 @@ type calibrated struct {
 
 // calibrate drains queues: 1200 rows of the trace from row 6000 on, every eleventh,
 // or as many lengths of ShareGPT, and 300 mega prompts.
-func (d *Data) calibrate(chats bool) (*calibrated, error) {
-	rows := d.Conversations
-	if chats {
+func (d *Data) calibrate(w *Workload) (*calibrated, error) {
+	rows, from, step := d.Conversations, 6000, 11
+	switch {
+	case w.ShareGPT:
 		rows = d.Chats
+	case w.Code:
+		rows, from, step = d.Code, 0, 2
 	}
 	var list []llm.Request
-	for i, n := 6000, 0; i < len(rows) && n < 1200; i, n = i+11, n+1 {
+	for i, n := from, 0; i < len(rows) && n < 1200; i, n = i+step, n+1 {
 		r := rows[i]
 		r.At = 0
 		list = append(list, r)

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+
+	"inferplan/bench/figures"
+	"inferplan/bench/qlm/fleet"
+	"inferplan/bench/table"
+)
+
+// longs are runs of one instance with a long queue, and of many with none. Limit is the
+// most milliseconds of CPU a request that are asked; 0: nothing is.
+var longs = []struct {
+	fleet.Long
+	limit float64
+}{
+	{fleet.Long{Instances: 1, Requests: 1000, Load: 20, Seed: 1}, 0},
+	{fleet.Long{Instances: 1, Requests: 4800, Load: 20, Seed: 1}, 0},
+	{fleet.Long{Instances: 1, Requests: 20000, Load: 20, Seed: 1}, 0.5},
+	{fleet.Long{Instances: 1, Requests: 20000, Load: 20, Delta: 1, Seed: 1}, 0.5},
+	{fleet.Long{Instances: 4, Requests: 3000, Load: 2, Delta: 1, Seed: 1}, 0},
+	{fleet.Long{Instances: 100, Requests: 20000, Load: 1, Seed: 1}, 0},
+	{fleet.Long{Instances: 1000, Requests: 60000, Load: 1, Seed: 1}, 0.05},
+}
+
+// longQueues shows what simulation takes a request where queues are long or instances
+// many.
+func longQueues(b *bench, t *table.Table) error {
+	d, err := b.traces()
+	if err != nil {
+		return err
+	}
+	t.Columns = []string{"instances", "requests", "load", "groups, batches", "CPU ms a request", "asked", "re-plans", "positions", "in time"}
+	for i := range longs {
+		x := longs[i].Long
+		if b.small {
+			x.Requests /= 10
+		}
+		r, err := measured(b.keep, fmt.Sprintf("long/%+v", x), func() (*fleet.Spent, error) { return d.MeasureLong(b.ctx, &x) })
+		if err != nil {
+			return err
+		}
+		each, asked, delta := 1000*r.CPU/float64(x.Requests), "", x.Delta
+		if delta == 0 {
+			delta = 4
+		}
+		if limit := longs[i].limit; limit > 0 {
+			asked = fmt.Sprintf("%g", limit)
+			b.figures = append(b.figures, figures.Figure{
+				Claim:  fmt.Sprintf("CPU a request of a simulated run, %d requests at load %g on %d instances of Vicuna-13B, groups of %g batches", x.Requests, x.Load, x.Instances, delta),
+				Source: "the policy vqueue, lengths of Azure's conversations of 2023, Poisson arrivals, seed 1", Asked: "at most " + asked, Measured: each, Unit: "ms of CPU",
+				Holds: figures.If(each <= limit), Command: b.command, Note: fmt.Sprintf("%d requests in time", r.InTime),
+			})
+		}
+		t.Add(x.Instances, x.Requests, fmt.Sprintf("%g", x.Load), fmt.Sprintf("%g", delta), fmt.Sprintf("%.3f", each), asked, r.Searches, fmt.Sprintf("%.3g", float64(r.Searched)), r.InTime)
+	}
+	t.Note("Answers within 30, 120 and 300 s (shares .2, .4, .4). Re-plans may be as long as `plan simulate` lets them be. At load 20 nearly all requests wait at once.")
+	return nil
+}

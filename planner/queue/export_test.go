@@ -1,0 +1,4 @@
+package queue
+
+// Checked is what every solve of queues passes.
+var Checked = checked

@@ -1,0 +1,92 @@
+package vqueue_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/policy"
+	"inferplan/policy/vqueue"
+	"inferplan/policy/vqueue/queuetest"
+)
+
+// granting counts the re-plans that a policy asks for, and the work that they may do.
+type granting struct {
+	*vqueue.Policy
+	replans, work int64
+}
+
+func (a *granting) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	a.Policy.Handle(now, ev, out)
+	for i := range out.List {
+		if out.List[i].Kind == policy.Replan {
+			a.replans, a.work = a.replans+1, a.work+a.Granted()
+		}
+	}
+}
+
+// TestLongQueueIsCheap: what re-plans of one instance may work grows with the requests,
+// and not with the length of the queue times the seconds that it takes to drain.
+func TestLongQueueIsCheap(t *testing.T) {
+	each := map[int32]int64{}
+	for _, n := range []int32{2000, 8000} {
+		tab := fleet([]int32{0}, 1, 8)
+		pol, err := vqueue.New(tab, vqueue.Options{Delta: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &granting{Policy: pol}
+		p := &play{t: tab, pol: a, outputs: slices.Repeat([]int32{100}, int(n)), ends: make([]time.Duration, n)}
+		for req := range n {
+			at := time.Duration(req) * time.Millisecond
+			m := req % 2
+			p.later(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, Arrived: at, Deadline: at + tab.Models[m].SLO}, nil)
+		}
+		p.run(t)
+		if slices.Contains(p.ends, 0) {
+			t.Fatalf("%d requests: one has no answer", n)
+		}
+		each[n] = a.work / int64(n)
+		t.Logf("%d requests: %d re-plans, %d positions a request", n, a.replans, each[n])
+	}
+	if each[2000] == 0 || each[8000] > 5000 {
+		t.Errorf("re-plans may look at %d positions a request, expected some and at most 5000", each[8000])
+	}
+}
+
+// TestQueuesPassedOver: where the objective cannot grow by less, the queues that follow
+// are not looked at, and the place is that of a look at all.
+func TestQueuesPassedOver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, 30)
+		s := vqueue.NewState(p)
+		for g := range p.Groups {
+			queue, place, delta := s.Best(int32(g))
+			q, at, d := vqueue.BestSoon(s, int32(g))
+			if q != queue || at != place || d != delta {
+				t.Fatalf("group %d: queue %d, place %d, %g; a look at all queues: %d, %d, %g", g, q, at, d, queue, place, delta)
+			}
+			if queue >= 0 && rapid.Bool().Draw(t, "enters") {
+				s.Insert(int32(g), queue, place)
+			}
+		}
+		run(s, 1, 2000)
+		if !vqueue.Marked(s) {
+			t.Fatal("the marks of queues are not those that have groups")
+		}
+		for g := range p.Groups {
+			s.Remove(int32(g))
+		}
+		if !vqueue.Marked(s) {
+			t.Fatal("a queue is marked where all are empty")
+		}
+	})
+	big := queuetest.Instance(200, 150, 3, 0.5, 1)
+	s := vqueue.NewState(big)
+	s.Greedy()
+	if !vqueue.Marked(s) {
+		t.Error("150 queues: the marks are not those that have groups")
+	}
+}
