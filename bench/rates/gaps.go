@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +29,11 @@ const (
 	gapsFirst = 1000 // seed of the first model
 )
 
-// gap is how far what a plan states is below its bound, and what takes it, as parts of the bound.
+// gap is how far what a plan states is below its bound.
 type gap struct {
-	whole   float64
-	allowed float64 // the bound counts requests that may miss
-	kept    float64 // replicas carry less than the fluid program: batches, whole devices, what the SLO must leave
-	waits   float64 // replicas are used in part: queueing, filling of batches and links
+	whole   float64 // part of the bound
+	carried float64 // what the plan's devices carry without queueing, of the bound
+	used    float64 // what it states of that: queueing, filling of batches and links take the rest
 }
 
 // smallGap plans for a model on a few devices of one kind with default flags.
@@ -52,13 +52,22 @@ func smallGap(ctx context.Context, seed uint64, devices int, times float64) (*ga
 	if o.Bound == nil || o.Fluid == nil {
 		return nil, fmt.Errorf("model %d on %d devices, SLO %v: the plan states no bound or no fluid value", seed, devices, slo)
 	}
-	allowed := 1 - formats.ShareAt("p99")
-	return &gap{whole: 1 - o.Value / *o.Bound, allowed: allowed, kept: 1 - allowed - *o.Fluid / *o.Bound, waits: (*o.Fluid - o.Value) / *o.Bound}, nil
+	return &gap{whole: 1 - o.Value / *o.Bound, carried: *o.Fluid / *o.Bound, used: o.Value / *o.Fluid}, nil
+}
+
+// median returns the median of a figure of a cell.
+func median(cell []*gap, figure func(g *gap) float64) float64 {
+	var values []float64
+	for _, g := range cell {
+		values = append(values, figure(g))
+	}
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
 // gaps makes the table of small fleets.
 func gaps(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
-	t.Columns = []string{"devices", "SLO over batch 1", "gap: median", "most", "allowed to miss", "kept back, whole devices", "queueing, filling, links"}
+	t.Columns = []string{"devices", "SLO over batch 1", "gap: median", "most", "devices carry, of the bound", "used of that"}
 	var late []float64
 	for _, devices := range gapDevices {
 		for _, times := range gapTimes {
@@ -76,20 +85,13 @@ func gaps(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
 					late = append(late, g.whole)
 				}
 			}
-			row := []any{devices, times}
-			for _, part := range []func(g *gap) float64{func(g *gap) float64 { return g.whole }, nil, func(g *gap) float64 { return g.allowed }, func(g *gap) float64 { return g.kept }, func(g *gap) float64 { return g.waits }} {
-				if part == nil {
-					row = append(row, percent(slices.MaxFunc(cell, func(a, b *gap) int { return int(1e9 * (a.whole - b.whole)) }).whole))
-					continue
-				}
-				var values []float64
-				for _, g := range cell {
-					values = append(values, part(g))
-				}
-				slices.Sort(values)
-				row = append(row, percent((values[(len(values)-1)/2]+values[len(values)/2])/2))
+			if len(cell) == 0 {
+				return nil, fmt.Errorf("no model on %d devices at %g times batch 1 has a plan", devices, times)
 			}
-			t.Add(row...)
+			whole := func(g *gap) float64 { return g.whole }
+			most := slices.MaxFunc(cell, func(g, h *gap) int { return cmp.Compare(g.whole, h.whole) })
+			t.Add(devices, times, percent(median(cell, whole)), percent(most.whole),
+				percent(median(cell, func(g *gap) float64 { return g.carried })), percent(median(cell, func(g *gap) float64 { return g.used })))
 		}
 	}
 	worst := slices.Max(late)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/solver/queueing"
 )
 
 // mixtures is how often each model's margin is chosen.
@@ -20,10 +21,10 @@ var sketchMargins = []float64{0.05, 0.1, 0.2, 0.3}
 // Until a plan is simulated, its waiting rooms are taken to be as large as usualRoom times what the formula gives;
 // the factor that simulation of the best plan shows is averaged with it.
 const (
-	usualRoom             = 1.5
-	leastRoom, mostRoom   = 0.02, 5.0
-	bisections            = 40
-	leastPlaces, nearFull = 1e-6, 1e-6
+	usualRoom           = 1.5
+	leastRoom, mostRoom = 0.02, 5.0
+	mostPlaces          = 60.0 // more change little
+	bisections          = 20
 )
 
 // mix plans with the margin for each model at which a request costs least. How much of its devices a model can use
@@ -147,21 +148,15 @@ func rooms(plan *formats.Plan, model int) (list []waitingRoom) {
 	return list
 }
 
-// sustainable returns the utilisation of pipelines at which they drop a share of the requests. Requests come at
-// random, pipelines serve at a constant rate, and a request that finds no place is dropped: in heavy traffic that
-// is (1-u) / (exp(2 (1-u) places / u) - 1) of those of a pipeline at utilisation u. The factor multiplies all places.
+// sustainable returns the utilisation of pipelines at which they drop a share of the requests, if requests come at random
+// and a pipeline is a server of constant speed. The factor multiplies all places.
 func sustainable(list []waitingRoom, dropped, factor float64) float64 {
 	low, high := leastUse, 1/(1-dropped)
 	for range bisections {
 		u := (low + high) / 2
 		lost, total := 0.0, 0.0
 		for _, w := range list {
-			places := max(w.places*factor, leastPlaces)
-			part := 1 / (2 * places)
-			if math.Abs(1-u) > nearFull {
-				part = (1 - u) / math.Expm1(2*(1-u)*places/u)
-			}
-			lost, total = lost+w.rate*min(part, 1), total+w.rate
+			lost, total = lost+w.rate*queueing.Lost(u, min(w.places*factor, mostPlaces)), total+w.rate
 		}
 		if lost > dropped*total {
 			high = u

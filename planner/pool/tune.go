@@ -13,6 +13,7 @@ import (
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
+	"inferplan/solver/queueing"
 )
 
 // The search tries these margins, largest batches and stages. PPipe fixes a margin of 0.4
@@ -148,7 +149,7 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 // fluid solves the fluid program without any margin. Shares of a device may go to different
 // models there, whatever the rounding, so that its bound is one of both roundings. A share of
 // 1 - attainment of the requests may be late or dropped, so plans that hold may be offered
-// the bound divided by the attainment, and may carry the floors multiplied by it.
+// the bound divided by the attainment, less if arrivals are random (randomBound), and may carry the floors multiplied by it.
 func fluid(ctx context.Context, a *tuning) error {
 	q, err := a.problem(a.same(0, widest(a)))
 	if err != nil {
@@ -186,10 +187,27 @@ func fluid(ctx context.Context, a *tuning) error {
 	if b := res.Plan.Objective.Bound; b != nil {
 		a.bound = *b
 		if a.grows() {
-			a.bound = min(a.bound, res.Plan.FrontEndBound()) / attained
+			a.bound = min(a.bound/attained, res.Plan.FrontEndBound()/attained, randomBound(a, res.Plan, attained))
 		}
 	}
 	return nil
+}
+
+// randomBound returns the rate per unit of weight that no plan of one model can be offered by random arrivals, by what
+// the fluid program carries; +Inf: several models are deployed, or arrivals are no Poisson process.
+//
+// At a rate c of that program, a plan runs at most c T requests in any time T, whatever its batches. Requests that come
+// within a time t and are answered in time run within t + SLO, so at most c (t + SLO) of them are. Of all
+// ways to choose requests under that limit, taking each that still fits chooses most. That is a server of speed c at
+// which the work before a request is at most c SLO - 1.
+func randomBound(a *tuning, plan *formats.Plan, attained float64) float64 {
+	if w := a.p.Workload.Arrivals; len(plan.Deployment) != 1 || w != nil && (w.Trace != "" || w.Process != "" && w.Process != "poisson") {
+		return math.Inf(1)
+	}
+	served := plan.Promised(0)
+	carried := *plan.Objective.Bound * served.Weight
+	places := max(0, carried*served.SLOUS.D().Seconds()-1)
+	return carried * queueing.MostLoad(places, 1-attained) / served.Weight
 }
 
 // reached returns whether the best plan is within the gap asked of the bound of all plans.
