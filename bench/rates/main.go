@@ -35,6 +35,17 @@ func run(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	if *small {
+		ignored := ""
+		f.Visit(func(given *flag.Flag) {
+			if given.Name != "gaps" && given.Name != "figures" {
+				ignored = given.Name
+			}
+		})
+		if ignored != "" {
+			return fmt.Errorf("-gaps draws its own problems: leave out -%s", ignored)
+		}
+	}
 	h := &tester{runs: 10, seed: 7919, requests: 20_000}
 	t := &table.Table{}
 	var list []figures.Figure

@@ -35,7 +35,7 @@
 //	stairs.go     a staircase down the front of a placement, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out
-//	harder.go     samples held out, as hard for a cascade as their interval allows
+//	hardened.go   samples held out, as hard for a cascade as their interval allows
 //	latency.go    the least latency, by plans within ever closer ones
 //	late.go       an SLO over all requests instead of in every range (solver/knapsack)
 //	climb.go      ranges with gears that only the measured rates as a whole allow

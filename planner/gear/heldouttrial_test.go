@@ -80,11 +80,11 @@ func TestReasonOfSamplesHeldOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := noGear(p, 0, &c, 1./400, &trial).Error(); !trial.missed || !strings.Contains(text, "where requests bring the samples held out") {
+	if text := noGear(p, 0, &c, 1./400, &trial).Error(); !trial.failsHeldOut || !strings.Contains(text, "where requests bring the samples held out") {
 		t.Errorf("%+v: %s", trial, text)
 	}
 	p.HeldOut = x
-	if trial, err = newBench(p, []Config{{Set: 3, Count: 1}}, nil, 1).try(t.Context(), &stair{cascade: &c, shares: [][]float64{{1}, {1}}, taken: 1. / 400}, 400); err != nil || trial.missed || !trial.Passed {
+	if trial, err = newBench(p, []Config{{Set: 3, Count: 1}}, nil, 1).try(t.Context(), &stair{cascade: &c, shares: [][]float64{{1}, {1}}, taken: 1. / 400}, 400); err != nil || trial.failsHeldOut || !trial.Passed {
 		t.Errorf("samples like those planned on: %+v, %v", trial, err)
 	}
 }
@@ -123,22 +123,37 @@ func TestStreamsOfSamplesHeldOut(t *testing.T) {
 
 // Samples as hard as their interval allows lack some of those that end at the first model, and
 // nothing else: of 2000 of which a twentieth goes on, .8 points more do.
-func TestHarderSamples(t *testing.T) {
+func TestHardenedSamples(t *testing.T) {
 	s := forwarding(2000, 20)
 	c := Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}}
-	h := s.harder(&c, []float64{.001, .015})
+	h := s.hardened(&c, []float64{.001, .015})
 	reach, _ := h.Replay(c.Models, c.Levels)
 	if share := float64(reach[1]) / float64(h.N); reach[1] != 100 || share < .0575 || share > .0585 {
 		t.Errorf("%d of %d go on", reach[1], h.N)
 	}
 	for _, seconds := range [][]float64{{.001, .015}, {.0123, .0457}, {1. / 3, 1. / 7}} {
 		for m := range uint8(2) {
-			if one := (Cascade{Models: []uint8{m}}); s.harder(&one, seconds) != s {
-				t.Error("samples of one model are harder than they are")
+			if one := (Cascade{Models: []uint8{m}}); s.hardened(&one, seconds) != s {
+				t.Error("samples of one model are hardened")
 			}
 		}
 	}
-	if none := forwarding(2000, 5000); none.harder(&c, []float64{.001, .015}).N < 700 { // one goes on
+	// Where the first model forwards everything, those that end at the second are left out.
+	three := Cascade{Models: []uint8{0, 1, 2}, Levels: []uint8{1, 1}}
+	all := &Samples{N: 400, Levels: make([][]uint8, 3), Correct: make([][]bool, 3)}
+	for m := range all.Levels {
+		for i := range all.N {
+			level := uint8(0)
+			if m == 1 && i%4 > 0 || m == 2 {
+				level = 1
+			}
+			all.Levels[m], all.Correct[m] = append(all.Levels[m], level), append(all.Correct[m], true)
+		}
+	}
+	if h := all.hardened(&three, []float64{.001, .002, .015}); h.N >= all.N {
+		t.Errorf("%d of %d samples are left", h.N, all.N)
+	}
+	if none := forwarding(2000, 5000); none.hardened(&c, []float64{.001, .015}).N < 700 { // one goes on
 		t.Error("samples of which one goes on are next to none")
 	}
 }

@@ -194,7 +194,10 @@ func TestNoDrawnSplitIsBetter(t *testing.T) {
 		seeds = seededInstances
 	}
 	if text := os.Getenv("INFERPLAN_FIRST_INSTANCE"); text != "" {
-		first, _ = strconv.ParseUint(text, 10, 64)
+		var err error
+		if first, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s, below, plans, drawn, worst := solver(t), 0, 0, 0, 0.0
 	for n := range seeds {
@@ -233,6 +236,9 @@ func TestNoDrawnSplitIsBetter(t *testing.T) {
 		}
 		worst = max(worst, best-out.Accuracy)
 	}
+	if plans == 0 || long && drawn == 0 {
+		t.Errorf("%d plans and %d splits were compared", plans, drawn)
+	}
 	t.Logf("%d plans, %d below a brute force that draws splits (%d tried) by more than %v, at most %.4f", plans, below, drawn, noticeable, worst)
 }
 
@@ -259,6 +265,9 @@ func TestLeastPrices(t *testing.T) {
 		if out.TriedBound > 0 {
 			tried = append(tried, out.Value/out.TriedBound)
 		}
+	}
+	if len(bounds) == 0 || len(tried) == 0 {
+		t.Fatalf("%d prices have a bound, %d what trials leave", len(bounds), len(tried))
 	}
 	slices.Sort(bounds)
 	slices.Sort(tried)

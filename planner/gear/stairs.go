@@ -373,7 +373,7 @@ func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 func noGear(p *Problem, r int, c *Cascade, load float64, last *Trial) *Infeasible {
 	inf := &Infeasible{Range: r, Edge: p.Edges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
 	if last != nil {
-		inf.LatencyMS, inf.Unstable, inf.TooMany, inf.OnHeldOut = max(0, float64(max(last.Latency, last.HeldOut))/1e6), !last.Stable, last.tooMany, last.missed
+		inf.LatencyMS, inf.Unstable, inf.TooMany, inf.OnHeldOut = max(0, float64(max(last.Latency, last.HeldOut))/1e6), !last.Stable, last.tooMany, last.failsHeldOut
 	}
 	return inf
 }

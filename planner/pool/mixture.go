@@ -3,9 +3,7 @@ package pool
 import (
 	"cmp"
 	"context"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"inferplan/formats"
@@ -40,25 +38,24 @@ func mix(ctx context.Context, a *tuning) error {
 	if a.best == nil || !a.grows() || a.running() != nil || takeTurns(a.best.res.Plan) {
 		return nil
 	}
-	var sketches map[float64][]*attempt
 	for range mixtures {
 		if a.overBudget != nil || len(a.best.loads) == 0 || reached(a) {
 			return nil
 		}
-		if sketches == nil {
-			var err error
-			if sketches, err = sketch(ctx, a); err != nil {
+		if len(a.sketches) == 0 {
+			if err := sketch(ctx, a); err != nil {
 				return err
 			}
 		}
+		factors := roomFactors(a)
 		var cheapest setting
 		least := math.Inf(1)
-		for _, fill := range slices.Sorted(maps.Keys(sketches)) {
-			if s, price := mixture(a, sketches[fill], fill); price < least {
+		for _, fill := range fills(a) {
+			if s, price := mixture(a, factors, fill); price < least {
 				cheapest, least = s, price
 			}
 		}
-		if math.IsInf(least, 1) {
+		if math.IsInf(least, 1) || ctx.Err() != nil {
 			return nil
 		}
 		rate := a.best.rate
@@ -69,49 +66,66 @@ func mix(ctx context.Context, a *tuning) error {
 	return nil
 }
 
-// sketch solves for plans with one margin for all models in the best plan's shape, and does not simulate them. It
-// returns them by the delay of filling a batch that they reserve.
-func sketch(ctx context.Context, a *tuning) (map[float64][]*attempt, error) {
-	fills := []float64{a.best.fill}
-	if widest(a).fill == 0 && a.largestBatch() > 1 {
-		fills = []float64{0, 1}
+// fills are the delays of filling a batch, as multiples, that the SLO may leave.
+func fills(a *tuning) []float64 {
+	if widest(a).fill == 0 && a.fillRates != nil && a.largestBatch() > 1 {
+		return []float64{0, 1}
 	}
-	sketches := map[float64][]*attempt{}
-	for _, fill := range fills {
+	return []float64{widest(a).fill}
+}
+
+// sketch solves for plans with one margin for all models, and does not simulate them.
+func sketch(ctx context.Context, a *tuning) error {
+	for _, fill := range fills(a) {
 		of := a.best.shape
 		of.fill = fill
 		for _, margin := range sketchMargins {
 			s := a.same(margin, of)
 			if s.equal(a.best.setting) {
-				sketches[fill] = append(sketches[fill], a.best)
+				a.sketches = append(a.sketches, a.best)
 				continue
 			}
 			res, err := solved(ctx, a, s, 0)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if res == nil {
 				break // more margin leaves less
 			}
-			sketches[fill] = append(sketches[fill], &attempt{setting: s, res: res})
+			a.sketches = append(a.sketches, &attempt{setting: s, res: res})
 		}
 	}
-	return sketches, nil
+	return nil
 }
 
-// mixture returns the setting in which each model has its cheapest margin of those of the sketches, and the sum over models
-// of what a request costs then, weighted as the models are.
-func mixture(a *tuning, sketches []*attempt, fill float64) (setting, float64) {
+// roomFactors returns the factor of places of each model that simulation of the best plan shows.
+func roomFactors(a *tuning) (factors []float64) {
+	for i := range a.models {
+		shown := a.best.loads[i] * a.best.headroom[i].Utilisation
+		factors = append(factors, math.Sqrt(usualRoom*roomFactor(rooms(a.best.res.Plan, i), a.dropped(i), shown)))
+	}
+	return factors
+}
+
+// dropped is the share of a model's requests that may be late or dropped.
+func (a *tuning) dropped(i int) float64 {
+	return 1 - cmp.Or(a.cert.Attainment, formats.ShareAt(a.models[i].Percentile))
+}
+
+// mixture returns the setting in which each model has its cheapest margin of those of the sketches with a delay of filling batches,
+// and the sum over models of what a request costs then, weighted as the models are.
+func mixture(a *tuning, factors []float64, fill float64) (setting, float64) {
 	prices := devicePrices(a.best.res.Plan)
 	of := a.best.shape
 	of.fill = fill
 	s, total := a.same(startMargin, of), 0.0
 	for i := range s.headroom {
-		dropped := 1 - cmp.Or(a.cert.Attainment, formats.ShareAt(a.models[i].Percentile))
-		factor := math.Sqrt(usualRoom * roomFactor(rooms(a.best.res.Plan, i), dropped, a.best.loads[i]*a.best.headroom[i].Utilisation))
 		least := math.Inf(1)
-		for _, t := range sketches {
-			use := sustainable(rooms(t.res.Plan, i), dropped, factor)
+		for _, t := range a.sketches {
+			if t.fill != fill {
+				continue
+			}
+			use := sustainable(rooms(t.res.Plan, i), a.dropped(i), factors[i])
 			carried := t.res.Plan.Promised(i).RPS / t.headroom[i].Utilisation
 			if price := modelPrice(t.res.Plan, i, prices) / (use * carried); price < least {
 				least, s.headroom[i] = price, a.fixed(i, formats.Headroom{Margin: t.headroom[i].Margin, Utilisation: min(1, max(leastUse, use))})
@@ -122,14 +136,14 @@ func mixture(a *tuning, sketches []*attempt, fill float64) (setting, float64) {
 	return s, total
 }
 
-// waitingRoom is a pipeline as a formula of queueing sees it.
+// waitingRoom is a pipeline as a formula of queueing sees it: a server with places for requests that wait.
 type waitingRoom struct {
 	rate   float64 // that the pipeline carries, in requests per second
 	places float64 // requests that may wait for it and still be in time
 }
 
-// rooms returns the waiting rooms of a model's pipelines: a pipeline's rate times what the SLO leaves beside its
-// latency and the filling of a batch.
+// rooms returns the waiting rooms of a model's pipelines. One has its rate times the time that the SLO leaves beside latency and
+// the filling of a batch, at the rate of all pipelines together: whichever is free takes what has come.
 func rooms(plan *formats.Plan, model int) (list []waitingRoom) {
 	pipelines, total := plan.Deployment[model].Pipelines, 0.0
 	for i := range pipelines {
@@ -180,17 +194,18 @@ func roomFactor(list []waitingRoom, dropped, shown float64) float64 {
 	return low
 }
 
-// devicePrices returns what one more device of each kind brings, by the plan's limits; if they name none, each brings the same.
+// devicePrices returns what one more device of each kind would bring, by the plan's limits. A kind that they do not name has
+// a thousandth of the highest price; if they name none, all have the same.
 func devicePrices(plan *formats.Plan) map[string]float64 {
-	prices := map[string]float64{}
+	prices, highest := map[string]float64{}, 0.0
 	for _, l := range plan.Limits {
-		if device, ok := strings.CutPrefix(l.What, "device "); ok {
-			prices[device] = l.Gain
+		if device, ok := strings.CutPrefix(l.What, "device "); ok && l.Gain > 0 {
+			prices[device], highest = l.Gain, max(highest, l.Gain)
 		}
 	}
-	if len(prices) == 0 {
-		for _, p := range plan.Pools {
-			prices[p.Device] = 1
+	for _, p := range plan.Pools {
+		if prices[p.Device] == 0 {
+			prices[p.Device] = cmp.Or(highest/1000, 1)
 		}
 	}
 	return prices

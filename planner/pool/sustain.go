@@ -141,9 +141,8 @@ func rival(a *tuning) (most *attempt) {
 // is kept back where a plan runs; nil: none did.
 func uniform(a *tuning) (best *attempt) {
 	for i, t := range a.all {
-		if i > 0 && slices.ContainsFunc(t.headroom, func(h formats.Headroom) bool {
-			return h.Margin != t.headroom[0].Margin || h.Utilisation < t.headroom[0].Utilisation
-		}) {
+		alone := func(h formats.Headroom) bool { return slices.Equal(t.headroom, a.same(h.Margin, t.shape).headroom) }
+		if i > 0 && !slices.ContainsFunc(t.headroom, alone) {
 			continue
 		}
 		if !t.short && (best == nil || a.compare(t, best) > 0) {

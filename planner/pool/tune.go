@@ -84,14 +84,17 @@ type tuning struct {
 	proven     *attempt // best of those that long runs looked at
 	shortRate  float64  // of the first of these, in short runs
 	all        []*attempt
-	work       int64 // of all trials
-	budget     int64 // of the work before certifying begins, and then of all
+	sketches   []*attempt // plans that were solved and not simulated
+	fillRates  []float64  // requests per second of each model, at which batches are taken to fill; nil: not known
+	work       int64      // of all trials
+	budget     int64      // of the work before certifying begins, and then of all
 	bounds     certify.Budgets
 	overBudget error // why the search simulates no more; nil: it does
 	wall       float64
 	first      error   // why there is no plan without any margin
 	none       error   // why there is no plan with the first margin
 	bound      float64 // of every plan that holds; NaN: not known
+	fluidBound float64 // the same by the fluid program alone
 }
 
 // tune chooses, by simulation, what a plan is made with: how much of every model's SLO and of
@@ -142,6 +145,11 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 		res.Plan.StoppedBy = res.StoppedBy
 	}
 	res.WallMS = a.wall
+	if a.best.fill != widest(a).fill {
+		for i := range a.models {
+			res.Plan.Assumptions = append(res.Plan.Assumptions, fmt.Sprintf("batches of %s fill at %.6g requests per second, which the first plan sustained", a.models[i].Model, a.fillRates[i]))
+		}
+	}
 	res.Plan.Assumptions = append(res.Plan.Assumptions, summary)
 	return res, nil
 }
@@ -187,21 +195,31 @@ func fluid(ctx context.Context, a *tuning) error {
 	if b := res.Plan.Objective.Bound; b != nil {
 		a.bound = *b
 		if a.grows() {
-			a.bound = min(a.bound/attained, res.Plan.FrontEndBound()/attained, randomBound(a, res.Plan, attained))
+			a.bound = min(a.bound, res.Plan.FrontEndBound()) / attained
+		}
+		a.fluidBound = a.bound
+		if a.grows() {
+			a.bound = min(a.bound, randomBound(a, res.Plan, attained))
 		}
 	}
 	return nil
 }
 
-// randomBound returns the rate per unit of weight that no plan of one model can be offered by random arrivals, by what
-// the fluid program carries; +Inf: several models are deployed, or arrivals are no Poisson process.
+// leastMissed is the share of requests from which on randomBound counts: runs of a test do not show rarer ones.
+const leastMissed = 5e-4
+
+// randomBound returns the rate per unit of weight that no plan of one model can be offered by random arrivals, given what
+// the fluid program carries. If several models are deployed, or arrivals are no Poisson process, or hardly a
+// request may be late, it returns +Inf.
 //
 // At a rate c of that program, a plan runs at most c T requests in any time T, whatever its batches. Requests that come
 // within a time t and are answered in time run within t + SLO, so at most c (t + SLO) of them are. Of all
-// ways to choose requests under that limit, taking each that still fits chooses most. That is a server of speed c at
-// which the work before a request is at most c SLO - 1.
+// ways to choose requests under that limit, taking each that still fits chooses most. That is a server of speed c that
+// turns a request away if it finds work for more than c SLO - 1 requests.
 func randomBound(a *tuning, plan *formats.Plan, attained float64) float64 {
-	if w := a.p.Workload.Arrivals; len(plan.Deployment) != 1 || w != nil && (w.Trace != "" || w.Process != "" && w.Process != "poisson") {
+	arrivals := a.p.Workload.Arrivals
+	random := arrivals == nil || arrivals.Trace == "" && (arrivals.Process == "" || arrivals.Process == "poisson")
+	if !random || len(plan.Deployment) != 1 || 1-attained < leastMissed {
 		return math.Inf(1)
 	}
 	served := plan.Promised(0)
@@ -217,7 +235,7 @@ func reached(a *tuning) bool {
 		return false
 	}
 	if a.grows() {
-		return milp.RelativeGap(milp.Maximize, a.best.rate, a.bound) <= asked.Gap
+		return a.best.rate <= a.bound && milp.RelativeGap(milp.Maximize, a.best.rate, a.bound) <= asked.Gap
 	}
 	return a.best.floors && milp.RelativeGap(milp.Minimize, a.best.res.Plan.Objective.Value, a.bound) <= asked.Gap
 }
@@ -247,7 +265,13 @@ func begin(ctx context.Context, a *tuning) error {
 			return err
 		}
 	}
-	_, err := a.try(ctx, a.same(startMargin, widest(a)))
+	t, err := a.try(ctx, a.same(startMargin, widest(a)))
+	if t == nil || len(t.loads) == 0 {
+		return err
+	}
+	for i := range t.loads {
+		a.fillRates = append(a.fillRates, cmp.Or(a.models[i].BatchBuildRPS, t.loads[i]*t.res.Plan.Promised(i).RPS))
+	}
 	return err
 }
 
@@ -258,10 +282,6 @@ func neighbours(ctx context.Context, a *tuning) error {
 		return nil
 	}
 	most := widest(a)
-	fills := []float64{most.fill}
-	if most.fill == 0 {
-		fills = append(fills, 1)
-	}
 	// Fewer stages, halves of batches, delays of filling them, margins.
 	grid, at := certify.Grid{Costs: []int{2, 1, 1, 1}}, []int{0, 0, 0, slices.Index(marginGrid, startMargin)}
 	infeasible := len(marginGrid)
@@ -269,16 +289,13 @@ func neighbours(ctx context.Context, a *tuning) error {
 		grid.Try(at)
 	}
 	for n := len(a.all); n < leastTrials || n < mostTrials && a.work < a.budget; n++ {
-		delays := len(fills)
-		if a.largestBatch() == 1 {
-			delays = 1
-		}
-		next, ok := grid.Nearest(at, []int{most.stages, certify.Halvings(a.largestBatch()), delays, infeasible})
+		delays := fills(a)
+		next, ok := grid.Nearest(at, []int{most.stages, certify.Halvings(a.largestBatch()), len(delays), infeasible})
 		if !ok || ctx.Err() != nil || a.overBudget != nil || reached(a) {
 			break
 		}
 		grid.Try(next)
-		t, err := a.try(ctx, a.same(marginGrid[next[3]], shape{halved(a, next[1]), max(1, most.stages-next[0]), fills[next[2]], false}))
+		t, err := a.try(ctx, a.same(marginGrid[next[3]], shape{halved(a, next[1]), max(1, most.stages-next[0]), delays[next[2]], false}))
 		if err != nil {
 			return err
 		}
@@ -479,6 +496,9 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 
 // solved plans for a setting. It returns nil if there is no such plan. A plan below least need not be good.
 func solved(ctx context.Context, a *tuning, s setting, least float64) (*kind.Result, error) {
+	if at := slices.IndexFunc(a.sketches, func(t *attempt) bool { return t.equal(s) }); at >= 0 {
+		return a.sketches[at].res, nil
+	}
 	q, err := a.problem(s)
 	if err != nil {
 		return nil, err
@@ -526,8 +546,8 @@ func (a *tuning) problem(s setting) (*kind.Problem, error) {
 	models := slices.Clone(a.models)
 	for i := range models {
 		models[i].Margin, models[i].Utilisation = &s.headroom[i].Margin, s.headroom[i].Utilisation
-		if s.fill > 0 && models[i].BatchBuildRPS == 0 && a.best != nil && len(a.best.loads) > 0 {
-			models[i].BatchBuildRPS = a.best.loads[i] * a.best.res.Plan.Promised(i).RPS
+		if s.fill > 0 && a.fillRates != nil {
+			models[i].BatchBuildRPS = a.fillRates[i]
 		}
 	}
 	w.Section = models

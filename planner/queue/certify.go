@@ -58,8 +58,8 @@ func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	})
 }
 
-// checked solves, and refuses a plan that breaks a rule of `plan check`: such a plan is
-// never written.
+// checked solves, and refuses a layout that breaks a rule of `plan check`. What a test later lowers is not checked
+// again.
 func checked(solve kind.Solver) kind.Solver {
 	return func(ctx context.Context, p *kind.Problem, progress func(kind.Progress)) (*kind.Result, error) {
 		res, err := solve(ctx, p, progress)

@@ -46,6 +46,34 @@ func (c *Checker) Sound() bool {
 	return sound
 }
 
+// Requests compares what the plan says that requests take beside their runs, and cost at the front end, with what
+// the profile says today, and the CPUs of the front end with those of today's cluster.
+func (c *Checker) Requests() {
+	for i := range c.Plan.Deployment {
+		m := &c.Plan.Deployment[i]
+		pm := c.ProfileModel(m.Model)
+		if pm == nil {
+			continue
+		}
+		path := fmt.Sprintf("deployment[%d]", i)
+		if pm.RequestUS != m.RequestUS {
+			c.Warn("latency", path+".request_us", m.RequestUS.String(), pm.RequestUS.String(), "a request for %s takes another time beside its runs than the plan says (0: not known)", m.Model)
+		}
+		if pm.RequestCPUUS != m.RequestCPUUS {
+			c.Warn("capacity", path+".request_cpu_us", m.RequestCPUUS.String(), pm.RequestCPUUS.String(), "a request for %s costs the front end another time than the plan says (0: not known)", m.Model)
+		}
+	}
+	cores := func(f *formats.FrontEnd) int {
+		if f == nil {
+			return 0
+		}
+		return f.Cores
+	}
+	if said, today := cores(c.Plan.FrontEnd), cores(formats.FrontEndOf(c.Cluster, c.Profile)); said != today {
+		c.Warn("capacity", "front_end.cores", fmt.Sprint(said), fmt.Sprint(today), "the front end has another number of CPUs than the plan says (0: not known)")
+	}
+}
+
 // Structure checks the pipelines of deployment i on their own; false where the
 // rest cannot be computed.
 func (c *Checker) Structure(i int) bool {

@@ -95,6 +95,7 @@ func (s *State) Reset(p *Problem) {
 		s.queues[q].slots = s.queues[q].slots[:0]
 	}
 	s.filled = slices.Grow(s.filled[:0], len(p.Queues)/64+1)[:len(p.Queues)/64+1]
+	clear(s.filled)
 	s.where = slices.Grow(s.where[:0], len(p.Groups))[:len(p.Groups)]
 	for i := range s.where {
 		s.where[i] = -1

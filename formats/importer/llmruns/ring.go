@@ -1,6 +1,7 @@
 package llmruns
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -69,24 +70,32 @@ const (
 	mostHidden = 1 << 18
 )
 
+// config is a model's config.json. Models of several kinds of input have that of their language model in it.
+type config struct {
+	Layers int     `json:"num_hidden_layers"`
+	Hidden int     `json:"hidden_size"`
+	DType  string  `json:"torch_dtype"`
+	Newer  string  `json:"dtype"` // its name in newer versions
+	Text   *config `json:"text_config"`
+}
+
 // ReadLayers reads the config.json of a model as its authors publish it.
 func ReadLayers(in io.Reader, name string) (Layers, error) {
-	var f struct {
-		Layers int    `json:"num_hidden_layers"`
-		Hidden int    `json:"hidden_size"`
-		DType  string `json:"torch_dtype"`
-		Newer  string `json:"dtype"` // its name in newer versions
-	}
+	var f config
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
 		return Layers{}, &formats.Error{File: name, Found: "no config.json of a model: " + err.Error(), Expected: "a JSON object with num_hidden_layers and hidden_size"}
+	}
+	at := ""
+	if f.Text != nil && f.Layers == 0 {
+		f.Text.DType, f.Text.Newer = cmp.Or(f.Text.DType, f.DType), cmp.Or(f.Text.Newer, f.Newer)
+		f, at = *f.Text, "text_config."
 	}
 	for _, c := range []struct {
 		path        string
 		value, most int
 	}{{"num_hidden_layers", f.Layers, mostLayers}, {"hidden_size", f.Hidden, mostHidden}} {
 		if c.value < 1 || c.value > c.most {
-			return Layers{}, &formats.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: fmt.Sprintf("a number from 1 to %d, as in the config.json that its authors publish", c.most),
-				Hint: "models of several kinds of input have it under text_config: give that object as a file of its own"}
+			return Layers{}, &formats.Error{File: name, Path: at + c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: fmt.Sprintf("a number from 1 to %d, as in the config.json that its authors publish", c.most)}
 		}
 	}
 	size := 2

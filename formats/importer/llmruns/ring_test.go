@@ -41,12 +41,13 @@ func TestWithAllReduce(t *testing.T) {
 
 func TestReadLayers(t *testing.T) {
 	for text, want := range map[string]Layers{
-		`{"num_hidden_layers": 64, "hidden_size": 5120, "torch_dtype": "bfloat16"}`: {64, 10240}, `{"num_hidden_layers": 2, "hidden_size": 8, "dtype": "float32"}`: {2, 32}} {
+		`{"num_hidden_layers": 64, "hidden_size": 5120, "torch_dtype": "bfloat16"}`: {64, 10240}, `{"num_hidden_layers": 2, "hidden_size": 8, "dtype": "float32"}`: {2, 32},
+		`{"torch_dtype": "float32", "text_config": {"num_hidden_layers": 3, "hidden_size": 16}, "vision_config": {"hidden_size": 7}}`: {3, 64}} {
 		if got, err := ReadLayers(strings.NewReader(text), "config.json"); err != nil || got != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for text, want := range map[string]string{`{"num_hidden_layers": 64}`: "hidden_size", `{"hidden_size": 4}`: "num_hidden_layers", `[]`: "config.json", `{"num_hidden_layers": -1, "hidden_size": 4}`: "num_hidden_layers"} {
+	for text, want := range map[string]string{`{"num_hidden_layers": 64}`: "hidden_size", `{"hidden_size": 4}`: "num_hidden_layers", `{"text_config": {"hidden_size": 4}}`: "text_config.num_hidden_layers", `[]`: "config.json", `{"num_hidden_layers": -1, "hidden_size": 4}`: "num_hidden_layers"} {
 		if _, err := ReadLayers(strings.NewReader(text), "config.json"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %s", text, err, want)
 		}

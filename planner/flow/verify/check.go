@@ -25,6 +25,7 @@ func Check(t *kind.Today) []kind.Finding {
 	c.applications()
 	sound := c.Sound()
 	c.Pools(true)
+	c.Requests()
 	if !sound {
 		return c.Findings
 	}

@@ -25,6 +25,7 @@ func (c *checker) workflows() {
 	c.segments()
 	sound := c.Sound()
 	c.Pools(true)
+	c.Requests()
 	if !sound || len(c.plan.Modules) != len(c.Plan.Deployment) {
 		return
 	}

@@ -83,6 +83,7 @@ func (c *checker) evaluate() *gears {
 		sound = c.chains(i) && sound
 	}
 	c.Pools(true)
+	c.Requests()
 	if !sound {
 		return nil
 	}

@@ -28,6 +28,7 @@ func Check(t *kind.Today) []kind.Finding {
 	c.workloadModels()
 	sound := c.Sound()
 	c.Pools(false)
+	c.Requests()
 	if !sound {
 		return c.Findings
 	}

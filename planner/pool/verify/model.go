@@ -21,7 +21,6 @@ func (c *checker) model(mi int) {
 	said := fmt.Sprintf("pool.models[%d]", mi)
 	t := c.targetOf(m, &promised, said)
 	c.asked(m, &promised, said)
-	c.requests(m, fmt.Sprintf("deployment[%d]", mi))
 	sum := 0.0
 	for pi := range m.Pipelines {
 		pl, now := &m.Pipelines[pi], &c.held.pipelines[mi][pi]

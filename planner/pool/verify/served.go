@@ -9,21 +9,6 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// requests compares what the plan says that a request takes beside its runs, and costs at the front
-// end, with what the profile says today.
-func (c *checker) requests(m *formats.Deployed, path string) {
-	pm := c.ProfileModel(m.Model)
-	if pm == nil {
-		return
-	}
-	if pm.RequestUS != m.RequestUS {
-		c.Warn("latency", path+".request_us", m.RequestUS.String(), pm.RequestUS.String(), "a request for %s takes another time beside its runs than the plan says (0: not known)", m.Model)
-	}
-	if pm.RequestCPUUS != m.RequestCPUUS {
-		c.Warn("capacity", path+".request_cpu_us", m.RequestCPUUS.String(), pm.RequestCPUUS.String(), "a request for %s costs the front end another time than the plan says (0: not known)", m.Model)
-	}
-}
-
 // served compares what the plan says that serving a stage takes with what the profile
 // says today: between measured batches, the mean at every batch, and what a run takes more
 // after a pause.
