@@ -29,9 +29,9 @@ const (
 	gapTested = 8
 )
 
-// gap is how far what a plan states is below its bound.
+// gap compares what a plan states with its bound.
 type gap struct {
-	whole   float64 // part of the bound
+	below   float64 // part of the bound by which the plan states less
 	carried float64 // what the plan's devices carry without queueing, of the bound
 	used    float64 // what it states of that: queueing, filling of batches and links take the rest
 }
@@ -52,7 +52,7 @@ func smallGap(ctx context.Context, seed uint64, devices int, times float64) (*ga
 	if o.Bound == nil || o.Fluid == nil {
 		return nil, nil // no test confirms its rate, or its value is above the bound
 	}
-	return &gap{whole: 1 - o.Value / *o.Bound, carried: *o.Fluid / *o.Bound, used: o.Value / *o.Fluid}, nil
+	return &gap{below: 1 - o.Value / *o.Bound, carried: *o.Fluid / *o.Bound, used: o.Value / *o.Fluid}, nil
 }
 
 // median returns the median of a figure of a cell.
@@ -82,15 +82,15 @@ func gaps(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
 				}
 				cell = append(cell, g)
 				if times >= gapTested {
-					tested = append(tested, g.whole)
+					tested = append(tested, g.below)
 				}
 			}
 			if len(cell) == 0 {
 				return nil, fmt.Errorf("no model on %d devices at %g times batch 1 has a plan", devices, times)
 			}
-			whole := func(g *gap) float64 { return g.whole }
-			most := slices.MaxFunc(cell, func(g, h *gap) int { return cmp.Compare(g.whole, h.whole) })
-			t.Add(devices, times, percent(median(cell, whole)), percent(most.whole),
+			below := func(g *gap) float64 { return g.below }
+			largest := slices.MaxFunc(cell, func(g, h *gap) int { return cmp.Compare(g.below, h.below) })
+			t.Add(devices, times, percent(median(cell, below)), percent(largest.below),
 				percent(median(cell, func(g *gap) float64 { return g.carried })), percent(median(cell, func(g *gap) float64 { return g.used })), len(cell))
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// standardErrors is how far above the mean work of samples that of hardened ones is: the one-sided interval of .95.
+// standardErrors lie between the mean work of samples and that of hardened ones: a one-sided interval of .95.
 const standardErrors = 1.645
 
 // hardened returns samples as hard for a cascade as the interval of their mean work allows. Those that will come may go on

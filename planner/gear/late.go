@@ -130,7 +130,7 @@ func (r *onRates) worst(o *onRates) {
 // samplesOf returns what the requests of a stream at the measured rates bring: of every second
 // stream the samples held out, if there are any.
 func (b *bench) samplesOf(stream int) *Samples {
-	if p := b.p; p.HeldOut.some() && stream != evenly && stream%2 == 1 {
+	if p := b.p; p.HeldOut.present() && stream != evenly && stream%2 == 1 {
 		return p.HeldOut
 	}
 	return b.p.Planned

@@ -138,7 +138,7 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 	a := attempt{c: of.cascade, minQueue: b.minQueue, shares: of.shares, rate: rate, length: short, limit: within, on: p.Planned}
 	t, err := b.tryOn(ctx, a, of.taken, most)
 	holds := t.Passed || t.Stable && most > 1-p.Percentile
-	if err != nil || !holds || !p.HeldOut.some() {
+	if err != nil || !holds || !p.HeldOut.present() {
 		return t, err
 	}
 	a.on = p.HeldOut.hardened(of.cascade, leastSeconds(p))
@@ -151,8 +151,8 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 	return t, err
 }
 
-// some tells whether there are samples.
-func (s *Samples) some() bool { return s != nil && s.N > 0 }
+// present returns whether there are samples.
+func (s *Samples) present() bool { return s != nil && s.N > 0 }
 
 // tryOn makes an attempt of the shortest length, and then longer ones, by the test that
 // stands above. taken is the load of the busiest device per request per second.
@@ -238,7 +238,7 @@ const (
 	mayWanderLong = .97
 )
 
-// mayWander tells whether the mean latency may wander as far as it does in blocks.
+// mayWander returns whether the mean latency may wander as far as it does in blocks.
 func (e *evidence) mayWander() bool {
 	return e.load < mayWander || e.load < mayWanderLong && e.streams >= manyStreams
 }

@@ -10,7 +10,7 @@ import (
 	"inferplan/solver/queueing"
 )
 
-// mixtures is how often each model's margin is chosen.
+// mixtures bounds how often each model's margin is chosen.
 const mixtures = 2
 
 // sketchMargins are those that each model chooses from, the smallest first.

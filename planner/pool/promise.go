@@ -87,11 +87,11 @@ func (a *tuning) state(res *kind.Result) {
 		}
 		o.Fluid = &carried
 	}
-	asked, bound := choicesOf(a.p.Values), a.bound
-	if o.Value > bound { // the test passed by luck
+	choices, bound := choicesOf(a.p.Values), a.bound
+	if o.Value > bound { // the test passed by luck; objectives that shrink have one bound
 		bound = a.fluidBound
 	}
-	certify.State(res, asked.sense(), bound, among(a.p.Values, plan.Deployment, plan.Pools), asked.Gap)
+	certify.State(res, choices.sense(), bound, among(a.p.Values, plan.Deployment, plan.Pools), choices.Gap)
 }
 
 // among says which plans a bound is of, as far as the options leave some out; empty: it is of

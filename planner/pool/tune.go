@@ -44,10 +44,10 @@ type shape struct {
 	batch  int     // the largest; 0: the largest measured
 	stages int     // at most
 	fill   float64 // times the delay of filling a batch that the SLO must leave
-	exact  bool    // says that plans are searched to the gap asked, not to trialGap
+	exact  bool    // whether plans are solved to the gap asked; if not, to trialGap
 }
 
-// setting is what a plan is made with: what is kept back of every model, and the shape of pipelines.
+// setting holds the shape of a plan's pipelines and what the plan keeps back of every model.
 type setting struct {
 	shape
 	headroom []formats.Headroom
@@ -255,7 +255,7 @@ func (a *tuning) same(margin float64, of shape) setting {
 	return s
 }
 
-// begin tries what is kept back where a plan runs, else one margin for all.
+// begin tries the headroom of the plan that runs; if none runs, or it has no plan here, it tries one margin for all models.
 func begin(ctx context.Context, a *tuning) error {
 	if a.first != nil {
 		return nil

@@ -99,7 +99,7 @@ func BestSoon(s *State, group int32) (queue int32, place int, delta float64) {
 	return bestPlace(s, group, s.p.atLeast(group))
 }
 
-// Marked tells whether just the queues that have groups are marked.
+// Marked returns whether just the queues that have groups are marked.
 func Marked(s *State) bool {
 	for q := range s.queues {
 		if (s.filled.after(int32(q)) == int32(q)) != (len(s.queues[q].slots) > 0) {

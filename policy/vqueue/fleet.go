@@ -169,7 +169,7 @@ func (f *fleet) room(in *instance, r *request) bool {
 	return n < most && (kv == 0 || in.tokens+f.need(r) <= kv)
 }
 
-// stuffed tells whether an instance takes no more of its network, whatever the request.
+// stuffed returns whether an instance takes no more of its network, whatever the request.
 func (f *fleet) stuffed(in *instance) bool {
 	n := int64(len(in.running))
 	if n == 0 {

@@ -45,7 +45,7 @@ const (
 	mostRested = 2
 )
 
-// due tells whether a re-plan is worth it now, and grants its work.
+// due returns whether a re-plan is worth it now, and grants its work.
 func (p *planning) due() bool {
 	e, most := &p.effort, max(leastWork, workPerGroup*int64(len(p.groups)))
 	if len(p.instances) > 1 {
