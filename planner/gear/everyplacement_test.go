@@ -25,37 +25,41 @@ func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*design)) {
 	x.placements(func(placed []Config) { visit(x.layoutOf(placed, nil).design(&Options{Seed: 1}, nil)) })
 }
 
-// passing is the accuracy of the most accurate cascade in a range that the devices have
-// the time for, or that passes its trial, too; -1: there is none.
-func passing(t *testing.T, d *design, r int, simulate bool) float64 {
+// mostAccurate returns the accuracy of the most accurate cascade that is accepted, of those that the devices have the time
+// for in a range; if there is none, -1.
+func mostAccurate(t *testing.T, d *design, r int, accept func(i int, s *stair) bool) float64 {
 	t.Helper()
-	ctx, edge := context.Background(), d.x.p.Edges[r]
-	order := upTo(len(d.x.list))
+	edge, order := d.x.p.Edges[r], upTo(len(d.x.list))
 	slices.SortFunc(order, func(a, b int) int { return int(d.x.list[b].Correct - d.x.list[a].Correct) })
 	for _, i := range order {
 		if d.atLeast(i)*edge > 1 {
 			continue
 		}
-		s, err := d.stair(ctx, i)
+		s, err := d.stair(t.Context(), i)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.taken*edge > 1 {
-			continue
-		}
-		passed := !simulate
-		if simulate {
-			trial, err := d.bench.try(ctx, s, edge)
-			if err != nil {
-				t.Fatal(err)
-			}
-			passed = trial.Passed
-		}
-		if passed {
+		if s.taken*edge <= 1 && accept(i, s) {
 			return accuracyOn(d.x.p, s.cascade)
 		}
 	}
 	return -1
+}
+
+// passing returns the accuracy of the most accurate cascade in a range that the devices have
+// the time for and, if asked to simulate, that passes its trial; if there is none, -1.
+func passing(t *testing.T, d *design, r int, simulate bool) float64 {
+	t.Helper()
+	return mostAccurate(t, d, r, func(_ int, s *stair) bool {
+		if !simulate {
+			return true
+		}
+		trial, err := d.bench.try(t.Context(), s, d.x.p.Edges[r])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trial.Passed
+	})
 }
 
 // bestOfAll are the weighted accuracy of the best plan over all placements, of those that

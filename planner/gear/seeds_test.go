@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -140,51 +139,34 @@ func (d *design) drawnSplit(rng *rand.Rand, i int, base *stair, rate float64) *s
 // Of the brute force that draws splits: as many for each cascade.
 const splitsDrawn = 6
 
-// passingSplit is passing where splits are drawn, too: one that passes has to pass once more, by
-// another seed.
-func passingSplit(t *testing.T, d *design, rng *rand.Rand, r int, above float64, drawn *int) float64 {
+// passingSplit is passing where splits are drawn, too, and counted: a drawn split has to pass two trials, by
+// different seeds.
+func passingSplit(t *testing.T, d *design, rng *rand.Rand, r int, drawn *int) float64 {
 	t.Helper()
-	ctx, edges := context.Background(), d.x.p.Edges
-	edge, last := edges[r], r == len(edges)-1
+	edge, last := d.x.p.Edges[r], r == len(d.x.p.Edges)-1
 	other := newBench(d.x.p, d.configs, d.chains, 77)
-	order := upTo(len(d.x.list))
-	slices.SortFunc(order, func(a, b int) int { return int(d.x.list[b].Correct - d.x.list[a].Correct) })
-	for _, i := range order {
-		if accuracyOn(d.x.p, &d.x.list[i]) <= above {
-			return above
-		}
-		if d.atLeast(i)*edge > 1 {
-			continue
-		}
-		s, err := d.stair(ctx, i)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.taken*edge > 1 {
-			continue
-		}
-		trial, err := d.trySplits(ctx, i, s, edge)
+	return mostAccurate(t, d, r, func(i int, s *stair) bool {
+		trial, err := d.trySplits(t.Context(), i, s, edge)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k := 0; !trial.Passed && !last && k < splitsDrawn; k++ {
-			if one := d.drawnSplit(rng, i, s, edge); one != nil {
-				*drawn++
-				for _, b := range []*bench{d.bench, other} {
-					if trial, err = b.try(ctx, one, edge); err != nil {
-						t.Fatal(err)
-					}
-					if !trial.Passed {
-						break
-					}
+			split := d.drawnSplit(rng, i, s, edge)
+			if split == nil {
+				continue
+			}
+			*drawn++
+			for _, b := range []*bench{d.bench, other} {
+				if trial, err = b.try(t.Context(), split, edge); err != nil {
+					t.Fatal(err)
+				}
+				if !trial.Passed {
+					break
 				}
 			}
 		}
-		if trial.Passed {
-			return accuracyOn(d.x.p, s.cascade)
-		}
-	}
-	return -1
+		return trial.Passed
+	})
 }
 
 // No placement with splits that are drawn has a plan that is noticeably better.
@@ -222,7 +204,7 @@ func TestNoDrawnSplitIsBetter(t *testing.T) {
 			}
 			rng, total := rand.New(rand.NewPCG(first+uint64(n), 5)), 0.0
 			for r := range p.Edges {
-				a := passingSplit(t, d, rng, r, -1, &drawn)
+				a := passingSplit(t, d, rng, r, &drawn)
 				if a < 0 {
 					return
 				}
