@@ -171,9 +171,9 @@ func passingSplit(t *testing.T, d *design, rng *rand.Rand, r int, drawn *int) fl
 
 // No placement with splits that are drawn has a plan that is noticeably better.
 func TestNoDrawnSplitIsBetter(t *testing.T) {
-	seeds, first := 3, uint64(firstSeeded)
+	seeds, first := 3, uint64(firstSeeded+30) // of the first instances, those where splits are drawn
 	if long {
-		seeds = seededInstances
+		seeds, first = seededInstances, firstSeeded
 	}
 	if text := os.Getenv("INFERPLAN_FIRST_INSTANCE"); text != "" {
 		var err error
@@ -218,7 +218,7 @@ func TestNoDrawnSplitIsBetter(t *testing.T) {
 		}
 		worst = max(worst, best-out.Accuracy)
 	}
-	if plans == 0 || long && drawn == 0 {
+	if plans == 0 || drawn == 0 {
 		t.Errorf("%d plans and %d splits were compared", plans, drawn)
 	}
 	t.Logf("%d plans, %d below a brute force that draws splits (%d tried) by more than %v, at most %.4f", plans, below, drawn, noticeable, worst)
