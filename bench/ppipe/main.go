@@ -48,6 +48,7 @@ var tables = []table{
 	{"transfer", "Reservation against reaction: highest load, and transfer times at 0.9 of the recorded rate", (*bench).transfers},
 	{"baselines", "Our NP and DART-r plans of recorded cases against the recorded ones: highest load factor at 99 %", (*bench).baselines},
 	{"headline", "Certified rps at 99 %: our plan and policy against what the artifact's plan sustains in its simulator", (*bench).headline},
+	{"gaps", "Default plans and their bounds: what keeps them apart, of the bound", (*bench).gaps},
 	{"links", "Shared NICs: highest load of every model beside the others, at the same plans", (*bench).links},
 	{"latency", "Latency over load under reserve: what waits goes at once, or waits for a fuller batch", (*bench).latency},
 	{"blocks", "Few blocks, by either rule, against cuts after any layer, for the three DNNs with measured layers", (*bench).blocks},

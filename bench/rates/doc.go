@@ -4,7 +4,6 @@
 // bound is above all of it.
 //
 //	problems.go   drawn problems
-//	held.go       the rate that a plan holds
 //	tables.go     the table of drawn problems and its figures
 //	gaps.go       the gap of small fleets to their bounds
 //	main.go       flags

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/held"
 	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/planner"
@@ -29,69 +30,75 @@ const (
 	gapTested = 8
 )
 
-// gap compares what a plan states with its bound.
-type gap struct {
-	below   float64 // part of the bound by which the plan states less
-	carried float64 // what the plan's devices carry without queueing, of the bound
-	used    float64 // what it states of that: queueing, filling of batches and links take the rest
-}
-
-// smallGap plans for a model on a few devices of one kind with default flags. It returns nil if the plan states no bound.
-func smallGap(ctx context.Context, seed uint64, devices int, times float64) (*gap, error) {
+// smallGap plans for a model on a few devices of one kind with default flags, and returns why it is below its bound. It
+// returns held.ErrNoBound if the plan states none.
+func (h *tester) smallGap(ctx context.Context, seed uint64, devices int, times float64) (*held.Shortfall, error) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: devices, MaxShares: 1, PerNode: 1, NICGbps: 10}}}
 	model, alone := drawnModel(r, "model", cluster, []float64{1})
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}, Models: []formats.ProfileModel{model}}
 	slo := formats.SLO{Duration: time.Duration(times * float64(alone)).Round(time.Microsecond)}
 	workload := &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{{Model: "model", SLO: slo, Percentile: "p99", Weight: 1}}}
-	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}, planner.Options{Values: recommended, NearestUntold: true}, highs.Solver{}, nil)
+	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}, planner.Options{NearestUntold: true}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("model %d on %d devices, SLO %v: %w", seed, devices, slo, err)
 	}
-	o := res.Plan.Objective
-	if o.Bound == nil || o.Fluid == nil {
-		return nil, nil // no test confirms its rate, or its value is above the bound
-	}
-	return &gap{below: 1 - o.Value / *o.Bound, carried: *o.Fluid / *o.Bound, used: o.Value / *o.Fluid}, nil
+	return h.Shortfall(ctx, res.Plan)
 }
 
 // median returns the median of a figure of a cell.
-func median(cell []*gap, figure func(g *gap) float64) float64 {
+func median(cell []*held.Shortfall, figure func(s *held.Shortfall) float64) float64 {
 	var values []float64
-	for _, g := range cell {
-		values = append(values, figure(g))
+	for _, s := range cell {
+		values = append(values, figure(s))
 	}
 	slices.Sort(values)
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
+// causes are the columns of what a gap consists of.
+var causes = []struct {
+	name string
+	of   func(s *held.Shortfall) float64
+}{
+	{"devices", func(s *held.Shortfall) float64 { return s.Devices }}, {"links", func(s *held.Shortfall) float64 { return s.Links }},
+	{"filling", func(s *held.Shortfall) float64 { return s.Filling }}, {"queueing", func(s *held.Shortfall) float64 { return s.Queueing }},
+	{"not stated", func(s *held.Shortfall) float64 { return s.Unstated }},
+}
+
 // gaps makes the table of small fleets.
-func gaps(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
-	t.Columns = []string{"devices", "SLO over batch 1", "gap: median", "most", "devices carry, of the bound", "used of that", "plans"}
+func (h *tester) gaps(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
+	t.Columns = []string{"devices", "SLO over batch 1", "gap: median", "most"}
+	for _, cause := range causes {
+		t.Columns = append(t.Columns, cause.name)
+	}
+	t.Columns = append(t.Columns, "plans")
 	var tested []float64
 	for _, devices := range gapDevices {
 		for _, times := range gapTimes {
-			var cell []*gap
+			var cell []*held.Shortfall
 			for seed := range uint64(gapDraws) {
-				g, err := smallGap(ctx, gapSeed+seed, devices, times)
-				if _, infeasible := errors.AsType[*planner.InfeasibleError](err); infeasible || err == nil && g == nil {
+				s, err := h.smallGap(ctx, gapSeed+seed, devices, times)
+				if _, infeasible := errors.AsType[*planner.InfeasibleError](err); infeasible || errors.Is(err, held.ErrNoBound) {
 					continue
 				}
 				if err != nil {
 					return nil, err
 				}
-				cell = append(cell, g)
+				cell = append(cell, s)
 				if times >= gapTested {
-					tested = append(tested, g.below)
+					tested = append(tested, s.Gap)
 				}
 			}
 			if len(cell) == 0 {
 				return nil, fmt.Errorf("no model on %d devices at %g times batch 1 has a plan", devices, times)
 			}
-			below := func(g *gap) float64 { return g.below }
-			largest := slices.MaxFunc(cell, func(g, h *gap) int { return cmp.Compare(g.below, h.below) })
-			t.Add(devices, times, percent(median(cell, below)), percent(largest.below),
-				percent(median(cell, func(g *gap) float64 { return g.carried })), percent(median(cell, func(g *gap) float64 { return g.used })), len(cell))
+			largest := slices.MaxFunc(cell, func(g, h *held.Shortfall) int { return cmp.Compare(g.Gap, h.Gap) })
+			row := []any{devices, times, percent(median(cell, func(s *held.Shortfall) float64 { return s.Gap })), percent(largest.Gap)}
+			for _, cause := range causes {
+				row = append(row, percent(median(cell, cause.of)))
+			}
+			t.Add(append(row, len(cell))...)
 		}
 	}
 	worst := slices.Max(tested)

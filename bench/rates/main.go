@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/held"
 	"inferplan/bench/table"
 )
 
@@ -46,12 +47,12 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("-gaps draws its own problems: leave out -%s", ignored)
 		}
 	}
-	h := &tester{runs: 10, seed: 7919, requests: 20_000}
+	h := &tester{held.Tester{Runs: 10, Seed: 7919, Requests: 20_000}}
 	t := &table.Table{}
 	var list []figures.Figure
 	var err error
 	if *small {
-		list, err = gaps(ctx, t)
+		list, err = h.gaps(ctx, t)
 	} else {
 		list, err = h.rates(ctx, *first, *last, strings.Split(*kinds, ","), *flags, t)
 	}

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"testing"
+
+	"inferplan/bench/held"
 )
 
 // Default plans of a tenth of the drawn problems hold what they state in runs with fresh
 // seeds, and neither they nor plans with explicit flags hold more than the stated bound.
 func TestDefaultPlansHold(t *testing.T) {
-	h := &tester{runs: 4, seed: 7919, requests: 8000}
+	h := &tester{held.Tester{Runs: 4, Seed: 7919, Requests: 8000}}
 	for _, p := range []problem{pools(1), pools(4), pools(10), pools(37), pools(40), pools(49), applications(3), applications(38), cascades(32), cascades(36), queues(31), queues(33)} {
 		byDefault, err := h.plan(context.Background(), &p, "default", p.values)
 		if err != nil {

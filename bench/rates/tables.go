@@ -8,11 +8,15 @@ import (
 	"strings"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/held"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 )
+
+// tester solves problems and simulates the plans.
+type tester struct{ held.Tester }
 
 // planned is a plan with what it states and what it holds.
 type planned struct {
@@ -38,15 +42,12 @@ func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[
 	if b := res.Plan.Objective.Bound; b != nil {
 		out.bound = *b
 	}
-	if out.missed, err = h.missedAsStated(ctx, res.Plan); err != nil || !p.rated {
+	if out.missed, err = h.MissedAsStated(ctx, res.Plan); err != nil || !p.rated {
 		return out, err
 	}
-	out.holds, err = h.rate(ctx, res.Plan)
+	out.holds, err = h.Rate(ctx, res.Plan)
 	return out, err
 }
-
-// recommended is what the command line takes where nobody chooses.
-var recommended = map[string]any{"margin": "auto"}
 
 // compare plans a problem with the default flags and with every explicit choice.
 func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *planned, err error) {

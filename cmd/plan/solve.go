@@ -205,8 +205,8 @@ func (o *solveOptions) bounds() error {
 
 // together refuses flags that were typed without the one that they say more about.
 func (o *solveOptions) together() error {
-	if o.attainmentTyped && !o.certify && o.choices.word("margin") != planner.Auto {
-		return usageErrorf("--attainment is what the certified rate must reach: it needs --certify or --margin auto")
+	if margin := o.choices.word("margin"); o.attainmentTyped && !o.certify && margin != "" && margin != planner.Auto {
+		return usageErrorf("--attainment is what the certified rate must reach: with --margin %s it needs --certify", margin)
 	}
 	if o.budgetTyped && !o.measure {
 		return usageErrorf("--budget is the time for what --measure measures: it needs --measure")

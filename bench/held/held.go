@@ -1,4 +1,4 @@
-package main
+package held
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 	"inferplan/sim"
 )
 
-// tester simulates plans with seeds that no plan was made with. A plan holds rates in proportion
+// Tester simulates plans with seeds that no plan was made with. A plan holds rates in proportion
 // to the weights of its models if every model attains its share of requests in time at them.
-type tester struct {
-	runs     int
-	seed     uint64
-	requests float64 // about, in a run
+type Tester struct {
+	Runs     int
+	Seed     uint64
+	Requests float64 // about, in a run
 }
 
 // runsOfQueues multiplies the runs of a queue: some have long waits, most have none.
@@ -28,8 +28,8 @@ const lengthOfCascades = 5
 // step is the resolution of the rate that a plan holds, as a share of it.
 const step = 0.0025
 
-// rate is the highest rps per weight that a plan holds.
-func (h *tester) rate(ctx context.Context, plan *formats.Plan) (float64, error) {
+// Rate returns the highest rps per weight that a plan holds.
+func (h *Tester) Rate(ctx context.Context, plan *formats.Plan) (float64, error) {
 	lo, hi, at := 0.0, math.Inf(1), plan.Objective.Value
 	if c := plan.Certified; c != nil && c.LoadFactor > 0 {
 		at *= c.LoadFactor
@@ -61,7 +61,7 @@ func (h *tester) rate(ctx context.Context, plan *formats.Plan) (float64, error) 
 
 // misses returns the most by which a model or class misses its share of requests in time, at rates of its weight times so many
 // rps.
-func (h *tester) misses(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
+func (h *Tester) misses(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
 	var rates []float64
 	for _, served := range plan.Served() {
 		rates = append(rates, perWeight*max(served.Weight, 1e-9))
@@ -69,9 +69,9 @@ func (h *tester) misses(ctx context.Context, plan *formats.Plan, perWeight float
 	return h.missed(ctx, plan, rates)
 }
 
-// missedAsStated is misses at the rates that the plan states. Of a plan for the most goodput, it is the part of the goodput stated
+// MissedAsStated is misses at the rates that the plan states. Of a plan for the most goodput, it is the part of the goodput stated
 // that is missing.
-func (h *tester) missedAsStated(ctx context.Context, plan *formats.Plan) (float64, error) {
+func (h *Tester) MissedAsStated(ctx context.Context, plan *formats.Plan) (float64, error) {
 	var rates []float64
 	for _, served := range plan.Served() {
 		rates = append(rates, served.RPS)
@@ -80,7 +80,7 @@ func (h *tester) missedAsStated(ctx context.Context, plan *formats.Plan) (float6
 }
 
 // missed returns the most by which a model or class misses its share at rates.
-func (h *tester) missed(ctx context.Context, plan *formats.Plan, rates []float64) (float64, error) {
+func (h *Tester) missed(ctx context.Context, plan *formats.Plan, rates []float64) (float64, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
 		return 0, err
@@ -90,8 +90,8 @@ func (h *tester) missed(ctx context.Context, plan *formats.Plan, rates []float64
 		sum += rps
 	}
 	sc.Rates = rates
-	sc.Seed = h.seed
-	sc.Duration = time.Duration(min(max(h.requests/sum, 5), 600) * float64(time.Second))
+	sc.Seed = h.Seed
+	sc.Duration = time.Duration(min(max(h.Requests/sum, 5), 600) * float64(time.Second))
 	if formats.GearOf(plan) != nil {
 		sc.Duration *= lengthOfCascades
 	}
@@ -99,7 +99,7 @@ func (h *tester) missed(ctx context.Context, plan *formats.Plan, rates []float64
 		sc.Duration = q.Runs.DurationUS.D() // waits are long
 	}
 	sc.Warmup = sc.Duration / 10
-	runs, count := sim.Replications{Scenario: sc}, h.runs
+	runs, count := sim.Replications{Scenario: sc}, h.Runs
 	if formats.QueueOf(plan) != nil {
 		count *= runsOfQueues
 	}
