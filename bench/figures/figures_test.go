@@ -1,6 +1,8 @@
 package figures_test
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,26 +31,97 @@ func TestDocumentsShowTheFigures(t *testing.T) {
 			if f.Claim == "" || f.Source == "" || f.Command == "" || f.Commit == "" || f.Machine == "" {
 				t.Errorf("bench/%s/figures.json: incomplete: %+v", bench, f)
 			}
-			if f.Holds != figures.Yes && f.Note == "" {
+			if (f.Holds == figures.No || f.Holds == figures.Partly) && f.Note == "" {
 				t.Errorf("bench/%s/figures.json: %q falls short without a reason", bench, f.Claim)
 			}
 		}
 	}
 }
 
-func TestPutReplacesByClaim(t *testing.T) {
+func TestCommand(t *testing.T) {
+	for want, args := range map[string]string{
+		"make bench-x":                        "-figures f.json -n 3 -fresh",
+		"make bench-x X='-n 4'":               "-n 4 -v",
+		"make bench-x X='-all=false -gaps'":   "-gaps -all=false",
+		"make bench-x X='-only \"^a|b$$\"'":   "-only ^a|b$",
+		"make bench-x X='-n 1 -only gear'":    "-n 1 -only gear",
+		"make bench-x X='-only flow -n 2' of": "-n 2 -only gear,flow",
+	} {
+		f := flag.NewFlagSet("x", flag.ContinueOnError)
+		f.Int("n", 3, "")
+		f.String("only", "", "")
+		f.String("figures", "", "")
+		for name, value := range map[string]bool{"all": true, "gaps": false, "fresh": false, "v": false} {
+			f.Bool(name, value, "")
+		}
+		if err := f.Parse(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		var part []string
+		want, ofPart := strings.CutSuffix(want, " of")
+		if ofPart {
+			part = []string{"only", "flow"}
+		}
+		if got := figures.Command(f, "bench-x", "X", part...); got != want {
+			t.Errorf("%s: found %s, expected %s", args, got, want)
+		}
+	}
+}
+
+// A run replaces figures by claim. Of its command those that it does not measure go, of others
+// they stay.
+func TestPutReplacesWhatItsCommandMeasured(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "figures.json")
-	first := figures.Figure{Claim: "a", Source: "s", Measured: 1, Holds: figures.No, Note: "why", Command: "c"}
-	second := figures.Figure{Claim: "b", Source: "s", Asked: "at most 2", Measured: 1.23456, Interval: &[2]float64{1, 2}, Unit: "s", Holds: figures.Partly, Command: "c"}
-	if err := figures.Put(path, first, second); err != nil {
+	put := func(command string, claims ...string) {
+		t.Helper()
+		var list []figures.Figure
+		for _, claim := range claims {
+			list = append(list, figures.Figure{Claim: claim, Measured: float64(len(claims)), Asked: figures.AskedShown, Holds: figures.Yes})
+		}
+		if err := figures.Put(path, command, list...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := func() string {
+		t.Helper()
+		list, err := figures.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, f := range list {
+			if f.Holds != "" {
+				t.Errorf("%q has a verdict", f.Claim)
+			}
+			out = append(out, fmt.Sprintf("%s of %s %g", f.Claim, f.Command, f.Measured))
+		}
+		return strings.Join(out, "; ")
+	}
+	put("whole", "a", "b", "c")
+	put("part", "d")
+	put("part", "b", "e") // d goes; b is the part's now
+	if got, want := found(), "a of whole 3; b of part 2; c of whole 3; e of part 2"; got != want {
+		t.Errorf("found %s, expected %s", got, want)
+	}
+	put("whole", "a", "b") // c goes
+	if got, want := found(), "a of whole 2; b of whole 2; e of part 2"; got != want {
+		t.Errorf("found %s, expected %s", got, want)
+	}
+}
+
+func TestPutAndTable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "figures.json")
+	first := figures.Figure{Claim: "a", Source: "s", Measured: 1, Holds: figures.No, Note: "why"}
+	second := figures.Figure{Claim: "b", Source: "s", Asked: "at most 2", Measured: 1.23456, Interval: &[2]float64{1, 2}, Unit: "s", Holds: figures.Partly}
+	if err := figures.Put(path, "c", first, second); err != nil {
 		t.Fatal(err)
 	}
-	first.Measured, first.Holds, first.Note = 3, figures.Yes, ""
-	if err := figures.Put(path, first); err != nil {
+	first.Measured, first.Holds, first.Note, first.Command = 3, figures.Yes, "", "own"
+	if err := figures.Put(path, "d", first); err != nil {
 		t.Fatal(err)
 	}
 	list, err := figures.Read(path)
-	if err != nil || len(list) != 2 || list[0].Measured != 3 || list[0].Commit == "" || list[1].Holds != figures.Partly {
+	if err != nil || len(list) != 2 || list[0].Measured != 3 || list[0].Commit == "" || list[0].Command != "own" || list[1].Holds != figures.Partly {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	want := "| what | asked | measured | holds |\n|---|---|---|---|\n| a |  | 3 | yes |\n| b | at most 2 | **1.235 s (1 to 2)** | **partly** |\n"
