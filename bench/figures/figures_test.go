@@ -1,10 +1,13 @@
 package figures_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +38,50 @@ func TestDocumentsShowTheFigures(t *testing.T) {
 				t.Errorf("bench/%s/figures.json: %q falls short without a reason", bench, f.Claim)
 			}
 		}
+	}
+}
+
+// The command of every figure is a target of the Makefile, which uses the variable that the flags are in.
+// What is only shown has no verdict, and no claim comes twice.
+func TestCommandsAreOfTheMakefile(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := regexp.MustCompile(`^make ([a-z-]+)(?: ([A-Z]+)=(?:'[^']+'|[^' ]+))?$`)
+	files := 0
+	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() == "results" {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if d.Name() != "figures.json" {
+			return nil
+		}
+		files++
+		list, err := figures.Read(path)
+		claims := map[string]bool{}
+		for _, f := range list {
+			m := call.FindStringSubmatch(f.Command)
+			if m == nil {
+				t.Errorf("%s: %q: no call of make: %s", path, f.Claim, f.Command)
+				continue
+			}
+			_, rule, ok := strings.Cut(string(makefile), "\n"+m[1]+":")
+			if rule, _, _ = strings.Cut(rule, "\n\n"); !ok || m[2] != "" && !strings.Contains(rule, "$("+m[2]+")") {
+				t.Errorf("%s: %q: the Makefile has nothing like %s", path, f.Claim, f.Command)
+			}
+			if f.Asked == figures.AskedShown && f.Holds != "" {
+				t.Errorf("%s: %q: a verdict on what is only shown", path, f.Claim)
+			}
+			if claims[f.Claim] {
+				t.Errorf("%s: %q twice", path, f.Claim)
+			}
+			claims[f.Claim] = true
+		}
+		return err
+	})
+	if err != nil || files < 15 {
+		t.Errorf("%d files, %v", files, err)
 	}
 }
 
