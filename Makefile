@@ -52,7 +52,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), RAG (bench-rag), ODD (bench-odd), EXPORTED (bench-exported), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), RAG (bench-rag), GATE (bench-gate), ODD (bench-odd), INFEASIBLE (bench-infeasible), EXPORTED (bench-exported), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -177,13 +177,13 @@ bench-gear: ## cascades against their baselines: tables, CSV and pictures in ben
 # PARD holds flags of bench/pard, for example PARD="-parts S0 -seeds 1"; a second start goes on where the first was stopped.
 .PHONY: bench-pard
 bench-pard: ## pipelines under one deadline: policies against each other and a bound, tables and bench/pard/figures.json (INFERPLAN_DATA)
-	$(GO) build -o bin/bench-pard ./bench/pard
-	nice -n 19 bin/bench-pard $(PARD)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-pard ./bench/pard
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' nice -n 19 bin/bench-pard $(PARD)
 
 # DYORC selects, for example DYORC="-tables rows -seeds 1,2"; a second start goes on where the first was stopped.
 .PHONY: bench-dyorc
 bench-dyorc: ## dynamic workflows against DyOrc's baselines: tables, and bench/dyorc/figures.json (INFERPLAN_DATA, DYORC)
-	$(GO) build -o bin/bench-dyorc ./bench/dyorc
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-dyorc ./bench/dyorc
 	nice -n 19 bin/bench-dyorc -data '$(or $(INFERPLAN_DATA),../shared/data)' $(DYORC)
 
 .PHONY: bench-ranges
@@ -207,7 +207,7 @@ bench-scale: setup ## how the planner of pools scales: gap over CPU time, re-pla
 # INFEASIBLE holds flags of bench/infeasible, for example INFEASIBLE="-n 100 -kind flow".
 .PHONY: bench-infeasible
 bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause and what is nearest, each checked by solving: table and bench/infeasible/figures.json; a second start goes on where the first was stopped (INFEASIBLE: such as -fresh)
-	$(GO) build -o bin/bench-infeasible ./bench/infeasible
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-infeasible ./bench/infeasible
 	nice -n 10 bin/bench-infeasible -results bench/infeasible/results/verdicts.jsonl -figures bench/infeasible/figures.json $(INFEASIBLE)
 
 # ODD holds flags of bench/odd, for example ODD="-first 301 -v".
@@ -223,10 +223,11 @@ bench-exported: build ## models as people exported them: profile, solve, serve, 
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-exported ./bench/exported
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' nice -n 10 bin/bench-exported -figures bench/exported/figures.json -doc docs/benchmarks/exported.md $(EXPORTED)
 
+# GATE holds flags of bench/gate, for example GATE=-v.
 .PHONY: bench-gate
-bench-gate: setup ## false alarms and misses of plan check by profiles that were taken at different times: bench/gate/figures.json
-	$(GO) build -o bin/bench-gate ./bench/gate
-	nice -n 10 bin/bench-gate -figures bench/gate/figures.json
+bench-gate: setup ## false alarms and misses of plan check by profiles that were taken at different times: bench/gate/figures.json (GATE)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-gate ./bench/gate
+	nice -n 10 bin/bench-gate -figures bench/gate/figures.json $(GATE)
 
 # DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits

@@ -104,14 +104,13 @@ func underAttack(ctx context.Context, a *attack, name string, bad bool) (_ []fig
 	if got.lost > 0 || got.wrong > 0 {
 		a.printf("%v\n", f.said())
 	}
-	const command = "make attack ATTACK='-parts agents'"
 	note := fmt.Sprintf("of %d: %s", n, listed(got.kinds))
 	return []figures.Figure{
-		{Claim: "accepted requests for text that were lost, under " + name, Source: source, Asked: "0", Measured: float64(got.lost), Holds: figures.If(got.lost == 0), Note: note, Command: command},
-		{Claim: "answers that are not the model's and were not the harmful server's, under " + name, Source: source, Asked: "0", Measured: float64(got.wrong), Holds: figures.If(got.wrong == 0), Command: command},
+		{Claim: "accepted requests for text that were lost, under " + name, Source: source, Asked: "0", Measured: float64(got.lost), Holds: figures.If(got.lost == 0), Note: note},
+		{Claim: "answers that are not the model's and were not the harmful server's, under " + name, Source: source, Asked: "0", Measured: float64(got.wrong), Holds: figures.If(got.wrong == 0)},
 		{Claim: "peak memory of a front end or an agent, under " + name, Source: source, Asked: fmt.Sprintf("at most %d", agentMemory>>20), Measured: round(float64(memory) / (1 << 20)), Unit: "MiB", Holds: figures.If(memory <= agentMemory),
-			Note: fmt.Sprintf("%d messages, %d harmful answers", sent, evil.count()), Command: command},
-		{Claim: "lines of log of a process, under " + name, Source: source, Asked: fmt.Sprintf("at most %d", agentLines), Measured: float64(lines), Holds: figures.If(lines <= agentLines), Command: command},
+			Note: fmt.Sprintf("%d messages, %d harmful answers", sent, evil.count())},
+		{Claim: "lines of log of a process, under " + name, Source: source, Asked: fmt.Sprintf("at most %d", agentLines), Measured: float64(lines), Holds: figures.If(lines <= agentLines)},
 	}, nil
 }
 

@@ -26,8 +26,6 @@ func (a *attack) faults(ctx context.Context) (out []figures.Figure, err error) {
 	return out, err
 }
 
-const faultsCommand = "make attack ATTACK='-parts faults'"
-
 // kills ends workers with SIGKILL under load: every request ends in exactly one way,
 // and the server counts as the client does.
 func (a *attack) kills(ctx context.Context) ([]figures.Figure, error) {
@@ -76,7 +74,7 @@ func (a *attack) kills(ctx context.Context) ([]figures.Figure, error) {
 	a.printf("kills: %d, %d requests, %s; %d lost, the server counts %g; %g of 4 workers up\n", killed, len(shots), listed(answers), lost, counted, up)
 	return []figures.Figure{
 		{Claim: "workers killed (SIGKILL) under load: requests lost or counted otherwise by the server", Source: source, Asked: "none", Measured: float64(lost + apart), Unit: fmt.Sprintf("of %d", len(shots)), Holds: figures.If(lost+apart == 0 && up == 4),
-			Note: fmt.Sprintf("%d killed, %g of 4 workers up in the end; answers: %s", killed, up, listed(answers)), Command: faultsCommand},
+			Note: fmt.Sprintf("%d killed, %g of 4 workers up in the end; answers: %s", killed, up, listed(answers))},
 	}, nil
 }
 
@@ -131,7 +129,7 @@ func (a *attack) noDescriptors(ctx context.Context) ([]figures.Figure, error) {
 	a.printf("no descriptors: %d of %d used, all up again after %v; then %s, %d lost\n", used, limit.Cur, took, listed(answers), lost)
 	good := answers["200"] == len(shots) && up == 2
 	return []figures.Figure{{Claim: "no descriptors left and a worker killed: until all serves again once connections close", Source: source, Asked: "it comes back", Measured: round(took.Seconds()), Unit: "s", Holds: figures.If(good && lost == 0),
-		Note: fmt.Sprintf("%d descriptors; then %s", limit.Cur, listed(answers)), Command: faultsCommand}}, nil
+		Note: fmt.Sprintf("%d descriptors; then %s", limit.Cur, listed(answers))}}, nil
 }
 
 // fullDisk writes with every verb to a file system that has no room: exit code 5, the
@@ -203,7 +201,7 @@ func (a *attack) fullDisk(ctx context.Context) ([]figures.Figure, error) {
 	}
 	a.printf("full disk: %d verbs, wrong: %q\n", len(verbs), wrong)
 	return []figures.Figure{{Claim: "verbs that do not end with 5, lose the old file or leave another where the disk is full", Source: source, Asked: "none", Measured: float64(len(wrong)), Unit: fmt.Sprintf("of %d", len(verbs)),
-		Holds: figures.If(len(wrong) == 0), Note: strings.Join(wrong, "; "), Command: faultsCommand}}, nil
+		Holds: figures.If(len(wrong) == 0), Note: strings.Join(wrong, "; ")}}, nil
 }
 
 // fill takes what room there is left in a folder's file system.

@@ -101,12 +101,11 @@ func (a *attack) besideGreedy(ctx context.Context, s *server, name, from string,
 	}
 	share := float64(good) / float64(max(requests, 1))
 	a.printf("greedy, %s: %s; peak memory %d MiB\n", name, text, peak>>20)
-	command := "make attack ATTACK='-parts greedy'"
 	return []figures.Figure{
 		{Claim: "peak memory of the server, 64 greedy clients with " + name, Source: source, Asked: fmt.Sprintf("at most %d", (memoryLimit/2+overBudget)>>20), Measured: round(float64(peak) / (1 << 20)), Unit: "MiB",
-			Holds: figures.If(peak <= memoryLimit/2+overBudget), Note: "requests may take 256 MiB", Command: command},
+			Holds: figures.If(peak <= memoryLimit/2+overBudget), Note: "requests may take 256 MiB"},
 		{Claim: "attainment of a well-behaved client at half load beside them, " + name, Source: source, Asked: "at least 99", Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99),
-			Note: fmt.Sprintf("%d requests of %.0f/s over both protocols", requests, rate), Command: command},
+			Note: fmt.Sprintf("%d requests of %.0f/s over both protocols", requests, rate)},
 	}, nil
 }
 

@@ -85,15 +85,14 @@ func hangUnder(ctx context.Context, a *attack, infer, hangSLO, hangAnswer time.D
 	share := float64(worst.unharmed) / float64(max(worst.others, 1))
 	a.printf("hang: %d workers stopped (%d idle); longest answer %v, declared after %v, back after %v; %d of %d requests of other devices in time; %v, %d lost\n", rounds, idle,
 		worst.longest, worst.declared, worst.back, worst.unharmed, worst.others, worst.answers, worst.lost)
-	command := "make attack ATTACK='-parts hang'"
 	under := fmt.Sprintf("stopped worker, SLO %v: ", hangSLO)
 	of := fmt.Sprintf("%d stops, %d of a worker that had nothing to do, SLO %v, half the planned rate or 200/s", rounds, idle, hangSLO)
 	return []figures.Figure{
 		{Claim: under + "longest time until a request was answered", Source: source, Asked: fmt.Sprintf("at most %g", hangAnswer.Seconds()), Measured: round(worst.longest.Seconds()), Unit: "s", Holds: figures.If(worst.longest <= hangAnswer && worst.lost == 0),
-			Note: fmt.Sprintf("%s; answers: %s", of, listed(worst.answers)), Command: command},
-		{Claim: under + "requests of models on other devices in time", Source: source, Asked: "unharmed", Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99), Note: fmt.Sprintf("of %d", worst.others), Command: command},
+			Note: fmt.Sprintf("%s; answers: %s", of, listed(worst.answers))},
+		{Claim: under + "requests of models on other devices in time", Source: source, Asked: "unharmed", Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99), Note: fmt.Sprintf("of %d", worst.others)},
 		{Claim: under + "time from when it is declared hung until it serves again", Source: source, Asked: "at most 3", Measured: round(worst.back.Seconds()), Unit: "s", Holds: figures.If(worst.back <= hangBack && idle < rounds),
-			Note: fmt.Sprintf("declared after %.2f s at most", worst.declared.Seconds()), Command: command},
+			Note: fmt.Sprintf("declared after %.2f s at most", worst.declared.Seconds())},
 	}, nil
 }
 

@@ -246,10 +246,9 @@ func (c *corpus) figure(a *attack, claim, part string) []figures.Figure {
 		holds, quick = figures.Partly, figures.Partly
 	}
 	a.printf("%s: %d runs, exit codes %v, at most %v of CPU (plan %s) and %d MiB; %v\n", claim, c.tries, c.codes, c.cpu.Round(time.Millisecond), c.cpuOf, c.memory>>20, c.faults)
-	command := "make attack ATTACK='-parts " + part + "'"
 	return []figures.Figure{
-		{Claim: claim + ": panics, exit codes 5, over 5 s of CPU (20 s where it solves) or 1 GiB", Source: source, Asked: "none", Measured: float64(bad), Unit: fmt.Sprintf("of %d", c.tries), Holds: holds, Note: reasons(c.faults), Command: command},
-		{Claim: claim + ": CPU of the longest run, of what its verb may take", Source: source, Asked: "at most 1", Measured: round(c.share), Holds: quick, Note: fmt.Sprintf("%.3f s at most; most memory %d MiB", c.cpu.Seconds(), c.memory>>20), Command: command},
+		{Claim: claim + ": panics, exit codes 5, over 5 s of CPU (20 s where it solves) or 1 GiB", Source: source, Asked: "none", Measured: float64(bad), Unit: fmt.Sprintf("of %d", c.tries), Holds: holds, Note: reasons(c.faults)},
+		{Claim: claim + ": CPU of the longest run, of what its verb may take", Source: source, Asked: "at most 1", Measured: round(c.share), Holds: quick, Note: fmt.Sprintf("%.3f s at most; most memory %d MiB", c.cpu.Seconds(), c.memory>>20)},
 	}
 }
 

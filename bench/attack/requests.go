@@ -171,7 +171,6 @@ func (t *tally) try(s *server, w wire, address string, raw []byte) {
 }
 
 func (t *tally) figures(where string, panics int, peak int64) []figures.Figure {
-	command := "make attack ATTACK='-parts requests'"
 	holds, note := figures.If(panics+t.failures+t.slow == 0), ""
 	if n := t.answers[byLibrary]; n > 0 {
 		note = fmt.Sprintf("to %d frames and headers that are no gRPC the library answers INTERNAL, as gRPC's status codes have it", n)
@@ -184,10 +183,10 @@ func (t *tally) figures(where string, panics int, peak int64) []figures.Figure {
 	}
 	return []figures.Figure{
 		{Claim: "mutants of requests over " + where + ": panics, 5xx and answers after 2 s", Source: source, Asked: "none", Measured: float64(panics + t.failures + t.slow),
-			Unit: fmt.Sprintf("of %d", t.tries), Holds: holds, Note: note, Command: command},
+			Unit: fmt.Sprintf("of %d", t.tries), Holds: holds, Note: note},
 		{Claim: "CPU of the dearest mutant over " + where + ", of 40 ns a byte and 1 ms", Source: source, Asked: "at most 1", Measured: round(t.worst), Holds: figures.If(t.worst <= 1),
-			Note: fmt.Sprintf("%d bytes, %v; with 64 KiB or more at most %.1f ns a byte", t.worstSize, t.worstCPU.Round(10*time.Microsecond), t.steepest), Command: command},
-		{Claim: "peak memory of the server under mutants over " + where, Source: source, Asked: "at most 1 GiB", Measured: round(float64(peak) / (1 << 20)), Unit: "MiB", Holds: figures.If(peak <= serverMemory), Command: command},
+			Note: fmt.Sprintf("%d bytes, %v; with 64 KiB or more at most %.1f ns a byte", t.worstSize, t.worstCPU.Round(10*time.Microsecond), t.steepest)},
+		{Claim: "peak memory of the server under mutants over " + where, Source: source, Asked: "at most 1 GiB", Measured: round(float64(peak) / (1 << 20)), Unit: "MiB", Holds: figures.If(peak <= serverMemory)},
 	}
 }
 

@@ -102,7 +102,7 @@ func (a sharing) besideValid(ctx context.Context, s *server, n int, rate float64
 	note := fmt.Sprintf("%d requests of %.0f/s, p99 %v; the others: %s", r.Requests, rate, r.Latency.P99US.D().Round(time.Millisecond), text)
 	a.printf("shares, %d connections: %.4f in time, %v; %s\n", n, share, r.DroppedByReason, note)
 	return figures.Figure{Claim: fmt.Sprintf("attainment of a client at half its share beside %d greedy connections with valid requests", n), Source: source, Asked: "at least 99",
-		Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99), Note: note, Command: "make attack ATTACK='-parts shares'"}, nil
+		Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99), Note: note}, nil
 }
 
 // beValid is the process of greedy clients with valid requests: HTTP, address, connections
@@ -226,7 +226,7 @@ func (a sharing) behindLong(ctx context.Context) (f figures.Figure, err error) {
 	note := fmt.Sprintf("%d long ones; alone %v at most, a long one takes %v where %d run at once", n, alone.Round(time.Millisecond), long.Round(time.Millisecond), fleetSequences)
 	a.printf("shares, behind long requests: %v at most; %s\n", behind, note)
 	return figures.Figure{Claim: "another key's short text behind long ones: the longest time until its answer", Source: source, Asked: fmt.Sprintf("at most %.3f", limit.Seconds()), Measured: round(behind.Seconds()), Unit: "s",
-		Holds: figures.If(behind <= limit), Note: note, Command: "make attack ATTACK='-parts shares'"}, nil
+		Holds: figures.If(behind <= limit), Note: note}, nil
 }
 
 // askText asks for a text with a key.

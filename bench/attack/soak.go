@@ -92,7 +92,7 @@ func drift(a *attack, halves [2][]time.Duration) figures.Figure {
 	note := fmt.Sprintf("p50 %.2f then %.2f ms, p99 %.2f then %.2f ms", p50[0], p50[1], p99[0], p99[1])
 	a.printf("soak: latency of the first half, then of the last: %s\n", note)
 	return figures.Figure{Claim: "soak: growth of the median latency from the first half to the last", Source: source, Asked: fmt.Sprintf("below %g", soakDrift), Measured: round(grown), Unit: "%",
-		Holds: figures.If(grown < soakDrift), Note: note, Command: fmt.Sprintf("make soak SOAK=%v", a.soak)}
+		Holds: figures.If(grown < soakDrift), Note: note}
 }
 
 // bothProtocols drives the server, half over REST and half over gRPC. It appends the latencies of
@@ -172,15 +172,14 @@ func (a *attack) soaked(samples []sample, runs []*load.Result, counted, rate flo
 			return nil, err
 		}
 	}
-	command := fmt.Sprintf("make soak SOAK=%v", a.soak)
 	of := fmt.Sprintf("%v at %.0f requests/s, 70 %% of the planned rate", a.soak, rate)
 	return []figures.Figure{
 		{Claim: "soak: requests without one answer of their own, or counted otherwise by the server", Source: source, Asked: "none", Measured: float64(unanswered+errored) + apart, Unit: fmt.Sprintf("of %d", all.Requests),
-			Holds: figures.If(unanswered+errored == 0 && apart == 0), Note: fmt.Sprintf("%s; attainment %.4f", of, float64(all.Completed-all.Late)/float64(max(all.Requests, 1))), Command: command},
+			Holds: figures.If(unanswered+errored == 0 && apart == 0), Note: fmt.Sprintf("%s; attainment %.4f", of, float64(all.Completed-all.Late)/float64(max(all.Requests, 1)))},
 		{Claim: "soak: growth of the server's memory in the last half", Source: source, Asked: "below 1", Measured: round(slope), Interval: nil, Unit: "MiB in 10 min", Holds: figures.If(slope < soakSlope),
-			Note: fmt.Sprintf("%.1f to %.1f MiB there", least, most), Command: command},
+			Note: fmt.Sprintf("%.1f to %.1f MiB there", least, most)},
 		{Claim: "soak: descriptors at its end, less those after a tenth of it", Source: source, Asked: "they follow what is open", Measured: last.descriptors - first.descriptors, Holds: figures.If(last.descriptors <= first.descriptors+50),
-			Note: fmt.Sprintf("goroutines %.0f then %.0f", first.goroutine, last.goroutine), Command: command},
+			Note: fmt.Sprintf("goroutines %.0f then %.0f", first.goroutine, last.goroutine)},
 	}, nil
 }
 

@@ -24,8 +24,6 @@ import (
 	"inferplan/formats/seeded"
 )
 
-const storesCommand = "make attack ATTACK='-parts stores'"
-
 // keeper is `plan serve` of a plan of queues, in front of a server of language models that
 // answers at once.
 type keeper struct {
@@ -198,7 +196,7 @@ func (k *keeper) damaged(ctx context.Context) ([]figures.Figure, error) {
 	}
 	k.printf("damaged files: %d, of %d something was rescued, %d requests each in the mean; wrong: %q\n", n, rescued, records/max(rescued, 1), wrong)
 	return []figures.Figure{{Claim: "damaged files of accepted requests: plan serve or plan rescue panics, ends otherwise than with 5, or what was rescued is not served", Source: source, Asked: "none", Measured: float64(len(wrong)),
-		Unit: fmt.Sprintf("of %d", n), Holds: figures.If(len(wrong) == 0), Command: storesCommand,
+		Unit: fmt.Sprintf("of %d", n), Holds: figures.If(len(wrong) == 0),
 		Note: fmt.Sprintf("of %d nothing could be read, the other %d were served again, with %d of %d requests in the mean", lost, served, records/max(rescued, 1), requests+8*fleetSequences)}}, nil
 }
 
@@ -285,5 +283,5 @@ func (k *keeper) noRoom(ctx context.Context) ([]figures.Figure, error) {
 	check(err == nil && code == 0 && s.panics() == 0, "the server ends with %d, %d panics: %v", code, s.panics(), errors.Join(err))
 	k.printf("full disk under the queue: %d requests, %s; %d lines of log; wrong: %q\n", n, listed(answers), said, wrong)
 	return []figures.Figure{{Claim: "full disk under accepted requests: other answers than 200 and 503 with Retry-After, readiness, metric and log that do not say so, no service once there is room", Source: source, Asked: "none",
-		Measured: float64(len(wrong)), Unit: fmt.Sprintf("of %d requests and 5 looks", n), Holds: figures.If(len(wrong) == 0), Note: fmt.Sprintf("%s; %d lines of log", listed(answers), said), Command: storesCommand}}, nil
+		Measured: float64(len(wrong)), Unit: fmt.Sprintf("of %d requests and 5 looks", n), Holds: figures.If(len(wrong) == 0), Note: fmt.Sprintf("%s; %d lines of log", listed(answers), said)}}, nil
 }

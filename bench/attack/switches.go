@@ -67,16 +67,15 @@ func (a *attack) switches(ctx context.Context) ([]figures.Figure, error) {
 	for _, w := range total.wrong {
 		a.printf("    FAILED %s\n", w)
 	}
-	command := "make attack ATTACK='-parts switches'"
 	requests := 0
 	for _, n := range total.answers {
 		requests += n
 	}
 	return []figures.Figure{
 		{Claim: "random switches of plans with random --drain under load after which file, log, plan_info and models disagree", Source: source, Asked: "none", Measured: float64(total.disagree), Unit: fmt.Sprintf("of %d", total.switches),
-			Holds: figures.If(total.disagree == 0), Note: fmt.Sprintf("%d of plans that are none and have to be refused; %d workers killed while they load, after which %d switches were tried again", total.refused, total.killed, total.again), Command: command},
-		{Claim: "requests lost, or answered with another's answer, during these switches", Source: source, Asked: "none", Measured: float64(total.lost), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.lost == 0), Note: listed(total.answers), Command: command},
-		{Claim: "requests that counters and report have too many or too few after these switches, and counters that went back", Source: source, Asked: "none", Measured: float64(total.miscounted), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.miscounted == 0), Command: command},
+			Holds: figures.If(total.disagree == 0), Note: fmt.Sprintf("%d of plans that are none and have to be refused; %d workers killed while they load, after which %d switches were tried again", total.refused, total.killed, total.again)},
+		{Claim: "requests lost, or answered with another's answer, during these switches", Source: source, Asked: "none", Measured: float64(total.lost), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.lost == 0), Note: listed(total.answers)},
+		{Claim: "requests that counters and report have too many or too few after these switches, and counters that went back", Source: source, Asked: "none", Measured: float64(total.miscounted), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.miscounted == 0)},
 	}, nil
 }
 

@@ -116,11 +116,10 @@ func (a programming) run(ctx context.Context) ([]figures.Figure, error) {
 	if code, err := s.stop(); err != nil || code != 0 {
 		return nil, fmt.Errorf("the server ended with code %d: %w", code, err)
 	}
-	command := "make attack ATTACK='-parts calls'"
 	return []figures.Figure{
-		{Claim: "hostile messages of programs, eight at once: taken, 5xx, panics, or a good one refused beside them", Source: source, Asked: "none", Measured: float64(bad + s.panics()), Unit: fmt.Sprintf("of %d", tries), Holds: figures.If(bad+s.panics() == 0), Command: command},
-		{Claim: "peak memory of the server under hostile messages of programs", Source: source, Asked: fmt.Sprintf("at most %d", callMemory>>20), Measured: round(float64(peak) / (1 << 20)), Unit: "MiB", Holds: figures.If(peak <= callMemory), Note: fmt.Sprintf("of .9 and 7 MB, --memory-limit 512MiB; good ones beside took %v at most", longest.Round(time.Millisecond)), Command: command},
-		{Claim: "CPU of the server under hostile messages of programs", Source: source, Asked: "at most 40", Measured: round(ns), Unit: "ns a byte sent", Holds: figures.If(ns <= 40), Command: command},
+		{Claim: "hostile messages of programs, eight at once: taken, 5xx, panics, or a good one refused beside them", Source: source, Asked: "none", Measured: float64(bad + s.panics()), Unit: fmt.Sprintf("of %d", tries), Holds: figures.If(bad+s.panics() == 0)},
+		{Claim: "peak memory of the server under hostile messages of programs", Source: source, Asked: fmt.Sprintf("at most %d", callMemory>>20), Measured: round(float64(peak) / (1 << 20)), Unit: "MiB", Holds: figures.If(peak <= callMemory), Note: fmt.Sprintf("of .9 and 7 MB, --memory-limit 512MiB; good ones beside took %v at most", longest.Round(time.Millisecond))},
+		{Claim: "CPU of the server under hostile messages of programs", Source: source, Asked: "at most 40", Measured: round(ns), Unit: "ns a byte sent", Holds: figures.If(ns <= 40)},
 	}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/engine"
 	"inferplan/engine/worker"
 	"inferplan/formats"
@@ -56,6 +57,7 @@ var parts = []string{"runs", "pairs", "spike", "overload", "drift"}
 type options struct {
 	family, data, out string
 	figures           string
+	command           func(part string) string // that measures a part alone
 	peaks             []float64
 	only              string
 	parts             string
@@ -102,6 +104,7 @@ func (o *options) parse(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	o.command = func(part string) string { return figures.Command(f, "bench-digits", "DIGITS", "parts", part) }
 	for _, text := range strings.Split(*peaks, ",") {
 		peak, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(peak > 0) {

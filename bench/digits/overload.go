@@ -99,9 +99,9 @@ func (b *bench) figure(part string, list ...figures.Figure) error {
 		return nil
 	}
 	for i := range list {
-		list[i].Source, list[i].Command = "gear plans at run time (docs/operations.md)", fmt.Sprintf("make bench-digits DIGITS='-parts %s'", part)
+		list[i].Source = "gear plans at run time (docs/operations.md)"
 	}
-	return figures.Put(b.figures, list...)
+	return figures.Put(b.figures, b.command(part), list...)
 }
 
 // drift serves samples like those planned on, and then the harder half alone, until the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/bench/figures"
 	"inferplan/policy/predict"
 	"inferplan/sim/workflows"
 )
@@ -71,7 +72,7 @@ func (b *bench) coldTable() error {
 		}
 		fmt.Fprintln(b.out)
 		hidden := 100 * (1 - sumOurs/sumDemand)
-		b.claim(figure{Claim: "cost of cold starts hidden against greedy on demand, pooled over rows with u1 <= 1.5, " + one.where, Source: "own headline", Asked: ">= 90 %", Measured: hidden, Unit: "%", Holds: hidden >= 90})
+		b.claim(figures.Figure{Claim: "cost of cold starts hidden against greedy on demand, pooled over rows with u1 <= 1.5, " + one.where, Source: "own headline", Asked: ">= 90 %", Measured: hidden, Unit: "%", Holds: figures.If(hidden >= 90)})
 	}
 	return nil
 }
@@ -123,7 +124,7 @@ func (b *bench) foresightTable() error {
 		which int
 	}{{"with prediction", 0}, {"where each request's way is known as it comes", 1}, {"where all loads of the run are begun in time", 2}, {"by a fleet that never loads", 3}, {"by the best of these in each row", 5}} {
 		hidden := 100 * (1 - sums[one.which]/sums[4])
-		b.claim(figure{Claim: "cost of cold starts hidden " + one.of + ", KC and MIX with u1 <= 1.5", Source: "own", Asked: "shown", Measured: hidden, Unit: "%", Holds: true})
+		b.claim(figures.Figure{Claim: "cost of cold starts hidden " + one.of + ", KC and MIX with u1 <= 1.5", Source: "own", Asked: figures.AskedShown, Measured: hidden, Unit: "%"})
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func (b *bench) memoryTable() error {
 		}
 	}
 	fmt.Fprintln(b.out)
-	b.claim(figure{Claim: "cost of cold starts above that of greedy at 24 GB", Source: "own headline", Asked: "<= 0 ms", Measured: dear, Unit: "ms", Holds: dear <= 0})
+	b.claim(figures.Figure{Claim: "cost of cold starts above that of greedy at 24 GB", Source: "own headline", Asked: "<= 0 ms", Measured: dear, Unit: "ms", Holds: figures.If(dear <= 0)})
 	return nil
 }
 
@@ -165,7 +166,7 @@ func (b *bench) accuracyTable() error {
 	}
 	fmt.Fprintln(b.out)
 	for m, name := range workflows.Names {
-		b.claim(figure{Claim: "accuracy of the next token, " + name, Source: paper + " figure 12", Asked: "76 to 94 %", Measured: 100 * accuracies[m], Unit: "%", Holds: accuracies[m] >= .755 && accuracies[m] <= .945})
+		b.claim(figures.Figure{Claim: "accuracy of the next token, " + name, Source: paper + " figure 12", Asked: "76 to 94 %", Measured: 100 * accuracies[m], Unit: "%", Holds: figures.If(accuracies[m] >= .755 && accuracies[m] <= .945)})
 	}
 	return nil
 }

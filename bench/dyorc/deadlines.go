@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"inferplan/bench/figures"
 )
 
 // loads are the rates at which deadlines are compared: .7 of the device time of
@@ -87,12 +89,12 @@ func (b *bench) deadlinesAt(load int) error {
 		asked, holds = ">= 0 %", m >= 0
 	}
 	fmt.Fprintln(b.out)
-	b.claim(figure{Claim: "scale of deadlines below the better of per-call EDF on greedy and on static, geometric mean, " + name, Source: "own headline", Asked: asked, Measured: m, Interval: ci, Unit: "%", Holds: holds})
+	b.claim(figures.Figure{Claim: "scale of deadlines below the better of per-call EDF on greedy and on static, geometric mean, " + name, Source: "own headline", Asked: asked, Measured: m, Interval: ci, Unit: "%", Holds: figures.If(holds)})
 	asked, holds = ">= 5 %", least >= 5
 	if load > 0 {
 		asked, holds = ">= 0 %", least >= 0
 	}
-	b.claim(figure{Claim: "the same, least workload, " + name, Source: "own headline", Asked: asked, Measured: least, Unit: "%", Holds: holds})
+	b.claim(figures.Figure{Claim: "the same, least workload, " + name, Source: "own headline", Asked: asked, Measured: least, Unit: "%", Holds: figures.If(holds)})
 	return nil
 }
 
@@ -163,6 +165,6 @@ func (b *bench) goodputTable() error {
 		b.line(cells...)
 	}
 	fmt.Fprintln(b.out)
-	b.claim(figure{Claim: "requests in time above the best of greedy's, overload, least row", Source: "own", Asked: ">= 0 points", Measured: least, Unit: "points", Holds: least >= 0})
+	b.claim(figures.Figure{Claim: "requests in time above the best of greedy's, overload, least row", Source: "own", Asked: ">= 0 points", Measured: least, Unit: "points", Holds: figures.If(least >= 0)})
 	return nil
 }

@@ -23,5 +23,5 @@
 // first was stopped. main.go lists the tables, tables.go, cold.go, deadlines.go and overload.go make them,
 // scenes.go says what is compared, run.go runs it, watch.go sees what devices do,
 // timely.go what their loads would cost had they been begun in time,
-// store.go keeps it, arrivals.go reads the trace, figures.go writes figures.json.
+// store.go keeps it, arrivals.go reads the trace, figures.go notes what is claimed.
 package main

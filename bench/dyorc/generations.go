@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math"
+
+	"inferplan/bench/figures"
 )
 
 // generating are the policies of the table of language models, ours last.
@@ -11,9 +13,6 @@ var generating = []string{"greedy", "reactive", "static", "dyorc"}
 // spread is the standard deviation of the answers' lengths over their mean. Those of the
 // conversations of Azure (2023) and of Mooncake (FAST '25) are .77 and .73.
 const spread = .75
-
-// generationCommand makes the table alone, with the seeds that it was measured with.
-const generationCommand = `make bench-dyorc DYORC="-tables llm -seeds 1,2"`
 
 // generationTable compares policies where language models run iteration by iteration.
 func (b *bench) generationTable() error {
@@ -63,9 +62,9 @@ func (b *bench) generationClaims(scenes []*scene, grid [][][]*outcome) {
 		return interval(list)
 	}
 	fmt.Fprintln(b.out)
-	b.claim(figure{Claim: "p99 above the better of greedy and static with language models iteration by iteration, worst row", Source: "own headline", Asked: "<= 5 %", Measured: worst, Unit: "%", Holds: worst <= 5, Command: generationCommand})
+	b.claim(figures.Figure{Claim: "p99 above the better of greedy and static with language models iteration by iteration, worst row", Source: "own headline", Asked: "<= 5 %", Measured: worst, Unit: "%", Holds: figures.If(worst <= 5)})
 	m, ci := below(logs)
-	b.claim(figure{Claim: "mean latency below reactive loading with language models iteration by iteration, geometric mean", Source: "own", Asked: "shown", Measured: m, Interval: ci, Unit: "%", Holds: true, Command: generationCommand})
+	b.claim(figures.Figure{Claim: "mean latency below reactive loading with language models iteration by iteration, geometric mean", Source: "own", Asked: figures.AskedShown, Measured: m, Interval: ci, Unit: "%"})
 	m, ci = below(fixed)
-	b.claim(figure{Claim: "mean latency below the better of greedy and static with language models iteration by iteration, geometric mean", Source: "own", Asked: ">= 0 %", Measured: m, Interval: ci, Unit: "%", Holds: m >= 0, Command: generationCommand})
+	b.claim(figures.Figure{Claim: "mean latency below the better of greedy and static with language models iteration by iteration, geometric mean", Source: "own", Asked: ">= 0 %", Measured: m, Interval: ci, Unit: "%", Holds: figures.If(m >= 0)})
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"inferplan/bench/figures"
 )
 
 // bench is what the tables are made from.
@@ -58,13 +60,16 @@ func run() error {
 	dir := flag.String("keep", "bench/dyorc/results", "folder of results; a second start goes on where the first was stopped")
 	tables := flag.String("tables", strings.Join(names, ","), "tables to make")
 	seeds := flag.String("seeds", "1,2,3,4,5", "seeds of the runs")
-	figures := flag.String("figures", "bench/dyorc/figures.json", "file for the claims with what was measured; empty: none")
+	file := flag.String("figures", "bench/dyorc/figures.json", "file for the claims with what was measured; empty: none")
 	fresh := flag.Bool("fresh", false, "forget what is kept")
 	by := flag.String("kept-by", "", "take results that were kept by this program (a hash); default: this one")
 	b := &bench{page: page{out: os.Stdout}}
 	flag.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
 	flag.BoolVar(&b.verify, "verify", false, "check the simulator's invariants")
 	flag.Parse()
+	if *seeds != flag.Lookup("seeds").DefValue {
+		b.of = ", seeds " + *seeds
+	}
 	for _, s := range strings.Split(*seeds, ",") {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -90,9 +95,12 @@ func run() error {
 		if err := m.make(b); err != nil {
 			return fmt.Errorf("table %s: %w", m.name, err)
 		}
+		if *file != "" {
+			if err := figures.Put(*file, figures.Command(flag.CommandLine, "bench-dyorc", "DYORC", "tables", m.name), b.figures...); err != nil {
+				return err
+			}
+		}
+		b.figures = nil
 	}
-	if *figures == "" {
-		return nil
-	}
-	return b.writeFigures(*figures)
+	return nil
 }

@@ -52,8 +52,7 @@ func (o *options) driveAll(ctx context.Context) error {
 		worst = min(worst, d.served)
 	}
 	figure := func(claim string, n int, note string) figures.Figure {
-		return figures.Figure{Claim: claim, Source: "models as people exported them", Asked: fmt.Sprint(len(all)), Measured: float64(n), Holds: figures.If(n == len(all)), Note: note,
-			Command: "make bench-exported EXPORTED=-drive"}
+		return figures.Figure{Claim: claim, Source: "models as people exported them", Asked: fmt.Sprint(len(all)), Measured: float64(n), Holds: figures.If(n == len(all)), Note: note}
 	}
 	list := []figures.Figure{
 		figure("models with .99 in time at the rate that their plan states, simulated", simulated, ""),
@@ -62,7 +61,7 @@ func (o *options) driveAll(ctx context.Context) error {
 	if o.figures == "" || o.only != "" {
 		return nil
 	}
-	if err := figures.Put(o.figures, list...); err != nil {
+	if err := figures.Put(o.figures, o.call, list...); err != nil {
 		return err
 	}
 	list, err := figures.Read(o.figures)

@@ -19,7 +19,8 @@ import (
 type options struct {
 	plan, third, figures, doc, only string
 	budget, patience                time.Duration
-	drives                          bool // models at the rates that their plans state, instead of asking each once
+	call                            string // of make, that measures this
+	drives                          bool   // models at the rates that their plans state, instead of asking each once
 }
 
 func main() {
@@ -34,6 +35,7 @@ func main() {
 	f.DurationVar(&o.patience, "patience", 20*time.Minute, "time after which a command is stopped")
 	f.BoolVar(&o.drives, "drive", false, "instead of asking each model once, drive ten at the rates that their plans state; on a quiet machine")
 	err := f.Parse(os.Args[1:])
+	o.call = figures.Command(f, "bench-exported", "EXPORTED")
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -76,7 +78,7 @@ func (o *options) run(ctx context.Context) error {
 	}
 	list := measured(all)
 	if o.only == "" && o.figures != "" {
-		if err := figures.Put(o.figures, list...); err != nil {
+		if err := figures.Put(o.figures, o.call, list...); err != nil {
 			return err
 		}
 	}
@@ -136,7 +138,7 @@ func measured(all []outcome) []figures.Figure {
 		}
 	}
 	figure := func(claim, asked string, v float64, holds bool, note string) figures.Figure {
-		return figures.Figure{Claim: claim, Source: "models as people exported them", Asked: asked, Measured: v, Holds: figures.If(holds), Note: note, Command: "make bench-exported"}
+		return figures.Figure{Claim: claim, Source: "models as people exported them", Asked: asked, Measured: v, Holds: figures.If(holds), Note: note}
 	}
 	whole := fmt.Sprintf("%d files", len(all))
 	return []figures.Figure{

@@ -1,6 +1,8 @@
 package figures
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,16 +20,20 @@ import (
 type Figure struct {
 	Claim    string      `json:"claim"`
 	Source   string      `json:"source"` // who claims or asks it
-	Asked    string      `json:"asked"`  // as "at most 1.6"; empty: nothing was asked
+	Asked    string      `json:"asked"`  // as "at most 1.6"; empty or AskedShown: nothing was asked
 	Measured float64     `json:"measured"`
 	Interval *[2]float64 `json:"interval,omitempty"` // of several runs, or of confidence
 	Unit     string      `json:"unit,omitempty"`
 	Holds    Holds       `json:"holds"`
 	Note     string      `json:"note,omitempty"` // the reading that was used, the reason why it falls short
 	Command  string      `json:"command"`
-	Commit   string      `json:"commit"`
-	Machine  string      `json:"machine"`
+	Commit   string      `json:"commit,omitempty"` // empty: measured before it was noted
+	Machine  string      `json:"machine,omitempty"`
 }
+
+// AskedShown is what is asked of a figure that is shown beside what others claim: it has
+// no verdict.
+const AskedShown = "shown"
 
 // Holds says whether what was asked holds: true, false or "partly" in the file; null
 // where nothing was asked.
@@ -90,29 +96,45 @@ func Read(path string) ([]Figure, error) {
 	return list, nil
 }
 
-// Put notes new figures in a file, with the commit and machine of now.
-func Put(path string, measured ...Figure) error {
+// Put notes what a run of a command has measured in a file, with the commit and machine of
+// now; a figure may name a command of its own. It takes the place of the earlier one with the
+// same claim. Earlier figures of the same commands that were not measured now go; those of
+// other commands stay. So a run puts all figures of a command at once.
+func Put(path, command string, measured ...Figure) error {
 	list, err := Read(path)
 	if err != nil {
 		return err
 	}
-	commit, machine, err := here()
+	built, machine, err := here()
 	if err != nil {
 		return err
 	}
+	for i := range measured {
+		f := &measured[i]
+		f.Command, f.Commit, f.Machine = cmp.Or(f.Command, command), built, machine
+		if f.Asked == AskedShown {
+			f.Holds = ""
+		}
+	}
+	list = slices.DeleteFunc(list, func(old Figure) bool {
+		return slices.ContainsFunc(measured, func(f Figure) bool { return f.Command == old.Command }) &&
+			!slices.ContainsFunc(measured, func(f Figure) bool { return f.Claim == old.Claim })
+	})
 	for _, f := range measured {
-		f.Commit, f.Machine = commit, machine
 		if at := slices.IndexFunc(list, func(o Figure) bool { return o.Claim == f.Claim }); at >= 0 {
 			list[at] = f
 		} else {
 			list = append(list, f)
 		}
 	}
-	data, err := json.MarshalIndent(list, "", "  ")
-	if err != nil {
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(list); err != nil {
 		return fmt.Errorf("writing figures: %w", err)
 	}
-	_, err = formats.WriteBytes(path, append(data, '\n'), formats.Force(true))
+	_, err = formats.WriteBytes(path, data.Bytes(), formats.Force(true))
 	return err
 }
 

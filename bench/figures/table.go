@@ -9,7 +9,7 @@ import (
 	"inferplan/formats"
 )
 
-// Table is a list as a table of Markdown. What does not hold is bold.
+// Table is a list as a table of Markdown. What was asked and does not hold is bold.
 func Table(list []Figure) string {
 	var b strings.Builder
 	b.WriteString("| what | asked | measured | holds |\n|---|---|---|---|\n")
@@ -22,7 +22,7 @@ func Table(list []Figure) string {
 			measured += "; " + f.Note
 		}
 		holds := string(f.Holds)
-		if f.Holds != Yes {
+		if f.Holds == No || f.Holds == Partly {
 			measured, holds = "**"+measured+"**", "**"+holds+"**"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(f.Claim), cell(f.Asked), cell(measured), holds)

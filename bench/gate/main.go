@@ -16,6 +16,7 @@ import (
 
 type options struct {
 	profiles, figures string
+	command           string
 	add               bool
 	world             world
 }
@@ -28,6 +29,7 @@ func main() {
 	f.BoolVar(&o.world.told, "v", false, "say why the gate fails")
 	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
 	err := f.Parse(os.Args[1:])
+	o.command = figures.Command(f, "bench-gate", "GATE")
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return
@@ -62,7 +64,7 @@ func run(ctx context.Context, o *options) error {
 	if o.figures == "" {
 		return nil
 	}
-	return figures.Put(o.figures, measured...)
+	return figures.Put(o.figures, o.command, measured...)
 }
 
 const (
@@ -98,7 +100,7 @@ func (o *options) measured(ctx context.Context, list []*formats.Profile) ([]figu
 		{Claim: "standard deviation between profiles, of a model in one piece", Measured: 100 * apart, Unit: "%", Note: fmt.Sprintf("%d profiles; the gate takes %g %% of a model and %g %% of all together, beside the reference", len(list), 100*check.SteadyBetweenRuns, 100*check.CommonBetweenRuns)},
 	}
 	for i := range out {
-		out[i].Source, out[i].Command = "asked of this project", "make bench-gate"
+		out[i].Source = "asked of this project"
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"math"
 	"reflect"
@@ -17,7 +18,7 @@ import (
 // A plan that needs more devices than any baseline loses a cell, whoever of both needs
 // more than were tried; what a baseline needs as many of is no loss.
 func TestNeverMore(t *testing.T) {
-	b := &bench{}
+	b := &bench{flags: new(flag.FlagSet)}
 	f := &published.Family{Name: "llama4"}
 	b.neverMore("llama4, even arrivals", "gpus", f, []cell{
 		{"0.61", [2]int{2, 2}, append(rivals(2, 3, 4, 0), rival{"Cocktail+", 4.75})},

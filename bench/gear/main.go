@@ -32,6 +32,7 @@ type bench struct {
 	trials   int
 	draws    int
 	traces   *regexp.Regexp // of table switching
+	flags    *flag.FlagSet
 	figures  []figures.Figure
 	heldOut  heldOut
 	judged   judgedPlans
@@ -40,7 +41,7 @@ type bench struct {
 
 // figure notes what a table shows of a family.
 func (b *bench) figure(f figures.Figure, table string, of *published.Family) {
-	f.Command = fmt.Sprintf("make bench-gear GEAR='-tables %s -families %s'", table, strings.Fields(strings.ReplaceAll(of.Name, ",", ""))[0])
+	f.Command = figures.Command(b.flags, "bench-gear", "GEAR", "tables", table, "families", strings.Fields(strings.ReplaceAll(of.Name, ",", ""))[0])
 	b.adding.Lock()
 	defer b.adding.Unlock()
 	b.figures = append(b.figures, f)
@@ -107,7 +108,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	fresh := f.Bool("fresh", false, "measure all again")
 	cost := f.Bool("cost", false, "say what there is to measure, and stop")
 	into := f.String("figures", "", "file that the figures are put into")
-	b := &bench{output: output{out: out}, runs: runs{ctx: ctx}}
+	b := &bench{output: output{out: out}, runs: runs{ctx: ctx}, flags: f}
 	f.IntVar(&b.trials, "trials", 100, "fresh trials of a gear")
 	f.IntVar(&b.draws, "draws", 5, "draws of samples")
 	traces := f.String("traces", "", "regular expression of the traces of table switching; empty: all")
@@ -172,13 +173,17 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		return err
 	}
 	if b.heldOut.plans > 0 {
-		b.figures = append(b.figures, b.heldOut.figure(b.draws))
+		all := b.heldOut.figure(b.draws)
+		all.Command = figures.Command(f, "bench-gear", "GEAR", "tables", "heldout")
+		b.figures = append(b.figures, all)
 	}
 	if b.judged.with.near > 0 {
-		b.figures = append(b.figures, b.judged.figure(b.draws))
+		all := b.judged.figure(b.draws)
+		all.Command = figures.Command(f, "bench-gear", "GEAR", "tables", "thirds")
+		b.figures = append(b.figures, all)
 	}
 	slices.SortStableFunc(b.figures, func(a, b figures.Figure) int { return cmp.Compare(a.Command, b.Command) })
-	return figures.Put(*into, b.figures...)
+	return figures.Put(*into, "", b.figures...)
 }
 
 // make makes tables and prints them.

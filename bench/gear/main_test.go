@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -162,7 +163,7 @@ func TestFamiliesTogether(t *testing.T) {
 // median of the times.
 func TestGoalsTable(t *testing.T) {
 	f := &published.Family{Name: "imdb3"}
-	b := &bench{runs: runs{store: &store{values: map[string]json.RawMessage{}}, counting: map[string]bool{}, progress: &progress{}}}
+	b := &bench{flags: new(flag.FlagSet), runs: runs{store: &store{values: map[string]json.RawMessage{}}, counting: map[string]bool{}, progress: &progress{}}}
 	if err := b.goals(f, &table.Table{}); err != nil {
 		t.Fatal(err)
 	}

@@ -136,6 +136,5 @@ type judgedPlans struct{ with, without missed }
 func (j *judgedPlans) figure(draws int) figures.Figure {
 	return figures.Figure{Claim: "plans near their SLO that miss it on samples of a third part", Source: "trials on samples held out (docs/methods.md)", Asked: "at most 5",
 		Measured: 100 * float64(j.with.missed) / float64(j.with.near), Unit: "%", Holds: figures.If(20*j.with.missed <= j.with.near),
-		Note:    fmt.Sprintf("%d of %d plans, on %d draws of samples; without samples held out %d of %d", j.with.missed, j.with.near, draws, j.without.missed, j.without.near),
-		Command: fmt.Sprintf("make bench-gear GEAR='-tables thirds -families llama4 -draws %d'", draws)}
+		Note: fmt.Sprintf("%d of %d plans, on %d draws of samples; without samples held out %d of %d", j.with.missed, j.with.near, draws, j.without.missed, j.without.near)}
 }

@@ -30,6 +30,7 @@ type options struct {
 	fresh      bool
 	figures    string
 	profile    string
+	command    string
 }
 
 func main() {
@@ -44,6 +45,7 @@ func main() {
 	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
 	f.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor, for go tool pprof")
 	err := f.Parse(os.Args[1:])
+	o.command = figures.Command(f, "bench-infeasible", "INFEASIBLE")
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -172,7 +174,7 @@ func run(ctx context.Context, o *options) error {
 	if err := report(list); err != nil || o.figures == "" {
 		return err
 	}
-	return figures.Put(o.figures, measuredOf(list)...)
+	return figures.Put(o.figures, o.command, measuredOf(list)...)
 }
 
 // report prints what became of the instances, by what was broken.
@@ -214,6 +216,6 @@ func measuredOf(list []result) []figures.Figure {
 	return []figures.Figure{{
 		Claim: "infeasible problems without a verdict, with a wrong cause, or with a nearest value that is not feasible or not within 1 % of the best", Source: "asked of this project",
 		Asked: "0 of 1000", Measured: float64(wrong), Unit: fmt.Sprintf("of %d", len(list)), Holds: figures.If(wrong == 0 && len(list) >= 1000),
-		Note: fmt.Sprintf("%d nearest values were solved, each and what is 1 %% nearer", near), Command: "make bench-infeasible",
+		Note: fmt.Sprintf("%d nearest values were solved, each and what is 1 %% nearer", near),
 	}}
 }

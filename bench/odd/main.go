@@ -21,6 +21,7 @@ type options struct {
 	plan    string
 	figures string
 	verbose bool
+	command string
 }
 
 func main() {
@@ -32,6 +33,7 @@ func main() {
 	f.StringVar(&o.figures, "figures", "", "file that the figures are put into")
 	f.BoolVar(&o.verbose, "v", false, "a line for each instance")
 	err := f.Parse(os.Args[1:])
+	o.command = figures.Command(f, "bench-odd", "ODD")
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -74,7 +76,7 @@ func (o *options) all(ctx context.Context) error {
 	rows := measured(list)
 	fmt.Print(figures.Table(rows))
 	if o.figures != "" {
-		if err := figures.Put(o.figures, rows...); err != nil {
+		if err := figures.Put(o.figures, o.command, rows...); err != nil {
 			return err
 		}
 	}
@@ -104,7 +106,7 @@ func measured(list []*outcome) []figures.Figure {
 		}
 	}
 	figure := func(claim, asked string, v float64, holds bool, note string) figures.Figure {
-		return figures.Figure{Claim: claim, Source: "drawn problems of all kinds that are tiny, huge, equal or one too many", Asked: asked, Measured: v, Holds: figures.If(holds), Note: note, Command: "make bench-odd"}
+		return figures.Figure{Claim: claim, Source: "drawn problems of all kinds that are tiny, huge, equal or one too many", Asked: asked, Measured: v, Holds: figures.If(holds), Note: note}
 	}
 	return []figures.Figure{
 		figure("odd problems: most CPU that a search takes, s", "at most 20", cpu.Seconds(), cpu <= mostCPU, fmt.Sprintf("%d problems, %d with a plan", len(list), plans)),

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/kept"
 )
 
@@ -185,15 +186,19 @@ func (s *sheet) spent(p *pipeline, t *trace, who contender) (headroom float64, l
 }
 
 // hours prints device-seconds, and adds the figures: of the slices that the rules were
-// tuned on, then of others.
-func (s *sheet) hours(w io.Writer, b *bench) {
-	s.part = "hours"
-	defer func() { s.part = "" }()
-	s.spending(w, b, b.traces, "")
+// tuned on, or of others.
+func (s *sheet) hours(w io.Writer, b *bench, held bool) {
+	if s.of("hours"); s.part == "" {
+		return
+	}
+	if !held {
+		s.spending(w, b, b.traces, "")
+		return
+	}
 	one := *s
-	one.seeds, one.figures = 1, nil
+	one.seeds = 1
 	one.spending(w, b, b.held, "; slices that no rule was tuned on")
-	s.figures = append(s.figures, one.figures...)
+	s.figures = one.figures
 }
 
 // spending is the table and the figures of some traces.
@@ -235,15 +240,15 @@ func (s *sheet) spending(w io.Writer, b *bench, traces []*trace, of string) {
 	}
 	t.Flush()
 	ratio := func(a, b contender) float64 { return math.Exp((sums[a] - sums[b]) / float64(n)) }
-	add := func(claim, asked string, x float64, holds any) {
-		s.add(figure{Claim: fmt.Sprintf("device-seconds for at most 1 %% drops, %s, geometric mean of %d cases%s", claim, n, of), Source: fmt.Sprintf("PARD §5.2, our scaling beside it; %d seeds", s.seeds), Asked: asked, Measured: x, Unit: "ratio", Holds: holds})
+	add := func(claim, asked string, x float64, holds figures.Holds) {
+		s.add(figures.Figure{Claim: fmt.Sprintf("device-seconds for at most 1 %% drops, %s, geometric mean of %d cases%s", claim, n, of), Source: fmt.Sprintf("PARD §5.2, our scaling beside it; %d seeds", s.seeds), Asked: asked, Measured: x, Unit: "ratio", Holds: holds})
 	}
 	mine, same, notes := contenders[0], contenders[1], contenders[2]
 	x := ratio(mine, notes)
-	add("feas with our rule over pard with decisions every 5 s held for 30 s", "<= 0.88", x, x <= .88)
+	add("feas with our rule over pard with decisions every 5 s held for 30 s", "<= 0.88", x, figures.If(x <= .88))
 	x = ratio(mine, same)
-	add("feas over pard, both with our rule", "<= 0.98", x, x <= .98)
-	add("the work alone over pard with decisions every 5 s held for 30 s", "shown", ratio(contender{"work", ""}, notes), true)
+	add("feas over pard, both with our rule", "<= 0.98", x, figures.If(x <= .98))
+	add("the work alone over pard with decisions every 5 s held for 30 s", "shown", ratio(contender{"work", ""}, notes), "")
 }
 
 // leastCost is the least device time of a request in milliseconds, with any batch.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/kept"
 	"inferplan/engine/worker"
 	"inferplan/formats"
@@ -43,6 +44,7 @@ type flags struct {
 	seeds                                           int
 	seconds, budget                                 time.Duration
 	fresh, held                                     bool
+	command                                         func(parts string) string // that measures some parts
 }
 
 func parse(args []string) (flags, error) {
@@ -69,6 +71,7 @@ func parse(args []string) (flags, error) {
 	if set.NArg() > 0 || f.seeds < 1 {
 		return f, fmt.Errorf("arguments %v and %d seeds, expected none and at least one", set.Args(), f.seeds)
 	}
+	f.command = func(parts string) string { return figures.Command(set, "bench-pard", "PARD", "parts", parts) }
 	return f, nil
 }
 
@@ -152,10 +155,10 @@ func run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	s := &sheet{have: have, seeds: f.seeds}
+	s := &sheet{have: have, seeds: f.seeds, asked: parts, command: f.command}
 	s.tables(os.Stdout)
 	s.sensitivity(os.Stdout)
-	s.hours(os.Stdout, b)
+	s.hours(os.Stdout, b, f.held)
 	s.plans(os.Stdout)
 	s.rag(os.Stdout)
 	if slices.Contains(parts, "speed") {
@@ -174,7 +177,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	s.print(os.Stdout)
-	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
+	return figures.Put(filepath.Join(f.dir, "figures.json"), "", s.figures...)
 }
 
 // writePlans writes a plan of every pipeline, sized for what 64 workers carry.

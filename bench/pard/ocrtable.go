@@ -2,19 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"text/tabwriter"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/started"
 )
 
@@ -67,9 +63,9 @@ func measureOCR(ctx context.Context, f *flags) error {
 			cells = append(cells, c)
 		}
 	}
-	s := &sheet{}
+	s := &sheet{command: f.command}
 	s.ocr(cells, capacity, f)
-	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
+	return figures.Put(filepath.Join(f.dir, "figures.json"), "", s.figures...)
 }
 
 // ocr makes the figures of the real pipeline.
@@ -80,7 +76,6 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 	name := map[string]string{"onnx": "OCR pipeline", "replay": "OCR pipeline, replayed"}[f.engine]
 	add := s.here(what, f)
 	add(name+": highest constant rate with 99 % in time, naive", "shown", capacity, "rps", true)
-	worst := 0.
 	for _, load := range ocrLoads {
 		var at []ocrCell
 		for _, c := range cells {
@@ -89,11 +84,9 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 			}
 			at = append(at, c)
 			fmt.Fprintf(w, "%.1f\t%s\t%.4f\t%.4f\t%.2f\n", c.load, c.policy, c.real, c.again, c.right)
-			off := math.Abs(c.again-c.real) / max(c.real, 1e-3)
-			worst = max(worst, off)
+			off := 100 * math.Abs(c.again-c.real)
 			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, share of the requests", load, c.policy), "shown", c.real, "share", true)
-			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, simulated with the recorded times, relative difference", load, c.policy), "<= 0.10", off, "share", off <= .1)
-			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, simulated with the recorded times, difference in points of the offered load", load, c.policy), "shown", 100*math.Abs(c.again-c.real), "points", true)
+			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, simulated with the recorded times, difference in points of the offered load", load, c.policy), "<= 5", off, "points", off <= 5)
 		}
 		same := true
 		for i, a := range at {
@@ -109,11 +102,15 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 }
 
 // here adds figures that were measured on this machine.
-func (s *sheet) here(what string, f *flags) func(claim, asked string, measured float64, unit string, holds any) {
+func (s *sheet) here(what string, f *flags) func(claim, asked string, measured float64, unit string, holds bool) {
 	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, started.LoadAverage())
-	command := fmt.Sprintf("go run ./bench/pard -parts %s -engine %s -seconds %v", f.parts, f.engine, f.seconds)
-	return func(claim, asked string, measured float64, unit string, holds any) {
-		s.figures = append(s.figures, figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit, Holds: holds, Command: command, Commit: commit()})
+	s.part = f.parts
+	return func(claim, asked string, measured float64, unit string, holds bool) {
+		out := figures.Figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit}
+		if asked != figures.AskedShown {
+			out.Holds = figures.If(holds)
+		}
+		s.add(out)
 	}
 }
 
@@ -126,45 +123,12 @@ func measureHopeless(ctx context.Context, f *flags) error {
 	if len(late) == 0 {
 		return errors.New("no request was refused")
 	}
-	s := &sheet{}
+	s := &sheet{command: f.command}
 	add := s.here("batches of 100 ms, replayed,", f)
 	at := func(q int) float64 { return float64(late[min(len(late)-1, len(late)*q/100)]) / 1e6 }
 	add("from hopeless to refused while batches of 100 ms run, median", "shown", at(50), "ms", true)
 	add("from hopeless to refused while batches of 100 ms run, p99", "<= 5", at(99), "ms", at(99) <= 5)
 	fmt.Printf("%d refusals\n", len(late))
 	s.print(os.Stdout)
-	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
-}
-
-// commit is the source that is measured; empty where git does not say.
-func commit() string {
-	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// merge puts figures into a file in the place of those with the same claim: a start
-// may have measured some parts alone.
-func merge(path string, list []figure) error {
-	var have []figure
-	data, err := os.ReadFile(path)
-	switch {
-	case err == nil:
-		err = json.Unmarshal(data, &have)
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading the figures: %w", err)
-	}
-	for _, f := range list {
-		if i := slices.IndexFunc(have, func(h figure) bool { return h.Claim == f.Claim }); i >= 0 {
-			have[i] = f
-		} else {
-			have = append(have, f)
-		}
-	}
-	return (&sheet{figures: have}).write(path)
+	return figures.Put(filepath.Join(f.dir, "figures.json"), "", s.figures...)
 }

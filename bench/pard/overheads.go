@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/cputime"
 	"inferplan/policy/drop"
 	"inferplan/policy/policies"
@@ -63,20 +64,19 @@ func decisions(s *sheet) error {
 			least[i] = min(least[i], float64(cputime.Used()-before)/steps)
 		}
 	}
-	s.part = "overheads"
-	defer func() { s.part = "" }()
+	s.of("overheads")
 	for i, c := range entries {
-		asked, holds := "shown", true
+		asked, holds := figures.AskedShown, figures.Holds("")
 		if c.asked > 0 {
-			asked, holds = fmt.Sprintf("<= %.0f", c.asked), least[i] <= c.asked
+			asked, holds = fmt.Sprintf("<= %.0f", c.asked), figures.If(least[i] <= c.asked)
 		}
-		s.add(figure{Claim: fmt.Sprintf("CPU time of the decisions for a request at the entry, %s, least of %d rounds in turns", c.as, rounds), Source: fmt.Sprintf("policy/drop, its bench included; %d wait at the end", list[i].Waiting()),
+		s.add(figures.Figure{Claim: fmt.Sprintf("CPU time of the decisions for a request at the entry, %s, least of %d rounds in turns", c.as, rounds), Source: fmt.Sprintf("policy/drop, its bench included; %d wait at the end", list[i].Waiting()),
 			Asked: asked, Measured: least[i], Unit: "ns", Holds: holds})
 	}
 	most := 0.
 	for _, e := range list {
 		most = max(most, testing.AllocsPerRun(steps/4, e.Step))
 	}
-	s.add(figure{Claim: fmt.Sprintf("allocations for a request: heap, keep test and the rest of the decisions, most of %d policies", len(list)), Source: "policy/drop", Asked: "0", Measured: most, Unit: "", Holds: most == 0})
+	s.add(figures.Figure{Claim: fmt.Sprintf("allocations for a request: heap, keep test and the rest of the decisions, most of %d policies", len(list)), Source: "policy/drop", Asked: "0", Measured: most, Unit: "", Holds: figures.If(most == 0)})
 	return nil
 }

@@ -2,10 +2,7 @@ package main
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"inferplan/policy/ttft"
@@ -102,26 +99,5 @@ func TestRules(t *testing.T) {
 	}
 	if !slices.Equal(contenders, []contender{{"feas", "ours"}, {"pard", "ours"}, {"pard", "fixed"}}) {
 		t.Error("other contenders than the figures name")
-	}
-}
-
-// Figures that a run did not measure stay in the file.
-func TestFiguresStay(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "figures.json")
-	for _, claims := range [][]string{{"a", "b"}, {"b", "c"}} {
-		s := &sheet{}
-		for _, c := range claims {
-			s.add(figure{Claim: c, Measured: float64(len(claims[0]) + len(s.figures))})
-		}
-		if err := s.write(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := string(data); strings.Count(text, `"claim"`) != 3 || !strings.Contains(text, `"claim": "a"`) {
-		t.Errorf("%s", text)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
@@ -89,13 +90,12 @@ func planned64(ctx context.Context, s *sheet, b *bench) error {
 	if err != nil {
 		return err
 	}
-	s.part = "planner"
-	defer func() { s.part = "" }()
+	s.of("planner")
 	const source = "tm, lv, ga and da on devices each slower than the last"
-	s.add(figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: CPU time, most of %d plans for throughput, devices and cost", alone.n), Source: source, Asked: "<= 2", Measured: alone.cpu, Unit: "s", Holds: alone.cpu <= 2})
-	s.add(figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: proven gap, largest of %d plans", alone.n), Source: source, Asked: "shown", Measured: alone.gap, Unit: "share", Holds: true})
-	s.add(figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: CPU time with devices and batches searched and certified by simulation, most of %d plans", judged.n), Source: source, Asked: "<= 2 (asked of the planner; simulation included here)", Measured: judged.cpu, Unit: "s", Holds: judged.cpu <= 2})
-	s.add(figure{Claim: fmt.Sprintf("planner: tiny problems whose cost is the least of all plans, or that have none, of %d", n), Source: fmt.Sprintf("everything tried; %d have a plan", some), Asked: "all", Measured: float64(equal) / float64(n), Unit: "share", Holds: equal == n})
+	s.add(figures.Figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: CPU time, most of %d plans for throughput, devices and cost", alone.n), Source: source, Asked: "<= 2", Measured: alone.cpu, Unit: "s", Holds: figures.If(alone.cpu <= 2)})
+	s.add(figures.Figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: proven gap, largest of %d plans", alone.n), Source: source, Asked: figures.AskedShown, Measured: alone.gap, Unit: "share"})
+	s.add(figures.Figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: CPU time with devices and batches searched and certified by simulation, most of %d plans", judged.n), Source: source, Asked: "<= 2 (asked of the planner; simulation included here)", Measured: judged.cpu, Unit: "s", Holds: figures.If(judged.cpu <= 2)})
+	s.add(figures.Figure{Claim: fmt.Sprintf("planner: tiny problems whose cost is the least of all plans, or that have none, of %d", n), Source: fmt.Sprintf("everything tried; %d have a plan", some), Asked: "all", Measured: float64(equal) / float64(n), Unit: "share", Holds: figures.If(equal == n)})
 	return nil
 }
 

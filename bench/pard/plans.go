@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/kept"
 	"inferplan/cputime"
 	"inferplan/formats"
@@ -309,7 +310,7 @@ func devices(s *sheet, t io.Writer, value func(name string) (float64, float64)) 
 	for _, sized := range []bool{false, true} {
 		of := map[bool]string{false: "the best split of the SLO", true: "the best split of the SLO sized likewise"}[sized]
 		add := func(what string, x float64) {
-			s.add(figure{Claim: fmt.Sprintf("devices for 99 %% in the simulator, sized by simulation, over %s, %s of %d cases", of, what, n), Source: "Nexus, InferLine", Asked: "<= 1", Measured: x, Unit: "ratio", Holds: x <= 1+1e-9})
+			s.add(figures.Figure{Claim: fmt.Sprintf("devices for 99 %% in the simulator, sized by simulation, over %s, %s of %d cases", of, what, n), Source: "Nexus, InferLine", Asked: "<= 1", Measured: x, Unit: "ratio", Holds: figures.If(x <= 1+1e-9)})
 		}
 		add("worst", ratios[sized][0])
 		add("geometric mean", math.Exp(ratios[sized][1]/float64(n)))
@@ -318,8 +319,9 @@ func devices(s *sheet, t io.Writer, value func(name string) (float64, float64)) 
 
 // plans prints what was planned and adds the figures.
 func (s *sheet) plans(w io.Writer) {
-	s.part = "plans"
-	defer func() { s.part = "" }()
+	if s.of("plans"); s.part == "" {
+		return
+	}
 	value := func(name string) (float64, float64) {
 		list := s.cellsOf(name, "feas")
 		if len(list) == 0 {
@@ -343,7 +345,7 @@ func (s *sheet) plans(w io.Writer) {
 		least, gain, sum = min(least, with/without), gain+math.Log(with/without), sum+1
 	}
 	if sum > 0 {
-		s.add(figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, least of %d", sum), Source: "Loki, JigsawServe", Asked: ">= 1", Measured: least, Unit: "ratio", Holds: least >= 1-1e-3})
-		s.add(figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, geometric mean of %d", sum), Source: "Loki, JigsawServe", Asked: "shown", Measured: math.Exp(gain / float64(sum)), Unit: "ratio", Holds: true})
+		s.add(figures.Figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, least of %d", sum), Source: "Loki, JigsawServe", Asked: ">= 1", Measured: least, Unit: "ratio", Holds: figures.If(least >= 1-1e-3)})
+		s.add(figures.Figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, geometric mean of %d", sum), Source: "Loki, JigsawServe", Asked: figures.AskedShown, Measured: math.Exp(gain / float64(sum)), Unit: "ratio"})
 	}
 }

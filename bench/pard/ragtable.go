@@ -6,6 +6,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/kept"
 	"inferplan/bench/qlm/instance"
 	"inferplan/cputime"
@@ -79,8 +80,9 @@ func ragRun(t *trace, rate float64, name string, seed uint64) (outcome, error) {
 
 // rag prints the part and adds its figures.
 func (s *sheet) rag(w io.Writer) {
-	s.part = "rag"
-	defer func() { s.part = "" }()
+	if len(s.of("rag")) == 0 {
+		return
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nrag: first token within 5 s, dropped or late %% (half of the 95 %% interval)\ncase")
 	for _, p := range ttft.Names {
@@ -106,13 +108,13 @@ func (s *sheet) rag(w io.Writer) {
 		fmt.Fprintf(t, "%s reactive, seconds in a stage, p50 p90 p99: rewrite %.2f, retrieve %.2f, search %.2f, generate to the first token %.2f\n", name, o.Stages[0], o.Stages[1], o.Stages[2], o.Stages[3])
 	}
 	t.Flush()
-	add := func(claim, asked string, x float64, holds any) {
-		s.add(figure{Claim: "RAG: " + claim, Source: "PARD §7", Asked: asked, Measured: x, Unit: "ratio", Holds: holds})
+	add := func(claim, asked string, x float64, holds figures.Holds) {
+		s.add(figures.Figure{Claim: "RAG: " + claim, Source: "PARD §7", Asked: asked, Measured: x, Unit: "ratio", Holds: holds})
 	}
 	x := 1 - sums["proactive"]/sums["reactive"]
-	add("drops that proactive takes off reactive", ">= 0.22", x, map[bool]any{true: true, false: "partly"}[x >= .22])
+	add("drops that proactive takes off reactive", ">= 0.22", x, orPartly(x >= .22))
 	x = (sums["proactive"] - sums["predicted"]) / (sums["proactive"] - sums["oracle"])
-	add("part of proactive to oracle that the prediction of lengths closes", ">= 0.5", x, x >= .5)
-	add("drops under oracle over proactive", "0.65", sums["oracle"]/sums["proactive"], map[bool]any{true: true, false: "partly"}[sums["oracle"]/sums["proactive"] <= .65])
-	add("drops under the probabilistic admitter over proactive", "shown", sums["probabilistic"]/sums["proactive"], true)
+	add("part of proactive to oracle that the prediction of lengths closes", ">= 0.5", x, figures.If(x >= .5))
+	add("drops under oracle over proactive", "0.65", sums["oracle"]/sums["proactive"], orPartly(sums["oracle"]/sums["proactive"] <= .65))
+	add("drops under the probabilistic admitter over proactive", figures.AskedShown, sums["probabilistic"]/sums["proactive"], "")
 }

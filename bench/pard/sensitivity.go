@@ -5,17 +5,17 @@ import (
 	"io"
 	"math"
 	"text/tabwriter"
+
+	"inferplan/bench/figures"
 )
 
 // sensitivity prints what the paper's figure 14 shows and adds its figures.
 func (s *sheet) sensitivity(w io.Writer) {
-	s.part = "sensitivity"
-	defer func() { s.part = "" }()
 	rate := func(name, policy string) float64 {
 		m, _ := mean(s.cellsOf(name, policy), func(o *outcome) float64 { return 100 * o.drop() })
 		return m
 	}
-	if len(s.cases("sensitivity")) == 0 {
+	if len(s.of("sensitivity")) == 0 {
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -58,7 +58,7 @@ func (s *sheet) sensitivity(w io.Writer) {
 	}
 	flat, still := spread("lambda", q), spread("window", v)
 	t.Flush()
-	s.add(figure{Claim: "lv on tweet, SLO 200 to 600 ms: least of nexus' and clipper++'s drop rate over pard's", Source: "PARD figure 14b: 1.9 to 5.3", Asked: ">= 1.9", Measured: least, Unit: "ratio", Holds: map[bool]any{true: true, false: "partly"}[least >= 1.9]})
-	s.add(figure{Claim: "lv, lambda .05 to .5: largest over least drop rate of pard on a trace", Source: "PARD figure 14c", Asked: "shown", Measured: flat, Unit: "ratio", Holds: true})
-	s.add(figure{Claim: "lv, windows of 1 to 7 s: largest over least drop rate of pard on a trace", Source: "PARD figure 14d: 1.03 to 1.06", Asked: "<= 1.063", Measured: still, Unit: "ratio", Holds: still <= 1.063})
+	s.add(figures.Figure{Claim: "lv on tweet, SLO 200 to 600 ms: least of nexus' and clipper++'s drop rate over pard's", Source: "PARD figure 14b: 1.9 to 5.3", Asked: ">= 1.9", Measured: least, Unit: "ratio", Holds: orPartly(least >= 1.9)})
+	s.add(figures.Figure{Claim: "lv, lambda .05 to .5: largest over least drop rate of pard on a trace", Source: "PARD figure 14c", Asked: figures.AskedShown, Measured: flat, Unit: "ratio"})
+	s.add(figures.Figure{Claim: "lv, windows of 1 to 7 s: largest over least drop rate of pard on a trace", Source: "PARD figure 14d: 1.03 to 1.06", Asked: "<= 1.063", Measured: still, Unit: "ratio", Holds: figures.If(still <= 1.063)})
 }

@@ -1,36 +1,35 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
-)
 
-// figure is a claim beside what was measured.
-type figure struct {
-	Claim    string      `json:"claim"`
-	Source   string      `json:"source"`
-	Asked    string      `json:"asked"`
-	Measured float64     `json:"measured"`
-	Interval *[2]float64 `json:"interval,omitempty"`
-	Unit     string      `json:"unit"`
-	Holds    any         `json:"holds"` // true, false, "partly"
-	Command  string      `json:"command"`
-	Commit   string      `json:"commit,omitempty"`
-}
+	"inferplan/bench/figures"
+)
 
 // sheet makes tables and figures of what was measured.
 type sheet struct {
 	have    results
 	seeds   int
-	part    string // that the figures to come are of; "": a default one
-	figures []figure
+	asked   []string                  // parts of this run
+	part    string                    // parts that the figures to come are of
+	command func(parts string) string // that measures them
+	figures []figures.Figure
+}
+
+// of lists the cases of those of some parts that were asked for. The figures to come are of
+// these parts.
+func (s *sheet) of(parts ...string) (cases []string) {
+	parts = slices.DeleteFunc(parts, func(part string) bool { return !slices.Contains(s.asked, part) })
+	for _, part := range parts {
+		cases = append(cases, s.cases(part)...)
+	}
+	s.part = strings.Join(parts, ",")
+	return cases
 }
 
 // cellsOf are the outcomes of a case under a policy, by seed.
@@ -207,20 +206,15 @@ func (s *sheet) drops(w io.Writer) {
 	t.Flush()
 }
 
-const command = "make bench-pard"
-
-func (s *sheet) add(f figure) {
-	f.Command = command
-	if s.part != "" {
-		f.Command += ` PARD="-parts ` + s.part + `"`
-	}
+func (s *sheet) add(f figures.Figure) {
+	f.Command = s.command(s.part)
 	s.figures = append(s.figures, f)
 }
 
 // checks holds bounds and drop rates against the independent implementation.
 func (s *sheet) checks() {
 	n, bound, drop, counted := 0, 0.0, map[string]float64{}, map[string]int{}
-	for _, name := range append(s.cases("S0"), s.cases("S1")...) {
+	for _, name := range s.of("S0", "S1") {
 		ref, ok := references[name]
 		list := s.cellsOf(name, "pard")
 		if !ok || len(list) == 0 {
@@ -239,47 +233,52 @@ func (s *sheet) checks() {
 		return
 	}
 	const source = "an independent implementation, seed 1"
-	s.add(figure{Claim: fmt.Sprintf("unavoidable drops, largest difference over %d cases", n), Source: source, Asked: "<= 0.05", Measured: bound, Unit: "points", Holds: bound <= .055})
+	s.add(figures.Figure{Claim: fmt.Sprintf("unavoidable drops, largest difference over %d cases", n), Source: source, Asked: "<= 0.05", Measured: bound, Unit: "points", Holds: figures.If(bound <= .055)})
 	for _, p := range referenced {
 		if counted[p] < n {
 			continue
 		}
-		s.add(figure{Claim: fmt.Sprintf("drop rate of %s, largest relative difference over %d cases", p, n), Source: source,
-			Asked: map[bool]string{true: "<= 0.05", false: "shown"}[p == "pard"], Measured: drop[p], Unit: "share", Holds: drop[p] <= .05})
+		f := figures.Figure{Claim: fmt.Sprintf("drop rate of %s, largest relative difference over %d cases", p, n), Source: source, Asked: figures.AskedShown, Measured: drop[p], Unit: "share"}
+		if p == "pard" {
+			f.Asked, f.Holds = "<= 0.05", figures.If(drop[p] <= .05)
+		}
+		s.add(f)
 	}
 }
 
 // gains are the claims about policies.
 func (s *sheet) gains() {
 	for _, part := range []string{"S0", "S1", "other"} {
+		if len(s.of(part)) == 0 {
+			continue
+		}
 		r := s.against("feas", part)
 		if r.n == 0 {
 			continue
 		}
-		s.add(figure{Claim: fmt.Sprintf("%s: drop rate of feas over that of pard, geometric mean of %d cases", part, r.n), Source: "PARD §5.2, our default beside it", Asked: "<= 0.80", Measured: r.mean,
-			Interval: s.interval("feas", part), Unit: "ratio", Holds: r.mean <= .8})
-		s.add(figure{Claim: fmt.Sprintf("%s: drop rate of feas over that of pard, worst of %d cases", part, r.n), Source: "PARD §5.2, our default beside it", Asked: "<= 1.02", Measured: r.most, Unit: "ratio", Holds: r.most <= 1.02})
-		if a := s.against("feas-hbf", part); a.n == r.n {
-			s.add(figure{Claim: fmt.Sprintf("%s: drop rate of feas-hbf over that of pard, geometric mean of %d cases", part, a.n), Source: "PARD §5.2, our default beside it", Asked: "shown", Measured: a.mean,
-				Interval: s.interval("feas-hbf", part), Unit: "ratio", Holds: true})
+		s.add(figures.Figure{Claim: fmt.Sprintf("%s: drop rate of feas over that of pard, geometric mean of %d cases", part, r.n), Source: "PARD §5.2, our default beside it", Asked: "<= 0.80", Measured: r.mean,
+			Interval: s.interval("feas", part), Unit: "ratio", Holds: figures.If(r.mean <= .8)})
+		s.add(figures.Figure{Claim: fmt.Sprintf("%s: drop rate of feas over that of pard, worst of %d cases", part, r.n), Source: "PARD §5.2, our default beside it", Asked: "<= 1.02", Measured: r.most, Unit: "ratio", Holds: figures.If(r.most <= 1.02)})
+		share := figures.Figure{Claim: part + ": share of the bound of feas, mean", Source: "clairvoyant greedy", Asked: figures.AskedShown, Measured: r.share, Unit: "share"}
+		if part == "S0" {
+			share.Asked, share.Holds = ">= 0.9975", figures.If(r.share >= .9975)
 		}
-		asked := ">= 0.9975"
-		if part != "S0" {
-			asked += " (asked of the mean over S0; shown here)"
-		}
-		s.add(figure{Claim: part + ": share of the bound of feas, mean", Source: "clairvoyant greedy", Asked: asked, Measured: r.share, Unit: "share", Holds: r.share >= .9975})
+		s.add(share)
 		p := s.against("pard", part)
-		s.add(figure{Claim: part + ": share of the bound of pard, mean", Source: "clairvoyant greedy", Asked: "shown", Measured: p.share, Unit: "share", Holds: true})
+		s.add(figures.Figure{Claim: part + ": share of the bound of pard, mean", Source: "clairvoyant greedy", Asked: figures.AskedShown, Measured: p.share, Unit: "share"})
 		for _, base := range []string{"nexus", "clipper++"} {
 			if x := s.against(base, part); x.n > 0 {
-				s.add(figure{Claim: fmt.Sprintf("%s: drop rate of %s over that of pard, geometric mean", part, base), Source: "PARD §5.2: 1.6 to 16.7 times", Asked: ">= 1.6", Measured: x.mean, Unit: "ratio",
-					Holds: map[bool]any{true: true, false: "partly"}[x.least >= 1.6]})
+				s.add(figures.Figure{Claim: fmt.Sprintf("%s: drop rate of %s over that of pard, geometric mean", part, base), Source: "PARD §5.2: 1.6 to 16.7 times", Asked: ">= 1.6", Measured: x.mean, Unit: "ratio",
+					Holds: orPartly(x.least >= 1.6)})
 			}
 		}
 	}
+	if len(s.of("stress")) == 0 {
+		return
+	}
 	for _, p := range []string{"feas", "feas+token"} {
 		if r := s.against(p, "stress"); r.n > 0 {
-			s.add(figure{Claim: fmt.Sprintf("stress, 1.0 to 2.0 times the capacity: drop rate of %s over that of pard, worst of %d cases", p, r.n), Source: "our default", Asked: "<= 1.02", Measured: r.most, Unit: "ratio", Holds: r.most <= 1.02})
+			s.add(figures.Figure{Claim: fmt.Sprintf("stress, 1.0 to 2.0 times the capacity: drop rate of %s over that of pard, worst of %d cases", p, r.n), Source: "our default", Asked: "<= 1.02", Measured: r.most, Unit: "ratio", Holds: figures.If(r.most <= 1.02)})
 		}
 	}
 }
@@ -316,31 +315,4 @@ func (s *sheet) print(w io.Writer) {
 		fmt.Fprintf(t, "%s\tasked %s\tmeasured %.4g %s\tholds %v\n", f.Claim, f.Asked, f.Measured, f.Unit, f.Holds)
 	}
 	t.Flush()
-}
-
-// write writes figures.json. Earlier figures of other claims stay.
-func (s *sheet) write(path string) error {
-	if old, err := os.ReadFile(path); err == nil {
-		var kept []figure
-		if err := json.Unmarshal(old, &kept); err != nil {
-			return fmt.Errorf("reading earlier figures: %s: %w", path, err)
-		}
-		for _, f := range kept {
-			if !slices.ContainsFunc(s.figures, func(now figure) bool { return now.Claim == f.Claim }) {
-				s.figures = append(s.figures, f)
-			}
-		}
-	}
-	var data bytes.Buffer
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	err := enc.Encode(s.figures)
-	if err == nil {
-		err = os.WriteFile(path, data.Bytes(), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the figures: %w", err)
-	}
-	return nil
 }

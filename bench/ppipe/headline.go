@@ -59,17 +59,12 @@ func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
 	}
 	fmt.Fprintf(w, "mean of %d\t\t\t\t%.3f\t\t%.3f\t%.3f\t%.3f\t\t\t\t%.3f\n", fixed.n, fixed.value(), auto.value(), finer.value(), gained.value(), reached.value())
 	source, note := "PPipe's artifact, maf19", fmt.Sprintf("%d cases; against the artifact's plans in steps of .01 %.3f", fixed.n, finer.value())
-	return firstError(
-		func() error {
-			return b.figure("headline", figures.Figure{Claim: "certified rps of --margin auto over the artifact's, mean of cases", Source: source, Asked: "at least 1.25", Measured: auto.value(), Holds: figures.If(auto.value() >= 1.25), Note: note})
-		},
-		func() error {
-			return b.figure("headline", figures.Figure{Claim: "certified rps of --margin auto over the artifact's, least of cases", Source: source, Asked: "at least 1", Measured: least, Holds: figures.If(least >= 1), Note: note})
-		},
-		func() error {
-			return b.figure("headline", figures.Figure{Claim: "CPU time of --margin auto, most of a case", Source: "own", Asked: "at most 10", Measured: slowest, Unit: "s", Holds: figures.If(slowest <= 10), Note: note})
-		},
+	b.measured = append(b.measured,
+		figures.Figure{Claim: "certified rps of --margin auto over the artifact's, mean of cases", Source: source, Asked: "at least 1.25", Measured: auto.value(), Holds: figures.If(auto.value() >= 1.25), Note: note},
+		figures.Figure{Claim: "certified rps of --margin auto over the artifact's, least of cases", Source: source, Asked: "at least 1", Measured: least, Holds: figures.If(least >= 1), Note: note},
+		figures.Figure{Claim: "CPU time of --margin auto, most of a case", Source: "own", Asked: "at most 10", Measured: slowest, Unit: "s", Holds: figures.If(slowest <= 10), Note: note},
 	)
+	return nil
 }
 
 // headroom is what a plan keeps back: the margin, and each model's utilisation.

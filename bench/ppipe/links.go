@@ -54,15 +54,10 @@ func (b *bench) links(ctx context.Context, w *tabwriter.Writer) error {
 	}
 	fmt.Fprintf(w, "lost, mean of %d\t\t\t%.4f\nat most load 1\t\t\t%.4f\n", lost.n, lost.value(), capped.value())
 	note := fmt.Sprintf("recorded plans, %d models at once, %d runs of %v", lost.n, b.runs, b.duration)
-	return firstError(
-		func() error {
-			return b.figure("links", figures.Figure{Claim: "highest load lost by shared NICs under reserve, mean of models", Source: "own", Asked: "at most .01", Measured: capped.value(), Holds: figures.If(capped.value() <= .01), Note: note + ", at most load 1"})
-		},
-		func() error {
-			return b.figure("links", figures.Figure{Claim: "highest load lost by shared NICs under reserve, loads beyond 1 too, mean of models", Source: "own", Asked: "at most .01", Measured: lost.value(), Holds: figures.If(lost.value() <= .01), Note: note})
-		},
-		func() error {
-			return b.figure("links", figures.Figure{Claim: "least load with shared NICs of models that have .96 without", Source: "own", Asked: "at least .93", Measured: least, Holds: figures.If(least > .93-1e-9), Note: note})
-		},
+	b.measured = append(b.measured,
+		figures.Figure{Claim: "highest load lost by shared NICs under reserve, mean of models", Source: "own", Asked: "at most .01", Measured: capped.value(), Holds: figures.If(capped.value() <= .01), Note: note + ", at most load 1"},
+		figures.Figure{Claim: "highest load lost by shared NICs under reserve, loads beyond 1 too, mean of models", Source: "own", Asked: "at most .01", Measured: lost.value(), Holds: figures.If(lost.value() <= .01), Note: note},
+		figures.Figure{Claim: "least load with shared NICs of models that have .96 without", Source: "own", Asked: "at least .93", Measured: least, Holds: figures.If(least > .93-1e-9), Note: note},
 	)
+	return nil
 }

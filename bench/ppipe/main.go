@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/cputime"
 	"inferplan/formats/importer/reference"
 )
@@ -27,8 +28,10 @@ type bench struct {
 	duration time.Duration
 	arrivals string
 	byDNN    bool
-	figures  string         // file; empty: none
-	near     map[string]int // highest points found last, by case, algorithm and model
+	figures  string                      // file; empty: none
+	command  func(part ...string) string // that measures a part of this run
+	measured []figures.Figure            // of the table that is made
+	near     map[string]int              // highest points found last, by case, algorithm and model
 	out      io.Writer
 }
 
@@ -87,6 +90,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	b.command = func(part ...string) string { return figures.Command(f, "bench-ppipe", "PPIPE", part...) }
 	wanted := strings.Split(*chosen, ",")
 	for _, name := range wanted {
 		if !slices.Contains(names, name) {
@@ -126,6 +130,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("table %s: %w", t.name, err)
 		}
+		if b.figures != "" {
+			if err := figures.Put(b.figures, b.command("tables", t.name), b.measured...); err != nil {
+				return err
+			}
+		}
+		b.measured = nil
 		fmt.Fprintf(b.notes, "table %s: %.0f s of CPU, %.0f s\n", t.name, (cputime.Used() - cpu).Seconds(), time.Since(start).Seconds())
 	}
 	return nil

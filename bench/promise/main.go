@@ -23,6 +23,7 @@ type bench struct {
 	loads                                    []float64
 	runs                                     int
 	duration, warmup                         time.Duration
+	call                                     func(kind string) string // of make, that measures a kind alone
 }
 
 func main() {
@@ -69,6 +70,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 		defer os.RemoveAll(b.scratch)
 	}
+	b.call = func(kind string) string { return figures.Command(f, "bench-promise", "SERVED", "only", kind) }
 	return b.all(ctx, root)
 }
 
@@ -86,14 +88,15 @@ func (b *bench) all(ctx context.Context, root string) error {
 		}
 		part := fmt.Sprintf("\nKind `%s`: %s.\n\n%s", d.kind, d.title, d.table(rows))
 		fmt.Print(part)
-		text, list = text+part, append(list, d.figures(rows)...)
-	}
-	fmt.Print("\n", figures.Table(list))
-	if b.figures != "" {
-		if err := figures.Put(b.figures, list...); err != nil {
-			return err
+		measured := d.figures(rows)
+		text, list = text+part, append(list, measured...)
+		if b.figures != "" {
+			if err := figures.Put(b.figures, b.call(d.kind), measured...); err != nil {
+				return err
+			}
 		}
 	}
+	fmt.Print("\n", figures.Table(list))
 	if b.doc == "" {
 		return nil
 	}

@@ -104,7 +104,7 @@ func (d *deployment) figures(rows []row) []figures.Figure {
 		}
 	}
 	figure := func(what string, most, v float64) figures.Figure {
-		return figures.Figure{Claim: d.kind + ": " + what, Source: "promised against served", Asked: fmt.Sprintf("at most %.3g", most), Measured: v, Holds: figures.If(v <= most), Command: "make bench-promise"}
+		return figures.Figure{Claim: d.kind + ": " + what, Source: "promised against served", Asked: fmt.Sprintf("at most %.3g", most), Measured: v, Holds: figures.If(v <= most)}
 	}
 	share := figure("requests in time at load 1, served", 0, inTime)
 	share.Asked, share.Holds = "at least .99", figures.If(inTime >= .99)

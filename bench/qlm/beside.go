@@ -70,7 +70,7 @@ func besideFigures(b *bench, c *beside.Case, o *beside.Outcome, others string) {
 	lines := len(o.Runs) * c.Lines
 	b.figures = append(b.figures,
 		figures.Figure{Claim: "whole interactive answers, p99 beside a batch over p99 alone, " + c.Name, Source: source, Asked: fmt.Sprintf("at most %g", beside.Slower), Measured: high, Interval: &[2]float64{low, high}, Unit: "times",
-			Holds: figures.If(high <= beside.Slower), Note: o.Fleet + "; others: " + others, Command: b.command},
+			Holds: figures.If(high <= beside.Slower), Note: o.Fleet + "; others: " + others},
 		figures.Figure{Claim: "lines of the batch that were answered within its window, " + c.Name, Source: source, Asked: "all", Measured: float64(done), Unit: fmt.Sprint("of ", lines),
-			Holds: figures.If(done == lines), Note: fmt.Sprintf("the last one after %.0f of 600 s", last.Seconds()), Command: b.command})
+			Holds: figures.If(done == lines), Note: fmt.Sprintf("the last one after %.0f of 600 s", last.Seconds())})
 }

@@ -63,7 +63,7 @@ func rings(b *bench, t *table.Table) error {
 		t.Add(n.name, n.gpus, n.perNode, fmt.Sprintf("%.3g", links[n].GBps), links[n].Latency.Round(10*time.Nanosecond), percent(mean), percent(offs[len(offs)*95/100]))
 	}
 	b.figures = append(b.figures, figures.Figure{Claim: "ring all-reduce within a node: largest mean error against measured ones, fitted to every second size", Source: "vidur, data/profiling/network; its sizes read as bytes",
-		Asked: "shown", Measured: worst, Unit: "share off", Holds: figures.If(true), Command: b.command})
+		Asked: "shown", Measured: worst, Unit: "share off"})
 	return exchanged(b, links)
 }
 
@@ -110,8 +110,8 @@ func exchanged(b *bench, links map[network]llmruns.Links) error {
 			}
 			b.figures = append(b.figures, figures.Figure{
 				Claim:  fmt.Sprintf("iterations of Llama-2-70B on %d A100s with their all-reduces, %s: mean error against a measured server", gpus, name),
-				Source: "kernels and all-reduces of vidur, context read at 2,039 GB/s, prompts without attention, against Splitwise, whose stack of 2023 has much CPU time in it", Asked: "shown", Measured: meanOf(with), Unit: "share off", Holds: figures.If(true),
-				Note: fmt.Sprintf("%+.1f %% without, %d measurements", 100*meanOf(without), len(with)), Command: b.command})
+				Source: "kernels and all-reduces of vidur, context read at 2,039 GB/s, prompts without attention, against Splitwise, whose stack of 2023 has much CPU time in it", Asked: "shown", Measured: meanOf(with), Unit: "share off",
+				Note: fmt.Sprintf("%+.1f %% without, %d measurements", 100*meanOf(without), len(with))})
 		}
 	}
 	return nil

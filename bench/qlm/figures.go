@@ -18,7 +18,7 @@ func (b *bench) exactly(claim, source string, want float64, unit string, values 
 }
 
 func (b *bench) figure(claim, source, asked, unit string, holds func(float64) bool, values []float64) {
-	f := figures.Figure{Claim: claim, Source: source, Asked: asked, Unit: unit, Command: b.command, Interval: &[2]float64{values[0], values[0]}}
+	f := figures.Figure{Claim: claim, Source: source, Asked: asked, Unit: unit, Interval: &[2]float64{values[0], values[0]}}
 	all := true
 	for _, v := range values {
 		f.Interval[0], f.Interval[1] = min(f.Interval[0], v), max(f.Interval[1], v)

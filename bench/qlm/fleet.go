@@ -124,7 +124,7 @@ func (b *bench) fleets(t *table.Table) error {
 func (b *bench) fleetFigures(name string, s slice, at int, got map[string]*pooled) {
 	where := fmt.Sprintf("%s, %.2f rps on 4 A100, rows %d-%d: ", name, rates[name][at], s.from, s.to-1)
 	qlm, half := got["QLM"].mean()
-	f := figures.Figure{Claim: where + "requests in time under QLM", Source: "QLM, section 8; mean of seeds", Measured: qlm, Interval: &[2]float64{qlm - half, qlm + half}, Unit: "%", Command: b.command}
+	f := figures.Figure{Claim: where + "requests in time under QLM", Source: "QLM, section 8; mean of seeds", Measured: qlm, Interval: &[2]float64{qlm - half, qlm + half}, Unit: "%"}
 	if least := asked[fmt.Sprintf("%s/%d", name, s.from)]; least[at] > 0 {
 		f.Asked, f.Holds = fmt.Sprintf("at least %g", least[at]), figures.If(qlm >= least[at])
 	}
@@ -144,7 +144,7 @@ func (b *bench) throughput(name string, s slice, at int, qlm, other *pooled) {
 	gain, rate := 100*(qlm.throughput/other.throughput-1), rates[name][at]
 	b.figures = append(b.figures, figures.Figure{
 		Claim:  fmt.Sprintf("%s, %.2f rps on 4 A100, rows %d-%d: throughput above SHEPHERD-like", name, rate, s.from, s.to-1),
-		Source: "QLM, section 8; requests by the time to the last answer", Asked: "at least 20", Measured: gain, Unit: "%", Holds: figures.If(gain >= 20), Command: b.command,
+		Source: "QLM, section 8; requests by the time to the last answer", Asked: "at least 20", Measured: gain, Unit: "%", Holds: figures.If(gain >= 20),
 		Note: fmt.Sprintf("%.2f against %.2f requests a second. They come at %.2f, and no policy answers before the last one came: more than %.1f %% is not possible", qlm.throughput, other.throughput, rate, 100*(rate/other.throughput-1)),
 	})
 }
@@ -176,7 +176,7 @@ func (b *bench) ceiling(t *table.Table) error {
 		t.Add(fmt.Sprintf("%d-%d", s.from, s.to-1), fmt.Sprintf("%.2f", other.throughput), fmt.Sprintf("%.1f", most))
 		b.figures = append(b.figures, figures.Figure{
 			Claim:  fmt.Sprintf("W_A, %.2f rps on 4 A100, rows %d-%d: the most throughput above SHEPHERD-like that any policy could have", rate, s.from, s.to-1),
-			Source: "no policy answers a request sooner than an idle instance does that has its model", Measured: most, Unit: "%", Command: b.command,
+			Source: "no policy answers a request sooner than an idle instance does that has its model", Measured: most, Unit: "%",
 		})
 	}
 	t.Note("W_A at 6.12 requests a second on four A100s, five seeds: throughput is requests by the time to the last answer. The last of them take their time even alone.")

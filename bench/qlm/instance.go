@@ -47,7 +47,7 @@ func (b *bench) instances(t *table.Table) error {
 			)
 			name := fmt.Sprintf("instance model, %s, %s: ", c.name, r.Name)
 			add := func(what, unit string, measured, asked float64, atLeast bool) {
-				f := figures.Figure{Claim: name + what, Source: "runs of vLLM 0.19 in LLMServingSim (bench/examples)", Measured: measured, Unit: unit, Command: b.command}
+				f := figures.Figure{Claim: name + what, Source: "runs of vLLM 0.19 in LLMServingSim (bench/examples)", Measured: measured, Unit: unit}
 				switch {
 				case asked > 0 && atLeast:
 					f.Asked, f.Holds = fmt.Sprintf("at least %g", asked), figures.If(measured >= asked)

@@ -49,7 +49,7 @@ func longQueues(b *bench, t *table.Table) error {
 			b.figures = append(b.figures, figures.Figure{
 				Claim:  fmt.Sprintf("CPU a request of a simulated run, %d requests at load %g on %d instances of Vicuna-13B, groups of %g batches", x.Requests, x.Load, x.Instances, delta),
 				Source: "the policy vqueue, lengths of Azure's conversations of 2023, Poisson arrivals, seed 1", Asked: "at most " + asked, Measured: each, Unit: "ms of CPU",
-				Holds: figures.If(each <= limit), Command: b.command, Note: fmt.Sprintf("%d requests in time", r.InTime),
+				Holds: figures.If(each <= limit), Note: fmt.Sprintf("%d requests in time", r.InTime),
 			})
 		}
 		t.Add(x.Instances, x.Requests, fmt.Sprintf("%g", x.Load), fmt.Sprintf("%g", delta), fmt.Sprintf("%.3f", each), asked, r.Searches, fmt.Sprintf("%.3g", float64(r.Searched)), r.InTime)

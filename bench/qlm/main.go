@@ -22,7 +22,6 @@ type bench struct {
 	ctx     context.Context
 	out     io.Writer
 	keep    *keep
-	command string
 	figures []figures.Figure
 	data    string // folder of measurements and traces
 	small   bool   // the small cases only
@@ -100,7 +99,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	dir := f.String("o", "bench/qlm/results", "folder for results.jsonl; what it holds of this build is not measured again")
 	file := f.String("figures", "", "file that the figures are put into (default: none)")
 	fresh := f.Bool("fresh", false, "measure all again")
-	b := &bench{ctx: ctx, out: out, command: strings.TrimSpace("bench-qlm " + strings.Join(args, " "))}
+	b := &bench{ctx: ctx, out: out}
 	f.StringVar(&b.data, "data", "../shared/data", "folder of measurements and traces")
 	f.BoolVar(&b.small, "small", false, "the small cases only")
 	f.IntVar(&b.rows, "rows", 2000, "rows of the trace that the sweeps take")
@@ -144,5 +143,5 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if *file == "" {
 		return nil
 	}
-	return figures.Put(*file, b.figures...)
+	return figures.Put(*file, figures.Command(f, "bench-qlm", "QLM"), b.figures...)
 }

@@ -22,7 +22,6 @@ func (b *bench) operations(t *table.Table) error {
 	}
 	t.Note("A request of 1155 prompt and 105 answer tokens (Azure's conversations, half-way). 70 %% of swapping out is hidden by iterations.")
 	f := claim("whether to swap the state or to compute it again depends on model and hardware", "QLM, figure 4", "both occur", float64(swapped), "of the pairs swap faster", fmt.Sprintf("%d compute faster", again), swapped > 0, again > 0)
-	f.Command = b.command
 	b.figures = append(b.figures, f)
 	return nil
 }

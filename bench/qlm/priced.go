@@ -62,7 +62,7 @@ func admissions(b *bench, t *table.Table) error {
 			b.figures = append(b.figures, figures.Figure{
 				Claim:  fmt.Sprintf("W_B, %s, load %.1f, rows %d-%d: QLM over the best other rule", x.name, load, x.rows.from, x.rows.to-1),
 				Source: "one model on four A100s, seeds 11 to 15, neither rows nor seeds tuned on", Asked: fmt.Sprintf("at least -%g", mostBehind), Measured: qlm - best, Unit: "points of requests in time",
-				Holds: figures.If(qlm-best >= -mostBehind), Command: b.command, Note: fmt.Sprintf("%.2f %% in time, %s %.2f, QLM without pricing %.2f", qlm, rule, best, plain),
+				Holds: figures.If(qlm-best >= -mostBehind), Note: fmt.Sprintf("%.2f %% in time, %s %.2f, QLM without pricing %.2f", qlm, rule, best, plain),
 			})
 		}
 	}

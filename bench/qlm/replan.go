@@ -95,7 +95,6 @@ func (b *bench) replan(t *table.Table) error {
 	if len(medians) > 1 {
 		f := claim("small groups cost more planning", "QLM, figure 18", "above 1", medians[1]/medians[0], "times the CPU time of a re-plan, with groups of 100 requests against groups of 400",
 			"400,000 requests in 4000 and in 1000 groups; both searches look at a million positions, so what grows is the rest", medians[1] > medians[0])
-		f.Command = b.command
 		b.figures = append(b.figures, f)
 	}
 	t.Note("Smooth objective, %d re-plans a second apart, a search of a million positions each: copy, changes, new groups, search.", rounds)

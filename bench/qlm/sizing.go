@@ -73,7 +73,7 @@ const sizingSource = "QLM, section 8; one trace, seeds 1 to 5 pooled, n and n + 
 // partition.
 func (b *bench) sizingFigures(c *sizing.Case, counts map[string]int, floor int) (above int) {
 	ours := counts["planned"]
-	f := figures.Figure{Claim: "GPUs for 99/99, " + c.Name, Source: sizingSource, Measured: float64(ours), Unit: "GPUs", Command: b.command,
+	f := figures.Figure{Claim: "GPUs for 99/99, " + c.Name, Source: sizingSource, Measured: float64(ours), Unit: "GPUs",
 		Note: fmt.Sprintf("bound %d, partition %d, gateway-like %d", floor, partition(counts), counts["partition, gateway-like"])}
 	if split, ok := counts["split by class, EDF"]; ok {
 		f.Note += fmt.Sprintf(", split by class %d", split)
@@ -101,8 +101,8 @@ func headline(b *bench, sums map[string]int, above int) {
 	}{{"the sized partition", partition(sums), 40}, {"a gateway-like stack", sums["partition, gateway-like"], 0}} {
 		saved := 100 * (1 - ours/float64(x.count))
 		b.figures = append(b.figures, figures.Figure{Claim: fmt.Sprintf("GPUs for 99/99, sum of %d cases: fewer than %s", mixed, x.than), Source: sizingSource, Note: fmt.Sprintf("%d against %d", sums["planned"], x.count),
-			Asked: fmt.Sprintf("at least %g", x.least), Measured: saved, Unit: "%", Holds: figures.If(saved >= x.least), Command: b.command})
+			Asked: fmt.Sprintf("at least %g", x.least), Measured: saved, Unit: "%", Holds: figures.If(saved >= x.least)})
 	}
 	b.figures = append(b.figures, figures.Figure{Claim: fmt.Sprintf("GPUs for 99/99: of %d cases with several models, those in which the plan takes more than the sized partition", mixed), Source: sizingSource,
-		Asked: "0", Measured: float64(above), Unit: "cases", Holds: figures.If(above == 0), Command: b.command})
+		Asked: "0", Measured: float64(above), Unit: "cases", Holds: figures.If(above == 0)})
 }

@@ -99,8 +99,8 @@ func speeds(b *bench, t *table.Table) error {
 		}
 		source := "the simulator, 20,000 requests to Vicuna-13B, least of 3 in turns with the heap"
 		b.figures = append(b.figures,
-			figures.Figure{Claim: fmt.Sprintf("simulated requests per CPU-second with %d instances", n), Source: source, Measured: rate, Unit: "1/s of CPU", Command: b.command},
-			figures.Figure{Claim: fmt.Sprintf("CPU time of that over a bare heap loop with as many events, %d instances", n), Source: source, Measured: ratio, Unit: "times the CPU time", Command: b.command})
+			figures.Figure{Claim: fmt.Sprintf("simulated requests per CPU-second with %d instances", n), Source: source, Measured: rate, Unit: "1/s of CPU"},
+			figures.Figure{Claim: fmt.Sprintf("CPU time of that over a bare heap loop with as many events, %d instances", n), Source: source, Measured: ratio, Unit: "times the CPU time"})
 	}
 	return nil
 }

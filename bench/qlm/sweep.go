@@ -106,7 +106,6 @@ func (b *bench) sweep(t *table.Table, s *sweep) error {
 	t.Note("%s. Means of %d seeds, %d rows of the trace.", s.source, b.seeds, b.rows)
 	if s.claims != nil {
 		for _, f := range s.claims(got) {
-			f.Command = b.command
 			f.Note = strings.TrimLeft(strings.TrimRight(f.Note, "; ")+fmt.Sprintf("; %d rows, seeds %d", b.rows, b.seeds), "; ")
 			b.figures = append(b.figures, f)
 		}

@@ -190,7 +190,7 @@ func (b *bench) waits(t *table.Table) error {
 	for i := range queues {
 		q := &queues[i]
 		add := func(what, asked string, x float64, holds bool) {
-			b.figures = append(b.figures, figures.Figure{Claim: "estimator, " + q.Name + ": " + what, Source: waitsSource, Asked: asked, Measured: x, Holds: figures.If(holds), Command: b.command})
+			b.figures = append(b.figures, figures.Figure{Claim: "estimator, " + q.Name + ": " + what, Source: waitsSource, Asked: asked, Measured: x, Holds: figures.If(holds)})
 		}
 		var by [len(drawings)]*foreseen
 		for n := range drawings {
@@ -232,7 +232,7 @@ func near(share float64) bool { return math.Abs(share-0.9) <= 0.05 }
 func pooledQueues(b *bench, t *table.Table, by []foreseen, groups float64) {
 	t.Add("all", "", "", "", "", percent(by[0].share()), percent(groups), percent(by[1].share()), percent(by[2].share()))
 	add := func(what string, x float64) {
-		b.figures = append(b.figures, figures.Figure{Claim: "estimator, all queues together: " + what, Source: waitsSource, Asked: ".85 to .95", Measured: x, Holds: figures.If(near(x)), Command: b.command})
+		b.figures = append(b.figures, figures.Figure{Claim: "estimator, all queues together: " + what, Source: waitsSource, Asked: ".85 to .95", Measured: x, Holds: figures.If(near(x))})
 	}
 	for n := range by {
 		add("covered by the 90 % quantile of completion"+drawings[n].what, by[n].share())

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) error {
 	if err := t.Markdown(os.Stdout); err != nil || *file == "" {
 		return err
 	}
-	return figures.Put(*file, b.figures()...)
+	return figures.Put(*file, figures.Command(f, "bench-rag", "RAG"), b.figures()...)
 }
 
 // bench is what was measured.
@@ -125,7 +125,7 @@ const tunedOn = 5
 // figures are the claims with what was measured.
 func (b *bench) figures() (list []figures.Figure) {
 	add := func(claim, asked string, measured float64, unit string, holds bool) {
-		list = append(list, figures.Figure{Claim: claim, Source: "own", Asked: asked, Measured: measured, Unit: unit, Holds: figures.If(holds), Command: "make bench-rag"})
+		list = append(list, figures.Figure{Claim: claim, Source: "own", Asked: asked, Measured: measured, Unit: unit, Holds: figures.If(holds)})
 	}
 	const example = "the example of language models in a workflow: "
 	add(example+"stated rate", "at least 13", b.first.stated, "requests/s", b.first.stated >= 13)

@@ -120,16 +120,15 @@ func (h *tester) rates(ctx context.Context, first, last uint64, kinds []string, 
 		return nil, errors.New("no problem has a plan")
 	}
 	source := fmt.Sprintf("drawn %s %d to %d, of which %d have a plan", strings.Join(kinds, ", "), first, last, plans)
-	command := "make bench-rates"
 	list := []figures.Figure{
 		{Claim: "default plans: most by which a model or class misses its share of requests in time at the stated rates, fresh seeds", Source: source, Asked: fmt.Sprintf("at most %g", mostMissed),
-			Measured: slices.Max(missed), Holds: figures.If(slices.Max(missed) <= mostMissed), Command: command},
+			Measured: slices.Max(missed), Holds: figures.If(slices.Max(missed) <= mostMissed)},
 		{Claim: "default plans: plans that hold more than the bound", Source: source, Asked: "at most 0",
-			Measured: float64(refuted), Holds: figures.If(refuted == 0), Command: command},
+			Measured: float64(refuted), Holds: figures.If(refuted == 0)},
 	}
 	if flags {
 		list = append(list, figures.Figure{Claim: "explicit flags: most by which they hold more than the default", Source: source, Asked: fmt.Sprintf("at most %g", mostAbove),
-			Measured: slices.Max(above), Holds: figures.If(slices.Max(above) <= mostAbove), Command: command})
+			Measured: slices.Max(above), Holds: figures.If(slices.Max(above) <= mostAbove)})
 	}
 	return list, nil
 }

@@ -81,7 +81,7 @@ func (b *bench) many(ctx context.Context, t *table.Table) ([]figures.Figure, err
 			}
 			out = append(out, s.figure(
 				fmt.Sprintf("CPU time to a plan within %s of the bound: %d models in %d SLO classes, %d kinds, %d GPUs, %s rounding", percent(aim.gap), manyModels, len(classes), manyKinds, manyGPUs, rounding),
-				aim.within, "many"))
+				aim.within))
 		}
 	}
 	return out, nil
@@ -114,7 +114,7 @@ func (b *bench) replan(ctx context.Context, t *table.Table) ([]figures.Figure, e
 		}
 		out = append(out, s.figure(
 			fmt.Sprintf("CPU time of a re-plan: %d models in %d SLO classes, %d kinds, %d GPUs, %s rounding", manyModels, len(classes), manyKinds, manyGPUs, rounding),
-			replanned, "replan"))
+			replanned))
 	}
 	return out, nil
 }
@@ -147,7 +147,7 @@ func (b *bench) four(ctx context.Context, t *table.Table) ([]figures.Figure, err
 		t.Add(fmt.Sprint(models), percent(fourGap), percent(r.last().gap()), seconds(r.took), until, r.plan.StoppedBy)
 	}
 	return []figures.Figure{s.figure(
-		fmt.Sprintf("CPU time to a plan within %s of the bound: 3 models on %d GPUs of each of %d kinds", percent(fourGap), fourGPUs, len(measured)), fourWithin, "four")}, nil
+		fmt.Sprintf("CPU time to a plan within %s of the bound: 3 models on %d GPUs of each of %d kinds", percent(fourGap), fourGPUs, len(measured)), fourWithin)}, nil
 }
 
 // What is asked of a small fleet with many models: the size that most teams have.
@@ -182,7 +182,7 @@ func (b *bench) small(ctx context.Context, t *table.Table) ([]figures.Figure, er
 		}
 		out = append(out, s.figure(
 			fmt.Sprintf("CPU time to a plan within %s of the bound: %d models on %d GPUs of each of %d kinds, %s rounding", percent(smallGap), len(b.profile.Models), smallGPUs, len(measured), rounding),
-			smallWithin, "small"))
+			smallWithin))
 	}
 	return out, nil
 }
@@ -205,7 +205,7 @@ func (s *spans) add(t *trace, reached bool) {
 }
 
 // figure is the longest of the times against what is asked.
-func (s *spans) figure(claim string, within time.Duration, name string) figures.Figure {
+func (s *spans) figure(claim string, within time.Duration) figures.Figure {
 	holds := figures.If(s.missed == 0 && s.most <= within)
 	if holds == figures.No && (s.missed < s.n && s.least <= within) {
 		holds = figures.Partly
@@ -213,7 +213,6 @@ func (s *spans) figure(claim string, within time.Duration, name string) figures.
 	return figures.Figure{
 		Claim: claim, Source: source, Asked: fmt.Sprintf("at most %g", within.Seconds()), Measured: s.most.Seconds(),
 		Interval: &[2]float64{s.least.Seconds(), s.most.Seconds()}, Unit: "s of CPU", Holds: holds,
-		Note:    fmt.Sprintf("the longest of %d; %d did not reach the gap, the widest is %s", s.n, s.missed, percent(s.worst)),
-		Command: fmt.Sprintf("make bench-scale SCALE='-tables %s'", name),
+		Note: fmt.Sprintf("the longest of %d; %d did not reach the gap, the widest is %s", s.n, s.missed, percent(s.worst)),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/engine/worker"
 )
 
@@ -22,6 +23,7 @@ type options struct {
 	length   time.Duration
 	budget   time.Duration
 	policy   string
+	command  string
 }
 
 func main() {
@@ -53,6 +55,7 @@ func run(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	o.command = figures.Command(f, "bench-workflows", "WORKFLOWS")
 	if f.NArg() > 0 {
 		return fmt.Errorf("found %q, expected flags alone", f.Args())
 	}

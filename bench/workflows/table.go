@@ -80,7 +80,11 @@ func (r *served) off(s *sums, q float64) float64 {
 func put(o *options, runs []*served) error {
 	var list []figures.Figure
 	add := func(claim, asked string, measured float64, unit string, holds bool, note string) {
-		list = append(list, figures.Figure{Claim: claim, Source: "own", Asked: asked, Measured: measured, Unit: unit, Holds: figures.If(holds), Note: note, Command: "make bench-workflows"})
+		f := figures.Figure{Claim: claim, Source: "own", Asked: asked, Measured: measured, Unit: unit, Note: note}
+		if asked != figures.AskedShown {
+			f.Holds = figures.If(holds)
+		}
+		list = append(list, f)
 	}
 	least, failed := 1., 0
 	var lost []string
@@ -94,7 +98,7 @@ func put(o *options, runs []*served) error {
 	for i, r := range runs {
 		s, at := r.sums(), fmt.Sprintf("the same at %g requests/s: ", r.rate)
 		busy := "load average at the end " + r.busy
-		add(at+"loads", "shown", float64(s.loads), "", s.loads > len(r.models), busy)
+		add(at+"loads", fmt.Sprint("above ", len(r.models)), float64(s.loads), "", s.loads > len(r.models), busy)
 		for k, name := range r.models {
 			if i == len(runs)-1 {
 				add(at+"mean batch of "+name, "above 1", r.batch(k), "tasks", r.batch(k) > 1, busy)
@@ -113,5 +117,5 @@ func put(o *options, runs []*served) error {
 	if o.figures == "" {
 		return nil
 	}
-	return figures.Put(o.figures, list...)
+	return figures.Put(o.figures, o.command, list...)
 }

@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			}
 		}
 		if *file != "" {
-			errs = append(errs, figures.Put(*file, list...))
+			errs = append(errs, figures.Put(*file, figures.Command(f, "bench-llm-kills", "KILLS", "parts", name), list...))
 		}
 	}
 	return errors.Join(errs...)
@@ -148,7 +148,6 @@ func (b *bench) measure(ctx context.Context, p *part) ([]figures.Figure, error) 
 	for _, line := range t.wrong[:min(len(t.wrong), 5)] {
 		fmt.Fprintln(b.out, line)
 	}
-	command := fmt.Sprintf("make bench-llm-kills KILLS='-parts %s -requests %d -kills %d'", p.name, b.requests, b.kills)
 	note := fmt.Sprintf("%d times in %v; %d requests were sent more than once, %d clients went away and found their answer by its id; ", kills, took.Round(time.Second), t.again, t.later)
 	if !p.processes {
 		note += fmt.Sprintf("the servers began %d completions; ", r.completions())
@@ -159,7 +158,7 @@ func (b *bench) measure(ctx context.Context, p *part) ([]figures.Figure, error) 
 	}
 	list := []figures.Figure{{
 		Claim: p.what + verb + ": requests without one answer, or with another text", Source: source, Asked: "none", Measured: float64(len(t.wrong)), Unit: fmt.Sprint("of ", b.requests), Holds: figures.If(len(t.wrong) == 0),
-		Note: note + fmt.Sprintf("silence %v, seed %d", b.silence, b.seed), Command: command,
+		Note: note + fmt.Sprintf("silence %v, seed %d", b.silence, b.seed),
 	}}
 	if p.processes {
 		most := takenOver
@@ -168,7 +167,7 @@ func (b *bench) measure(ctx context.Context, p *part) ([]figures.Figure, error) 
 		}
 		pause := time.Duration(c.pause.Load())
 		list = append(list, figures.Figure{Claim: p.what + verb + ": longest pause of a stream under way", Source: source, Asked: "at most " + most.String(),
-			Measured: pause.Seconds(), Unit: "s", Holds: figures.If(pause <= most), Note: fmt.Sprintf("%d times, --server-silence %v", kills, b.serverSilence), Command: command})
+			Measured: pause.Seconds(), Unit: "s", Holds: figures.If(pause <= most), Note: fmt.Sprintf("%d times, --server-silence %v", kills, b.serverSilence)})
 	}
 	return list, nil
 }

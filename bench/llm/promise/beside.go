@@ -92,8 +92,8 @@ func (b *bench) beside(ctx context.Context) ([]figures.Figure, error) {
 	ratio := median(ratios)
 	return []figures.Figure{
 		{Claim: "first token of interactive requests, p99 beside a batch over p99 alone, median of the turns", Source: "batch beside interactive on one server", Asked: "at most 1.5", Measured: ratio, Interval: &[2]float64{ratios[0], ratios[len(ratios)-1]}, Unit: "times", Holds: figures.If(ratio <= 1.5),
-			Note: fmt.Sprintf("all turns together: p99 %v alone, %v beside; p50 %v and %v; %d and %d requests in %d turns; %d of %d slots for batches", p99(alone), p99(with), share(alone, .5), share(with, .5), len(alone), len(with), b.turns, besideBatch, besideSlots), Command: command},
-		{Claim: "lines of batches that were completed within their window", Source: "batch beside interactive on one server", Asked: "all", Measured: float64(done), Unit: fmt.Sprint("of ", lines), Holds: figures.If(done == lines), Command: command},
+			Note: fmt.Sprintf("all turns together: p99 %v alone, %v beside; p50 %v and %v; %d and %d requests in %d turns; %d of %d slots for batches", p99(alone), p99(with), share(alone, .5), share(with, .5), len(alone), len(with), b.turns, besideBatch, besideSlots)},
+		{Claim: "lines of batches that were completed within their window", Source: "batch beside interactive on one server", Asked: "all", Measured: float64(done), Unit: fmt.Sprint("of ", lines), Holds: figures.If(done == lines)},
 	}, nil
 }
 
