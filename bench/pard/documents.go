@@ -39,7 +39,9 @@ func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate flo
 // problem is what solve plans, as the planner has it.
 func (p *pipeline) problem(algorithm string, rate float64) (*kind.Problem, error) {
 	out := &kind.Problem{Documents: p.inputs(rate), Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
-	for name, value := range fewestBy(algorithm) {
+	values := fewestBy(algorithm)
+	values["margin"] = 0.1
+	for name, value := range values {
 		if err := out.Values.Set(name, value); err != nil {
 			return nil, err
 		}

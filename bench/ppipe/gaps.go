@@ -55,6 +55,7 @@ func (b *bench) gaps(ctx context.Context, w *tabwriter.Writer) error {
 		w.Flush()
 	}
 	fmt.Fprintf(w, "mean of %d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\n", gap.n, gap.value(), devices.value(), links.value(), filling.value(), queueing.value(), unstated.value())
-	return b.figure("gaps", figures.Figure{Claim: "default plans below their bound, largest of cases", Source: "PPipe's artifact, maf19", Asked: fmt.Sprintf("at most %g", gapAsked), Measured: largest, Holds: figures.If(largest <= gapAsked),
+	b.measured = append(b.measured, figures.Figure{Claim: "default plans below their bound, largest of cases", Source: "PPipe's artifact, maf19", Asked: fmt.Sprintf("at most %g", gapAsked), Measured: largest, Holds: figures.If(largest <= gapAsked),
 		Note: fmt.Sprintf("%d cases, mean %.3f: devices %.3f, links %.3f, filling %.3f, queueing %.3f, not stated %.3f", gap.n, gap.value(), devices.value(), links.value(), filling.value(), queueing.value(), unstated.value())})
+	return nil
 }

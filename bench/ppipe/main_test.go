@@ -158,7 +158,7 @@ func TestTraceRates(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,baselines,headline,links,latency,blocks`: {"-tables", "pies"},
+		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,baselines,headline,gaps,links,latency,blocks`: {"-tables", "pies"},
 		"-cases": {"-cases", "("},
 		"-runs 0 and -duration 30s: expected at least 1": {"-runs", "0"},
 		"opening the reference data":                     {"-data", t.TempDir()},

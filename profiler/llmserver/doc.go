@@ -23,7 +23,7 @@
 // that fit into the budget are then measured in rounds (run.go), so that a
 // disturbance hits one sample of many points and not all of one. Each sample is
 // appended to a file beside the profile: an interrupted run goes on from there.
-// Of a point's samples the middle one of the quieter half is fitted (fit.go), because
-// what disturbs a server makes it slower only; the interval is that of all of them.
+// The means of a point's samples are fitted (fit.go): serving takes what they took on
+// average, and waits grow with it. The interval is that of all of them.
 // Prompts differ in their first words, so that no cache of prefixes helps.
 package llmserver

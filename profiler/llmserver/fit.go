@@ -22,6 +22,9 @@ const (
 // poorFit is the mean error of a fit beyond which a note says so.
 const poorFit = 0.3
 
+// disturbed is the part by which samples may take longer than the quieter half of them before a note says so.
+const disturbed = 0.1
+
 // result makes an entry of a profile of the samples there are. Without enough of
 // them it gives an error that says what is missing.
 func (r *runner) result() (*Result, error) {
@@ -31,7 +34,7 @@ func (r *runner) result() (*Result, error) {
 	out := &Result{}
 	width, most := 0.0, 0
 	for _, p := range r.measured() {
-		s := r.typical(p)
+		s := r.average(p)
 		out.Samples += len(r.have[p])
 		half := r.interval(p)
 		if width += half; half > tight {
@@ -61,6 +64,9 @@ func (r *runner) result() (*Result, error) {
 	fit.Interval = math.Round(1e4*width/float64(points)) / 1e4
 	if worst := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); worst > poorFit {
 		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*worst)
+	}
+	if slower := r.disturbance(); slower > disturbed {
+		r.note("busy machine", "samples took %.0f %% longer than those of the quieter half; the fit is of all, and plans count that", 100*slower)
 	}
 	in := formats.LLMInstance{
 		Device: r.o.Device, TensorParallel: r.o.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
@@ -115,11 +121,23 @@ func (r *runner) alike(p Point) []Sample {
 	return list
 }
 
-// typical is the middle one of the quieter half of them: what disturbs a server makes
-// it slower only.
-func (r *runner) typical(p Point) Sample {
+// average is the middle one of them with the mean of their times: that is what serving takes, and queues grow with it.
+func (r *runner) average(p Point) Sample {
 	list := r.alike(p)
-	return list[(len(list)-1)/4]
+	out := list[(len(list)-1)/2]
+	out.TookUS = formats.Micros(mean(took(list)))
+	return out
+}
+
+// disturbance returns by which part all samples took longer than the middle one of each point's quieter half.
+func (r *runner) disturbance() float64 {
+	var all, quiet float64
+	for _, p := range r.measured() {
+		list := r.alike(p)
+		all += float64(mean(took(list)))
+		quiet += float64(list[(len(list)-1)/4].TookUS)
+	}
+	return all/quiet - 1
 }
 
 func took(list []Sample) []time.Duration {
@@ -165,7 +183,7 @@ func (r *runner) tokenBudget() int {
 	}
 	votes, all := map[int]int{}, 0
 	for _, p := range r.measured() {
-		if s := r.typical(p); p.What == beside && s.Chunks > 1 {
+		if s := r.average(p); p.What == beside && s.Chunks > 1 {
 			chunk := float64(s.Prompt)/float64(s.Chunks) + float64(p.Sequences)
 			votes[int(math.Exp2(math.Round(math.Log2(chunk))))]++
 			all++

@@ -227,11 +227,11 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 	if bursts(each) {
 		return Sample{}, fmt.Errorf("%w: tokens came in bursts", errSample)
 	}
-	return Sample{TookUS: formats.Micros(middle(each)), Context: math.Round(context / made), Iterations: 1}, nil
+	return Sample{TookUS: formats.Micros(mean(each)), Context: math.Round(context / made), Iterations: 1}, nil
 }
 
 // block is how many tokens a time per token is taken over: servers may hand over a
-// few at once. The median of the blocks leaves out what disturbed some of them.
+// few at once.
 const block = 8
 
 // perToken are the times per token of blocks.
@@ -359,6 +359,15 @@ func slow(before, during []llm.Token) int {
 		}
 	}
 	return n
+}
+
+// mean returns the mean of some times.
+func mean(list []time.Duration) time.Duration {
+	var sum time.Duration
+	for _, t := range list {
+		sum += t
+	}
+	return sum / time.Duration(len(list))
 }
 
 // middle is the median of times in any order.
