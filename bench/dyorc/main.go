@@ -30,6 +30,7 @@ var makers = []struct {
 	{"scarce", "Latency on 8 devices with 24 GB: mean / p99 in seconds", (*bench).scarceTable},
 	{"cold", "Cost of cold starts: mean latency less that with loads that take no time, in ms", (*bench).coldTable},
 	{"foresight", "Cost of cold starts where the way of each request is known as it comes, in ms", (*bench).foresightTable},
+	{"prior", "Cost of cold starts by what a server knows when it starts, in ms", priorTable},
 	{"memory", "Cost of cold starts over memory: MIX 3 on 8 devices, in ms", (*bench).memoryTable},
 	{"start", "The first ten minutes of an empty fleet: mean / p99 in seconds", (*bench).startTable},
 	{"shift", "GILL doubles and the others halve at minute 60: mean latency of ten minutes, in seconds", (*bench).shiftTable},

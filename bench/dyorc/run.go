@@ -28,6 +28,9 @@ type scene struct {
 	// Foresight gives each request, as it comes, a feature that names its way: what
 	// prediction could do at best.
 	Foresight bool
+	// Prior has the policy know the ways of the applications by their chances, and their
+	// rates, as a plan tells it. Planned has devices begin with what a plan has them hold.
+	Prior, Planned bool
 	// Scale is that of the deadlines: arrival and Scale times the application's
 	// mean unloaded latency. A call's own deadline is Scale times its time alone.
 	// 0: there are none.
@@ -80,7 +83,7 @@ var meanAlone = [3]float64{2.408, 3.064, 2.690}
 // play runs a scene under a policy.
 func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
 	fleet := func(devices int) *policy.Tables {
-		return workflows.Fleet{Devices: devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session, Generations: sc.Generations}.Tables()
+		return sc.told(workflows.Fleet{Devices: devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session, Generations: sc.Generations}.Tables())
 	}
 	t := fleet(sc.Devices)
 	length := time.Duration(sc.Minutes) * time.Minute

@@ -106,6 +106,10 @@ func (x *runner) run(ctx context.Context, a *ask) (*outcome, error) {
 			return nil, err
 		}
 		resident = r.Resident
+	} else if a.sc.Planned {
+		if resident, err = a.sc.planned(ctx); err != nil {
+			return nil, err
+		}
 	}
 	r, err := x.play(ctx, a.sc, opt, a.seed, resident, a.instant)
 	if err != nil {

@@ -100,23 +100,35 @@ func spec(name, trace string) formats.PolicySpec {
 	return out
 }
 
-// measure runs a job.
+// measure runs a job, and takes from it what the tables need.
 func (j *job) measure(ctx context.Context, policy formats.PolicySpec, seed uint64) (outcome, error) {
+	before := cputime.Used()
+	f, err := j.run(ctx, policy, seed)
+	if err != nil {
+		return outcome{}, err
+	}
+	out := j.kept(f)
+	out.CPU = (cputime.Used() - before).Seconds()
+	return out, nil
+}
+
+// run runs a job.
+func (j *job) run(ctx context.Context, policy formats.PolicySpec, seed uint64) (*sim.FlowResult, error) {
 	start := j.start
 	if j.rule != nil {
 		start = j.pipe.want(float64(firstSecond(j.rates, seed)), j.rule)
 	}
 	plan := j.pipe.deploy(policy.Name, policy.Params, j.rule, start, cmp.Or(j.top, 1.5)*j.pipe.capacity(64))
 	if err := plan.Validate(); err != nil {
-		return outcome{}, fmt.Errorf("the plan of %s: %w", j.pipe.name, err)
+		return nil, fmt.Errorf("the plan of %s: %w", j.pipe.name, err)
 	}
 	t, err := policies.Compile(plan)
 	if err != nil {
-		return outcome{}, err
+		return nil, err
 	}
 	pol, err := policies.New(plan.Policy, t)
 	if err != nil {
-		return outcome{}, err
+		return nil, err
 	}
 	cfg := sim.Config{Tables: t, Policy: pol, Source: newPoisson(j.rates, seed), Control: policies.Control(t), NoReport: true, Faults: j.fault,
 		Duration: time.Duration(len(j.rates)) * time.Second}
@@ -133,14 +145,11 @@ func (j *job) measure(ctx context.Context, policy formats.PolicySpec, seed uint6
 	if j.wrong > 0 {
 		cfg.Service = slow{sim.Exact(t), j.wrong}
 	}
-	before := cputime.Used()
 	res, err := sim.Run(ctx, cfg)
 	if err != nil {
-		return outcome{}, err
+		return nil, err
 	}
-	out := j.kept(res.Flow)
-	out.CPU = (cputime.Used() - before).Seconds()
-	return out, nil
+	return res.Flow, nil
 }
 
 // kept takes from a run what the tables need.

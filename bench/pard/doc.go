@@ -27,5 +27,6 @@
 //	hopeless.go   how soon requests without hope are refused
 //	ocrtable.go   figures of these two
 //	reference.go  what an independent implementation of the same reading gave
+//	wholes.go     a bound of whole batches, and what makes the bound generous
 //	speed.go      events per CPU-second, beside a bare heap loop
 package main

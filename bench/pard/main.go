@@ -52,7 +52,7 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,paths,skew,speed", "of S0, S1, other, stress, trouble, paths, skew, ablations, sensitivity, hours, plans, planner, overheads, rag, speed; alone, on this machine: ocr, a real pipeline; hopeless, how soon requests are refused")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,paths,skew,speed", "of S0, S1, other, stress, trouble, paths, skew, ablations, sensitivity, hours, plans, planner, overheads, rag, bounds, speed; alone, on this machine: ocr, a real pipeline; hopeless, how soon requests are refused")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
@@ -87,7 +87,7 @@ func (f *flags) more() []string {
 }
 
 // own are the parts that are no list of cells.
-var own = []string{"speed", "hours", "plans", "rag", "planner", "overheads"}
+var own = []string{"speed", "bounds", "hours", "plans", "rag", "planner", "overheads"}
 
 // results are the cells measured so far.
 type results map[string]outcome
@@ -163,6 +163,11 @@ func run(ctx context.Context, args []string) (err error) {
 	s.rag(os.Stdout)
 	if slices.Contains(parts, "speed") {
 		if err := s.speed(ctx, b); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(parts, "bounds") {
+		if err := bounds(ctx, s, os.Stdout, b, f.only); err != nil {
 			return err
 		}
 	}

@@ -129,7 +129,6 @@ func latencies(t *testing.T, cfg sim.Config) (out []time.Duration) {
 func TestPlanSimulatesAsTheFleet(t *testing.T) {
 	made := planOf(t, problemOf(16, 40e9, time.Minute, [3]float64{12, 0, 0}))
 	section := formats.FlowOf(made)
-	section.Transitions = nil // the fleet has learnt nothing
 	resident := make([][]int32, 16)
 	for i, m := range section.Modules {
 		service := slices.Index([]string{"vit-l-14", "opt-6.7b", "stable-diffusion-1.5"}, m.Model)
@@ -145,13 +144,14 @@ func TestPlanSimulatesAsTheFleet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		own := flow.WorkflowsOf(tab)
+		own.Ways = nil // the fleet has learnt nothing
 		pol, err := policies.New(formats.PolicySpec{Name: name}, tab)
 		if err != nil {
 			t.Fatal(err)
 		}
 		walk := flow.NewWalk(tab).(*flow.Walk)
 		walk.Choose(&drawnWays{apps: workflows.NewApps(1)})
-		own := flow.WorkflowsOf(tab)
 		got := latencies(t, sim.Config{Tables: tab, Policy: pol, Source: poisson(8, 2*time.Minute), Control: walk,
 			MoveTime: func(service, from, to int32) time.Duration { return own.MoveTime(tab, service, from, to) }})
 
@@ -165,6 +165,35 @@ func TestPlanSimulatesAsTheFleet(t *testing.T) {
 			Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(fleet)})
 		if len(got) < 800 || !slices.Equal(got, want) {
 			t.Errorf("%s: %d latencies, and %d of the fleet: they differ", name, len(got), len(want))
+		}
+	}
+}
+
+// A plan without recorded ways has those that the chances of its graph draw. Recorded
+// ones stand as they are.
+func TestWaysOfTheGraph(t *testing.T) {
+	made := planOf(t, problemOf(8, 40e9, time.Minute, [3]float64{1, 0, 0}))
+	section := formats.FlowOf(made)
+	for _, recorded := range []int{0, 7} {
+		section.Transitions = nil
+		if recorded > 0 {
+			section.Transitions = []formats.WaysOf{{Application: "gill", Ways: []formats.Way{{Count: recorded, Known: 1, Tasks: []formats.WayTask{{Model: "opt-6.7b"}}}}}}
+		}
+		tab, err := policies.Compile(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, drawn := int32(0), 0.0
+		for _, w := range flow.WorkflowsOf(tab).Ways[0] {
+			if all += w.Count; w.Tasks[len(w.Tasks)-1].Service == 2 { // an image is drawn at the end
+				drawn += float64(w.Count)
+			}
+		}
+		switch share := drawn / float64(all); {
+		case recorded > 0 && (all != int32(recorded) || drawn > 0):
+			t.Errorf("%d recorded requests, and %d are known, %v of them draw", recorded, all, drawn)
+		case recorded == 0 && (all != flow.DrawnRequests || math.Abs(share-.9) > .03):
+			t.Errorf("%d requests are known, %v of them draw, expected %d and .9", all, share, flow.DrawnRequests)
 		}
 	}
 }

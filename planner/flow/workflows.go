@@ -311,8 +311,5 @@ func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
 	for _, s := range a.of {
 		names = append(names, w.services[s].name)
 	}
-	return flow.DrawWays(a.graph, a.asked.Name, names, drawnRequests, w.in.Seed), nil
+	return flow.DrawWays(a.graph, a.asked.Name, names, flow.DrawnRequests, w.in.Seed), nil
 }
-
-// drawnRequests is how many requests stand for the chances of an application.
-const drawnRequests = 1000

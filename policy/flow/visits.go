@@ -207,6 +207,9 @@ func (w *Workflow) Paths(segment int) ([][]Leg, error) {
 	return out, nil
 }
 
+// DrawnRequests is how many requests stand for the chances of an application.
+const DrawnRequests = 1000
+
 // DrawWays draws the ways of so many requests of a workflow by its chances.
 // Services are those that Segments names.
 func DrawWays(w *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {

@@ -123,11 +123,11 @@ func workOf(work float64) int64 {
 // compileWorkflows reads the workflows of a plan into its tables, which
 // policy.Compile made with a model per deployed one.
 func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) error {
-	service := map[string]int32{}
+	service, names := map[string]int32{}, []string(nil)
 	own := &Workflows{}
 	for i := range t.Models {
 		m := &f.Modules[i]
-		service[t.Models[i].Name] = int32(i)
+		service[t.Models[i].Name], names = int32(i), append(names, t.Models[i].Name)
 		own.Moves = append(own.Moves, Move{m.NearUS.D(), m.FarUS.D()})
 		own.Sessions = append(own.Sessions, sessionOf(m.Session))
 		own.generate(plan, m.Generation)
@@ -150,16 +150,19 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 		if err != nil || a.SLOUS <= 0 {
 			return &formats.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
+		own.Ways = append(own.Ways, nil)
+		for k := range f.Transitions {
+			if f.Transitions[k].Application == a.Model {
+				own.Ways[i] = waysOf(&f.Transitions[k], service)
+			}
+		}
+		if len(own.Ways[i]) == 0 && len(w.Segments) > 0 { // the graph has chances, too
+			ways := DrawWays(w, a.Model, names, DrawnRequests, plan.Seed)
+			own.Ways[i] = waysOf(&formats.WaysOf{Ways: ways}, service)
+		}
 		own.number(w)
 		own.Apps = append(own.Apps, *w)
-		own.Ways = append(own.Ways, nil)
 		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS, NumPipelines: int32(len(t.Pipelines))})
-	}
-	for i := range f.Transitions {
-		w := &f.Transitions[i]
-		if k := slices.IndexFunc(f.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Application }); k >= 0 {
-			own.Ways[k] = waysOf(w, service)
-		}
 	}
 	for p := range t.Pipelines {
 		t.Pipelines[p].Model = -1

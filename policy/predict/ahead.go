@@ -5,7 +5,7 @@ package predict
 func (t *Table) Ahead(c Cursor, limit int, dst []int32) []int32 {
 	for range limit {
 		token := t.next(&c)
-		if token == End {
+		if token == End || t.opt.Sure > 0 && share(t, t.row(&c), token) < t.opt.Sure {
 			break
 		}
 		dst = append(dst, token)
@@ -33,6 +33,12 @@ func (t *Table) Shares(c *Cursor, dst []Share) []Share {
 		}
 	}
 	return dst
+}
+
+// share is the chance of a token in a row.
+func share(t *Table, row, token int32) float64 {
+	e := t.find(row, token)
+	return float64(t.edges[e].count) / float64(t.rows[row].total)
 }
 
 // next is the token that is predicted at a cursor.

@@ -86,6 +86,30 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// A prediction ends where the next token is not sure enough, also where a token behind
+// it would be.
+func TestSure(t *testing.T) {
+	for _, want := range []struct {
+		sure   float64
+		length int
+	}{{0, 2}, {.5, 2}, {.6, 2}, {.61, 0}} {
+		tab := New(Options{Sure: want.sure})
+		a, b, c := tab.Number(0, 0, nil), tab.Number(1, 0, nil), tab.Number(2, 0, nil)
+		for i := range 10 {
+			path := []int32{a, b, c}
+			if i < 4 {
+				path = []int32{a, c}
+			}
+			tab.Learn(0, NoFeature, path, 1)
+		}
+		cur := tab.Begin(0, NoFeature)
+		tab.Advance(&cur, a)
+		if got := tab.Ahead(cur, 8, nil); len(got) != want.length {
+			t.Errorf("sure %v: %v is expected, not %d tasks", want.sure, got, want.length)
+		}
+	}
+}
+
 // A feature that decides the way is used, one that says nothing is not.
 func TestFeatures(t *testing.T) {
 	for _, tells := range []bool{true, false} {

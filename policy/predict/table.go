@@ -16,6 +16,8 @@ type Options struct {
 	// Seed. Otherwise the most likely token is taken, the smaller number of two.
 	Sampled bool
 	Seed    uint64
+	// Sure ends a prediction at the first token that has a smaller chance.
+	Sure float64
 	// Rows bounds the rows of prefixes; 0: 65,536. Further prefixes back off.
 	Rows int
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"inferplan/policy"
-	"inferplan/policy/flow"
 	"inferplan/policy/predict"
 )
 
@@ -99,8 +98,12 @@ type Options struct {
 // worth a load.
 const scaleOutWait = int64(50 * time.Millisecond)
 
+// sure is the chance from which on a task is expected: more likely than not. What is
+// placed for one that does not come is in the way of others.
+const sure = .5
+
 // dyorc is DyOrc with what was repaired.
-var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Worth: true}
+var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Worth: true, Prediction: predict.Options{Sure: sure}}
 
 // giving is a policy that gives up what will be late.
 func giving(o Options, up Giving) Options {
@@ -112,6 +115,12 @@ func giving(o Options, up Giving) Options {
 // deadlines, and gives up what has lost all hope.
 func admitting(o Options) Options {
 	o.Admit, o.Order, o.GiveUp = true, ByDeadline, Hopeless
+	return o
+}
+
+// ordered is a policy whose devices run what may run in an order.
+func ordered(o Options, by Order) Options {
+	o.Order = by
 	return o
 }
 
@@ -148,15 +157,15 @@ var named = []struct {
 	{"greedy-drop", Options{GiveUp: Late}},
 	{"dyorc-admit", admitting(dyorc)},
 	{"greedy-admit", admitting(Options{})},
-	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Worth: true, Order: ByRequest}},
+	{"dyorc-deadline", ordered(dyorc, ByRequest)},
 }
 
 // whole is the largest whole number that is exact as a parameter.
 const whole = 1 << 53
 
-// Make makes a policy by its name over the tables of a plan, whose recorded ways
-// it has learnt. Parameters: seed; ahead, the tasks of a request with those that
-// are expected; slack, of deadlines of calls.
+// Make makes a policy by its name over the tables of a plan. Parameters: seed;
+// ahead, the tasks of a request with those that are expected; slack, of deadlines of
+// calls.
 func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
 	opt, err := Named(name)
 	if err != nil {
@@ -180,49 +189,7 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 	if opt.Order == ByCall && opt.Slack == 0 {
 		opt.Slack = 1
 	}
-	p := New(t, opt)
-	if own := flow.WorkflowsOf(t); own != nil && (opt.Predict || opt.Admit) {
-		p.learn(own.Ways)
-	}
-	return p, nil
-}
-
-// mostLearnt is how many requests of an application are learnt from; of more, their
-// shares.
-const mostLearnt = 10_000
-
-// learn takes in recorded ways.
-func (p *Policy) learn(ways [][]flow.Way) {
-	var path, reads []int32
-	for app, list := range ways {
-		all := int64(0)
-		for i := range list {
-			all += int64(list[i].Count)
-		}
-		for i := range list {
-			times := int64(list[i].Count)
-			if all > mostLearnt {
-				times = max(1, times*mostLearnt/all)
-			}
-			path = path[:0]
-			for k := range list[i].Tasks {
-				t := &list[i].Tasks[k]
-				if reads = append(reads[:0], t.Reads...); len(reads) == 0 {
-					reads = append(reads, 0)
-				}
-				path = append(path, p.Table().Number(t.Service, t.Work, reads))
-			}
-			if p.opt.Admit {
-				p.door.learnWay(int32(app), path, &list[i], float64(list[i].Count)/float64(all))
-			}
-			if !p.opt.Predict {
-				continue
-			}
-			for range times {
-				p.Table().Learn(int32(app), predict.NoFeature, path, int(list[i].Known))
-			}
-		}
-	}
+	return New(t, opt), nil
 }
 
 // Default is the policy of a plan that names none.

@@ -25,7 +25,7 @@ type Policy struct {
 	offsets []int32
 }
 
-// New makes a policy over tables whose kind this is.
+// New makes a policy over tables whose kind this is. It has learnt their ways.
 func New(t *policy.Tables, opt Options) *Policy {
 	if opt.Ahead == 0 {
 		opt.Ahead = 16
@@ -37,6 +37,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	p.batches = &batches{cluster: p.cluster, loads: p.loads, scale: p.scale, door: p.door}
 	p.placement = newPlacement(p.batches)
 	p.door.table = p.placement.table
+	p.begin()
 	return p
 }
 
