@@ -17,8 +17,9 @@ type grouping struct {
 	joinable []int32   // open groups, see joinableAt
 	problem  Problem
 	state    *State
-	joins    int64 // requests that came to groups
-	changes  int64 // and that went from them
+	joins    int64   // requests that came to groups
+	changes  int64   // and that went from them
+	shifts   int64   // models and instances that came or went, and prices that moved
 }
 
 // members is what is in a group beside Problem.Groups.
@@ -46,6 +47,7 @@ func newGrouping(f *fleet, opt Options) *grouping {
 	}
 	s.joinable = slices.Repeat([]int32{-1}, n)
 	s.state = NewState(&s.problem)
+	s.state.loose = opt.Rule == FCFS || opt.Rule == EDF
 	return s
 }
 
