@@ -114,6 +114,9 @@ func Marked(s *State) bool {
 // Granted is what a re-plan was allowed last, in positions.
 func (p *Policy) Granted() int64 { return p.plan.effort.grant }
 
+// Wide is by how much standard deviations of starts are multiplied.
+func (p *Policy) Wide() float64 { return p.wide }
+
 // Pauses tells whether an instance has requests that it holds back now.
 func (p *Policy) Pauses(now time.Duration, q int32) bool {
 	return p.state.First(q) >= 0 && pricing{p.grouping}.pauses(now, q)

@@ -65,6 +65,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 
 // Handle implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	first := len(out.List)
 	switch ev.Kind {
 	case policy.Arrival:
 		p.arrive(now, ev, out)
@@ -99,6 +100,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case Gateway:
 		p.gate.assign(now, out)
 	}
+	p.learn.started(now, out, first)
 }
 
 // Search implements policy.Searcher.
