@@ -13,6 +13,7 @@
 //	worlds.go  problems of pooled pipelines
 //	kinds.go   problems of applications, cascades and language models
 //	judge.go   the verdict on a verdict
+//	refusals.go  what the answers to problems of language models take, beside solving what is nearest
 //
 //	make bench-infeasible
 package main

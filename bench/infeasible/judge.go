@@ -213,7 +213,16 @@ func (x *instance) slos(set func(name string, asked formats.SLO) formats.SLO) {
 		}
 	case *formats.LLM:
 		for i := range s.Classes {
-			s.Classes[i].SLO = set("", s.Classes[i].SLO)
+			c := &s.Classes[i]
+			asked, models := c.SLO, s.Models
+			if len(c.Models) > 0 {
+				models = c.Models
+			}
+			for _, m := range models { // of its models the longest counts
+				if slo := set(formats.ModelClass{Model: m, Class: c.Class}.String(), asked); c.SLO == asked || slo.Duration > c.SLO.Duration {
+					c.SLO = slo
+				}
+			}
 		}
 	case *formats.Cascade:
 		if !s.SLO.Latency.IsZero() {

@@ -31,6 +31,7 @@ type options struct {
 	figures    string
 	profile    string
 	command    string
+	refusals   int
 }
 
 func main() {
@@ -43,6 +44,7 @@ func main() {
 	f.StringVar(&o.results, "results", "", "file that keeps every verdict: a second start goes on there, and judges again what was wrong")
 	f.BoolVar(&o.fresh, "fresh", false, "forget what -results holds")
 	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
+	f.IntVar(&o.refusals, "refusals", 0, "measure instead what the answers to so many queue problems without a plan take")
 	f.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor, for go tool pprof")
 	err := f.Parse(os.Args[1:])
 	o.command = figures.Command(f, "bench-infeasible", "INFEASIBLE")
@@ -141,6 +143,9 @@ func run(ctx context.Context, o *options) error {
 			return err
 		}
 		defer pprof.StopCPUProfile()
+	}
+	if o.refusals > 0 {
+		return refusals(ctx, o)
 	}
 	known := map[uint64]result{}
 	var lines *kept.Lines

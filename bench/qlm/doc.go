@@ -12,7 +12,8 @@
 //	orders.go    orders by size and load: list, greedy and search against the bound
 //	chance.go    plans under random times: chance constraints and the smooth objective
 //	replan.go    400,000 queued requests planned anew
-//	waits.go     waiting and completion times, predicted
+//	waits.go     waiting and completion times of a queue, predicted before it is served
+//	drift.go     waits predicted while a queue is served
 //	fleet.go     policies on four A100s (package fleet), and the ceiling of throughput
 //	priced.go    admission against other rules where all instances have one model
 //	timelines.go  what each instance does over a run, as a picture

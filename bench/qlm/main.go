@@ -45,6 +45,7 @@ var makers = append([]maker{
 	{"instance", "speed", "Simulated requests per second of CPU", speeds},
 	{"instance", "long", "CPU of long queues and of many instances", longQueues},
 	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
+	{"instance", "drift", "Waits predicted while a queue is served", drifts},
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
 	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},

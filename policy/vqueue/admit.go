@@ -16,6 +16,9 @@ const (
 	// slowdown is how many times slower prompts have to make a batch for it to be let finish. It
 	// is fast then without prompts, so that a pause costs little throughput.
 	slowdown = 4
+	// mostPriced is the number of groups of a queue that a pause is priced by, so that a decision takes no longer where
+	// the queue is long. Those behind count by how their lateness grows.
+	mostPriced = 64
 )
 
 // pricing holds back prompts that would make more of a batch late than they win.
@@ -63,7 +66,7 @@ func (s pricing) pauseCost(q int32, idle float64) float64 {
 	if len(l.slots) > 0 {
 		x := &l.slots[0]
 		out += (1 - idle) * (p.cost(&p.Groups[x.group], p.Cost(x.group, kind), x.start+1, x.variance) - x.cost)
-		out += idle * p.pushed(kind, l, 0, priceHorizon, 0, math.Inf(1)) / priceHorizon
+		out += idle * p.pushed(kind, l, 0, mostPriced, priceHorizon, 0, math.Inf(1)) / priceHorizon
 	}
 	return out
 }

@@ -117,6 +117,7 @@ func TestPolicyAgainstAnAdversary(t *testing.T) {
 		tab := fleet([]int32{0, 1, 0}[:rapid.IntRange(1, 3).Draw(t, "instances")], rapid.IntRange(1, 3).Draw(t, "networks"), 4)
 		opt := options(t)
 		asks(t, tab, opt.Rule != vqueue.Shepherd)
+		alone(tab, rapid.SampledFrom([]float64{0, 2, 8}).Draw(t, "less for a token alone"))
 		pol, err := vqueue.New(tab, opt)
 		if err != nil {
 			t.Fatal(err)

@@ -19,6 +19,8 @@
 //	ended.go      when groups have ended
 //	follow.go     the estimator recalibrated while requests finish
 //	following.go  the policy's estimators, which follow its instances
+//	forecast.go   a quantile of waits that adapts
+//	loose.go      long queues whose order does not depend on costs
 //	tables.go     what the policy knows and how it is steered: rules, options
 //	queueplan.go  the tables compiled from a plan of queues
 //	options.go    policies by name, parameters

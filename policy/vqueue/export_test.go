@@ -2,6 +2,8 @@ package vqueue
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"inferplan/policy"
@@ -111,3 +113,31 @@ func Marked(s *State) bool {
 
 // Granted is what a re-plan was allowed last, in positions.
 func (p *Policy) Granted() int64 { return p.plan.effort.grant }
+
+// Wide is by how much standard deviations of starts are multiplied.
+func (p *Policy) Wide() float64 { return p.wide }
+
+// Pauses tells whether an instance has requests that it holds back now.
+func (p *Policy) Pauses(now time.Duration, q int32) bool {
+	return p.state.First(q) >= 0 && pricing{p.grouping}.pauses(now, q)
+}
+
+// PauseCost is what a second of a pause costs the queue of an instance.
+func (p *Policy) PauseCost(q int32, idle float64) float64 {
+	return pricing{p.grouping}.pauseCost(q, idle)
+}
+
+// Spoiled is the same where the groups from a place on have costs that are no number.
+func (p *Policy) Spoiled(q int32, from int) float64 {
+	l := &p.state.queues[q]
+	kept := slices.Clone(l.slots)
+	for i := from; i < len(l.slots); i++ {
+		l.slots[i].cost = math.NaN()
+	}
+	cost := p.PauseCost(q, 0.5)
+	l.slots = kept
+	return cost
+}
+
+// Exact has all queues computed anew at each change.
+func (p *Policy) Exact() { p.state.loose = false }

@@ -19,9 +19,10 @@ type Follower struct {
 }
 
 // lengths are moments of a number of tokens.
-type lengths struct{ weight, mean, square float64 }
+type lengths struct{ seen, weight, mean, square float64 }
 
 func (l *lengths) add(x, keep float64) {
+	l.seen++
 	l.weight = l.weight*keep + 1
 	l.mean += (x - l.mean) / l.weight
 	l.square += (x*x - l.square) / l.weight
@@ -70,9 +71,17 @@ func (f *Follower) Spread(known float64) float64 {
 	return math.Sqrt((f.squares + f.prior()*known*known) / (f.predicted + f.prior()))
 }
 
-// few is the number of answers from which on observed lengths take the place of the
-// calibration's.
-const few = 30
+// answersBefore is the number of batches of answers that count for the calibration at first. It halves with every
+// batch that is answered, for the first answers are the short ones.
+const answersBefore = 4
+
+// blend is the mean and variance with those of the calibration, where so many are answered at once.
+func (l *lengths) blend(mean, variance, batch float64) (m, v float64) {
+	prior := answersBefore * batch * math.Exp2(-l.seen/batch)
+	own := l.weight / (l.weight + prior)
+	m = mean + own*(l.mean-mean)
+	return m, max((1-own)*(variance+mean*mean)+own*l.square-m*m, 0)
+}
 
 // Adjust is the estimator as the follower sees it.
 func (f *Follower) Adjust(r RCT) RCT {
@@ -80,9 +89,9 @@ func (f *Follower) Adjust(r RCT) RCT {
 	r.Alpha, r.Beta, r.Intercept = r.Alpha*by, r.Beta*by, r.Intercept*by
 	r.Decode *= by
 	r.Common = f.Spread(r.Common)
-	if f.outputs.weight >= few {
-		r.OutputMean, r.OutputVar = f.outputs.mean, max(f.outputs.square-f.outputs.mean*f.outputs.mean, 0)
-		r.PromptMean, r.PromptVar = f.prompts.mean, max(f.prompts.square-f.prompts.mean*f.prompts.mean, 0)
+	if f.outputs.weight > 0 {
+		r.OutputMean, r.OutputVar = f.outputs.blend(r.OutputMean, r.OutputVar, max(r.Batch, 1))
+		r.PromptMean, r.PromptVar = f.prompts.blend(r.PromptMean, r.PromptVar, max(r.Batch, 1))
 	}
 	return r
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/policy"
 )
 
 // following keeps the estimators near what instances do: throughput by network and
@@ -13,9 +15,14 @@ type following struct {
 	*grouping
 	on      bool
 	base    []RCT      // as calibrated
-	works   []Follower // by network and kind of device
+	works   []Follower // by network and kind of device: tokens
+	paces   []Follower // the same: starts, by what works and lengths would have them take
 	lengths []Follower // by served model
 	spans   []span     // by instance
+	starts  []Forecast // by instance
+	bare    [][]Price  // by kind of device and model: without the paces
+	prices  [][]Price  // the same: as own.RCT has them
+	cover   *Coverage  // of starts
 }
 
 // span is a time in which an instance had more to do than it could take, since it was
@@ -33,8 +40,53 @@ func newFollowing(s *grouping) following {
 	if !s.opt.Follow {
 		return following{grouping: s}
 	}
-	return following{grouping: s, on: true, base: slices.Clone(s.own.RCT), works: make([]Follower, len(s.t.Networks)*len(s.t.Kinds)),
+	f := following{grouping: s, on: true, base: slices.Clone(s.own.RCT), works: make([]Follower, len(s.t.Networks)*len(s.t.Kinds)), paces: make([]Follower, len(s.t.Networks)*len(s.t.Kinds)), cover: &Coverage{},
 		lengths: make([]Follower, len(s.t.Models)), spans: make([]span, len(s.instances))}
+	for range s.instances {
+		f.starts = append(f.starts, NewForecast(2*len(s.t.Models), f.cover, nil))
+	}
+	for range s.t.Kinds {
+		f.bare, f.prices = append(f.bare, make([]Price, 2*len(s.t.Models))), append(f.prices, make([]Price, 2*len(s.t.Models)))
+	}
+	f.priced()
+	for k := range f.bare {
+		copy(f.bare[k], f.prices[k])
+	}
+	return f
+}
+
+// priced brings the prices of requests up to the estimators.
+func (f *following) priced() {
+	for k := range f.prices {
+		for i := range f.prices[k] {
+			f.prices[k][i] = f.own.RCT[i*len(f.prices)+k].Price()
+		}
+	}
+}
+
+// started hears of what was dispatched since the first of some actions. Starts on an instance that has more to do than
+// it can take tell how well waits are foretold, and how much time passes between them.
+func (f *following) started(now time.Duration, out *policy.Actions, first int) {
+	if !f.on {
+		return
+	}
+	for i := first; i < len(out.List); i++ {
+		a := &out.List[i]
+		if a.Kind != policy.Dispatch {
+			continue
+		}
+		r := &f.requests[out.Tasks[a.TaskFirst]]
+		if q := r.instance; f.spans[q].full {
+			kind := 2 * int(r.model)
+			if f.mega(r) {
+				kind++
+			}
+			in := &f.instances[q]
+			k, x := f.kind(in), &f.starts[q]
+			x.Pace = &f.paces[int(f.spans[q].network)*len(f.t.Kinds)+int(k)]
+			x.Started(seconds(now), len(in.running), kind, float64(r.prompt), f.bare[k][kind], f.prices[k], f.opt.Objective.Common)
+		}
+	}
 }
 
 // made hears that a request on an instance has produced so many tokens.
@@ -72,6 +124,7 @@ func (f *following) look(now time.Duration, q int32) {
 	full := f.saturated(in, q)
 	if x.full && (!full || x.network != in.loaded) {
 		f.count(now, q)
+		f.starts[q].Reset()
 		x.full = false
 	}
 	if full && !x.full {
@@ -97,8 +150,11 @@ func (f *following) count(now time.Duration, q int32) {
 }
 
 // moved is by how much the time of a request has to change until groups are priced
-// anew.
-const moved = 0.01
+// anew, and widened the same of the width of the starts' quantile.
+const (
+	moved   = 0.01
+	widened = 0.05
+)
 
 // tick brings the estimators up to what was seen, and prices the groups by them.
 func (f *following) tick(now time.Duration) {
@@ -119,6 +175,8 @@ func (f *following) tick(now time.Duration) {
 				if mega == 0 {
 					e = f.lengths[m].Adjust(e)
 				}
+				f.bare[k][at/len(f.t.Kinds)] = e.Price()
+				e = f.paces[int(f.network(int32(m)))*len(f.t.Kinds)+k].Paced(e)
 				was, _ := f.own.RCT[at].Work(1)
 				is, _ := e.Work(1)
 				if math.Abs(is-was) > moved*was {
@@ -127,9 +185,14 @@ func (f *following) tick(now time.Duration) {
 			}
 		}
 	}
+	if wide := f.cover.Scale(); math.Abs(wide-f.wide) > widened*f.wide {
+		f.wide, f.problem.Common, changed = wide, f.opt.Objective.Common*wide, true
+	}
 	if !changed {
 		return
 	}
+	f.shifts++
+	f.priced()
 	for g := range f.groups {
 		if f.groups[g].live && f.groups[g].size > 0 {
 			f.price(int32(g), f.groups[g].size, f.groups[g].prompts)

@@ -17,8 +17,10 @@ type grouping struct {
 	joinable []int32   // open groups, see joinableAt
 	problem  Problem
 	state    *State
-	joins    int64 // requests that came to groups
-	changes  int64 // and that went from them
+	joins    int64   // requests that came to groups
+	changes  int64   // and that went from them
+	shifts   int64   // models and instances that came or went, and prices that moved
+	wide     float64 // by which standard deviations of starts are multiplied, see Coverage
 }
 
 // members is what is in a group beside Problem.Groups.
@@ -35,7 +37,7 @@ type members struct {
 
 // newGrouping has a queue for each instance, and no groups.
 func newGrouping(f *fleet, opt Options) *grouping {
-	s := &grouping{fleet: f, book: &book{turns: newTurns(len(f.t.Models))}, opt: opt, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
+	s := &grouping{fleet: f, book: &book{turns: newTurns(len(f.t.Models))}, opt: opt, wide: 1, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
 		in := &f.instances[i]
 		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kind(in), Setup: make([]float64, len(f.t.Networks)), Closed: f.own.closed(in.device, len(f.t.Models))})
@@ -46,6 +48,7 @@ func newGrouping(f *fleet, opt Options) *grouping {
 	}
 	s.joinable = slices.Repeat([]int32{-1}, n)
 	s.state = NewState(&s.problem)
+	s.state.loose = opt.Rule == FCFS || opt.Rule == EDF
 	return s
 }
 
@@ -140,7 +143,7 @@ func (s *grouping) price(g, size int32, prompts int64) {
 		}
 		n := float64(size)
 		c.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
-		c.Variance = n * r.Beta * r.Beta * r.OutputVar
+		c.Variance = r.Varies(n, c.Work) * (s.wide * s.wide)
 		c.Residence, c.ResidenceVar = r.reach(s.classes[x.model].milestone)
 	}
 }

@@ -36,6 +36,7 @@ func (p *Policy) Learnt() []Learnt {
 // Lateness is how many requests wait, and how many of them are expected late even in
 // the order that was found. Last is when the last of them is expected to start.
 func (p *Policy) Lateness() (late, waiting int, last time.Duration) {
+	fresh(p.state)
 	for q := range p.state.queues {
 		kind := p.problem.Queues[q].Kind
 		for _, x := range p.state.queues[q].slots {

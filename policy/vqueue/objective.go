@@ -127,16 +127,16 @@ func (p *Problem) recost(q int32, l *line, from int, spare float64) {
 		slack, rate = min(slack, x.own), rate+x.grows
 		x.slack, x.rate = slack, rate
 	}
-	l.cost = sum
+	l.cost, l.tail, l.behind = sum, t-def.Start, false
 }
 
 // pushed is what the slots from a place on cost more when they start later. It may
-// stop once that is no less than bound.
-func (p *Problem) pushed(kind int32, l *line, from int, shift, variance, bound float64) float64 {
+// stop once that is no less than bound. The slots from until on count as if the shift left their costs linear.
+func (p *Problem) pushed(kind int32, l *line, from, until int, shift, variance, bound float64) float64 {
 	sum := 0.0
 	for i := from; i < len(l.slots); i++ {
 		x := &l.slots[i]
-		if shift <= x.slack {
+		if shift <= x.slack || i == until {
 			return sum + x.rate*shift
 		}
 		sum += p.cost(&p.Groups[x.group], p.Cost(x.group, kind), x.start+shift, x.variance+variance) - x.cost

@@ -3,6 +3,7 @@ package vqueue
 import (
 	"math"
 	"math/rand/v2"
+	"sort"
 
 	"inferplan/formats/seeded"
 )
@@ -63,7 +64,7 @@ func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int
 	pg := p.probing(r, mega)
 	defer func() { pg.Size = 0 }()
 	if home >= 0 && p.instances[home].up() {
-		if place, _ := p.state.insertion(p.probe, home, never); place >= 0 {
+		if place := p.fits(home); place >= 0 {
 			return home, p.rulePlace(home, r, place)
 		}
 	}
@@ -76,7 +77,7 @@ func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int
 	}
 	q, least := int32(-1), math.Inf(1)
 	for i := range p.instances {
-		if at, _ := p.state.insertion(p.probe, int32(i), never); at < 0 {
+		if p.fits(int32(i)) < 0 {
 			continue
 		}
 		if end := p.state.queues[i].end(p.problem.Queues[i].Start); end < least {
@@ -111,27 +112,47 @@ func (p *placing) dealt(r *request) (q int32, place int) {
 	for range p.instances {
 		q := int32(p.turn % len(p.instances))
 		p.turn++
-		if place, _ := p.state.insertion(p.probe, q, never); place >= 0 {
+		if place := p.fits(q); place >= 0 {
 			return q, p.rulePlace(q, r, place)
 		}
 	}
 	return -1, 0
 }
 
+// fits returns the cheapest place for the probe in a queue, or, where the rule asks for no costs, any; -1: it cannot
+// run there.
+func (p *placing) fits(q int32) int {
+	if p.opt.Rule == Planned {
+		place, _ := p.state.insertion(p.probe, q, never)
+		return place
+	}
+	if p.runs(p.probe, q) {
+		return 0
+	}
+	return -1
+}
+
 // rulePlace is the place in a queue that the rule gives a request.
 func (p *placing) rulePlace(q int32, r *request, planned int) int {
-	place := p.state.Len(q)
-	if p.opt.Rule == Planned {
-		place = planned
+	slots, rank := p.state.queues[q].slots, p.classes[r.model].priority
+	if p.opt.Rule != Planned { // the queue is in the order of the rule
+		return sort.Search(len(slots), func(i int) bool { return !p.precedes(&slots[i], r) })
 	}
-	// The last place behind all that goes first.
-	for place > 0 {
-		slot := &p.state.queues[q].slots[place-1]
-		before, rank := &p.requests[p.groups[slot.group].first], p.classes[r.model].priority
-		if slot.priority < rank || slot.priority == rank && (p.opt.Rule == Planned || p.opt.Rule == EDF && before.deadline <= r.deadline || p.opt.Rule == FCFS && before.arrived <= r.arrived) {
-			break
-		}
+	place := planned
+	for place > 0 && slots[place-1].priority > rank {
 		place--
 	}
 	return place
+}
+
+// precedes tells whether the request in a slot goes before another by the rule, or is its equal.
+func (p *placing) precedes(x *slot, r *request) bool {
+	first, rank := &p.requests[p.groups[x.group].first], p.classes[r.model].priority
+	switch {
+	case x.priority != rank:
+		return x.priority < rank
+	case p.opt.Rule == EDF:
+		return first.deadline <= r.deadline
+	}
+	return first.arrived <= r.arrived
 }

@@ -65,6 +65,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 
 // Handle implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	first := len(out.List)
 	switch ev.Kind {
 	case policy.Arrival:
 		p.arrive(now, ev, out)
@@ -99,6 +100,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case Gateway:
 		p.gate.assign(now, out)
 	}
+	p.learn.started(now, out, first)
 }
 
 // Search implements policy.Searcher.
@@ -180,6 +182,7 @@ func (p *Policy) returned(now time.Duration, ev *policy.Event, out *policy.Actio
 		in.full = int32(len(in.running))
 	case policy.ReturnNotLoaded:
 		in.loaded = -1
+		p.shifts++
 	}
 	if r.open {
 		p.join(req, q)
@@ -196,7 +199,8 @@ func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions
 		return
 	}
 	in := &p.instances[q]
-	in.coming, p.plan.effort.settled = -1, false
+	in.coming = -1
+	p.shifts++
 	if ev.Value != 0 {
 		in.failed, in.chosen = true, -1
 		return
@@ -213,7 +217,7 @@ func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 	}
 	in := &p.instances[q]
 	in.down, in.loaded, in.coming, in.chosen, in.full = true, -1, -1, -1, 0
-	p.plan.effort.settled = false
+	p.shifts++
 	p.plan.sync(now)
 	for len(in.running) > 0 {
 		slot := in.running[len(in.running)-1]
@@ -261,7 +265,7 @@ func (p *Policy) back(now time.Duration, ev *policy.Event, out *policy.Actions) 
 	if ev.Limit > 0 {
 		in.kv = int64(ev.Limit)
 	}
-	p.plan.effort.settled = false
+	p.shifts++
 	p.plan.sync(now)
 	p.house()
 	p.run.serve(now, q, out)
@@ -294,7 +298,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.learn.tick(now)
 	p.plan.sync(now)
 	if grown {
-		p.plan.effort.settled = false
+		p.shifts++
 		p.house()
 	}
 	if p.opt.Rule == Gateway {

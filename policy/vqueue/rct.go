@@ -54,6 +54,12 @@ func (r *RCT) Work(n float64) (mean, variance float64) {
 	return n * (r.Alpha*r.PromptMean + r.Beta*r.OutputMean), n * (r.Alpha*r.Alpha*r.PromptVar + r.Beta*r.Beta*r.OutputVar)
 }
 
+// Varies is the variance of the time of n requests whose prompts are known, and which take so much work in the mean: that
+// of their answers, or what the calibration saw if that is more.
+func (r *RCT) Varies(n, work float64) float64 {
+	return max(n*r.Beta*r.Beta*r.OutputVar, r.Noise*work)
+}
+
 // Wait is the waiting time behind this much work, in seconds of the instance: the
 // paper's equation 2 with an intercept.
 func (r *RCT) Wait(work float64) float64 { return max(0, r.Filling*work, r.Intercept+work) }

@@ -266,6 +266,24 @@ func TestFollowerTracksDrift(t *testing.T) {
 	}
 }
 
+// TestFirstAnswersAreShort: of a batch the short answers come first. They alone do not make the lengths theirs.
+func TestFirstAnswersAreShort(t *testing.T) {
+	base := vqueue.RCT{Alpha: 1e-4, Beta: 1e-3, PromptMean: 1000, OutputMean: 200, OutputVar: 100, Decode: 0.05, Batch: 60}
+	var f vqueue.Follower
+	mean := func(answers int) float64 {
+		for range answers {
+			f.Answered(1000, 20)
+		}
+		return f.Adjust(base).OutputMean
+	}
+	if got := mean(40); got < 150 {
+		t.Errorf("after 40 answers of a batch of 60 the mean is %.0f tokens, expected to be near 200", got)
+	}
+	if got := mean(560); math.Abs(got-20) > 1 {
+		t.Errorf("after ten batches the mean is %.0f tokens, expected 20", got)
+	}
+}
+
 func TestCalibrationRefuses(t *testing.T) {
 	good := mistral.drain(conversations(seeded.New(1, "bad"), 200))
 	for name, spoil := range map[string]func(run []vqueue.Served) []vqueue.Served{

@@ -29,7 +29,8 @@ type effort struct {
 	seen, joined int64 // grouping.changes and grouping.joins at the last look
 	credit       int64 // positions
 	grant        int64 // for the search that is asked for
-	settled      bool  // the last search found nothing better, and no model came or went since
+	shifted      int64 // grouping.shifts at the last re-plan
+	settled      bool  // the last search found nothing better
 	rested       int   // re-plans that were passed over since then
 }
 
@@ -41,7 +42,7 @@ const (
 	// in positions.
 	workPerChange = 2000
 	// mostRested is how many re-plans of a single queue in a row are passed over where
-	// nobody came.
+	// nobody came, and nothing that the last one saw is other than it was.
 	mostRested = 2
 )
 
@@ -57,14 +58,14 @@ func (p *planning) due() bool {
 	if workPerGroup*p.state.Len(0) <= leastWork {
 		e.credit = max(e.credit, leastWork)
 	}
-	if e.settled && e.joined == p.joins && e.rested < mostRested {
+	if e.settled && e.joined == p.joins && e.shifted == p.shifts && e.rested < mostRested {
 		e.rested++
 		return false
 	}
 	if e.credit < leastWork {
 		return false
 	}
-	e.grant, e.credit, e.joined, e.rested = e.credit, 0, p.joins, 0
+	e.grant, e.credit, e.joined, e.shifted, e.rested = e.credit, 0, p.joins, p.shifts, 0
 	return true
 }
 
@@ -184,6 +185,7 @@ const least = 0.05
 
 // violation tells whether any violation of a deadline is likely.
 func (p *planning) violation() bool {
+	fresh(p.state)
 	return slices.ContainsFunc(p.state.queues, func(l line) bool {
 		return slices.ContainsFunc(l.slots, func(x slot) bool { return x.cost > likely*p.problem.Late })
 	})

@@ -91,3 +91,38 @@ func TestSearchOutOfTime(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStaleSearchIsNoReason: a search that began before a model came says nothing of what is there since. The next re-plan is not
+// passed over for its finding nothing better.
+func TestStaleSearchIsNoReason(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		tab := fleet([]int32{0}, 2, 4)
+		pol, err := vqueue.New(tab, vqueue.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out policy.Actions
+		tell := func(now time.Duration, ev policy.Event) (asks bool) {
+			out.Reset()
+			pol.Handle(now, &ev, &out)
+			return slices.ContainsFunc(out.List, func(a policy.Action) bool { return a.Kind == policy.Replan })
+		}
+		for req := range int32(20) { // of the network that is not loaded
+			tell(0, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: 3, Service: 3, Tokens: 200, Limit: 400, Deadline: 20 * time.Second})
+		}
+		came := policy.Event{Kind: policy.NetworkLoaded, Network: 1}
+		if !late {
+			tell(500*time.Millisecond, came)
+		}
+		if !tell(time.Second, policy.Event{Kind: policy.Timer}) {
+			t.Fatal("no re-plan is asked for")
+		}
+		if late {
+			tell(1500*time.Millisecond, came)
+		}
+		tell(1600*time.Millisecond, policy.Event{Kind: policy.ReplanResult, List: []int32{-1}})
+		if got := tell(2*time.Second, policy.Event{Kind: policy.Timer}); got != late {
+			t.Errorf("the model came while the search ran: %v; a re-plan is asked for: %v", late, got)
+		}
+	}
+}

@@ -121,6 +121,7 @@ func (s *serving) change(now time.Duration, in *instance, network int32, out *po
 		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: in.loaded, Device: in.device})
 	}
 	in.loaded, in.coming, in.since = -1, network, now
+	s.shifts++
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: in.device})
 }
 

@@ -16,12 +16,17 @@ type State struct {
 	total  float64
 	spare  float64 // largest variance of one group
 	work   int64   // positions looked at
+	loose  bool    // see loose.go
 }
 
 // line is a queue's order.
 type line struct {
 	slots []slot
 	cost  float64 // of the slots and of the queue's end
+	// What only loose queues need, see loose.go.
+	tail   float64 // seconds from the queue's start to its end
+	behind bool    // starts and costs are not those of the slots
+	buffer []slot  // that slots stand in
 }
 
 // slot is a group in its place.
@@ -64,10 +69,14 @@ func (m marks) after(i int32) int32 {
 
 // end is when a queue is empty that begins at a time.
 func (l *line) end(start float64) float64 {
-	if n := len(l.slots); n > 0 {
+	switch n := len(l.slots); {
+	case n == 0:
+		return start
+	case l.behind:
+		return start + l.tail
+	default:
 		return l.slots[n-1].end
 	}
-	return start
 }
 
 // ranked tells whether a queue keeps the priorities.
@@ -127,7 +136,11 @@ func (s *State) Refresh() {
 	}
 	s.total = 0
 	for q := range s.queues {
-		s.p.recost(int32(q), &s.queues[q], 0, s.spare)
+		if l := &s.queues[q]; s.loose && len(l.slots) > mostExact {
+			l.retail(p, int32(q))
+		} else {
+			p.recost(int32(q), l, 0, s.spare)
+		}
 		s.total += s.queues[q].cost
 		s.filled.set(int32(q), len(s.queues[q].slots) > 0)
 	}
@@ -220,6 +233,7 @@ func (s *State) Start(queue int32, place int) (mean, variance float64) {
 // Late is the number of requests in groups that, at their means, end past their
 // last deadline, and of those in no queue.
 func (s *State) Late() float64 {
+	fresh(s)
 	late, p := 0.0, s.p
 	for q := range s.queues {
 		kind := p.Queues[q].Kind
@@ -241,6 +255,9 @@ func (s *State) Late() float64 {
 // update recosts a queue and carries the difference into the total.
 func (s *State) update(q int32, from int) {
 	before := s.queues[q].cost
+	if s.queues[q].behind {
+		from = 0
+	}
 	s.p.recost(q, &s.queues[q], from, s.spare)
 	s.total += s.queues[q].cost - before
 	s.filled.set(q, len(s.queues[q].slots) > 0)
@@ -249,8 +266,12 @@ func (s *State) update(q int32, from int) {
 // Insert puts a group that is in no queue at a place of a queue.
 func (s *State) Insert(group, q int32, place int) {
 	l := &s.queues[q]
-	l.slots = slices.Insert(l.slots, place, slot{group: group})
 	s.where[group] = q
+	if s.loose && len(l.slots) >= mostExact {
+		l.slipIn(s.p, q, group, place)
+		return
+	}
+	l.slots = slices.Insert(l.slots, place, slot{group: group})
 	s.total -= s.p.unplaced(&s.p.Groups[group])
 	s.update(q, place)
 }
@@ -263,8 +284,12 @@ func (s *State) Remove(group int32) {
 	}
 	place := s.place(group)
 	l := &s.queues[q]
-	l.slots = slices.Delete(l.slots, place, place+1)
 	s.where[group] = -1
+	if s.loose && len(l.slots) > mostExact {
+		l.slipOut(s.p, q, place)
+		return
+	}
+	l.slots = slices.Delete(l.slots, place, place+1)
 	s.total += s.p.unplaced(&s.p.Groups[group])
 	s.update(q, place)
 }
@@ -311,7 +336,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 			}
 			own := p.cost(g, c, t+setup, v) + p.End*shift
 			if own < delta {
-				if d := p.pushed(def.Kind, l, i, shift, c.Variance, delta-own); own+d < delta {
+				if d := p.pushed(def.Kind, l, i, len(l.slots), shift, c.Variance, delta-own); own+d < delta {
 					place, delta = i, own+d
 				}
 			} else if setup == 0 {

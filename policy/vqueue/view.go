@@ -21,6 +21,7 @@ type GroupView struct {
 // View shows the queues as they are ordered now. Rules that keep one list for all
 // instances have queues without groups.
 func (p *Policy) View() []QueueView {
+	fresh(p.state)
 	out := make([]QueueView, len(p.instances))
 	for q := range p.instances {
 		in := &p.instances[q]

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/bench/figures"
+	"inferplan/bench/qlm/instance"
+	"inferplan/bench/table"
+	"inferplan/policy/vqueue"
+	"inferplan/sim/llm"
+	"inferplan/solver/stoch"
+)
+
+// foretellEvery is the time between the moments at which waits are predicted.
+const foretellEvery = 10 * time.Second
+
+// driftFits is how many estimators are fitted for each queue, to other requests each.
+const driftFits = 4
+
+// furtherBack are the places of the queue for which waits are predicted, by the work in front of them in seconds.
+var furtherBack = [...]float64{15, 30, 60, 120, 240}
+
+// drifted counts predictions, and what came before their 90 % quantiles.
+type drifted struct {
+	Asked int
+	// Starts: by the estimator as calibrated; by one that follows, with the width of a normal; and by what the policy does.
+	Calibrated, Followed, Adapted int
+	AnswersCalibrated, Answers    int // the same of answers, as calibrated and as the policy does
+}
+
+func (d *drifted) add(o drifted) {
+	d.Asked += o.Asked
+	d.Calibrated, d.Followed, d.Adapted = d.Calibrated+o.Calibrated, d.Followed+o.Followed, d.Adapted+o.Adapted
+	d.AnswersCalibrated, d.Answers = d.AnswersCalibrated+o.AnswersCalibrated, d.Answers+o.Answers
+}
+
+// of is a share of the predictions.
+func (d *drifted) of(n int) float64 { return float64(n) / float64(d.Asked) }
+
+// watched is an instance that serves a queue, and what a policy that follows it has seen so far.
+type watched struct {
+	drifted
+	base, bare, now      vqueue.RCT // as calibrated; as followed; and with the pace of starts
+	works, lengths, pace vqueue.Follower
+	starts               vqueue.Forecast
+	cover                vqueue.Coverage
+	list                 []llm.Request
+	out                  []llm.Outcome
+	byStart, byEnd       []int // requests in these orders
+	started, ended       int
+	running              []int
+	made                 []float64     // tokens, by request
+	full                 time.Duration // from then on the batch is full until the last start
+}
+
+// newWatched knows how a queue was served that was there at 0.
+func newWatched(r *vqueue.RCT, list []llm.Request, out []llm.Outcome) *watched {
+	w := &watched{base: *r, bare: *r, now: *r, list: list, out: out, made: make([]float64, len(list))}
+	w.starts = vqueue.NewForecast(1, &w.cover, &w.pace)
+	for i := range list {
+		w.byStart, w.byEnd = append(w.byStart, i), append(w.byEnd, i)
+	}
+	slices.SortStableFunc(w.byStart, func(a, b int) int { return cmp.Compare(out[a].Start, out[b].Start) })
+	slices.SortStableFunc(w.byEnd, func(a, b int) int { return cmp.Compare(out[a].End, out[b].End) })
+	w.full = out[w.byEnd[0]].End
+	return w
+}
+
+// serve goes through the time in which requests wait.
+func (w *watched) serve() {
+	last := w.out[w.byStart[len(w.byStart)-1]].Start
+	for at := time.Second; at < last; at += time.Second {
+		w.hear(at)
+		if at >= w.full && at%foretellEvery == 0 {
+			for _, depth := range furtherBack {
+				w.foretell(at, depth)
+			}
+		}
+	}
+}
+
+// hear takes in what happened in the second up to a time, as the policy does: answers, starts, tokens.
+func (w *watched) hear(at time.Duration) {
+	for ; w.ended < len(w.byEnd) && w.out[w.byEnd[w.ended]].End <= at; w.ended++ {
+		r := &w.list[w.byEnd[w.ended]]
+		w.lengths.Answered(float64(r.Prompt), float64(r.Output))
+	}
+	prices := []vqueue.Price{w.now.Price()}
+	for ; w.started < len(w.byStart) && w.out[w.byStart[w.started]].Start <= at; w.started++ {
+		i := w.byStart[w.started]
+		if start := w.out[i].Start; start >= w.full {
+			w.starts.Started(start.Seconds(), len(w.running), 0, float64(w.list[i].Prompt), w.bare.Price(), prices, vqueue.Recommended.Common)
+		}
+		w.running = append(w.running, i)
+	}
+	work := 0.0
+	w.running = slices.DeleteFunc(w.running, func(i int) bool {
+		if made := w.tokens(i, at); made > w.made[i] {
+			work += w.base.Beta * (made - w.made[i])
+			if w.made[i] == 0 {
+				work += w.base.Alpha * float64(w.list[i].Prompt)
+			}
+			w.made[i] = made
+		}
+		return w.out[i].End <= at
+	})
+	if at-time.Second >= w.full {
+		w.works.Worked(1, work)
+	}
+	w.bare = w.lengths.Adjust(w.works.Adjust(w.base))
+	w.now = w.pace.Paced(w.bare)
+}
+
+// tokens is how many a request has made by a time.
+func (w *watched) tokens(i int, at time.Duration) float64 {
+	switch o, most := w.out[i], float64(w.list[i].Output); {
+	case at < o.First:
+		return 0
+	case at >= o.End:
+		return most
+	default:
+		return math.Floor(1 + (most-1)*(at-o.First).Seconds()/(o.End-o.First).Seconds())
+	}
+}
+
+// foretell predicts when a request starts that has so much work in front of it, and when it is answered.
+func (w *watched) foretell(at time.Duration, depth float64) {
+	fixed, moved, variance, k := 0.0, 0.0, 0.0, w.started
+	before, now := w.base.Price(), w.now.Price()
+	for ; k < len(w.byStart) && fixed < depth; k++ {
+		prompt := float64(w.list[w.byStart[k]].Prompt)
+		fixed += before.Prompt*prompt + before.Rest
+		moved += now.Prompt*prompt + now.Rest
+		variance += now.Variance
+	}
+	if k == len(w.byStart) {
+		return
+	}
+	began, o := at.Seconds(), w.out[w.byStart[k]]
+	sigma := math.Hypot(math.Sqrt(variance), vqueue.Recommended.Common*moved)
+	calibrated := stoch.Normal{Mu: began + fixed, Sigma: math.Sqrt(w.base.Strays(fixed))}
+	followed := stoch.Normal{Mu: began + moved, Sigma: sigma}
+	adapted := stoch.Normal{Mu: began + moved, Sigma: sigma * w.cover.Scale()}
+	w.Asked++
+	for _, x := range []struct {
+		n    *int
+		by   stoch.Dist
+		came time.Duration
+	}{
+		{&w.Calibrated, calibrated, o.Start}, {&w.Followed, followed, o.Start}, {&w.Adapted, adapted, o.Start},
+		{&w.AnswersCalibrated, stoch.Plus(calibrated, w.base.Stays), o.End}, {&w.Answers, stoch.Plus(adapted, w.base.Stays), o.End},
+	} {
+		if x.came.Seconds() <= x.by.Quantile(0.9) {
+			*x.n++
+		}
+	}
+}
+
+// drift fits an estimator to requests that are drawn from the first half of the rows, and has the second half served in its order
+// by an instance that is watched.
+func drift(q *instance.Queue, seed uint64, most int) (drifted, error) {
+	halves := q.Halves()
+	lists, err := halves[0].Draw(seed, min(800, len(halves[0].Lengths)))
+	if err != nil {
+		return drifted{}, err
+	}
+	first, _, err := q.Drain(lists[0])
+	if err != nil {
+		return drifted{}, err
+	}
+	r, err := vqueue.Calibrate(instance.Timed(lists[0], first), instance.Batch(first))
+	if err != nil {
+		return drifted{}, err
+	}
+	list := halves[1].Lengths[:min(most, len(halves[1].Lengths))]
+	out, _, err := q.Drain(list)
+	if err != nil {
+		return drifted{}, err
+	}
+	w := newWatched(r, list, out)
+	w.serve()
+	return w.drifted, nil
+}
+
+// drifts holds waits that are predicted while a queue is served against what they came to.
+func drifts(b *bench, t *table.Table) error {
+	queues, err := instance.Queues(b.data)
+	if err != nil {
+		return err
+	}
+	fits, most := driftFits, 1<<30
+	if b.small {
+		fits, most = 1, 1500
+	}
+	pooled := func(q *instance.Queue, key string) (out drifted, err error) {
+		for seed := range fits {
+			x, err := measured(b.keep, fmt.Sprint(key, q.Name, "/", seed, "/", most), func() (drifted, error) { return drift(q, uint64(seed+1), most) })
+			if err != nil {
+				return out, err
+			}
+			out.add(x)
+		}
+		return out, nil
+	}
+	t.Columns = []string{"queue", "predictions", "starts, as calibrated", "starts, followed, width of a normal", "starts, as the policy does", "answers, as calibrated", "answers, as the policy does", "starts of the first half by its quarters (tuned)"}
+	starts, answers := 0, 0
+	for i := range queues {
+		q := &queues[i]
+		x, err := pooled(q, "drift/")
+		if err != nil {
+			return err
+		}
+		tuned, err := pooled(q.Halves()[0], "drift tuned/")
+		if err != nil {
+			return err
+		}
+		t.Add(q.Name, x.Asked, percent(x.of(x.Calibrated)), percent(x.of(x.Followed)), percent(x.of(x.Adapted)), percent(x.of(x.AnswersCalibrated)), percent(x.of(x.Answers)), percent(tuned.of(tuned.Adapted)))
+		for _, c := range []struct {
+			what         string
+			before, with int
+			cases        *int
+		}{{"starts", x.Calibrated, x.Adapted, &starts}, {"answers", x.AnswersCalibrated, x.Answers, &answers}} {
+			share := x.of(c.with)
+			if near(share) {
+				*c.cases++
+			}
+			b.figures = append(b.figures, figures.Figure{
+				Claim:  fmt.Sprintf("estimator, %s: %s before the 90 %% quantile, predicted while the second half is served", q.Name, c.what),
+				Source: driftSource, Asked: ".85 to .95", Measured: share, Holds: figures.If(near(share)), Note: fmt.Sprintf("%.3f as calibrated", x.of(c.before)),
+			})
+		}
+	}
+	for _, c := range []struct {
+		what string
+		n    int
+	}{{"starts", starts}, {"answers", answers}} {
+		b.figures = append(b.figures, figures.Figure{
+			Claim:  fmt.Sprintf("estimator: queues whose %s are covered, predicted while the second half is served", c.what),
+			Source: driftSource, Asked: fmt.Sprint(len(queues)), Measured: float64(c.n), Unit: fmt.Sprintf("of %d", len(queues)), Holds: figures.If(c.n == len(queues)),
+		})
+	}
+	t.Note("Fitted on 800 requests of the first half, %d draws. The second half waits at 0 and is served in its order. Every 10 s the starts behind 15, 30, 60, 120 and 240 s of work are predicted, with what was seen so far.", fits)
+	return nil
+}
+
+const driftSource = "fitted on the first half of the rows, the second served in its order; starts behind 15 to 240 s of work"
