@@ -32,7 +32,7 @@ type Option struct {
 	Name    string // of the flag: max-batch
 	Key     string // in the plan's options: max_batch; empty: a plan does not keep it
 	Type    OptionType
-	Default any // of this kind; nil: the zero value of the type
+	Default any     // of this kind; nil: the zero value of the type
 	Min     float64 // of numbers; of durations in seconds
 	Max     float64 // of numbers; 0: no upper bound
 	Below   bool    // Max itself is not allowed

@@ -129,7 +129,7 @@ func (f *resolved) requests() {
 	f.problem.Beside = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestUS })
 	f.requestCPU = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestCPUUS })
 	if front := formats.FrontEndOf(f.in.Cluster, f.in.Profile); front != nil {
-		f.problem.FrontEnd = f.requestCPU / time.Duration(front.Cores)
+		f.problem.FrontEnd = front.Time(f.requestCPU)
 	}
 }
 
