@@ -32,10 +32,12 @@ type Option struct {
 	Name    string // of the flag: max-batch
 	Key     string // in the plan's options: max_batch; empty: a plan does not keep it
 	Type    OptionType
-	Default any     // of this kind; nil: the zero value of the type
-	Min     float64 // of numbers; of durations in seconds
-	Max     float64 // of numbers; 0: no upper bound
-	Below   bool    // Max itself is not allowed
+	Default any // of this kind; nil: the zero value of the type
+	// Recommended is what the command line takes where nobody chooses; nil: the default.
+	Recommended any
+	Min         float64 // of numbers; of durations in seconds
+	Max         float64 // of numbers; 0: no upper bound
+	Below       bool    // Max itself is not allowed
 	// Choices are the words that a choice may be. A number may be one of them
 	// instead of a figure (margin: auto).
 	Choices []string

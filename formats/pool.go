@@ -71,7 +71,7 @@ var poolOptions = []Option{
 		Help: "template (pooled pipelines), or a baseline: np (whole models only) or dart-r (pairs of devices)"},
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "maximise throughput, or minimise cost, power or gpus while every model carries --min-load"},
-	{Name: "margin", Key: "margin", Type: NumberOption, Default: "auto", Max: 1, Below: true, Choices: []string{"auto"},
+	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.4, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing and jitter (PPipe: 0.4), or auto: found by simulation, with the largest batch and the stages"},
 	{Name: "gpu-rounding", Key: "gpu_rounding", Type: ChoiceOption, Default: "slot", Choices: []string{"slot", "fractional"},
 		Help: "slot: every stage of a model gets whole devices; fractional: shares of a device may go to different models"},

@@ -58,7 +58,7 @@ func (o *overload) plan(b *bench) (plan *formats.Plan, rps float64, err error) {
 	for i := range list {
 		list[i].RPS = 0
 	}
-	res, err := planner.Solve(b.ctx, in, planner.Options{Values: map[string]any{"margin": 0.1}}, highs.Solver{}, nil)
+	res, err := planner.Solve(b.ctx, in, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, 0, err
 	}

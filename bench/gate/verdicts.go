@@ -50,7 +50,7 @@ func (w *world) inputs(p *formats.Profile) planner.Inputs {
 // by the new ones.
 func (w *world) fails(ctx context.Context, old, now []*formats.Profile) (bool, error) {
 	in := w.inputs(old[0])
-	opt := planner.Options{Values: map[string]any{"margin": 0.4}}
+	opt := planner.Options{}
 	opt.Set("max-partitions", 1) // every profile cuts a model where its own times say
 	res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 	if err != nil {

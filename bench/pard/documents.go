@@ -39,9 +39,7 @@ func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate flo
 // problem is what solve plans, as the planner has it.
 func (p *pipeline) problem(algorithm string, rate float64) (*kind.Problem, error) {
 	out := &kind.Problem{Documents: p.inputs(rate), Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
-	values := fewestBy(algorithm)
-	values["margin"] = 0.1
-	for name, value := range values {
+	for name, value := range fewestBy(algorithm) {
 		if err := out.Values.Set(name, value); err != nil {
 			return nil, err
 		}

@@ -84,7 +84,7 @@ func (o *ocr) solve(ctx context.Context, times float64) (*formats.Plan, error) {
 		{Name: "read", Model: "ocr_rec", After: []string{"detect", "orient"}, Pre: "ocr-upright", Post: "ocr-text"}}}
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: o.profile,
 		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: o.profile.Devices[0].Device, Count: 3}}},
-		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}}, planner.Options{Values: map[string]any{"margin": 0.1}}, highs.Solver{}, nil)
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}}, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("planning the pipeline: %w", err)
 	}

@@ -31,7 +31,7 @@ func (b *bench) gaps(ctx context.Context, w *tabwriter.Writer) error {
 	for _, ref := range all { // one at a time, for the CPU of each
 		in, opt := b.inputs(ref)
 		delete(opt.Values, "batch-build")
-		delete(opt.Values, "margin")
+		opt.Set("margin", planner.Auto)
 		before := cputime.Used()
 		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 		if err != nil {

@@ -38,7 +38,7 @@ func pools(seed uint64) problem {
 	r := rand.New(rand.NewPCG(seed, 1))
 	size := sizes[seed%uint64(len(sizes))]
 	cpu := size.name == "cpu"
-	p := problem{rated: true, name: fmt.Sprintf("pool %d, devices %s", seed, size.name)}
+	p := problem{values: recommended, rated: true, name: fmt.Sprintf("pool %d, devices %s", seed, size.name)}
 	cluster := &formats.Cluster{Format: formats.FormatCluster}
 	profile := &formats.Profile{Format: formats.FormatProfile}
 	speeds := []float64{1, 1.8 + r.Float64(), 3 + 3*r.Float64()}
@@ -125,7 +125,7 @@ func applications(seed uint64) problem {
 	}
 	times := []float64{3, 5, 8, 12}[r.IntN(4)]
 	application.SLO = formats.SLO{Duration: time.Duration(times * float64(longest)).Round(time.Microsecond)}
-	p := problem{rated: true, name: fmt.Sprintf("application %d, %s, devices %s", seed, graph.name, size.name)}
+	p := problem{values: recommended, rated: true, name: fmt.Sprintf("application %d, %s, devices %s", seed, graph.name, size.name)}
 	p.inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{application}}}
 	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
 		for _, batch := range []int{1, 2, 4, 0} {

@@ -49,6 +49,9 @@ func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[
 	return out, err
 }
 
+// recommended is what the command line takes where nobody chooses.
+var recommended = map[string]any{"margin": planner.Auto}
+
 // compare plans a problem with the default flags and with every explicit choice.
 func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *planned, err error) {
 	if byDefault, err = h.plan(ctx, p, "default", p.values); err != nil || byDefault == nil {

@@ -66,7 +66,7 @@ func (b *ocr) solve(ctx context.Context, profile *formats.Profile, path string) 
 	}
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile,
 		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: profile.Devices[0].Device, Count: 1}}},
-		Workload: workload}, planner.Options{Values: map[string]any{"margin": 0.1}}, highs.Solver{}, nil)
+		Workload: workload}, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		return fmt.Errorf("planning the workflow: %w", err)
 	}

@@ -104,8 +104,8 @@ func (f *choice) annotate(flag *pflag.Flag) {
 	var texts []string
 	for _, o := range f.of {
 		text := o.Help
-		if o.Default != nil {
-			text += " (default " + o.Text(o.Default) + ")"
+		if initial := cmp.Or(o.Recommended, o.Default); initial != nil {
+			text += " (default " + o.Text(initial) + ")"
 		}
 		texts = append(texts, text)
 	}
@@ -157,7 +157,7 @@ func (c *choices) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// values are the options of a method that were set. One that the method does not
+// values are the options of a method that were set, and the recommended values of others. One that the method does not
 // have is among them where it was typed, so that it is refused; from the
 // environment or the configuration file it is left alone.
 func (c *choices) values(m *kind.Method) (map[string]any, error) {
@@ -165,6 +165,9 @@ func (c *choices) values(m *kind.Method) (map[string]any, error) {
 	for _, f := range c.list {
 		i := slices.Index(f.kinds, m.Kind)
 		switch {
+		case !f.set && i >= 0 && f.of[i].Recommended != nil:
+			out[f.name] = f.of[i].Recommended
+			continue
 		case !f.set || i < 0 && !f.typed:
 			continue
 		case i < 0:

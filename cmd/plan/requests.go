@@ -210,7 +210,7 @@ func emptyPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Pla
 	}
 	workload, _ := planner.AssumedWorkload(profile, formats.SLO{Duration: requestSLO})
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Workload: workload,
-		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: kind, Count: 1, Sharing: formats.SharingTime}}}}, planner.Options{Values: map[string]any{"margin": 0.4}}, highs.Solver{}, nil)
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: kind, Count: 1, Sharing: formats.SharingTime}}}}, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, err
 	}

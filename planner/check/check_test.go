@@ -21,7 +21,7 @@ import (
 
 func solve(t testing.TB, in planner.Inputs) *formats.Plan {
 	t.Helper()
-	res, err := planner.Solve(context.Background(), in, planner.Options{Values: map[string]any{"margin": 0.4}}, highs.Solver{}, nil)
+	res, err := planner.Solve(context.Background(), in, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestClassesAreCheckedEach(t *testing.T) {
 		{Model: "resnet", Class: "batch", SLO: formats.SLO{Duration: 300 * time.Millisecond}, Weight: 0.3, Percentile: "p99"},
 		{Model: "ocr", SLO: formats.SLO{Duration: 60 * time.Millisecond}, Weight: 0.4, Percentile: "p99"},
 	}
-	opt := planner.Options{Values: map[string]any{"margin": 0.4, "gap": 0.3, "max-partitions": 1}} // quick: how good the plan is does not matter here
+	opt := planner.Options{Values: map[string]any{"gap": 0.3, "max-partitions": 1}} // quick: how good the plan is does not matter here
 	res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func TestUnmeasuredBatches(t *testing.T) {
 	}
 	for kind, workload := range map[string]*formats.Workload{formats.PlanPool: models, formats.PlanFlow: application.(*formats.Workload)} {
 		in := planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}
-		values := map[string]any{"margin": 0.1, "max-batch": 3}
+		values := map[string]any{"max-batch": 3}
 		if kind == formats.PlanFlow {
 			values["objective"] = "throughput"
 		}

@@ -22,16 +22,12 @@ import (
 
 // problemOf is a problem over the applications of package workflows.
 func problemOf(devices int, memory formats.Bytes, slo time.Duration, rps [3]float64) *kind.Problem {
-	values := formats.NewValues(formats.PlanOptions(formats.PlanFlow))
-	if err := values.Set("margin", 0.1); err != nil {
-		panic(err)
-	}
 	return &kind.Problem{
 		Documents: kind.Documents{
 			Profile: workflows.Profile("card"), Workload: workflows.Workload(slo, rps),
 			Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: devices, PerNode: 8, NICGbps: 100, Memory: memory}}},
 		},
-		Values: values, Seed: 1,
+		Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1,
 	}
 }
 

@@ -39,7 +39,7 @@ func documents() kind.Documents {
 
 func solve(t *testing.T, in kind.Documents, objective string) *formats.Plan {
 	t.Helper()
-	res, err := planner.Solve(context.Background(), planner.Inputs(in), planner.Options{Values: map[string]any{"margin": 0.1, "objective": objective, "gap": 0.}}, highs.Solver{}, nil)
+	res, err := planner.Solve(context.Background(), planner.Inputs(in), planner.Options{Values: map[string]any{"objective": objective, "gap": 0.}}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

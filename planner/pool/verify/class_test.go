@@ -25,7 +25,7 @@ func TestClassesShareWeights(t *testing.T) {
 		{Model: "ocr", Class: "interactive", SLO: formats.SLO{Duration: 90 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
 		{Model: "ocr", Class: "batch", SLO: formats.SLO{Duration: 900 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
 	}
-	opt := planner.Options{Values: map[string]any{"margin": 0.4, "max-partitions": 1}}
+	opt := planner.Options{Values: map[string]any{"max-partitions": 1}}
 	for _, c := range []struct {
 		device string
 		need   formats.Bytes
