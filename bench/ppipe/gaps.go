@@ -25,7 +25,7 @@ func (b *bench) gaps(ctx context.Context, w *tabwriter.Writer) error {
 		return errNoCase
 	}
 	fmt.Fprintln(w, "case\tgap\tdevices\tlinks\tfilling\tqueueing\tnot stated\tCPU s")
-	tester := held.Tester{Runs: 10, Seed: 7919, Requests: 100_000}
+	tester := held.Tester{Runs: 5, Seed: 7919, Requests: 40_000}
 	var gap, devices, links, filling, queueing, unstated mean
 	largest := 0.0
 	for _, ref := range all { // one at a time, for the CPU of each
