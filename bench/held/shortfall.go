@@ -72,8 +72,12 @@ func changed(plan *formats.Plan, change func(s *formats.Stage)) *formats.Plan {
 	return &out
 }
 
-// proportions returns the times of batches that cost their samples' part of the largest, at least 1 ns.
+// proportions returns the times of batches that cost their samples' part of the largest, at least 1 ns; of no times, it
+// returns nil.
 func proportions(times []formats.Micros) []formats.Micros {
+	if times == nil {
+		return nil
+	}
 	out := make([]formats.Micros, len(times))
 	for i := range times {
 		out[i] = max(1, times[len(times)-1]*formats.Micros(i+1)/formats.Micros(len(times)))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"inferplan/bench/held"
@@ -40,6 +41,27 @@ func TestDefaultPlansHold(t *testing.T) {
 		}
 		if byDefault.holds > byDefault.bound {
 			t.Errorf("%s holds %.4g, above its bound %.4g", p.name, byDefault.holds, byDefault.bound)
+		}
+	}
+}
+
+// The causes of a gap add up to it, and batches that fill for free hold no less.
+func TestCausesAddUp(t *testing.T) {
+	h := &tester{held.Tester{Runs: 2, Seed: 7919, Requests: 8000}}
+	for _, devices := range []int{1, 3} {
+		s, err := h.smallGap(context.Background(), gapSeed, devices, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for _, cause := range causes {
+			sum += cause.of(s)
+		}
+		if s.Gap <= 0 || math.Abs(sum-s.Gap) > 1e-9 {
+			t.Errorf("%d devices: causes add up to %v, the gap is %v", devices, sum, s.Gap)
+		}
+		if s.Filling < 0 || s.Links != 0 {
+			t.Errorf("%d devices: filling %v, links %v of a model in one piece", devices, s.Filling, s.Links)
 		}
 	}
 }
