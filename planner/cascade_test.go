@@ -66,7 +66,8 @@ func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
 		in.Profile.Models[i].RequestCPUUS = formats.Micros(time.Duration(10+30*i*i) * time.Microsecond)
 	}
 	in.Cluster.FrontEnd = &formats.FrontEnd{Cores: 2}
-	const beside, frontEnd = 6 * time.Millisecond, 30 * time.Microsecond // (1 + 4 + 13)/3 and a half of (10 + 40 + 130)/3
+	const beside, cost = 6 * time.Millisecond, 60 * time.Microsecond // (1 + 4 + 13)/3 and (10 + 40 + 130)/3
+	frontEnd := in.Cluster.FrontEnd.Time(cost)
 	res, err := Solve(t.Context(), in, Options{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := formats.GearOf(res.Plan)
-	if sc.Egress != beside || sc.FrontEnd != frontEnd || g.RequestUS.D() != beside || g.RequestCPUUS.D() != 2*frontEnd {
+	if sc.Egress != beside || sc.FrontEnd != frontEnd || g.RequestUS.D() != beside || g.RequestCPUUS.D() != cost {
 		t.Errorf("simulation counts %v and %v, the trials %v and %v, expected %v and %v", sc.Egress, sc.FrontEnd, g.RequestUS, g.RequestCPUUS, beside, frontEnd)
 	}
 	// A plan of a version that did not say it has the mean by the rates of its models.
