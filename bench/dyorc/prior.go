@@ -18,9 +18,9 @@ import (
 // chances is the seed of the ways that a policy knows from the start. No run has it.
 const chances = 1 << 40
 
-// told adds to the tables of a fleet what a plan says of a scene's applications: the
-// ways of requests by their chances, and rates.
-func (sc *scene) told(t *policy.Tables) *policy.Tables {
+// withWays returns the tables of a fleet with what a plan says of a scene's applications: the
+// ways of requests by their chances, and rates; if the scene has no prior, it returns them as they are.
+func (sc *scene) withWays(t *policy.Tables) *policy.Tables {
 	if !sc.Prior {
 		return t
 	}
@@ -62,7 +62,7 @@ type column struct {
 	foresight      bool
 }
 
-// columnsOfPrior are what a server may know when it starts, ours first, on demand second.
+// columnsOfPrior are policies by what they know when a server starts: ours first, greedy on demand second.
 var columnsOfPrior = []column{
 	{"dyorc on a plan", "dyorc", true, true, false},
 	{"greedy", "greedy", false, false, false},
@@ -79,20 +79,20 @@ func (k *column) of(sc *scene) *scene {
 	return &out
 }
 
-// known is a set of fleets, and what was asked of ours.
-type known struct {
+// fleetGroup is the scenes of one fleet, and the share of cold cost that a plan under dyorc has to hide.
+type fleetGroup struct {
 	where  string
 	scenes []*scene
 	asked  float64 // % hidden
 }
 
-// knowns are fleets from their first minute on, and when they have run for a while.
-func knowns() []known {
+// fleetGroups returns fleets from their first minute on, and when they have run for a while.
+func fleetGroups() []fleetGroup {
 	first := scenesOf([]row{{0, []float64{3}}, {1, []float64{1, 3}}, {-1, []float64{1, 3}}}, 8, 24)
 	for _, sc := range first {
 		sc.Minutes, sc.Warmup = 10, 0
 	}
-	return []known{
+	return []fleetGroup{
 		{"the first ten minutes, 32 devices with 40 GB", starts(), 50}, {"the first ten minutes, 8 devices with 24 GB", first, 50},
 		{"from the fifth minute on, 32 devices with 40 GB", scenesOf([]row{{1, []float64{4, 12}}, {-1, []float64{4, 12}}}, 32, 40), 65},
 		{"from the fifth minute on, 8 devices with 24 GB", scenesOf([]row{{1, []float64{1, 3}}, {-1, []float64{1, 3}}}, 8, 24), 65},
@@ -101,7 +101,7 @@ func knowns() []known {
 
 // priorTable compares what loads cost, by what a server knows when it starts.
 func priorTable(b *bench) error {
-	for _, one := range knowns() {
+	for _, one := range fleetGroups() {
 		head, rows := []string{one.where + " (u1)"}, make([][]string, len(one.scenes))
 		sums := make([]float64, len(columnsOfPrior))
 		for k := range columnsOfPrior {

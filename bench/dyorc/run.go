@@ -83,7 +83,7 @@ var meanAlone = [3]float64{2.408, 3.064, 2.690}
 // play runs a scene under a policy.
 func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
 	fleet := func(devices int) *policy.Tables {
-		return sc.told(workflows.Fleet{Devices: devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session, Generations: sc.Generations}.Tables())
+		return sc.withWays(workflows.Fleet{Devices: devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session, Generations: sc.Generations}.Tables())
 	}
 	t := fleet(sc.Devices)
 	length := time.Duration(sc.Minutes) * time.Minute

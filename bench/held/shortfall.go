@@ -29,14 +29,14 @@ func (h *Tester) Shortfall(ctx context.Context, plan *formats.Plan) (*Shortfall,
 		return nil, ErrNoBound
 	}
 	// 1. What holds as planned, without transfers, and without transfers and the cost of batches that are not full.
-	withoutLinks := changed(plan, func(s *formats.Stage) {
+	withoutLinks := withStages(plan, func(s *formats.Stage) {
 		if s.Cut != nil {
 			cut := *s.Cut
 			cut.TransferUS = make([]formats.Micros, len(cut.TransferUS))
 			s.Cut = &cut
 		}
 	})
-	proportional := changed(withoutLinks, func(s *formats.Stage) {
+	proportional := withStages(withoutLinks, func(s *formats.Stage) {
 		s.InferUS, s.MeanUS, s.InferRangeUS = proportions(s.InferUS), proportions(s.MeanUS), nil
 	})
 	var holds [3]float64
@@ -54,8 +54,8 @@ func (h *Tester) Shortfall(ctx context.Context, plan *formats.Plan) (*Shortfall,
 	}, nil
 }
 
-// changed returns a copy of a plan with other stages.
-func changed(plan *formats.Plan, change func(s *formats.Stage)) *formats.Plan {
+// withStages returns a copy of a plan whose stages were changed.
+func withStages(plan *formats.Plan, change func(s *formats.Stage)) *formats.Plan {
 	out := *plan
 	out.Deployment = slices.Clone(plan.Deployment)
 	for m := range out.Deployment {

@@ -28,7 +28,7 @@ type refusal struct {
 
 func (r *refusal) ratio() float64 { return r.no / r.solution }
 
-// mostRatio is how many times the CPU of solving what is nearest an answer may take, in the median.
+// mostRatio bounds the CPU of an answer over that of solving the nearest problem, in the median.
 const mostRatio = 3
 
 // overloaded draws a problem of one or two language models in one to three classes that asks too much: rates that are

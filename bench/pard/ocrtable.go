@@ -74,7 +74,7 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 	fmt.Fprintf(w, "capacity %.2f rps\nload\tpolicy\tin time\tsimulated\tread right\n", capacity)
 	what := map[string]string{"onnx": "PP-OCRv4", "replay": "PP-OCRv4's times, replayed,"}[f.engine]
 	name := map[string]string{"onnx": "OCR pipeline", "replay": "OCR pipeline, replayed"}[f.engine]
-	add := s.here(what, f)
+	add := s.addLocal(what, f)
 	add(name+": highest constant rate with 99 % in time, naive", "shown", capacity, "rps", true)
 	for _, load := range ocrLoads {
 		var at []ocrCell
@@ -101,8 +101,8 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 	s.print(os.Stdout)
 }
 
-// here adds figures that were measured on this machine.
-func (s *sheet) here(what string, f *flags) func(claim, asked string, measured float64, unit string, holds bool) {
+// addLocal returns a function that adds figures measured on this machine.
+func (s *sheet) addLocal(what string, f *flags) func(claim, asked string, measured float64, unit string, holds bool) {
 	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, started.LoadAverage())
 	s.part = f.parts
 	return func(claim, asked string, measured float64, unit string, holds bool) {
@@ -124,7 +124,7 @@ func measureHopeless(ctx context.Context, f *flags) error {
 		return errors.New("no request was refused")
 	}
 	s := &sheet{command: f.command}
-	add := s.here("batches of 100 ms, replayed,", f)
+	add := s.addLocal("batches of 100 ms, replayed,", f)
 	at := func(q int) float64 { return float64(late[min(len(late)-1, len(late)*q/100)]) / 1e6 }
 	add("from hopeless to refused while batches of 100 ms run, median", "shown", at(50), "ms", true)
 	add("from hopeless to refused while batches of 100 ms run, p99", "<= 5", at(99), "ms", at(99) <= 5)

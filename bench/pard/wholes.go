@@ -33,16 +33,16 @@ const (
 	tick      = 100 * time.Microsecond
 )
 
-// generous is what of a bound is taken away to see how much it makes.
-type generous struct {
+// tightening says what a bound no longer grants, to see how much of the gap each concession makes.
+type tightening struct {
 	batches bool // whole batches count, beside the fluid: still a bound
-	gone    bool // workers that go serve nothing in the second after: no bound
+	leavers bool // workers that go serve nothing in the second after: no bound
 	planned bool // requests stay in planned batches behind a module: no bound
 }
 
 // wholes counts what modules do in whole batches.
 type wholes struct {
-	how     generous
+	how     tightening
 	slo     time.Duration
 	modules []wholeModule
 	starts  []wholeStart
@@ -66,7 +66,7 @@ type wholeStart struct {
 }
 
 // newWholes makes the bound of a pipeline's run.
-func newWholes(p *pipeline, f *sim.FlowResult, how generous) *wholes {
+func newWholes(p *pipeline, f *sim.FlowResult, how tightening) *wholes {
 	w := &wholes{how: how, slo: p.slo}
 	upTo, behind := p.around(how.planned)
 	for i := range p.stages {
@@ -74,7 +74,7 @@ func newWholes(p *pipeline, f *sim.FlowResult, how generous) *wholes {
 		counts := f.Modules[i].Workers
 		for k := range counts {
 			n := counts[k]
-			if !how.gone {
+			if !how.leavers {
 				n = max(n, counts[max(0, k-1)])
 			}
 			m.workers = append(m.workers, int32(n))
@@ -227,11 +227,11 @@ func (w *wholes) bound(j *job, seed uint64) int64 {
 func bounds(ctx context.Context, s *sheet, out io.Writer, b *bench, only string) error {
 	ways := []struct {
 		name string
-		how  generous
+		how  tightening
 		kind string
-	}{{"the bound of the reports", generous{}, "a bound"}, {"whole batches", generous{batches: true}, "a bound"},
-		{"workers that go serve nothing more", generous{gone: true}, "no bound"}, {"planned batches behind the entry", generous{planned: true}, "no bound"},
-		{"both", generous{gone: true, planned: true}, "no bound"}}
+	}{{"the bound of the reports", tightening{}, "a bound"}, {"whole batches", tightening{batches: true}, "a bound"},
+		{"workers that go serve nothing more", tightening{leavers: true}, "no bound"}, {"planned batches behind the entry", tightening{planned: true}, "no bound"},
+		{"both", tightening{leavers: true, planned: true}, "no bound"}}
 	for _, t := range b.others {
 		for _, p := range b.pipes {
 			if t.name != "azure2" || !strings.Contains(p.name, only) {

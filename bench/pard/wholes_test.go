@@ -28,9 +28,9 @@ func TestWholeBatches(t *testing.T) {
 	p := &pipeline{name: "one", slo: 300 * time.Millisecond, stages: []stage{{name: "m1", batch: 2, ms: []float64{100, 120}}}}
 	f := &sim.FlowResult{Modules: []sim.FlowModule{{Workers: []int32{1}}}}
 	for _, c := range []struct {
-		how  generous
+		how  tightening
 		want int64
-	}{{generous{}, 5}, {generous{batches: true}, 4}} {
+	}{{tightening{}, 5}, {tightening{batches: true}, 4}} {
 		w := newWholes(p, f, c.how)
 		for range 6 {
 			w.accepts(0)
@@ -59,7 +59,7 @@ func TestWholesAreABound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fluid, whole := newWholes(p, f, generous{}).bound(j, seed), newWholes(p, f, generous{batches: true}).bound(j, seed)
+			fluid, whole := newWholes(p, f, tightening{}).bound(j, seed), newWholes(p, f, tightening{batches: true}).bound(j, seed)
 			if fluid != f.Bound || whole > fluid || f.Good > whole {
 				t.Errorf("%s, seed %d: %d in time, bound %d, fluid %d, of whole batches %d", name, seed, f.Good, f.Bound, fluid, whole)
 			}

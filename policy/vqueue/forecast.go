@@ -18,13 +18,13 @@ const (
 // The zero value is the quantile of a normal.
 type Coverage struct{ moved float64 }
 
-// Width is how many standard deviations the quantile is above the mean.
+// Width returns the standard deviations by which the quantile is above the mean.
 func (c *Coverage) Width() float64 { return normalWidth + c.moved }
 
-// Scale is the width in widths of a normal: by it standard deviations are multiplied.
+// Scale returns the factor for standard deviations: the width over that of a normal.
 func (c *Coverage) Scale() float64 { return c.Width() / normalWidth }
 
-// Saw tells by how many standard deviations a start came after its mean, and the width when that was foretold.
+// Saw moves the quantile by a start that came so many standard deviations after its mean, foretold with a width.
 func (c *Coverage) Saw(late, width float64) {
 	switch {
 	case math.IsNaN(late):
@@ -41,7 +41,7 @@ func (c *Coverage) Saw(late, width float64) {
 // Variance is that of the whole.
 type Price struct{ Prompt, Rest, Variance float64 }
 
-// Price is that of a request whose answer is not known.
+// Price returns the price of a request of which only the prompt is known.
 func (r *RCT) Price() Price {
 	return Price{r.Alpha, r.Beta * r.OutputMean, r.Varies(1, r.Alpha*r.PromptMean+r.Beta*r.OutputMean)}
 }
@@ -114,7 +114,7 @@ func (f *Forecast) Started(now float64, beside, kind int, prompt float64, bare P
 	}
 }
 
-// Paced is the estimator with the time from start to start as it was seen, where work takes as long as before.
+// Paced returns the estimator with all times multiplied by the pace of the starts so far.
 func (f *Follower) Paced(r RCT) RCT {
 	by := f.Factor()
 	r.Alpha, r.Beta, r.Intercept, r.Noise = r.Alpha*by, r.Beta*by, r.Intercept*by, r.Noise*by

@@ -121,7 +121,7 @@ func (r *runner) alike(p Point) []Sample {
 	return list
 }
 
-// average is the middle one of them with the mean of their times: that is what serving takes, and queues grow with it.
+// average returns the middle one of them with the mean of their times, because queues grow with the mean.
 func (r *runner) average(p Point) Sample {
 	list := r.alike(p)
 	out := list[(len(list)-1)/2]
