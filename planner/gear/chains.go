@@ -44,6 +44,16 @@ type PlacedChain struct {
 	Devices [][]int
 }
 
+// key names the member, its batch, its stages and their devices.
+func (c *PlacedChain) key() string {
+	key := fmt.Sprint(c.Chain.Model, "x", c.Chain.Batch, c.Devices)
+	for i := range c.Chain.Stages {
+		s := &c.Chain.Stages[i]
+		key += fmt.Sprint(" ", s.Kind, ":", s.First, "-", s.Last)
+	}
+	return key
+}
+
 // Replicas is the number of a chain's replicas.
 func (c *PlacedChain) Replicas() int {
 	most := 0

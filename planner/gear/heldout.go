@@ -65,7 +65,8 @@ const (
 // an accuracy asked for, it is Solve. The second result is the accuracy planned for.
 // When ctx ends after a plan was found, it returns the best so far.
 func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, float64, error) {
-	out, err := Solve(ctx, p, solver, o)
+	known := newCatalogue()
+	out, err := solveKnowing(ctx, p, solver, o, known)
 	if err != nil || p.Target == 0 {
 		return out, p.Target, err
 	}
@@ -78,7 +79,8 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 	for try := 1; try < heldOutTries && t.high-t.low > heldOutStep && !t.proved(); try++ {
 		q := *p
 		q.Target = min(1, next)
-		got, err := Solve(ctx, &q, solver, o)
+		o.least = t.last.Problem.SLO
+		got, err := solveKnowing(ctx, &q, solver, o, known)
 		if err != nil && !none(err) {
 			if _, err = kept(ctx, t.best, err); err != nil {
 				return nil, 0, err

@@ -25,13 +25,17 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	low := bound
+	low, latency, factor := bound, 2*least, 2.
+	if s.o.least > least { // what a plan of less accuracy takes is a better start
+		low, latency, factor = s.o.least, s.o.least, latencyStep
+	}
 	var best *Outcome
-	for latency := 2 * least; best == nil && err == nil; latency *= 2 {
+	for best == nil && err == nil {
 		latency = min(latency, top)
 		if best, err = s.once(ctx, s.p.within(latency)); none(err) && latency < top {
 			low, err = latency, nil
 		}
+		latency, factor = time.Duration(factor*float64(latency)), min(2, factor*factor)
 	}
 	if err == nil {
 		_, _, err = between(low, best.Problem.SLO, func(latency time.Duration) (bool, error) {

@@ -18,6 +18,10 @@ type Options struct {
 	Any bool
 	// Progress hears of every range that is done; nil: nobody.
 	Progress func(done, ranges int)
+
+	// least is a latency that no plan is looked for below, where the least latency is the goal;
+	// 0: there is none. It is that of a plan of less accuracy.
+	least time.Duration
 }
 
 // Outcome is a plan of gears.
@@ -150,6 +154,11 @@ func (e *Infeasible) Reason() string {
 // by what the problem asks. When ctx ends after a plan was found, it returns the best so
 // far, without what one more device would bring.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
+	return solveKnowing(ctx, p, solver, o, newCatalogue())
+}
+
+// solveKnowing is Solve with what solves for other accuracies have found out.
+func solveKnowing(ctx context.Context, p *Problem, solver milp.Solver, o Options, known *catalogue) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
@@ -160,7 +169,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if p.Mixed() && solver == nil {
 		return nil, errors.New("planning gears: several kinds of devices need a solver for linear programs")
 	}
-	s := &search{p: p, o: &o, solver: solver, known: newCatalogue()}
+	s := &search{p: p, o: &o, solver: solver, known: known}
 	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {
 		s.left = &left
 	}

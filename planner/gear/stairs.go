@@ -175,14 +175,17 @@ func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Tria
 	return t, nil
 }
 
-// triedBefore is what is known of a cascade at a rate: of devices that hold the same, with
-// the same largest batches of its models.
+// triedBefore returns what is known of a cascade at a rate, on devices that hold the same models
+// and stages, with the same largest batches.
 func (d *design) triedBefore(i int, rate float64) *verdict {
-	if d.x.known == nil || len(d.chains) > 0 {
+	if d.x.known == nil {
 		return &verdict{}
 	}
 	c, known := &d.x.list[i], d.x.known.trials
 	key := fmt.Sprint(d.configs, c.Models, c.Levels, rate)
+	for i := range d.chains {
+		key += " " + d.chains[i].key()
+	}
 	for _, batch := range d.x.batch {
 		for _, m := range c.Models {
 			key += fmt.Sprint(" ", batch[m])

@@ -18,7 +18,8 @@ import (
 // it.
 type shedder struct {
 	work        []float64       // rows of devices: seconds that a request means, still to begin
-	alone       []time.Duration // by gear: of a request that nothing is ahead of
+	alone       []float64       // by stage, seconds: of a request that nothing is ahead of
+	path        []float64       // by gear, seconds: the same of all its stages
 	growth      []float64       // by stage, seconds: how much longer a full batch takes than a request alone
 	count       []int32         // by gear: its stages that the percentile measures
 	waiting     []float64       // by device, seconds
@@ -53,13 +54,12 @@ func newShedder(p *Policy) *shedder {
 	s := &shedder{pace: 1, most: 2 * (1 - p.t.Models[0].Percentile)}
 	all := make([]float64, (3*len(p.stages)+2)*n)
 	s.work, s.waiting = all[:len(all)-n], all[len(all)-n:]
-	times := make([]time.Duration, n+len(p.gears))
-	s.busy, s.alone, s.count = times[:n], times[n:n], make([]int32, 0, len(p.gears))
+	s.busy, s.count = make([]time.Duration, n), make([]int32, 0, len(p.gears))
 	own, shares := Of(p.t), []float64(nil)
 	for g := range p.gears {
 		reach := own.reach(&p.gears[g], shares[:0])
 		shares = reach
-		alone, count := time.Duration(0), int32(0)
+		path, count := 0.0, int32(0)
 		for k := range p.gears[g].Stages {
 			rows := s.work[s.waits(p.first[g]+int32(k)):]
 			here, less, next := rows[:n], rows[n:2*n], rows[2*n:3*n]
@@ -74,13 +74,13 @@ func newShedder(p *Policy) *shedder {
 				less[d] = next[d] - here[d]
 			}
 			one, full := p.stages[int(p.first[g])+k].soonest(p)
-			s.growth = append(s.growth, max(0, full-one).Seconds())
+			s.growth, s.alone = append(s.growth, max(0, full-one).Seconds()), append(s.alone, one.Seconds())
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
-				alone += one
+				path += one.Seconds()
 				count++
 			}
 		}
-		s.alone, s.count = append(s.alone, alone), append(s.count, count)
+		s.path, s.count = append(s.path, path), append(s.count, count)
 	}
 	return s
 }
@@ -149,8 +149,8 @@ func (s *stage) soonest(p *Policy) (one, full time.Duration) {
 const slack = .1
 
 // over returns by how much a request that comes under the gear in force would miss its
-// deadline: by the wait at the stage where that is longest, and its own way. The longer it
-// waits there, the more requests share its batch, up to a full one.
+// deadline. While it is at one stage, what is ahead of it at the next goes on. The longer it
+// waits at a stage, the more requests share its batch, up to a full one.
 func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	lost := 0.0
 	for d := range p.devices {
@@ -161,25 +161,29 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	if alive := len(p.devices) - p.gone; alive > 0 {
 		lost /= float64(alive)
 	}
-	most := 0.0
+	ends, growth := 0.0, 0.0
 	for k := range s.count[p.gear] {
 		stage := p.first[p.gear] + k
 		wait := s.wait(p, &p.stages[stage], now) + lost
-		most = max(most, wait/(1-slack)+min(wait, s.growth[stage]))
+		ends = max(ends, wait/(1-slack)) + s.alone[stage]
+		growth = max(growth, min(wait, s.growth[stage]))
 	}
-	return time.Duration(s.pace*(most*1e9+float64(s.alone[p.gear]))) - (deadline - now)
+	return time.Duration(s.pace*(ends+growth)*1e9) - (deadline - now)
 }
 
-// wait is the wait at a stage, in seconds: of the replica where it is least.
+// wait is the wait at a stage, in seconds: of the replica where it is least. A device that
+// takes a later part of the model may be busy until the request comes there.
 func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
 	least := -1.0
 	for i, c := range st.chains {
 		if st.weights[i] <= 0 || p.chains[c].lost > 0 {
 			continue
 		}
-		most := 0.0
-		for _, d := range p.devicesOf(c) {
-			most = max(most, s.ahead(d, now))
+		most, before := 0.0, 0.0 // seconds: what it waits for, and the hops before a device
+		first := p.chains[c].stage
+		for h, d := range p.devicesOf(c) {
+			most = max(most, s.ahead(d, now)-before)
+			before += meanTime(&p.t.Stages[first+int32(h)], 1).Seconds()
 		}
 		if least < 0 || most < least {
 			least = most
@@ -210,7 +214,7 @@ func (s *shedder) surely(p *Policy, now, within time.Duration) bool {
 			most = w
 		}
 	}
-	return s.pace*(most*(more/(1-slack)+more)+float64(s.alone[p.gear])*more) < float64(within)
+	return s.pace*(most*(more/(1-slack)+more)+1e9*s.path[p.gear]*more) < float64(within)
 }
 
 // refuses tells whether a request that comes now is refused, and by how much it would
