@@ -227,6 +227,10 @@ type RangeLatency struct {
 // IdleUS.
 const IdleGap = 5 * time.Millisecond
 
+// Stretches is the number of parts, in the order of time, whose means say how far a machine's
+// speed changes.
+const Stretches = 8
+
 // Latency is one measured time. WallUS is the median that planning uses; on a
 // CPU CPUUS is the median of the thread's CPU time beside it. MeanUS and IdleUS are
 // what serving sees, which cannot choose its moments: means over all runs.
@@ -237,13 +241,14 @@ type Latency struct {
 	HostUS      Micros `json:"host_us,omitempty"`       // GPUs: median until the run was launched; wall_us waits for the device
 	HalfWidthUS Micros `json:"half_width_us,omitempty"` // of the 95 % interval of the median
 	MeanUS      Micros `json:"mean_us,omitempty"`       // of the wall time, over disturbed runs, too
-	IdleUS      Micros `json:"idle_us,omitempty"`       // the same of runs that began after the device had nothing to do for a while
+	DriftUS     Micros `json:"drift_us,omitempty"`      // standard deviation of the means of Stretches parts of the runs, in the order of time
+	IdleUS      Micros `json:"idle_us,omitempty"`       // the same as the mean of runs that began after the device had nothing to do for a while
 	Samples     int    `json:"samples,omitempty"`
 }
 
 // Times is a latency that takes so many times as long, by the clock and of CPU.
 func (l Latency) Times(wall, cpu float64) Latency {
-	for _, us := range []*Micros{&l.WallUS, &l.P99US, &l.HalfWidthUS, &l.MeanUS, &l.IdleUS, &l.HostUS} {
+	for _, us := range []*Micros{&l.WallUS, &l.P99US, &l.HalfWidthUS, &l.MeanUS, &l.DriftUS, &l.IdleUS, &l.HostUS} {
 		*us = Micros(math.Round(float64(*us) * wall))
 	}
 	l.CPUUS = Micros(math.Round(float64(l.CPUUS) * cpu))

@@ -107,7 +107,7 @@ func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 		lat.HostUS = formats.Micros(median(pick(p.host, quiet)))
 	}
 	lat.P99US = formats.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
-	lat.MeanUS, lat.IdleUS = mean(p.wall), mean(p.idle)
+	lat.MeanUS, lat.DriftUS, lat.IdleUS = mean(p.wall), drift(p.wall), mean(p.idle)
 	return lat
 }
 

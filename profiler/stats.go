@@ -4,16 +4,14 @@ import (
 	"slices"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"inferplan/formats"
 	"inferplan/formats/report"
 )
 
 // confidence of the intervals that decide when a number is tight.
 const confidence = 0.95
-
-// segments is the number of stretches of time whose medians tell drift from
-// scatter.
-const segments = 8
 
 // Summarize turns the samples of one block, in the order in which they were
 // taken, into its latency. cpu may be nil (GPUs). The half width is that of
@@ -45,6 +43,25 @@ func mean(samples []time.Duration) formats.Micros {
 	return formats.Micros(sum / time.Duration(max(1, len(samples))))
 }
 
+// drift returns the standard deviation of the means of stretches of samples in time order; 0
+// where there are too few samples.
+func drift(samples []time.Duration) formats.Micros {
+	if len(samples) < 2*formats.Stretches {
+		return 0
+	}
+	means := stretches(samples, func(part []time.Duration) time.Duration { return mean(part).D() })
+	return formats.Micros(stat.StdDev(means, nil))
+}
+
+// stretches returns a figure of each of eight consecutive parts of samples in time order.
+func stretches(samples []time.Duration, figure func([]time.Duration) time.Duration) []float64 {
+	out, n := make([]float64, formats.Stretches), len(samples)
+	for k := range out {
+		out[k] = float64(figure(samples[k*n/formats.Stretches : (k+1)*n/formats.Stretches]))
+	}
+	return out
+}
+
 // median of samples in any order.
 func median(samples []time.Duration) time.Duration {
 	return report.Percentile(slices.Sorted(slices.Values(samples)), 0.5)
@@ -65,13 +82,10 @@ func halfWidth(samples []time.Duration) time.Duration {
 	}
 	lo, hi, _ := report.MedianInterval(slices.Sorted(slices.Values(samples)), confidence)
 	half := (hi - lo) / 2
-	if n < 2*segments {
+	if n < 2*formats.Stretches {
 		return half
 	}
-	medians := make([]float64, segments)
-	for k := range medians {
-		medians[k] = float64(median(samples[k*n/segments : (k+1)*n/segments]))
-	}
+	medians := stretches(samples, median)
 	_, left, right := report.MeanInterval(medians, confidence)
 	return max(half, time.Duration((right-left)/2))
 }

@@ -31,6 +31,28 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
+// Means of stretches that differ by what the machine's speed changes tell it; scatter within
+// stretches counts little, and few samples tell nothing.
+func TestDrift(t *testing.T) {
+	const ms = time.Millisecond
+	var steady, drifting []time.Duration
+	for i := range 160 {
+		scatter := time.Duration(i%2) * 2 * ms
+		steady = append(steady, 9*ms+scatter)
+		drifting = append(drifting, 9*ms+scatter+time.Duration(i/80)*ms) // the second half takes 1 ms longer
+	}
+	if d := drift(steady); d != 0 {
+		t.Errorf("%v of a steady machine", d)
+	}
+	// Four means of 10 ms and four of 11: .5 sqrt(8/7) ms.
+	if d := float64(drift(drifting)) / 1e3; math.Abs(d-534.5) > .1 {
+		t.Errorf("%.1f us, expected 534.5", d)
+	}
+	if d := drift(drifting[:15]); d != 0 {
+		t.Errorf("%v of 15 samples", d)
+	}
+}
+
 // The interval covers the true median in at least 93 % of the cases, for
 // scatter without drift; it is a 95 % interval.
 func TestHalfWidthCovers(t *testing.T) {

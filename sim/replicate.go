@@ -41,7 +41,8 @@ type Scenario struct {
 	// Budget bounds the work of replications; nil: any work. Copies of the scenario share it.
 	Budget *Budget
 
-	slower float64 // see Slower
+	slower   float64                            // see Slower
+	profiled func(seed uint64) (Service, error) // Service as it was before runs took longer; nil: exact
 }
 
 // NewScenario takes from a plan what it says: tables, policy and arrivals, at

@@ -29,25 +29,36 @@ func Lengthened(sc *Scenario, run func(*Scenario) (*formats.Report, error)) ([][
 }
 
 // Slower returns the scenario with runs of batches and iterations of language models that take
-// longer than it says, by a share.
+// longer than profiled, by a share.
 func (sc *Scenario) Slower(by float64) *Scenario {
 	slow := *sc
-	slow.slower = by
+	if sc.slower == 0 {
+		slow.profiled = sc.Service
+	}
+	slow.slower, slow.Service = by, slow.profiled
+	if by == 0 {
+		return &slow
+	}
 	slow.Service = func(seed uint64) (Service, error) {
 		service := Exact(sc.Tables)
-		if sc.Service != nil {
+		if slow.profiled != nil {
 			var err error
-			if service, err = sc.Service(seed); err != nil {
+			if service, err = slow.profiled(seed); err != nil {
 				return nil, err
 			}
 		}
-		s := &slower{Service: service, by: by}
-		s.clock, _ = service.(Clocked)
-		s.rested, _ = service.(Rested)
-		s.served, _ = service.(Served)
-		return s, nil
+		return SlowerService(service, by), nil
 	}
 	return &slow
+}
+
+// SlowerService returns a service whose runs take longer than those of another, by a share.
+func SlowerService(service Service, by float64) Service {
+	s := &slower{Service: service, by: by}
+	s.clock, _ = service.(Clocked)
+	s.rested, _ = service.(Rested)
+	s.served, _ = service.(Served)
+	return s
 }
 
 // slower is a Service whose runs take longer than those of another.

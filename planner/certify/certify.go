@@ -41,7 +41,7 @@ func LeastDuration(plan *formats.Plan) time.Duration {
 
 // Test is a plan on the arrivals of its workload, ready to be simulated.
 type Test struct {
-	Scenario *sim.Scenario
+	Scenario *sim.Scenario // with runs that take as much longer as the plan's rates leave room for
 	Asked    kind.Asked
 	Shares   []float64 // of the requests in time that everything served has to attain
 	plan     *formats.Plan
@@ -81,6 +81,7 @@ func NewAsked(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 		}
 	}
 	sc.Seed, sc.Duration, sc.Warmup = asked.Seed, asked.Duration, asked.Duration/10
+	t.Scenario = sc.Slower(plan.Drift)
 	return t, nil
 }
 
@@ -174,21 +175,26 @@ func (t *Test) Store(load float64, report *formats.Report) {
 	}
 }
 
-// Strain stores in the plan, beside its certificate, what becomes of the stated latencies where runs
-// take longer than profiled. It stores nothing if the budget does not allow these runs.
+// Strain stores in the plan, beside its certificate, the latencies with runs as profiled, and what
+// becomes of them where runs take longer. It stores nothing if the budget does not allow these runs.
 func (t *Test) Strain(ctx context.Context) error {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil
 	for _, served := range t.plan.Served() {
 		sc.Rates = append(sc.Rates, served.RPS)
 	}
-	slower, err := sim.Lengthened(&sc, func(slow *sim.Scenario) (*formats.Report, error) {
-		res, err := sim.Replicate(ctx, slow, 1)
+	run := func(sc *sim.Scenario) (*formats.Report, error) {
+		res, err := sim.Replicate(ctx, sc, 1)
 		if err != nil {
 			return nil, err
 		}
 		return res.Report, nil
-	})
+	}
+	slower, err := sim.Lengthened(&sc, run)
+	var profiled *formats.Report
+	if err == nil && t.plan.Drift > 0 {
+		profiled, err = run(sc.Slower(0))
+	}
 	if OverBudget(err) {
 		return nil
 	}
@@ -196,7 +202,11 @@ func (t *Test) Strain(ctx context.Context) error {
 		return err
 	}
 	for i := range t.plan.Certified.Models {
-		t.plan.Certified.Models[i].Slower = slower[i]
+		m := &t.plan.Certified.Models[i]
+		m.Slower = slower[i]
+		if profiled != nil {
+			m.P50US, m.P99US = profiled.Models[i].Latency.P50US, profiled.Models[i].Latency.P99US
+		}
 	}
 	return nil
 }

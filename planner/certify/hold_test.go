@@ -114,3 +114,32 @@ func TestHoldWithoutATest(t *testing.T) {
 		t.Errorf("untested: %+v, %v", res.Plan.Assumptions, err)
 	}
 }
+
+// Where a plan leaves room for runs that take longer, rates that hold as profiled alone do not
+// pass, and the latencies of one that passes are as profiled.
+func TestHoldWhereRunsTakeLonger(t *testing.T) {
+	confirmed := func(rps, drift float64) (*formats.Certificate, bool) {
+		plan := planAt(rps)
+		plan.Drift = drift
+		test, _, err := prepared(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes, err := test.pass(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan.Certified, passes
+	}
+	if _, passes := confirmed(45, 0); !passes {
+		t.Error("45 requests a second do not hold with runs as profiled")
+	}
+	if _, passes := confirmed(45, .3); passes {
+		t.Error("45 requests a second hold with runs that take 1.3 times as long")
+	}
+	room, passes := confirmed(20, .3)
+	none, _ := confirmed(20, 0)
+	if !passes || room.Models[0].P50US != none.Models[0].P50US {
+		t.Errorf("20 requests a second: passes %v, p50 %v with room for longer runs, %v without", passes, room.Models[0].P50US, none.Models[0].P50US)
+	}
+}

@@ -73,7 +73,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if err := in.Complete(); err != nil {
 		return nil, err
 	}
-	f := &resolved{in: in, run: run, opt: choicesOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.Surplus}}
+	f := &resolved{in: in, run: run, opt: choicesOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.Surplus, Drift: kind.Drift(in.Profile, in.Cluster)}}
 	if f.cascade == nil {
 		return nil, in.Fail("workload", "cascade", "nothing", "a cascade, for the method gear", "")
 	}

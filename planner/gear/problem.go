@@ -36,6 +36,7 @@ type Problem struct {
 	Target     float64
 	Percentile float64   // of the SLO: 0.95
 	Surplus    float64   // see kind.Problem: trials are longer, see lengthened
+	Drift      float64   // share by which runs take longer than profiled in trials
 	Edges      []float64 // upper edge of every range of rates, ascending
 	Weights    []float64 // of the ranges, sum 1
 	ByRate     []float64 // where Weights follow the switch rule (Served): what the rates alone say (Measured)

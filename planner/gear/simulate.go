@@ -110,7 +110,11 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 		}
 	}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: src, Duration: a.length, Egress: p.Beside, FrontEnd: p.FrontEnd, Completed: w.completed, NoReport: true})
+	var service sim.Service // the times of the tables
+	if p.Drift > 0 {
+		service = sim.SlowerService(sim.Exact(t), p.Drift)
+	}
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Service: service, Policy: pol, Source: src, Duration: a.length, Egress: p.Beside, FrontEnd: p.FrontEnd, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
 	for q := range w.quarter {
 		b.simulated += w.quarter[q].n
