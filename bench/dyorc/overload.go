@@ -22,7 +22,8 @@ type overload struct {
 	memory  int // gigabytes
 }
 
-// overloads are in two halves: choices of the policy were made on the first.
+// overloads are in two halves: choices of the policy were made on the first, but that claims and
+// full batches were tried on both, with other seeds.
 var overloads = [2][]overload{
 	{{0, 15 * time.Second, 8, 40}, {1, 25 * time.Second, 8, 40}, {2, 20 * time.Second, 8, 24}},
 	{{0, 30 * time.Second, 8, 24}, {1, 40 * time.Second, 8, 24}, {2, 14 * time.Second, 16, 40}, {-1, 40 * time.Second, 8, 40}},
