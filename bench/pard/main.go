@@ -161,7 +161,7 @@ func run(ctx context.Context, args []string) (err error) {
 	s.hours(os.Stdout, b, f.held)
 	s.plans(os.Stdout)
 	s.rag(os.Stdout)
-	if err := s.make([]maker{{"speed", func() error { return s.speed(ctx, b) }}, {"bounds", func() error { return bounds(ctx, s, os.Stdout, b, f.only) }},
+	if err := makeParts(s, []maker{{"speed", func() error { return s.speed(ctx, b) }}, {"bounds", func() error { return bounds(ctx, s, os.Stdout, b, f.only) }},
 		{"planner", func() error { return planned64(ctx, s, b) }}, {"overheads", func() error { return decisions(s) }}}); err != nil {
 		return err
 	}

@@ -38,8 +38,8 @@ type maker struct {
 	make func() error
 }
 
-// make measures those of the parts that were asked for. Their figures name the part.
-func (s *sheet) make(list []maker) error {
+// makeParts measures those of the parts that were asked for. Their figures name the part.
+func makeParts(s *sheet, list []maker) error {
 	for _, m := range list {
 		if s.of(m.part); s.part == "" {
 			continue

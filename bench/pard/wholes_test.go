@@ -119,7 +119,7 @@ func TestFiguresNameTheirPart(t *testing.T) {
 		s.add(figures.Figure{})
 		return nil
 	}
-	if err := s.make([]maker{{"a", add}, {"b", add}}); err != nil || len(s.figures) != 1 || s.figures[0].Command != "b" {
+	if err := makeParts(s, []maker{{"a", add}, {"b", add}}); err != nil || len(s.figures) != 1 || s.figures[0].Command != "b" {
 		t.Errorf("figures %+v, error %v", s.figures, err)
 	}
 }
