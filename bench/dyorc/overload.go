@@ -22,7 +22,8 @@ type overload struct {
 	memory  int // gigabytes
 }
 
-// overloads are in two halves: choices of the policy were made on the first.
+// overloads are in two halves: choices of the policy were made on the first, but that claims and
+// full batches were tried on both, with other seeds.
 var overloads = [2][]overload{
 	{{0, 15 * time.Second, 8, 40}, {1, 25 * time.Second, 8, 40}, {2, 20 * time.Second, 8, 24}},
 	{{0, 30 * time.Second, 8, 24}, {1, 40 * time.Second, 8, 24}, {2, 14 * time.Second, 16, 40}, {-1, 40 * time.Second, 8, 40}},
@@ -76,6 +77,7 @@ func (b *bench) overloadTable() error {
 	}
 	b.header(append(cells, "late of those admitted at 2")...)
 	least := [2]float64{math.Inf(1), math.Inf(1)}
+	held := least // of the planned rate
 	for half, list := range overloads {
 		for i := range list {
 			o := &list[i]
@@ -105,7 +107,7 @@ func (b *bench) overloadTable() error {
 					cells = append(cells, fmt.Sprintf("%.1f", 100*share))
 				}
 				if policy == refusing[len(refusing)-1] {
-					least[half] = min(least[half], worst/best)
+					least[half], held[half] = min(least[half], worst/best), min(held[half], best)
 				}
 				b.line(append(cells, late)...)
 			}
@@ -114,6 +116,7 @@ func (b *bench) overloadTable() error {
 	fmt.Fprintln(b.out)
 	for half, name := range []string{"plans that choices were made on", "other plans"} {
 		b.claim(figures.Figure{Claim: "goodput of workflows at 1.2 to 3 times the planned rate over the best of all loads, least, " + name, Source: "own", Asked: ">= .85", Measured: least[half], Unit: "", Holds: figures.If(least[half] >= .85)})
+		b.claim(figures.Figure{Claim: "that best over the planned rate, least, " + name, Source: "own", Asked: ">= .97", Measured: held[half], Unit: "", Holds: figures.If(held[half] >= .97)})
 	}
 	return nil
 }

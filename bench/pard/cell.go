@@ -64,6 +64,7 @@ type job struct {
 	wrong float64 // factor by which everything takes longer than the profiles say; 0: none
 	fault []sim.Fault
 	top   float64 // largest rate of the table over what 64 workers carry; 0: 1.5
+	spans *spans  // nil: nobody asks
 }
 
 // slow takes a factor of the times of the tables.
@@ -132,6 +133,10 @@ func (j *job) run(ctx context.Context, policy formats.PolicySpec, seed uint64) (
 	}
 	cfg := sim.Config{Tables: t, Policy: pol, Source: newPoisson(j.rates, seed), Control: policies.Control(t), NoReport: true, Faults: j.fault,
 		Duration: time.Duration(len(j.rates)) * time.Second}
+	if j.spans != nil {
+		j.spans.Policy = pol
+		cfg.Policy, cfg.Completed = j.spans, j.spans.completed
+	}
 	if j.pipe.stages[0].ways != nil {
 		f := newForks(cfg.Source, j.pipe, seed)
 		cfg.Source = f

@@ -27,6 +27,7 @@
 //	hopeless.go   how soon requests without hope are refused
 //	ocrtable.go   figures of these two
 //	reference.go  what an independent implementation of the same reading gave
-//	wholes.go     a bound of whole batches, and what makes the bound generous
+//	wholes.go     smaller bounds, and what makes the bound generous
+//	spans.go      how long requests take behind modules, and what they have left
 //	speed.go      events per CPU-second, beside a bare heap loop
 package main

@@ -161,25 +161,9 @@ func run(ctx context.Context, args []string) (err error) {
 	s.hours(os.Stdout, b, f.held)
 	s.plans(os.Stdout)
 	s.rag(os.Stdout)
-	if slices.Contains(parts, "speed") {
-		if err := s.speed(ctx, b); err != nil {
-			return err
-		}
-	}
-	if slices.Contains(parts, "bounds") {
-		if err := bounds(ctx, s, os.Stdout, b, f.only); err != nil {
-			return err
-		}
-	}
-	if slices.Contains(parts, "planner") {
-		if err := planned64(ctx, s, b); err != nil {
-			return err
-		}
-	}
-	if slices.Contains(parts, "overheads") {
-		if err := decisions(s); err != nil {
-			return err
-		}
+	if err := makeParts(s, []maker{{"speed", func() error { return s.speed(ctx, b) }}, {"bounds", func() error { return bounds(ctx, s, os.Stdout, b, f.only) }},
+		{"planner", func() error { return planned64(ctx, s, b) }}, {"overheads", func() error { return decisions(s) }}}); err != nil {
+		return err
 	}
 	s.print(os.Stdout)
 	return figures.Put(filepath.Join(f.dir, "figures.json"), "", s.figures...)

@@ -32,6 +32,25 @@ func (s *sheet) of(parts ...string) (cases []string) {
 	return cases
 }
 
+// maker measures a part that has no cells.
+type maker struct {
+	part string
+	make func() error
+}
+
+// makeParts measures those of the parts that were asked for. Their figures name the part.
+func makeParts(s *sheet, list []maker) error {
+	for _, m := range list {
+		if s.of(m.part); s.part == "" {
+			continue
+		}
+		if err := m.make(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // cellsOf are the outcomes of a case under a policy, by seed.
 func (s *sheet) cellsOf(name, policy string) []outcome {
 	var out []outcome

@@ -34,10 +34,12 @@ const (
 )
 
 // tightening says what a bound no longer grants, to see how much of the gap each concession makes.
+// The first two leave it a bound. What a policy showed is no bound for others.
 type tightening struct {
-	batches bool // whole batches count, beside the fluid: still a bound
-	leavers bool // workers that go serve nothing in the second after: no bound
-	planned bool // requests stay in planned batches behind a module: no bound
+	batches bool            // whole batches count, beside the fluid
+	leavers bool            // workers that go serve nothing that comes after
+	after   []time.Duration // by stage: requests take so long behind it; nil: batches of one
+	left    time.Duration   // they end so long before their deadlines
 }
 
 // wholes counts what modules do in whole batches.
@@ -49,12 +51,19 @@ type wholes struct {
 	count   int64 // accepted
 }
 
-// wholeModule is a module with its workers by second.
+// wholeModule is a module with its workers by second. Workers go at whole seconds, serve what
+// they hold, and take nothing that comes after. So they do nothing in time once the deadlines
+// of that are over, and the consecutive requests since then have a fluid of their own, without
+// the workers that went. That is a limit of the same kind.
 type wholeModule struct {
 	before, after time.Duration
-	workers       []int32 // of the second or the one before, the more
-	most          []int32 // by ticks: what whole batches of a worker serve
-	each          float64 // least time of a request, in s
+	counts        []int32       // at the end of the second
+	workers       []int32       // then or in the second before, the more
+	hold          time.Duration // workers that go serve so long; 0: the whole second
+	gone          int           // second in which workers went last; -1: none, or nobody asks
+	rest          time.Duration // when the fluid of the requests since then is done
+	most          []int32       // by ticks: what whole batches of a worker serve
+	each          float64       // least time of a request, in s
 	long          time.Duration
 	free          time.Duration // when the fluid is done
 }
@@ -67,17 +76,18 @@ type wholeStart struct {
 
 // newWholes makes the bound of a pipeline's run.
 func newWholes(p *pipeline, f *sim.FlowResult, how tightening) *wholes {
-	w := &wholes{how: how, slo: p.slo}
-	upTo, behind := p.around(how.planned)
+	w := &wholes{how: how, slo: p.slo - how.left}
+	upTo, behind := p.around()
+	if how.after != nil {
+		behind = how.after
+	}
 	for i := range p.stages {
-		m := wholeModule{before: upTo[i], after: behind[i]}
-		counts := f.Modules[i].Workers
-		for k := range counts {
-			n := counts[k]
-			if !how.leavers {
-				n = max(n, counts[max(0, k-1)])
-			}
-			m.workers = append(m.workers, int32(n))
+		m := wholeModule{before: upTo[i], after: behind[i], counts: f.Modules[i].Workers, gone: -1}
+		if how.leavers {
+			m.hold = max(1, w.slo-m.after)
+		}
+		for k := range m.counts {
+			m.workers = append(m.workers, max(m.counts[k], m.counts[max(0, k-1)]))
 		}
 		m.fill(&p.stages[i], wholeSpan+w.slo)
 		w.modules = append(w.modules, m)
@@ -85,9 +95,8 @@ func newWholes(p *pipeline, f *sim.FlowResult, how tightening) *wholes {
 	return w
 }
 
-// around is the least time before every stage and behind it; with planned, batches behind
-// it take as long as planned ones.
-func (p *pipeline) around(planned bool) (upTo, behind []time.Duration) {
+// around is the least time before every stage and behind it.
+func (p *pipeline) around() (upTo, behind []time.Duration) {
 	upTo, behind = make([]time.Duration, len(p.stages)), make([]time.Duration, len(p.stages))
 	for k := range p.stages {
 		for i := range k {
@@ -97,13 +106,9 @@ func (p *pipeline) around(planned bool) (upTo, behind []time.Duration) {
 		}
 	}
 	for k := len(p.stages) - 1; k > 0; k-- {
-		took := p.stages[k].micros(1).D()
-		if planned {
-			took = p.stages[k].micros(p.stages[k].batch).D()
-		}
 		for i := range k {
 			if slices.Contains(p.stages[k].after, p.stages[i].name) {
-				behind[i] = max(behind[i], behind[k]+took)
+				behind[i] = max(behind[i], behind[k]+p.stages[k].micros(1).D())
 			}
 		}
 	}
@@ -163,13 +168,19 @@ func (m *wholeModule) room(from, to time.Duration) (sum int64) {
 
 // accepts returns whether a request that comes then is accepted.
 func (w *wholes) accepts(at time.Duration) bool {
-	var next [8]time.Duration
+	var next, rest [8]time.Duration
 	for i := range w.modules {
 		m := &w.modules[i]
 		limit := at + w.slo - m.after
-		next[i] = m.serve(max(m.free, at+m.before), limit)
+		next[i] = m.serve(max(m.free, at+m.before), limit, -1)
 		if next[i] > limit {
 			return false
+		}
+		if w.how.leavers {
+			m.leave(int(at / time.Second))
+			if rest[i] = m.serve(max(m.rest, at+m.before), limit, m.gone); rest[i] > limit {
+				return false
+			}
 		}
 		if !w.how.batches || next[i] < limit-2*m.long {
 			continue
@@ -184,7 +195,7 @@ func (w *wholes) accepts(at time.Duration) bool {
 		}
 	}
 	for i := range w.modules {
-		w.modules[i].free = next[i]
+		w.modules[i].free, w.modules[i].rest = next[i], rest[i]
 	}
 	if n := len(w.starts); n == 0 || at-w.starts[n-1].at >= wholeStep {
 		w.starts = append(w.starts, wholeStart{at, w.count})
@@ -193,8 +204,16 @@ func (w *wholes) accepts(at time.Duration) bool {
 	return true
 }
 
+// leave begins the fluid of the requests since workers went, if they did in a second.
+func (m *wholeModule) leave(s int) {
+	if s = min(s, len(m.counts)-1); s != m.gone && m.counts[s] < m.workers[s] {
+		m.gone, m.rest = s, 0
+	}
+}
+
 // serve is when the fluid has done one request's work that begins then, or past the limit.
-func (m *wholeModule) serve(from, limit time.Duration) time.Duration {
+// In one second the workers that went do nothing.
+func (m *wholeModule) serve(from, limit time.Duration, gone int) time.Duration {
 	work := m.each
 	for from <= limit {
 		s := min(int(from/time.Second), len(m.workers)-1)
@@ -203,6 +222,11 @@ func (m *wholeModule) serve(from, limit time.Duration) time.Duration {
 			end = math.MaxInt64
 		}
 		n := float64(m.workers[s])
+		if over := time.Duration(s)*time.Second + m.hold; s == gone || m.hold > 0 && from >= over {
+			n = float64(m.counts[s])
+		} else if m.hold > 0 && m.counts[s] < m.workers[s] {
+			end = min(end, over)
+		}
 		if did := n * (end - from).Seconds(); did < work {
 			work -= did
 			from = end
@@ -225,28 +249,31 @@ func (w *wholes) bound(j *job, seed uint64) int64 {
 // bounds prints what feas keeps of the bound of the reports and of smaller ones, where
 // bursts come from next to nothing, and adds the figures.
 func bounds(ctx context.Context, s *sheet, out io.Writer, b *bench, only string) error {
-	ways := []struct {
-		name string
-		how  tightening
-		kind string
-	}{{"the bound of the reports", tightening{}, "a bound"}, {"whole batches", tightening{batches: true}, "a bound"},
-		{"workers that go serve nothing more", tightening{leavers: true}, "no bound"}, {"planned batches behind the entry", tightening{planned: true}, "no bound"},
-		{"both", tightening{leavers: true, planned: true}, "no bound"}}
 	for _, t := range b.others {
 		for _, p := range b.pipes {
 			if t.name != "azure2" || !strings.Contains(p.name, only) {
 				continue
 			}
 			j := b.job(p, t, false)
+			j.spans = newSpans(p, len(j.rates))
 			f, err := j.run(ctx, spec("feas", t.name), 1)
 			if err != nil {
 				return err
 			}
-			for _, w := range ways {
+			after, left := j.spans.means(f)
+			for _, w := range []struct {
+				name string
+				how  tightening
+				kind string
+			}{{"the bound of the reports", tightening{}, "a bound"}, {"whole batches", tightening{batches: true}, "a bound"},
+				{"workers that go serve nothing that comes after", tightening{leavers: true}, "a bound"},
+				{"and requests take as long behind each module as they took", tightening{leavers: true, after: after}, "no bound"},
+				{"and end as long before their deadlines", tightening{leavers: true, after: after, left: left}, "no bound"}} {
 				share := float64(f.Good) / float64(newWholes(p, f, w.how).bound(j, 1))
 				fmt.Fprintf(out, "%s-%s, %s (%s): %.4f\n", p.name, t.name, w.name, w.kind, share)
 				s.add(figures.Figure{Claim: fmt.Sprintf("share of feas, %s-%s, %s", p.name, t.name, w.name), Source: w.kind, Asked: "shown", Measured: share, Unit: "share"})
 			}
+			fmt.Fprintf(out, "%s-%s: %v behind each module, %v left\n", p.name, t.name, after, left)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/figures"
 	"inferplan/formats"
 	"inferplan/sim"
 )
@@ -41,8 +42,49 @@ func TestWholeBatches(t *testing.T) {
 	}
 }
 
-// Without whole batches the bound is that of the reports. With them it is no more, and no
-// policy exceeds it.
+// By hand: of two workers one goes at 1 s. Three requests that come then have 300 ms, which one
+// worker does by then, beside three that came before and are held by the other.
+func TestLeaversServeWhatTheyHold(t *testing.T) {
+	p := &pipeline{name: "one", slo: 300 * time.Millisecond, stages: []stage{{name: "m1", batch: 1, ms: []float64{100}}}}
+	f := &sim.FlowResult{Modules: []sim.FlowModule{{Workers: []int32{2, 1}}}}
+	for _, c := range []struct {
+		how    tightening
+		before int
+		want   int64
+	}{{tightening{}, 0, 6}, {tightening{leavers: true}, 0, 3}, {tightening{leavers: true}, 3, 6}, {tightening{left: 100 * time.Millisecond}, 0, 4},
+		{tightening{after: []time.Duration{200 * time.Millisecond}}, 0, 2}} {
+		w := newWholes(p, f, c.how)
+		for range c.before {
+			w.accepts(999 * time.Millisecond)
+		}
+		for range 8 {
+			w.accepts(time.Second)
+		}
+		if w.count != c.want {
+			t.Errorf("%+v, %d before: %d are accepted, expected %d", c.how, c.before, w.count, c.want)
+		}
+	}
+}
+
+// Alone, a request takes batches of one.
+func TestSpansOfSingleRequests(t *testing.T) {
+	p := twoStages()
+	j := &job{pipe: p, rates: []float64{2, 2, 2, 2, 2}, start: []int{4, 4}, spans: newSpans(p, 5)}
+	f, err := j.run(context.Background(), formats.PolicySpec{Name: "feas"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Seconds {
+		f.Seconds[i].Good-- // as if one were late
+	}
+	a, b := p.stages[0].micros(1).D(), p.stages[1].micros(1).D()
+	if after, left := j.spans.means(f); after[0] != b || after[1] != 0 || left != p.slo-a-b {
+		t.Errorf("%v behind, %v left, expected %v, 0 and %v", after, left, b, p.slo-a-b)
+	}
+}
+
+// Without whole batches the bound is that of the reports. With them, and where workers that go
+// serve nothing that comes after, it is no more, and no policy exceeds it.
 func TestWholesAreABound(t *testing.T) {
 	p := twoStages()
 	rates := make([]float64, 40)
@@ -63,6 +105,21 @@ func TestWholesAreABound(t *testing.T) {
 			if fluid != f.Bound || whole > fluid || f.Good > whole {
 				t.Errorf("%s, seed %d: %d in time, bound %d, fluid %d, of whole batches %d", name, seed, f.Good, f.Bound, fluid, whole)
 			}
+			if both := newWholes(p, f, tightening{leavers: true, batches: true}).bound(j, seed); both > whole || f.Good > both {
+				t.Errorf("%s, seed %d: %d in time, of whole batches %d, without leavers %d", name, seed, f.Good, whole, both)
+			}
 		}
+	}
+}
+
+// Figures of parts without cells name the command that makes them.
+func TestFiguresNameTheirPart(t *testing.T) {
+	s := &sheet{asked: []string{"S0", "b"}, command: func(part string) string { return part }}
+	add := func() error {
+		s.add(figures.Figure{})
+		return nil
+	}
+	if err := makeParts(s, []maker{{"a", add}, {"b", add}}); err != nil || len(s.figures) != 1 || s.figures[0].Command != "b" {
+		t.Errorf("figures %+v, error %v", s.figures, err)
 	}
 }

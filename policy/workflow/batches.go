@@ -40,11 +40,12 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	}
 	first := int32(len(out.Tasks))
 	service, most, work, anew := int32(-1), 0, int64(0), int64(0)
-	kept := d.queue[:0]
-	for i, id := range d.queue {
+	head := b.head(d, place, now)
+	kept := d.queue[:head]
+	for i, id := range d.queue[head:] {
 		k := &b.tasks[id]
 		if service < 0 && b.sequences().is(k.service) && b.runnable(d, k) && !b.expects(d, k) {
-			d.queue = append(kept, d.queue[i:]...)
+			d.queue = append(kept, d.queue[head+i:]...)
 			b.generate(place, k.service, len(kept), now, out)
 			return
 		}
@@ -75,6 +76,24 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: sv.pipeline, Model: -1, Batch: place, Size: n, Device: b.fleet.ids[place],
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: b.fleet.ids[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(d.ends)})
+}
+
+// head is the place in a queue from which on the next batch is looked for: that of the first
+// full batch, if the first task that may run can wait for it.
+func (b *batches) head(d *device, place int32, now int64) int {
+	if !b.opt.Full {
+		return 0
+	}
+	f := &b.fill
+	f.reset()
+	for i, id := range d.queue {
+		if k := &b.tasks[id]; b.runnable(d, k) && (f.services[k.service].n > 0 || !b.expects(d, k)) {
+			if head := f.add(b.cluster, k, place, int32(i), now); head >= 0 {
+				return int(head)
+			}
+		}
+	}
+	return 0
 }
 
 // generate has a language model begin on a device that does nothing, with all that may

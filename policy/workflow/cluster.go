@@ -19,6 +19,7 @@ type cluster struct {
 	epoch   int32
 	marks   []int32 // by network: epoch
 	latest  []int32 // scratch of a plan: by service
+	fill    fill
 
 	inSlot    []int32 // sequence by batch slot, from the number of devices on
 	freeSlots []int32
@@ -29,6 +30,7 @@ func newCluster(t *policy.Tables, opt Options) *cluster {
 	c.rows = newRows(len(t.Services), len(t.Devices))
 	c.marks, c.copies, c.demand = make([]int32, len(t.Networks)), make([]int32, len(t.Networks)), newDemand(len(t.Networks), len(t.Devices))
 	c.touch, c.returns, c.latest = make([]bool, len(t.Devices)), make([]returning, len(t.Services)), make([]int32, len(t.Services))
+	c.fill.services = make([]filling, len(t.Services))
 	for place := range t.Devices {
 		c.devices = append(c.devices, newDevice(len(t.Networks)))
 		c.restart(int32(place))

@@ -120,6 +120,7 @@ func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 	}
 	for left > 0 {
 		head, before, next := n, int32(-1), never
+		c.fill.reset()
 		for i := first; i < n; i = d.behind[i] {
 			w := d.waits[i]
 			if w == planned {
@@ -131,8 +132,14 @@ func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 				continue
 			}
 			if w <= at {
-				head = i
-				break
+				head = min(head, i)
+				if !c.opt.Full {
+					break
+				}
+				if full := c.fill.add(c, &c.tasks[d.queue[i]], place, i, at); full >= 0 {
+					head = full
+					break
+				}
 			}
 			before, next = i, min(next, w)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats/seeded"
+	"inferplan/policy"
 )
 
 // planSlowly is a device's plan by the rule as it is told: one look at the whole queue
@@ -27,6 +28,9 @@ func planSlowly(c *cluster, place int32, now, at int64) (plan []period, ends map
 			}
 			continue
 		}
+		if c.opt.Full {
+			i = fullSlowly(c, place, at, i, may)
+		}
 		b := period{start: at, until: at, service: c.tasks[d.queue[i]].service}
 		var in []int32
 		for _, id := range d.queue {
@@ -47,6 +51,28 @@ func planSlowly(c *cluster, place int32, now, at int64) (plan []period, ends map
 	return plan, ends
 }
 
+// fullSlowly is the place of the first task of the first full batch, if the task at a place of
+// the queue, the first that may run, can be in time behind it; if not, that place.
+func fullSlowly(c *cluster, place int32, at int64, first int, may func(int32) bool) int {
+	d := &c.devices[place]
+	head := &c.tasks[d.queue[first]]
+	for last, id := range d.queue {
+		service, in := c.tasks[id].service, []int{}
+		work := int64(0)
+		for i, id := range d.queue[:last+1] {
+			if k := &c.tasks[id]; k.service == service && may(id) {
+				in, work = append(in, i), max(work, k.work)
+			}
+		}
+		if most := c.fleet.on(service, place).most; !may(id) || len(in) != int(most) {
+			continue
+		} else if end := at + c.fleet.cost(service, place, most, work); in[0] == first || end+c.fleet.cost(head.service, place, 1, head.work) <= head.key {
+			return in[0]
+		}
+	}
+	return first
+}
+
 // crowd gives a device a queue of revealed and expected tasks, some of which wait for
 // inputs or for loads.
 func crowd(p *Policy, seed uint64, tasks int) {
@@ -55,7 +81,7 @@ func crowd(p *Policy, seed uint64, tasks int) {
 	for range tasks {
 		id := p.take(0, int32(rng.IntN(3)-1), int32(rng.IntN(len(p.fleet.services))), unit*int64(1+rng.IntN(3))/2)
 		k := &p.tasks[id]
-		k.state, k.place, k.arrived, k.key = queued, 0, 0, rng.Int64N(1e6)
+		k.state, k.place, k.arrived, k.key = queued, 0, 0, rng.Int64N(3e10)
 		if rng.IntN(3) == 0 {
 			k.coming, k.there = true, rng.Int64N(2e10)
 		}
@@ -69,9 +95,9 @@ func crowd(p *Policy, seed uint64, tasks int) {
 }
 
 func TestPlanIsTheRulePlayedForward(t *testing.T) {
-	for seed := range uint64(60) {
-		p := busyPolicy(4, 6, Options{})
-		crowd(p, seed, 1+int(seed)*4)
+	for seed := range uint64(120) {
+		p := busyPolicy(4, 6, Options{Full: seed%2 > 0})
+		crowd(p, seed, 1+int(seed)*2)
 		const now = int64(1e8)
 		d := &p.devices[0]
 		p.planLoads(0, now)
@@ -84,6 +110,39 @@ func TestPlanIsTheRulePlayedForward(t *testing.T) {
 			if p.tasks[id].end != end {
 				t.Fatalf("seed %d: task %d ends at %d, expected %d", seed, id, p.tasks[id].end, end)
 			}
+		}
+	}
+}
+
+// A full batch runs before the first task in the queue, if that can be in time behind it.
+func TestFullBatchesGoFirst(t *testing.T) {
+	for _, c := range []struct {
+		behind int   // tasks of the other service
+		spare  int64 // of the first task, were it to run behind a full batch
+		full   bool
+	}{{4, 0, true}, {4, -1, false}, {3, 0, false}} {
+		f := testFleet(1, 2, 1)
+		f.t.Pipelines[1].Batch, f.t.Stages[1].Infer = 4, f.t.Stages[1].Infer[:4]
+		p := New(f.t, admitting(Options{}))
+		d := &p.devices[0]
+		for i := range 1 + c.behind {
+			service := int32(min(i, 1))
+			id := p.take(0, int32(i), service, unit)
+			k := &p.tasks[id]
+			k.state, k.place, k.arrived, k.key = queued, 0, 0, int64(i)*1e9
+			if d.loaded[service] = true; i == 0 {
+				k.key = p.fleet.cost(1, 0, 4, unit) + p.fleet.cost(0, 0, 1, unit) + c.spare
+			} else {
+				k.key += 100e9
+			}
+			d.enqueue(p.tasks, id)
+		}
+		p.open(0)
+		p.plan(0, 0)
+		out := &policy.Actions{}
+		p.batches.run(0, 0, out)
+		if full := d.service == 1; full != c.full || d.plan[0].service != d.service || int(d.plan[0].n) != len(d.batch) {
+			t.Errorf("%+v: a batch of %d of service %d, planned %+v", c, len(d.batch), d.service, d.plan[0])
 		}
 	}
 }

@@ -51,7 +51,9 @@
 //
 // # Deadlines
 //
-// door.go admits requests at the entry, late.go says which are given up midway.
+// door.go admits requests at the entry, and claim.go has applications do so by their planned
+// rates where there is no room for all. fill.go has full batches go first where the first task
+// can wait. late.go says which requests are given up midway.
 //
 // # Baselines
 //

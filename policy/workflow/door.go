@@ -51,7 +51,8 @@ type traits struct {
 	ended  float64 // requests since the share was set
 	late   float64 // of those
 	full   bool    // requests were refused since then
-	until  int64   // the share holds so long at least
+	holds  int64   // the share holds up to then at least
+	claim
 }
 
 // mean is a mean by resource.
@@ -113,7 +114,8 @@ func newDoor(c *cluster) *door {
 	}
 	g.apps, g.sums = make([]traits, len(f.t.Models)), make([]float64, len(g.resources))
 	for i := range g.apps {
-		g.apps[i].share = firstShare
+		a := &g.apps[i]
+		a.share, a.claim = firstShare, newClaim(f.t.Models[i].RPS)
 	}
 	return g
 }
@@ -169,12 +171,19 @@ func (g *door) admits(now int64, req int32) (in bool, again int64) {
 	for r := range g.resources {
 		q.owes[r] = app.all.of(r)
 		if late := g.excess(now, r, at, q); late > 0 {
-			app.full, again = true, max(again, now+late)
+			if again < now+late {
+				again, app.shortage = now+late, int32(r)
+			}
+			app.full, app.until = true, q.deadline
 		}
 	}
 	if again > 0 {
 		return false, again
 	}
+	if lead := g.lead(now, q); lead > 0 {
+		return false, now + lead
+	}
+	app.virtual, app.shortage = app.virtual+app.gap, -1
 	g.count(q, 1)
 	g.line = slices.Insert(g.line, at, req)
 	q.admitted = true
@@ -344,7 +353,7 @@ func (g *door) judge(now int64, q *request, late bool) {
 	if a.ended++; late {
 		a.late++
 	}
-	if a.ended < enoughEnds || now < a.until {
+	if a.ended < enoughEnds || now < a.holds {
 		return
 	}
 	share := a.late / a.ended
@@ -354,7 +363,7 @@ func (g *door) judge(now int64, q *request, late bool) {
 	case a.full && share <= lateShare/2:
 		a.share = min(mostShare, a.share*shareGrows)
 	}
-	a.ended, a.late, a.full, a.until = 0, 0, false, now+q.deadline-q.arrived
+	a.ended, a.late, a.full, a.holds = 0, 0, false, now+q.deadline-q.arrived
 }
 
 // step is the time of a task in a planned batch.

@@ -128,3 +128,49 @@ func TestSingleDeviceAdmitsWhatFits(t *testing.T) {
 		t.Errorf("%d requests come in, expected 3", admitted)
 	}
 }
+
+// Where requests with long ways find no room, those with short ways that there would still be
+// room for wait while their application is ahead by planned rates, and not if it is behind.
+func TestApplicationsKeepPlannedRates(t *testing.T) {
+	const run, slo, short, long = 100 * time.Millisecond, time.Second, 0, 1
+	for _, first := range []int32{short, long} {
+		fleet := testFleet(1, 1, 1)
+		fleet.t.Models = []policy.Model{{Name: "short", RPS: 5}, {Name: "long", RPS: 5}}
+		fleet.t.Pipelines[0].Batch, fleet.t.Stages[0].Infer = 1, []time.Duration{run}
+		p := New(fleet.t, admitting(Options{}))
+		p.devices[0].loaded[0] = true
+		token := p.Table().Number(0, 0, []int32{0})
+		p.door.learn(short, []int32{token}, int64(run), 1)
+		p.door.learn(long, []int32{token}, int64(3*run), 1)
+		d, next := &driven{p: p}, int32(0)
+		admits := func(app int32) bool {
+			i := next
+			next++
+			d.tell(policy.Event{Kind: policy.Arrival, Req: i, Model: app, Arrived: d.now, Deadline: d.now + slo})
+			if !p.requests[i].open {
+				return false
+			}
+			d.tell(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
+			d.tell(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: i, Service: 0, List: []int32{-1}})
+			return true
+		}
+		// Six take up more than .8 of the 700 ms before the last task of a long way, and not
+		// of the 900 ms before that of a short one.
+		for range 6 {
+			if !admits(first) {
+				t.Fatal("refused though nobody waits and there is room")
+			}
+		}
+		if admits(long) {
+			t.Fatal("room for a long way behind six requests")
+		}
+		if got := admits(short); got != (first == long) {
+			t.Errorf("after six of application %d a short way comes in: %v", first, got)
+		}
+		d.now += slo // the long way is of no use any more
+		d.tell(policy.Event{Kind: policy.BatchFinished, Device: p.fleet.ids[0], Batch: 0})
+		if !admits(short) {
+			t.Errorf("after six of application %d a short way waits for a request whose deadline is over", first)
+		}
+	}
+}

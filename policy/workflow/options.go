@@ -83,6 +83,8 @@ type Options struct {
 	GiveUp Giving
 	// Admit refuses at the entry what could not be in time beside all that was admitted.
 	Admit bool
+	// Full has a full batch run before the first task in a queue, where that can wait.
+	Full bool
 	// Keep says what becomes of the states of sessions.
 	Keep Keeping
 	// Worth makes room by what a copy saves, instead of by last use.
@@ -112,9 +114,9 @@ func giving(o Options, up Giving) Options {
 }
 
 // admitting is a policy that admits what can be in time, serves it in the order of
-// deadlines, and gives up what has lost all hope.
+// deadlines, full batches first where those can wait, and gives up what has lost all hope.
 func admitting(o Options) Options {
-	o.Admit, o.Order, o.GiveUp = true, ByDeadline, Hopeless
+	o.Admit, o.Full, o.Order, o.GiveUp = true, true, ByDeadline, Hopeless
 	return o
 }
 
