@@ -33,10 +33,7 @@ func data(t *testing.T) *fleet.Data {
 // TestPartition: baselines hold with what they count, and no count is below the
 // bound. A gateway's bands need no more than one order for all.
 func TestPartition(t *testing.T) {
-	if os.Getenv("INFERPLAN_LONG") == "" {
-		t.Skip("simulates fleets of 18 models whole for many minutes; INFERPLAN_LONG=1 runs it")
-	}
-	d, c := data(t), &Cases[0]
+	d, c := data(t), &Cases[1]
 	floor, err := Floor(d, c)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +43,7 @@ func TestPartition(t *testing.T) {
 		if !k.Structures.Alone {
 			continue
 		}
-		x, err := Count(context.Background(), d, c, &k)
+		x, err := Count(t.Context(), d, c, &k)
 		if err != nil {
 			t.Fatal(err)
 		}
