@@ -67,8 +67,8 @@ func drawn(rng *rand.Rand) planner.Inputs {
 // TestPlanSaysWhatSimulationSays: whatever its SLOs are of, and at any load, the
 // attainment that a plan states for a model and class is what simulation gives on the
 // same streams. A plan that must hold does, and passes its own check. One of the fewest
-// devices or the least cost has none too many: there is no plan with one less. Where there
-// is no plan, simulation of the whole cluster says so.
+// devices or the least cost has none too many: with one less there is no plan, or one that
+// fails in its test. Where there is no plan, simulation of the whole cluster says so.
 func TestPlanSaysWhatSimulationSays(t *testing.T) {
 	n := problems / 10
 	if os.Getenv("INFERPLAN_LONG") != "" {
@@ -81,7 +81,7 @@ func TestPlanSaysWhatSimulationSays(t *testing.T) {
 		p, err := planned(t, in, objective)
 		if err != nil {
 			refusals++
-			t.Logf("problem %d, %s: %v: %s", k, objective, err, failing(t, in))
+			t.Logf("problem %d, %s: %v: %s", k, objective, err, late(t, in))
 			continue
 		}
 		plans++
@@ -98,11 +98,8 @@ func TestPlanSaysWhatSimulationSays(t *testing.T) {
 			continue
 		}
 		for _, less := range oneLess(in, p) {
-			if _, err := planned(t, less, objective); err == nil {
-				t.Errorf("problem %d, %s: there is a plan for %v as well", k, objective, less.Cluster.Pools)
-			}
 			refusals++
-			t.Logf("problem %d, %s: %v: %s", k, objective, less.Cluster.Pools, failing(t, less))
+			t.Logf("problem %d, %s: %v: %s", k, objective, less.Cluster.Pools, tooFew(t, less, objective))
 		}
 	}
 	t.Logf("%d plans of %d problems, %d refusals", plans, n, refusals)
@@ -160,10 +157,25 @@ func oneLess(in planner.Inputs, p *formats.Plan) []planner.Inputs {
 	return out
 }
 
-// failing simulates the layout with the most requests in time on all of a cluster, and says
+// tooFew says why a cluster does not do: the best layout found on it is late, on the streams
+// of a plan or with other random numbers. It fails the test where there is a plan that holds.
+func tooFew(t *testing.T, in planner.Inputs, objective string) string {
+	t.Helper()
+	p, err := planned(t, in, objective)
+	if err != nil {
+		return late(t, in)
+	}
+	if p.Certified == nil || p.Certified.LoadFactor >= 1 {
+		t.Errorf("%v: there is a plan for %s", in.Cluster.Pools, objective)
+		return ""
+	}
+	return fmt.Sprintf("with other random numbers it holds at %.2f of the rates", p.Certified.LoadFactor)
+}
+
+// late simulates the layout with the most requests in time on all of a cluster, and says
 // which class keeps its SLO in too few of them, or that queues grow. It fails the test where
 // all is well.
-func failing(t *testing.T, in planner.Inputs) string {
+func late(t *testing.T, in planner.Inputs) string {
 	t.Helper()
 	p, err := planned(t, in, "goodput")
 	if err != nil {
