@@ -31,6 +31,8 @@ type LLMInstance struct {
 	SwapGBps    float64     `json:"swap_gbps,omitempty"` // 1e9 bytes a second between the device and the host's memory
 	// AllReduce says what was assumed of all-reduces between the devices; absent: they were measured, or there are none.
 	AllReduce string `json:"all_reduce,omitempty"`
+	// Doubts say why the iterations are not to be trusted, beside Fit and AllReduce. Plans repeat them.
+	Doubts []string `json:"doubts,omitempty"`
 }
 
 // NoAllReduce is the AllReduce of iterations that are without.

@@ -29,13 +29,25 @@ type drifted struct {
 	Asked int
 	// Starts: by the estimator as calibrated; by one that follows, with the width of a normal; and by what the policy does.
 	Calibrated, Followed, Adapted int
-	AnswersCalibrated, Answers    int // the same of answers, as calibrated and as the policy does
+	AnswersCalibrated, Answers    int                   // the same of answers, as calibrated and as the policy does
+	Ahead, Covered                [len(furtherBack)]int // Asked and Adapted, by the work in front
 }
 
 func (d *drifted) add(o drifted) {
 	d.Asked += o.Asked
 	d.Calibrated, d.Followed, d.Adapted = d.Calibrated+o.Calibrated, d.Followed+o.Followed, d.Adapted+o.Adapted
 	d.AnswersCalibrated, d.Answers = d.AnswersCalibrated+o.AnswersCalibrated, d.Answers+o.Answers
+	for i := range d.Ahead {
+		d.Ahead[i], d.Covered[i] = d.Ahead[i]+o.Ahead[i], d.Covered[i]+o.Covered[i]
+	}
+}
+
+// partOf is a part in words; none where there is nothing.
+func partOf(n, of int) string {
+	if of == 0 {
+		return ""
+	}
+	return percent(float64(n) / float64(of))
 }
 
 // of is a share of the predictions.
@@ -76,8 +88,8 @@ func (w *watched) serve() {
 	for at := time.Second; at < last; at += time.Second {
 		w.hear(at)
 		if at >= w.full && at%foretellEvery == 0 {
-			for _, depth := range furtherBack {
-				w.foretell(at, depth)
+			for i := range furtherBack {
+				w.foretell(at, i)
 			}
 		}
 	}
@@ -127,8 +139,9 @@ func (w *watched) tokens(i int, at time.Duration) float64 {
 	}
 }
 
-// foretell predicts when a request starts that has so much work in front of it, and when it is answered.
-func (w *watched) foretell(at time.Duration, depth float64) {
+// foretell predicts when a request starts that has the work of a place in front of it, and when it is answered.
+func (w *watched) foretell(at time.Duration, place int) {
+	depth := furtherBack[place]
 	fixed, moved, variance, k := 0.0, 0.0, 0.0, w.started
 	before, now := w.base.Price(), w.now.Price()
 	for ; k < len(w.byStart) && fixed < depth; k++ {
@@ -146,6 +159,9 @@ func (w *watched) foretell(at time.Duration, depth float64) {
 	followed := stoch.Normal{Mu: began + moved, Sigma: sigma}
 	adapted := stoch.Normal{Mu: began + moved, Sigma: sigma * w.cover.Scale()}
 	w.Asked++
+	if w.Ahead[place]++; o.Start.Seconds() <= adapted.Quantile(0.9) {
+		w.Covered[place]++
+	}
 	for _, x := range []struct {
 		n    *int
 		by   stoch.Dist
@@ -206,8 +222,8 @@ func drifts(b *bench, t *table.Table) error {
 		}
 		return out, nil
 	}
-	t.Columns = []string{"queue", "predictions", "starts, as calibrated", "starts, followed, width of a normal", "starts, as the policy does", "answers, as calibrated", "answers, as the policy does", "starts of the first half by its quarters (tuned)"}
-	starts, answers := 0, 0
+	t.Columns = []string{"queue", "predictions", "starts, as calibrated", "starts, followed, width of a normal", "starts, as the policy does", "answers, as calibrated", "answers, as the policy does", "starts 15 s ahead", "240 s", "starts of the first half by its quarters (tuned)", "the same backwards"}
+	starts, answers, turned := 0, 0, 0
 	for i := range queues {
 		q := &queues[i]
 		x, err := pooled(q, "drift/")
@@ -218,7 +234,15 @@ func drifts(b *bench, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		t.Add(q.Name, x.Asked, percent(x.of(x.Calibrated)), percent(x.of(x.Followed)), percent(x.of(x.Adapted)), percent(x.of(x.AnswersCalibrated)), percent(x.of(x.Answers)), percent(tuned.of(tuned.Adapted)))
+		backwards, err := pooled(q.Halves()[0].Backwards(), "drift backwards/")
+		if err != nil {
+			return err
+		}
+		if near(backwards.of(backwards.Adapted)) {
+			turned++
+		}
+		last := len(furtherBack) - 1
+		t.Add(q.Name, x.Asked, percent(x.of(x.Calibrated)), percent(x.of(x.Followed)), percent(x.of(x.Adapted)), percent(x.of(x.AnswersCalibrated)), percent(x.of(x.Answers)), partOf(x.Covered[0], x.Ahead[0]), partOf(x.Covered[last], x.Ahead[last]), percent(tuned.of(tuned.Adapted)), percent(backwards.of(backwards.Adapted)))
 		for _, c := range []struct {
 			what         string
 			before, with int
@@ -235,12 +259,12 @@ func drifts(b *bench, t *table.Table) error {
 		}
 	}
 	for _, c := range []struct {
-		what string
-		n    int
-	}{{"starts", starts}, {"answers", answers}} {
+		what, half, source string
+		n                  int
+	}{{"starts", "second half", driftSource, starts}, {"answers", "second half", driftSource, answers}, {"starts", "first half backwards", "by quarters of the rows, from the last to the first; constants were chosen on these quarters", turned}} {
 		b.figures = append(b.figures, figures.Figure{
-			Claim:  fmt.Sprintf("estimator: queues whose %s are covered, predicted while the second half is served", c.what),
-			Source: driftSource, Asked: fmt.Sprint(len(queues)), Measured: float64(c.n), Unit: fmt.Sprintf("of %d", len(queues)), Holds: figures.If(c.n == len(queues)),
+			Claim:  fmt.Sprintf("estimator: queues whose %s are covered, predicted while the %s is served", c.what, c.half),
+			Source: c.source, Asked: fmt.Sprint(len(queues)), Measured: float64(c.n), Unit: fmt.Sprintf("of %d", len(queues)), Holds: figures.If(c.n == len(queues)),
 		})
 	}
 	t.Note("Fitted on 800 requests of the first half, %d draws. The second half waits at 0 and is served in its order. Every 10 s the starts behind 15, 30, 60, 120 and 240 s of work are predicted, with what was seen so far.", fits)

@@ -40,6 +40,9 @@ func (b *bench) sizings(t *table.Table) error {
 			if err != nil {
 				return err
 			}
+			if x.GPUs > 0 && x.GPUs < floor {
+				return fmt.Errorf("%s, %s: %d GPUs hold, the bound is %d", c.Name, k.Name, x.GPUs, floor)
+			}
 			counts[k.Name] = x.GPUs
 			if len(c.Popularity) > 1 {
 				sums[k.Name] += x.GPUs

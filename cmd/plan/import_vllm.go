@@ -90,7 +90,7 @@ func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange
 	if err != nil {
 		return err
 	}
-	if err := profiler.Merge(into, run.Profile(cpu)); err != nil {
+	if err := profiler.Merge(into, run.Profile(cpu, given, x)); err != nil {
 		return withCode(exitUsage, err)
 	}
 	if err := p.save(o.out, into, true); err != nil {

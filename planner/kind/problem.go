@@ -139,6 +139,9 @@ func (r *Run) WarnInstance(model string, in *formats.LLMInstance) {
 	if f := in.Fit; f != nil && max(f.DecodeMAPE, f.PrefillMAPE) > formats.PoorFit {
 		r.Warn("%s: its iterations are %.0f %% off what was measured in the mean, so what is planned is hardly better: measure it again, on a quiet machine", name, 100*max(f.DecodeMAPE, f.PrefillMAPE))
 	}
+	for _, doubt := range in.Doubts {
+		r.Warn("%s: %s", name, doubt)
+	}
 }
 
 // AssumeHosts notes, once, what was assumed of devices without a network.

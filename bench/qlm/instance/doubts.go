@@ -15,6 +15,12 @@ func (r *Run) Doubts(c CPU, given bool, x *Comparison) []string {
 	if r.AllReduce == formats.NoAllReduce {
 		out = append(out, r.withoutAllReduce())
 	}
+	return append(out, poor(c, given, x)...)
+}
+
+// poor says what of a run its model does not explain.
+func poor(c CPU, given bool, x *Comparison) []string {
+	var out []string
 	if !given && c.Iteration >= mostSum/2 {
 		out = append(out, fmt.Sprintf("the time that the CPU adds to an iteration was fitted to %v, the most that is looked at: the steps lack something", c.Iteration))
 	}

@@ -156,6 +156,14 @@ func (q *Queue) Halves() [2]*Queue {
 	return [2]*Queue{&first, &second}
 }
 
+// Backwards is the queue with its rows from the last to the first: what drifted up drifts down.
+func (q *Queue) Backwards() *Queue {
+	out := *q
+	out.Lengths = slices.Clone(q.Lengths)
+	slices.Reverse(out.Lengths)
+	return &out
+}
+
 // Drain has the instance serve a queue that is there at 0, and tells when each
 // request began, had its first token and ended.
 func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {

@@ -133,8 +133,8 @@ func (r *Run) Simulate(c CPU) ([]llm.Outcome, llm.Counts, error) {
 	return out, counts, nil
 }
 
-// Profile is what the run tells of its server.
-func (r *Run) Profile(c CPU) *formats.Profile {
+// Profile is what the run tells of its server, with the doubts about it; given: the CPU constants were not fitted to it.
+func (r *Run) Profile(c CPU, given bool, x *Comparison) *formats.Profile {
 	it := r.Model.Iteration
 	it.CPUNS, it.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
 	fit := r.Fit
@@ -147,7 +147,7 @@ func (r *Run) Profile(c CPU) *formats.Profile {
 		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.Device, Engine: "imported", EngineVersion: r.Meta.Version}}, Models: []formats.ProfileModel{},
 		LLMs: []formats.LLMProfile{{Model: r.Meta.Model, Instances: []formats.LLMInstance{{
 			Device: r.Device, TensorParallel: r.Meta.TensorParallel, Engine: "vllm " + r.Meta.Version, Iteration: it, Fit: &fit,
-			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget, AllReduce: r.AllReduce,
+			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget, AllReduce: r.AllReduce, Doubts: poor(c, given, x),
 		}}}},
 	}
 }

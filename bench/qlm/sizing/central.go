@@ -1,14 +1,17 @@
 package sizing
 
 import (
+	"slices"
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/vqueue"
 )
 
 // central keeps the requests for the replicas of one model in one place, and sends
 // the first of them to the replica with the fewest once one has room. A queue for
-// each replica, with a guess where to join, does no better.
+// each replica, with a guess where to join, does no better. Replicas that serve some
+// classes of a model alone have a place of their own.
 //
 // As a gateway it has bands of priority, the interactive one first, and bounds the
 // batch requests of every replica. The bound rises by one each second, and is halved
@@ -18,15 +21,22 @@ type central struct {
 	rule     rule
 	t        *policy.Tables
 	requests []waiting // by slot
-	queues   [2][]int32
 	batches  []running // by batch slot
 	free     []int32
-	servers  []replica
+	servers  []replica // by device
+	pools    []pool
+	of       []int         // by served model: its pool
 	urgent   time.Duration // SLO of the interactive band
-	limit    float64
-	near     bool // an interactive request came near its SLO in this second
 	open     int
 	ticking  bool
+}
+
+// pool is replicas that serve the same.
+type pool struct {
+	devices []int32
+	queues  [2][]int32
+	limit   float64
+	near    bool // an interactive request came near its SLO in this second
 }
 
 type waiting struct {
@@ -54,19 +64,37 @@ const (
 	inBands // a gateway's: bands, each by deadline
 )
 
-// new makes the policy of the replicas of a pool.
+// new makes the policy of a layout.
 func (r rule) new(t *policy.Tables) (policy.Policy, error) {
 	g := &central{t: t, rule: r}
+	for d := range t.Devices {
+		x := replica{}
+		if i := t.InstanceOf(int32(d)); i >= 0 {
+			x.most = t.Instances[i].Sequences
+		}
+		g.servers = append(g.servers, x)
+	}
 	for m := range t.Models {
 		if g.urgent == 0 || t.Models[m].SLO < g.urgent {
 			g.urgent = t.Models[m].SLO
 		}
+		devices := serving(t, m)
+		at := slices.IndexFunc(g.pools, func(p pool) bool { return slices.Equal(p.devices, devices) })
+		if at < 0 {
+			at = len(g.pools)
+			g.pools = append(g.pools, pool{devices: devices, limit: float64(g.servers[devices[0]].most)})
+		}
+		g.of = append(g.of, at)
 	}
-	for d := range t.Devices {
-		g.servers = append(g.servers, replica{most: t.Instances[d].Sequences})
-	}
-	g.limit = float64(g.servers[0].most)
 	return g, nil
+}
+
+// serving are the devices that a served model may go to.
+func serving(t *policy.Tables, model int) []int32 {
+	caps := vqueue.Of(t).Caps
+	return slices.DeleteFunc(slices.Clone(t.DevicesOf(t.Pipelines[t.Models[model].FirstPipeline].FirstStage)), func(d int32) bool {
+		return caps != nil && caps[int(d)*len(t.Models)+model] == 0
+	})
 }
 
 func (g *central) band(model int32) int8 {
@@ -95,34 +123,35 @@ func (g *central) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 		g.servers[b.device].all--
 		g.servers[b.device].batch -= int32(b.band)
 		g.free = append(g.free, ev.Batch)
-		if ev.Kind == policy.BatchReturned {
-			g.enqueue(b.req)
+		g.open--
+		if ev.Kind == policy.BatchReturned { // it does not run there, and would come back for ever
+			out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: b.req, Reason: policy.ReasonFailed})
 			break
 		}
-		g.open--
 		if r := &g.requests[b.req]; b.band == 0 && now-r.arrived > time.Duration(nearing*float64(g.urgent)) {
-			g.near = true
+			g.pools[g.of[r.model]].near = true
 		}
 	case policy.Timer:
-		if g.adapt(); g.ticking {
+		for i := range g.pools {
+			g.pools[i].adapt(float64(g.servers[g.pools[i].devices[0]].most))
+		}
+		if g.ticking = g.open > 0; g.ticking {
 			out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + time.Second})
 		}
 	}
-	g.send(out)
+	for i := range g.pools {
+		g.send(&g.pools[i], out)
+	}
 }
 
 // adapt moves the bound of batch requests.
-func (g *central) adapt() {
-	if len(g.queues[0]) > 0 {
-		g.near = true
-	}
-	if g.near {
-		g.limit = max(1, g.limit/2)
+func (p *pool) adapt(most float64) {
+	if p.near || len(p.queues[0]) > 0 {
+		p.limit = max(1, p.limit/2)
 	} else {
-		g.limit = min(float64(g.servers[0].most), g.limit+1)
+		p.limit = min(most, p.limit+1)
 	}
-	g.near = false
-	g.ticking = g.open > 0
+	p.near = false
 }
 
 // before tells whether one request goes before another of its band.
@@ -135,7 +164,8 @@ func (g *central) before(a, b int32) bool {
 
 // enqueue puts a request into its band, behind those that go first.
 func (g *central) enqueue(req int32) {
-	band := &g.queues[g.band(g.requests[req].model)]
+	model := g.requests[req].model
+	band := &g.pools[g.of[model]].queues[g.band(model)]
 	list := append(*band, req)
 	for i := len(list) - 1; i > 0 && g.before(req, list[i-1]); i-- {
 		list[i-1], list[i] = list[i], list[i-1]
@@ -143,23 +173,23 @@ func (g *central) enqueue(req int32) {
 	*band = list
 }
 
-// send sends what the replicas have room for.
-func (g *central) send(out *policy.Actions) {
-	for band := range g.queues {
-		for len(g.queues[band]) > 0 {
-			best := -1
-			for d := range g.servers {
+// send sends what the replicas of a pool have room for.
+func (g *central) send(p *pool, out *policy.Actions) {
+	for band := range p.queues {
+		for len(p.queues[band]) > 0 {
+			best := int32(-1)
+			for _, d := range p.devices {
 				s := &g.servers[d]
-				if s.all < s.most && (band == 0 || float64(s.batch) < g.limit) && (best < 0 || s.all < g.servers[best].all) {
+				if s.all < s.most && (band == 0 || float64(s.batch) < p.limit) && (best < 0 || s.all < g.servers[best].all) {
 					best = d
 				}
 			}
 			if best < 0 {
 				break
 			}
-			req := g.queues[band][0]
-			g.queues[band] = g.queues[band][1:]
-			g.dispatch(req, int32(best), int8(band), out)
+			req := p.queues[band][0]
+			p.queues[band] = p.queues[band][1:]
+			g.dispatch(req, best, int8(band), out)
 		}
 	}
 }

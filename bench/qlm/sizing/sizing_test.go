@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"inferplan/bench/qlm/fleet"
@@ -33,10 +35,7 @@ func data(t *testing.T) *fleet.Data {
 // TestPartition: baselines hold with what they count, and no count is below the
 // bound. A gateway's bands need no more than one order for all.
 func TestPartition(t *testing.T) {
-	if os.Getenv("INFERPLAN_LONG") == "" {
-		t.Skip("simulates fleets of 18 models whole for many minutes; INFERPLAN_LONG=1 runs it")
-	}
-	d, c := data(t), &Cases[0]
+	d, c := data(t), &Cases[1]
 	floor, err := Floor(d, c)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +45,7 @@ func TestPartition(t *testing.T) {
 		if !k.Structures.Alone {
 			continue
 		}
-		x, err := Count(context.Background(), d, c, &k)
+		x, err := Count(t.Context(), d, c, &k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,6 +55,24 @@ func TestPartition(t *testing.T) {
 	}
 	if len(counts) != 3 || counts["partition, gateway-like"] > counts["partition, FCFS"] {
 		t.Errorf("counts %v", counts)
+	}
+}
+
+// TestSplitByClass: one model at a high rate takes no more GPUs where each class has replicas of
+// its own, which its requests alone go to, than where all replicas serve all.
+func TestSplitByClass(t *testing.T) {
+	d, c := data(t), &Cases[len(Cases)-1]
+	count := func(name string) *Sized {
+		k := Competitors[slices.IndexFunc(Competitors, func(k Competitor) bool { return k.Name == name })]
+		x, err := Count(t.Context(), d, c, &k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	one, split := count("partition, EDF"), count("split by class, EDF")
+	if split.GPUs < 2 || split.GPUs > one.GPUs || min(split.Attained[0], split.Attained[1]) < Share || !strings.Contains(split.Fleet, "+") {
+		t.Errorf("split by class %+v, one pool %+v", split, one)
 	}
 }
 

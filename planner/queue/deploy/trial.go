@@ -74,8 +74,11 @@ func (p *Trials) trial(ctx context.Context, x *Pool) (Score, error) {
 func (p *Trials) judge(ctx context.Context, l *Layout) (Score, error) { return p.together(ctx, l, 0) }
 
 // together simulates a layout as a whole, with re-plans that look at so many positions at
-// most; 0: at as many as those of a run of the plan.
+// most; 0: at as many as those of a run of the plan. Given requests have one bound.
 func (p *Trials) together(ctx context.Context, l *Layout, searchWork int64) (Score, error) {
+	if p.Replay != nil {
+		searchWork = p.SearchWork
+	}
 	key := fmt.Sprint("whole ", searchWork)
 	for i := range l.Pools {
 		key += " " + l.Pools[i].key(p.Problem)
@@ -173,7 +176,6 @@ func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, items []int, ru
 		cfg, err = sc.Config(run)
 	} else {
 		cfg, err = sc.Replay(arrivals.Slice(p.replayed(items, run)))
-		searchWork = p.SearchWork
 	}
 	if err != nil {
 		return Score{}, err
