@@ -8,7 +8,6 @@ import (
 
 // order is a message to the process: a solve.
 type order struct {
-	Number              uint64
 	Model               *milp.Tables
 	Options             milp.Options // without its functions
 	Incumbent, Progress bool         // whether the caller hears of these

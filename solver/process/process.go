@@ -3,7 +3,6 @@ package process
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"time"
 
 	"inferplan/cputime"
 	"inferplan/solver/milp"
@@ -26,6 +26,9 @@ type Solver struct {
 	turn  sync.Mutex
 	child *child
 }
+
+// patience is how long a solve that was told to stop may take to its end.
+const patience = 500 * time.Millisecond
 
 // Version returns the solver's name and version, as a plan file states it.
 func (s *Solver) Version() string { return s.Name }
@@ -47,17 +50,20 @@ func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*mil
 		}
 		s.child = c
 	}
-	answered := false
-	defer func() {
-		if !answered { // a function of the options panicked
+	keep := false
+	defer func() { // also where a function of the options panics
+		if !keep && s.child != nil {
 			s.end()
 		}
 	}()
-	r, err := s.child.solve(ctx, m, &o)
-	answered = true
-	if err != nil {
+	r, stopped, err := s.child.solve(ctx, m, &o)
+	switch {
+	case err != nil && stopped:
+		return milp.NewSolution(milp.Interrupted), nil
+	case err != nil:
 		return nil, fmt.Errorf("model %q: %w: its process ended: %s", m.Name, milp.ErrFault, s.end())
 	}
+	keep = !stopped
 	if r.Solution == nil {
 		return nil, &remote{r.Error, r.Fault}
 	}
@@ -101,7 +107,6 @@ type child struct {
 	orders  *gob.Encoder
 	reports *gob.Decoder
 	stops   *os.File
-	number  uint64 // of the last solve
 }
 
 func start(cmd *exec.Cmd) (*child, error) {
@@ -125,27 +130,34 @@ func start(cmd *exec.Cmd) (*child, error) {
 	return c, cmd.Start()
 }
 
-// solve has a model solved, and calls the options' functions. It fails if the process ends.
-func (c *child) solve(ctx context.Context, m *milp.Model, o *milp.Options) (*report, error) {
-	c.number++
-	if err := c.orders.Encode(&order{c.number, m.Tables(), *o, o.Incumbent != nil, o.Progress != nil}); err != nil {
-		return nil, err
-	}
-	stop := binary.LittleEndian.AppendUint64(nil, c.number)
-	defer context.AfterFunc(ctx, func() { _, _ = c.stops.Write(stop) })() // if the process is gone, so is its solve
-	for {
-		r := &report{}
-		if err := c.reports.Decode(r); err != nil {
-			return nil, err
+// solve has a model solved, and calls the options' functions. It returns whether the solve was told to stop, after which
+// the process solves nothing else. It fails if the process ends.
+func (c *child) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *report, stopped bool, err error) {
+	answered := make(chan struct{})
+	defer close(answered)
+	unless := context.AfterFunc(ctx, func() {
+		_, _ = c.stops.Write([]byte{1}) // if the process is gone, so is its solve
+		select {
+		case <-answered:
+		case <-time.After(patience):
+			_ = c.cmd.Process.Kill()
+		}
+	})
+	err = c.orders.Encode(&order{m.Tables(), *o, o.Incumbent != nil, o.Progress != nil})
+	for err == nil {
+		r = &report{}
+		if err = c.reports.Decode(r); err != nil {
+			break
 		}
 		cputime.Add(r.CPU)
-		switch {
-		case r.Incumbent != nil:
+		if r.Incumbent == nil && r.Progress == nil {
+			break
+		}
+		if r.Incumbent != nil {
 			o.Incumbent(*r.Incumbent)
-		case r.Progress != nil:
+		} else {
 			o.Progress(*r.Progress)
-		default:
-			return r, nil
 		}
 	}
+	return r, !unless(), err
 }

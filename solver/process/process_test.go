@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"inferplan/cputime"
 	"inferplan/solver/highs"
@@ -54,6 +55,9 @@ var faults = map[string]struct {
 func (fragile) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	if m.Name == "verdict" {
 		return nil, fmt.Errorf("%w: no verdict", milp.ErrFault)
+	}
+	if m.Name == "deaf" {
+		select {}
 	}
 	if f, ok := faults[m.Name]; ok {
 		o.Incumbent = func(milp.Incumbent) { f.fault() }
@@ -184,6 +188,17 @@ func TestStop(t *testing.T) {
 			t.Errorf("%+v, %v, expected an optimum", sol, err)
 		}
 	}
+}
+
+// A solve that hears no stop is killed, and the next one has another process.
+func TestDeafSolveIsKilled(t *testing.T) {
+	s := newSolver(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if sol, err := s.Solve(ctx, knapsack("deaf", 20, true), milp.Options{}); err != nil || sol.Status != milp.Interrupted {
+		t.Errorf("%+v, %v, expected an interrupted solve", sol, err)
+	}
+	said(t, s, knapsack("sound", 20, true), milp.Options{})
 }
 
 // What a solve costs here and in a process.

@@ -2,23 +2,29 @@ package process
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/gob"
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"inferplan/cputime"
 	"inferplan/solver/milp"
 )
 
-// Serve solves what a Solver sends, one model after the other, until its orders end. Stops come beside them, and if these
-// end, so does the process: the caller is gone.
+// Serve solves what a Solver sends, one model after the other, until its orders end. A byte on stops ends the solve
+// under way and the next ones soon. If stops end, the caller is gone, and so is this process.
 func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error {
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		for {
+			if _, err := stops.Read(make([]byte, 1)); err != nil {
+				os.Exit(1)
+			}
+			stop()
+		}
+	}()
 	s := &server{solver: solver, out: gob.NewEncoder(reports)}
-	go s.watch(stops)
 	for dec := gob.NewDecoder(orders); ; {
 		var o order
 		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
@@ -26,7 +32,7 @@ func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error
 		} else if err != nil {
 			return err
 		}
-		if err := s.solve(&o); err != nil {
+		if err := s.solve(ctx, &o); err != nil {
 			return err
 		}
 	}
@@ -37,37 +43,6 @@ type server struct {
 	solver milp.Solver
 	out    *gob.Encoder
 	cpu    time.Duration // used until the last report
-
-	mu       sync.Mutex
-	number   uint64 // of the solve under way
-	stopped  uint64 // the last solve that was to stop
-	stopping context.CancelFunc
-}
-
-// watch stops solves.
-func (s *server) watch(stops io.Reader) {
-	for {
-		var number uint64
-		if binary.Read(stops, binary.LittleEndian, &number) != nil {
-			os.Exit(1)
-		}
-		s.mu.Lock()
-		if s.stopped = number; s.number == number {
-			s.stopping()
-		}
-		s.mu.Unlock()
-	}
-}
-
-// begin returns the context of a solve.
-func (s *server) begin(number uint64) context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.number, s.stopping = number, cancel; s.stopped == number {
-		cancel()
-	}
-	return ctx
 }
 
 // send sends a report.
@@ -77,7 +52,7 @@ func (s *server) send(r *report) error {
 	return s.out.Encode(r)
 }
 
-func (s *server) solve(o *order) error {
+func (s *server) solve(ctx context.Context, o *order) error {
 	if o.Incumbent {
 		o.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&report{Incumbent: &in}) } // the last report says so, too
 	}
@@ -85,7 +60,7 @@ func (s *server) solve(o *order) error {
 		o.Options.Progress = func(p milp.Progress) { _ = s.send(&report{Progress: &p}) }
 	}
 	r := &report{}
-	sol, err := s.solver.Solve(s.begin(o.Number), o.Model.Model(), o.Options)
+	sol, err := s.solver.Solve(ctx, o.Model.Model(), o.Options)
 	if err != nil {
 		r.Error, r.Fault = err.Error(), errors.Is(err, milp.ErrFault)
 	} else {
