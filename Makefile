@@ -137,6 +137,7 @@ test: setup ## vet, and every test; the race detector where goroutines meet
 	  $(TEST) -race -run "$${named#*=}" ./$${named%%=*} || bad=1; \
 	done; \
 	$(TEST) -tags testkind -run '$(TESTKIND)' ./formats ./cmd/plan || bad=1; \
+	$(TEST) -tags testfault -run Exception ./solver/highs || bad=1; \
 	exit $$bad
 
 .PHONY: race

@@ -29,7 +29,7 @@ var doors = map[string][]string{
 	"policy":   {"formats", "solver/stoch"},
 	"profiler": {"engine", "formats"},
 	"sim":      {"policy", "formats"},
-	"solver":   {},
+	"solver":   {"cputime"},
 }
 
 // vagueNames are names of packages that say nothing about what is inside.

@@ -59,8 +59,9 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 			return nil, err
 		}
 	}
+	var faults []error // of all tries
 	once := func(ctx context.Context, q *kind.Problem, progress func(Progress)) (*Result, error) {
-		return solve(ctx, m, q, opt.Assumptions, solver, progress)
+		return solve(ctx, m, q, opt.Assumptions, solver, &faults, progress)
 	}
 	var res *Result
 	begun := cputime.Used()
@@ -80,9 +81,12 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 			}
 		}
 		return nil, nearest(ctx, m, p, inf, cputime.Used()-begun, func(ctx context.Context, q *kind.Problem) error {
-			_, err := solve(ctx, m, q, nil, solver, func(Progress) {})
+			_, err := solve(ctx, m, q, nil, solver, &faults, func(Progress) {})
 			return err
 		})
+	}
+	if err == nil && len(faults) > 0 {
+		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("the search went on without %d of its steps, on which the solver failed; the first: %v", len(faults), faults[0]))
 	}
 	if err != nil || !opt.Certify || res.Plan.Certified != nil || ctx.Err() != nil {
 		return res, err
@@ -110,8 +114,8 @@ type improvement struct {
 	value, bound float64
 }
 
-// solve runs a method once: clock, time limit, improvements, header.
-func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []string, solver milp.Solver, progress func(Progress)) (*Result, error) {
+// solve runs a method once: clock, time limit, improvements, header. It notes on what models the solver failed.
+func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []string, solver milp.Solver, noted *[]error, progress func(Progress)) (*Result, error) {
 	start, cpu := time.Now(), cputime.Used()
 	outer, limit := ctx, p.Values.Time("time-limit")
 	if limit > 0 {
@@ -129,6 +133,7 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	run.Assumptions = append(run.Assumptions, assumed...)
 	out, err := m.Solve(ctx, p, run)
 	faults := tolerant.Faults()
+	*noted = append(*noted, faults...)
 	if err != nil {
 		if len(faults) > 0 {
 			return nil, fmt.Errorf("there is no plan without the steps on which the solver failed: %w", faults[0])
@@ -150,9 +155,6 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 		Phases: out.Phases, Templates: out.Considered,
 	}
 	res.Plan.Warnings = append(res.Plan.Warnings, loosePromises(res.Plan, p.Profile)...)
-	if len(faults) > 0 {
-		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("the search went on without %d of its steps, on which the solver failed; the first: %v", len(faults), faults[0]))
-	}
 	res.Incumbents = settle(better, out, cputime.Used()-cpu)
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil

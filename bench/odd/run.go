@@ -14,14 +14,16 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What a search may take.
 const (
 	mostCPU     = 20 * time.Second
 	mostMemory  = 1 << 30
-	mostAfter   = time.Second // to the end, after Ctrl-C
-	patience    = 90 * time.Second
+	mostAfter   = time.Second            // to the end, after Ctrl-C
+	patience    = 30 * time.Second       // of CPU, then it is killed
 	interrupted = 4                      // exit code
 	worthCut    = 300 * time.Millisecond // runs that take less are not interrupted
 )
@@ -98,10 +100,8 @@ type usage struct {
 	memory           int64
 }
 
-// run runs plan, and interrupts it after a time; 0: not. One that takes too long is killed.
+// run runs plan, and interrupts it after a time; 0: not. One that takes too much CPU is killed.
 func (o *options) run(ctx context.Context, args []string, interrupt time.Duration) (*usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, o.plan, args...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -109,19 +109,34 @@ func (o *options) run(ctx context.Context, args []string, interrupt time.Duratio
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	var cut time.Time
+	limit := unix.Rlimit{Cur: uint64(patience.Seconds()), Max: uint64(patience.Seconds())}
+	limited := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &limit, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var due <-chan time.Time
 	if interrupt > 0 {
-		time.Sleep(interrupt)
-		cut = time.Now()
-		_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
+		due = time.After(interrupt)
 	}
-	err := cmd.Wait()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
-		return nil, err
+	var cut time.Time
+	var err error
+	for waiting := true; waiting; {
+		select {
+		case <-due:
+			cut = time.Now()
+			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
+		case err = <-ended:
+			waiting = false
+		}
+	}
+	if exit := (*exec.ExitError)(nil); limited != nil || err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
+		return nil, errors.Join(limited, err)
 	}
 	r := &usage{code: cmd.ProcessState.ExitCode(), wall: time.Since(started), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 	if !cut.IsZero() {
 		r.after = time.Since(cut)
+	}
+	if by, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && by.Signaled() && by.Signal() == syscall.SIGINT {
+		r.code = interrupted // before it took signals
 	}
 	if resources, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		r.memory = resources.Maxrss << 10

@@ -15,7 +15,6 @@ import (
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/kind"
-	"inferplan/solver/highs"
 )
 
 type checkOptions struct {
@@ -94,7 +93,12 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	}
 	in := check.GateInput{Plan: plan, Tolerances: tolerances, Serves: refusedByServe}
 	if !o.noSolve {
-		in.Solver = highs.Solver{}
+		solver, err := newSolver()
+		if err != nil {
+			return err
+		}
+		defer solver.Close()
+		in.Solver = solver
 	}
 	if err := o.today(&in, path); err != nil {
 		return err

@@ -50,6 +50,7 @@ var signalled = map[string][]string{
 	"help":       nil,
 	"completion": nil,
 	"share":      nil, // ends with the process that started it
+	"solver":     nil, // likewise
 	"gpu-check":  nil, // needs a GPU
 }
 

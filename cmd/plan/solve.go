@@ -15,7 +15,6 @@ import (
 	"inferplan/planner/check"
 	"inferplan/planner/explain"
 	"inferplan/planner/kind"
-	"inferplan/solver/highs"
 )
 
 type solveOptions struct {
@@ -192,9 +191,14 @@ func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, e
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
 	endsWellOnInterrupt(ctx) // what was read so far is not worth keeping
+	solver, err := newSolver()
+	if err != nil {
+		return nil, err
+	}
+	defer solver.Close()
 	bar := p.meter(100, "solving")
 	defer bar.finish()
-	return planner.Solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {
+	return planner.Solve(ctx, in, opt, solver, func(u planner.Progress) {
 		bar.set(int64(100*u.Fraction), 0, u.Phase)
 	})
 }

@@ -2,7 +2,9 @@
 //
 // [Solver] implements milp.Solver. A solve is one call into C++ (shim.cc): it makes a HiGHS object of its own,
 // passes the model, runs, copies the answer into memory that Go owns, and frees everything, also when C++ throws. So
-// there is nothing to close, and solves from several goroutines do not touch each other.
+// there is nothing to close, and solves from several goroutines do not touch each other. What C++ throws is an error of
+// the run, after which the model is solved in another way; a test lets allocations fail one after the other, behind
+// the build tag testfault. A crash ends the process: package solver/process solves in one beside.
 //
 // # Threads
 //

@@ -9,6 +9,8 @@
 //	validate.go    errors that name the row or variable: NaN, crossed bounds, unknown variables
 //	scale.go       other units for rows and variables with coefficients that solvers would not take
 //	matrix.go      the constraint matrix in compressed columns, as solvers take it
+//	tables.go      a model as lists, as another process takes it
+//	faults.go      a solver whose callers go on where another one fails
 //	options.go     Options: work limits, gap, seed, starts, callbacks
 //	solution.go    Solution, Status, StoppedBy, statistics
 //	check.go       feasibility of a point, by our own arithmetic; rounding of integer variables

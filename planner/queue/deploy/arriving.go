@@ -28,10 +28,14 @@ func (p *Trials) Arriving(l *Layout, until time.Duration) ([]vqueue.Request, err
 	if err != nil {
 		return nil, err
 	}
+	outputs := make([]float64, len(p.Classes)) // means
+	for i := range outputs {
+		_, outputs[i], _ = moments(p.Classes[i].Sample)
+	}
 	out := make([]vqueue.Request, len(list))
 	for i, r := range list {
-		c := &p.Classes[p.Items[r.Model].Class]
-		_, output, _ := moments(c.Sample)
+		class := p.Items[r.Model].Class
+		c, output := &p.Classes[class], outputs[class]
 		slo := c.SLO.Seconds()
 		if c.Of == "tpot" {
 			slo *= output

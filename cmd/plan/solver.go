@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/solver/highs"
+	"inferplan/solver/process"
+)
+
+// solverCommand is the process that solve and check start for their models.
+const solverCommand = "solver"
+
+func newSolverCommand() *cobra.Command {
+	return &cobra.Command{Use: solverCommand, Short: "The process in which models are solved, started by solve and check", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return process.Serve(highs.Solver{}, os.Stdin, os.NewFile(3, "stops"), cmd.OutOrStdout())
+		}}
+}
+
+// newSolver returns a solver in a process of its own, which has to be closed.
+func newSolver() (*process.Solver, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return &process.Solver{Name: highs.Version(), Command: func() *exec.Cmd {
+		return &exec.Cmd{Path: self, Args: []string{"plan", solverCommand},
+			SysProcAttr: &syscall.SysProcAttr{Setpgid: true}} // Ctrl-C at a terminal is for this process
+	}}, nil
+}

@@ -1,0 +1,70 @@
+package process
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"inferplan/cputime"
+	"inferplan/solver/milp"
+)
+
+// Serve solves what a Solver sends, one model after the other, until its orders end. A byte on stops ends the solve
+// under way and the next ones soon. If stops end, the caller is gone, and so is this process.
+func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error {
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		for {
+			if _, err := stops.Read(make([]byte, 1)); err != nil {
+				os.Exit(1)
+			}
+			stop()
+		}
+	}()
+	s := &server{solver: solver, out: gob.NewEncoder(reports)}
+	for dec := gob.NewDecoder(orders); ; {
+		var o order
+		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := s.solve(ctx, &o); err != nil {
+			return err
+		}
+	}
+}
+
+// server is the state of Serve.
+type server struct {
+	solver milp.Solver
+	out    *gob.Encoder
+	cpu    time.Duration // used until the last report
+}
+
+// send sends a report.
+func (s *server) send(r *report) error {
+	used := cputime.Used()
+	r.CPU, s.cpu = used-s.cpu, used
+	return s.out.Encode(r)
+}
+
+func (s *server) solve(ctx context.Context, o *order) error {
+	if o.Incumbent {
+		o.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&report{Incumbent: &in}) } // the last report says so, too
+	}
+	if o.Progress {
+		o.Options.Progress = func(p milp.Progress) { _ = s.send(&report{Progress: &p}) }
+	}
+	r := &report{}
+	sol, err := s.solver.Solve(ctx, o.Model.Model(), o.Options)
+	if err != nil {
+		r.Error, r.Fault = err.Error(), errors.Is(err, milp.ErrFault)
+	} else {
+		r.Solution = sol
+	}
+	return s.send(r)
+}
