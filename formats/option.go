@@ -33,7 +33,7 @@ type Option struct {
 	Key     string // in the plan's options: max_batch; empty: a plan does not keep it
 	Type    OptionType
 	Default any // of this kind; nil: the zero value of the type
-	// Recommended is what the command line takes where nobody chooses; nil: the default.
+	// Recommended is the value on the command line if the flag is not set; if it is nil, the default is.
 	Recommended any
 	Min         float64 // of numbers; of durations in seconds
 	Max         float64 // of numbers; 0: no upper bound

@@ -31,7 +31,7 @@ type Plan struct {
 	// RatesBy says which times rates are computed with: mean_us of the stages that have
 	// it, else and where RatesBy is absent infer_us.
 	RatesBy string `json:"rates_by,omitempty"`
-	// Drift is the share by which runs may take longer than planned while the rates hold.
+	// Drift is the share by which runs take longer than planned where simulation tests the rates.
 	Drift float64 `json:"drift,omitempty"`
 }
 

@@ -42,7 +42,7 @@ type Scenario struct {
 	Budget *Budget
 
 	slower   float64                            // see Slower
-	profiled func(seed uint64) (Service, error) // Service as it was before runs took longer; nil: exact
+	profiled func(seed uint64) (Service, error) // Service before runs took longer; nil: exact
 }
 
 // NewScenario takes from a plan what it says: tables, policy and arrivals, at

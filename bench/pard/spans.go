@@ -22,7 +22,7 @@ type spans struct {
 type span struct {
 	count int64
 	after []time.Duration // by module
-	left  time.Duration
+	slack time.Duration   // left before their deadlines
 }
 
 func newSpans(p *pipeline, seconds int) *spans {
@@ -65,7 +65,7 @@ func (s *spans) completed(arrived, answered time.Duration) {
 		return
 	}
 	x.count++
-	x.left += s.pipe.slo - (answered - arrived)
+	x.slack += s.pipe.slo - (answered - arrived)
 	for k := range s.pipe.stages {
 		first := answered
 		for i := range s.pipe.stages {
@@ -78,8 +78,9 @@ func (s *spans) completed(arrived, answered time.Duration) {
 	delete(s.reveals, arrived)
 }
 
-// means are over the requests of the seconds in which not all were answered in time.
-func (s *spans) means(f *sim.FlowResult) (after []time.Duration, left time.Duration) {
+// means returns the mean time behind each module, and the mean time left before deadlines, over the
+// requests of the seconds in which not all were answered in time.
+func (s *spans) means(f *sim.FlowResult) (after []time.Duration, slack time.Duration) {
 	after = make([]time.Duration, len(s.pipe.stages))
 	count := int64(0)
 	for i := range s.seconds {
@@ -87,7 +88,7 @@ func (s *spans) means(f *sim.FlowResult) (after []time.Duration, left time.Durat
 			continue
 		}
 		x := &s.seconds[i]
-		count, left = count+x.count, left+x.left
+		count, slack = count+x.count, slack+x.slack
 		for k := range after {
 			after[k] += x.after[k]
 		}
@@ -95,5 +96,5 @@ func (s *spans) means(f *sim.FlowResult) (after []time.Duration, left time.Durat
 	for k := range after {
 		after[k] /= time.Duration(max(1, count))
 	}
-	return after, left / time.Duration(max(1, count))
+	return after, slack / time.Duration(max(1, count))
 }

@@ -39,7 +39,7 @@ type tightening struct {
 	batches bool            // whole batches count, beside the fluid
 	leavers bool            // workers that go serve nothing that comes after
 	after   []time.Duration // by stage: requests take so long behind it; nil: batches of one
-	left    time.Duration   // they end so long before their deadlines
+	slack   time.Duration   // they end so long before their deadlines
 }
 
 // wholes counts what modules do in whole batches.
@@ -76,7 +76,7 @@ type wholeStart struct {
 
 // newWholes makes the bound of a pipeline's run.
 func newWholes(p *pipeline, f *sim.FlowResult, how tightening) *wholes {
-	w := &wholes{how: how, slo: p.slo - how.left}
+	w := &wholes{how: how, slo: p.slo - how.slack}
 	upTo, behind := p.around()
 	if how.after != nil {
 		behind = how.after
@@ -213,7 +213,7 @@ func (m *wholeModule) leave(s int) {
 
 // serve is when the fluid has done one request's work that begins then, or past the limit.
 // In one second the workers that went do nothing.
-func (m *wholeModule) serve(from, limit time.Duration, gone int) time.Duration {
+func (m *wholeModule) serve(from, limit time.Duration, idleSecond int) time.Duration {
 	work := m.each
 	for from <= limit {
 		s := min(int(from/time.Second), len(m.workers)-1)
@@ -222,7 +222,7 @@ func (m *wholeModule) serve(from, limit time.Duration, gone int) time.Duration {
 			end = math.MaxInt64
 		}
 		n := float64(m.workers[s])
-		if over := time.Duration(s)*time.Second + m.hold; s == gone || m.hold > 0 && from >= over {
+		if over := time.Duration(s)*time.Second + m.hold; s == idleSecond || m.hold > 0 && from >= over {
 			n = float64(m.counts[s])
 		} else if m.hold > 0 && m.counts[s] < m.workers[s] {
 			end = min(end, over)
@@ -260,7 +260,7 @@ func bounds(ctx context.Context, s *sheet, out io.Writer, b *bench, only string)
 			if err != nil {
 				return err
 			}
-			after, left := j.spans.means(f)
+			after, slack := j.spans.means(f)
 			for _, w := range []struct {
 				name string
 				how  tightening
@@ -268,12 +268,12 @@ func bounds(ctx context.Context, s *sheet, out io.Writer, b *bench, only string)
 			}{{"the bound of the reports", tightening{}, "a bound"}, {"whole batches", tightening{batches: true}, "a bound"},
 				{"workers that go serve nothing that comes after", tightening{leavers: true}, "a bound"},
 				{"and requests take as long behind each module as they took", tightening{leavers: true, after: after}, "no bound"},
-				{"and end as long before their deadlines", tightening{leavers: true, after: after, left: left}, "no bound"}} {
+				{"and end as long before their deadlines", tightening{leavers: true, after: after, slack: slack}, "no bound"}} {
 				share := float64(f.Good) / float64(newWholes(p, f, w.how).bound(j, 1))
 				fmt.Fprintf(out, "%s-%s, %s (%s): %.4f\n", p.name, t.name, w.name, w.kind, share)
 				s.add(figures.Figure{Claim: fmt.Sprintf("share of feas, %s-%s, %s", p.name, t.name, w.name), Source: w.kind, Asked: "shown", Measured: share, Unit: "share"})
 			}
-			fmt.Fprintf(out, "%s-%s: %v behind each module, %v left\n", p.name, t.name, after, left)
+			fmt.Fprintf(out, "%s-%s: %v behind each module, %v left\n", p.name, t.name, after, slack)
 		}
 	}
 	return nil

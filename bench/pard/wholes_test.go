@@ -51,7 +51,7 @@ func TestLeaversServeWhatTheyHold(t *testing.T) {
 		how    tightening
 		before int
 		want   int64
-	}{{tightening{}, 0, 6}, {tightening{leavers: true}, 0, 3}, {tightening{leavers: true}, 3, 6}, {tightening{left: 100 * time.Millisecond}, 0, 4},
+	}{{tightening{}, 0, 6}, {tightening{leavers: true}, 0, 3}, {tightening{leavers: true}, 3, 6}, {tightening{slack: 100 * time.Millisecond}, 0, 4},
 		{tightening{after: []time.Duration{200 * time.Millisecond}}, 0, 2}} {
 		w := newWholes(p, f, c.how)
 		for range c.before {

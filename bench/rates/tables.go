@@ -49,7 +49,7 @@ func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[
 	return out, err
 }
 
-// recommended is what the command line takes where nobody chooses.
+// recommended holds the options that the command line takes if no flag is set.
 var recommended = map[string]any{"margin": planner.Auto}
 
 // compare plans a problem with the default flags and with every explicit choice.

@@ -149,7 +149,8 @@ func (t *Test) Highest(ctx context.Context) error {
 	return nil
 }
 
-// Store puts into the plan that a load of it holds, with what each model showed there.
+// Store puts into the plan that a load of it holds, with what each model showed there, and for how
+// much longer runs it leaves room.
 func (t *Test) Store(load float64, report *formats.Report) {
 	cert := &formats.Certificate{
 		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Asked.Runs,
@@ -170,6 +171,12 @@ func (t *Test) Store(load float64, report *formats.Report) {
 		cert.Models = append(cert.Models, m)
 	}
 	t.plan.Certified = cert
+	if t.plan.Drift > 0 {
+		room := fmt.Sprintf("certified rates leave room for runs that take %.1f %% longer than the profile's means: so far apart were stretches of its measurements", 100*t.plan.Drift)
+		if !slices.Contains(t.plan.Assumptions, room) {
+			t.plan.Assumptions = append(t.plan.Assumptions, room)
+		}
+	}
 	if t.doubt != "" {
 		t.plan.Warnings = append(t.plan.Warnings, t.doubt)
 	}

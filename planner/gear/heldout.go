@@ -66,7 +66,7 @@ const (
 // When ctx ends after a plan was found, it returns the best so far.
 func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, float64, error) {
 	known := newCatalogue()
-	out, err := solveKnowing(ctx, p, solver, o, known)
+	out, err := solveWith(ctx, p, solver, o, known)
 	if err != nil || p.Target == 0 {
 		return out, p.Target, err
 	}
@@ -79,8 +79,8 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 	for try := 1; try < heldOutTries && t.high-t.low > heldOutStep && !t.proved(); try++ {
 		q := *p
 		q.Target = min(1, next)
-		o.least = t.last.Problem.SLO
-		got, err := solveKnowing(ctx, &q, solver, o, known)
+		o.startLatency = t.last.Problem.SLO
+		got, err := solveWith(ctx, &q, solver, o, known)
 		if err != nil && !none(err) {
 			if _, err = kept(ctx, t.best, err); err != nil {
 				return nil, 0, err

@@ -20,14 +20,18 @@ const (
 // fastest finds the least latency that every range keeps while the weighted accuracy
 // reaches the target, by plans for the most accuracy within a latency. Where the relaxation
 // falls short of the target, nothing is simulated.
+//
+//  1. From twice the relaxation's latency, or from that of a plan of less accuracy, latencies
+//     rise by growing factors until there is a plan.
+//  2. Between the last without a plan and that one, halving finds the least.
 func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	bound, least, top, err := s.latencies(ctx)
 	if err != nil {
 		return nil, err
 	}
 	low, latency, factor := bound, 2*least, 2.
-	if s.o.least > least { // what a plan of less accuracy takes is a better start
-		low, latency, factor = s.o.least, s.o.least, latencyStep
+	if start := s.o.startLatency; start > least {
+		low, latency, factor = start, start, latencyStep
 	}
 	var best *Outcome
 	for best == nil && err == nil {

@@ -19,9 +19,9 @@ type Options struct {
 	// Progress hears of every range that is done; nil: nobody.
 	Progress func(done, ranges int)
 
-	// least is a latency that no plan is looked for below, where the least latency is the goal;
-	// 0: there is none. It is that of a plan of less accuracy.
-	least time.Duration
+	// startLatency is the latency of a plan of less accuracy. A search for the least latency looks
+	// for no plan below it. If it is 0, the search begins at the bound.
+	startLatency time.Duration
 }
 
 // Outcome is a plan of gears.
@@ -154,11 +154,11 @@ func (e *Infeasible) Reason() string {
 // by what the problem asks. When ctx ends after a plan was found, it returns the best so
 // far, without what one more device would bring.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
-	return solveKnowing(ctx, p, solver, o, newCatalogue())
+	return solveWith(ctx, p, solver, o, newCatalogue())
 }
 
-// solveKnowing is Solve with what solves for other accuracies have found out.
-func solveKnowing(ctx context.Context, p *Problem, solver milp.Solver, o Options, known *catalogue) (*Outcome, error) {
+// solveWith is Solve with a catalogue that solves for other accuracies share.
+func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, known *catalogue) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}

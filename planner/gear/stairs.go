@@ -175,8 +175,8 @@ func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Tria
 	return t, nil
 }
 
-// triedBefore returns what is known of a cascade at a rate, on devices that hold the same models
-// and stages, with the same largest batches.
+// triedBefore returns what trials have shown of a cascade at a rate, on devices that hold the same
+// models and stages, with the same largest batches.
 func (d *design) triedBefore(i int, rate float64) *verdict {
 	if d.x.known == nil {
 		return &verdict{}

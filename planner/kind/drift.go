@@ -15,9 +15,8 @@ const (
 )
 
 // Drift returns the share by which runs may take longer than the means of the profile, on the
-// kind of devices of a cluster whose speed changes most. That is how far stretches of the
-// measurements of a kind lie apart, of all models together. It is 0 where the profile does not
-// say.
+// kind of devices of a cluster whose speed changes most. It takes the stretches of all models'
+// measurements on a kind together. If the profile has no drift_us there, it returns 0.
 func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 	largest := 0.0
 	for k := range cluster.Pools {

@@ -20,8 +20,8 @@ func Plan(p *Problem, run *Run, out *Outcome, kind, solver string) *formats.Plan
 		Arrivals: cmp.Or(p.Workload.Arrivals, &formats.Arrivals{Process: "poisson"}), Replan: out.Replan, Limits: out.Limits, Assumptions: run.Assumptions,
 	}
 	run.times(plan)
-	if plan.Drift = Drift(p.Profile, p.Cluster); plan.Drift > 0 {
-		run.Assume("rates leave room for runs that take %.1f %% longer than the profile's means: so far apart were stretches of its measurements", 100*plan.Drift)
+	if plan.RatesBy == formats.RatesByMean {
+		plan.Drift = Drift(p.Profile, p.Cluster)
 	}
 	run.estimates(plan)
 	run.frontEnd(plan)

@@ -18,8 +18,8 @@ import (
 // it.
 type shedder struct {
 	work        []float64       // rows of devices: seconds that a request means, still to begin
-	alone       []float64       // by stage, seconds: of a request that nothing is ahead of
-	path        []float64       // by gear, seconds: the same of all its stages
+	stageTime   []float64       // by stage, seconds: of a request that nothing is ahead of
+	gearTime    []float64       // by gear, seconds: the same of the stages that the percentile measures
 	growth      []float64       // by stage, seconds: how much longer a full batch takes than a request alone
 	count       []int32         // by gear: its stages that the percentile measures
 	waiting     []float64       // by device, seconds
@@ -74,13 +74,13 @@ func newShedder(p *Policy) *shedder {
 				less[d] = next[d] - here[d]
 			}
 			one, full := p.stages[int(p.first[g])+k].soonest(p)
-			s.growth, s.alone = append(s.growth, max(0, full-one).Seconds()), append(s.alone, one.Seconds())
+			s.growth, s.stageTime = append(s.growth, max(0, full-one).Seconds()), append(s.stageTime, one.Seconds())
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
 				path += one.Seconds()
 				count++
 			}
 		}
-		s.path, s.count = append(s.path, path), append(s.count, count)
+		s.gearTime, s.count = append(s.gearTime, path), append(s.count, count)
 	}
 	return s
 }
@@ -165,7 +165,7 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	for k := range s.count[p.gear] {
 		stage := p.first[p.gear] + k
 		wait := s.wait(p, &p.stages[stage], now) + lost
-		ends = max(ends, wait/(1-slack)) + s.alone[stage]
+		ends = max(ends, wait/(1-slack)) + s.stageTime[stage]
 		growth = max(growth, min(wait, s.growth[stage]))
 	}
 	return time.Duration(s.pace*(ends+growth)*1e9) - (deadline - now)
@@ -179,14 +179,14 @@ func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
 		if st.weights[i] <= 0 || p.chains[c].lost > 0 {
 			continue
 		}
-		most, before := 0.0, 0.0 // seconds: what it waits for, and the hops before a device
+		longest, before := 0.0, 0.0 // seconds: of the wait, and of the hops before a device
 		first := p.chains[c].stage
 		for h, d := range p.devicesOf(c) {
-			most = max(most, s.ahead(d, now)-before)
+			longest = max(longest, s.ahead(d, now)-before)
 			before += meanTime(&p.t.Stages[first+int32(h)], 1).Seconds()
 		}
-		if least < 0 || most < least {
-			least = most
+		if least < 0 || longest < least {
+			least = longest
 		}
 	}
 	return max(least, 0)
@@ -214,7 +214,7 @@ func (s *shedder) surely(p *Policy, now, within time.Duration) bool {
 			most = w
 		}
 	}
-	return s.pace*(most*(more/(1-slack)+more)+1e9*s.path[p.gear]*more) < float64(within)
+	return s.pace*(most*(more/(1-slack)+more)+1e9*s.gearTime[p.gear]*more) < float64(within)
 }
 
 // refuses tells whether a request that comes now is refused, and by how much it would

@@ -1,6 +1,6 @@
 package workflow
 
-// claim is what an application may take up where not all can be admitted. As in fair queueing
+// claim is an application's part of the resources where not all can be admitted. As in fair queueing
 // each has a virtual time: that in which what was admitted of it comes at its planned rate.
 // While an application is short of a resource, those that are ahead of it get none of it. So
 // those with short ways or much room before their deadlines do not keep out the others.
@@ -20,8 +20,9 @@ func newClaim(rps float64) claim {
 	return c
 }
 
-// lead is by how much the application of a request is ahead of one that is short of what the
-// request asks for. Who did not ask in time lags by no more than the time of a request.
+// lead returns the time by which the application of a request is ahead of one that is short of a
+// resource which the request needs; if there is none, it returns 0. An application that asked for
+// less than its rate lags by the time of one request at most.
 func (g *door) lead(now int64, q *request) (by int64) {
 	app, last := &g.apps[q.model], int64(0)
 	for i := range g.apps {

@@ -133,7 +133,8 @@ func (r *Run) Simulate(c CPU) ([]llm.Outcome, llm.Counts, error) {
 	return out, counts, nil
 }
 
-// Profile is what the run tells of its server, with the doubts about it; given: the CPU constants were not fitted to it.
+// Profile returns the profile of the run's server with the doubts about it. If given is true, the CPU
+// constants were not fitted to the run.
 func (r *Run) Profile(c CPU, given bool, x *Comparison) *formats.Profile {
 	it := r.Model.Iteration
 	it.CPUNS, it.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)

@@ -36,7 +36,7 @@ type pool struct {
 	devices []int32
 	queues  [2][]int32
 	limit   float64
-	near    bool // an interactive request came near its SLO in this second
+	nearSLO bool // an interactive request came near its SLO in this second
 }
 
 type waiting struct {
@@ -78,7 +78,7 @@ func (r rule) new(t *policy.Tables) (policy.Policy, error) {
 		if g.urgent == 0 || t.Models[m].SLO < g.urgent {
 			g.urgent = t.Models[m].SLO
 		}
-		devices := serving(t, m)
+		devices := replicasOf(t, m)
 		at := slices.IndexFunc(g.pools, func(p pool) bool { return slices.Equal(p.devices, devices) })
 		if at < 0 {
 			at = len(g.pools)
@@ -89,8 +89,8 @@ func (r rule) new(t *policy.Tables) (policy.Policy, error) {
 	return g, nil
 }
 
-// serving are the devices that a served model may go to.
-func serving(t *policy.Tables, model int) []int32 {
+// replicasOf returns the devices that a served model may go to.
+func replicasOf(t *policy.Tables, model int) []int32 {
 	caps := vqueue.Of(t).Caps
 	return slices.DeleteFunc(slices.Clone(t.DevicesOf(t.Pipelines[t.Models[model].FirstPipeline].FirstStage)), func(d int32) bool {
 		return caps != nil && caps[int(d)*len(t.Models)+model] == 0
@@ -129,7 +129,7 @@ func (g *central) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 			break
 		}
 		if r := &g.requests[b.req]; b.band == 0 && now-r.arrived > time.Duration(nearing*float64(g.urgent)) {
-			g.pools[g.of[r.model]].near = true
+			g.pools[g.of[r.model]].nearSLO = true
 		}
 	case policy.Timer:
 		for i := range g.pools {
@@ -146,12 +146,12 @@ func (g *central) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 
 // adapt moves the bound of batch requests.
 func (p *pool) adapt(most float64) {
-	if p.near || len(p.queues[0]) > 0 {
+	if p.nearSLO || len(p.queues[0]) > 0 {
 		p.limit = max(1, p.limit/2)
 	} else {
 		p.limit = min(most, p.limit+1)
 	}
-	p.near = false
+	p.nearSLO = false
 }
 
 // before tells whether one request goes before another of its band.
