@@ -52,7 +52,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), RAG (bench-rag), GATE (bench-gate), ODD (bench-odd), INFEASIBLE (bench-infeasible), EXPORTED (bench-exported), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), RATES (bench-rates), PLANS (bench-plans), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), RAG (bench-rag), GATE (bench-gate), ODD (bench-odd), INFEASIBLE (bench-infeasible), EXPORTED (bench-exported), KILLS (bench-llm-kills), SERVED (bench-promise), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -198,6 +198,12 @@ bench-ranges: setup ## times of stages, estimated against measured: an hour of o
 bench-rates: setup ## what default plans of every kind state against what they hold, explicit flags and bounds; bench/rates/figures.json (RATES)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-rates ./bench/rates
 	nice -n 10 bin/bench-rates -figures bench/rates/figures.json $(RATES)
+
+# PLANS holds flags of bench/plans, for example PLANS="-against bench/plans/results/before.json".
+.PHONY: bench-plans
+bench-plans: setup ## what the planner states on 150 recorded and drawn problems, kept or held against what another commit kept (INFERPLAN_DATA, PLANS)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-plans ./bench/plans
+	nice -n 10 bin/bench-plans -data '$(or $(INFERPLAN_DATA),../shared/data)' $(PLANS)
 
 # SCALE holds flags of bench/scale, for example SCALE="-tables many -seeds 1".
 .PHONY: bench-scale

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"inferplan/policy"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // fakeServer is a backend without processes: it runs stages and instances on

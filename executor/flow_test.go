@@ -15,7 +15,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/conform"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // diamond serves the application that uses all of the contract on two fake

@@ -14,7 +14,7 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/conform"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // diamondPlan has a model for each service of the diamond, on a device each.

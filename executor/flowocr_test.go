@@ -15,7 +15,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/steps/stepstest"
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // The image that the pipeline of these tests reads.

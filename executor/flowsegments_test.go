@@ -20,7 +20,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/executor/oip"
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // segmentPlan is a workflow over models that every device may run, each of so many

@@ -12,7 +12,7 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // steady is a time of a batch, whatever its size.

@@ -16,7 +16,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // answerTokens are the tokens of every answer of the tests.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // What only the simulator runs is refused by name, before anything starts.

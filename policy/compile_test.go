@@ -11,7 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // A plan with shares, several devices behind a NIC, and a pool on one host.

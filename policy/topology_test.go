@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"inferplan/policy"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // On the network of stages, senders share uplinks in groups of the larger node's

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"inferplan/cputime"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
 	"inferplan/sim/kernel"
+	"inferplan/testkit/policytest"
 )
 
 // bareLoop is a heap loop with no work: pops and pushes, with as many pending

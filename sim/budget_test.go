@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/policy/policytest"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/policytest"
+	"inferplan/testkit/workflows"
 )
 
 // Runs have no more requests than their budget allows, and leave it as it is if they would.

@@ -10,8 +10,8 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // watcher stands between simulator and policy and holds every request against

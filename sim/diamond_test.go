@@ -11,7 +11,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/conform"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // tossed is the truth of the diamond: every third request leaves out the right

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // On a device that models share, serving what waits as soon as the device is

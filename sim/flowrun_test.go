@@ -17,7 +17,7 @@ import (
 	"inferplan/policy/conform"
 	dropping "inferplan/policy/drop"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // flowConfig is a run of a plan of one application under Poisson arrivals.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // Requests wait at the front end as in an M/D/1 queue, and beyond its rate they are late whatever the devices could do.

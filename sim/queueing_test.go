@@ -17,8 +17,8 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // The simulator against queueing theory: the mean wait of M/M/k, M/D/1 and

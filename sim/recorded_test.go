@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"inferplan/formats/arrivals"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // fixed are arrivals at given times.

@@ -19,8 +19,8 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 const ms = time.Millisecond

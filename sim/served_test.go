@@ -8,8 +8,8 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // A run takes what serving takes, where the plan says that, and more on a device that

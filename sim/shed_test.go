@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // Shedding at the first look keeps batches full under overload: 8 devices,

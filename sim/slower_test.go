@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // Runs that take no longer change nothing; those that take longer make devices busier by as much.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // A report says how long tensors were under way, how many paths were looked

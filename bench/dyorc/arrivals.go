@@ -12,7 +12,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/csvfile"
 	"inferplan/formats/seeded"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 // The part of the trace that is played: two hours of its second day.

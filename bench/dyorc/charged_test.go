@@ -9,7 +9,7 @@ import (
 	"inferplan/policy"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 // A policy whose time passes, alone or in groups behind a balancer, answers every

@@ -6,7 +6,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/policy/predict"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 // costs are what loads cost under a policy: the mean latency less that of the same

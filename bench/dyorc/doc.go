@@ -2,7 +2,7 @@
 // and as repaired, against greedy, round-robin, static and reactive placement, in
 // the simulator (make bench-dyorc).
 //
-// Applications and fleets are those of sim/workflows. Arrivals are two hours of
+// Applications and fleets are those of testkit/workflows. Arrivals are two hours of
 // the Azure Functions trace of 2019 (minutes 600 to 719 of its second day), whose
 // ten functions go to the applications in turn. Each application's requests per
 // minute are scaled to a mean and spread over the minute at random.

@@ -10,8 +10,8 @@ import (
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
 	"inferplan/solver/highs"
+	"inferplan/testkit/workflows"
 )
 
 // overload is a plan of workflows that more is asked of than was planned.

@@ -11,8 +11,8 @@ import (
 	"inferplan/planner"
 	"inferplan/policy"
 	"inferplan/policy/flow"
-	"inferplan/sim/workflows"
 	"inferplan/solver/highs"
+	"inferplan/testkit/workflows"
 )
 
 // chances is the seed of the ways that a policy knows from the start. No run has it.

@@ -13,7 +13,7 @@ import (
 	"inferplan/policy/flow"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 // scene is what policies are compared in.

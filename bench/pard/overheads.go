@@ -10,7 +10,7 @@ import (
 	"inferplan/cputime"
 	"inferplan/policy/drop"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // The part "overheads": what the decisions for a request at the entry cost. A request

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"inferplan/policy/ttft"
+	"inferplan/bench/pard/ttft"
 )
 
 // climbing is a trace that rises and falls.

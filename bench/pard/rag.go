@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"inferplan/bench/pard/ttft"
 	"inferplan/bench/qlm/instance"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
-	"inferplan/policy/ttft"
 	"inferplan/sim/kernel"
 	"inferplan/sim/llm"
 )

@@ -8,9 +8,9 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/kept"
+	"inferplan/bench/pard/ttft"
 	"inferplan/bench/qlm/instance"
 	"inferplan/cputime"
-	"inferplan/policy/ttft"
 )
 
 // ragRates are mean rates of queries on the trace azure.

@@ -9,8 +9,8 @@ import (
 	"inferplan/bench/table"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
 	"inferplan/solver/stoch"
+	"inferplan/testkit/queuetest"
 )
 
 // plans are objectives to plan by under random times.

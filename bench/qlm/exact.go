@@ -10,10 +10,10 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 	"inferplan/solver/stoch"
+	"inferplan/testkit/queuetest"
 )
 
 // program is a program to solve.

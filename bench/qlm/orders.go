@@ -3,14 +3,14 @@ package main
 import (
 	"fmt"
 
+	"inferplan/bench/qlm/latebound"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
-	"inferplan/planner/queue"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
+	"inferplan/testkit/queuetest"
 )
 
 // fleetCase is a problem of many groups. Works are the positions that searches look
@@ -64,19 +64,19 @@ func (b *bench) order(c fleetCase) (out ordered, err error) {
 	p := queuetest.Instance(c.groups, c.queues, c.models, c.load, 11)
 	out.Requests = queuetest.Requests(p)
 	for _, times := range []int{30, 60, 120} {
-		lp, err := queue.LateBound(b.ctx, highs.Solver{}, p, queue.BoundOptions{Times: times})
+		lp, err := latebound.Prove(b.ctx, highs.Solver{}, p, latebound.Options{Times: times})
 		if err != nil {
 			return out, err
 		}
 		out.LP, out.LPSeconds = max(out.LP, lp.Late), out.LPSeconds+lp.Stats.CPU.Seconds()
 	}
-	whole, err := queue.LateBound(b.ctx, highs.Solver{}, p, queue.BoundOptions{Times: 60, Nodes: wholeNodes})
+	whole, err := latebound.Prove(b.ctx, highs.Solver{}, p, latebound.Options{Times: 60, Nodes: wholeNodes})
 	if err != nil {
 		return out, err
 	}
 	out.Whole, out.WholeSecond = whole.Late, whole.Stats.CPU.Seconds()
 	if c.groups <= apartGroups {
-		apart, err := queue.LateBound(b.ctx, highs.Solver{}, p, queue.BoundOptions{Nodes: 300, Apart: true, Solve: milp.Options{MaxIterations: 60_000}})
+		apart, err := latebound.Prove(b.ctx, highs.Solver{}, p, latebound.Options{Nodes: 300, Apart: true, Solve: milp.Options{MaxIterations: 60_000}})
 		if err != nil {
 			return out, err
 		}

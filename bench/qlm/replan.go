@@ -9,7 +9,7 @@ import (
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
+	"inferplan/testkit/queuetest"
 )
 
 // again is what re-planning took, in seconds of CPU.

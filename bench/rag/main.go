@@ -15,7 +15,7 @@ import (
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/planner"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 func main() {

@@ -12,8 +12,8 @@ import (
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
 	"inferplan/solver/highs"
+	"inferplan/testkit/workflows"
 )
 
 // certified is how many of the splits that sustain most are certified.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/bench/drawn"
 	"inferplan/bench/figures"
 	"inferplan/bench/held"
 	"inferplan/bench/table"
@@ -35,11 +36,11 @@ const (
 func (h *tester) smallGap(ctx context.Context, seed uint64, devices int, times float64) (*held.Shortfall, error) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: devices, MaxShares: 1, PerNode: 1, NICGbps: 10}}}
-	model, alone := drawnModel(r, "model", cluster, []float64{1})
+	model, alone := drawn.Model(r, "model", cluster, []float64{1})
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}, Models: []formats.ProfileModel{model}}
 	slo := formats.SLO{Duration: time.Duration(times * float64(alone)).Round(time.Microsecond)}
 	workload := &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{{Model: "model", SLO: slo, Percentile: "p99", Weight: 1}}}
-	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}, planner.Options{Values: recommended, NearestUntold: true}, highs.Solver{}, nil)
+	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}, planner.Options{Values: drawn.Default, NearestUntold: true}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("model %d on %d devices, SLO %v: %w", seed, devices, slo, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"inferplan/bench/drawn"
 	"inferplan/bench/held"
 )
 
@@ -12,19 +13,19 @@ import (
 // seeds, and neither they nor plans with explicit flags hold more than the stated bound.
 func TestDefaultPlansHold(t *testing.T) {
 	h := &tester{held.Tester{Runs: 4, Seed: 7919, Requests: 8000}}
-	for _, p := range []problem{pools(1), pools(4), pools(10), pools(37), pools(40), pools(49), applications(3), applications(38), cascades(32), cascades(36), queues(31), queues(33)} {
-		byDefault, err := h.plan(context.Background(), &p, "default", p.values)
+	for _, p := range []drawn.Problem{drawn.Pools(1), drawn.Pools(4), drawn.Pools(10), drawn.Pools(37), drawn.Pools(40), drawn.Pools(49), drawn.Applications(3), drawn.Applications(38), drawn.Cascades(32), drawn.Cascades(36), drawn.Queues(31), drawn.Queues(33)} {
+		byDefault, err := h.plan(context.Background(), &p, "default", p.Values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if byDefault == nil {
-			t.Errorf("%s: no plan", p.name)
+			t.Errorf("%s: no plan", p.Name)
 			continue
 		}
 		if byDefault.missed > mostMissed {
-			t.Errorf("%s: misses by %.4f as stated, %.4g", p.name, byDefault.missed, byDefault.stated)
+			t.Errorf("%s: misses by %.4f as stated, %.4g", p.Name, byDefault.missed, byDefault.stated)
 		}
-		if !p.rated {
+		if !p.Rated {
 			continue
 		}
 		for _, margin := range []float64{0, 0.2} {
@@ -33,14 +34,14 @@ func TestDefaultPlansHold(t *testing.T) {
 				t.Fatal(err)
 			}
 			if other != nil && other.holds > byDefault.bound {
-				t.Errorf("%s: a plan with margin %g holds %.4g, above the bound %.4g", p.name, margin, other.holds, byDefault.bound)
+				t.Errorf("%s: a plan with margin %g holds %.4g, above the bound %.4g", p.Name, margin, other.holds, byDefault.bound)
 			}
 			if other != nil && other.holds > byDefault.holds*(1+2*mostAbove) {
-				t.Errorf("%s: a plan with margin %g holds %.4g, the default %.4g", p.name, margin, other.holds, byDefault.holds)
+				t.Errorf("%s: a plan with margin %g holds %.4g, the default %.4g", p.Name, margin, other.holds, byDefault.holds)
 			}
 		}
 		if byDefault.holds > byDefault.bound {
-			t.Errorf("%s holds %.4g, above its bound %.4g", p.name, byDefault.holds, byDefault.bound)
+			t.Errorf("%s holds %.4g, above its bound %.4g", p.Name, byDefault.holds, byDefault.bound)
 		}
 	}
 }

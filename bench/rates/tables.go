@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"inferplan/bench/drawn"
 	"inferplan/bench/figures"
 	"inferplan/bench/held"
 	"inferplan/bench/table"
@@ -29,36 +30,33 @@ type planned struct {
 }
 
 // plan solves a problem and simulates the plan; it returns nil if there is no plan.
-func (h *tester) plan(ctx context.Context, p *problem, flags string, values map[string]any) (*planned, error) {
+func (h *tester) plan(ctx context.Context, p *drawn.Problem, flags string, values map[string]any) (*planned, error) {
 	before := cputime.Used()
-	res, err := planner.Solve(ctx, p.inputs, planner.Options{Values: values, NearestUntold: true}, highs.Solver{}, nil)
+	res, err := planner.Solve(ctx, p.Inputs, planner.Options{Values: values, NearestUntold: true}, highs.Solver{}, nil)
 	if _, infeasible := errors.AsType[*planner.InfeasibleError](err); infeasible {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s, %s: %w", p.name, flags, err)
+		return nil, fmt.Errorf("%s, %s: %w", p.Name, flags, err)
 	}
 	out := &planned{flags: flags, seconds: (cputime.Used() - before).Seconds(), stated: res.Plan.Objective.Value}
 	if b := res.Plan.Objective.Bound; b != nil {
 		out.bound = *b
 	}
-	if out.missed, err = h.MissedAsStated(ctx, res.Plan); err != nil || !p.rated {
+	if out.missed, err = h.MissedAsStated(ctx, res.Plan); err != nil || !p.Rated {
 		return out, err
 	}
 	out.holds, err = h.Rate(ctx, res.Plan)
 	return out, err
 }
 
-// recommended holds the options that the command line takes if no flag is set.
-var recommended = map[string]any{"margin": planner.Auto}
-
 // compare plans a problem with the default flags and with every explicit choice.
-func (h *tester) compare(ctx context.Context, p *problem) (byDefault, best *planned, err error) {
-	if byDefault, err = h.plan(ctx, p, "default", p.values); err != nil || byDefault == nil {
+func (h *tester) compare(ctx context.Context, p *drawn.Problem) (byDefault, best *planned, err error) {
+	if byDefault, err = h.plan(ctx, p, "default", p.Values); err != nil || byDefault == nil {
 		return nil, nil, err
 	}
 	best = byDefault
-	for _, values := range p.explicit {
+	for _, values := range p.Explicit {
 		other, err := h.plan(ctx, p, fmt.Sprint(values), values)
 		if err != nil {
 			return nil, nil, err
@@ -81,42 +79,42 @@ func (h *tester) rates(ctx context.Context, first, last uint64, kinds []string, 
 	t.Columns = []string{"problem", "stated", "misses at it", "holds rps", "bound", "best explicit flags hold", "flags", "CPU s"}
 	var missed, above []float64
 	refuted, plans := 0, 0
-	var drawn []problem
-	draws := map[string]func(uint64) problem{"pools": pools, "applications": applications, "cascades": cascades, "queues": queues}
+	var problems []drawn.Problem
+	draws := map[string]func(uint64) drawn.Problem{"pools": drawn.Pools, "applications": drawn.Applications, "cascades": drawn.Cascades, "queues": drawn.Queues}
 	for _, kind := range kinds {
 		draw := draws[kind]
 		if draw == nil {
 			return nil, fmt.Errorf("-kinds: found %q, expected some of pools, applications, cascades and queues", kind)
 		}
 		for seed := first; seed <= last; seed++ {
-			drawn = append(drawn, draw(seed))
+			problems = append(problems, draw(seed))
 		}
 	}
-	for i := range drawn {
-		p := drawn[i]
-		byDefault, err := h.plan(ctx, &p, "default", p.values)
+	for i := range problems {
+		p := problems[i]
+		byDefault, err := h.plan(ctx, &p, "default", p.Values)
 		best := byDefault
-		if err == nil && flags && byDefault != nil && p.rated {
+		if err == nil && flags && byDefault != nil && p.Rated {
 			byDefault, best, err = h.compare(ctx, &p)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if byDefault == nil {
-			t.Add(p.name, "no plan", "", "", "", "", "", "")
+			t.Add(p.Name, "no plan", "", "", "", "", "", "")
 			continue
 		}
 		plans++
 		missed = append(missed, byDefault.missed)
-		if !p.rated {
-			t.Add(p.name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.missed), "", number(byDefault.bound), "", "", fmt.Sprintf("%.1f", byDefault.seconds))
+		if !p.Rated {
+			t.Add(p.Name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.missed), "", number(byDefault.bound), "", "", fmt.Sprintf("%.1f", byDefault.seconds))
 			continue
 		}
 		above = append(above, best.holds/byDefault.holds-1)
 		if best.holds > byDefault.bound*(1+1e-9) {
 			refuted++
 		}
-		t.Add(p.name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.missed), number(byDefault.holds), number(byDefault.bound),
+		t.Add(p.Name, number(byDefault.stated), fmt.Sprintf("%.4f", byDefault.missed), number(byDefault.holds), number(byDefault.bound),
 			fmt.Sprintf("%+.1f %%", 100*(best.holds/byDefault.holds-1)), best.flags, fmt.Sprintf("%.1f", byDefault.seconds))
 	}
 	if plans == 0 {

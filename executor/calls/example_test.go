@@ -13,7 +13,7 @@ import (
 	"inferplan/policy/workflow"
 	"inferplan/sim"
 	simulated "inferplan/sim/calls"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 // One program runs in virtual time and against a server. In the simulator it is a

@@ -10,7 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // planAt is a plan of one device that runs requests of 10 ms one by one, at a rate under an SLO of 50 ms.

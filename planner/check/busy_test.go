@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
-	"inferplan/planner/pool/pooltest"
+	"inferplan/testkit/pooltest"
 )
 
 // A profile of the same models that was taken while other work had the processor fails

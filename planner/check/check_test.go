@@ -15,8 +15,8 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner"
-	"inferplan/planner/pool/pooltest"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooltest"
 )
 
 func solve(t testing.TB, in planner.Inputs) *formats.Plan {

@@ -10,8 +10,8 @@ import (
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/explain"
-	"inferplan/planner/pool/pooltest"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooltest"
 )
 
 // A plan with two SLO classes of one model is checked class by class.

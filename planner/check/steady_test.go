@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
-	"inferplan/planner/pool/pooltest"
+	"inferplan/testkit/pooltest"
 )
 
 // measuredAt are documents whose profile tells how fast the machine was; all times and

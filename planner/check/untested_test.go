@@ -9,8 +9,8 @@ import (
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool/pooltest"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooltest"
 )
 
 // confirmed is the plan of a world whose rates simulation confirms.

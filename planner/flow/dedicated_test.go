@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
 	"inferplan/solver/highs"
+	"inferplan/testkit/workflows"
 
 	"pgregory.net/rapid"
 )

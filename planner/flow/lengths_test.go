@@ -13,8 +13,8 @@ import (
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
 	"inferplan/policy/policies"
-	"inferplan/sim/workflows"
 	"inferplan/solver/highs"
+	"inferplan/testkit/workflows"
 )
 
 // recorded is the problem of the example whose answering model has the lengths of a file.

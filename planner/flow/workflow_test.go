@@ -16,8 +16,8 @@ import (
 	"inferplan/policy/policies"
 	dynamic "inferplan/policy/workflow"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
 	"inferplan/solver/highs"
+	"inferplan/testkit/workflows"
 )
 
 // problemOf is a problem over the applications of package workflows.

@@ -1,12 +1,11 @@
 // Package queue plans virtual queues of language models (QLM, "One Queue Is All
-// You Need", section 7): programs that prove the order of few request groups, and
-// a bound for many. The search itself is in policy/vqueue, because it also runs
+// You Need", section 7): programs that prove the order of few request groups.
+// The search itself is in policy/vqueue, because it also runs
 // beside the policy.
 //
 //	program.go  equations 6, 7 and 9: places of groups, changes of model
 //	times.go    equations 8 and 10 to 13: completion times and what they cost
 //	exact.go    solving a program, from the order that a search found
-//	bound.go    late requests that no order and no assignment avoids
 //	method.go   the entry of package planner: bound and search of instances
 //	groups.go   the first request groups and their order
 //	write.go    the plan

@@ -10,19 +10,11 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 	"inferplan/solver/stoch"
+	"inferplan/testkit/queuetest"
 )
-
-func searched(p *vqueue.Problem, work int64) *vqueue.State {
-	s := vqueue.NewState(p)
-	s.Greedy()
-	var x vqueue.Search
-	x.Run(context.Background(), s, seeded.New(1, "exact"), work)
-	return s
-}
 
 // objective is what the search minimises for the same goal.
 func objective(p *vqueue.Problem, goal queue.Goal) *vqueue.Problem {
@@ -59,7 +51,7 @@ func TestSearchEqualsProvenOptima(t *testing.T) {
 				t.Skip("takes seconds: INFERPLAN_LONG=1 runs it")
 			}
 			p := objective(queuetest.Instance(c.groups, c.queues, c.models, c.load, 11), c.goal)
-			s := searched(p, 100_000)
+			s := queuetest.Searched(p, 100_000)
 			program, err := queue.NewProgram(p, queue.Options{Goal: c.goal})
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +105,7 @@ func TestChanceRows(t *testing.T) {
 		t.Fatal(err, exact.Solution.Status)
 	}
 	p.Z = 1.28
-	tangent, best := queue.State(p, exact.Order).Total(), searched(p, 100_000).Total()
+	tangent, best := queue.State(p, exact.Order).Total(), queuetest.Searched(p, 100_000).Total()
 	t.Logf("tangent program %.2f, its order under the exact constraint %.2f, search %.2f", exact.Solution.Value, tangent, best)
 	if tangent > exact.Solution.Value+1e-6 {
 		t.Errorf("the order costs %.3f under the exact constraint, more than the %.3f that the rows promise", tangent, exact.Solution.Value)
@@ -141,7 +133,7 @@ func TestScenarios(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		means := searched(p, 100_000)
+		means := queuetest.Searched(p, 100_000)
 		exact, err := program.Solve(context.Background(), highs.Solver{}, milp.Options{}, means)
 		if err != nil || exact.Solution.Status != milp.Optimal {
 			t.Fatal(err, exact.Solution.Status)
@@ -154,7 +146,7 @@ func TestScenarios(t *testing.T) {
 		}
 		if c.groups == 6 {
 			best, s := math.Inf(1), vqueue.NewState(p)
-			orders(p, s, 0, func() { best = min(best, program.Value(s)) })
+			queuetest.Orders(p, s, 0, func() { best = min(best, program.Value(s)) })
 			if math.Abs(best-value) > 1e-4*best {
 				t.Errorf("the optimum is %.4f, the best of all orders %.4f", value, best)
 			}

@@ -9,8 +9,8 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 const ms = time.Millisecond

@@ -13,8 +13,8 @@ import (
 	"inferplan/policy"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // record simulates a plan under jitter, with a device that fails, and returns

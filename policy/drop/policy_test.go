@@ -17,7 +17,7 @@ import (
 	"inferplan/policy/drop"
 	"inferplan/policy/flow"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // Whatever an interpreter may do to it within the contract, each policy answers

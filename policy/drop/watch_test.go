@@ -9,7 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // wake is the last wake-up that was asked for with a tag; 0: none.

@@ -7,8 +7,8 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // Where a branch skips a module, feas leaves rare ways out by itself, and drops less than by the longest way; with one of

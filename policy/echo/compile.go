@@ -8,7 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // Name is the policy's name in plans.

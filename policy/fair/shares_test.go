@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 func oneModel(t *testing.T, rps float64) *Shares {

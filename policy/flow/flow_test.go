@@ -12,7 +12,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/flow"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 func compile(t interface{ Fatal(...any) }, plan *formats.Plan) *policy.Tables {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // Every kind of plan has policies, and a policy takes the tables of its own kinds alone: the

@@ -7,7 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy/policies"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // A plan of a kind without run-time tables is refused, and a policy is refused

@@ -8,10 +8,10 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 const ms = time.Millisecond

@@ -10,8 +10,8 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/conform"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reserve"
+	"inferplan/testkit/policytest"
 )
 
 // Whatever an interpreter may do to it within the contract, the policy answers or

@@ -9,9 +9,9 @@ import (
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // call is one recorded call of a policy.

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reserve"
+	"inferplan/testkit/policytest"
 )
 
 // A head that waits for a fuller batch is woken early by the guard, and a wake

@@ -10,9 +10,9 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // driver feeds a policy by hand and writes down what it answers.

@@ -10,9 +10,9 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 const ms = time.Millisecond

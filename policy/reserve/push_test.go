@@ -7,9 +7,9 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // sharedNIC is two models whose first stages stand on one node, and send over its NIC.

@@ -8,9 +8,9 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
+	"inferplan/testkit/policytest"
 )
 
 // probing forgets the paths that heads wait for, so that every decision probes.

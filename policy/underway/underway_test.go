@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/waiting"
+	"inferplan/testkit/policytest"
 )
 
 // A batch needs a device until it has run there and its tensors have left it;

@@ -12,8 +12,8 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/conform"
-	"inferplan/policy/policytest"
 	"inferplan/policy/vqueue"
+	"inferplan/testkit/policytest"
 )
 
 // The time of a request on a device of kind 0: its prefill, and each output token.

@@ -7,7 +7,7 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
+	"inferplan/testkit/queuetest"
 )
 
 func thousand(judge vqueue.Objective) (*vqueue.Problem, *vqueue.State) {

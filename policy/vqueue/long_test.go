@@ -9,7 +9,7 @@ import (
 
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
+	"inferplan/testkit/queuetest"
 )
 
 // granting counts the re-plans that a policy asks for, and the work that they may do.

@@ -8,8 +8,8 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
 	"inferplan/policy/vqueue"
+	"inferplan/testkit/policytest"
 )
 
 // alone has requests that run alone take so much less for a token.

@@ -11,7 +11,7 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
+	"inferplan/testkit/queuetest"
 )
 
 // judges are objectives to test with, on work that varies.

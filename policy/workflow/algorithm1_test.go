@@ -238,7 +238,7 @@ func TestScheduleEqualsAlgorithm1(t *testing.T) {
 		r := randomRows(rng, f)
 		j := randomJob(rng, 3+rng.IntN(3), 3)
 		now := int64(rng.IntN(500))
-		s := newScheduler(f, r)
+		s := newExact(f, r)
 		end, bound := s.schedule(now, j, 0)
 		a := algorithm1{f: f, rows: r, j: j, inOrder: draw%10 > 0}
 		if want := a.best(now); end != want || bound != want {
@@ -268,7 +268,7 @@ func TestScheduleWithinALimit(t *testing.T) {
 			f.near[s], f.far[s] = 500, 1500
 		}
 		r, j := randomRows(rng, f), randomJob(rng, 5, 3)
-		s := newScheduler(f, r)
+		s := newExact(f, r)
 		exact, _ := s.schedule(0, j, 0)
 		end, bound := s.schedule(0, j, 1)
 		if bound > exact || end < exact {
@@ -341,7 +341,7 @@ func TestScheduleOfWorkflows(t *testing.T) {
 			}
 			r, j := randomRows(rng, f), &job{}
 			w.make(j)
-			s := newScheduler(f, r)
+			s := newExact(f, r)
 			end, bound := s.schedule(0, j, 0)
 			a := algorithm1{f: f, rows: r, j: j, inOrder: true}
 			if want := a.best(0); end != want || bound != end {

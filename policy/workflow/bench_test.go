@@ -36,38 +36,6 @@ func busyPolicy(devices, services int, opt Options) *Policy {
 	return p
 }
 
-// BenchmarkSchedule is one request: its schedule with proof, and the plans and
-// rows of the devices that its tasks went to. Times are CPU times on one thread.
-func BenchmarkSchedule(b *testing.B) {
-	for _, w := range workflows {
-		for _, devices := range []int{8, 32, 128, 1024} {
-			b.Run(fmt.Sprintf("%s/%d", w.name, devices), func(b *testing.B) {
-				p := busyPolicy(devices, 30, Options{})
-				var j job
-				w.make(&j)
-				rng := seeded.New(1, "states")
-				proven := 0
-				b.ReportAllocs()
-				b.ResetTimer()
-				start := cputime.Used()
-				for range b.N {
-					end, bound := p.placement.sched.schedule(rng.Int64N(1e9), &j, 64)
-					if end == bound {
-						proven++
-					}
-					for t := range j.tasks {
-						place := p.placement.sched.to[t]
-						p.plan(place, 0)
-						p.write(place, 0)
-					}
-				}
-				b.ReportMetric((cputime.Used()-start).Seconds()*1e6/float64(b.N), "cpu-us/op")
-				b.ReportMetric(100*float64(proven)/float64(b.N), "%proven")
-			})
-		}
-	}
-}
-
 // BenchmarkSearch is the same with tasks of the request in each other's way.
 func BenchmarkSearch(b *testing.B) {
 	for _, w := range workflows {

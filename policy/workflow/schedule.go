@@ -43,25 +43,12 @@ func (j *job) add(service int32, work int64, inputs ...int32) int32 {
 
 func (j *job) inputsOf(t int32) []int32 { return j.inputs[j.tasks[t].first:j.tasks[t].last] }
 
-// scheduler finds the places of a job's tasks at which its last task ends
-// earliest, where tasks of the job do not get into each other's way (equations 1
-// and 2 of DyOrc). Algorithm 1 of DyOrc lists partial schedules, of which there
-// are as many as there are places to the power of the open tasks. This does
-// without:
-//
-//  1. f(t, d), the earliest end of task t at place d, follows from its inputs'
-//     f. A transfer takes one of three times: none, within a node, across. So the
-//     earliest arrival at d is a minimum of three numbers, and all f take one
-//     pass per task over the places. No schedule ends before
-//     L = max over last tasks of min over d of f(t, d): a bound.
-//  2. A schedule is traced back from the best places of the last tasks. An output
-//     that several tasks read stands where the last of them wants it. Where its
-//     end U is L, it is optimal. That is always so where every output has one
-//     reader.
-//  3. Else an output that several tasks read gets a place by branching, in order,
-//     best f first, and 1 and 2 follow with that. A place whose f is later than
-//     the best by more than a transfer across need not be tried: the output is
-//     sooner there from the best place.
+// scheduler computes f(t, d), the earliest end of task t of a job at place d, where tasks of
+// the job do not get into each other's way (equations 1 and 2 of DyOrc). f follows from that
+// of the task's inputs. A transfer takes one of three times: none, within a node, across. So
+// the earliest arrival at d is a minimum of three numbers, and all f take one pass per task
+// over the places. No schedule ends before the latest of the last tasks at its best place: a
+// bound, which a schedule reaches where every output has one reader.
 //
 // It allocates nothing once it has seen the largest job.
 type scheduler struct {
@@ -75,18 +62,9 @@ type scheduler struct {
 	least   []int64 // its minimum
 	leastAt []int32
 	same    []int32 // earlier task with the same row; else the task itself
-	forced  []int32 // place by branching; -1: none
 	ready   []int64 // by place
 
 	readers []int32 // by task
-	shared  []int32 // tasks with several readers, to be branched on
-	tried   [][]int32
-	at, to  []int32 // places of the schedule at hand, and of the best
-	took    []int64 // ends at hand
-	best    int64
-	bound   int64
-	passes  int
-	limit   int
 }
 
 func newScheduler(f *fleet, r *rows) *scheduler {
@@ -99,12 +77,10 @@ func (s *scheduler) fit(j *job) {
 	places, nodes := len(s.f.ids), len(s.f.nodes)
 	if len(s.least) < n {
 		s.ends, s.nodeEnd, s.nodeAt = make([]int64, n*places), make([]int64, n*nodes), make([]int32, n*nodes)
-		s.least, s.leastAt, s.same, s.forced = make([]int64, n), make([]int32, n), make([]int32, n), make([]int32, n)
-		s.at, s.to, s.took, s.readers = make([]int32, n), make([]int32, n), make([]int64, n), make([]int32, n)
+		s.least, s.leastAt, s.same, s.readers = make([]int64, n), make([]int32, n), make([]int32, n), make([]int32, n)
 	}
-	s.shared = s.shared[:0]
 	for t := range n {
-		s.forced[t], s.readers[t] = -1, 0
+		s.readers[t] = 0
 	}
 	for t := range j.tasks {
 		for i, in := range j.inputsOf(int32(t)) {
@@ -113,41 +89,28 @@ func (s *scheduler) fit(j *job) {
 			}
 		}
 	}
-	for t := range j.tasks {
-		if s.readers[t] > 1 && j.tasks[t].place < 0 {
-			s.shared = append(s.shared, int32(t))
-		}
-	}
 }
 
-// schedule finds the places, at most limit passes long; 0: until the best is
-// proven. The result is in to. It gives the end of the last task and a bound that
-// no schedule can beat; where both are the same, the schedule is proven optimal.
-func (s *scheduler) schedule(now int64, j *job, limit int) (end, bound int64) {
-	s.fit(j)
-	s.now, s.limit, s.passes, s.best = now, limit, 0, never
-	s.pass(j, 0)
-	s.bound = s.boundOf(j)
-	s.trace(j)
-	if s.best > s.bound && len(s.shared) > 0 {
-		s.branch(j, 0)
-		if s.limit == 0 || s.passes < s.limit {
-			return s.best, s.best // all branches were tried
+// boundOf returns the end that no schedule can beat.
+func (s *scheduler) boundOf(j *job) int64 {
+	bound := int64(0)
+	for t := range j.tasks {
+		if s.readers[t] == 0 && j.tasks[t].place < 0 {
+			bound = max(bound, s.least[s.same[t]])
 		}
 	}
-	return s.best, s.bound
+	return bound
 }
 
 // pass works out f of the tasks from a given one on.
 func (s *scheduler) pass(j *job, from int32) {
-	s.passes++
 	for t := from; t < int32(len(j.tasks)); t++ {
 		k := &j.tasks[t]
 		s.same[t] = t
 		switch {
 		case k.place >= 0:
 			s.least[t], s.leastAt[t] = k.end, k.place
-		case t > 0 && s.forced[t] < 0 && s.alike(j, t, t-1):
+		case t > 0 && s.alike(j, t, t-1):
 			s.same[t] = s.same[t-1]
 		default:
 			s.row(t, k, s.arrivals(j, t))
@@ -158,7 +121,7 @@ func (s *scheduler) pass(j *job, from int32) {
 // alike tells whether two tasks ask for the same of the same inputs.
 func (s *scheduler) alike(j *job, a, b int32) bool {
 	x, y := &j.tasks[a], &j.tasks[b]
-	return y.place < 0 && s.forced[b] < 0 && x.service == y.service && x.work == y.work &&
+	return y.place < 0 && x.service == y.service && x.work == y.work &&
 		x.price == y.price && x.from == y.from && x.home == y.home && x.homeAt == y.homeAt && slices.Equal(j.inputsOf(a), j.inputsOf(b))
 }
 
@@ -172,13 +135,12 @@ func (s *scheduler) arrivals(j *job, t int32) bool {
 		}
 		k := &j.tasks[in]
 		near, far := s.between(&j.tasks[t], k, in)
-		if k.place >= 0 || s.forced[in] >= 0 {
-			place, end := s.fixed(k, in)
-			if end+far <= s.now {
+		if k.place >= 0 {
+			if k.end+far <= s.now {
 				continue
 			}
 			late = s.begin(late)
-			s.fromPlace(place, end, end+near, end+far)
+			s.fromPlace(k.place, k.end, k.end+near, k.end+far)
 			continue
 		}
 		own := in == j.tasks[t].from
@@ -219,28 +181,10 @@ func (s *scheduler) fromHome(k *jobTask) {
 	s.fromPlace(k.home, at, at+k.price*t.near>>20, at+k.price*t.far>>20)
 }
 
-// carried is when what a task reads of another is at a place, and its state with it.
-func (s *scheduler) carried(j *job, t, in, from, to int32, end int64) int64 {
-	took := s.f.move(j.tasks[in].service, from, to)
-	if k := &j.tasks[t]; k.price > 0 && k.from == in {
-		away, _ := s.f.away(k.service, k.price, from, to)
-		took = max(took, away)
-	}
-	return end + took
-}
-
-// fixed is where a task stands that is not free to choose, and when it ends.
-func (s *scheduler) fixed(k *jobTask, t int32) (place int32, end int64) {
-	if k.place >= 0 {
-		return k.place, k.end
-	}
-	return s.forced[t], s.ends[int(t)*len(s.f.ids)+int(s.forced[t])]
-}
-
 // seen tells whether an earlier input has the same row.
 func (s *scheduler) seen(inputs []int32, row int32) bool {
 	for _, in := range inputs {
-		if in >= 0 && s.forced[in] < 0 && s.same[in] == row {
+		if in >= 0 && s.same[in] == row {
 			return true
 		}
 	}

@@ -90,7 +90,7 @@ func (x *search) fit(j *job) {
 func (x *search) run(now int64, j *job) {
 	x.fit(j)
 	x.s.fit(j)
-	x.s.now, x.s.limit, x.s.passes = now, 1, 0
+	x.s.now = now
 	x.s.pass(j, 0)
 	x.now, x.best, x.sum, x.steps, x.bound = now, never, never, 0, x.s.boundOf(j)
 	x.own = x.own[:0]

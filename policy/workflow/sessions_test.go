@@ -9,7 +9,7 @@ import (
 )
 
 // bestOf tries all places of all tasks under equations 1 and 2.
-func bestOf(s *scheduler, j *job, t int) int64 {
+func bestOf(s *exact, j *job, t int) int64 {
 	for t < len(j.tasks) && j.tasks[t].place >= 0 {
 		s.at[t] = j.tasks[t].place
 		t++
@@ -53,7 +53,7 @@ func TestScheduleWithSessions(t *testing.T) {
 				priced++
 			}
 		}
-		s := newScheduler(f, r)
+		s := newExact(f, r)
 		end, bound := s.schedule(now, j, 0)
 		if want := bestOf(s, j, 0); end != want || bound != want {
 			t.Fatalf("draw %d: ends at %d with bound %d, best %d", draw, end, bound, want)

@@ -16,10 +16,10 @@ import (
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool/pooltest"
 	"inferplan/planner/pool/verify"
 	"inferplan/planner/recompute"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooltest"
 )
 
 func solve(t testing.TB, in planner.Inputs) *formats.Plan {

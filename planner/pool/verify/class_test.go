@@ -9,8 +9,8 @@ import (
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/check"
-	"inferplan/planner/pool/pooltest"
 	"inferplan/solver/highs"
+	"inferplan/testkit/pooltest"
 )
 
 // Two classes of a model have its weights once in a CPU's memory, and on another

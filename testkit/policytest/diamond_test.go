@@ -8,7 +8,7 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy/conform"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // Whatever an interpreter may do to it within the contract, the policy that uses

@@ -9,7 +9,7 @@ import (
 	"inferplan/cputime"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 // BenchmarkRun is three minutes of all applications at 24 requests per second on

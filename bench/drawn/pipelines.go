@@ -1,4 +1,4 @@
-package main
+package drawn
 
 import (
 	"fmt"
@@ -10,16 +10,18 @@ import (
 	"inferplan/planner"
 )
 
-// problem is a drawn problem with its name.
-type problem struct {
-	name   string
-	inputs planner.Inputs
-	// values are the options of the default plan. rated says that the objective is a rate.
-	values map[string]any
-	rated  bool
-	// explicit are the flags that plans by default are compared with.
-	explicit []map[string]any
+// Problem is a drawn problem with its name.
+type Problem struct {
+	Name   string
+	Inputs planner.Inputs
+	Values map[string]any // options of the default plan
+	Rated  bool           // the objective is a rate
+	// Explicit are the flags that plans by default are compared with.
+	Explicit []map[string]any
 }
+
+// Default holds the options that the command line takes if no flag is set.
+var Default = map[string]any{"margin": planner.Auto}
 
 // batches are those that drawn profiles measure.
 var batches = []int{1, 2, 4, 8, 16}
@@ -33,12 +35,12 @@ var sizes = []struct {
 	{"25+75", []int{25, 75}}, {"20+30+50", []int{20, 30, 50}},
 }
 
-// pools draws a problem of pools. Seeds go round the sizes of fleets.
-func pools(seed uint64) problem {
+// Pools draws a problem of pools. Seeds go round the sizes of fleets.
+func Pools(seed uint64) Problem {
 	r := rand.New(rand.NewPCG(seed, 1))
 	size := sizes[seed%uint64(len(sizes))]
 	cpu := size.name == "cpu"
-	p := problem{values: recommended, rated: true, name: fmt.Sprintf("pool %d, devices %s", seed, size.name)}
+	p := Problem{Values: Default, Rated: true, Name: fmt.Sprintf("pool %d, devices %s", seed, size.name)}
 	cluster := &formats.Cluster{Format: formats.FormatCluster}
 	profile := &formats.Profile{Format: formats.FormatProfile}
 	speeds := []float64{1, 1.8 + r.Float64(), 3 + 3*r.Float64()}
@@ -60,7 +62,7 @@ func pools(seed uint64) problem {
 	}
 	var asked formats.WorkloadModels
 	for m := range models {
-		model, slowest := drawnModel(r, fmt.Sprintf("model%d", m), cluster, speeds)
+		model, slowest := Model(r, fmt.Sprintf("model%d", m), cluster, speeds)
 		profile.Models = append(profile.Models, model)
 		times := []float64{2.5, 4, 8, 16}[r.IntN(4)]
 		if cpu {
@@ -69,16 +71,16 @@ func pools(seed uint64) problem {
 		asked = append(asked, formats.WorkloadModel{Model: model.Model, SLO: formats.SLO{Duration: time.Duration(times * float64(slowest)).Round(time.Microsecond)},
 			Percentile: "p99", Weight: 0.5 + r.Float64()})
 	}
-	p.inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: asked}}
+	p.Inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: asked}}
 	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
 		for _, batch := range []int{1, 2, 4, 0} {
 			for _, rounding := range []string{"slot", "fractional"} {
-				p.explicit = append(p.explicit, map[string]any{"margin": margin, "max-batch": batch, "gpu-rounding": rounding})
+				p.Explicit = append(p.Explicit, map[string]any{"margin": margin, "max-batch": batch, "gpu-rounding": rounding})
 			}
 		}
-		p.explicit = append(p.explicit, map[string]any{"margin": margin, "algorithm": "np"})
+		p.Explicit = append(p.Explicit, map[string]any{"margin": margin, "algorithm": "np"})
 	}
-	p.explicit = append(p.explicit, map[string]any{"margin": planner.Auto, "batch-build": 1.3}, map[string]any{"margin": planner.Auto, "gpu-rounding": "fractional"},
+	p.Explicit = append(p.Explicit, map[string]any{"margin": planner.Auto, "batch-build": 1.3}, map[string]any{"margin": planner.Auto, "gpu-rounding": "fractional"},
 		map[string]any{"margin": planner.Auto, "algorithm": "np"})
 	return p
 }
@@ -92,8 +94,8 @@ var graphs = []struct {
 	{"branch", [][]string{{}, {"m0"}, {"m0"}}}, {"diamond", [][]string{{}, {"m0"}, {"m0"}, {"m1", "m2"}}},
 }
 
-// applications draws an application of two to four modules on 4 to 100 devices. Its SLO is 3 to 12 times its longest path alone on the fastest kind.
-func applications(seed uint64) problem {
+// Applications draws an application of two to four modules on 4 to 100 devices. Its SLO is 3 to 12 times its longest path alone on the fastest kind.
+func Applications(seed uint64) Problem {
 	r := rand.New(rand.NewPCG(seed, 2))
 	large := sizes[4:]
 	size, graph := large[seed%uint64(len(large))], graphs[r.IntN(len(graphs))]
@@ -109,7 +111,7 @@ func applications(seed uint64) problem {
 	took, longest := map[string]time.Duration{}, time.Duration(0)
 	for i, after := range graph.after {
 		name := fmt.Sprint("m", i)
-		model, alone := drawnModel(r, name, cluster, speeds)
+		model, alone := Model(r, name, cluster, speeds)
 		profile.Models = append(profile.Models, model)
 		application.Modules = append(application.Modules, formats.Module{Name: name, Model: name, After: after})
 		before := time.Duration(0)
@@ -125,19 +127,19 @@ func applications(seed uint64) problem {
 	}
 	times := []float64{3, 5, 8, 12}[r.IntN(4)]
 	application.SLO = formats.SLO{Duration: time.Duration(times * float64(longest)).Round(time.Microsecond)}
-	p := problem{values: recommended, rated: true, name: fmt.Sprintf("application %d, %s, devices %s", seed, graph.name, size.name)}
-	p.inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{application}}}
+	p := Problem{Values: Default, Rated: true, Name: fmt.Sprintf("application %d, %s, devices %s", seed, graph.name, size.name)}
+	p.Inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{application}}}
 	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
 		for _, batch := range []int{1, 2, 4, 0} {
-			p.explicit = append(p.explicit, map[string]any{"margin": margin, "max-batch": batch})
+			p.Explicit = append(p.Explicit, map[string]any{"margin": margin, "max-batch": batch})
 		}
 	}
 	return p
 }
 
-// drawnModel draws a model of up to eight blocks, and returns what it takes at batch 1 on the
+// Model draws a model of up to eight blocks, and returns what it takes at batch 1 on the
 // fastest kind. A batch costs a part that does not depend on its size.
-func drawnModel(r *rand.Rand, name string, cluster *formats.Cluster, speeds []float64) (formats.ProfileModel, time.Duration) {
+func Model(r *rand.Rand, name string, cluster *formats.Cluster, speeds []float64) (formats.ProfileModel, time.Duration) {
 	m := formats.ProfileModel{Model: name}
 	blocks, total := 2+r.IntN(7), math.Exp(math.Log(2)+r.Float64()*math.Log(20)) // ms
 	part := make([]float64, blocks)

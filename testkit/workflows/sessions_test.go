@@ -10,10 +10,10 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/flow"
-	"inferplan/policy/policytest"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/policytest"
+	"inferplan/testkit/workflows"
 )
 
 // punctual is a policy around another that holds ends of batches against what was

@@ -1,4 +1,4 @@
-package main
+package drawn
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"inferplan/planner"
 )
 
-// cascades draws a family of two to four models on 1 to 16 devices of one kind or two, with labelled samples. Sixth seeds ask
+// Cascades draws a family of two to four models on 1 to 16 devices of one kind or two, with labelled samples. Sixth seeds ask
 // for the fewest devices at an accuracy, others for accuracy.
-func cascades(seed uint64) problem {
+func Cascades(seed uint64) Problem {
 	r := rand.New(rand.NewPCG(seed, 3))
 	count := []int{1, 2, 4, 8, 16}[seed%5]
 	cluster := &formats.Cluster{Format: formats.FormatCluster}
@@ -52,8 +52,8 @@ func cascades(seed uint64) problem {
 	if seed%6 == 0 {
 		cascade.SLO.Accuracy = 0.75 + 0.1*r.Float64()
 	}
-	return problem{name: fmt.Sprintf("cascade %d, devices %d of %d kinds", seed, count, len(speeds)), values: map[string]any{},
-		inputs: planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: cascade}}}
+	return Problem{Name: fmt.Sprintf("cascade %d, devices %d of %d kinds", seed, count, len(speeds)), Values: map[string]any{},
+		Inputs: planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: cascade}}}
 }
 
 // answers draws which samples a model is right about, and how certain it is: more often of those that it is right about.
@@ -72,9 +72,9 @@ func answers(r *rand.Rand, model string, samples int, accuracy float64) formats.
 	return records
 }
 
-// queues draws one or two language models in one to three classes, whose SLOs are of any figure, on 2 to 12 devices of two
+// Queues draws one or two language models in one to three classes, whose SLOs are of any figure, on 2 to 12 devices of two
 // kinds. Seeds go round the objectives.
-func queues(seed uint64) problem {
+func Queues(seed uint64) Problem {
 	r := rand.New(rand.NewPCG(seed, 4))
 	instance := func(device string, base float64) formats.LLMInstance {
 		return formats.LLMInstance{
@@ -109,6 +109,6 @@ func queues(seed uint64) problem {
 		asked.Classes = append(asked.Classes, c)
 	}
 	objective := []string{"gpus", "throughput", "goodput", "cost"}[seed/2%4]
-	return problem{name: fmt.Sprintf("queue %d, %s, devices %d+%d", seed, objective, each, each), values: map[string]any{"objective": objective},
-		inputs: planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: asked}}}
+	return Problem{Name: fmt.Sprintf("queue %d, %s, devices %d+%d", seed, objective, each, each), Values: map[string]any{"objective": objective},
+		Inputs: planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: asked}}}
 }

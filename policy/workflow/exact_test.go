@@ -2,25 +2,36 @@ package workflow
 
 import "slices"
 
-// boundOf is the end that no schedule can beat, given what is forced.
-func (s *scheduler) boundOf(j *job) int64 {
-	bound := int64(0)
-	for t := range j.tasks {
-		if s.readers[t] == 0 && j.tasks[t].place < 0 {
-			bound = max(bound, s.least[s.same[t]])
-		}
-	}
-	return bound
+// exact finds the places of a job's tasks at which its last task ends earliest, by what a
+// scheduler computes. Algorithm 1 of DyOrc lists partial schedules, of which there are as many as
+// there are places to the power of the open tasks. This does without:
+//
+//  1. A schedule is traced back from the best places of the last tasks. An output that several
+//     tasks read stands where the last of them wants it. Where the schedule's end is the bound, it
+//     is optimal. That is always so where every output has one reader.
+//  2. Else an output that several tasks read gets a place by branching, in order, best f first. A
+//     place whose f is later than the best by more than a transfer across need not be tried: the
+//     output is sooner there from the best place.
+type exact struct {
+	*scheduler
+	forced []bool  // by task: it has its place by branching
+	shared []int32 // tasks with several readers, to be branched on
+	tried  [][]int32
+	at, to []int32 // places of the schedule at hand, and of the best
+	took   []int64 // ends at hand
+	best   int64
+	bound  int64
+	passes int
+	limit  int
 }
 
+func newExact(f *fleet, r *rows) *exact { return &exact{scheduler: newScheduler(f, r)} }
+
 // trace takes a schedule from the minima and keeps it if it is the best so far.
-func (s *scheduler) trace(j *job) {
+func (s *exact) trace(j *job) {
 	places, nodes := len(s.f.ids), len(s.f.nodes)
 	for t := range j.tasks {
 		s.at[t] = j.tasks[t].place
-		if s.forced[t] >= 0 {
-			s.at[t] = s.forced[t]
-		}
 	}
 	for t := int32(len(j.tasks)) - 1; t >= 0; t-- {
 		if s.at[t] < 0 {
@@ -52,11 +63,11 @@ func (s *scheduler) trace(j *job) {
 }
 
 // evaluate works out equations 1 and 2 for the places at hand.
-func (s *scheduler) evaluate(j *job) int64 {
+func (s *exact) evaluate(j *job) int64 {
 	last := int64(0)
 	for t := range j.tasks {
 		k := &j.tasks[t]
-		if k.place >= 0 {
+		if k.place >= 0 && !s.forced[t] {
 			s.took[t] = k.end
 			continue
 		}
@@ -83,7 +94,7 @@ func (s *scheduler) evaluate(j *job) int64 {
 }
 
 // farthest is the longest way to a task that reads one.
-func (s *scheduler) farthest(j *job, t int32) int64 {
+func (s *exact) farthest(j *job, t int32) int64 {
 	most := s.f.far[j.tasks[t].service]
 	for i := range j.tasks {
 		if k := &j.tasks[i]; k.price > 0 && k.from == t {
@@ -94,7 +105,7 @@ func (s *scheduler) farthest(j *job, t int32) int64 {
 }
 
 // branch tries places of a shared output.
-func (s *scheduler) branch(j *job, level int) {
+func (s *exact) branch(j *job, level int) {
 	if level == len(s.shared) {
 		return
 	}
@@ -126,7 +137,8 @@ func (s *scheduler) branch(j *job, level int) {
 	})
 	s.tried[level] = list
 	for _, d := range list {
-		s.forced[t] = d
+		s.forced[t], j.tasks[t].place, j.tasks[t].end = true, d, ends[d]
+		s.passes++
 		s.pass(j, t+1)
 		if s.boundOf(j) < s.best {
 			s.trace(j)
@@ -138,5 +150,40 @@ func (s *scheduler) branch(j *job, level int) {
 			break
 		}
 	}
-	s.forced[t] = -1
+	s.forced[t], j.tasks[t].place, j.tasks[t].end = false, -1, 0
+}
+
+// schedule finds the places, at most limit passes long; 0: until the best is
+// proven. The result is in to. It gives the end of the last task and a bound that
+// no schedule can beat; where both are the same, the schedule is proven optimal.
+func (s *exact) schedule(now int64, j *job, limit int) (end, bound int64) {
+	s.fit(j)
+	n := len(j.tasks)
+	s.at, s.to, s.took, s.forced, s.shared = make([]int32, n), make([]int32, n), make([]int64, n), make([]bool, n), nil
+	for t := range j.tasks {
+		if s.readers[t] > 1 && j.tasks[t].place < 0 {
+			s.shared = append(s.shared, int32(t))
+		}
+	}
+	s.now, s.limit, s.passes, s.best = now, limit, 1, never
+	s.pass(j, 0)
+	s.bound = s.boundOf(j)
+	s.trace(j)
+	if s.best > s.bound && len(s.shared) > 0 {
+		s.branch(j, 0)
+		if s.limit == 0 || s.passes < s.limit {
+			return s.best, s.best // all branches were tried
+		}
+	}
+	return s.best, s.bound
+}
+
+// carried is when what a task reads of another is at a place, and its state with it.
+func (s *exact) carried(j *job, t, in, from, to int32, end int64) int64 {
+	took := s.f.move(j.tasks[in].service, from, to)
+	if k := &j.tasks[t]; k.price > 0 && k.from == in {
+		away, _ := s.f.away(k.service, k.price, from, to)
+		took = max(took, away)
+	}
+	return end + took
 }

@@ -1,4 +1,4 @@
-package queue_test
+package latebound_test
 
 import (
 	"context"
@@ -7,29 +7,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"inferplan/planner/queue"
+	"inferplan/bench/qlm/latebound"
 	"inferplan/policy/vqueue"
-	"inferplan/policy/vqueue/queuetest"
 	"inferplan/solver/highs"
+	"inferplan/testkit/queuetest"
 )
-
-// orders calls f with every order and assignment of groups.
-func orders(p *vqueue.Problem, s *vqueue.State, next int32, f func()) {
-	if int(next) == len(p.Groups) {
-		f()
-		return
-	}
-	for q := range p.Queues {
-		if math.IsInf(p.Cost(next, p.Queues[q].Kind).Work, 1) {
-			continue
-		}
-		for place := range s.Len(int32(q)) + 1 {
-			s.Insert(next, int32(q), place)
-			orders(p, s, next+1, f)
-			s.Remove(next)
-		}
-	}
-}
 
 // TestBoundBelowEveryOrder tries all orders of small random problems.
 func TestBoundBelowEveryOrder(t *testing.T) {
@@ -42,13 +24,13 @@ func TestBoundBelowEveryOrder(t *testing.T) {
 		}
 		best := math.Inf(1)
 		s := vqueue.NewState(p)
-		orders(p, s, 0, func() { best = min(best, s.Late()) })
+		queuetest.Orders(p, s, 0, func() { best = min(best, s.Late()) })
 		if math.IsInf(best, 1) { // some group can run nowhere
 			s.Greedy()
 			best = s.Late()
 		}
-		for _, o := range []queue.BoundOptions{{}, {Times: 3}, {Nodes: 50}, {Apart: true}, {Apart: true, Nodes: 50}} {
-			b, err := queue.LateBound(context.Background(), highs.Solver{}, p, o)
+		for _, o := range []latebound.Options{{}, {Times: 3}, {Nodes: 50}, {Apart: true}, {Apart: true, Nodes: 50}} {
+			b, err := latebound.Prove(context.Background(), highs.Solver{}, p, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,14 +51,14 @@ func TestBoundBelowEveryOrder(t *testing.T) {
 // the bound is as high as it can be. The search comes near it.
 func TestBoundIsReached(t *testing.T) {
 	p := queuetest.Instance(100, 8, 8, 0.9, 11)
-	b, err := queue.LateBound(context.Background(), highs.Solver{}, p, queue.BoundOptions{})
+	b, err := latebound.Prove(context.Background(), highs.Solver{}, p, latebound.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if math.Abs(b.Late-801) > 0.1 {
 		t.Errorf("the bound is %.2f, expected 801", b.Late)
 	}
-	if late := searched(p, 2_000_000).Late(); late < b.Late-0.1 || late > 1.1*b.Late {
+	if late := queuetest.Searched(p, 2_000_000).Late(); late < b.Late-0.1 || late > 1.1*b.Late {
 		t.Errorf("the search leaves %g late, the bound is %.1f", late, b.Late)
 	}
 }
@@ -84,7 +66,7 @@ func TestBoundIsReached(t *testing.T) {
 func TestBoundRefusesOtherJudges(t *testing.T) {
 	p := queuetest.Instance(6, 2, 3, 0.9, 11)
 	p.Objective = vqueue.Recommended
-	if _, err := queue.LateBound(context.Background(), highs.Solver{}, p, queue.BoundOptions{}); err == nil {
+	if _, err := latebound.Prove(context.Background(), highs.Solver{}, p, latebound.Options{}); err == nil {
 		t.Error("no error for an objective that the bound does not bound")
 	}
 }

@@ -8,9 +8,9 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy/conform"
-	"inferplan/policy/policytest"
 	"inferplan/policy/workflow"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/policytest"
+	"inferplan/testkit/workflows"
 )
 
 // Whatever an interpreter may do within the contract, every policy answers every

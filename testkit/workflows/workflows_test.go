@@ -14,7 +14,7 @@ import (
 	"inferplan/policy/conform"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/workflows"
 )
 
 // poisson are arrivals of all applications at a rate each.

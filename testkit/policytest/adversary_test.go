@@ -7,7 +7,7 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy"
-	"inferplan/policy/policytest"
+	"inferplan/testkit/policytest"
 )
 
 // spoilt changes what a policy asks for.

@@ -13,10 +13,10 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/flow"
-	"inferplan/policy/policytest"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
-	"inferplan/sim/workflows"
+	"inferplan/testkit/policytest"
+	"inferplan/testkit/workflows"
 )
 
 // sequences holds what a policy does with the sequences of a fleet against the contract:

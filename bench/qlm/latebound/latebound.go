@@ -1,4 +1,4 @@
-package queue
+package latebound
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// BoundOptions steer the capacity bound.
-type BoundOptions struct {
+// Options steer the capacity bound.
+type Options struct {
 	// Times is the number of due times per kind of device at which capacity is counted;
 	// 0 is 40.
 	Times int
@@ -35,14 +35,14 @@ type Bound struct {
 	Proved bool
 }
 
-// LateBound proves a bound on the late requests of a problem that judges by means.
+// Prove proves a bound on the late requests of a problem that judges by means.
 //
 // The groups in time on a kind of device that are due by a time fit before it, with
 // one change per model and queue for what is loaded nowhere, or is loaded on too few
 // queues to be served there. Groups are not split, so large ones do not fill queues:
 // rows of dual feasible functions count that (Fekete and Schepers, 2001). The
 // program chooses which part of every group is in time and on which kind.
-func LateBound(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o BoundOptions) (*Bound, error) {
+func Prove(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o Options) (*Bound, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}

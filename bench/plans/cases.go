@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"inferplan/bench/drawn"
+	"inferplan/formats"
+	"inferplan/formats/importer/blocks"
+	"inferplan/formats/importer/reference"
+	"inferplan/planner"
+	"inferplan/testkit/workflows"
+)
+
+// planCase is a problem to plan, of a set.
+type planCase struct {
+	set string
+	drawn.Problem
+}
+
+// The seeds of drawn problems. None is drawn by the instrument or the tests that the planner was tuned on.
+const (
+	firstSeed    = 200
+	pools        = 12
+	applications = 14
+	ranged       = 40 // cascades that hold each range of rates
+	bursty       = 24 // cascades over all requests of measured rates
+	fleets       = 6
+)
+
+// cases returns all problems. dir is a folder for files that workloads name.
+func cases(data, dir string) ([]planCase, error) {
+	list, err := recorded(data)
+	if err != nil {
+		return nil, err
+	}
+	add := func(set string, n int, draw func(uint64) drawn.Problem) {
+		for i := range n {
+			list = append(list, planCase{set, draw(firstSeed + uint64(i))})
+		}
+	}
+	add("pools", pools, drawn.Pools)
+	add("applications", applications, drawn.Applications)
+	add("cascades", ranged, aimed)
+	for i := range bursty {
+		p, err := bursts(dir, firstSeed+uint64(i))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, planCase{"bursts", p})
+	}
+	add("queues", fleets, drawn.Queues)
+	return append(list, workflowCases()...), nil
+}
+
+// recorded returns the cases for which the artifact of PPipe recorded a plan, with its options.
+func recorded(data string) ([]planCase, error) {
+	open := func(name string) (*os.File, error) {
+		f, err := os.Open(filepath.Join(data, "ppipe", name))
+		if err != nil {
+			return nil, fmt.Errorf("opening the recorded cases (-data or INFERPLAN_DATA): %w", err)
+		}
+		return f, nil
+	}
+	latency, err := open("block_latency.csv")
+	if err != nil {
+		return nil, err
+	}
+	defer latency.Close()
+	cuts, err := open("cut_sizes.csv")
+	if err != nil {
+		return nil, err
+	}
+	defer cuts.Close()
+	profile, err := blocks.Read(latency, "block_latency.csv", cuts, "cut_sizes.csv", nil, "block_latency.csv")
+	if err != nil {
+		return nil, err
+	}
+	file, err := open("reference_plans_dev.json")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	plans, err := reference.Read(file, "reference_plans_dev.json")
+	if err != nil {
+		return nil, err
+	}
+	var list []planCase
+	for i := range plans {
+		p := &plans[i]
+		if p.Algorithm != "PPipe" {
+			continue
+		}
+		list = append(list, planCase{"recorded", drawn.Problem{Name: p.Case,
+			Inputs: planner.Inputs{Profile: profile, Cluster: p.ClusterDocument(), Workload: p.WorkloadDocument()},
+			Values: map[string]any{"margin": p.Margin, "batch-build": p.BatchBuild, "max-partitions": p.MaxPartitions}}})
+	}
+	return list, nil
+}
+
+// aimed draws a cascade whose plan aims at one of three goals: accuracy, the least latency at an accuracy, or the
+// fewest devices at an accuracy.
+func aimed(seed uint64) drawn.Problem {
+	p := drawn.Cascades(seed)
+	cascade := p.Inputs.Workload.Section.(*formats.Cascade)
+	if seed%6 == 1 {
+		cascade.SLO = formats.CascadeSLO{Percentile: cascade.SLO.Percentile, Accuracy: 0.72 + 0.02*float64(seed%5)}
+		p.Name += ", least latency"
+	}
+	return p
+}
+
+// bursts draws a cascade under measured rates that rise for some seconds above what its devices hold, over all
+// requests or as the planner chooses. It writes the rates to a file in dir.
+func bursts(dir string, seed uint64) (drawn.Problem, error) {
+	p := drawn.Cascades(6*seed + 1) // none of them asks for the fewest devices
+	cascade := p.Inputs.Workload.Section.(*formats.Cascade)
+	r := rand.New(rand.NewPCG(seed, 9))
+	usual, period := cascade.QPS.Max*(0.3+0.3*r.Float64()), 20+r.IntN(30)
+	var text strings.Builder
+	text.WriteString("second,count\n")
+	for second := range 600 {
+		rate := usual * (0.9 + 0.2*r.Float64())
+		if second%period >= period-5 {
+			rate = cascade.QPS.Max * (0.9 + 0.3*r.Float64())
+		}
+		fmt.Fprintf(&text, "%d,%.0f\n", second, rate)
+	}
+	name := fmt.Sprintf("bursts-%d.csv", seed)
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text.String()), 0o644); err != nil {
+		return p, fmt.Errorf("writing measured rates: %w", err)
+	}
+	cascade.QPS = formats.CascadeQPS{Measured: name, Ranges: 4}
+	if seed%2 == 0 {
+		cascade.SLO.Over = formats.OverRequests
+	}
+	p.Inputs.WorkloadDir = dir
+	p.Name = fmt.Sprintf("bursts %d on %s", seed, p.Name)
+	return p, nil
+}
+
+// workflowCases are the applications of the workflow evaluation, alone and together, on three fleets.
+func workflowCases() []planCase {
+	var list []planCase
+	for _, fleet := range []struct{ devices, gigabytes int }{{8, 24}, {32, 40}} {
+		for _, rps := range [][3]float64{{1, 0, 0}, {0, 1, 0}, {1, 1, 1}} {
+			workload := workflows.Workload(5*time.Minute, rps)
+			applications := workload.Section.(formats.Applications)
+			for i := range applications {
+				applications[i].RPS = 0
+			}
+			cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: fleet.devices, PerNode: 8, NICGbps: 100, Memory: formats.Bytes(int64(fleet.gigabytes) * 1e9)}}}
+			list = append(list, planCase{"workflows", drawn.Problem{Name: fmt.Sprintf("workflows %v on %d cards of %d GB", rps, fleet.devices, fleet.gigabytes),
+				Inputs: planner.Inputs{Profile: workflows.Profile("card"), Workload: workload, Cluster: cluster}}})
+		}
+	}
+	return list
+}
