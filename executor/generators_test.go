@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
 	"inferplan/formats"
 	"inferplan/policy/policytest"
+	"inferplan/testkit/llm/fake"
 )
 
 // answerTokens are the tokens of every answer of the tests.
