@@ -10,7 +10,7 @@ MODULE := inferplan
 # Packages whose tests run under the race detector instead of plainly; of these packages, tests that run plainly instead
 # (real models: what computes shows nothing more under it); and tests of other packages that run under it, too, as PACKAGE=PATTERN.
 # `make race` runs all under it. PURE: packages that need neither HiGHS nor ONNX Runtime.
-RACE := executor engine$$ engine/llm engine/openai engine/ort engine/replay engine/worker solver/highs
+RACE := executor engine$$ engine/llm engine/openai engine/ort engine/replay engine/worker solver/highs testkit
 COMPUTING := ^(TestChainEqualsWhole|TestChainOfCNNs|TestHalf|TestOCRReads|TestOCRReadsPages|TestPipelineAnswersAsTheWholeModel|TestServeQueuesKilled|TestSwitchOfARealModelUnderLoad|TestWork)$$
 RACE_NAMED := cmd/plan=^TestImportsAtOnce$$|^TestScripts$$/^(output|replay)$$ \
   engine/models/digits=^TestLanesAtOnce$$ \
@@ -303,7 +303,7 @@ lint: setup ## gofmt, vet, staticcheck, shell syntax, notices, govulncheck where
 	else echo "govulncheck did NOT run: $$(grep -v '^exit status' <<<"$$out" | tail -n 2 | tr -s '\n\t' ' ')"; fi
 
 .PHONY: lines
-lines: ## lines of Go by top folder, without tests, generated code and bench/
+lines: ## lines of Go by top folder, without tests, testkit/, generated code and bench/
 	@scripts/lines.sh
 
 # CHECK holds arguments, for example CHECK="--device cpu" (a rehearsal) or CHECK="--steps outputs,profile".

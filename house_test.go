@@ -2,6 +2,7 @@ package inferplan_test
 
 import (
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -19,7 +20,7 @@ const module = "inferplan"
 // own. A folder that is not listed must hold no Go code.
 var doors = map[string][]string{
 	".":        {},
-	"bench":    {"cmd", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
+	"bench":    {"cmd", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver", "testkit"},
 	"cmd":      {"bench", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
 	"cputime":  {},
 	"engine":   {"formats"},
@@ -30,6 +31,7 @@ var doors = map[string][]string{
 	"profiler": {"engine", "formats"},
 	"sim":      {"policy", "formats"},
 	"solver":   {"cputime"},
+	"testkit":  {"engine", "executor", "formats", "planner", "policy", "sim"},
 }
 
 // vagueNames are names of packages that say nothing about what is inside.
@@ -41,6 +43,7 @@ type goFile struct {
 	pkg     string
 	imports []string
 	doc     bool // has the comment that describes the package
+	tests   bool // it is built for tests alone
 }
 
 func TestHouse(t *testing.T) {
@@ -86,7 +89,7 @@ func sources(root string) ([]goFile, error) {
 		if err != nil {
 			return err
 		}
-		g := goFile{path: filepath.ToSlash(name), pkg: f.Name.Name, doc: f.Doc != nil}
+		g := goFile{path: filepath.ToSlash(name), pkg: f.Name.Name, doc: f.Doc != nil, tests: forTests(f)}
 		for _, imp := range f.Imports {
 			p, err := strconv.Unquote(imp.Path.Value)
 			if err != nil {
@@ -98,6 +101,11 @@ func sources(root string) ([]goFile, error) {
 		return nil
 	})
 	return out, err
+}
+
+// forTests says whether a file is built with the tag of a kind of plan that tests alone have.
+func forTests(f *ast.File) bool {
+	return slices.ContainsFunc(f.Comments, func(c *ast.CommentGroup) bool { return c.List[0].Text == "//go:build testkind" })
 }
 
 // violations lists what the table does not allow.
@@ -122,12 +130,63 @@ func violations(files []goFile) []string {
 			if !ours || within(target, top) {
 				continue
 			}
+			if f.tests && within(target, "testkit") {
+				continue
+			}
 			if !slices.ContainsFunc(allowed, func(a string) bool { return within(target, a) }) {
 				out = append(out, fmt.Sprintf("%s: %s may not import %s (allowed: %s)", f.path, top, imp, strings.Join(allowed, ", ")))
 			}
 		}
 	}
 	return out
+}
+
+// reached returns the packages that a package imports, and what these import.
+func reached(files []goFile, pkg string) map[string]bool {
+	imports := map[string][]string{}
+	for _, f := range files {
+		if f.tests {
+			continue
+		}
+		imports[path.Dir(f.path)] = append(imports[path.Dir(f.path)], f.imports...)
+	}
+	found, open := map[string]bool{}, []string{pkg}
+	for len(open) > 0 {
+		next := open[0]
+		open = open[1:]
+		for _, imp := range imports[next] {
+			if target, ours := strings.CutPrefix(imp, module+"/"); ours && !found[target] {
+				found[target] = true
+				open = append(open, target)
+			}
+		}
+	}
+	return found
+}
+
+// TestProductKeepsOffTheTestkit follows the imports of the command plan, those of
+// instruments that it runs among them.
+func TestProductKeepsOffTheTestkit(t *testing.T) {
+	files, err := sources(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	product := reached(files, "cmd/plan")
+	if !product["executor"] || !product["engine/worker"] {
+		t.Fatal("cmd/plan does not reach executor and engine/worker: the walk is broken")
+	}
+	for pkg := range product {
+		if within(pkg, "testkit") {
+			t.Errorf("cmd/plan reaches %s, which is for tests and instruments", pkg)
+		}
+	}
+	chain := []goFile{
+		{path: "cmd/plan/main.go", imports: []string{"inferplan/bench/x", "fmt"}},
+		{path: "bench/x/x.go", imports: []string{"inferplan/testkit/y"}},
+	}
+	if got := reached(chain, "cmd/plan"); !got["testkit/y"] || got["fmt"] {
+		t.Errorf("reached %v, expected bench/x and testkit/y", got)
+	}
 }
 
 // undescribed lists packages that are not described in their doc.go, and there
@@ -193,6 +252,7 @@ func TestHouseFindsViolations(t *testing.T) {
 		{goFile{path: "sim/run.go", pkg: "sim", imports: []string{"inferplan/planner"}}, "sim may not import inferplan/planner"},
 		{goFile{path: "executor/run.go", pkg: "executor", imports: []string{"inferplan/sim"}}, "executor may not import inferplan/sim"},
 		{goFile{path: "engine/run.go", pkg: "engine", imports: []string{"inferplan/cmd/plan"}}, "engine may not import"},
+		{goFile{path: "executor/run.go", pkg: "executor", imports: []string{"inferplan/testkit/llm/fake"}}, "executor may not import"},
 		{goFile{path: "doc.go", pkg: "inferplan", imports: []string{"inferplan/formats"}}, ". may not import"},
 		{goFile{path: "extras/x.go", pkg: "extras", imports: nil}, "folder extras is not in the table"},
 		{goFile{path: "sim/util/x.go", pkg: "util", imports: nil}, "the name util"},

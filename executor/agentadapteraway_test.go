@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
-	"inferplan/engine/llm/fake"
+	"inferplan/testkit/llm/fake"
 )
 
 // Agents have requests for a model and two adapters of it answered. One that ends leaves

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
-	"inferplan/engine/llm/fake"
-	"inferplan/engine/llm/gguf"
-	"inferplan/engine/llm/llamatest"
 	"inferplan/executor/completions"
+	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/llm/gguf"
+	"inferplan/testkit/llm/llamatest"
 )
 
 // The kinds of servers with adapters: those that load them, and those that were started

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
-	"inferplan/engine/llm/fake"
+	"inferplan/testkit/llm/fake"
 )
 
 // sleepers are a server of a and one of b, which share memory for one. a is awake.

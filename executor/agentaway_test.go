@@ -19,11 +19,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/jetstream"
-	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/natstest"
 )
 
 // fleet are front ends and agents of several machines, in this process.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/testkit/llm/fake"
 )
 
 // hookedStore is an agent's store. The test says who plans, and holds calls up.

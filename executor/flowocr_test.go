@@ -13,9 +13,9 @@ import (
 
 	"inferplan/engine/models"
 	"inferplan/executor/oip"
-	"inferplan/executor/steps/stepstest"
 	"inferplan/formats"
 	"inferplan/testkit/policytest"
+	"inferplan/testkit/stepstest"
 )
 
 // The image that the pipeline of these tests reads.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/policytest"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
 )
 
 // The page of the queues in a real browser: it shows instances and groups, follows what

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"inferplan/engine/llm/deltas"
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/completions"
+	"inferplan/testkit/llm/fake"
 )
 
 // wide are requests whose answers are more than a text, as a front end hands them on.

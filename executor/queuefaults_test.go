@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/completions"
+	"inferplan/testkit/llm/fake"
 )
 
 // Requests that leave their instance again and again end with the text of one that

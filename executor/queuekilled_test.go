@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
 )
 
 // Variables of the process that TestServeQueuesKilled kills.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/formats"
 	"inferplan/policy/vqueue"
+	"inferplan/testkit/llm/fake"
 )
 
 func (l locked) text() string {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
-	"inferplan/engine/llm/llamatest"
 	"inferplan/executor/completions"
 	"inferplan/formats"
+	"inferplan/testkit/llm/llamatest"
 )
 
 // llamaDesk is an executor of queues on real llama-servers.

@@ -11,8 +11,8 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/engine/llm/deltas"
-	"inferplan/engine/llm/llamatest"
 	"inferplan/executor/completions"
+	"inferplan/testkit/llm/llamatest"
 )
 
 // On llama-server answers that are more than a text are those of requests that were never

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
 )
 
 // sheet takes what becomes of a request, as a front end does.

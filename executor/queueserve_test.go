@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
 )
 
 // textServer is plan serve of a plan of queues in this process.

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Lines of Go that git tracks, by top folder and in total: all lines, lines of code (neither blank nor
 # comment alone) and lines of comment per line of code. Without tests (the kind of plan that tests alone
-# have among them), generated code (*.pb.go), testkit/ and the measurements in bench/. Arguments: none for top
-# folders, or a depth: 2 gives planner/pool and planner/gear apart.
+# have among them), what tests and instruments share (testkit/), generated code (*.pb.go) and the measurements in
+# bench/. Arguments: none for top folders, or a depth: 2 gives planner/pool and planner/gear apart.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 depth=${1:-1}
 
-git ls-files -z -- '*.go' ':!:*_test.go' ':!:*_testkind.go' ':!:planner/echo/' ':!:policy/echo/' ':!:*.pb.go' ':!:testkit/' ':!:bench/' |
+git ls-files -z -- '*.go' ':!:*_test.go' ':!:*_testkind.go' ':!:planner/echo/' ':!:policy/echo/' ':!:*.pb.go' ':!:bench/' ':!:testkit/' |
   while IFS= read -r -d '' file; do
     [ -f "$file" ] || continue # removed, and not yet committed
     printf '%s\0' "$file"

@@ -22,10 +22,10 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/llm/made"
 	"inferplan/bench/started"
-	"inferplan/engine/llm/fake"
-	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
+	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/natstest"
 )
 
 // What is asked of a front end and of agents under attack.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"inferplan/bench/figures"
-	"inferplan/engine/llm/fake"
+	"inferplan/testkit/llm/fake"
 )
 
 // magnitudes gives good documents of every kind whose figures are at the ends of what

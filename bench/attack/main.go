@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/natstest"
 )
 
 // source is who asks for what is measured here.

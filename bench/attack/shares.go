@@ -22,9 +22,9 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/llm/made"
 	"inferplan/bench/started"
-	"inferplan/engine/llm/fake"
-	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/natstest"
 )
 
 // What the part of shares asks for: greedy connections with valid requests, requests of a

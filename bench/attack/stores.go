@@ -19,9 +19,9 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/llm/made"
-	"inferplan/engine/llm/fake"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
+	"inferplan/testkit/llm/fake"
 )
 
 // keeper is `plan serve` of a plan of queues, in front of a server of language models that

@@ -15,7 +15,6 @@ import (
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/executor/oip"
-	"inferplan/executor/steps/stepstest"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
@@ -23,6 +22,7 @@ import (
 	"inferplan/policy/policies"
 	"inferplan/sim"
 	"inferplan/solver/highs"
+	"inferplan/testkit/stepstest"
 )
 
 // The size of the images that the real pipeline reads.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"inferplan/executor/steps/stepstest"
+	"inferplan/testkit/stepstest"
 )
 
 // The images of lines have the size that the models of examples/ocr are measured for.

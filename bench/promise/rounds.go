@@ -12,8 +12,8 @@ import (
 	"syscall"
 
 	"inferplan/bench/started"
-	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
+	"inferplan/testkit/natstest"
 )
 
 // round holds the reports of one load with one seed: simulated with the times of the profile,

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/natstest"
 )
 
 // Llama starts a llama-server that has the named models of folder and room for one of them at a

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"inferplan/bench/ppocr"
-	"inferplan/executor/steps/stepstest"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
 	"inferplan/solver/highs"
+	"inferplan/testkit/stepstest"
 )
 
 // The size of the pages.

@@ -15,8 +15,8 @@ import (
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/executor/oip"
-	"inferplan/executor/steps/stepstest"
 	"inferplan/formats/seeded"
+	"inferplan/testkit/stepstest"
 )
 
 // asked is a request and what became of it.

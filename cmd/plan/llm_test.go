@@ -5,8 +5,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"inferplan/engine/llm/fake"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/natstest"
 )
 
 // startLLM starts a server of language models and puts its address into a variable. With

@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"inferplan/engine"
-	"inferplan/engine/llm/fake"
 	"inferplan/executor"
 	"inferplan/formats"
 	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
+	"inferplan/testkit/llm/fake"
 )
 
 // solved writes the problem of a kind below dir and returns its plan as JSON has it.

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/llm/fake"
 	"inferplan/executor/load"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/testkit/llm/fake"
 )
 
 // listed is a schedule of requests.

@@ -34,10 +34,10 @@
 //
 // # Search
 //
-// schedule.go and branch.go find the schedule of a job that ends first under equations 1 and 2
-// of DyOrc, in a pass over the rows, with a bound that proves it. It gives what
-// Algorithm 1 of DyOrc gives (algorithm1_test.go has that, repaired). search.go
-// goes further: tasks of a job wait for each other and share batches there. It
+// schedule.go computes the earliest end of each task at each place under equations 1 and 2
+// of DyOrc, in a pass over the rows, and a bound that no schedule beats. With branching it
+// gives what Algorithm 1 of DyOrc gives (exact_test.go and algorithm1_test.go, repaired).
+// search.go goes further: tasks of a job wait for each other and share batches there. It
 // takes its candidates from the passes of schedule.go, and asks each what it offers
 // (offers.go).
 //

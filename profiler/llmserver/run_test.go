@@ -15,10 +15,10 @@ import (
 
 	"inferplan/bench/llm/simserver"
 	"inferplan/engine/llm"
-	"inferplan/engine/llm/llamatest"
 	"inferplan/formats"
 	"inferplan/profiler"
 	simulated "inferplan/sim/llm"
+	"inferplan/testkit/llm/llamatest"
 )
 
 func fakeOf(sequences int32) *simserver.Server {

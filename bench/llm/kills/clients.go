@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"inferplan/engine/llm/fake"
+	"inferplan/testkit/llm/fake"
 )
 
 // clients insist on the answers to their requests. Of three, one waits for the whole

@@ -4,7 +4,7 @@
 //
 //	main.go     parts, flags, figures
 //	rig.go      the processes: plan serve, plan agent, three nodes of NATS
-//	server.go   servers that write answers, made up (engine/llm/fake): in this process,
+//	server.go   servers that write answers, made up (testkit/llm/fake): in this process,
 //	            or as processes of their own where they are killed or stand still
 //	clients.go  clients that insist on their answers, and clients that come again later
 package main

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/natstest"
 )
 
 const source = "who accepts a request must not lose it"

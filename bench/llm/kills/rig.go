@@ -13,9 +13,9 @@ import (
 
 	"inferplan/bench/llm/made"
 	"inferplan/bench/started"
-	"inferplan/engine/llm/fake"
-	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
+	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/natstest"
 )
 
 // process is one that can be killed and started again.

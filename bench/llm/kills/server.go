@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"inferplan/bench/started"
-	"inferplan/engine/llm/fake"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/natstest"
 )
 
 // serving is the variable of the environment by which a process is a server that writes

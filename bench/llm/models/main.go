@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"inferplan/engine/llm/gguf"
+	"inferplan/testkit/llm/gguf"
 )
 
 func main() {

@@ -19,8 +19,8 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/started"
-	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
+	"inferplan/testkit/natstest"
 )
 
 const source = "promise against reality: llama-server, one slot, two models"

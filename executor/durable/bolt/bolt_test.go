@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"inferplan/executor/durable"
-	"inferplan/executor/durable/durabletest"
+	"inferplan/testkit/durabletest"
 )
 
 // place is a store of these tests.

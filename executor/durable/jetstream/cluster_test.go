@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"inferplan/executor/durable"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/natstest"
 )
 
 // newCluster is three nodes, each a process.

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"inferplan/executor/durable"
-	"inferplan/executor/durable/durabletest"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/durabletest"
+	"inferplan/testkit/natstest"
 )
 
 // What others write under our names is counted and left aside: records and ends of ours

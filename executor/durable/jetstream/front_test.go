@@ -14,7 +14,7 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable/jetstream"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/natstest"
 )
 
 // letters answers every request with the alphabet, a letter a token.

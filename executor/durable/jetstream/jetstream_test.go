@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"inferplan/executor/durable"
-	"inferplan/executor/durable/durabletest"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/durabletest"
+	"inferplan/testkit/natstest"
 )
 
 // place is a store of these tests.

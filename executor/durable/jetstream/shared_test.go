@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"inferplan/executor/durable"
-	"inferplan/executor/durable/durabletest"
-	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/testkit/durabletest"
+	"inferplan/testkit/natstest"
 )
 
 // pair are two processes of a store.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"inferplan/engine/llm"
-	"inferplan/engine/llm/gguf"
+	"inferplan/testkit/llm/gguf"
 )
 
 // A LoRA adapter of a real server changes what its model writes, and with the weight 0 it

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
-	"inferplan/engine/llm/fake"
+	"inferplan/testkit/llm/fake"
 )
 
 func start(t *testing.T, opt fake.Options) (*fake.Server, *llm.Server) {
