@@ -1,16 +1,14 @@
 package main
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
+	"inferplan/bench/recorded"
 	"inferplan/formats"
-	"inferplan/formats/importer/blocks"
 	"inferplan/formats/importer/reference"
 )
 
@@ -37,7 +35,8 @@ type peer struct {
 	load, rps, attainment            float64
 }
 
-const plansFile = "reference_plans_dev.json"
+// plansFile is the name of the file of recorded plans in messages.
+const plansFile = recorded.PlansFile
 
 // open reads the reference data.
 func (b *records) open(data string) error {
@@ -54,18 +53,12 @@ func (b *records) open(data string) error {
 		return nil
 	}
 	return firstError(
-		func() error {
-			return read("block_latency.csv", func(latency io.Reader) error {
-				return read("cut_sizes.csv", func(cuts io.Reader) (err error) {
-					b.profile, err = blocks.Read(latency, "block_latency.csv", cuts, "cut_sizes.csv", nil, "block_latency.csv")
-					b.profileKey = keyOf(b.profile)
-					return err
-				})
-			})
+		func() (err error) {
+			b.profile, err = recorded.Profile(data)
+			b.profileKey = keyOf(b.profile)
+			return err
 		},
-		func() error {
-			return read(plansFile, func(r io.Reader) (err error) { b.plans, err = reference.Read(r, plansFile); return err })
-		},
+		func() (err error) { b.plans, err = recorded.Plans(data); return err },
 		func() error {
 			return read("peer_results_dev.csv", func(r io.Reader) (err error) { b.peers, err = readPeers(r); return err })
 		},
@@ -82,35 +75,9 @@ func firstError(steps ...func() error) error {
 	return nil
 }
 
-// readTable reads a CSV file's named columns, row by row.
-func readTable(r io.Reader, names []string, row func(cell map[string]string) error) error {
-	rows, err := csv.NewReader(r).ReadAll()
-	if err != nil {
-		return err
-	}
-	if len(rows) == 0 {
-		return fmt.Errorf("found no header")
-	}
-	for _, name := range names {
-		if !slices.Contains(rows[0], name) {
-			return fmt.Errorf("found the columns %v, expected one called %s", rows[0], name)
-		}
-	}
-	for i, cells := range rows[1:] {
-		cell := map[string]string{}
-		for k, name := range rows[0] {
-			cell[name] = cells[k]
-		}
-		if err := row(cell); err != nil {
-			return fmt.Errorf("line %d: %w", i+2, err)
-		}
-	}
-	return nil
-}
-
 func readPeers(r io.Reader) ([]peer, error) {
 	var out []peer
-	err := readTable(r, []string{"group", "cluster", "model", "algorithm", "load_factor", "ppipe_plan_rps", "attainment"}, func(cell map[string]string) (err error) {
+	err := recorded.ReadTable(r, []string{"group", "cluster", "model", "algorithm", "load_factor", "ppipe_plan_rps", "attainment"}, func(cell map[string]string) (err error) {
 		p := peer{group: cell["group"], cluster: cell["cluster"], model: cell["model"], algorithm: cell["algorithm"]}
 		for _, f := range []struct {
 			name string
@@ -128,7 +95,7 @@ func readPeers(r io.Reader) ([]peer, error) {
 
 func (b *records) readModels(r io.Reader) error {
 	b.models, b.groups = map[string]model{}, map[string][]string{}
-	return readTable(r, []string{"model", "group", "whole_model_L4_us"}, func(cell map[string]string) error {
+	return recorded.ReadTable(r, []string{"model", "group", "whole_model_L4_us"}, func(cell map[string]string) error {
 		whole, err := strconv.ParseFloat(cell["whole_model_L4_us"], 64)
 		if err != nil || !(whole > 0) {
 			return fmt.Errorf("whole_model_L4_us: found %q, expected a time", cell["whole_model_L4_us"])

@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/blocks"
 	"inferplan/planner"
 )
 
@@ -31,21 +28,6 @@ var classes = []struct {
 	name  string
 	times float64
 }{{"tight", 5}, {"usual", 8}, {"loose", 14}}
-
-// readProfile reads the recorded measurements.
-func readProfile(data string) (*formats.Profile, error) {
-	latency, err := os.Open(filepath.Join(data, "ppipe", "block_latency.csv"))
-	if err != nil {
-		return nil, fmt.Errorf("opening the recorded measurements (-data or INFERPLAN_DATA): %w", err)
-	}
-	defer latency.Close()
-	cuts, err := os.Open(filepath.Join(data, "ppipe", "cut_sizes.csv"))
-	if err != nil {
-		return nil, fmt.Errorf("opening the recorded cuts: %w", err)
-	}
-	defer cuts.Close()
-	return blocks.Read(latency, latency.Name(), cuts, cuts.Name(), nil, "block_latency.csv")
-}
 
 // kindName is the name of device kind k.
 func kindName(k int) string {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/recorded"
 	"inferplan/bench/table"
 	"inferplan/formats"
 )
@@ -60,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if b.profile, err = readProfile(*data); err != nil {
+	if b.profile, err = recorded.Profile(*data); err != nil {
 		return err
 	}
 	if *profile != "" {
