@@ -4,24 +4,19 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
+	"sort"
 
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
-// Column generation: the linear program over all templates, without listing
-// them. A program over some is solved, its duals price the models' templates,
-// those that take less than they are worth join, until there are none. The
-// search for one that pays is by relaxation first; the exact search runs only
-// where that finds none, and so the last round proves that none is left out.
+// Column generation: the linear program over all templates, of which only some are in the
+// program. It is solved, its duals price the templates in the models' sieves, those that take
+// less than they are worth join, until there are none. So the last round proves that none is
+// left out.
 
-// columnSteps bounds the steps of one exact search; where it is not enough the
-// relaxation's bound stands in, and the bound of the program is a little loose.
-const columnSteps = 400_000_000
-
-// enumerable is how many stage sequences are listed one by one at most.
+// enumerable is the most stage sequences whose templates are all in the linear program.
 const enumerable = 1_000_000
 
 // largeCluster is the number of devices from which on whole replicas lose so
@@ -58,8 +53,30 @@ func (p *Problem) sequences() float64 {
 	return total
 }
 
-// generates tells whether the templates are too many to list. On time-shared
-// pools they are listed all the same: the rule for blocking needs them.
+// limitBlocks leaves models fewer places to cut at, those that the fewest bytes cross, where
+// the problem has more than siftable stage sequences: as many as it may have. It returns how many
+// blocks a model counts as; 0: as it has.
+func (p *Problem) limitBlocks() int {
+	if p.sequences() <= siftable {
+		return 0
+	}
+	with := func(n int) *Problem {
+		q := *p
+		q.Models = slices.Clone(p.Models)
+		q.PrePartition(n, stages.ByBytes)
+		return &q
+	}
+	most := 0
+	for d := range p.Models {
+		most = max(most, p.Models[d].NumBlocks())
+	}
+	n := max(sort.Search(most, func(n int) bool { return with(n+1).sequences() > siftable }), 1)
+	p.Models = with(n).Models
+	return n
+}
+
+// generates says whether the templates are too many for one program. On time-shared
+// pools all are in it: the rule for blocking needs them.
 func (p *Problem) generates() bool {
 	most := float64(enumerable)
 	if p.devices() >= largeCluster || p.many() {
@@ -71,12 +88,11 @@ func (p *Problem) generates() bool {
 // columns is a column generation under way.
 type columns struct {
 	*catalogue
-	s       milp.Solver
-	prices  []float64   // per pool, of all its devices; nil where throughput is looked for
-	pricers [][]*pricer // per model and batch size; nil where there are sieves
-	sieves  []*sieve    // per model
-	have    map[string]bool
-	rounds  int
+	s      milp.Solver
+	prices []float64 // per pool, of all its devices; nil where throughput is looked for
+	sieves []*sieve  // per model
+	have   map[string]bool
+	rounds int
 }
 
 // generate returns templates that hold an optimum of the linear program over
@@ -84,13 +100,8 @@ type columns struct {
 // little loss besides. extra are templates to have in any case.
 func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64, extra []stages.Template) (*columns, *relaxation, error) {
 	c := &columns{catalogue: &catalogue{Problem: p, partial: true}, s: s, prices: prices, have: map[string]bool{}}
-	sifted := sifts(p)
 	for d := range p.Models {
-		begin := c.begin
-		if sifted {
-			begin = c.beginSieve
-		}
-		if err := begin(d); err != nil {
+		if err := c.begin(d); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -102,56 +113,18 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64,
 	if err != nil {
 		return c, nil, err
 	}
-	if sifted {
+	if p.many() {
 		return c, r, nil // bundles take what they need from the sieves
 	}
-	if err := c.enrich(ctx, r); err != nil {
+	if err := c.enrich(r); err != nil {
 		return nil, nil, err
 	}
 	return c, r, nil
 }
 
-// begin makes the pricers of a model, and its first templates: the cheapest where
-// all devices of a pool cost the same.
+// begin puts all templates of a model into a sieve, and of each batch size into the program the
+// one that is cheapest where all devices of a pool cost the same.
 func (c *columns) begin(d int) error {
-	perDevice := make([]float64, len(c.Pools))
-	for k := range c.Pools {
-		perDevice[k] = 1 / float64(max(c.Pools[k].Count, 1))
-	}
-	var list []*pricer
-	found := false
-	for _, b := range c.Models[d].BatchSizes() {
-		q := c.pricer(d, b)
-		if q == nil {
-			continue
-		}
-		list = append(list, q)
-		q.set(perDevice)
-		if t, _ := q.relaxed(); t != nil {
-			found = true
-			c.add(t)
-		}
-	}
-	// Where the relaxation met none within the limits, the exact search tells.
-	for i := 0; i < len(list) && !found; i++ {
-		if t, _ := list[i].exact(math.Inf(1), columnSteps); t != nil {
-			found = true
-			c.add(t)
-		}
-	}
-	c.pricers = append(c.pricers, list)
-	if found {
-		return nil
-	}
-	_, tooBig, err := c.enumerate(d)
-	if err != nil {
-		tooBig = 0
-	}
-	return c.noPipeline(d, tooBig)
-}
-
-// beginSieve is begin where all templates of the model go into a sieve.
-func (c *columns) beginSieve(d int) error {
 	s, tooBig, err := sieveOf(c.Problem, d)
 	if err != nil {
 		return err
@@ -231,7 +204,7 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 		least := make([]float64, len(c.Models))
 		if w.scaled || c.prices != nil {
 			for d := range c.Models {
-				if least[d], err = c.price(ctx, d, w.price, w.worth[d], false); err != nil {
+				if least[d], err = c.price(d, w.price, w.worth[d]*(1-paying)); err != nil {
 					return nil, err
 				}
 			}
@@ -256,98 +229,35 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 // paying is how much less than its worth a template must cost to join.
 const paying = 1e-9
 
-// price adds the templates of a model that cost less than they are worth, and
-// returns what all of its templates cost at least: exact where none was added.
-// With only the relaxation asked for, it adds what that finds.
-func (c *columns) price(ctx context.Context, d int, price []float64, worth float64, relaxed bool) (float64, error) {
-	perDevice := make([]float64, len(price))
-	for k := range price {
-		perDevice[k] = price[k] * c.u.rps[d] / float64(max(c.Pools[k].Count, 1))
-	}
-	limit := worth * (1 - paying)
-	if c.sieves != nil {
-		return c.sift(d, perDevice, limit)
-	}
-	least := math.Inf(1)
-	added := false
-	for _, q := range c.pricers[d] {
-		q.set(perDevice)
-		t, cost := q.relaxed()
-		if t != nil && (cost < limit || relaxed) {
-			added = c.add(t) || added
-		}
-		least = min(least, q.least())
-	}
-	if added || relaxed || least >= limit {
-		return least, nil
-	}
-	least = limit
-	for _, q := range c.pricers[d] {
-		if q.least() >= limit {
-			continue
-		}
-		if ctx.Err() != nil {
-			return 0, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
-		}
-		t, ok := q.exact(limit, columnSteps)
-		if !ok {
-			least = min(least, q.least())
-		}
-		if t != nil {
-			c.add(t)
-		}
-	}
-	return least, nil
+// price adds, of each batch size of a model, the template that costs least, where that is below a
+// limit. It returns what all of the model's templates cost at least.
+func (c *columns) price(d int, price []float64, limit float64) (float64, error) {
+	return c.sift(d, c.perDevice(d, price), limit)
 }
 
-// Variations around the optimum, for integer programs.
-const (
-	perturbations = 6
-	perturbation  = 0.25
-)
+// perDevice returns what a device of each pool costs for a unit of a model's rate, at prices of all
+// devices of each pool.
+func (c *columns) perDevice(d int, price []float64) []float64 {
+	out := make([]float64, len(price))
+	for k := range price {
+		out[k] = price[k] * c.u.rps[d] / float64(max(c.Pools[k].Count, 1))
+	}
+	return out
+}
 
-// enrich adds templates of little loss: what pays at prices a little off the
-// optimal ones, and the stages of the optimum at other shares, which waste less
-// of a device where little of it is needed.
-func (c *columns) enrich(ctx context.Context, r *relaxation) error {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for range perturbations {
-		price := slices.Clone(r.price)
-		for k := range price {
-			price[k] *= 1 + perturbation*(2*rnd.Float64()-1)
-		}
-		for d := range c.Models {
-			if ctx.Err() != nil {
-				return fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
-			}
-			if _, err := c.price(ctx, d, price, r.worth[d], true); err != nil {
+// nearlyPaying is how many templates of each model join for integer programs, those that cost least
+// at the prices of the optimum.
+const nearlyPaying = 2000
+
+// enrich adds templates of little loss.
+func (c *columns) enrich(r *relaxation) error {
+	for d := range c.Models {
+		for _, i := range c.sieves[d].least(c.perDevice(d, r.price), nearlyPaying) {
+			t, err := c.sieves[d].template(c.Problem, i)
+			if err != nil {
 				return err
 			}
-		}
-	}
-	for _, i := range r.used {
-		t := c.templates[i]
-		for _, q := range c.pricers[t.Model] {
-			if q.Batch != t.Batch {
-				continue
-			}
-			path := slices.Clone(t.Stages)
-			var vary func(s int)
-			vary = func(s int) {
-				if s == len(path) {
-					if t := q.template(path); t != nil {
-						c.add(t)
-					}
-					return
-				}
-				for _, a := range q.arcs {
-					if a.Pool == t.Stages[s].Pool {
-						path[s].Share = a.Share
-						vary(s + 1)
-					}
-				}
-			}
-			vary(0)
+			c.add(t)
 		}
 	}
 	return nil

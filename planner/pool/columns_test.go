@@ -161,6 +161,9 @@ func TestScale(t *testing.T) {
 				z.seed = uint64(seed)
 				p := z.problem()
 				begin := cputime.Used()
+				if n := p.limitBlocks(); n > 0 {
+					t.Logf("limited to %d blocks", n)
+				}
 				o, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: z.gap, Seed: 1})
 				if err != nil {
 					t.Fatal(err)

@@ -19,10 +19,8 @@
 //	problem.go    the problem as numbers, without documents
 //	catalogue.go  the possible pipelines of a problem: its templates, and units for programs over them
 //	dominance.go  the templates, less those that another dominates
-//	columns.go    templates by column generation, where they are too many to list
-//	price.go      the cheapest template at given prices: Lagrangian bounds
-//	labels.go     the same exactly: labels along the layers, cut by those bounds
-//	sieve.go      the templates of many models, each in a few bytes, and pricing by a look at each
+//	columns.go    templates by column generation, where they are too many for one program
+//	sieve.go      all templates of a model, each in a few bytes, and pricing by a look at each
 //	covers.go     the cheapest whole replicas that carry a model's rate: a covering knapsack
 //	reach.go      what covers prove, and the templates that they need
 //	allotments.go what whole devices for each of many models prove: the least allotments of devices

@@ -91,12 +91,12 @@ func (a *tuning) state(res *kind.Result) {
 	if o.Value > bound { // the test passed by luck; objectives that shrink have one bound
 		bound = a.fluidBound
 	}
-	certify.State(res, choices.sense(), bound, among(a.p.Values, plan.Deployment, plan.Pools), choices.Gap)
+	certify.State(res, choices.sense(), bound, among(a.p.Values, plan.Options.Whole("blocks"), plan.Deployment, plan.Pools), choices.Gap)
 }
 
-// among says which plans a bound is of, as far as the options leave some out; empty: it is of
-// all. It ends a sentence that begins with "no plan".
-func among(v formats.Values, deployment []formats.Deployed, pools []formats.Pool) string {
+// among says which plans a bound is of, as far as the options leave some out, or the most blocks
+// that models count as; empty: it is of all. It ends a sentence that begins with "no plan".
+func among(v formats.Values, blocks int, deployment []formats.Deployed, pools []formats.Pool) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if algorithm := v.Word("algorithm"); algorithm == AlgorithmNP {
@@ -113,8 +113,8 @@ func among(v formats.Values, deployment []formats.Deployed, pools []formats.Pool
 	if n := v.Whole("max-batch"); n > 0 {
 		add("with batches up to %d", n)
 	}
-	if n := v.Whole("blocks"); n > 0 {
-		add("with %d blocks a model", n)
+	if blocks > 0 {
+		add("with %d blocks a model", blocks)
 	}
 	if v.Word("margin") != "auto" {
 		add("with margin %.3g", v.Number("margin"))

@@ -64,6 +64,14 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 		r.problem.PrePartition(r.opt.Blocks, by)
 		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.opt.Blocks, r.opt.Blocks, r.opt.BlocksBy)
 	}
+	if n := r.problem.limitBlocks(); n > 0 {
+		limited := *r.in
+		if err := limited.Values.Set("blocks", n); err != nil {
+			return nil, err
+		}
+		r.in = &limited
+		r.run.Assume("models of more than %d blocks are cut as if they had %d, where the fewest bytes cross: the problem has more than %d possible pipelines", n, n, siftable)
+	}
 	r.unknown.Warn(run)
 	r.defaultClasses()
 	if len(r.unweighted) > 0 {

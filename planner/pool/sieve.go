@@ -1,17 +1,19 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/planner/stages"
 )
 
-// Where every template of a model can be listed in little memory, pricing is one
-// look at each: exact, and quicker than a search for paths. The list also tells what
-// whole replicas of any template cost, which column generation does not.
+// A sieve lists every template of a model in little memory, so that pricing is one look at
+// each. The list also says what whole replicas of any template cost, which column generation
+// does not.
 
-// siftable is how many stage sequences are listed at most.
+// siftable is the most stage sequences that a problem may have.
 const siftable = 4_000_000
 
 // sieve holds all templates of a model.
@@ -24,31 +26,12 @@ type sieve struct {
 // part is a stage of a template, or nothing where it has fewer.
 type part struct {
 	per         float64 // devices of the pool that one request/s takes
-	last        uint16
-	pool, share uint8
+	last        uint32
+	pool, share uint16
 }
 
 // batchFrom tells from which template on a batch size holds.
 type batchFrom struct{ batch, from int }
-
-// sifts tells whether the templates of a problem are put into sieves.
-func sifts(p *Problem) bool {
-	const most = math.MaxUint8
-	if !p.many() || len(p.Pools) > most || p.sequences() > siftable {
-		return false
-	}
-	for d := range p.Models {
-		if p.Models[d].NumBlocks() > math.MaxUint16 {
-			return false
-		}
-	}
-	for k := range p.Pools {
-		if p.Pools[k].MaxShares > most {
-			return false
-		}
-	}
-	return true
-}
 
 // sieveOf lists the templates of a model.
 func sieveOf(p *Problem, model int) (s *sieve, tooBig int, err error) {
@@ -66,7 +49,7 @@ func (s *sieve) add(t *stages.Template) {
 		var x part
 		if i < len(t.Stages) {
 			at := &t.Stages[i]
-			x = part{1 / (float64(at.Share) * at.Rate), uint16(at.Last), uint8(at.Pool), uint8(at.Share)}
+			x = part{1 / (float64(at.Share) * at.Rate), uint32(at.Last), uint16(at.Pool), uint16(at.Share)}
 		}
 		s.parts = append(s.parts, x)
 	}
@@ -98,17 +81,51 @@ func (s *sieve) cheapest(perDevice []float64) (at []int, cost []float64) {
 		}
 		best, least := -1, math.Inf(1)
 		for i := from.from; i < end; i++ {
-			sum := 0.0
-			for _, x := range s.of(i) {
-				sum += perDevice[x.pool] * x.per
-			}
-			if sum < least {
-				best, least = i, sum
+			if v := s.cost(i, perDevice); v < least {
+				best, least = i, v
 			}
 		}
 		at, cost = append(at, best), append(cost, least)
 	}
 	return at, cost
+}
+
+// cost is what a template takes for a request/s at prices of a device of each pool.
+func (s *sieve) cost(i int, perDevice []float64) (sum float64) {
+	for _, x := range s.of(i) {
+		sum += perDevice[x.pool] * x.per
+	}
+	return sum
+}
+
+// least returns the n templates that take least at prices of a device of each pool, by what they take.
+func (s *sieve) least(perDevice []float64, n int) []int {
+	type priced struct {
+		cost float64
+		at   int
+	}
+	var list []priced
+	limit := math.Inf(1)
+	cut := func() {
+		slices.SortFunc(list, func(a, b priced) int { return cmp.Or(cmp.Compare(a.cost, b.cost), a.at-b.at) })
+		if len(list) > n {
+			list = list[:n]
+			limit = list[n-1].cost
+		}
+	}
+	for i := range s.len() {
+		if v := s.cost(i, perDevice); v < limit {
+			if list = append(list, priced{v, i}); len(list) == 2*n {
+				cut()
+			}
+		}
+	}
+	cut()
+	at := make([]int, len(list))
+	for k := range list {
+		at[k] = list[k].at
+	}
+	return at
 }
 
 // template makes one of the templates.

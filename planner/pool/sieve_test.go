@@ -54,9 +54,6 @@ func TestSievesMatchEnumeration(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
-		if !sifts(p) {
-			t.Fatal("no sieves are used")
-		}
 		ctx := context.Background()
 		every, err := p.list()
 		if err != nil {
@@ -350,24 +347,28 @@ func TestBundlesReachTheGap(t *testing.T) {
 	}
 }
 
-// Templates that a sieve cannot write down are not put into one.
-func TestSiftsOnlyWhatFits(t *testing.T) {
-	p := synthetic{models: manyModels, classes: 1, kinds: 2, gpus: 20, layers: 4, partitions: 2, shares: 2, batches: 2}.problem()
-	if !sifts(p) {
-		t.Error("a small problem of many models is not sifted")
+// A problem with too many stage sequences keeps the most blocks with which they can be listed; one
+// with few keeps all.
+func TestBlocksAreLimited(t *testing.T) {
+	few := synthetic{models: 3, classes: 1, kinds: 2, gpus: 20, layers: 40, partitions: 2, shares: 2, batches: 2}.problem()
+	if n := few.limitBlocks(); n != 0 {
+		t.Errorf("a problem of %g sequences is limited to %d blocks", few.sequences(), n)
 	}
-	for name, change := range map[string]func(*Problem){
-		"few models":      func(p *Problem) { p.Models = p.Models[:manyModels-1] },
-		"too many shares": func(p *Problem) { p.Pools = slices.Clone(p.Pools); p.Pools[0].MaxShares = 256 },
-		"time-shared":     func(p *Problem) { p.Pools = slices.Clone(p.Pools); p.Pools[0].Time = true },
-		"too many blocks": func(p *Problem) {
-			p.Models = append([]stages.Model(nil), p.Models...)
-			p.Models[0].CutBytes = slices.Repeat([]int64{-1}, math.MaxUint16)
-		},
-	} {
-		q := *p
-		if change(&q); sifts(&q) {
-			t.Errorf("%s: sifted", name)
+	for _, partitions := range []int{2, 3, 5} {
+		p := synthetic{models: 3, classes: 1, kinds: 4, gpus: 100, layers: 2500, partitions: partitions, shares: 4, batches: 8}.problem()
+		all := *p
+		n := p.limitBlocks()
+		if n < 1 || p.sequences() > siftable {
+			t.Fatalf("%d stages: %d blocks with %g sequences, expected at most %d", partitions, n, p.sequences(), siftable)
+		}
+		for d := range p.Models {
+			if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 {
+				t.Errorf("%d stages: model %d may be cut at %d places, expected at most %d", partitions, d, cuts, n-1)
+			}
+		}
+		all.Models = slices.Clone(all.Models)
+		if all.PrePartition(n+1, stages.ByBytes); all.sequences() <= siftable {
+			t.Errorf("%d stages: %d blocks, %d have %g sequences", partitions, n, n+1, all.sequences())
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (r *resolved) outcome(out *Outcome) *kind.Outcome {
 	}
 	promised.Headroom = r.headroom()
 	if o.Objective.Bound != nil {
-		o.Objective.BoundAmong = among(r.in.Values, o.Deployment, o.Pools)
+		o.Objective.BoundAmong = among(r.in.Values, r.in.Values.Whole("blocks"), o.Deployment, o.Pools)
 	}
 	o.Section = promised
 	for _, d := range out.Exempt {

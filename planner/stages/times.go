@@ -149,18 +149,6 @@ func (t *Times) byPieces(first, last int) time.Duration {
 	return sum
 }
 
-// Differences are numbers in nanoseconds, for each cut, such that a range takes the
-// one at its end less the other at its start; nil where there are none.
-func (t *Times) Differences() (starts, ends []float64) {
-	if t.ends == nil {
-		return nil, nil
-	}
-	for i := range t.ends {
-		starts, ends = append(starts, float64(t.starts[i])), append(ends, float64(t.ends[i]))
-	}
-	return starts, ends
-}
-
 // Rises tells whether no range takes longer than one that holds it.
 func (t *Times) Rises() bool { return t.ends != nil }
 
