@@ -121,3 +121,19 @@ func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) 
 	})
 	return bounds, min(total, p.weighted(bounds))
 }
+
+// shortest returns the least SLO that some cascade keeps alone; if none fits in memory, it returns 0.
+func (p *Problem) shortest() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for m := range p.Models {
+		for k, kind := range p.kinds() {
+			if v := p.variant(m, k); len(v.Times) > 0 && (kind.Memory == 0 || v.Memory <= kind.Memory) {
+				least = min(least, p.Models[m].Times[0])
+			}
+		}
+	}
+	if least == math.MaxInt64 {
+		return 0
+	}
+	return least
+}

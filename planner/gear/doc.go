@@ -47,7 +47,6 @@
 //	proof.go      what better plans trials leave
 //	write.go      the outcome as the sections of a plan
 //	compact.go    without pipelines and devices that nothing needs
-//	suggest.go    what would make an infeasible problem feasible
 //	runs.go       tables for simulations outside of planning
 //	explain.go    the gears of a plan for people
 //

@@ -13,8 +13,8 @@ import (
 	"inferplan/planner/gear/verify"
 	"inferplan/planner/kind"
 	"inferplan/planner/stages"
-	policygear "inferplan/policy/gear"
 	"inferplan/solver/milp"
+	policygear "inferplan/policy/gear"
 )
 
 // Method plans cascades of a family of models for a driver.
@@ -148,18 +148,10 @@ func (r *resolved) noGears(inf *Infeasible, devices int) *kind.InfeasibleError {
 	if len(r.pools) > 1 {
 		return out // which kind it should be more of is not said
 	}
-	more := max(inf.Enough, inf.Devices) - devices
-	switch {
-	case more > 0 && inf.Target == 0 && inf.Enough == 0 && inf.Holds > 0:
-		out.Constraint = "devices"
-		out.Nearest.LoadFactor = inf.Holds / inf.Top
-	case more > 0 && inf.Target == 0:
+	if more := inf.Devices - devices; more > 0 && inf.Target == 0 {
 		out.Constraint = "devices"
 		out.Nearest.Devices = []kind.MissingCount{{Device: r.pools[0].Device, Count: more}}
-		if inf.SLO > 0 {
-			out.Or = []kind.Nearest{{SLOUS: float64(inf.SLO) / 1e3}}
-		}
-	default:
+	} else {
 		out.Nearest.SLOUS = float64(inf.SLO) / 1e3
 	}
 	return out

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"inferplan/solver/milp"
@@ -74,7 +73,6 @@ type Planned struct {
 type Infeasible struct {
 	Range      int
 	Edge       float64 // rate of the range's upper edge
-	Top        float64 // the same of the highest range; 0: not known
 	Model      string  // first model of the cheapest cascade
 	Devices    int     // that its work alone would need at the highest rate of all ranges
 	MaxQPS     float64 // that its work alone leaves the devices room for
@@ -85,11 +83,7 @@ type Infeasible struct {
 	NoneUsable bool
 	NoneInTime bool
 
-	// Enough devices, a highest rate that these hold, and an SLO: each by itself
-	// would do, as simulated; 0: none was found.
-	Enough int
-	Holds  float64
-	SLO    time.Duration
+	SLO time.Duration // the least that some cascade keeps alone; 0: not looked for, or none fits in memory
 
 	Target float64 // accuracy asked for, where that is what cannot be reached
 	Best   float64 // what can be; of the relaxation, where Fluid is set
@@ -134,20 +128,7 @@ func (e *Infeasible) Reason() string {
 	if e.OnHeldOut {
 		text += " where requests bring the samples held out"
 	}
-	var cures []string
-	if e.Enough > 0 {
-		cures = append(cures, fmt.Sprintf("%d devices", e.Enough))
-	}
-	if e.Holds > 0 {
-		cures = append(cures, fmt.Sprintf("a max of %.6g requests per second", e.Holds))
-	}
-	if e.SLO > 0 {
-		cures = append(cures, fmt.Sprintf("an SLO of %v", e.SLO))
-	}
-	if len(cures) == 0 {
-		return text + fmt.Sprintf(": add devices, lower max to below %.6g or raise the SLO", e.MaxQPS)
-	}
-	return text + ": enough would be " + strings.Join(cures, ", or ")
+	return text + fmt.Sprintf(": add devices, lower max to below %.6g or raise the SLO", e.MaxQPS)
 }
 
 // Solve plans: for the most accuracy, the least latency or the fewest devices,
@@ -177,12 +158,11 @@ func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, k
 	case LeastLatency:
 		return s.fastest(ctx)
 	case FewestDevices:
-		out, err := s.cheapest(ctx)
-		return out, s.suggestChanges(ctx, err)
+		return s.cheapest(ctx)
 	}
 	out, err := s.once(ctx, p)
 	if err != nil {
-		return nil, s.suggestChanges(ctx, err)
+		return nil, err
 	}
 	if o.Any {
 		return out, nil

@@ -1,0 +1,26 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Where not one sample is in time, the least SLO is named; where memory is
+// missing, that.
+func TestInfeasibleAlone(t *testing.T) {
+	p := llama4.problem(t, 1, 5)
+	p.SLO = 10 * time.Millisecond
+	_, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	inf, ok := errors.AsType[*Infeasible](err)
+	if !ok || inf.SLO != 24*time.Millisecond || !strings.Contains(inf.Reason(), "24ms") {
+		t.Errorf("%v", err)
+	}
+	p.Memory = 1000
+	_, err = Solve(context.Background(), p, nil, Options{Seed: 1})
+	if inf, ok := errors.AsType[*Infeasible](err); !ok || inf.SLO != 0 || !strings.Contains(inf.Reason(), "memory") {
+		t.Errorf("%v", err)
+	}
+}
