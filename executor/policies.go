@@ -1,8 +1,6 @@
 package executor
 
 import (
-	"fmt"
-
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
@@ -17,8 +15,5 @@ func effective(spec formats.PolicySpec, override string) formats.PolicySpec {
 }
 
 func newPolicy(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
-	if policies.SimulatedOnly(spec.Name) {
-		return nil, fmt.Errorf("policy %s: it forms batches anew at every stage, which only the simulator does; serve with another of %v", spec.Name, policies.Names())
-	}
 	return policies.New(spec, t)
 }
