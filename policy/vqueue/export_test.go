@@ -23,7 +23,8 @@ func (p *Policy) Check() error {
 		}
 		open++
 		places := 0
-		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.homeless, r.pooled} {
+		pool, pools := p.pool.(interface{ Has(req int32) bool })
+		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.homeless, pools && pool.Has(int32(i))} {
 			if in {
 				places++
 			}
