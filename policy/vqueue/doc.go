@@ -28,7 +28,7 @@
 //	book.go       the requests that the policy has, and their batches
 //	class.go      when a request is due: SLOs by figure, SLOs on waiting, priorities
 //	fleet.go      instances: what runs, what fits, caps of classes
-//	lso.go        the operations, a type each, with the memory that they take
+//	lso.go        the operations, a type each
 //	groups.go     groups: members, costs, which are open
 //	place.go      where requests join
 //	serve.go      pulling, changes of model

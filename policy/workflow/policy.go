@@ -45,9 +45,6 @@ func New(t *policy.Tables, opt Options) *Policy {
 // Table is the table that predicts.
 func (p *Policy) Table() *predict.Table { return p.placement.table }
 
-// Teach takes the place of the table that predicts.
-func (p *Policy) Teach(t *predict.Table) { p.placement.table, p.door.table = t, t }
-
 // Handle implements policy.Policy.
 func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions) {
 	now := int64(at)
