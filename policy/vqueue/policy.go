@@ -38,7 +38,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		own = &parted
 	}
 	if opt.Dispatch != nil {
-		opt.Rule = pooled
+		opt.Rule = byDispatcher
 	}
 	if opt.Follow {
 		learns := *own

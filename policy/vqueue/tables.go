@@ -64,8 +64,8 @@ const (
 	FCFS
 	// EDF is FCFS with the earliest deadline first.
 	EDF
-	// pooled serves them as Options.Dispatch says.
-	pooled
+	// byDispatcher serves them as Options.Dispatch says.
+	byDispatcher
 )
 
 // Options steer the policy. The zero value is the recommended one.
