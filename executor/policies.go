@@ -2,7 +2,6 @@ package executor
 
 import (
 	"inferplan/formats"
-	"inferplan/policy"
 	"inferplan/policy/policies"
 )
 
@@ -12,8 +11,4 @@ func effective(spec formats.PolicySpec, override string) formats.PolicySpec {
 		spec = formats.PolicySpec{Name: override}
 	}
 	return policies.Served(spec)
-}
-
-func newPolicy(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
-	return policies.New(spec, t)
 }

@@ -142,3 +142,9 @@ func (p *Policy) Spoiled(q int32, from int) float64 {
 
 // Exact has all queues computed anew at each change.
 func (p *Policy) Exact() { p.state.loose = false }
+
+// Len is the number of clusters.
+func (c *Clusters) Len() int { return len(c.centres) }
+
+// Model is the model of a cluster.
+func (c *Clusters) Model(cluster int32) int32 { return c.centres[cluster].model }
