@@ -95,10 +95,8 @@ func spec(name, trace string) formats.PolicySpec {
 			out.Params[key] = x
 		}
 	}
-	for key, reading := range map[string]string{"token": "feas-token", "samples": "pard-sampled"} {
-		if _, ok := out.Params[key]; ok {
-			out.Name = reading
-		}
+	if _, ok := out.Params["samples"]; ok {
+		out.Name = "pard-sampled"
 	}
 	if name == "oc" && trace == "wiki" {
 		out.Params["oc_limit_us"] = 20000

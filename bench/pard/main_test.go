@@ -112,7 +112,7 @@ func TestPoisson(t *testing.T) {
 }
 
 func TestSpec(t *testing.T) {
-	if s := spec("feas+token+lambda=.3", ""); s.Name != "feas-token" || s.Params["token"] != 1 || s.Params["lambda"] != .3 {
+	if s := spec("feas+token+lambda=.3", ""); s.Name != "feas" || s.Params["token"] != 1 || s.Params["lambda"] != .3 {
 		t.Errorf("%+v", s)
 	}
 	if s := spec("clipper++", ""); s.Name != "clipper++" {

@@ -21,6 +21,7 @@
 //	worker.go    a device with its batches and its queue
 //	fleet.go     the workers of all modules, networks that come and go
 //	starts.go    which worker can start a further task first
+//	gate.go      admission at the entry
 //	scale.go     how many workers are to serve
 //	watch.go     requests without hope, refused while batches run
 //	again.go     when asking again is worth it

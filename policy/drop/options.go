@@ -23,6 +23,7 @@ const rare = .25
 type Options struct {
 	Lambda float64       // quantile of waits; the plan's
 	Window time.Duration // of queueing averages; the plan's
+	Token  float64       // admit at the entry what the modules' backlogs leave time for, that many times; 0: all
 	Seed   uint64        // of skews
 	Paths  float64       // behind branches ways count that more than this share of the requests took so far; 0: the longest one (PARD §5.2); feas: rare where branches skip modules
 	Skew   time.Duration // workers decide by clocks of their own, which are off by up to this; 0: deadlines reach them as what is left
@@ -48,6 +49,7 @@ func parse(feas bool, own *flow.Tables, params map[string]float64) (Options, err
 	known := map[string]func(x float64) bool{
 		"lambda":    func(x float64) bool { opt.Lambda = x; return x > 0 && x < 1 },
 		"window_us": func(x float64) bool { opt.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },
+		"token":     func(x float64) bool { opt.Token = x; return x == 0 || x >= .1 && x <= 10 },
 		"paths":     func(x float64) bool { opt.Paths = x; return x >= 0 && x < 1 },
 		"learn":     func(x float64) bool { opt.Learn = x == 1; return x == 0 || x == 1 },
 		"prompt":    func(x float64) bool { opt.Prompt = x == 1; return x == 0 || x == 1 },

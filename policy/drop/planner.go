@@ -155,7 +155,7 @@ func (s *planner) tick(now time.Duration) {
 		}
 	}
 	if s.Second != nil {
-		s.Second(now, Modules{s})
+		s.Second(now, s.runs)
 	}
 	s.fleet.retime(s)
 	s.estimate()

@@ -15,6 +15,7 @@ type Policy struct {
 	fleet   *fleet
 	plan    *planner
 	broker  broker
+	gate    gate
 	scaler  scaler
 	ticking bool
 }
@@ -52,6 +53,7 @@ func NewVariant(t *policy.Tables, params map[string]float64, v Variant) (*Policy
 	p.broker.watch = newWatch(opt.Prompt, plan)
 	p.broker.again = newAgain(fleet, plan)
 	p.broker.judge = judge{Variant: how, book: book, plan: plan, apps: len(own.Apps), counts: make([]int32, 64)}
+	p.gate = gate{Variant: how, times: opt.Token, fleet: fleet, plan: plan, fluid: make([]time.Duration, len(t.Services))}
 	p.scaler.init(own.Scaling)
 	return p, nil
 }
@@ -117,7 +119,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.wake(now, out)
 	}
 	p.scaler.arrive()
-	if ev.Deadline <= now || p.plan.Admit != nil && !p.plan.Admit(now, ev, Modules{p.plan}) {
+	if ev.Deadline <= now || !p.gate.admits(now, ev) {
 		p.broker.drop(now, ev.Req, -1, policy.ReasonDeadline, out)
 	}
 }

@@ -276,6 +276,21 @@ func TestSmallerBatch(t *testing.T) {
 	}
 }
 
+// The entry's token refuses what the backlog leaves no time for, before anything
+// runs.
+func TestToken(t *testing.T) {
+	h := newHand(t, "feas", map[string]float64{"token": 1})
+	dropped := 0
+	for range 40 {
+		if strings.HasPrefix(h.come(0, 0), "drop") {
+			dropped++
+		}
+	}
+	if dropped == 0 || dropped > 38 {
+		t.Errorf("%d of 40 refused", dropped)
+	}
+}
+
 // Handling events allocates nothing once the queues have grown.
 func TestNoAllocation(t *testing.T) {
 	for _, name := range drop.Names() {

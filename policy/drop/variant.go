@@ -28,9 +28,10 @@ type Variant struct {
 	// Began hears how long a task will have been in a module when its batch ends, Admitted how long it queued.
 	Began    func(module int32, took time.Duration)
 	Admitted func(module int32, now, queued time.Duration)
-	// Second is called once per second, Admit at each arrival: it may refuse the request.
-	Second func(now time.Duration, m Modules)
-	Admit  func(now time.Duration, ev *policy.Event, m Modules) bool
+	// Second is called once per second, with the times of planned batches by module. Admit is called at
+	// each arrival: it may refuse the request.
+	Second func(now time.Duration, runs []time.Duration)
+	Admit  func() bool
 }
 
 // Candidate is a task that could enter a batch.
@@ -40,15 +41,6 @@ type Candidate struct {
 	Now, Start, End time.Duration // now; of the batch, as planned
 	Revealed        time.Duration
 }
-
-// Modules is what is known of modules.
-type Modules struct{ plan *planner }
-
-// Capacity returns the tasks per second of a module's workers, and Run the time of a planned batch.
-func (m Modules) Capacity(module int32) float64 { return m.plan.fleet.modules[module].capacity }
-
-// Run returns the time of a planned batch of a module.
-func (m Modules) Run(module int32) time.Duration { return m.plan.runs[module] }
 
 // Forming is a batch that forms.
 type Forming struct {

@@ -4,9 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/policy"
 	"inferplan/policy/drop"
-	"inferplan/policy/flow"
 )
 
 // overload is PARD-oc: as back, and the entry admits a share for a second after a module's mean queueing
@@ -23,13 +21,13 @@ func overload(m *making) (drop.Variant, error) {
 	queues, crowded := make([]recent, len(m.t.Services)), false
 	return drop.Variant{Rest: nothing,
 		Admitted: func(module int32, now, queued time.Duration) { queues[module].add(now, queued) },
-		Second: func(now time.Duration, _ drop.Modules) {
+		Second: func(now time.Duration, _ []time.Duration) {
 			crowded = false
 			for i := range queues {
 				crowded = crowded || queues[i].mean(now) > time.Duration(limit*1e3)
 			}
 		},
-		Admit: func(time.Duration, *policy.Event, drop.Modules) bool { return !crowded || m.rng.Float64() < share },
+		Admit: func() bool { return !crowded || m.rng.Float64() < share },
 	}, nil
 }
 
@@ -64,45 +62,6 @@ func (q *recent) mean(now time.Duration) time.Duration {
 		return 0
 	}
 	return sum / time.Duration(n)
-}
-
-// token is feas with admission at the entry if the modules' backlogs leave a request time: every module
-// works off what was admitted at its planned rate, and what is ahead along the longest way, with the
-// execution of planned batches and one more of the first module, must fit the SLO. Parameter: token, how
-// many times that time; 0 admits all.
-func token(m *making) (drop.Variant, error) {
-	times, err := m.number("token", 1, 0, 10)
-	if err != nil {
-		return drop.Variant{}, err
-	}
-	v := drop.Variant{Feas: true}
-	if times == 0 {
-		return v, nil
-	}
-	apps, fluid := flow.Of(m.t).Apps, make([]time.Duration, len(m.t.Services)) // when all admitted work would be done
-	v.Admit = func(now time.Duration, ev *policy.Event, of drop.Modules) bool {
-		app := &apps[ev.Model]
-		ahead := func(module int32) time.Duration { return max(0, fluid[module]-now) }
-		entry, longest, runs := app.Nodes[0].Service, time.Duration(0), time.Duration(0)
-		for _, path := range app.Nodes[0].Paths {
-			backlog, run := ahead(entry), of.Run(entry)
-			for _, n := range path {
-				backlog, run = backlog+ahead(app.Nodes[n].Service), run+of.Run(app.Nodes[n].Service)
-			}
-			longest, runs = max(longest, backlog), max(runs, run)
-		}
-		if left := ev.Deadline - now - runs - of.Run(entry); float64(longest) > times*float64(left) {
-			return false
-		}
-		for i := range app.Nodes {
-			module := app.Nodes[i].Service
-			if rate := of.Capacity(module); rate > 0 {
-				fluid[module] = max(fluid[module], now) + time.Duration(app.Nodes[i].Chance*float64(time.Second)/rate)
-			}
-		}
-		return true
-	}
-	return v, nil
 }
 
 // sampled is PARD with the quantile of sums that are drawn from the waits along a path, as the paper does

@@ -39,8 +39,7 @@ var readings = map[string]func(m *making) (drop.Variant, error){
 	"upper":   always(drop.Variant{Rest: func(queued, run time.Duration) time.Duration { return queued + 2*run }}),
 	"oc":      overload,
 
-	"feas-hbf":   always(drop.Variant{Feas: true, NoAside: true}),
-	"feas-token": token,
+	"feas-hbf": always(drop.Variant{Feas: true, NoAside: true}),
 
 	"pard-sampled": sampled,
 

@@ -174,24 +174,9 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// The entry's token refuses what the backlog leaves no time for, before anything
-// runs.
-func TestToken(t *testing.T) {
-	h := newHand(t, "feas-token", nil)
-	dropped := 0
-	for range 40 {
-		if strings.HasPrefix(h.come(0, 0), "drop") {
-			dropped++
-		}
-	}
-	if dropped == 0 || dropped > 38 {
-		t.Errorf("%d of 40 refused", dropped)
-	}
-}
-
 // Handling events allocates nothing once the queues have grown.
 func TestNoAllocation(t *testing.T) {
-	for _, name := range []string{"nexus", "clipper++", "fcfs", "split", "oc", "feas-token"} {
+	for _, name := range []string{"nexus", "clipper++", "fcfs", "split", "oc"} {
 		tab, err := policies.Compile(policytest.EntryPlan(name, 40))
 		if err != nil {
 			t.Fatal(err)
@@ -239,7 +224,7 @@ func waits(rng *rand.Rand, run time.Duration) []time.Duration {
 
 // A reading takes its own parameters, and those of the policy that it is one of.
 func TestParameters(t *testing.T) {
-	for name, params := range map[string]map[string]float64{"oc": {"oc_limit_us": -1}, "feas-token": {"token": 11}, "pard-sampled": {"samples": 0}, "nexus": {"token": 1}} {
+	for name, params := range map[string]map[string]float64{"oc": {"oc_limit_us": -1}, "pard-sampled": {"samples": 0}, "nexus": {"none": 1}} {
 		plan := policytest.FlowPlan(100*ms, name, policytest.FlowStage{Name: "a", Infer: []time.Duration{ms}, Workers: 1})
 		tab, err := policies.Compile(plan)
 		if err != nil {
