@@ -14,6 +14,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/policies"
 )
 
 // classPlan is one model with two SLO classes, gold (the default) and bulk, that
@@ -80,7 +81,7 @@ func TestClassesAreServedApart(t *testing.T) {
 	var wrong []string
 	budgets := map[int32]map[time.Duration]int{}
 	o.NewPolicy = func(tables *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
-		p, err := newPolicy(tables, spec)
+		p, err := policies.New(spec, tables)
 		return &classWatch{Policy: p, t: tables, mu: &mu, asked: map[int32]policy.Event{}, budgets: budgets, wrong: &wrong}, err
 	}
 	x := open(t, classPlan(gold, bulk), o)

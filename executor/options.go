@@ -159,7 +159,7 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.Default()
 	}
 	if o.NewPolicy == nil {
-		o.NewPolicy = newPolicy
+		o.NewPolicy = func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) { return policies.New(spec, t) }
 	}
 	if o.control == nil {
 		o.control = policies.Control

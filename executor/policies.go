@@ -1,10 +1,7 @@
 package executor
 
 import (
-	"fmt"
-
 	"inferplan/formats"
-	"inferplan/policy"
 	"inferplan/policy/policies"
 )
 
@@ -14,11 +11,4 @@ func effective(spec formats.PolicySpec, override string) formats.PolicySpec {
 		spec = formats.PolicySpec{Name: override}
 	}
 	return policies.Served(spec)
-}
-
-func newPolicy(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
-	if policies.SimulatedOnly(spec.Name) {
-		return nil, fmt.Errorf("policy %s: it forms batches anew at every stage, which only the simulator does; serve with another of %v", spec.Name, policies.Names())
-	}
-	return policies.New(spec, t)
 }

@@ -242,7 +242,7 @@ type Replan struct {
 
 // PolicySpec names the run-time policy and its parameters.
 type PolicySpec struct {
-	Name   string             `json:"name"` // reserve, reactive, ...
+	Name   string             `json:"name"` // reserve, artifact, ...
 	Params map[string]float64 `json:"params,omitempty"`
 }
 

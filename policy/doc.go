@@ -45,10 +45,10 @@
 // those of the first version. names.go names their kinds.
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2),
-// its baselines artifact and reactive, gear, drop (PARD, EuroSys '26), workflow
+// its baseline artifact, gear, drop (PARD, EuroSys '26), workflow
 // (DyOrc, SoCC '25), which predict tells what comes next, vqueue (QLM) and its
 // baseline balance. fair shares what is carried among clients, before a policy hears
 // of a request. flow has what policies of applications share; waiting and
 // underway are what all share, policies makes tables and policy of a plan by its
-// kind.
+// kind. Baselines that only instruments compare with stand in bench and register there.
 package policy

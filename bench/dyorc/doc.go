@@ -27,5 +27,6 @@
 // first was stopped. main.go lists the tables, tables.go, cold.go, deadlines.go and overload.go make them,
 // scenes.go says what is compared, run.go runs it, watch.go sees what devices do,
 // timely.go what their loads would cost had they been begun in time,
-// store.go keeps it, arrivals.go reads the trace, figures.go notes what is claimed.
+// store.go keeps it, arrivals.go reads the trace, figures.go notes what is claimed. Package
+// baselines has the policies that the product does not.
 package main

@@ -93,7 +93,6 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	}
 	opt.Seed = seed
 	opt.Prediction.Seed = seed
-	opt.Slack = sc.Scale
 	if sc.Charged {
 		runtime.LockOSThread() // whose CPU time counts
 		defer runtime.UnlockOSThread()

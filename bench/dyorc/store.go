@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"inferplan/bench/dyorc/baselines"
 	"inferplan/bench/kept"
-	"inferplan/policy/workflow"
 )
 
 // store keeps runs as lines of a file, so that a bench that was interrupted goes
@@ -87,7 +87,7 @@ func (x *runner) run(ctx context.Context, a *ask) (*outcome, error) {
 	if r, ok := x.store.has(x.key(a)); ok {
 		return &r, nil
 	}
-	opt, err := workflow.Named(a.policy)
+	opt, err := baselines.Named(a.policy, a.sc.Scale)
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,9 @@ func spec(name, trace string) formats.PolicySpec {
 			out.Params[key] = x
 		}
 	}
+	if _, ok := out.Params["samples"]; ok {
+		out.Name = "pard-sampled"
+	}
 	if name == "oc" && trace == "wiki" {
 		out.Params["oc_limit_us"] = 20000
 	}

@@ -30,4 +30,6 @@
 //	wholes.go     smaller bounds, and what makes the bound generous
 //	spans.go      how long requests take behind modules, and what they have left
 //	speed.go      events per CPU-second, beside a bare heap loop
+//
+// Package readings has the policies that PARD and feas are compared with.
 package main

@@ -16,6 +16,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/kept"
+	_ "inferplan/bench/pard/readings" // which tables compare with
 	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/policy/drop"

@@ -8,7 +8,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/cputime"
-	"inferplan/policy/drop"
+	"inferplan/formats"
 	"inferplan/policy/policies"
 	"inferplan/testkit/policytest"
 )
@@ -48,7 +48,7 @@ func decisions(s *sheet) error {
 		if err != nil {
 			return err
 		}
-		pol, err := drop.New(c.policy, tab, nil)
+		pol, err := policies.New(formats.PolicySpec{Name: c.policy}, tab)
 		if err != nil {
 			return err
 		}

@@ -12,5 +12,5 @@
 // against each other there; baselines.go our baselines against the recorded
 // ones; store.go keeps what was simulated; loads.go,
 // sensitivity.go, latency.go and tables.go make the tables, layers.go that of few blocks
-// against layers, plot.go their plots.
+// against layers, plot.go their plots. Package reactive has the policy without reservations.
 package main

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"inferplan/bench/ppipe/reactive"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/pool"
 	"inferplan/policy"
-	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
 	"inferplan/solver/highs"
 )

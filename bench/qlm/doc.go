@@ -24,6 +24,8 @@
 //	sizing.go    GPUs that policies need (package sizing)
 //	beside.go    batches beside interactive requests (package beside)
 //
+// Package rules has the policies that virtual queues are compared with.
+//
 // Times are CPU times of this process, so other work on the machine does not count,
 // though it makes caches colder. Searches are limited by positions looked at, so
 // orders are the same on every machine.

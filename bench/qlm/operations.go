@@ -13,7 +13,7 @@ func (b *bench) operations(t *table.Table) error {
 	swapped, again := 0, 0
 	for _, c := range fleet.Operations() {
 		t.Add(c.Name, fmt.Sprintf("%.0f", c.StateBytes/1e6), fmt.Sprintf("%.0f", c.Swap.Seconds()*1e3), fmt.Sprintf("%.0f", c.Recompute.Seconds()*1e3),
-			fmt.Sprintf("%.2f", c.Warm.Seconds()), fmt.Sprintf("%.2f", c.Cold.Seconds()), fmt.Sprintf("%.1f", float64(c.States.Host)/1e9), fmt.Sprintf("%.1f", float64(c.Models.Host)/1e9))
+			fmt.Sprintf("%.2f", c.Warm.Seconds()), fmt.Sprintf("%.2f", c.Cold.Seconds()), fmt.Sprintf("%.1f", float64(c.States)/1e9), fmt.Sprintf("%.1f", float64(c.Models)/1e9))
 		if c.Swap < c.Recompute {
 			swapped++
 		} else {

@@ -67,7 +67,6 @@ func TestGuardReports(t *testing.T) {
 		{"gear-stages", "gear-stages", plain},
 		{"two-stage-runs", "two-stage", []string{"--load", "1.1", "--duration", "2s", "--warmup", "500ms", "--window", "500ms", "--runs", "3", "--jitter", "0.2", "--seed", "9"}},
 		{"shared-artifact", "shared", []string{"--load", "0.9", "--duration", "2s", "--policy", "artifact"}},
-		{"shared-reactive", "shared", []string{"--load", "0.9", "--duration", "2s", "--policy", "reactive"}},
 		{"classes-curve", "classes", []string{"--loads", "0.5,1.2", "--duration", "2s"}},
 		{"gear-kinds-most", "gear-kinds", []string{"--find-max-load", "--duration", "1s"}},
 	} {

@@ -38,7 +38,7 @@ Numbers that are 0 are left out of what is printed.
 Exit code 0: the same actions; 1: others, the first of them is printed.`,
 		Example: `  plan simulate plan.json --event-log events.log && plan replay events.log
   plan replay served.log.gz --plan served.json
-  plan replay events.log --policy reactive --json`,
+  plan replay events.log --policy artifact --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(newPrinter(cmd, g), o, args[0]) },
 	}

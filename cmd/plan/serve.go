@@ -80,7 +80,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.metrics, "metrics", ":8002", "address of the metrics, or off")
 	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
 	f.StringVar(&o.engine, "engine", "onnx", "onnx or replay")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.Help()+"; default the plan's; reactive is for the simulator alone)")
+	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.Help()+"; default the plan's)")
 	f.StringVar(&o.record, "record", "", "write the actual service times at the end, for 'plan simulate --service'")
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")

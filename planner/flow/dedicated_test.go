@@ -122,7 +122,7 @@ func TestGroupsHaveDevices(t *testing.T) {
 			t.Errorf("%s is not found: %+v", constraint, found)
 		}
 	}
-	for _, policy := range []string{"dyorc-admit", "greedy", "reactive", "round-robin"} {
+	for _, policy := range []string{"dyorc-admit", "greedy", "static"} {
 		sc, err := sim.NewScenario(made)
 		if err != nil {
 			t.Fatal(err)

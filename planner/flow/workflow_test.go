@@ -153,9 +153,6 @@ func TestPlanSimulatesAsTheFleet(t *testing.T) {
 
 		fleet := workflows.Fleet{Devices: 16, Gigabytes: 40, Resident: resident}.Tables()
 		opt, _ := dynamic.Named(name)
-		if opt.Order == dynamic.ByCall {
-			opt.Slack = 1
-		}
 		apps := workflows.NewApps(1)
 		want := latencies(t, sim.Config{Tables: fleet, Policy: dynamic.New(fleet, opt), Source: poisson(8, 2*time.Minute),
 			Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(fleet)})
@@ -230,7 +227,7 @@ func TestScarceMemory(t *testing.T) {
 	if len(made.Warnings) == 0 || !strings.Contains(made.Warnings[0], "memory:") {
 		t.Errorf("warnings: %v", made.Warnings)
 	}
-	for _, name := range []string{"dyorc", "greedy", "static", "reactive"} {
+	for _, name := range []string{"dyorc", "greedy", "static"} {
 		sc, err := sim.NewScenario(made)
 		if err != nil {
 			t.Fatal(err)

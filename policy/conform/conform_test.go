@@ -51,9 +51,9 @@ func TestReplayAgreesWithTheSimulator(t *testing.T) {
 	shared := policytest.Single(2, true,
 		policytest.Model{Batch: 4, First: 10 * time.Millisecond, More: 5 * time.Millisecond, SLO: 100 * time.Millisecond, RPS: 100},
 		policytest.Model{Batch: 2, First: 3 * time.Millisecond, More: 2 * time.Millisecond, SLO: 50 * time.Millisecond, RPS: 150})
-	artifacts, reactive := small.Plan(), small.Plan()
-	artifacts.Policy.Name, reactive.Policy.Name = "artifact", "reactive"
-	for name, plan := range map[string]*formats.Plan{"pooled": small.Plan(), "time-shared": shared, "artifact": artifacts, "reactive": reactive} {
+	artifacts := small.Plan()
+	artifacts.Policy.Name = "artifact"
+	for name, plan := range map[string]*formats.Plan{"pooled": small.Plan(), "time-shared": shared, "artifact": artifacts} {
 		t.Run(name, func(t *testing.T) {
 			sc, log := record(t, plan)
 			p, err := policies.New(plan.Policy, sc.Tables)

@@ -10,15 +10,16 @@ import (
 // broker is the Request Broker (PARD §4): it gives tasks to workers and forms
 // their batches.
 type broker struct {
-	reading
+	*Variant
 	book  *flow.Book
 	judge judge
 	fleet *fleet
 	plan  *planner
 	watch watch
 	again again
-	busy  int          // workers with a batch
-	left  []flow.Entry // tasks of a worker that is gone
+	busy  int           // workers with a batch
+	left  []flow.Entry  // tasks of a worker that is gone
+	came  time.Duration // InOrder: how many tasks have come
 }
 
 // reveal takes in a task that can be served.
@@ -27,8 +28,9 @@ func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions
 	e := b.book.Reveal(now, ev)
 	b.plan.ways.follows(ev)
 	b.watch.reveal(e, &b.book.Requests[e.Req], ev.Service, out)
-	if b.order == arrival {
-		e.Key = 0 // its place in line says it all
+	if b.InOrder {
+		b.came++
+		e.Key = b.came
 	}
 	b.send(now, ev.Service, e, out)
 }
@@ -79,17 +81,12 @@ func (b *broker) urgent(w *worker) time.Duration {
 	for w.queue.len() > 0 && !b.book.Wanted(w.queue.min()) {
 		w.queue.popMin()
 	}
-	for w.line.len() > 0 && !b.book.Wanted(w.line.at(0)) {
-		w.line.pop()
-	}
 	var e *flow.Entry
 	switch {
 	case len(w.forming) > 0:
 		e = &w.forming[0]
 	case w.queue.len() > 0:
 		e = w.queue.min()
-	case w.line.len() > 0:
-		e = w.line.at(0)
 	case w.aside.len() > 0:
 		e = w.aside.max()
 	default:
@@ -124,8 +121,6 @@ func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 		if !b.enter(now, max(w.end, now), w, &e, out) {
 			return
 		}
-	case b.order == arrival:
-		w.line.push(e)
 	default:
 		w.queue.push(e)
 		w.proof.add(e.Key)
@@ -180,8 +175,10 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	for i := range w.current {
 		out.Tasks = append(out.Tasks, w.current[i].Task)
 	}
-	if b.test == worst {
-		b.plan.ended(b.book, w, now)
+	if b.Began != nil {
+		for i := range w.current {
+			b.Began(w.module, w.end-b.book.Tasks[w.current[i].Task].Revealed)
+		}
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: w.pipeline, Model: -1, Batch: w.device, Size: int32(n), Device: w.device,
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
@@ -195,17 +192,10 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 // collect fills the forming batch, which starts at start, from the queue.
 func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
-	case b.test == window:
-		b.slide(now, start, w, out)
+	case b.Form != nil:
+		b.Form(Forming{Now: now, Start: start, b: b, w: w, out: out})
 		return
-	case b.order == arrival:
-		for w.line.len() > 0 && w.room() {
-			if e := w.line.pop(); b.book.Wanted(&e) {
-				b.enter(now, start, w, &e, out)
-			}
-		}
-		return
-	case b.order == sparing && !b.judge.whole(w, start):
+	case b.Feas && !b.NoAside && !b.judge.whole(w, start):
 		b.spare(now, start, w, out)
 		return
 	}
@@ -244,34 +234,5 @@ func (b *broker) purge(now, start time.Duration, w *worker, queue *depq, out *po
 			b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 		queue.popMin()
-	}
-}
-
-// slide finds the first window of the line that fits (Nexus §6.3), and drops
-// what stands before it.
-func (b *broker) slide(now, start time.Duration, w *worker, out *policy.Actions) {
-	n, first := w.line.len(), 0
-	for ; first < n; first++ {
-		size := min(int(w.batch), n-first)
-		end := start + w.infer[size-1]
-		fits := true
-		for i := first; i < first+size && fits; i++ {
-			e := w.line.at(i)
-			r := &b.book.Requests[e.Req]
-			fits = !b.book.Wanted(e) || b.judge.fits(end, r, r.Model*b.plan.stride+w.module)
-		}
-		if fits {
-			break
-		}
-	}
-	for range first {
-		if e := w.line.pop(); b.book.Wanted(&e) {
-			b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
-		}
-	}
-	for w.line.len() > 0 && w.room() {
-		if e := w.line.pop(); b.book.Wanted(&e) {
-			b.admit(now, start, w, &e, &b.book.Tasks[e.Task])
-		}
 	}
 }

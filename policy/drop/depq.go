@@ -110,28 +110,3 @@ func (q *depq) sink(i int) {
 		i = next
 	}
 }
-
-// line is a first-in first-out queue.
-type line struct {
-	list []flow.Entry
-	head int
-}
-
-func (q *line) len() int             { return len(q.list) - q.head }
-func (q *line) at(i int) *flow.Entry { return &q.list[q.head+i] }
-
-func (q *line) push(e flow.Entry) {
-	if q.head > 64 && 2*q.head > len(q.list) {
-		n := copy(q.list, q.list[q.head:])
-		q.list, q.head = q.list[:n], 0
-	}
-	q.list = append(q.list, e)
-}
-
-func (q *line) pop() flow.Entry {
-	e := q.list[q.head]
-	if q.head++; q.head == len(q.list) {
-		q.list, q.head = q.list[:0], 0
-	}
-	return e
-}

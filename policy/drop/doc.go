@@ -1,11 +1,13 @@
 // Package drop has the policies of pipelines under one deadline: PARD (EuroSys
-// '26) with its ablations, the baselines Nexus and Clipper++, and ours (feas).
+// '26) and ours (feas). Others are variants of the two: bench/pard/readings has PARD's
+// ablations, Nexus and Clipper++.
 //
 // A request that will miss its deadline steals from one that could make it. So a
 // task is tested when it could enter a batch, with what the modules further down
 // will take, and its request is dropped if it would be late.
 //
-//	options.go   the policies by name: what each is made of; parameters
+//	options.go   the policies by name; parameters
+//	variant.go   what baselines and ablations do otherwise
 //	policy.go    the parts, and which of them an event concerns
 //	broker.go    the Request Broker: who serves a task, when batches form
 //	judge.go     the test, and whether a queue can be served in time
@@ -15,7 +17,7 @@
 //	estimate.go  what is left to do behind a module
 //	ways.go      which ways requests take, as seen so far
 //	waits.go     distributions of waits for batches, their sums and quantiles
-//	depq.go      the queues: a min-max heap, and a line
+//	depq.go      the queues: a min-max heap
 //	worker.go    a device with its batches and its queue
 //	fleet.go     the workers of all modules, networks that come and go
 //	starts.go    which worker can start a further task first

@@ -71,13 +71,10 @@ func (s *planner) fixed(app *flow.App, path []int32) time.Duration {
 	for _, i := range path {
 		m := app.Nodes[i].Service
 		q, d := s.queues[m].mean, s.runs[m]
-		switch s.rest {
-		case whole, nowait:
+		if s.Rest != nil {
+			sum += s.Rest(q, d)
+		} else {
 			sum += q + d
-		case runs:
-			sum += d
-		case twice:
-			sum += q + 2*d
 		}
 	}
 	return sum
@@ -85,19 +82,17 @@ func (s *planner) fixed(app *flow.App, path []int32) time.Duration {
 
 // waiting is the quantile of the sum of waits for batches along a path.
 func (s *planner) waiting(app *flow.App, path []int32) time.Duration {
-	if s.rest != whole || s.test != ahead {
+	switch {
+	case s.Rest != nil || s.Keep != nil:
 		return 0
-	}
-	if s.opt.Samples == 0 {
+	case s.Waits == nil:
 		return quantile(s.sum(app, path), len(path), s.opt.Lambda)
 	}
-	s.along = s.along[:0]
+	s.lists = s.lists[:0]
 	for _, i := range path {
-		s.along = append(s.along, &s.waits[app.Nodes[i].Service])
+		s.lists = append(s.lists, s.waits[app.Nodes[i].Service].last)
 	}
-	var w time.Duration
-	w, s.drawn = sampled(s.along, s.opt.Samples, s.opt.Lambda, s.rng, s.drawn)
-	return w
+	return s.Waits(s.lists, s.opt.Lambda)
 }
 
 // sum is the distribution of the sum of waits along a path.

@@ -1,7 +1,6 @@
 package drop
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"inferplan/policy"
@@ -9,20 +8,16 @@ import (
 
 // gate is admission at the entry.
 type gate struct {
-	opt   Options
-	entry bool // it admits less while a module's queue is long (PARD-oc)
+	*Variant
+	times float64 // Options.Token
 	fleet *fleet
 	plan  *planner
-	rng   *rand.Rand
 	fluid []time.Duration // by service: when all admitted work would be done (token)
 }
 
 // admits tells whether a request may come in.
 func (g *gate) admits(now time.Duration, ev *policy.Event) bool {
-	if g.entry && g.plan.crowded && g.rng.Float64() >= g.opt.Admit {
-		return false
-	}
-	return g.opt.Token <= 0 || g.token(now, ev.Model, ev.Deadline)
+	return (g.Admit == nil || g.Admit()) && (g.times <= 0 || g.token(now, ev.Model, ev.Deadline))
 }
 
 // token admits a request at the entry if the modules' backlogs leave it time:
@@ -40,7 +35,7 @@ func (g *gate) token(now time.Duration, model int32, deadline time.Duration) boo
 		longest, runs = max(longest, backlog), max(runs, run)
 	}
 	left := deadline - now - runs - g.plan.runs[app.Nodes[0].Service]
-	if float64(longest) > g.opt.Token*float64(left) {
+	if float64(longest) > g.times*float64(left) {
 		return false
 	}
 	for i := range app.Nodes {

@@ -9,40 +9,21 @@ import (
 // judge tells which tasks would be in time, and from which end a queue is to be
 // served. It takes nothing out of a queue but what nobody wants any more.
 type judge struct {
-	reading
+	*Variant
 	book   *flow.Book
 	plan   *planner
 	apps   int     // of the plan
 	counts []int32 // of tasks by batch
 }
 
-// keep is the test of a task that could enter a batch that starts at start.
+// keep is the test of a task that could enter a batch that starts at start: past, present and what
+// is still to come must not exceed the SLO (PARD §4.1).
 func (g *judge) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) bool {
 	r := &g.book.Requests[e.Req]
-	at := r.Model*g.plan.stride + w.module
-	switch g.test {
-	case ahead:
-		return start+w.full+g.plan.behind[at] <= r.Deadline+w.off
-	case window:
-		return g.fits(start+w.full, r, at)
-	case elapsed:
-		if g.toStart {
-			now = start
-		}
-		return now-t.Revealed <= g.plan.parts[at]
-	case part, worst:
-		return start+w.full-t.Revealed <= g.plan.parts[at]
+	if g.Keep != nil {
+		return g.Keep(Candidate{Request: r, Module: w.module, Now: now, Start: start, End: start + w.full, Revealed: t.Revealed})
 	}
-	return true
-}
-
-// fits tells whether an end of a module is in time (Nexus): within the SLO, or
-// within the parts of it up to the module.
-func (g *judge) fits(end time.Duration, r *flow.Request, at int32) bool {
-	if g.sums {
-		return end-r.Arrived <= g.plan.upTo[at]
-	}
-	return end <= r.Deadline
+	return start+w.full+g.plan.behind[r.Model*g.plan.stride+w.module] <= r.Deadline+w.off
 }
 
 // hopeless tells whether a task would be late even alone in every batch to come.
@@ -53,15 +34,13 @@ func (g *judge) hopeless(start time.Duration, w *worker, e *flow.Entry) bool {
 
 // high tells whether the queue is served from the greatest remaining budget.
 func (g *judge) high(w *worker, start time.Duration) bool {
-	switch g.order {
-	case most:
-		return true
-	case adaptive:
-		return g.plan.load[w.module].hbf
-	case feasible:
+	switch {
+	case g.High != nil:
+		return *g.High
+	case g.Feas:
 		return !g.feasible(w, start)
 	}
-	return false
+	return g.plan.load[w.module].hbf
 }
 
 // feasible tells whether the queue can be served earliest deadline first: its

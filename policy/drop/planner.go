@@ -1,7 +1,6 @@
 package drop
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"inferplan/policy/flow"
@@ -11,11 +10,10 @@ import (
 // is brought up to date every second; a worker's own queue and batch are looked
 // at as they are.
 type planner struct {
-	reading
+	*Variant
 	opt    Options
 	fleet  *fleet
 	seen   *Seen
-	rng    *rand.Rand
 	stride int32   // services: [application*stride + service]
 	came   []int64 // by service: tasks in this second, before drops
 	load   []loads
@@ -26,16 +24,11 @@ type planner struct {
 
 	behind []time.Duration // what is left to do behind a module
 	alone  []time.Duration // the same with nothing but batches of one
-	parts  []time.Duration // a module's part of the SLO
-	upTo   []time.Duration // the parts up to it, it included
-	worst  []peaks
 
-	crowded bool // oc: a module's queue is longer than its limit
 	second  int64
 	buffers [][]float64
-	drawn   []time.Duration
-	along   []*waits
-	ways    *ways // nil: of several ways the longest counts
+	lists   [][]time.Duration // scratch of Variant.Waits
+	ways    *ways             // nil: of several ways the longest counts
 	chances []chance
 }
 
@@ -56,18 +49,12 @@ type queueing struct {
 	mean  time.Duration
 }
 
-// peaks are the longest times in a module, second by second.
-type peaks struct {
-	last [5]time.Duration
-	now  time.Duration
-}
-
 const tenth = 100 * time.Millisecond
 
-func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
+func newPlanner(how *Variant, opt Options, f *fleet) *planner {
 	n := len(f.modules)
-	s := &planner{reading: how, opt: opt, fleet: f, seen: NewSeen(n), rng: rng, stride: int32(n), load: make([]loads, n)}
-	s.came, s.worst = make([]int64, n), make([]peaks, n)
+	s := &planner{Variant: how, opt: opt, fleet: f, seen: NewSeen(n), stride: int32(n), load: make([]loads, n)}
+	s.came = make([]int64, n)
 	s.runs, s.one = make([]time.Duration, n), make([]time.Duration, n)
 	for m := range n {
 		buckets := int(opt.Window / tenth)
@@ -87,14 +74,13 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 	}
 	apps := f.own.Apps
 	cells := len(apps) * n
-	s.behind, s.alone, s.parts, s.upTo = make([]time.Duration, cells), make([]time.Duration, cells), make([]time.Duration, cells), make([]time.Duration, cells)
+	s.behind, s.alone = make([]time.Duration, cells), make([]time.Duration, cells)
 	for a := range apps {
 		app := &apps[a]
 		for i := range app.Nodes {
 			at := s.cell(a, app.Nodes[i].Service)
-			s.alone[at] = max(s.alone[at], s.longest(app, int32(i), s.one, 1)-s.one[app.Nodes[i].Service])
+			s.alone[at] = max(s.alone[at], s.longest(app, int32(i)))
 		}
-		s.share(a, app, f.t.Models[a].SLO, s.runs)
 	}
 	if opt.Paths > 0 {
 		s.ways = newWays(f.own)
@@ -105,36 +91,17 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 
 func (s *planner) cell(app int, service int32) int32 { return int32(app)*s.stride + service }
 
-// longest is the longest way from a node to the end, the node included, where a
-// module takes times so long as by says.
-func (s *planner) longest(app *flow.App, node int32, by []time.Duration, times int) time.Duration {
+// longest is the longest way from a node to the end, the node left out, in batches of one.
+func (s *planner) longest(app *flow.App, node int32) time.Duration {
 	most := time.Duration(0)
 	for _, path := range app.Nodes[node].Paths {
 		sum := time.Duration(0)
 		for _, n := range path {
-			sum += by[app.Nodes[n].Service]
+			sum += s.one[app.Nodes[n].Service]
 		}
 		most = max(most, sum)
 	}
-	return time.Duration(times) * (most + by[app.Nodes[node].Service])
-}
-
-// share gives every module its part of an application's SLO, by how long each
-// takes along the longest way (as Clipper's per-model SLOs and Nexus §6.2).
-func (s *planner) share(a int, app *flow.App, slo time.Duration, by []time.Duration) {
-	total := s.longest(app, 0, by, 1)
-	upTo := make([]time.Duration, len(app.Nodes))
-	for _, i := range app.Order {
-		n := &app.Nodes[i]
-		before := time.Duration(0)
-		for _, in := range n.In {
-			before = max(before, upTo[in.From])
-		}
-		upTo[i] = before + by[n.Service]
-		at := s.cell(a, n.Service)
-		s.parts[at] = time.Duration(float64(slo) * float64(by[n.Service]) / float64(total))
-		s.upTo[at] = max(s.upTo[at], time.Duration(float64(slo)*float64(upTo[i])/float64(total)))
-	}
+	return most
 }
 
 // admitted takes in that a task entered a batch after it had queued, and how
@@ -149,6 +116,9 @@ func (s *planner) admitted(m int32, now, queued, wait time.Duration) {
 	q.sum[i] += queued
 	q.count[i]++
 	s.waits[m].add(wait)
+	if s.Admitted != nil {
+		s.Admitted(m, now, queued)
+	}
 	s.seen.admitted(m, queued, wait)
 }
 
@@ -171,47 +141,21 @@ func (q *queueing) average(now time.Duration) time.Duration {
 	return time.Duration(sum / weights)
 }
 
-// recent is the mean of the last second.
-func (q *queueing) recent(now time.Duration) time.Duration {
-	sum, n := time.Duration(0), int64(0)
-	for i, t := range q.at {
-		if now-time.Duration(t)*tenth <= time.Second {
-			sum, n = sum+q.sum[i], n+q.count[i]
-		}
-	}
-	if n == 0 {
-		return 0
-	}
-	return sum / time.Duration(n)
-}
-
-// ended notes how long the members of a batch that starts now are in the module.
-func (s *planner) ended(book *flow.Book, w *worker, now time.Duration) {
-	for i := range w.current {
-		t := &book.Tasks[w.current[i].Task]
-		s.worst[w.module].now = max(s.worst[w.module].now, w.end-t.Revealed)
-	}
-}
-
 // tick is the work of a second.
 func (s *planner) tick(now time.Duration) {
 	s.second = int64(now / time.Second)
-	s.crowded = false
 	for m := range s.load {
 		l := &s.load[m]
 		l.take(float64(s.came[m]))
 		s.came[m] = 0
 		s.queues[m].mean = s.queues[m].average(now)
-		if s.entry && s.queues[m].recent(now) > s.opt.Limit {
-			s.crowded = true
-		}
-		if hbf := l.high(s.fleet.modules[m].capacity, s.sudden); s.order == adaptive && hbf != l.hbf {
+		if hbf := l.high(s.fleet.modules[m].capacity, s.Sudden); !s.Feas && s.High == nil && hbf != l.hbf {
 			l.hbf = hbf
 			s.seen.changed(now, int32(m), hbf)
 		}
 	}
-	if s.test == worst {
-		s.repart()
+	if s.Second != nil {
+		s.Second(now, s.runs)
 	}
 	s.fleet.retime(s)
 	s.estimate()
@@ -261,20 +205,4 @@ func (l *loads) high(capacity float64, sudden bool) bool {
 		return false
 	}
 	return l.hbf
-}
-
-// repart gives parts of the SLO by the longest times seen (WCL).
-func (s *planner) repart() {
-	by := make([]time.Duration, len(s.worst))
-	for m := range s.worst {
-		w := &s.worst[m]
-		w.last[s.second%int64(len(w.last))], w.now = w.now, 0
-		by[m] = s.runs[m]
-		for _, x := range w.last {
-			by[m] = max(by[m], x)
-		}
-	}
-	for a := range s.fleet.own.Apps {
-		s.share(a, &s.fleet.own.Apps[a], s.fleet.t.Models[a].SLO, by)
-	}
 }

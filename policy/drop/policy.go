@@ -22,31 +22,38 @@ type Policy struct {
 
 // New makes the policy of a name over a plan's tables.
 func New(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
-	how, ok := readings[name]
+	if name != Default && name != "pard" {
+		return nil, fmt.Errorf("policy %q: expected one of %v", name, Names())
+	}
+	if x := params["paths"]; name == "pard" && x > 0 {
+		return nil, fmt.Errorf("policy pard: the parameter paths is %v, expected 0: pard drops more where rare ways are left out; feas takes it", x)
+	}
+	return NewVariant(t, params, Variant{Name: name, Feas: name == Default})
+}
+
+// NewVariant makes a variant over a plan's tables.
+func NewVariant(t *policy.Tables, params map[string]float64, v Variant) (*Policy, error) {
 	own := flow.Of(t)
-	if !ok || own == nil {
-		return nil, fmt.Errorf("policy %q: expected one of %v, over the tables of a plan of applications", name, Names())
+	if own == nil {
+		return nil, fmt.Errorf("policy %s: expected the tables of a plan of applications", v.Name)
 	}
-	opt, err := how.parse(own, params)
-	if err == nil && name == "pard" && opt.Paths > 0 {
-		err = fmt.Errorf("the parameter paths is %v, expected 0: pard drops more where rare ways are left out; feas takes it", opt.Paths)
-	}
+	opt, err := parse(v.Feas, own, params)
 	if err != nil {
-		return nil, fmt.Errorf("policy %s: %w", name, err)
+		return nil, fmt.Errorf("policy %s: %w", v.Name, err)
 	}
-	rng := seeded.New(opt.Seed, "policy/"+name)
-	book, fleet := new(flow.Book), newFleet(t, own, how.jsq)
-	fleet.skew(opt.Skew, rng)
+	how := &v
+	book, fleet := new(flow.Book), newFleet(t, own, v.Feas)
+	fleet.skew(opt.Skew, seeded.New(opt.Seed, "policy/"+v.Name))
 	if opt.Learn {
 		fleet.learn()
 	}
-	plan := newPlanner(how, opt, fleet, rng)
+	plan := newPlanner(how, opt, fleet)
 	p := &Policy{fleet: fleet, plan: plan}
-	p.broker = broker{reading: how, book: book, fleet: fleet, plan: plan}
+	p.broker = broker{Variant: how, book: book, fleet: fleet, plan: plan}
 	p.broker.watch = newWatch(opt.Prompt, plan)
 	p.broker.again = newAgain(fleet, plan)
-	p.broker.judge = judge{reading: how, book: book, plan: plan, apps: len(own.Apps), counts: make([]int32, 64)}
-	p.gate = gate{opt: opt, entry: how.entry, fleet: fleet, plan: plan, rng: rng, fluid: make([]time.Duration, len(t.Services))}
+	p.broker.judge = judge{Variant: how, book: book, plan: plan, apps: len(own.Apps), counts: make([]int32, 64)}
+	p.gate = gate{Variant: how, times: opt.Token, fleet: fleet, plan: plan, fluid: make([]time.Duration, len(t.Services))}
 	p.scaler.init(own.Scaling)
 	return p, nil
 }

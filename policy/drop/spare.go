@@ -111,7 +111,7 @@ func admits(due []int32, j, batch int) bool {
 // smaller one that takes all that wait. The forming batch then gets no larger.
 func (g *judge) squeeze(start time.Duration, w *worker, e *flow.Entry) bool {
 	left := g.slack(w, start-w.off, e)
-	if g.order != sparing || left < w.infer[0] {
+	if !g.Feas || g.NoAside || left < w.infer[0] {
 		return false
 	}
 	size := w.limit

@@ -1,10 +1,6 @@
 package drop
 
-import (
-	"math/rand/v2"
-	"slices"
-	"time"
-)
+import "time"
 
 // Waits for batches are kept as the last sampleWaits of every module (PARD §4.2
 // keeps 10,000), in steps of one millisecond for the convolution.
@@ -82,21 +78,4 @@ func quantile(dist []float64, terms int, lambda float64) time.Duration {
 		sum += p
 	}
 	return time.Duration(len(dist)) * waitStep
-}
-
-// sampled is the quantile of n sums of waits that are drawn from each of a path
-// (PARD §4.2).
-func sampled(path []*waits, n int, lambda float64, rng *rand.Rand, room []time.Duration) (time.Duration, []time.Duration) {
-	room = room[:0]
-	for range n {
-		sum := time.Duration(0)
-		for _, w := range path {
-			if len(w.last) > 0 {
-				sum += w.last[rng.IntN(len(w.last))]
-			}
-		}
-		room = append(room, sum)
-	}
-	slices.Sort(room)
-	return room[min(n-1, int(lambda*float64(n)))], room
 }

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/drop"
 	"inferplan/policy/policies"
 	"inferplan/testkit/policytest"
 )
@@ -111,7 +112,7 @@ func TestWaysArePredicted(t *testing.T) {
 		paths float64
 		kept  time.Duration // the greatest age at which a request is kept
 	}{{0, 40 * ms}, {.15, 40 * ms}, {.25, 70 * ms}} {
-		plan := policytest.FlowPlan(100*ms, "lower",
+		plan := policytest.FlowPlan(100*ms, "feas",
 			policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms}, Workers: 1, Branches: []formats.Branch{{To: []string{"b"}, Probability: .5}, {To: []string{"c"}, Probability: .5}}},
 			policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{20 * ms}, Workers: 1},
 			policytest.FlowStage{Name: "c", After: []string{"a"}, Infer: []time.Duration{50 * ms}, Workers: 1})
@@ -120,7 +121,7 @@ func TestWaysArePredicted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pol, err := policies.New(plan.Policy, tab)
+		pol, err := drop.NewVariant(tab, plan.Policy.Params, drop.Variant{Name: "waitless", Rest: func(queued, run time.Duration) time.Duration { return queued + run }})
 		if err != nil {
 			t.Fatal(err)
 		}

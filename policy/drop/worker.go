@@ -34,14 +34,13 @@ type worker struct {
 	queue          depq
 	aside          depq // older ones, for which there is no time (feas)
 	proof          proof
-	line           line // in place of the queue, first come first served
 }
 
 // serves tells whether a worker takes tasks.
 func (w *worker) serves() bool { return w.up && w.wanted && !w.lost }
 
 // waiting is how many tasks wait for a batch to form.
-func (w *worker) waiting() int { return w.queue.len() + w.aside.len() + w.line.len() }
+func (w *worker) waiting() int { return w.queue.len() + w.aside.len() }
 
 // room tells whether the forming batch takes a further task.
 func (w *worker) room() bool { return len(w.forming) < int(w.limit) }
@@ -72,8 +71,7 @@ func (w *worker) forget(book *flow.Book) {
 // empty moves all tasks that have not begun to a list.
 func (w *worker) empty(to []flow.Entry) []flow.Entry {
 	to = append(append(append(to, w.forming...), w.queue.list...), w.aside.list...)
-	to = append(to, w.line.list[w.line.head:]...)
 	w.limit = w.batch
-	w.forming, w.queue.list, w.aside.list, w.line = w.forming[:0], w.queue.list[:0], w.aside.list[:0], line{list: w.line.list[:0]}
+	w.forming, w.queue.list, w.aside.list = w.forming[:0], w.queue.list[:0], w.aside.list[:0]
 	return to
 }

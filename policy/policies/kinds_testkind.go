@@ -10,7 +10,7 @@ import (
 
 func init() {
 	kinds = append(kinds, kind{
-		name: formats.PlanEcho, compile: echo.Compile, control: echo.Control, makers: map[string]maker{echo.Name: echo.New},
+		name: formats.PlanEcho, compile: echo.Compile, control: echo.Control, makers: []named{{echo.Name, echo.New}},
 		owns: func(t *policy.Tables) bool { return echo.Of(t) != nil },
 	})
 }

@@ -2,7 +2,6 @@ package policies
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +13,8 @@ import (
 	"inferplan/policy/drop"
 	"inferplan/policy/flow"
 	"inferplan/policy/gear"
-	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
+	"inferplan/policy/underway"
 	"inferplan/policy/vqueue"
 	"inferplan/policy/workflow"
 )
@@ -33,50 +32,47 @@ type kind struct {
 	owns func(t *policy.Tables) bool
 	// control says which tasks a request has next; nil: one task per request.
 	control func(t *policy.Tables) policy.Control
-	makers  map[string]maker
-	// offered are the policies that users choose among, the default first. Others are
-	// ablations and readings for benchmarks. nil: all of them.
-	offered []string
+	makers  []named // the default first
 }
 
-// maker makes a policy with the parameters of a plan.
-type maker func(t *policy.Tables, params map[string]float64) (policy.Policy, error)
+// named is a policy by its name.
+type named struct {
+	name string
+	make Maker
+}
+
+// Maker makes a policy over the tables of a plan, with the parameters of the plan.
+type Maker func(t *policy.Tables, params map[string]float64) (policy.Policy, error)
 
 // kinds is the only list of what plans may be at run time, the default first.
 var kinds = []kind{
 	{
-		name:    formats.PlanPool,
-		offered: []string{reserve.Name, artifact.Name, reactive.Name},
-		owns:    func(t *policy.Tables) bool { return t.Own == nil && len(t.Instances) == 0 },
-		makers: map[string]maker{
-			artifact.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-				return artifact.New(t, params)
-			},
-			reactive.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-				return reactive.New(t, params)
-			},
-			reserve.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		name: formats.PlanPool,
+		owns: func(t *policy.Tables) bool { return t.Own == nil && len(t.Instances) == 0 },
+		makers: []named{
+			{reserve.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 				opt, err := reserve.ParseOptions(params)
 				if err != nil {
 					return nil, err
 				}
 				return reserve.New(t, opt), nil
-			},
+			}},
+			{artifact.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				return artifact.New(t, params)
+			}},
 		},
 	},
 	{
 		name:    formats.PlanGear,
 		compile: gear.Compile,
 		owns:    func(t *policy.Tables) bool { return gear.Of(t) != nil },
-		makers: map[string]maker{
-			gear.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-				opt, err := gear.ParseOptions(t, params)
-				if err != nil {
-					return nil, err
-				}
-				return gear.New(t, opt)
-			},
-		},
+		makers: []named{{gear.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			opt, err := gear.ParseOptions(t, params)
+			if err != nil {
+				return nil, err
+			}
+			return gear.New(t, opt)
+		}}},
 	},
 	{
 		name:    formats.PlanFlow,
@@ -84,73 +80,73 @@ var kinds = []kind{
 		compile: flow.Compile,
 		owns:    func(t *policy.Tables) bool { return flow.Of(t) != nil },
 		control: flow.NewControl,
-		makers:  droppers(),
-		offered: []string{drop.Default, "pard", "nexus", "clipper++", "naive"},
+		makers: each(drop.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			return drop.New(name, t, params)
+		}),
 	},
 	{
 		name:    formats.PlanFlow,
 		of:      " with segments",
 		owns:    func(t *policy.Tables) bool { return flow.WorkflowsOf(t) != nil },
 		control: flow.NewWalk,
-		makers:  workflows(),
-		offered: []string{workflow.Default, "dyorc", "dyorc-drop", "greedy", "static", "reactive"},
+		makers: each(workflow.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			return workflow.Make(name, t, params)
+		}),
 	},
 	{
 		name:    formats.PlanQueue,
 		compile: vqueue.Compile,
 		owns:    func(t *policy.Tables) bool { return len(t.Instances) > 0 },
-		makers:  queues(),
-	},
-}
-
-// queues makes the policies of instances of language models.
-func queues() map[string]maker {
-	out := map[string]maker{
-		balance.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			if len(params) > 0 {
-				return nil, fmt.Errorf("policy %s has no parameters, found %v", balance.Name, slices.Sorted(maps.Keys(params)))
-			}
-			return balance.New(t), nil
-		},
-	}
-	out[balance.PriorityName] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-		if len(params) > 0 {
-			return nil, fmt.Errorf("policy %s has no parameters, found %v", balance.PriorityName, slices.Sorted(maps.Keys(params)))
-		}
-		return balance.NewPriority(t)
-	}
-	for _, name := range vqueue.Names() {
-		out[name] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		makers: append([]named{
+			{balance.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				return balance.New(t), underway.NoParameters(balance.Name, params)
+			}},
+			{balance.PriorityName, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				if err := underway.NoParameters(balance.PriorityName, params); err != nil {
+					return nil, err
+				}
+				return balance.NewPriority(t)
+			}},
+		}, each(vqueue.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 			opt, err := vqueue.Parse(name, params)
 			if err != nil {
 				return nil, err
 			}
 			return vqueue.New(t, opt)
-		}
+		})...),
+	},
+}
+
+// each returns the policies of a package that makes them by name.
+func each(names []string, make func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error)) []named {
+	var out []named
+	for _, name := range names {
+		out = append(out, named{name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) { return make(name, t, params) }})
 	}
 	return out
 }
 
-// droppers makes the policies of applications.
-func droppers() map[string]maker {
-	out := map[string]maker{}
-	for _, name := range drop.Names() {
-		out[name] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			return drop.New(name, t, params)
+// Register adds a policy that an instrument compares with, for plans of a kind as Help names it: pool,
+// gear, flow with modules, flow with segments or queue. It is called before any policy is made.
+func Register(kind, name string, make Maker) {
+	for i := range kinds {
+		if k := &kinds[i]; k.name+k.of == kind {
+			if k.maker(name) != nil {
+				panic(fmt.Sprintf("policies: %s is registered twice for plans of kind %s", name, kind))
+			}
+			k.makers = append(k.makers, named{name, make})
+			return
 		}
 	}
-	return out
+	panic(fmt.Sprintf("policies: %s is registered for plans of kind %s, which is none", name, kind))
 }
 
-// workflows makes the policies of workflows.
-func workflows() map[string]maker {
-	out := map[string]maker{}
-	for _, name := range workflow.Names() {
-		out[name] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			return workflow.Make(name, t, params)
-		}
+// maker returns what makes the policy of a name; nil: the kind has none.
+func (k *kind) maker(name string) Maker {
+	if at := slices.IndexFunc(k.makers, func(m named) bool { return m.name == name }); at >= 0 {
+		return k.makers[at].make
 	}
-	return out
+	return nil
 }
 
 // Compile makes the tables of a plan: the shared ones and those of its kind.
@@ -193,10 +189,6 @@ func Control(t *policy.Tables) policy.Control {
 	return nil
 }
 
-// SimulatedOnly tells whether a policy runs parts of pipelines, which the
-// executor does not.
-func SimulatedOnly(name string) bool { return name == reactive.Name }
-
 // Served is a plan's policy as it is served, with its parameters: a plan made
 // from imported times names no guards, and real devices need them. Clients of
 // applications are told as soon as there is no hope.
@@ -213,15 +205,16 @@ func Served(spec formats.PolicySpec) formats.PolicySpec {
 	return spec
 }
 
-// names are the policies that users of a kind choose among.
+// names lists the policies of a kind, the default first.
 func (k *kind) names() []string {
-	if k.offered != nil {
-		return k.offered
+	var names []string
+	for _, m := range k.makers {
+		names = append(names, m.name)
 	}
-	return slices.Sorted(maps.Keys(k.makers))
+	return names
 }
 
-// Names lists the policies that users choose among, in order.
+// Names lists the policies of all kinds, in order.
 func Names() []string {
 	var names []string
 	for i := range kinds {
@@ -245,7 +238,7 @@ func Help() string {
 func unknown(name string, t *policy.Tables) error {
 	var others []string // kinds that have a policy of the name
 	for i := range kinds {
-		if k := &kinds[i]; k.makers[name] != nil {
+		if k := &kinds[i]; k.maker(name) != nil {
 			others = append(others, k.name+k.of)
 		}
 	}
@@ -265,7 +258,7 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 		name = Default
 	}
 	for _, k := range kinds {
-		if mk, ok := k.makers[name]; ok && k.owns(t) {
+		if mk := k.maker(name); mk != nil && k.owns(t) {
 			p, err := mk(t, spec.Params)
 			if err != nil && len(formats.Findings(err)) == 0 {
 				err = &formats.Error{Path: "policy.params", Found: err.Error()}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/policy"
 	"inferplan/policy/policies"
 	"inferplan/testkit/policytest"
 )
@@ -33,5 +34,37 @@ func TestKinds(t *testing.T) {
 	}
 	if _, err := policies.New(formats.PolicySpec{Name: "gear"}, tables); err == nil || !strings.Contains(err.Error(), "of kind gear") {
 		t.Errorf("policy gear for a pool plan: %v", err)
+	}
+}
+
+// A policy that an instrument registers is made for plans of its kind, and none is registered twice
+// or for a kind that there is not.
+func TestRegister(t *testing.T) {
+	tables, err := policies.Compile(policytest.Hundred().Plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := formats.PolicySpec{Name: "compared", Params: map[string]float64{"x": 1}}
+	if _, err := policies.New(spec, tables); err == nil || !strings.Contains(err.Error(), "expected one of reserve, artifact") {
+		t.Errorf("a policy that nobody registered: %v", err)
+	}
+	var given map[string]float64
+	maker := func(_ *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		given = params
+		return nil, nil
+	}
+	policies.Register(formats.PlanPool, "compared", maker)
+	if _, err := policies.New(spec, tables); err != nil || given["x"] != 1 {
+		t.Errorf("a registered policy with the parameters %v: %v", given, err)
+	}
+	for _, kind := range []string{formats.PlanPool, formats.PlanFlow} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a second policy of a name, or one for a kind that is none, is registered for %s", kind)
+				}
+			}()
+			policies.Register(kind, "compared", maker)
+		}()
 	}
 }

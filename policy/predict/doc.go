@@ -28,6 +28,5 @@
 // token. Learn takes a request that has ended. In steady state, when no prefix is
 // new, nothing allocates. A prefix table grows up to Options.Rows rows.
 //
-// table.go has rows and learning, ahead.go prediction, tokens.go the tokens, and
-// saved.go the tables as plain values.
+// table.go has rows and learning, ahead.go prediction, and tokens.go the tokens.
 package predict

@@ -1,13 +1,10 @@
 package predict
 
 import (
-	"encoding/json"
-	"reflect"
 	"slices"
 	"testing"
 
 	"inferplan/formats/seeded"
-	"pgregory.net/rapid"
 )
 
 // A table predicts what followed most often, backs off to the last token where a
@@ -140,86 +137,6 @@ func TestFeatures(t *testing.T) {
 			t.Errorf("feature tells: %v: %d right with it, %d without, of 1999", tells, right, plain)
 		}
 	}
-}
-
-// What is saved, also as JSON, predicts the same when it is loaded.
-func TestSaveLoad(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		opt := Options{LastOnly: rapid.Bool().Draw(t, "last only")}
-		tab := New(opt)
-		var paths [][]int32
-		for range rapid.IntRange(0, 60).Draw(t, "requests") {
-			var path []int32
-			for range rapid.IntRange(1, 5).Draw(t, "length") {
-				path = append(path, tab.Number(rapid.Int32Range(0, 3).Draw(t, "service"), 0, []int32{rapid.Int32Range(0, 1).Draw(t, "input")}))
-			}
-			tab.Learn(rapid.Int32Range(0, 1).Draw(t, "app"), rapid.Int32Range(-1, 1).Draw(t, "feature"), path, 1)
-			paths = append(paths, path)
-		}
-		text, err := json.Marshal(tab.Save())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s Saved
-		if err := json.Unmarshal(text, &s); err != nil {
-			t.Fatal(err)
-		}
-		again, err := Load(opt, &s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if more := again.Save(); !reflect.DeepEqual(tab.Save(), more) {
-			t.Fatalf("saved %+v, loaded and saved %+v", tab.Save(), more)
-		}
-		for _, path := range paths {
-			for app := range int32(2) {
-				for feature := int32(-1); feature < 2; feature++ {
-					a, b := tab.Begin(app, feature), again.Begin(app, feature)
-					tab.Advance(&a, path[0])
-					again.Advance(&b, path[0])
-					if x, y := tab.Ahead(a, 8, nil), again.Ahead(b, 8, nil); !slices.Equal(x, y) {
-						t.Fatalf("after %v: %v and %v", path[0], x, y)
-					}
-				}
-			}
-		}
-	})
-}
-
-// Bad tables are refused, and no table panics.
-func FuzzLoad(f *testing.F) {
-	tab := New(Options{})
-	a := tab.Number(0, 0, []int32{0})
-	for range 3 {
-		tab.Learn(0, 1, []int32{a, a}, 1)
-	}
-	good, err := json.Marshal(tab.Save())
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add([]byte(`{"Rows":[{"App":0,"Feature":2,"Next":[{"Token":0,"Count":1}]}]}`))
-	f.Add([]byte(`{"Tokens":[{"Service":1},{"Service":1}]}`))
-	f.Add([]byte(`{"Rows":[{"App":-1,"Feature":-1,"Prefix":[1]}]}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var s Saved
-		if json.Unmarshal(text, &s) != nil {
-			return
-		}
-		tab, err := Load(Options{Rows: 100}, &s)
-		if err != nil {
-			return
-		}
-		for _, r := range s.Rows {
-			c := tab.Begin(r.App, r.Feature)
-			for _, k := range r.Prefix {
-				tab.Advance(&c, k)
-			}
-			for _, token := range tab.Ahead(c, 16, nil) {
-				_ = tab.Token(token)
-			}
-		}
-	})
 }
 
 // A table of prefixes stays within its rows.

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/bench/qlm/rules"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -70,13 +71,19 @@ func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
 func options(t *rapid.T) vqueue.Options {
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	o := vqueue.Options{
-		Rule: vqueue.Rule(rapid.IntRange(0, 4).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
+		Rule: vqueue.Rule(rapid.IntRange(0, 2).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
 		Members: vqueue.Members(rapid.IntRange(0, 1).Draw(t, "members")), OneOpen: flag("one open"), Append: flag("append"),
 		OnViolation: flag("on violation"), Still: flag("still"), Admission: flag("admission"), Every: 50 * time.Millisecond,
-		Partition: flag("partition"), Follow: flag("follow"), Random: flag("random"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
+		Follow: flag("follow"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
+	}
+	if flag("random") {
+		o.Deal = rules.Random
+	}
+	if flag("pooled") {
+		o.Dispatch = rules.Gateway
 	}
 	if flag("scale") {
-		o.Scale = vqueue.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")}
+		scaled(&o, rules.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")})
 	}
 	for l := range o.Without {
 		o.Without[l] = flag(fmt.Sprint("without ", vqueue.LSO(l)))
@@ -116,7 +123,14 @@ func TestPolicyAgainstAnAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tab := fleet([]int32{0, 1, 0}[:rapid.IntRange(1, 3).Draw(t, "instances")], rapid.IntRange(1, 3).Draw(t, "networks"), 4)
 		opt := options(t)
-		asks(t, tab, opt.Rule != vqueue.Shepherd)
+		if rapid.Bool().Draw(t, "partition") {
+			opt.Only = rules.Partition(tab)
+		}
+		shepherd := rapid.IntRange(0, 3).Draw(t, "shepherd") == 0
+		if shepherd {
+			opt.Dispatch = rules.Shepherd
+		}
+		asks(t, tab, !shepherd)
 		alone(tab, rapid.SampledFrom([]float64{0, 2, 8}).Draw(t, "less for a token alone"))
 		pol, err := vqueue.New(tab, opt)
 		if err != nil {

@@ -33,7 +33,6 @@ type request struct {
 	evictions           int8
 	evicting            bool          // it was asked to leave its instance
 	homeless            bool          // no instance that could serve it is up
-	pooled              bool          // it waits in the pool
 	promised            bool          // it is answered however late
 	arrived, deadline   time.Duration // deadline: when it is due, see class
 }

@@ -1,7 +1,6 @@
 package vqueue
 
 import (
-	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -72,21 +71,4 @@ func (c *class) due(ev *policy.Event) time.Duration {
 // passed tells whether a request that runs is past its class's milestone.
 func (c *class) passed(r *request) bool {
 	return c.milestone == started || c.milestone == answering && r.made > 0
-}
-
-// urgent tells which served models go first where bands are asked for: those of the
-// lowest priority, or, where all have the same, those of the shortest SLO.
-func urgent(t *policy.Tables) []bool {
-	out := make([]bool, len(t.Models))
-	same := !slices.ContainsFunc(t.Models, func(m policy.Model) bool { return m.Priority != t.Models[0].Priority })
-	first := func(a, b *policy.Model) bool {
-		if same {
-			return a.SLO < b.SLO
-		}
-		return a.Priority < b.Priority
-	}
-	for i := range out {
-		out[i] = !slices.ContainsFunc(t.Models, func(m policy.Model) bool { return first(&m, &t.Models[i]) })
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/qlm/rules"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
@@ -113,7 +114,7 @@ func TestTTFTStartsLater(t *testing.T) {
 // TestPrioritiesAreStrict: what is more urgent starts before all that wait with a
 // higher number, whatever the deadlines.
 func TestPrioritiesAreStrict(t *testing.T) {
-	for _, opt := range []vqueue.Options{{}, {Append: true}, {OneOpen: true, Delta: 1}, {Rule: vqueue.FCFS}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}} {
+	for _, opt := range []vqueue.Options{{}, {Append: true}, {OneOpen: true, Delta: 1}, {Rule: vqueue.FCFS}, {Rule: vqueue.EDF}, {Dispatch: rules.Gateway}} {
 		tab := fleet([]int32{0}, 1, 2)
 		tab.Models[0].Priority, tab.Models[1].Priority = 1, 0 // the one with the long SLO is the more urgent
 		p := playing(t, tab, opt, slices.Concat(many(30, 0, 0, 100), many(10, 500*time.Millisecond, 1, 100)))
@@ -130,14 +131,14 @@ func TestPrioritiesAreStrict(t *testing.T) {
 // TestCapsHold: no more of a class than its cap run at once on an instance, and what
 // is behind them passes.
 func TestCapsHold(t *testing.T) {
-	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.FCFS}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}, {Without: [5]bool{vqueue.Balancing: true}}} {
+	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.FCFS}, {Rule: vqueue.EDF}, {Dispatch: rules.Gateway}, {Without: [5]bool{vqueue.Balancing: true}}} {
 		tab := fleet([]int32{0, 0}, 1, 8)
 		vqueue.Of(tab).Caps = []int32{-1, 2, -1, 3}
 		p := playing(t, tab, opt, slices.Concat(many(40, 0, 1, 200), many(10, time.Second, 0, 50)))
 		if p.most[[2]int32{0, 1}] > 2 || p.most[[2]int32{1, 1}] > 3 {
 			t.Errorf("%+v: %v run at once, capped at 2 and 3", opt, p.most)
 		}
-		if opt.Rule == vqueue.FCFS || opt.Rule == vqueue.Gateway {
+		if opt.Rule == vqueue.FCFS || opt.Dispatch != nil {
 			continue // the order may have the others wait
 		}
 		if first := slices.Min(p.starts[40:]); first > 1100*time.Millisecond {
@@ -148,7 +149,7 @@ func TestCapsHold(t *testing.T) {
 
 // TestFleetIsSplitByClass: a cap of 0 keeps a class away.
 func TestFleetIsSplitByClass(t *testing.T) {
-	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}, {Append: true, Still: true}} {
+	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {Dispatch: rules.Gateway}, {Append: true, Still: true}} {
 		tab := fleet([]int32{0, 0, 0}, 1, 4)
 		vqueue.Of(tab).Caps = []int32{-1, 0, 0, -1, 0, -1}
 		p := playing(t, tab, opt, slices.Concat(many(60, 0, 0, 50), many(60, 0, 1, 100)))

@@ -213,9 +213,6 @@ func nearestOf(centres []point, x point) (at int, apart float64) {
 	return at, apart
 }
 
-// Len is the number of clusters.
-func (c *Clusters) Len() int { return len(c.centres) }
-
 // Of is the cluster of a request: the nearest of its model, with its priority and
 // mega prompts apart where there are such clusters. It is -1 for a model without
 // requests in the sample.
@@ -237,9 +234,6 @@ func (c *Clusters) Of(r *Request) int32 {
 	}
 	return best
 }
-
-// Model and Mega describe a cluster.
-func (c *Clusters) Model(cluster int32) int32 { return c.centres[cluster].model }
 
 // Mega tells whether a cluster is of mega prompts.
 func (c *Clusters) Mega(cluster int32) bool { return c.centres[cluster].mega }

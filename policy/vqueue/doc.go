@@ -28,7 +28,7 @@
 //	book.go       the requests that the policy has, and their batches
 //	class.go      when a request is due: SLOs by figure, SLOs on waiting, priorities
 //	fleet.go      instances: what runs, what fits, caps of classes
-//	lso.go        the operations, a type each, with the memory that they take
+//	lso.go        the operations, a type each
 //	groups.go     groups: members, costs, which are open
 //	place.go      where requests join
 //	serve.go      pulling, changes of model
@@ -38,11 +38,7 @@
 //	replan.go     the problem at an instant, the search beside the loop, its result
 //	expect.go     what a request that came now would meet
 //	view.go       the queues as people see them
-//	scale.go      instances that come and go (appendix A.3)
-//	pool.go       one list for all instances, for the next two
-//	shepherd.go   the rule like SHEPHERD
-//	gateway.go    the rule like an inference gateway: bands, an adaptive cap
-//	partition.go  instances of their own for models
+//	servers.go    what baselines see and do (bench/qlm/rules)
 //
 // # Objective
 //
@@ -96,8 +92,8 @@
 // # Where deadlines cannot be met
 //
 // Requests are late in the order that costs least. Instead, options drop what is
-// late before it starts or what comes while too many wait, order queues by
-// deadline, or turn on further instances, which work after a delay (appendix A.3).
+// late before it starts or what comes while too many wait, or order queues by
+// deadline (appendix A.3).
 //
 // # How the search is fast
 //

@@ -23,7 +23,8 @@ func (p *Policy) Check() error {
 		}
 		open++
 		places := 0
-		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.homeless, r.pooled} {
+		pool, pools := p.pool.(interface{ Has(req int32) bool })
+		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.homeless, pools && pool.Has(int32(i))} {
 			if in {
 				places++
 			}
@@ -141,3 +142,9 @@ func (p *Policy) Spoiled(q int32, from int) float64 {
 
 // Exact has all queues computed anew at each change.
 func (p *Policy) Exact() { p.state.loose = false }
+
+// Len is the number of clusters.
+func (c *Clusters) Len() int { return len(c.centres) }
+
+// Model is the model of a cluster.
+func (c *Clusters) Model(cluster int32) int32 { return c.centres[cluster].model }

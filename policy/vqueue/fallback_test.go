@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/qlm/rules"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
 )
@@ -35,12 +36,22 @@ func byTime(lists ...[]asked) []asked {
 	return all
 }
 
+// scaled adds instances that come and go to options. It returns how long they were on up to a time.
+func scaled(opt *vqueue.Options, scale rules.Scale) (used func(until time.Duration) time.Duration) {
+	var x *rules.Scaling
+	opt.Scale = func(s *vqueue.Servers) vqueue.Scaler {
+		x = rules.NewScaling(s, scale)
+		return x
+	}
+	return func(until time.Duration) time.Duration { return x.Used(until) }
+}
+
 // TestScaleUp: an instance that is off does nothing before the delay has passed, the
 // fleet grows until deadlines are kept, and shrinks when it idles.
 func TestScaleUp(t *testing.T) {
 	list := byTime(steady(25, 0, 40*time.Second, 0, 100), steady(0.2, 60*time.Second, 200*time.Second, 0, 100))
-	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}} {
-		opt.Scale = vqueue.Scale{From: 1, Delay: 3 * time.Second, Hold: 10 * time.Second}
+	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {Dispatch: rules.Gateway}} {
+		used := scaled(&opt, rules.Scale{From: 1, Delay: 3 * time.Second, Hold: 10 * time.Second})
 		tab := fleet([]int32{0, 0, 0, 0}, 1, 4) // one does about 9 a second
 		p := playing(t, tab, opt, list)
 		first := time.Hour
@@ -49,8 +60,7 @@ func TestScaleUp(t *testing.T) {
 				first = min(first, p.starts[i])
 			}
 		}
-		pol := p.pol.(*vqueue.Policy)
-		used := pol.Used(200*time.Second).Seconds() / 200
+		on := used(200*time.Second).Seconds() / 200
 		missed := 0
 		for i, a := range list {
 			if a.at > 30*time.Second && p.ends[i] > a.at+tab.Models[0].SLO {
@@ -60,8 +70,8 @@ func TestScaleUp(t *testing.T) {
 		if p.most[[2]int32{1, 0}] == 0 || missed > 0 {
 			t.Errorf("%+v: %v ran at most, %d late after half a minute", opt, p.most, missed)
 		}
-		if used < 1.2 || used > 2.5 {
-			t.Errorf("%+v: %.2f instances were on in the mean of 200 s", opt, used)
+		if on < 1.2 || on > 2.5 {
+			t.Errorf("%+v: %.2f instances were on in the mean of 200 s", opt, on)
 		}
 	}
 }
@@ -71,8 +81,10 @@ func TestScaleUp(t *testing.T) {
 func TestPressure(t *testing.T) {
 	on := func(model int32, pressure float64) float64 {
 		tab := fleet([]int32{0, 0, 0, 0}, 1, 8)
-		p := playing(t, tab, vqueue.Options{Rule: vqueue.Gateway, Scale: vqueue.Scale{From: 1, Hold: 10 * time.Second, Pressure: pressure}}, steady(6, 0, 60*time.Second, model, 100))
-		return p.pol.(*vqueue.Policy).Used(60*time.Second).Seconds() / 60
+		opt := vqueue.Options{Dispatch: rules.Gateway}
+		used := scaled(&opt, rules.Scale{From: 1, Hold: 10 * time.Second, Pressure: pressure})
+		playing(t, tab, opt, steady(6, 0, 60*time.Second, model, 100))
+		return used(60*time.Second).Seconds() / 60
 	}
 	if urgent, others, without := on(0, 0.34), on(1, 0.34), on(0, 0); urgent < 2.5 || others > 1 || without > 1 {
 		t.Errorf("in the mean %.2f instances are on for urgent requests, %.2f for others, %.2f without pressure", urgent, others, without)
@@ -82,7 +94,9 @@ func TestPressure(t *testing.T) {
 // TestScaleDelay: until the delay has passed one instance does all.
 func TestScaleDelay(t *testing.T) {
 	tab := fleet([]int32{0, 0}, 1, 1)
-	p := playing(t, tab, vqueue.Options{Scale: vqueue.Scale{From: 1, Delay: 20 * time.Second}}, many(100, 0, 0, 100))
+	var opt vqueue.Options
+	scaled(&opt, rules.Scale{From: 1, Delay: 20 * time.Second})
+	p := playing(t, tab, opt, many(100, 0, 0, 100))
 	busy := map[time.Duration]int{}
 	for i := range p.starts {
 		busy[p.starts[i].Truncate(10*time.Second)]++
@@ -90,18 +104,19 @@ func TestScaleDelay(t *testing.T) {
 	if early, after := busy[0]+busy[10*time.Second], busy[20*time.Second]; early > 46 || after < 35 {
 		t.Errorf("%d start in the first 20 s on one instance, %d in ten seconds on two", early, after)
 	}
-	if _, err := vqueue.New(tab, vqueue.Options{Scale: vqueue.Scale{From: 3}}); err == nil {
+	if _, err := rules.New("chiron", tab, map[string]float64{"scale_from": 3}); err == nil {
 		t.Error("more instances are on than there are")
 	}
 }
 
 // TestQueueLimit: what comes while as many wait as may is dropped at once.
 func TestQueueLimit(t *testing.T) {
-	for _, rule := range []vqueue.Rule{vqueue.Planned, vqueue.FCFS, vqueue.Shepherd, vqueue.Gateway} {
+	for rule, opt := range []vqueue.Options{{}, {Rule: vqueue.FCFS}, {Dispatch: rules.Gateway}, {Dispatch: rules.Shepherd}} {
+		opt.QueueLimit = 5
 		tab := fleet([]int32{0}, 1, 4)
-		p := playing(t, tab, vqueue.Options{Rule: rule, QueueLimit: 5}, many(50, 0, 0, 100))
+		p := playing(t, tab, opt, many(50, 0, 0, 100))
 		batch := 4
-		if rule == vqueue.Shepherd {
+		if rule == 3 {
 			batch = 1 // it is filled once, with the first
 		}
 		if n := len(p.dropped); n != 50-batch-5 {
@@ -139,7 +154,7 @@ func TestEDFAbove(t *testing.T) {
 func TestGatewayCapsTheSecondBand(t *testing.T) {
 	tab := fleet([]int32{0}, 1, 16)
 	list := byTime(many(400, 0, 1, 400), steady(3, 20*time.Second, 60*time.Second, 0, 350))
-	gate := playing(t, tab, vqueue.Options{Rule: vqueue.Gateway}, list)
+	gate := playing(t, tab, vqueue.Options{Dispatch: rules.Gateway}, list)
 	if n := gate.most[[2]int32{0, 1}]; n < 14 {
 		t.Errorf("alone, %d batch requests run at once", n)
 	}
@@ -171,7 +186,7 @@ func TestPlacements(t *testing.T) {
 	if slices.Max(turn)-slices.Min(turn) > 1 {
 		t.Errorf("in turn: %v wait", turn)
 	}
-	dealt.Random, dealt.Seed = true, 1
+	dealt.Deal, dealt.Seed = rules.Random, 1
 	random := counts(dealt)
 	if slices.Max(random)-slices.Min(random) < 2 || !slices.Equal(random, counts(dealt)) {
 		t.Errorf("at random: %v wait, and again %v", random, counts(dealt))
@@ -195,7 +210,7 @@ func TestPartition(t *testing.T) {
 		for m := range tab.Models {
 			tab.Models[m].RPS = c.rates[m/2]
 		}
-		only := vqueue.Partition(tab)
+		only := rules.Partition(tab)
 		for n, devices := range only {
 			if len(devices) != c.want[n] {
 				t.Errorf("%d instances, rates %v: network %d has %v", c.instances, c.rates, n, devices)
@@ -204,7 +219,7 @@ func TestPartition(t *testing.T) {
 		if c.instances == 2 && (slices.Contains(only[1], only[0][0]) || only[1][0] != only[2][0]) {
 			t.Errorf("two instances: %v", only)
 		}
-		p := playing(t, tab, vqueue.Options{Rule: vqueue.EDF, Partition: true}, slices.Concat(many(20, 0, 0, 50), many(20, 0, 2, 50), many(20, 0, 4, 50)))
+		p := playing(t, tab, vqueue.Options{Rule: vqueue.EDF, Only: only}, slices.Concat(many(20, 0, 0, 50), many(20, 0, 2, 50), many(20, 0, 4, 50)))
 		for k := range p.most {
 			if !slices.Contains(only[k[1]/2], k[0]) {
 				t.Errorf("%d instances: model %d ran on device %d", c.instances, k[1], k[0])

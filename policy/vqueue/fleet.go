@@ -21,7 +21,7 @@ type fleet struct {
 type instance struct {
 	device   int32
 	down     bool
-	off      bool  // see Scale
+	off      bool  // see Options.Scale
 	loaded   int32 // network; -1
 	coming   int32 // network that is being loaded; -1
 	since    time.Duration
@@ -30,7 +30,6 @@ type instance struct {
 	counts   []int32 // of them by served model
 	tokens   int64   // of KV memory that they may take
 	evicting int
-	chosen   int32 // network that it was loaded for under the rule Shepherd; -1
 	full     int32 // running batches at which the server refused one; 0: never
 	sequences,
 	kv int64
@@ -46,7 +45,7 @@ func newFleet(t *policy.Tables, own *Tables, ops operations) *fleet {
 			continue
 		}
 		f.of[d] = int32(len(f.instances))
-		in := instance{device: int32(d), loaded: -1, coming: -1, chosen: -1, counts: make([]int32, len(t.Models)), sequences: int64(t.Instances[at].Sequences), kv: t.Instances[at].KV}
+		in := instance{device: int32(d), loaded: -1, coming: -1, counts: make([]int32, len(t.Models)), sequences: int64(t.Instances[at].Sequences), kv: t.Instances[at].KV}
 		if r := t.Resident[d]; len(r) > 0 {
 			in.loaded = r[0]
 		}

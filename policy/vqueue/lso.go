@@ -1,11 +1,5 @@
 package vqueue
 
-import (
-	"math"
-
-	"inferplan/policy"
-)
-
 // LSO is an LLM serving operation that a policy may do (section 5).
 type LSO uint8
 
@@ -22,10 +16,6 @@ const (
 var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start", "balancing"}
 
 func (l LSO) String() string { return lsoNames[l] }
-
-// Memory is what an operation takes at most beside the running batch of an
-// instance, in bytes.
-type Memory struct{ Device, Host int64 }
 
 // operations are the operations of a policy, a type each.
 type operations struct {
@@ -53,14 +43,8 @@ type pulling struct{ on bool }
 // fills tells whether an instance takes requests now.
 func (o pulling) fills(in *instance) bool { return o.on || len(in.running) == 0 }
 
-// memory is none: what is pulled is counted with the batch.
-func (pulling) memory(*policy.Server) Memory { return Memory{} }
-
 // eviction takes requests off the running batch for others, see evict.go.
 type eviction struct{ on bool }
-
-// memory is none: what is evicted is computed again.
-func (eviction) memory(*policy.Server) Memory { return Memory{} }
 
 // stateSwap keeps the state of what is evicted in the host's memory.
 type stateSwap struct{ on bool }
@@ -71,15 +55,6 @@ func (o stateSwap) tag() int32 {
 		return 1
 	}
 	return 0
-}
-
-// memory is the state of a whole batch, of the network with the largest.
-func (stateSwap) memory(s *policy.Server) Memory {
-	most := int64(0)
-	for i := range s.Costs {
-		most = max(most, s.Costs[i].KV*s.Costs[i].KVBytes)
-	}
-	return Memory{Host: most}
 }
 
 // warmStart has models come from the host's memory.
@@ -93,30 +68,6 @@ func (o warmStart) tier() int {
 	return 1
 }
 
-// memory is the weights of the networks that the instance may run, but for the
-// smallest, which is loaded: as far as the host has room.
-func (warmStart) memory(t *policy.Tables, s *policy.Server) Memory {
-	sum, least := int64(0), int64(math.MaxInt64)
-	for n := range s.Costs {
-		if bytes := t.Networks[n].Bytes; s.Costs[n].KV > 0 {
-			sum, least = sum+bytes, min(least, bytes)
-		}
-	}
-	return Memory{Host: min(max(sum-least, 0), s.Warm)}
-}
-
 // balancing moves groups between queues, and lets an instance with an empty queue
 // serve those of others.
 type balancing struct{ on bool }
-
-// memory is none: what has begun stays.
-func (balancing) memory(*policy.Server) Memory { return Memory{} }
-
-// Takes is the memory that each operation takes at most on an instance whose server
-// the tables know.
-func Takes(t *policy.Tables, device int32) (out [numLSOs]Memory) {
-	s := t.Instances[t.InstanceOf(device)].Server
-	out[Pulling], out[Eviction], out[StateSwap] = pulling{}.memory(s), eviction{}.memory(s), stateSwap{}.memory(s)
-	out[WarmStart], out[Balancing] = warmStart{}.memory(t, s), balancing{}.memory(s)
-	return out
-}

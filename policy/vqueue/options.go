@@ -18,15 +18,11 @@ type number struct {
 func inSeconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
 var numbers = map[string]number{
-	"group_scale":    {1e-6, 1000, func(o *Options, v float64) { o.Delta = v }},
-	"every_s":        {0.01, 3600, func(o *Options, v float64) { o.Every = inSeconds(v) }},
-	"late_weight":    {0, 1000, func(o *Options, v float64) { o.Objective.Tardy = v }},
-	"queue_limit":    {0, 1e9, func(o *Options, v float64) { o.QueueLimit = int(v) }},
-	"edf_above":      {0, 1, func(o *Options, v float64) { o.EDFAbove = v }},
-	"scale_from":     {0, 1e6, func(o *Options, v float64) { o.Scale.From = int(v) }},
-	"scale_delay_s":  {0, 3600, func(o *Options, v float64) { o.Scale.Delay = inSeconds(v) }},
-	"scale_pressure": {0, 1, func(o *Options, v float64) { o.Scale.Pressure = v }},
-	"scale_hold_s":   {0.01, 86400, func(o *Options, v float64) { o.Scale.Hold = inSeconds(v) }},
+	"group_scale": {1e-6, 1000, func(o *Options, v float64) { o.Delta = v }},
+	"every_s":     {0.01, 3600, func(o *Options, v float64) { o.Every = inSeconds(v) }},
+	"late_weight": {0, 1000, func(o *Options, v float64) { o.Objective.Tardy = v }},
+	"queue_limit": {0, 1e9, func(o *Options, v float64) { o.QueueLimit = int(v) }},
+	"edf_above":   {0, 1, func(o *Options, v float64) { o.EDFAbove = v }},
 }
 
 // switches are the parameters that are 0 or 1.
@@ -61,18 +57,19 @@ func switches() map[string]func(o *Options) {
 //	admission      1: drops what is late before it starts
 //	queue_limit    drops what comes while so many wait; 0: no limit
 //	edf_above      by deadline while more than this share is planned late; 0: never
-//	scale_from     instances that are on from the start; 0: all, always
-//	scale_delay_s  seconds until a further one works
-//	scale_hold_s   seconds that one idles before it goes off; 60
-//	scale_pressure share of instances with urgent requests from which on one more comes; 0: for late ones alone
 //
 // Without warm starts plans assume loads from storage; how long loads take is
 // the instance's.
 func Parse(name string, params map[string]float64) (Options, error) {
-	opt, ok := named[name]
+	rule, ok := named[name]
 	if !ok {
 		return Options{}, fmt.Errorf("policy %q: expected one of %v", name, Names())
 	}
+	return Options{Rule: rule}.With(name, params)
+}
+
+// With adds the parameters of a plan to the options of a policy.
+func (opt Options) With(name string, params map[string]float64) (Options, error) {
 	opt.Objective = Recommended
 	flags := switches()
 	for _, key := range slices.Sorted(maps.Keys(params)) {

@@ -2,22 +2,23 @@ package vqueue
 
 import (
 	"math"
-	"math/rand/v2"
 	"sort"
-
-	"inferplan/formats/seeded"
 )
 
 // placing finds queues for requests that wait.
 type placing struct {
 	*grouping
-	probe int32 // the group by which places for a request are found
-	turn  int   // of the next queue without Balancing
-	rng   *rand.Rand
+	probe int32                   // the group by which places for a request are found
+	turn  int                     // of the next queue without Balancing
+	deal  func(instances int) int // see Options.Deal
 }
 
 func newPlacing(s *grouping) placing {
-	return placing{grouping: s, probe: s.take(0, false), rng: seeded.New(s.opt.Seed, "vqueue/place")}
+	p := placing{grouping: s, probe: s.take(0, false)}
+	if s.opt.Deal != nil {
+		p.deal = s.opt.Deal(s.opt.Seed)
+	}
+	return p
 }
 
 // join finds a queue and a group for a request that waits and puts it there. home
@@ -103,11 +104,11 @@ func (p *placing) probing(r *request, mega bool) *Group {
 	return pg
 }
 
-// dealt is the next queue in turn that can serve the probe, or with Random any, with
+// dealt is the next queue in turn, or as Options.Deal says, that can serve the probe, with
 // a place for a request.
 func (p *placing) dealt(r *request) (q int32, place int) {
-	if p.opt.Random {
-		p.turn = p.rng.IntN(len(p.instances))
+	if p.deal != nil {
+		p.turn = p.deal(len(p.instances))
 	}
 	for range p.instances {
 		q := int32(p.turn % len(p.instances))

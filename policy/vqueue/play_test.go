@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/qlm/rules"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
@@ -186,7 +187,7 @@ func TestGroupsBeatQueuesOfRequests(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		opt  vqueue.Options
-	}{{"FCFS", vqueue.Options{Rule: vqueue.FCFS}}, {"EDF", vqueue.Options{Rule: vqueue.EDF}}, {"Shepherd", vqueue.Options{Rule: vqueue.Shepherd}},
+	}{{"FCFS", vqueue.Options{Rule: vqueue.FCFS}}, {"EDF", vqueue.Options{Rule: vqueue.EDF}}, {"Shepherd", vqueue.Options{Dispatch: rules.Shepherd}},
 		{"groups as they came", vqueue.Options{Append: true, Still: true}}, {"without balancing", vqueue.Options{Delta: 1, Without: [5]bool{vqueue.Balancing: true}}}} {
 		got, q := attainment(t, c.opt, rate)
 		t.Logf("planned %.3f in time with %d loads and %d evictions, %s %.3f with %d loads", planned, p.loads, p.evicted, c.name, got, q.loads)

@@ -17,9 +17,8 @@ type Policy struct {
 	run   *serving
 	plan  planning
 	learn following
-	pool  *pooling
-	gate  gateway
-	scale scaling
+	pool  Dispatcher // nil: requests wait in queues
+	scale Scaler     // nil: all instances are on
 
 	ticking bool
 }
@@ -30,13 +29,16 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	if own == nil {
 		return nil, &formats.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
-	if err := own.check(t, &opt); err != nil {
+	if err := own.check(t); err != nil {
 		return nil, err
 	}
-	if opt.Partition {
+	if opt.Only != nil {
 		parted := *own
-		parted.Only = Partition(t)
+		parted.Only = opt.Only
 		own = &parted
+	}
+	if opt.Dispatch != nil {
+		opt.Rule = byDispatcher
 	}
 	if opt.Follow {
 		learns := *own
@@ -54,10 +56,13 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	}
 	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt)}
 	p.run = &serving{p.grouping}
-	p.place, p.plan, p.pool, p.scale = newPlacing(p.grouping), newPlanning(p.grouping), newPooling(p.run), newScaling(p.grouping, opt.Scale)
+	p.place, p.plan = newPlacing(p.grouping), newPlanning(p.grouping)
 	p.learn = newFollowing(p.grouping)
-	if opt.Rule == Gateway {
-		p.gate = newGateway(p.pool)
+	if opt.Dispatch != nil {
+		p.pool = opt.Dispatch(&Servers{p.run})
+	}
+	if opt.Scale != nil {
+		p.scale = opt.Scale(&Servers{p.run})
 	}
 	p.plan.sync(0)
 	return p, nil
@@ -94,11 +99,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Timer:
 		p.tick(now, out)
 	}
-	switch p.opt.Rule {
-	case Shepherd:
-		shepherd{p.pool}.assign(now, out)
-	case Gateway:
-		p.gate.assign(now, out)
+	if p.pool != nil {
+		p.pool.Assign(now, out)
 	}
 	p.learn.started(now, out, first)
 }
@@ -141,8 +143,8 @@ func (p *Policy) full() bool {
 
 // join has a request wait, see placing.join.
 func (p *Policy) join(req, home int32) int32 {
-	if p.opt.Rule.pools() {
-		p.pool.await(req)
+	if p.pool != nil {
+		p.pool.Await(req)
 		return -1
 	}
 	return p.place.join(req, home)
@@ -151,7 +153,9 @@ func (p *Policy) join(req, home int32) int32 {
 // drop ends a request that does not run.
 func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
 	p.leave(req)
-	p.pool.unpool(req)
+	if p.pool != nil {
+		p.pool.Forget(req)
+	}
 	p.unstrand(req)
 	p.end(req)
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
@@ -159,8 +163,8 @@ func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
 
 func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.run.unbatch(ev.Batch)
-	if p.opt.Rule == Gateway {
-		p.gate.ended(now, req)
+	if p.pool != nil {
+		p.pool.Ended(now, req)
 	}
 	p.learn.answered(q, req, ev.Tokens)
 	p.end(req)
@@ -202,7 +206,7 @@ func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions
 	in.coming = -1
 	p.shifts++
 	if ev.Value != 0 {
-		in.failed, in.chosen = true, -1
+		in.failed = true
 		return
 	}
 	in.loaded = ev.Network
@@ -216,7 +220,7 @@ func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 		return
 	}
 	in := &p.instances[q]
-	in.down, in.loaded, in.coming, in.chosen, in.full = true, -1, -1, -1, 0
+	in.down, in.loaded, in.coming, in.full = true, -1, -1, 0
 	p.shifts++
 	p.plan.sync(now)
 	for len(in.running) > 0 {
@@ -291,8 +295,8 @@ func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 // tick looks after all queues, and asks for a re-plan.
 func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
-	grown := p.scale.tick(now, p.opt.Scale.From > 0 && p.violation(now))
-	if p.ticking = p.open > 0 || p.scale.more(); !p.ticking {
+	grown := p.scale != nil && p.scale.Tick(now, p.violation(now))
+	if p.ticking = p.open > 0 || p.scale != nil && p.scale.More(); !p.ticking {
 		return
 	}
 	p.learn.tick(now)
@@ -301,8 +305,8 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 		p.shifts++
 		p.house()
 	}
-	if p.opt.Rule == Gateway {
-		p.gate.tick(now)
+	if p.pool != nil {
+		p.pool.Tick(now)
 	}
 	for i := range p.instances {
 		p.instances[i].failed, p.instances[i].full = false, 0
@@ -316,7 +320,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 
 // violation tells whether any violation of a deadline is likely.
 func (p *Policy) violation(now time.Duration) bool {
-	return len(p.homeless) > 0 || p.plan.violation() || p.pool.violation(now)
+	return len(p.homeless) > 0 || p.plan.violation() || p.pool != nil && p.pool.Violation(now)
 }
 
 // dropLate drops requests past their deadlines that no instance can serve, and with
@@ -327,7 +331,7 @@ func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 			p.drop(p.homeless[i], policy.ReasonWorkerLost, out)
 		}
 	}
-	for req := p.pool.stuck(now); req >= 0; req = p.pool.stuck(now) {
+	for req := p.stuck(now); req >= 0; req = p.stuck(now) {
 		p.drop(req, policy.ReasonWorkerLost, out)
 	}
 	if !p.opt.Admission {
@@ -338,6 +342,14 @@ func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 			p.drop(int32(i), policy.ReasonDeadline, out)
 		}
 	}
+}
+
+// stuck is a request of a dispatcher past its deadline that no instance which is up can serve; -1: none.
+func (p *Policy) stuck(now time.Duration) int32 {
+	if p.pool == nil {
+		return -1
+	}
+	return p.pool.Stuck(now)
 }
 
 // seconds is a time as the problem has it.

@@ -12,22 +12,8 @@ import (
 // Name is the name of the planned rule in plans and flags.
 const Name = "vqueue"
 
-// named are the policies by name. Those that place requests in turn or at random
-// plan within each queue (QLM, figure 14).
-var named = map[string]Options{
-	Name:          {Rule: Planned},
-	"round-robin": {Rule: Planned, Without: [numLSOs]bool{Balancing: true}},
-	"random":      {Rule: Planned, Without: [numLSOs]bool{Balancing: true}, Random: true},
-	"fcfs":        {Rule: FCFS},
-	"edf":         {Rule: EDF},
-	"shepherd":    {Rule: Shepherd},
-	"partition":   {Rule: EDF, Partition: true},
-	"gateway":     {Rule: Gateway, Partition: true},
-	"chiron":      {Rule: Gateway, Scale: Scale{From: 1, Pressure: chironPressure}},
-}
-
-// chironPressure keeps two instances of three free of interactive requests, for bursts.
-const chironPressure = 1. / 3
+// named are the policies by name.
+var named = map[string]Rule{Name: Planned, "fcfs": FCFS, "edf": EDF}
 
 // Names lists the policies, in order.
 func Names() []string { return slices.Sorted(maps.Keys(named)) }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/policy"
 )
 
@@ -65,27 +64,21 @@ const (
 	FCFS
 	// EDF is FCFS with the earliest deadline first.
 	EDF
-	// Shepherd is like SHEPHERD (Zhang et al., NSDI 2023): one list, the earliest
-	// deadline first. An idle instance takes the batch of one model with the most
-	// requests in time per second, and takes no more until it is empty.
-	Shepherd
-	// Gateway is like the flow control of an inference gateway: bands by priority, the
-	// earliest deadline first in each, and an adaptive cap on the second band.
-	Gateway
+	// byDispatcher serves them as Options.Dispatch says.
+	byDispatcher
 )
-
-// pools tells whether instances take requests from one list.
-func (r Rule) pools() bool { return r == Shepherd || r == Gateway }
 
 // Options steer the policy. The zero value is the recommended one.
 type Options struct {
 	Rule Rule
 	// Without switches operations off.
 	Without [numLSOs]bool
-	// Partition gives every model instances of its own, as far as there are enough.
-	Partition bool
-	// Random deals requests at random where they are dealt (without Balancing).
-	Random bool
+	// Dispatch makes the rule of a baseline, by which requests wait in one list for all instances. Only takes
+	// the place of Tables.Only, and Deal, where requests are dealt (without Balancing), of turns: it makes
+	// what says which instance of so many is asked first. Nil: none.
+	Dispatch func(s *Servers) Dispatcher
+	Only     [][]int32
+	Deal     func(seed uint64) func(instances int) int
 	// Delta is the size of a group in batches; 0 is 4, the paper's.
 	Delta float64
 	// Members is the order within a group.
@@ -109,7 +102,8 @@ type Options struct {
 	Admission  bool
 	QueueLimit int
 	EDFAbove   float64
-	Scale      Scale
+	// Scale makes what turns instances on and off; nil: all are on.
+	Scale func(s *Servers) Scaler
 	// Unpriced pulls requests while there is room, whatever that does to the batch.
 	Unpriced bool
 	// Follow keeps the estimators near what the instances do.
@@ -126,7 +120,7 @@ func Of(t *policy.Tables) *Tables {
 }
 
 // check tells what the policy could not work with.
-func (o *Tables) check(t *policy.Tables, opt *Options) error {
+func (o *Tables) check(t *policy.Tables) error {
 	kinds := len(t.Kinds)
 	switch {
 	case o.lacks != nil:
@@ -139,10 +133,6 @@ func (o *Tables) check(t *policy.Tables, opt *Options) error {
 		return fmt.Errorf("tables of a queue plan: found %d limits of sequences, expected %d", len(o.Sequences), len(t.Models)*kinds)
 	case o.Caps != nil && len(o.Caps) != len(t.Models)*len(t.Devices):
 		return fmt.Errorf("tables of a queue plan: found %d caps, expected %d", len(o.Caps), len(t.Models)*len(t.Devices))
-	case o.Caps != nil && opt.Rule == Shepherd:
-		return &formats.Error{Path: "queue.instances.caps", Found: "caps of classes", Expected: "none", Hint: "batches that are filled once know one limit for all classes"}
-	case opt.Scale.From < 0 || opt.Scale.From > len(t.Instances):
-		return fmt.Errorf("policy vqueue: scale_from: found %d, expected 0 to %d, the number of instances", opt.Scale.From, len(t.Instances))
 	case o.Only != nil && len(o.Only) != len(t.Networks):
 		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(o.Only), len(t.Networks))
 	}

@@ -11,7 +11,6 @@ import (
 type batches struct {
 	*cluster
 	loads *loads
-	scale *replicas
 	door  *door
 }
 
@@ -171,7 +170,7 @@ func (b *batches) ended(id int32, now int64, out *policy.Actions) {
 		b.release(id)
 		return
 	}
-	b.scale.less(now, k.service)
+	b.count(now, k.service, -1)
 	b.cluster.memos().keep(now, id, out)
 	q := &b.requests[k.req]
 	b.endInput(now, q.tasks, id, out)

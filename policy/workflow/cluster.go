@@ -20,6 +20,7 @@ type cluster struct {
 	marks   []int32 // by network: epoch
 	latest  []int32 // scratch of a plan: by service
 	fill    fill
+	route   Routing // nil: the search places tasks
 
 	inSlot    []int32 // sequence by batch slot, from the number of devices on
 	freeSlots []int32
@@ -124,6 +125,13 @@ func (c *cluster) waiting(place, service int32) int {
 		}
 	}
 	return n
+}
+
+// count tells the routing that a task became known or ended.
+func (c *cluster) count(now int64, service int32, by int) {
+	if c.route != nil {
+		c.route.Count(now, service, by)
+	}
 }
 
 // booked is how far devices are booked ahead, on average.

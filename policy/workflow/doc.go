@@ -7,7 +7,7 @@
 // All parts act on one cluster (cluster.go): requests and tasks (book.go), devices
 // and their plans (device.go). batches have a placed task's inputs brought and run
 // it (batches.go), loads decide what devices hold (load.go), placement gives tasks
-// their devices (place.go), replicas count what services need (replicas.go).
+// their devices (place.go).
 // Policy tells them what has happened (policy.go, lost.go).
 //
 // # What happens to a request
@@ -57,9 +57,9 @@
 //
 // # Baselines
 //
-// options.go names the policies: DyOrc as published and as repaired, greedy
-// placement, round-robin, static placement, replicas that follow the load
-// (replicas.go), and queues by the deadline of each call.
+// options.go names the policies: DyOrc as repaired, with admission or without, greedy and
+// static placement. bench/dyorc/baselines has others. They set Options, or place tasks by a
+// rule of their own (routing.go).
 //
 // tables.go has what is read from the tables.
 package workflow

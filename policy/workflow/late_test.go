@@ -19,7 +19,9 @@ func (d *driven) ask(req int32, deadline time.Duration) {
 // where it has been placed is given up with Late alone. Nobody else is.
 func TestLateRequestsAreGivenUp(t *testing.T) {
 	for _, up := range []Giving{Never, Hopeless, Late} {
-		p := New(testFleet(1, 1, 8).t, giving(dyorc, up))
+		opt := dyorc
+		opt.GiveUp = up
+		p := New(testFleet(1, 1, 8).t, opt)
 		p.devices[0].loaded[0] = true
 		d := &driven{p: p}
 		alone := time.Duration(p.fleet.cost(0, 0, 1, unit))

@@ -1,16 +1,9 @@
 package workflow
 
-import (
-	"slices"
-
-	"inferplan/policy"
-)
+import "inferplan/policy"
 
 // loads decide what devices hold.
-type loads struct {
-	*cluster
-	scale *replicas
-}
+type loads struct{ *cluster }
 
 // loadNext gives the copy engine of a device its next load: the network of the
 // first task in the queue, expected ones included, that is not there.
@@ -38,19 +31,18 @@ func (l *loads) loadNext(place int32, now int64, out *policy.Actions) {
 	l.loadReplica(place, now, out)
 }
 
-// loadReplica loads a replica that no task waits for yet.
+// loadReplica loads what a routing holds on a device and no task waits for yet.
 func (l *loads) loadReplica(place int32, now int64, out *policy.Actions) {
-	if l.opt.Route != Replicas {
+	if l.route == nil {
 		return
 	}
 	d := &l.devices[place]
-	for s := range l.scale.by {
-		n := l.fleet.services[s].network
-		if d.loaded[n] || !slices.Contains(l.scale.by[s].places, place) {
+	for n := range d.loaded {
+		if d.loaded[n] || !l.route.Holds(int32(n), place) {
 			continue
 		}
 		if need := l.fleet.bytes[n] - (d.memory - d.taken); need <= 0 || l.evict(place, -1, spareClass, need, out) {
-			l.load(place, n, now, out)
+			l.load(place, int32(n), now, out)
 			return
 		}
 	}
@@ -176,7 +168,7 @@ func (l *loads) classOf(place int32, i int, network int32) int {
 	if d.busy && l.fleet.services[d.service].network == network {
 		return kept
 	}
-	if i < 0 && l.scale.holds(network, place) {
+	if i < 0 && l.route != nil && l.route.Holds(network, place) {
 		return kept
 	}
 	class := spareClass
@@ -227,29 +219,4 @@ func (l *loads) network(now int64, ev *policy.Event) {
 	}
 	d.dirty = true
 	l.touchDevice(place)
-}
-
-// scaleOut loads a task's service onto a further device, where the task would
-// have to wait though another device is free sooner. The task stays where it is.
-// No room is made for it: where memory is scarce, what goes is missed.
-func (l *loads) scaleOut(now int64, id int32, start int64, out *policy.Actions) {
-	k := &l.tasks[id]
-	if k.state != queued || start-l.readyAt(k, k.place, now) <= scaleOutWait {
-		return
-	}
-	service := k.service
-	network := l.fleet.services[service].network
-	best, free := int32(-1), start
-	for i := range l.devices {
-		d := &l.devices[i]
-		if d.down || d.memory == 0 || d.loading >= 0 || d.loaded[network] || len(d.loads) > 0 || d.tail >= free || !l.fleet.runs(service, int32(i)) {
-			continue
-		}
-		if l.fleet.bytes[network] <= d.memory-d.taken {
-			best, free = int32(i), d.tail
-		}
-	}
-	if best >= 0 {
-		l.load(best, network, now, out)
-	}
 }

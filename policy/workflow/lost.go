@@ -84,7 +84,9 @@ func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
 			}
 		}
 	}
-	p.scale.lose(place)
+	if p.route != nil {
+		p.route.Lost(place)
+	}
 	p.replan(now, out)
 }
 

@@ -1,10 +1,6 @@
 package workflow
 
 import (
-	"math/rand/v2"
-	"time"
-
-	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/predict"
 )
@@ -15,7 +11,6 @@ type placement struct {
 	*cluster
 	batches *batches
 	loads   *loads
-	scale   *replicas
 	table   *predict.Table
 	sched   *scheduler
 	search  search
@@ -25,18 +20,14 @@ type placement struct {
 	jobAt   []int32 // by task: its place in the job; -1: none
 	tokens  []int32
 	offsets []int32
-	turn    int32   // of Robin
-	pair    []int32 // scratch of Replicas
-	rng     *rand.Rand
 }
 
 func newPlacement(b *batches) *placement {
 	c := b.cluster
-	p := &placement{cluster: c, batches: b, loads: b.loads, scale: b.scale}
+	p := &placement{cluster: c, batches: b, loads: b.loads}
 	p.table = predict.New(c.opt.Prediction)
 	p.sched = newScheduler(c.fleet, &c.rows)
 	p.search = search{c: c, s: p.sched, width: c.opt.Width, limit: maxSteps}
-	p.rng = seeded.New(c.opt.Seed, "replicas")
 	return p
 }
 
@@ -164,9 +155,9 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 	if len(p.list) == 0 {
 		return true
 	}
-	if p.opt.Route != Earliest {
+	if p.route != nil {
 		for _, id := range p.list {
-			to := p.routed(p.tasks[id].service)
+			to := p.route.Route(p.tasks[id].service)
 			if to < 0 {
 				return false
 			}
@@ -184,11 +175,6 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 	for _, id := range p.list {
 		i := p.jobAt[id]
 		p.put(now, id, x.to[i], x.toEnd[i], x.tails[i], out)
-	}
-	if p.opt.ScaleOut {
-		for _, id := range p.list {
-			p.loads.scaleOut(now, id, x.start[p.jobAt[id]], out)
-		}
 	}
 	return true
 }
@@ -245,72 +231,24 @@ func (p *placement) carry(now int64, k *task, j *jobTask) {
 	}
 }
 
-// calm is how far devices are booked ahead up to where tasks go in the order of
-// deadlines. Beyond it they go as placed: who is late would have all others be late,
-// and a batch of tasks with the same deadline mixes short work with long.
-const calm = int64(300 * time.Millisecond)
-
 // put places a task. behind is the least time from its end to that of its request.
 func (p *placement) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
 	k := &p.tasks[id]
 	k.place, k.end, k.state, k.coming = place, end, queued, false
 	p.seq++
-	switch p.opt.Order {
-	case Placed:
+	switch {
+	case p.opt.Rank != nil:
+		k.key = p.opt.Rank(p.ranked(now, k, behind))
+	case !p.opt.ByDeadline:
 		k.key = p.seq
-	case ByRequest:
-		switch {
-		case k.req < 0:
-			k.key = never
-		case p.booked(now) < calm:
-			k.key = p.requests[k.req].deadline - behind
-		default:
-			k.key = now
-		}
-	case ByDeadline:
-		if k.key = never; k.req >= 0 {
-			k.key = p.requests[k.req].deadline - behind
-		}
-	case ByCall:
-		k.key = now + int64(p.opt.Slack*float64(p.fleet.cost(k.service, place, 1, k.work)))
+	case k.req < 0:
+		k.key = never
+	default:
+		k.key = p.requests[k.req].deadline - behind
 	}
 	p.devices[place].enqueue(p.tasks, id)
 	p.touchDevice(place)
 	if k.slot >= 0 {
 		p.batches.bind(now, id, out)
 	}
-}
-
-// routed is the device of a task where the search does not say; -1: none is left.
-func (p *placement) routed(service int32) int32 {
-	if p.opt.Route == Robin {
-		for range p.devices {
-			p.turn = (p.turn + 1) % int32(len(p.devices))
-			if !p.devices[p.turn].down && p.fleet.runs(service, p.turn) {
-				return p.turn
-			}
-		}
-		return -1
-	}
-	sv := &p.scale.by[service]
-	if len(sv.places) == 0 && !p.scale.add(service, true) {
-		return -1
-	}
-	// Of two random replicas that have their network, else of any two, the one
-	// with fewer tasks.
-	network := p.fleet.services[service].network
-	p.pair = p.pair[:0]
-	for _, place := range sv.places {
-		if p.devices[place].loaded[network] {
-			p.pair = append(p.pair, place)
-		}
-	}
-	if len(p.pair) == 0 {
-		p.pair = append(p.pair, sv.places...)
-	}
-	a, b := p.pair[p.rng.IntN(len(p.pair))], p.pair[p.rng.IntN(len(p.pair))]
-	if p.waiting(b, service) < p.waiting(a, service) {
-		return b
-	}
-	return a
 }

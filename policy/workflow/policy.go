@@ -17,7 +17,6 @@ type Policy struct {
 	loads     *loads
 	batches   *batches
 	placement *placement
-	scale     *replicas
 	door      *door
 
 	late    []int32 // requests that were told of tasks before the end of their batch
@@ -31,10 +30,12 @@ func New(t *policy.Tables, opt Options) *Policy {
 		opt.Ahead = 16
 	}
 	p := &Policy{cluster: newCluster(t, opt)}
-	p.scale = newReplicas(p.cluster)
-	p.loads = &loads{cluster: p.cluster, scale: p.scale}
+	if opt.Route != nil {
+		p.route = opt.Route(Devices{p.cluster}, opt.Seed)
+	}
+	p.loads = &loads{cluster: p.cluster}
 	p.door = newDoor(p.cluster)
-	p.batches = &batches{cluster: p.cluster, loads: p.loads, scale: p.scale, door: p.door}
+	p.batches = &batches{cluster: p.cluster, loads: p.loads, door: p.door}
 	p.placement = newPlacement(p.batches)
 	p.door.table = p.placement.table
 	p.begin()
@@ -43,9 +44,6 @@ func New(t *policy.Tables, opt Options) *Policy {
 
 // Table is the table that predicts.
 func (p *Policy) Table() *predict.Table { return p.placement.table }
-
-// Teach takes the place of the table that predicts.
-func (p *Policy) Teach(t *predict.Table) { p.placement.table, p.door.table = t, t }
 
 // Handle implements policy.Policy.
 func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions) {
@@ -75,7 +73,9 @@ func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 			q.feature = int32(ev.Key)
 		}
 		q.cursor = p.placement.table.Begin(q.model, q.feature)
-		p.scale.start(now, out)
+		if p.route != nil {
+			p.route.Arrived(now, out)
+		}
 		if in, again := p.door.admits(now, ev.Req); !in {
 			p.drop(now, ev.Req, policy.ReasonDeadline, out)
 			out.List[len(out.List)-1].At = time.Duration(again)
@@ -97,8 +97,8 @@ func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 	case policy.Timer:
 		if ev.Value == strandTag {
 			p.strand(now, out)
-		} else {
-			p.scale.tick(now, out)
+		} else if p.route != nil {
+			p.route.Woke(now, out)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (p *Policy) close(now int64, req int32) {
 			p.unqueue(id)
 		}
 		if s := p.tasks[id].state; s == known || s == queued || s == running {
-			p.scale.less(now, p.tasks[id].service)
+			p.count(now, p.tasks[id].service, -1)
 		}
 		p.cluster.memos().forget(id)
 		p.release(id)
@@ -164,7 +164,7 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 	k.token = p.placement.table.Number(ev.Service, ev.Value, p.offsets)
 	p.placement.table.Advance(&q.cursor, k.token)
 	q.tasks, q.path = append(q.tasks, id), append(q.path, k.token)
-	p.scale.more(now, ev.Service)
+	p.count(now, ev.Service, 1)
 	p.asked(now, ev.Service)
 	q.segment++
 	if q.expect--; q.expect > 0 {

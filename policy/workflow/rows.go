@@ -47,13 +47,3 @@ func (r *rows) setJoin(service, place int32, start, took int64) {
 	}
 	r.join[i], r.joined[i] = start, took
 }
-
-// end is when a task ends at a place whose inputs are there at ready.
-func (r *rows) end(service, place int32, ready, work int64) int64 {
-	i := service*r.places + place
-	end := max(r.free[i], ready) + scaled(r.comp[i], work)
-	if r.join[i] >= ready {
-		end = min(end, r.join[i]+scaled(r.joined[i], work))
-	}
-	return end
-}

@@ -59,7 +59,7 @@ func TakeTurns(p *formats.Plan, devices int) *formats.Plan {
 
 // DrawDropping draws parameters of a policy of applications.
 func DrawDropping(rng *rand.Rand) map[string]float64 {
-	return map[string]float64{"token": float64(rng.IntN(2)), "samples": float64(50 * rng.IntN(2)), "paths": .25 * float64(rng.IntN(2)),
+	return map[string]float64{"token": float64(rng.IntN(2)), "paths": .25 * float64(rng.IntN(2)),
 		"prompt": float64(rng.IntN(2)), "learn": float64(rng.IntN(2)), "skew_us": float64(2000 * rng.IntN(2))}
 }
 

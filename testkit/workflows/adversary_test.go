@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/bench/dyorc/baselines"
 	"inferplan/formats/seeded"
 	"inferplan/policy/conform"
 	"inferplan/policy/workflow"
@@ -18,8 +19,8 @@ import (
 // again.
 func TestPoliciesAgainstAnAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.SampledFrom(workflow.Names()).Draw(t, "policy")
-		opt, err := workflow.Named(name)
+		name := rapid.SampledFrom(baselines.Names()).Draw(t, "policy")
+		opt, err := baselines.Named(name, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/dyorc/baselines"
 	"inferplan/cputime"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
@@ -19,7 +20,7 @@ func BenchmarkRun(b *testing.B) {
 	for _, name := range []string{"greedy", "dyorc", "dyorc generations"} {
 		b.Run(name, func(b *testing.B) {
 			name, generations := strings.CutSuffix(name, " generations")
-			opt, err := workflow.Named(name)
+			opt, err := baselines.Named(name, 1)
 			if err != nil {
 				b.Fatal(err)
 			}

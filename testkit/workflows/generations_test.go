@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/bench/dyorc/baselines"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -94,7 +95,7 @@ func (s *sequences) dispatched(a *policy.Action) {
 
 // generate runs all applications on a fleet of language models.
 func generate(t interface{ Fatal(...any) }, f workflows.Fleet, name string, seed uint64, rps, spread float64, faults ...sim.Fault) (*sequences, *sim.Result, int) {
-	opt, err := workflow.Named(name)
+	opt, err := baselines.Named(name, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func generate(t interface{ Fatal(...any) }, f workflows.Fleet, name string, seed
 func TestSequences(t *testing.T) {
 	joined := 0
 	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.SampledFrom(workflow.Names()).Draw(t, "policy")
+		name := rapid.SampledFrom(baselines.Names()).Draw(t, "policy")
 		f := workflows.Fleet{Devices: rapid.IntRange(1, 5).Draw(t, "devices"), Gigabytes: rapid.SampledFrom([]float64{17, 24, 40}).Draw(t, "memory"), PerNode: 2}
 		if f.Session.Bytes = rapid.SampledFrom([]int64{0, 1 << 26}).Draw(t, "state"); f.Session.Bytes > 0 {
 			f.Session.Recompute, f.Session.Near, f.Session.Far = 100*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond
@@ -150,7 +151,7 @@ func TestSequences(t *testing.T) {
 			}
 			made += m.Made
 		}
-		if opt, _ := workflow.Named(name); made > p.asked || made < p.asked && opt.GiveUp == workflow.Never {
+		if opt, _ := baselines.Named(name, 1); made > p.asked || made < p.asked && opt.GiveUp == workflow.Never {
 			t.Fatalf("%s: %d tokens were made, %d asked for", name, made, p.asked)
 		}
 	})
@@ -161,7 +162,7 @@ func TestSequences(t *testing.T) {
 
 // Devices that are lost and come back lose no request.
 func TestSequencesOfLostDevices(t *testing.T) {
-	for _, name := range workflow.Names() {
+	for _, name := range baselines.Names() {
 		if p, _, n := generate(t, workflows.Fleet{Devices: 4, Gigabytes: 24, PerNode: 2}, name, 1, .3, .5, lost...); n < 50 || p.started < p.ended {
 			t.Errorf("%s: %d answers, %d batches begin, %d end", name, n, p.started, p.ended)
 		}
@@ -210,7 +211,7 @@ func TestASequenceAlone(t *testing.T) {
 // Policies hold whatever an interpreter may do with sequences.
 func TestSequencesAgainstAnAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		opt, err := workflow.Named(rapid.SampledFrom(workflow.Names()).Draw(t, "policy"))
+		opt, err := baselines.Named(rapid.SampledFrom(baselines.Names()).Draw(t, "policy"), 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/bench/dyorc/baselines"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/flow"
@@ -43,7 +44,7 @@ func (p *punctual) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 
 // sessions runs KNOWLEDGECARD and DEBATE whose language model keeps a state.
 func sessions(t interface{ Fatal(...any) }, f workflows.Fleet, name string, seed uint64, requests int, faults ...sim.Fault) (*punctual, *sim.SessionResult, int) {
-	opt, err := workflow.Named(name)
+	opt, err := baselines.Named(name, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func TestStatesMove(t *testing.T) {
 // Policies that keep states hold whatever an interpreter may do.
 func TestSessionsAgainstAnAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		opt, err := workflow.Named(rapid.SampledFrom([]string{"dyorc", "dyorc-keep-state", "dyorc-drop-state", "reactive"}).Draw(t, "policy"))
+		opt, err := baselines.Named(rapid.SampledFrom([]string{"dyorc", "dyorc-keep-state", "dyorc-drop-state", "reactive"}).Draw(t, "policy"), 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/dyorc/baselines"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -34,7 +35,7 @@ func poisson(rps float64, length time.Duration, seed uint64) arrivals.Source {
 // run is a run of all applications under a policy; it gives the sum of latencies.
 func run(t *testing.T, f workflows.Fleet, wrap func(policy.Policy) policy.Policy, name string, rps float64, faults ...sim.Fault) (requests int, sum time.Duration) {
 	t.Helper()
-	opt, err := workflow.Named(name)
+	opt, err := baselines.Named(name, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ var lost = []sim.Fault{
 // load, and while devices are lost and come back. The simulator's invariants hold:
 // no slot of a task is in use at the end, no batch runs without its network.
 func TestEveryPolicyAnswersAll(t *testing.T) {
-	for _, name := range workflow.Names() {
+	for _, name := range baselines.Names() {
 		for _, gb := range []float64{17, 24, 40} {
 			for _, rps := range []float64{.1, .6} {
 				n, _ := run(t, workflows.Fleet{Devices: 4, Gigabytes: gb, PerNode: 2}, nil, name, rps)
@@ -83,7 +84,7 @@ func TestEveryPolicyAnswersAll(t *testing.T) {
 // batch takes what its kind takes; every request is answered, and both kinds
 // work.
 func TestKindsOfDevices(t *testing.T) {
-	for _, name := range workflow.Names() {
+	for _, name := range baselines.Names() {
 		if name == "static" || name == "static-edf" {
 			continue
 		}
@@ -142,7 +143,7 @@ func TestRunsAreReproducible(t *testing.T) {
 		if err := rec.Close(); err != nil {
 			t.Fatal(err)
 		}
-		opt, err := workflow.Named(name)
+		opt, err := baselines.Named(name, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestUnloadedRequest(t *testing.T) {
 		for i := range 50 {
 			list = append(list, arrivals.Request{At: time.Duration(i) * time.Minute, Model: model})
 		}
-		opt, _ := workflow.Named("dyorc")
+		opt, _ := baselines.Named("dyorc", 1)
 		i := 0
 		_, err := sim.Run(context.Background(), sim.Config{
 			Tables: tab, Policy: workflow.New(tab, opt), Source: arrivals.Slice(list), Verify: true, NoReport: true,

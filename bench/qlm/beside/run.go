@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	_ "inferplan/bench/qlm/rules" // gateway
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"

@@ -137,7 +137,7 @@ func TestMeasure(t *testing.T) {
 // on the pair.
 func TestOperations(t *testing.T) {
 	for _, o := range Operations() {
-		if o.Swap <= 0 || o.Recompute <= 0 || o.Warm >= o.Cold || o.States.Host <= 0 || o.Models.Host <= 0 {
+		if o.Swap <= 0 || o.Recompute <= 0 || o.Warm >= o.Cold || o.States <= 0 || o.Models <= 0 {
 			t.Errorf("%+v", o)
 		}
 	}

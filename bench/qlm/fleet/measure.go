@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"inferplan/bench/qlm/rules"
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
 	"inferplan/policy/balance"
@@ -18,6 +19,10 @@ type Policy struct {
 	Options  vqueue.Options
 	Cold     bool // models come from storage
 	Priority bool // the servers schedule by priority behind a balancer; Options do not count
+	// Partition gives models instances of their own, Random deals requests at random, and Scale has
+	// instances come and go.
+	Partition, Random bool
+	Scale             rules.Scale
 }
 
 // qlm are the options that were chosen on the rows up to 6000. One open group for the
@@ -30,11 +35,11 @@ var Policies = []Policy{
 	{Name: "FCFS", Options: vqueue.Options{Rule: vqueue.FCFS}, Cold: true},
 	{Name: "EDF", Options: vqueue.Options{Rule: vqueue.EDF}, Cold: true},
 	{Name: "priority", Priority: true, Cold: true},
-	{Name: "SHEPHERD-like", Options: vqueue.Options{Rule: vqueue.Shepherd}, Cold: true},
-	{Name: "partition", Options: vqueue.Options{Rule: vqueue.EDF, Partition: true}},
-	{Name: "gateway-like", Options: vqueue.Options{Rule: vqueue.Gateway, Partition: true}},
+	{Name: "SHEPHERD-like", Options: vqueue.Options{Dispatch: rules.Shepherd}, Cold: true},
+	{Name: "partition", Options: vqueue.Options{Rule: vqueue.EDF}, Partition: true},
+	{Name: "gateway-like", Options: vqueue.Options{Dispatch: rules.Gateway}, Partition: true},
 	{Name: "round robin", Options: without(vqueue.Balancing)},
-	{Name: "random", Options: dealt()},
+	{Name: "random", Options: without(vqueue.Balancing), Random: true},
 	{Name: "QLM", Options: qlm},
 }
 
@@ -86,10 +91,6 @@ func changed(change func(o *vqueue.Options)) vqueue.Options {
 
 func without(l vqueue.LSO) vqueue.Options { return leaving(qlm, l) }
 
-func dealt() vqueue.Options {
-	return changed(func(o *vqueue.Options) { o.Without[vqueue.Balancing], o.Random = true, true })
-}
-
 // Named is a policy by name.
 func Named(name string) *Policy {
 	for _, list := range [][]Policy{Policies, Ablations, Published} {
@@ -111,9 +112,7 @@ func WithDelta(delta float64) *Policy {
 
 // Scaled is QLM with instances that come after a delay, from so many on.
 func Scaled(from int, delay time.Duration) *Policy {
-	o := qlm
-	o.Scale = vqueue.Scale{From: from, Delay: delay, Hold: 2 * time.Minute}
-	return &Policy{Name: fmt.Sprintf("QLM, scaled from %d in %v", from, delay), Options: o}
+	return &Policy{Name: fmt.Sprintf("QLM, scaled from %d in %v", from, delay), Options: qlm, Scale: rules.Scale{From: from, Delay: delay, Hold: 2 * time.Minute}}
 }
 
 // Case is one run.
@@ -160,9 +159,10 @@ const perPosition = time.Microsecond
 
 // policy is the policy of a case, and how long its instances were on until a time.
 func (c *Case) policy(t *policy.Tables) (policy.Policy, func(end time.Duration) time.Duration, error) {
+	used := func(end time.Duration) time.Duration { return end * time.Duration(c.Instances) }
 	if c.Policy.Priority {
 		p, err := balance.NewPriority(t)
-		return p, func(end time.Duration) time.Duration { return end * time.Duration(c.Instances) }, err
+		return p, used, err
 	}
 	opt := c.Policy.Options
 	opt.Seed = c.Seed
@@ -170,11 +170,21 @@ func (c *Case) policy(t *policy.Tables) (policy.Policy, func(end time.Duration) 
 	if c.Policy.Cold {
 		opt.Without[vqueue.WarmStart] = true
 	}
-	p, err := vqueue.New(t, opt)
-	if err != nil {
-		return nil, nil, err
+	if c.Policy.Partition {
+		opt.Only = rules.Partition(t)
 	}
-	return p, p.Used, nil
+	if c.Policy.Random {
+		opt.Deal = rules.Random
+	}
+	if c.Policy.Scale.From > 0 {
+		opt.Scale = func(s *vqueue.Servers) vqueue.Scaler {
+			x := rules.NewScaling(s, c.Policy.Scale)
+			used = x.Used
+			return x
+		}
+	}
+	p, err := vqueue.New(t, opt)
+	return p, used, err
 }
 
 // Measure runs a case.

@@ -1,10 +1,10 @@
 package fleet
 
 import (
+	"math"
 	"time"
 
 	"inferplan/policy"
-	"inferplan/policy/vqueue"
 )
 
 // Operation is what operations cost for a model on a kind of instance.
@@ -13,7 +13,7 @@ type Operation struct {
 	StateBytes      float64
 	Swap, Recompute time.Duration // of a request's state
 	Warm, Cold      time.Duration // of the weights
-	States, Models  vqueue.Memory // that the operations may take
+	States, Models  int64         // bytes of the host's memory that they may take
 }
 
 // halfWay is the tokens of a request in the middle of its answer.
@@ -37,10 +37,31 @@ func Operations() []Operation {
 			x.Warm, x.Cold = time.Duration(weights[f]/fromHost/devices*1e9), time.Duration(weights[f]/fromStorage/devices*1e9)
 			server := &policy.Server{Warm: 1 << 62, Costs: []policy.ServerCost{{KV: m.KV, KVBytes: m.KVBytes}, {KV: m.KV, KVBytes: m.KVBytes}}}
 			t := &policy.Tables{Networks: []policy.Network{{Bytes: int64(weights[f])}, {Bytes: int64(weights[f])}}, Devices: []policy.Device{{Instance: 0}}, Instances: []policy.Instance{{Server: server}}}
-			memory := vqueue.Takes(t, 0)
-			x.States, x.Models = memory[vqueue.StateSwap], memory[vqueue.WarmStart]
+			x.States, x.Models = states(server), models(t, server)
 			out = append(out, x)
 		}
 	}
 	return out
+}
+
+// states returns what state swaps take of the host's memory at most: the state of a whole batch, of the
+// network with the largest. Evictions, pulling and balancing take none.
+func states(s *policy.Server) int64 {
+	most := int64(0)
+	for i := range s.Costs {
+		most = max(most, s.Costs[i].KV*s.Costs[i].KVBytes)
+	}
+	return most
+}
+
+// models returns what warm starts take of it at most: the weights of the networks that the instance may run,
+// but for the smallest, which is loaded, as far as the host has room.
+func models(t *policy.Tables, s *policy.Server) int64 {
+	sum, least := int64(0), int64(math.MaxInt64)
+	for n := range s.Costs {
+		if bytes := t.Networks[n].Bytes; s.Costs[n].KV > 0 {
+			sum, least = sum+bytes, min(least, bytes)
+		}
+	}
+	return min(max(sum-least, 0), s.Warm)
 }

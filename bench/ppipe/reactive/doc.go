@@ -1,7 +1,7 @@
 // Package reactive is the run-time policy without reservations that PPipe
 // compares itself with (USENIX ATC 2025, §7.4): every stage has a queue and
 // decides for itself. It is a baseline of package reserve, for the simulator
-// alone: batches are formed anew at every stage.
+// alone: batches are formed anew at every stage. It registers for plans of pools.
 //
 // At each stage the head's worker is the one that is free first, over all
 // pipelines of the model at the first stage. What is left of the deadline for

@@ -4,7 +4,9 @@ import (
 	"math"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/policies"
 	"inferplan/policy/underway"
 	"inferplan/policy/waiting"
 )
@@ -13,6 +15,10 @@ import (
 const Name = "reactive"
 
 const never = underway.Never
+
+func init() {
+	policies.Register(formats.PlanPool, Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) { return New(t, params) })
+}
 
 // Policy is the state of the reactive dispatcher over one plan's tables. It
 // implements policy.Policy.

@@ -1,10 +1,11 @@
-package vqueue
+package rules
 
 import (
 	"cmp"
 	"slices"
 
 	"inferplan/policy"
+	"inferplan/policy/vqueue"
 )
 
 // mostOfOne is the part of an instance from which on a network has one of its own,
@@ -14,7 +15,7 @@ const mostOfOne = 0.75
 // partition gives the instances to networks for good.
 type partition struct {
 	t    *policy.Tables
-	own  *Tables
+	own  *vqueue.Tables
 	need []float64 // instances' seconds a second by network, at the planned rates
 	free []int32   // devices
 	only [][]int32
@@ -25,7 +26,7 @@ type partition struct {
 // where most work is on each. Where there are fewer instances than networks, those with
 // most work have whole instances, and the others share what is left.
 func Partition(t *policy.Tables) [][]int32 {
-	p := &partition{t: t, own: Of(t), only: make([][]int32, len(t.Networks))}
+	p := &partition{t: t, own: vqueue.Of(t), only: make([][]int32, len(t.Networks))}
 	p.work()
 	for d := range t.Devices {
 		if t.InstanceOf(int32(d)) >= 0 {

@@ -1,9 +1,11 @@
-package vqueue
+package rules
 
 import (
+	"slices"
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/vqueue"
 )
 
 // gateway is like the flow control of an inference gateway in front of servers: two
@@ -17,12 +19,10 @@ type gateway struct {
 	late bool    // since the last tick
 }
 
-func newGateway(p *pooling) gateway {
-	p.bands = urgent(p.t)
-	g := gateway{pooling: p, caps: make([]int32, len(p.instances))}
-	for i := range g.caps {
-		g.caps[i] = 1
-	}
+// Gateway makes the rule like an inference gateway.
+func Gateway(s *vqueue.Servers) vqueue.Dispatcher {
+	g := &gateway{pooling: newPooling(s), caps: slices.Repeat([]int32{1}, int(s.Len()))}
+	g.bands = urgent(s.Tables())
 	return g
 }
 
@@ -30,25 +30,25 @@ func newGateway(p *pooling) gateway {
 // first band that still waits counts as late.
 const waited = 0.5
 
-// ended hears of an answer.
-func (g *gateway) ended(now time.Duration, req int32) {
-	if r := &g.requests[req]; g.bands[r.model] && now > r.deadline {
+// Ended hears of an answer.
+func (g *gateway) Ended(now time.Duration, req int32) {
+	if r := g.Request(req); g.bands[r.Model] && now > r.Deadline {
 		g.late = true
 	}
 }
 
-// tick sets the caps.
-func (g *gateway) tick(now time.Duration) {
+// Tick sets the caps.
+func (g *gateway) Tick(now time.Duration) {
 	for n := range g.pool {
 		if len(g.pool[n]) == 0 {
 			continue
 		}
-		if r := &g.requests[g.pool[n][0]]; g.bands[r.model] && float64(now-r.arrived) > waited*float64(r.deadline-r.arrived) {
+		if r := g.Request(g.pool[n][0]); g.bands[r.Model] && float64(now-r.Arrived) > waited*float64(r.Deadline-r.Arrived) {
 			g.late = true
 		}
 	}
 	for i := range g.caps {
-		most, _ := g.holds(&g.instances[i], max(g.instances[i].loaded, 0))
+		most, _ := g.Holds(int32(i), max(g.Instance(int32(i)).Loaded, 0))
 		if g.late {
 			g.caps[i] = max(1, g.caps[i]/2)
 		} else {
@@ -61,45 +61,42 @@ func (g *gateway) tick(now time.Duration) {
 // mostCap keeps a cap of a server without a limit in bounds.
 const mostCap = 1 << 20
 
-// assign has every instance take what it may and has room for.
-func (g *gateway) assign(now time.Duration, out *policy.Actions) {
-	for q := range g.instances {
-		in := &g.instances[q]
-		for in.up() && in.coming < 0 && !in.failed {
-			req := g.next(in, g.caps[q])
+// Assign has every instance take what it may and has room for.
+func (g *gateway) Assign(now time.Duration, out *policy.Actions) {
+	for q := range g.Len() {
+		for in := g.Instance(q); in.Up && !in.Coming && !in.Failed; in = g.Instance(q) {
+			req := g.next(q, &in, g.caps[q])
 			if req < 0 {
 				break
 			}
-			r := &g.requests[req]
-			if network := g.network(r.model); in.loaded != network {
-				if len(in.running) == 0 {
-					g.change(now, in, network, out)
+			if network := g.network(g.Request(req).Model); in.Loaded != network {
+				if in.Running == 0 {
+					g.Change(now, q, network, out)
 				}
 				break
 			}
-			if !g.room(in, r) {
+			if !g.Room(q, req) {
 				break
 			}
-			g.unpool(req)
-			g.dispatch(in, req, out)
+			g.send(q, req, out)
 		}
 	}
 }
 
 // next is the request that goes first among those that an instance may take with a
 // cap on the second band; -1: none waits.
-func (g *gateway) next(in *instance, most int32) int32 {
+func (g *gateway) next(q int32, in *vqueue.Instance, most int32) int32 {
 	best, full := int32(-1), g.second(in) >= most
 	for n := range g.pool {
-		if !g.can(in, int32(n)) {
+		if !g.Can(q, int32(n)) {
 			continue
 		}
 		for _, req := range g.pool[n] {
-			model := g.requests[req].model
+			model := g.Request(req).Model
 			if !g.bands[model] && full {
 				break
 			}
-			if g.serves(in, model) && !g.capped(in, model) {
+			if g.Serves(q, model) && !g.Capped(q, model) {
 				if best < 0 || g.before(req, best) < 0 {
 					best = req
 				}
@@ -111,9 +108,9 @@ func (g *gateway) next(in *instance, most int32) int32 {
 }
 
 // second is how many requests of the second band run on an instance.
-func (g *gateway) second(in *instance) int32 {
+func (g *gateway) second(in *vqueue.Instance) int32 {
 	n := int32(0)
-	for m, running := range in.counts {
+	for m, running := range in.Counts {
 		if !g.bands[m] {
 			n += running
 		}

@@ -1,6 +1,10 @@
-package vqueue
+package rules
 
-import "time"
+import (
+	"time"
+
+	"inferplan/policy/vqueue"
+)
 
 // Scale has a fleet grow while deadlines are likely to be missed, and shrink while
 // instances idle (appendix A.3). The zero value leaves all instances on.
@@ -17,11 +21,12 @@ type Scale struct {
 	Pressure float64
 }
 
-// scaling turns instances on and off.
-type scaling struct {
-	*grouping
+// Scaling turns instances on and off.
+type Scaling struct {
+	*vqueue.Servers
 	scale Scale
 	bands []bool             // by served model, see urgent
+	on    []bool             // by instance
 	ready []time.Duration    // by instance: when it is on; never: it is off
 	idle  []time.Duration    // since when
 	spans [][2]time.Duration // of instances that went off: the decision, and the end
@@ -31,52 +36,50 @@ type scaling struct {
 // off is the time at which an instance that is off is on.
 const off = time.Duration(1<<63 - 1)
 
-func newScaling(s *grouping, scale Scale) scaling {
+// NewScaling turns off the instances that are not on from the start.
+func NewScaling(s *vqueue.Servers, scale Scale) *Scaling {
 	if scale.Hold == 0 {
 		scale.Hold = time.Minute
 	}
-	x := scaling{grouping: s, scale: scale, bands: urgent(s.t)}
-	if scale.From == 0 {
-		return x
+	n := s.Len()
+	x := &Scaling{Servers: s, scale: scale, bands: urgent(s.Tables()), ready: make([]time.Duration, n), idle: make([]time.Duration, n), since: make([]time.Duration, n), on: make([]bool, n)}
+	for q := range min(int32(scale.From), n) {
+		x.on[q] = true
 	}
-	n := len(s.instances)
-	x.ready, x.idle, x.since = make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n)
-	for i := scale.From; i < n; i++ {
-		x.ready[i] = off
-		s.instances[i].off = true
+	for q := int32(scale.From); q < n; q++ {
+		x.ready[q] = off
+		s.Switch(q, false)
 	}
 	return x
 }
 
-// tick turns on what is ready, turns off what idles, and decides for one more
+// Tick turns on what is ready, turns off what idles, and decides for one more
 // instance where a violation is likely and none is on its way. It tells whether any
 // went on.
-func (x *scaling) tick(now time.Duration, violation bool) (grown bool) {
-	if x.scale.From == 0 {
-		return false
-	}
+func (x *Scaling) Tick(now time.Duration, violation bool) (grown bool) {
 	coming := false
-	for i := range x.instances {
-		in := &x.instances[i]
-		if len(in.running) > 0 || x.state.Len(int32(i)) > 0 || in.coming >= 0 {
-			x.idle[i] = now
+	for q := range x.Len() {
+		in := x.Instance(q)
+		if in.Running > 0 || x.Waits(q) > 0 || in.Coming {
+			x.idle[q] = now
 		}
 		switch {
-		case x.ready[i] == off:
-		case in.off && now >= x.ready[i]:
-			in.off, grown = false, true
-			x.idle[i] = now
-		case in.off:
+		case x.ready[q] == off:
+		case !x.on[q] && now >= x.ready[q]:
+			x.Switch(q, true)
+			x.idle[q], x.on[q], grown = now, true, true
+		case !x.on[q]:
 			coming = true
-		case i >= x.scale.From && now-x.idle[i] >= x.scale.Hold:
-			in.off, x.ready[i] = true, off
-			x.spans = append(x.spans, [2]time.Duration{x.since[i], now})
+		case int(q) >= x.scale.From && now-x.idle[q] >= x.scale.Hold:
+			x.Switch(q, false)
+			x.ready[q], x.on[q] = off, false
+			x.spans = append(x.spans, [2]time.Duration{x.since[q], now})
 		}
 	}
 	violation = violation || x.pressed()
-	for i := range x.instances {
-		if violation && !coming && x.ready[i] == off {
-			x.ready[i], x.since[i] = now+x.scale.Delay, now
+	for q := range x.ready {
+		if violation && !coming && x.ready[q] == off {
+			x.ready[q], x.since[q] = now+x.scale.Delay, now
 			break
 		}
 	}
@@ -84,18 +87,18 @@ func (x *scaling) tick(now time.Duration, violation bool) (grown bool) {
 }
 
 // pressed tells whether as many instances as may run requests of the first band.
-func (x *scaling) pressed() bool {
+func (x *Scaling) pressed() bool {
 	if x.scale.Pressure == 0 {
 		return false
 	}
 	on, busy := 0, 0
-	for i := range x.instances {
-		in := &x.instances[i]
-		if !in.up() {
+	for q := range x.Len() {
+		in := x.Instance(q)
+		if !in.Up {
 			continue
 		}
 		on++
-		for m, n := range in.counts {
+		for m, n := range in.Counts {
 			if n > 0 && x.bands[m] {
 				busy++
 				break
@@ -105,10 +108,10 @@ func (x *scaling) pressed() bool {
 	return float64(busy) > x.scale.Pressure*float64(on)
 }
 
-// more tells whether more instances than From are on or on their way.
-func (x *scaling) more() bool {
-	for i := x.scale.From; i < len(x.ready); i++ {
-		if x.ready[i] != off {
+// More tells whether more instances than From are on or on their way.
+func (x *Scaling) More() bool {
+	for q := x.scale.From; q < len(x.ready); q++ {
+		if x.ready[q] != off {
 			return true
 		}
 	}
@@ -117,14 +120,10 @@ func (x *scaling) more() bool {
 
 // Used is the time of all instances until a time, from the decision for each until it
 // went off.
-func (p *Policy) Used(until time.Duration) (used time.Duration) {
-	x := &p.scale
-	if x.scale.From == 0 {
-		return until * time.Duration(len(p.instances))
-	}
-	for i := range p.instances {
-		if x.ready[i] != off {
-			used += max(0, until-x.since[i])
+func (x *Scaling) Used(until time.Duration) (used time.Duration) {
+	for q := range x.ready {
+		if x.ready[q] != off {
+			used += max(0, until-x.since[q])
 		}
 	}
 	for _, s := range x.spans {

@@ -1,11 +1,14 @@
-package workflow
+package baselines
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
+	"inferplan/formats/seeded"
 	"inferplan/policy"
+	"inferplan/policy/workflow"
 )
 
 // Reactive loading in the way of Ray Serve: a replica has so many tasks under way
@@ -18,12 +21,15 @@ const (
 	downAfter  = int64(600 * time.Second)
 )
 
-// replicas are the replicas of services on devices (Route Replicas).
+// replicas are the replicas of services on devices. A task goes to the better of two random replicas of its
+// service, whose number follows the load: reactive loading.
 type replicas struct {
-	*cluster
+	workflow.Devices
 	by      []replicated // by service
 	ticking bool
-	open    int // tasks under way
+	open    int     // tasks under way
+	pair    []int32 // scratch
+	rng     *rand.Rand
 }
 
 // replicated is a service with its replicas.
@@ -37,17 +43,17 @@ type replicated struct {
 	above  int64 // since when there are more replicas than are wanted; -1: there are not
 }
 
-func newReplicas(c *cluster) *replicas {
-	r := &replicas{cluster: c, by: make([]replicated, len(c.fleet.services))}
+func newReplicas(devices workflow.Devices, seed uint64) workflow.Routing {
+	r := &replicas{Devices: devices, by: make([]replicated, devices.Services()), rng: seeded.New(seed, "replicas")}
 	for s := range r.by {
 		r.by[s].above = -1
 	}
 	return r
 }
 
-// start begins the checks with the first request.
-func (r *replicas) start(now int64, out *policy.Actions) {
-	if r.opt.Route != Replicas || r.ticking {
+// Arrived begins the checks with the first request.
+func (r *replicas) Arrived(now int64, out *policy.Actions) {
+	if r.ticking {
 		return
 	}
 	r.ticking = true
@@ -67,26 +73,15 @@ func (s *replicated) count(now int64) {
 	s.since = now
 }
 
-// more notes a task that has become known.
-func (r *replicas) more(now int64, service int32) {
-	if r.opt.Route == Replicas {
-		r.by[service].count(now)
-	}
-	r.by[service].open++
-	r.open++
+// Count notes a task that has become known, or has ended.
+func (r *replicas) Count(now int64, service int32, by int) {
+	r.by[service].count(now)
+	r.by[service].open += by
+	r.open += by
 }
 
-// less notes that a task has ended.
-func (r *replicas) less(now int64, service int32) {
-	if r.opt.Route == Replicas {
-		r.by[service].count(now)
-	}
-	r.by[service].open--
-	r.open--
-}
-
-// tick is a check of all services.
-func (r *replicas) tick(now int64, out *policy.Actions) {
+// Woke is a check of all services.
+func (r *replicas) Woke(now int64, out *policy.Actions) {
 	for s := range r.by {
 		sv := &r.by[s]
 		sv.count(now)
@@ -99,9 +94,7 @@ func (r *replicas) tick(now int64, out *policy.Actions) {
 		sv.areas[checks-1], sv.times[checks-1] = sv.area, now
 		r.resize(int32(s), int(math.Ceil(mean/perReplica)), now)
 	}
-	for place := range r.devices {
-		r.touchDevice(int32(place))
-	}
+	r.Look()
 	if r.ticking = r.open > 0; r.ticking {
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: time.Duration(now + checkEvery)})
 	}
@@ -126,7 +119,7 @@ func (r *replicas) resize(service int32, want int, now int64) {
 	for len(sv.places) > want {
 		least := 0
 		for i, place := range sv.places {
-			if r.waiting(place, service) < r.waiting(sv.places[least], service) {
+			if r.Waiting(place, service) < r.Waiting(sv.places[least], service) {
 				least = i
 			}
 		}
@@ -140,18 +133,17 @@ func (r *replicas) resize(service int32, want int, now int64) {
 func (r *replicas) add(service int32, must bool) bool {
 	sv := &r.by[service]
 	best, most := int32(-1), int64(0)
-	need := r.fleet.bytes[r.fleet.services[service].network]
-	for place := range r.devices {
-		d := &r.devices[place]
-		if d.down || !r.fleet.runs(service, int32(place)) || slices.Contains(sv.places, int32(place)) {
+	need := r.Bytes(service)
+	for place := range r.Len() {
+		if !r.Runs(place, service) || slices.Contains(sv.places, place) {
 			continue
 		}
-		room := d.memory - r.bytes(int32(place))
+		room := r.Memory(place) - r.taken(place)
 		if room < need && !must {
 			continue
 		}
 		if best < 0 || room > most {
-			best, most = int32(place), room
+			best, most = place, room
 		}
 	}
 	if best < 0 {
@@ -161,34 +153,53 @@ func (r *replicas) add(service int32, must bool) bool {
 	return true
 }
 
-// bytes are those of the replicas on a device.
-func (r *replicas) bytes(place int32) int64 {
+// taken returns the bytes of the replicas on a device.
+func (r *replicas) taken(place int32) int64 {
 	sum := int64(0)
 	for s := range r.by {
 		if slices.Contains(r.by[s].places, place) {
-			sum += r.fleet.bytes[r.fleet.services[s].network]
+			sum += r.Bytes(int32(s))
 		}
 	}
 	return sum
 }
 
-// holds tells whether a replica on a device needs a network.
-func (r *replicas) holds(network, place int32) bool {
-	if r.opt.Route != Replicas {
-		return false
-	}
+// Holds tells whether a replica on a device needs a network.
+func (r *replicas) Holds(network, place int32) bool {
 	for s := range r.by {
-		if r.fleet.services[s].network == network && slices.Contains(r.by[s].places, place) {
+		if r.Network(int32(s)) == network && slices.Contains(r.by[s].places, place) {
 			return true
 		}
 	}
 	return false
 }
 
-// lose takes the replicas off a device.
-func (r *replicas) lose(place int32) {
+// Lost takes the replicas off a device.
+func (r *replicas) Lost(place int32) {
 	for s := range r.by {
 		sv := &r.by[s]
 		sv.places = slices.DeleteFunc(sv.places, func(d int32) bool { return d == place })
 	}
+}
+
+// Route returns, of two random replicas that have their network, else of any two, the one with fewer tasks.
+func (r *replicas) Route(service int32) int32 {
+	sv := &r.by[service]
+	if len(sv.places) == 0 && !r.add(service, true) {
+		return -1
+	}
+	r.pair = r.pair[:0]
+	for _, place := range sv.places {
+		if r.Loaded(place, service) {
+			r.pair = append(r.pair, place)
+		}
+	}
+	if len(r.pair) == 0 {
+		r.pair = append(r.pair, sv.places...)
+	}
+	a, b := r.pair[r.rng.IntN(len(r.pair))], r.pair[r.rng.IntN(len(r.pair))]
+	if r.Waiting(b, service) < r.Waiting(a, service) {
+		return b
+	}
+	return a
 }

@@ -1,14 +1,16 @@
 package reactive_test
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"inferplan/bench/ppipe/reactive"
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/reactive"
+	"inferplan/policy/conform"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
 	"inferplan/testkit/policytest"
@@ -100,5 +102,38 @@ func TestNoParameters(t *testing.T) {
 	tables := policytest.Compile(t, policytest.Hundred().Plan())
 	if _, err := reactive.New(tables, map[string]float64{"x": 1}); err == nil || !strings.Contains(err.Error(), `unknown parameter "x"`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A recorded run under jitter, with a device that fails, replays call by call.
+func TestReplays(t *testing.T) {
+	plan := policytest.Pooled{High: 3, Low: 9, Batch: 4, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 19, SLO: 200 * ms}.Plan()
+	plan.Policy.Name = reactive.Name
+	sc, err := sim.NewScenario(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Load, sc.Duration, sc.Verify = 1.1, 2*time.Second, true
+	sc.Faults = []sim.Fault{{At: 500 * ms, Device: 0}, {At: time.Second, Device: 0, Up: true}}
+	sc.Service = func(seed uint64) (sim.Service, error) { return sim.Jitter(sc.Tables, sim.Lognormal, 0.2, seed), nil }
+	cfg, err := sc.Config(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	rec := conform.NewRecorder(cfg.Policy, &log)
+	cfg.Policy = rec
+	if _, err := sim.Run(context.Background(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := reactive.New(sc.Tables, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conform.Replay(bytes.NewReader(log.Bytes()), again); err != nil || n < 1000 {
+		t.Errorf("%d calls replayed: %v", n, err)
 	}
 }

@@ -1,0 +1,147 @@
+package readings
+
+import (
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/drop"
+	"inferplan/policy/flow"
+)
+
+// parts are the modules' parts of the SLO, by how long each takes along the longest way (as Clipper's
+// per-model SLOs and Nexus §6.2).
+type parts struct {
+	t     *policy.Tables
+	apps  []flow.App
+	runs  []time.Duration // by module: of a planned batch
+	of    []time.Duration // by application and module
+	upTo  []time.Duration // the parts up to it, it included
+	worst []peaks         // by module
+}
+
+// peaks are the longest times in a module, second by second.
+type peaks struct {
+	last [5]time.Duration
+	now  time.Duration
+}
+
+func newParts(t *policy.Tables) *parts {
+	p := &parts{t: t, apps: flow.Of(t).Apps, runs: make([]time.Duration, len(t.Services)), worst: make([]peaks, len(t.Services))}
+	for m := range t.Services {
+		s := &t.Services[m]
+		for pl := s.FirstPipeline; pl < s.FirstPipeline+s.NumPipelines; pl++ {
+			pipe := &t.Pipelines[pl]
+			if len(t.DevicesOf(pipe.FirstStage)) > 0 {
+				p.runs[m] = max(p.runs[m], t.Stages[pipe.FirstStage].Infer[pipe.Batch-1])
+			}
+		}
+	}
+	p.of, p.upTo = make([]time.Duration, len(p.apps)*len(t.Services)), make([]time.Duration, len(p.apps)*len(t.Services))
+	for a := range p.apps {
+		p.share(a, p.runs)
+	}
+	return p
+}
+
+// at is where the part of a module for a request stands.
+func (p *parts) at(r *flow.Request, module int32) int32 { return p.cell(int(r.Model), module) }
+
+func (p *parts) cell(app int, module int32) int32 {
+	return int32(app)*int32(len(p.t.Services)) + module
+}
+
+// longest is the longest way through an application, where a module takes so long as by says.
+func longest(app *flow.App, by []time.Duration) time.Duration {
+	most := time.Duration(0)
+	for _, path := range app.Nodes[0].Paths {
+		sum := by[app.Nodes[0].Service]
+		for _, n := range path {
+			sum += by[app.Nodes[n].Service]
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// share gives every module its part of an application's SLO.
+func (p *parts) share(a int, by []time.Duration) {
+	app, slo := &p.apps[a], p.t.Models[a].SLO
+	total := longest(app, by)
+	upTo := make([]time.Duration, len(app.Nodes))
+	for _, i := range app.Order {
+		n := &app.Nodes[i]
+		before := time.Duration(0)
+		for _, in := range n.In {
+			before = max(before, upTo[in.From])
+		}
+		upTo[i] = before + by[n.Service]
+		at := p.cell(a, n.Service)
+		p.of[at] = time.Duration(float64(slo) * float64(by[n.Service]) / float64(total))
+		p.upTo[at] = max(p.upTo[at], time.Duration(float64(slo)*float64(upTo[i])/float64(total)))
+	}
+}
+
+// began notes how long a task will have been in a module.
+func (p *parts) began(module int32, took time.Duration) {
+	p.worst[module].now = max(p.worst[module].now, took)
+}
+
+// second gives parts of the SLO by the longest times seen (WCL).
+func (p *parts) second(now time.Duration, runs []time.Duration) {
+	by := make([]time.Duration, len(p.worst))
+	for i := range p.worst {
+		w := &p.worst[i]
+		w.last[int64(now/time.Second)%int64(len(w.last))], w.now = w.now, 0
+		by[i] = runs[i]
+		for _, x := range w.last {
+			by[i] = max(by[i], x)
+		}
+	}
+	for a := range p.apps {
+		p.share(a, by)
+	}
+}
+
+// window is Nexus: the first window of a batch in which all ends fit is kept, and what stands before it
+// is dropped (§6.3).
+func window(fits func(end time.Duration, r *flow.Request, module int32) bool) drop.Variant {
+	var list []drop.Waiting // the window
+	return drop.Variant{InOrder: true, High: &low,
+		Keep: func(c drop.Candidate) bool { return fits(c.End, c.Request, c.Module) },
+		Form: func(f drop.Forming) {
+			list = list[:0]
+			for first := true; first || len(list) > 0; first = false {
+				for len(list) < f.Batch() && f.Len() > 0 {
+					list = append(list, f.Next())
+				}
+				if len(list) == 0 || inTime(f, list, fits) {
+					break
+				}
+				if list[0].Wanted {
+					f.Drop(&list[0])
+				}
+				list = list[:copy(list, list[1:])]
+			}
+			for i := range list {
+				if list[i].Wanted {
+					f.Take(&list[i])
+				}
+			}
+			for f.Len() > 0 && f.Room() {
+				if next := f.Next(); next.Wanted {
+					f.Take(&next)
+				}
+			}
+		}}
+}
+
+// inTime tells whether all of a window fit that are wanted.
+func inTime(f drop.Forming, list []drop.Waiting, fits func(end time.Duration, r *flow.Request, module int32) bool) bool {
+	end := f.End(len(list))
+	for i := range list {
+		if w := &list[i]; w.Wanted && !fits(end, w.Request, w.Module) {
+			return false
+		}
+	}
+	return true
+}

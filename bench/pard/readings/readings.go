@@ -1,0 +1,113 @@
+package readings
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/drop"
+	"inferplan/policy/flow"
+	"inferplan/policy/policies"
+)
+
+// making is what a variant is made from.
+type making struct {
+	t      *policy.Tables
+	rng    *rand.Rand
+	number func(key string, value, from, to float64) (float64, error) // a parameter of the variant's own
+}
+
+// low and high are the ends from which a queue is always served.
+var low, high = false, true
+
+// readings are the policies by name.
+var readings = map[string]func(m *making) (drop.Variant, error){
+	"naive":   always(drop.Variant{InOrder: true, High: &low, Keep: func(drop.Candidate) bool { return true }}),
+	"fcfs":    always(drop.Variant{InOrder: true, High: &low}),
+	"hbf":     always(drop.Variant{High: &high}),
+	"lbf":     always(drop.Variant{High: &low}),
+	"instant": always(drop.Variant{Sudden: true}),
+	"back":    always(drop.Variant{Rest: nothing}),
+	"sf":      always(drop.Variant{Rest: func(_, run time.Duration) time.Duration { return run }}),
+	"lower":   always(drop.Variant{Rest: func(queued, run time.Duration) time.Duration { return queued + run }}),
+	"upper":   always(drop.Variant{Rest: func(queued, run time.Duration) time.Duration { return queued + 2*run }}),
+	"oc":      overload,
+
+	"feas-hbf": always(drop.Variant{Feas: true, NoAside: true}),
+
+	"pard-sampled": sampled,
+
+	"nexus": func(*making) (drop.Variant, error) {
+		return window(func(end time.Duration, r *flow.Request, _ int32) bool { return end <= r.Deadline }), nil
+	},
+	"nexus-cum": func(m *making) (drop.Variant, error) {
+		p := newParts(m.t)
+		return window(func(end time.Duration, r *flow.Request, module int32) bool {
+			return end-r.Arrived <= p.upTo[p.at(r, module)]
+		}), nil
+	},
+	"clipper++": func(m *making) (drop.Variant, error) {
+		p := newParts(m.t)
+		return drop.Variant{InOrder: true, High: &low, Keep: func(c drop.Candidate) bool { return c.Now-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
+	},
+	"clip-te": func(m *making) (drop.Variant, error) {
+		p := newParts(m.t)
+		return drop.Variant{InOrder: true, High: &low, Keep: func(c drop.Candidate) bool { return c.Start-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
+	},
+	"split": func(m *making) (drop.Variant, error) {
+		p := newParts(m.t)
+		return drop.Variant{Keep: func(c drop.Candidate) bool { return c.End-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
+	},
+	"wcl": func(m *making) (drop.Variant, error) {
+		p := newParts(m.t)
+		return drop.Variant{Keep: func(c drop.Candidate) bool { return c.End-c.Revealed <= p.of[p.at(c.Request, c.Module)] }, Began: p.began, Second: p.second}, nil
+	},
+}
+
+func nothing(_, _ time.Duration) time.Duration { return 0 }
+
+// always is a variant that needs nothing of a plan.
+func always(v drop.Variant) func(*making) (drop.Variant, error) {
+	return func(*making) (drop.Variant, error) { return v, nil }
+}
+
+// Names lists the policies, in order.
+func Names() []string { return slices.Sorted(maps.Keys(readings)) }
+
+func init() {
+	for _, name := range Names() {
+		policies.Register(formats.PlanFlow+" with modules", name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			return variant(name, t, params)
+		})
+	}
+}
+
+// variant makes a policy. Parameters that the variant does not take are those of the policy that it is one of.
+func variant(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+	others := maps.Clone(params)
+	seed := uint64(1)
+	if x, ok := params["seed"]; ok {
+		seed = uint64(x)
+	}
+	m := &making{t: t, rng: seeded.New(seed, "policy/"+strings.TrimSuffix(name, "-sampled")), number: func(key string, value, from, to float64) (float64, error) {
+		if x, ok := others[key]; ok {
+			delete(others, key)
+			if value = x; !(x >= from && x <= to) {
+				return 0, fmt.Errorf("policy %s: the parameter %s is %v, expected %v to %v", name, key, x, from, to)
+			}
+		}
+		return value, nil
+	}}
+	v, err := readings[name](m)
+	if err != nil {
+		return nil, err
+	}
+	v.Name = name
+	return drop.NewVariant(t, others, v)
+}

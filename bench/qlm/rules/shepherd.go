@@ -1,0 +1,97 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/vqueue"
+)
+
+// shepherd is like SHEPHERD: one list, the earliest deadline first. An idle instance takes the batch of one
+// model with the most requests in time per second, and takes no more until it is empty.
+type shepherd struct {
+	*pooling
+	chosen []int32 // by instance: network that it was loaded for; -1: none
+}
+
+// Shepherd makes the rule like SHEPHERD.
+func Shepherd(s *vqueue.Servers) vqueue.Dispatcher {
+	return shepherd{newPooling(s), slices.Repeat([]int32{-1}, int(s.Len()))}
+}
+
+// Assign gives every idle instance a batch. It is filled once and runs to its end.
+func (p shepherd) Assign(now time.Duration, out *policy.Actions) {
+	for q := range p.Len() {
+		in := p.Instance(q)
+		if !in.Up || in.Failed {
+			p.chosen[q] = -1
+		}
+		if !in.Up || in.Coming || in.Running > 0 || in.Failed {
+			continue
+		}
+		network := p.chosenFor(now, q, &in)
+		if network < 0 {
+			continue
+		}
+		if in.Loaded != network {
+			p.chosen[q] = network
+			p.Change(now, q, network, out)
+			continue
+		}
+		p.chosen[q] = -1
+		for n := p.static(q, &in, network); n > 0 && len(p.pool[network]) > 0; n-- {
+			p.send(q, p.pool[network][0], out)
+		}
+	}
+}
+
+// static is the size of a batch: the sequences that run at once, each with room for
+// the longest that the iteration's budget admits.
+func (p shepherd) static(q int32, in *vqueue.Instance, network int32) int {
+	n, t := p.Most(q, p.model(network)), p.Tables()
+	if budget := int64(t.Instances[t.InstanceOf(in.Device)].Budget); budget > 0 {
+		if _, kv := p.Holds(q, network); kv > 0 {
+			n = min(n, kv/budget)
+		}
+	}
+	return int(max(n, 1))
+}
+
+// chosenFor is the network with the most requests in time per second; -1: none
+// waits that the instance can serve.
+func (p shepherd) chosenFor(now time.Duration, q int32, in *vqueue.Instance) int32 {
+	if n := p.chosen[q]; n >= 0 && in.Loaded == n && len(p.pool[n]) > 0 {
+		return n
+	}
+	best, most := int32(-1), math.Inf(-1)
+	for n := range p.pool {
+		network := int32(n)
+		if len(p.pool[n]) == 0 || !p.Can(q, network) {
+			continue
+		}
+		est := p.Estimator(q, p.model(network))
+		took := time.Duration((est.Prefill + est.Decode*(est.OutputMean+longBatch*math.Sqrt(est.OutputVar))) * float64(time.Second))
+		if in.Loaded != network {
+			took += p.ChangeTime(q, network)
+		}
+		list := p.pool[n][:min(len(p.pool[n]), p.static(q, in, network))]
+		value := 0.0
+		for _, req := range list {
+			if p.Request(req).Deadline >= now+took {
+				value++
+			}
+		}
+		// Where nothing is in time any more, larger batches come first.
+		value = value/(took+1).Seconds() + 1e-6*float64(len(list))
+		if value > most {
+			best, most = network, value
+		}
+	}
+	return best
+}
+
+// longBatch is how many standard deviations above the mean the longest answer of a
+// batch is estimated.
+const longBatch = 1.6
