@@ -1,4 +1,4 @@
-package openai
+package llm
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// serve is a server that answers requests in turn, the last answer for ever.
-func serve(t *testing.T, check func(*http.Request, map[string]any), answers ...string) (*Client, *int) {
+// completing is a server that answers requests in turn, the last answer for ever.
+func completing(t *testing.T, check func(*http.Request, map[string]any), answers ...string) (*Client, *int) {
 	t.Helper()
 	n := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,11 @@ func serve(t *testing.T, check func(*http.Request, map[string]any), answers ...s
 		io.WriteString(w, text)
 	}))
 	t.Cleanup(s.Close)
-	return &Client{Base: s.URL + "/v1/", Model: "m", Key: "secret", HTTP: s.Client()}, &n
+	c, err := New(s.URL+"/v1/", WithKey("secret"), WithHTTP(s.Client()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, &n
 }
 
 const (
@@ -49,7 +53,7 @@ const (
 // Both forms of logprobs are read; what is asked is what the API documents.
 func TestFirst(t *testing.T) {
 	for name, text := range map[string]string{"completions": completionsForm, "chat": chatForm} {
-		c, _ := serve(t, func(r *http.Request, q map[string]any) {
+		c, _ := completing(t, func(r *http.Request, q map[string]any) {
 			if r.Method != http.MethodPost || r.URL.Path != "/v1/completions" || r.Header.Get("Authorization") != "Bearer secret" {
 				t.Errorf("%s: %s %s with %q", name, r.Method, r.URL.Path, r.Header.Get("Authorization"))
 			}
@@ -60,7 +64,7 @@ func TestFirst(t *testing.T) {
 				}
 			}
 		}, text)
-		got, err := c.First(context.Background(), "2+2=?", 5)
+		got, err := c.First(context.Background(), "m", "2+2=?", 5, 0)
 		if err != nil || len(got) != 2 || math.Abs(got[" A"]-.9) > 1e-4 || math.Abs(got["B"]-.05) > 1e-4 {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
@@ -79,13 +83,13 @@ func TestBadAnswers(t *testing.T) {
 		"wrong kind":    {`{"choices":[{"logprobs":{"top_logprobs":[{"A":"x"}]}}]}`, "cannot unmarshal"},
 		"other content": {`{"choices":[{"logprobs":{"content":[{"top_logprobs":[]}]}}]}`, "no logprobs"},
 	} {
-		client, _ := serve(t, nil, c.text)
-		if _, err := client.First(context.Background(), "x", 5); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "/v1") || strings.Contains(err.Error(), "secret") {
+		client, _ := completing(t, nil, c.text)
+		if _, err := client.First(context.Background(), "m", "x", 5, 0); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "/v1") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, expected %q and the address", name, err, c.want)
 		}
 	}
-	client, _ := serve(t, nil, `{"choices":[{"logprobs":null}]}`)
-	if _, err := client.First(context.Background(), "x", 5); !errors.Is(err, ErrNoLogprobs) {
+	client, _ := completing(t, nil, `{"choices":[{"logprobs":null}]}`)
+	if _, err := client.First(context.Background(), "m", "x", 5, 0); !errors.Is(err, ErrNoLogprobs) {
 		t.Errorf("%v", err)
 	}
 }
@@ -93,45 +97,57 @@ func TestBadAnswers(t *testing.T) {
 // A busy server is asked again while there is patience, and no longer than the
 // context lasts.
 func TestPatience(t *testing.T) {
-	client, n := serve(t, nil, "429 busy", "429 busy", completionsForm)
-	client.Patience = time.Minute
-	if _, err := client.First(context.Background(), "x", 5); err != nil || *n != 3 {
+	client, n := completing(t, nil, "429 busy", "429 busy", completionsForm)
+	if _, err := client.First(context.Background(), "m", "x", 5, time.Minute); err != nil || *n != 3 {
 		t.Errorf("%d requests, %v", *n, err)
 	}
-	client, n = serve(t, nil, "429 busy")
-	client.Patience = time.Hour
+	client, n = completing(t, nil, "429 busy")
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := client.First(ctx, "x", 5); err == nil {
+	if _, err := client.First(ctx, "m", "x", 5, time.Hour); err == nil {
 		t.Errorf("%d requests and no error", *n)
 	}
-	client, n = serve(t, nil, `{"choices":[]}`)
-	client.Patience = time.Hour
-	if _, err := client.First(context.Background(), "x", 5); err == nil || *n != 1 {
+	client, n = completing(t, nil, `{"choices":[]}`)
+	if _, err := client.First(context.Background(), "m", "x", 5, time.Hour); err == nil || *n != 1 {
 		t.Errorf("a wrong answer was asked for %d times, %v", *n, err)
 	}
 }
 
-func TestCheckBase(t *testing.T) {
+// An address is one of a server, and its path is asked as it is.
+func TestAddresses(t *testing.T) {
 	for _, good := range []string{"http://localhost:8000/v1", "https://api.example.com"} {
-		if err := CheckBase(good); err != nil {
+		if _, err := New(good); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, bad := range []string{"", "localhost:8000", "ftp://x/y", "http://", "http://h/v1?x=1", "http://h/v1#f", "::"} {
-		if CheckBase(bad) == nil {
+		if _, err := New(bad); err == nil {
 			t.Errorf("%q: no error", bad)
 		}
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/beta/completions" {
+			t.Errorf("%s was asked", r.URL.Path)
+		}
+		io.WriteString(w, completionsForm)
+	}))
+	defer s.Close()
+	client, err := New(s.URL + "/beta/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.First(context.Background(), "m", "x", 5, 0); err != nil {
+		t.Error(err)
 	}
 }
 
 // Whatever a server sends, reading it ends in probabilities or an error.
-func FuzzRead(f *testing.F) {
+func FuzzFirstTokens(f *testing.F) {
 	f.Add([]byte(completionsForm))
 	f.Add([]byte(chatForm))
 	f.Add([]byte(`{"choices":[{"logprobs":{"top_logprobs":[null]}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := read(data)
+		got, err := firstTokens(data)
 		if err != nil {
 			return
 		}
