@@ -1,9 +1,6 @@
 package calls
 
-import (
-	"errors"
-	"iter"
-)
+import "errors"
 
 // Handle names a task of a request.
 type Handle string
@@ -20,24 +17,6 @@ type Call struct {
 
 // Outputs are what a task gives, by name, as JSON has it.
 type Outputs map[string]any
-
-// Session is a request under way. One goroutine uses it.
-type Session interface {
-	// Parameters are what the request brought.
-	Parameters() map[string]any
-	// Enqueue asks for a task, and does not wait for it.
-	Enqueue(c Call) (Handle, error)
-	// Wait waits until tasks have ended; the first that failed is the error.
-	Wait(tasks ...Handle) error
-	// Result waits for a task and gives its outputs.
-	Result(task Handle) (Outputs, error)
-	// Stream gives the pieces of a task's output as they come. The task has ended
-	// behind the last of them.
-	Stream(task Handle) iter.Seq2[Outputs, error]
-}
-
-// Program is a workflow as code. What it returns is the answer to the request.
-type Program func(s Session) (Outputs, error)
 
 // ErrEnded says that a request is over: it was cancelled, or refused.
 var ErrEnded = errors.New("the request has ended")

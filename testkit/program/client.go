@@ -1,4 +1,4 @@
-package calls
+package program
 
 import (
 	"bufio"
@@ -10,19 +10,21 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
+	server "inferplan/executor/calls"
 	"inferplan/formats/calls"
 )
 
-// Client is a server that runs workflows as code.
+// Client asks a server that runs workflows as code.
 type Client struct {
-	URL   string       // of the server, without the path
-	HTTP  *http.Client // nil: http.DefaultClient
-	Token string       // bearer token; empty: none
+	URL  string // of the server, without the path
+	HTTP *http.Client
 }
+
+// Func is a workflow as code. What it returns is the answer to the request.
+type Func func(s *Session) (calls.Outputs, error)
 
 // mostAnswer bounds the answer to a question, in bytes.
 const mostAnswer = 64 << 20
@@ -32,14 +34,14 @@ const wait = 20 * time.Second
 
 // Run runs a program as a request of an application. The request is ended when the
 // program has returned, whatever it returned.
-func (c *Client) Run(ctx context.Context, open calls.Open, program calls.Program) (calls.Outputs, error) {
+func (c *Client) Run(ctx context.Context, open calls.Open, program Func) (calls.Outputs, error) {
 	var opened calls.Opened
 	if err := c.ask(ctx, http.MethodPost, calls.Path, open, &opened); err != nil {
 		return nil, fmt.Errorf("opening a request: %w", err)
 	}
-	s := &session{client: c, ctx: ctx, open: &open, path: calls.Path + "/" + url.PathEscape(opened.Request)}
+	s := &Session{client: c, ctx: ctx, path: calls.Path + "/" + opened.Request}
 	answer, err := program(s)
-	// The end is told also where the caller has gone.
+	// The server hears of the end also where the caller has gone.
 	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if e := c.ask(ended, http.MethodDelete, s.path, nil, nil); err == nil && e != nil {
@@ -48,19 +50,15 @@ func (c *Client) Run(ctx context.Context, open calls.Open, program calls.Program
 	return answer, err
 }
 
-// session is a request of a server.
-type session struct {
+// Session is a request under way. One goroutine uses it.
+type Session struct {
 	client *Client
 	ctx    context.Context // of the request
-	open   *calls.Open
 	path   string
 }
 
-// Parameters implements calls.Session.
-func (s *session) Parameters() map[string]any { return s.open.Parameters }
-
-// Enqueue implements calls.Session.
-func (s *session) Enqueue(c calls.Call) (calls.Handle, error) {
+// Enqueue asks for a task, and does not wait for it.
+func (s *Session) Enqueue(c calls.Call) (calls.Handle, error) {
 	var out calls.Enqueued
 	if err := s.client.ask(s.ctx, http.MethodPost, s.path+"/tasks", calls.Enqueue{Tasks: []calls.Call{c}}, &out); err != nil {
 		return "", fmt.Errorf("enqueueing a task: %w", err)
@@ -71,8 +69,8 @@ func (s *session) Enqueue(c calls.Call) (calls.Handle, error) {
 	return out.Tasks[0], nil
 }
 
-// Wait implements calls.Session.
-func (s *session) Wait(tasks ...calls.Handle) error {
+// Wait waits until tasks have ended. The first that failed is the error.
+func (s *Session) Wait(tasks ...calls.Handle) error {
 	for _, t := range tasks {
 		if _, err := s.Result(t); err != nil {
 			return err
@@ -81,8 +79,8 @@ func (s *session) Wait(tasks ...calls.Handle) error {
 	return nil
 }
 
-// Result implements calls.Session.
-func (s *session) Result(t calls.Handle) (calls.Outputs, error) {
+// Result waits for a task and returns its outputs.
+func (s *Session) Result(t calls.Handle) (calls.Outputs, error) {
 	for {
 		var r calls.Result
 		if err := s.client.ask(s.ctx, http.MethodGet, s.task(t)+"?wait="+wait.String(), nil, &r); err != nil {
@@ -94,7 +92,7 @@ func (s *session) Result(t calls.Handle) (calls.Outputs, error) {
 	}
 }
 
-func (s *session) task(t calls.Handle) string { return s.path + "/tasks/" + url.PathEscape(string(t)) }
+func (s *Session) task(t calls.Handle) string { return s.path + "/tasks/" + string(t) }
 
 // ended is the error of a task that has failed.
 func ended(r *calls.Result) error {
@@ -104,8 +102,9 @@ func ended(r *calls.Result) error {
 	return nil
 }
 
-// Stream implements calls.Session.
-func (s *session) Stream(t calls.Handle) iter.Seq2[calls.Outputs, error] {
+// Stream yields the pieces of a task's output as they come. After the last of them the
+// task has ended.
+func (s *Session) Stream(t calls.Handle) iter.Seq2[calls.Outputs, error] {
 	return func(yield func(calls.Outputs, error) bool) {
 		res, err := s.client.send(s.ctx, http.MethodGet, s.task(t)+"/stream", nil)
 		if err != nil {
@@ -142,7 +141,7 @@ func (s *session) Stream(t calls.Handle) iter.Seq2[calls.Outputs, error] {
 	}
 }
 
-// ask sends a message and reads the answer; nil: there is none.
+// ask sends a message and reads the answer, unless into is nil.
 func (c *Client) ask(ctx context.Context, method, path string, message, into any) error {
 	res, err := c.send(ctx, method, path, message)
 	if err != nil {
@@ -169,17 +168,8 @@ func (c *Client) send(ctx context.Context, method, path string, message any) (*h
 	if err != nil {
 		return nil, err
 	}
-	if message != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.Token)
-	}
-	h := c.HTTP
-	if h == nil {
-		h = http.DefaultClient
-	}
-	res, err := h.Do(req)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := c.HTTP.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +191,7 @@ func failure(res *http.Response) error {
 		return fmt.Errorf("%s: %w", f.Error, calls.ErrEnded)
 	case http.StatusTooManyRequests:
 		retry, _ := time.ParseDuration(res.Header.Get("Retry-After") + "s")
-		return &Refused{Reason: f.Reason, Retry: retry}
+		return &server.Refused{Reason: f.Reason, Retry: retry}
 	}
 	return errors.New(f.Error)
 }
