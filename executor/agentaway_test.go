@@ -21,6 +21,7 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/jetstream"
+	"inferplan/executor/series"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
@@ -420,7 +421,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	data, _ := io.ReadAll(resp.Body)
 	n := 0.0
 	for line := range strings.Lines(string(data)) {
-		if v, ok := strings.CutPrefix(line, prefix+"refused_messages_total "); ok {
+		if v, ok := strings.CutPrefix(line, series.Prefix+"refused_messages_total "); ok {
 			n, _ = strconv.ParseFloat(strings.TrimSpace(v), 64)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"inferplan/executor/durable"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
+	"inferplan/executor/series"
 )
 
 // refusals are messages that came over a shared store and are none of ours. Whoever may
@@ -46,7 +47,7 @@ func (r *refusals) add(why error) {
 
 // series counts them, with those that the stores have refused.
 func (r *refusals) series() prometheus.Collector {
-	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: prefix + "refused_messages_total", Help: "Messages over the shared queue that were refused: they are none of ours, or of another key."}, func() float64 {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: series.Prefix + "refused_messages_total", Help: "Messages over the shared queue that were refused: they are none of ours, or of another key."}, func() float64 {
 		n := r.n.Load()
 		for _, s := range r.stores {
 			n += s.Refused()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/executor/drift"
 	"inferplan/executor/loop"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -24,7 +25,7 @@ type core struct {
 	answers answer
 	control policy.Control // nil: one task per request
 	expects expecter       // nil: the policy does not say what a request would meet
-	mix     *mix           // of a plan with several models; nil for others
+	mix     *drift.Mix     // of a plan with several models; nil for others
 	arrived []int64        // room for a count by model
 	stats   *stats
 	metrics *metrics
@@ -60,7 +61,7 @@ func (c *core) prepare() (err error) {
 		c.services = c.served.models
 	}
 	c.metrics.gauges.models = c.served.models
-	c.mix, c.arrived = newMix(c.plan, t, c.opt, c.metrics.registry), make([]int64, len(t.Models))
+	c.mix, c.arrived = drift.NewMix(c.plan, t, drift.Limit{Distance: c.opt.MixLimit, Windows: c.opt.MixWindows}, c.metrics.registry), make([]int64, len(t.Models))
 	c.stats = &stats{core: c, metrics: c.metrics}
 	if c.opt.RecordService {
 		c.stats.service = newRecorder(t)

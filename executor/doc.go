@@ -74,8 +74,8 @@
 // requests.go (jobs and requests), the loop, actions.go (what the policy decides)
 // and device.go, which sends the worker its command. batch.go and job.go are the
 // records behind them, core.go what a plan in execution holds. answer.go is how
-// requests become answers, gears.go that of gear plans with gearmetrics.go,
-// geardrift.go and gearrates.go. flow.go is that of plans whose requests have
+// requests become answers, gears.go that of gear plans with gearmetrics.go and
+// gearrates.go. flow.go is that of plans whose requests have
 // several tasks: a policy.Control says which, and store.go has the tasks and what
 // they make until nobody reads it any more. flowsteps.go has what clients see of
 // applications and what is done between their models (package steps),
@@ -105,8 +105,7 @@
 // compile.go what is made of a plan before anything starts, supervise.go a worker's life; place.go maps the plan's devices to this machine.
 //
 // model.go, class.go and buckets.go are what is served, options.go and policies.go how;
-// switch.go changes plans; mix.go says when another plan is due, by departure.go as
-// geardrift.go does; serve.go puts
+// switch.go changes plans; package drift says when another plan is due; serve.go puts
 // servers, signals and metrics around it; metrics.go, stats.go and
 // report.go tell what happened, recorder.go and servicefile.go how long it took.
 package executor

@@ -16,6 +16,7 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/executor/oip"
+	"inferplan/executor/series"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
@@ -515,8 +516,8 @@ func TestStatisticsAddUp(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"requests_total", "queue_length", "in_flight", "batch_size", "worker_up", "plan_info"} {
-		if !found[prefix+name] {
-			t.Errorf("no series %s%s", prefix, name)
+		if !found[series.Prefix+name] {
+			t.Errorf("no series %s%s", series.Prefix, name)
 		}
 	}
 }

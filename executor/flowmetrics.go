@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/formats"
 )
 
@@ -31,16 +32,16 @@ func newModuleMetrics(c *core) moduleMetrics {
 	if c.metrics == nil {
 		return moduleMetrics{}
 	}
-	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "module_tasks_total",
+	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "module_tasks_total",
 		Help: "Tasks of modules: came, ended, or because of which their request was dropped."}, []string{"module", "outcome"})
 	times := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: edges(nil)}, []string{"module"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + name, Help: help, Buckets: edges(nil)}, []string{"module"})
 	}
 	queue := times("module_queue_seconds", "Time of tasks from when they were known until they were in a batch.")
 	run := times("module_run_seconds", "Time of batches on their devices.")
-	gauges := newQueueGauges(modelLabels(false))
-	gauges.waiting = prometheus.NewDesc(prefix+"module_queue_length", "Tasks that wait for a batch.", []string{"module"}, nil)
-	gauges.running = prometheus.NewDesc(prefix+"module_in_flight", "Tasks in batches.", []string{"module"}, nil)
+	gauges := newQueueGauges(series.Labels(false))
+	gauges.waiting = prometheus.NewDesc(series.Prefix+"module_queue_length", "Tasks that wait for a batch.", []string{"module"}, nil)
+	gauges.running = prometheus.NewDesc(series.Prefix+"module_in_flight", "Tasks in batches.", []string{"module"}, nil)
 	gauges.models = c.services
 	c.metrics.registry.MustRegister(counter, queue, run, gauges)
 	out := moduleMetrics{}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/policy/gear"
 )
 
@@ -17,24 +18,16 @@ type gearMetrics struct {
 	batch    []prometheus.Observer  // by pipeline
 	samples  []prometheus.Counter
 	running  []prometheus.Counter
-
-	drift, drifted prometheus.Gauge
-	seen           []prometheus.Gauge // by range
 }
 
 func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
-	m := &gearMetrics{
-		gear:    prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."}),
-		drift:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "qps_drift", Help: "How far the rates seen are from those planned for: total variation, 0 to 1."}),
-		drifted: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "qps_drifted", Help: "1 while qps_drift is so large that another plan is due; the log tells the command."}),
-	}
-	switches := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "gear_switches_total", Help: "Changes of the gear, to a faster one (up) or a slower one (down)."}, []string{"direction"})
-	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "answers_total", Help: "Requests (samples) answered, by the gear under which they came and the model that answered."}, []string{"gear", "model"})
-	batch := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "family_batch_size", Help: "Samples per batch of a model of the family.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128}}, []string{"model"})
-	samples := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "family_samples_total", Help: "Samples that a model of the family has run."}, []string{"model"})
-	running := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "family_running_seconds_total", Help: "Device time of a model of the family."}, []string{"model"})
-	seen := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "qps_share", Help: "Share of the recent requests that came at the rates of a gear."}, []string{"gear"})
-	r.MustRegister(m.gear, m.drift, m.drifted, switches, answers, batch, samples, running, seen)
+	m := &gearMetrics{gear: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."})}
+	switches := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "gear_switches_total", Help: "Changes of the gear, to a faster one (up) or a slower one (down)."}, []string{"direction"})
+	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "answers_total", Help: "Requests (samples) answered, by the gear under which they came and the model that answered."}, []string{"gear", "model"})
+	batch := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + "family_batch_size", Help: "Samples per batch of a model of the family.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128}}, []string{"model"})
+	samples := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_samples_total", Help: "Samples that a model of the family has run."}, []string{"model"})
+	running := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_running_seconds_total", Help: "Device time of a model of the family."}, []string{"model"})
+	r.MustRegister(m.gear, switches, answers, batch, samples, running)
 	m.up, m.down = switches.WithLabelValues("up"), switches.WithLabelValues("down")
 	for i := range t.Gears {
 		gear := strconv.Itoa(i)
@@ -45,7 +38,6 @@ func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 			}
 		}
 		m.answers = append(m.answers, row)
-		m.seen = append(m.seen, seen.WithLabelValues(gear))
 	}
 	for _, name := range t.Family {
 		m.batch = append(m.batch, batch.WithLabelValues(name))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/engine/certainty"
+	"inferplan/executor/drift"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -28,8 +29,8 @@ type cascade struct {
 	replay  bool // certainties come from the plan's records
 	arrived int64
 	gear    int32 // in force
-	drift   *drift
-	forward *forwards
+	ranges  *drift.Ranges
+	forward *drift.Forwards
 
 	asked   []asked   // by request slot
 	scores  []float64 // room for one sample
@@ -99,8 +100,8 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 		g.raised = append(g.raised, raise)
 	}
 	g.metrics = newGearMetrics(m.registry, own)
-	g.drift = newDrift(plan, t, o, g.metrics)
-	g.forward = newForwards(plan, own, o, m.registry)
+	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, o.RatesURL, m.registry)
+	g.forward = drift.NewForwards(plan, own.Family, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.registry)
 	return g, nil
 }
 
@@ -120,12 +121,12 @@ func cascadeOf(c *core, plan *formats.Plan) (answer, error) {
 func (g *cascade) oneFamily() bool { return true }
 
 func (g *cascade) tick(now time.Duration) {
-	g.drift.window(now, g.arrived, g.c.opt.Log)
-	g.forward.window(g.counts.answers, g.c.opt.Log)
+	g.ranges.Window(now, g.arrived, g.c.opt.Log)
+	g.forward.Window(g.counts.answers, g.c.opt.Log)
 }
 
 // kept are the rates that were seen.
-func (g *cascade) kept() *rates { return &g.drift.rates }
+func (g *cascade) kept() *drift.Rates { return &g.ranges.Rates }
 
 // admit gives a job room for who answered its samples.
 func (g *cascade) admit(j *job) {
@@ -343,15 +344,7 @@ func (g *cascade) report(r *formats.Report) {
 		sum.Batches, sum.Samples, sum.Answers = sum.Batches+m.batches, sum.Samples+m.samples, sum.Answers+m.answers
 		sum.RunningUS += formats.Micros(m.running)
 	}
-	if d := g.drift; d.windows > 0 {
-		out.Drift = d.distance()
-		out.Observed = d.shares()
-	}
 	r.Gears = out
-	if d := g.drift; d.drifted {
-		r.Warnings = append(r.Warnings, d.notice("")) // the server that has the rates is gone
-	}
-	if f := g.forward; f.drifted {
-		r.Warnings = append(r.Warnings, f.notice())
-	}
+	g.ranges.Report(r)
+	g.forward.Report(r)
 }

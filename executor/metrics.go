@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/formats"
 	"inferplan/policy"
 )
@@ -33,29 +34,7 @@ type metrics struct {
 	plan    *prometheus.GaugeVec
 	devices []*deviceMetrics
 	gauges  *queueGauges
-	labels  modelLabels
-}
-
-// modelLabels are the labels of a model's series: model, and class where the
-// plan has classes.
-type modelLabels bool
-
-func labelsOf(models []policy.Model) modelLabels {
-	return modelLabels(slices.ContainsFunc(models, func(m policy.Model) bool { return m.Class != "" }))
-}
-
-func (l modelLabels) names(more ...string) []string {
-	if l {
-		return append([]string{"model", "class"}, more...)
-	}
-	return append([]string{"model"}, more...)
-}
-
-func (l modelLabels) values(k formats.ModelClass, more ...string) []string {
-	if l {
-		return append([]string{k.Model, k.Class}, more...)
-	}
-	return append([]string{k.Model}, more...)
+	labels  series.Labels
 }
 
 type tierMetrics struct{ transfers, bytes prometheus.Counter }
@@ -75,37 +54,35 @@ type deviceMetrics struct {
 	up                     prometheus.Gauge
 }
 
-const prefix = "inferplan_"
-
 // newMetrics makes the series of a plan; the latency histogram has a bucket
 // edge at each SLO, so that attainment can be read off it.
 func newMetrics(models []policy.Model) *metrics {
-	l := labelsOf(models)
+	l := series.LabelsOf(models)
 	var slos []time.Duration
 	for i := range models {
 		slos = append(slos, models[i].SLO)
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + name, Help: help}, labels)
 	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		labels:   l,
-		requests: counter("requests_total", "Requests (samples) answered, by outcome: in_time, late, dropped or failed.", l.names("outcome")...),
-		drops:    counter("drops_total", "Requests (samples) refused, by reason.", l.names("reason")...),
+		requests: counter("requests_total", "Requests (samples) answered, by outcome: in_time, late, dropped or failed.", l.Names("outcome")...),
+		drops:    counter("drops_total", "Requests (samples) refused, by reason.", l.Names("reason")...),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: edges(slos),
-		}, l.names()),
+			Name: series.Prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: edges(slos),
+		}, l.Names()),
 		batches: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "batch_size", Help: "Requests per dispatched batch.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
-		}, l.names()),
+			Name: series.Prefix + "batch_size", Help: "Requests per dispatched batch.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
+		}, l.Names()),
 		restarts:  counter("worker_restarts_total", "Times that a worker was started again.", "device", "kind"),
 		loads:     counter("loads_total", "Networks loaded at run time.", "device", "kind"),
-		workerUp:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "worker_up", Help: "Whether the worker runs."}, []string{"device", "kind"}),
+		workerUp:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "worker_up", Help: "Whether the worker runs."}, []string{"device", "kind"}),
 		cpu:       counter("worker_cpu_seconds_total", "CPU time of workers: engine is inside the engine, overhead is the rest.", "device", "kind", "part"),
 		transfers: counter("transfers_total", "Tensors handed from a stage to the next, by tier.", "tier"),
 		bytes:     counter("transfer_bytes_total", "Bytes of tensors handed from a stage to the next, by tier.", "tier"),
-		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
+		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
 		gauges:    newQueueGauges(l),
 	}
 	m.registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.loads, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
@@ -135,15 +112,15 @@ func edges(slos []time.Duration) []float64 {
 }
 
 func (m *metrics) model(k formats.ModelClass) *modelMetrics {
-	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.labels.values(k, o)...) }
-	own := m.labels.values(k)
+	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.labels.Values(k, o)...) }
+	own := m.labels.Values(k)
 	mm := &modelMetrics{
 		inTime: outcome("in_time"), late: outcome("late"), dropped: outcome("dropped"), failed: outcome("failed"),
 		reasons: make([]prometheus.Counter, len(policy.Reasons())+1),
 		latency: m.latency.WithLabelValues(own...), batch: m.batches.WithLabelValues(own...),
 	}
 	for _, r := range policy.Reasons() {
-		mm.reasons[r] = m.drops.WithLabelValues(m.labels.values(k, r.String())...)
+		mm.reasons[r] = m.drops.WithLabelValues(m.labels.Values(k, r.String())...)
 	}
 	return mm
 }
@@ -203,15 +180,15 @@ func (m *metrics) restarted(device int32) { m.devices[device].restarts.Inc() }
 // queueGauges reads the models' queues when Prometheus asks.
 type queueGauges struct {
 	waiting, running *prometheus.Desc
-	labels           modelLabels
+	labels           series.Labels
 	models           []*model
 }
 
-func newQueueGauges(l modelLabels) *queueGauges {
+func newQueueGauges(l series.Labels) *queueGauges {
 	return &queueGauges{
 		labels:  l,
-		waiting: prometheus.NewDesc(prefix+"queue_length", "Requests (samples) that wait for a batch.", l.names(), nil),
-		running: prometheus.NewDesc(prefix+"in_flight", "Requests (samples) in batches.", l.names(), nil),
+		waiting: prometheus.NewDesc(series.Prefix+"queue_length", "Requests (samples) that wait for a batch.", l.Names(), nil),
+		running: prometheus.NewDesc(series.Prefix+"in_flight", "Requests (samples) in batches.", l.Names(), nil),
 	}
 }
 
@@ -219,7 +196,7 @@ func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.waiting; ch
 
 func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range q.models {
-		own := q.labels.values(formats.ModelClass{Model: m.name, Class: m.class})
+		own := q.labels.Values(formats.ModelClass{Model: m.name, Class: m.class})
 		ch <- prometheus.MustNewConstMetric(q.waiting, prometheus.GaugeValue, float64(m.waiting.Load()), own...)
 		ch <- prometheus.MustNewConstMetric(q.running, prometheus.GaugeValue, float64(m.running.Load()), own...)
 	}

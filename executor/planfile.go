@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/formats"
 )
 
@@ -76,7 +77,7 @@ func (f *planFile) differs() bool {
 }
 
 func (f *planFile) series() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + "plan_file_differs", Help: "1 while the plan's file is not the plan in force: it was changed without SIGHUP, or the switch to it failed."}, func() float64 {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: series.Prefix + "plan_file_differs", Help: "1 while the plan's file is not the plan in force: it was changed without SIGHUP, or the switch to it failed."}, func() float64 {
 		if f.differs() {
 			return 1
 		}

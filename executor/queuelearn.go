@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/drift"
+	"inferplan/executor/series"
 	"inferplan/formats"
 	"inferplan/policy/vqueue"
 )
@@ -24,8 +26,8 @@ type learning struct {
 	policy learner // nil: the policy shows nothing of it
 
 	factors, outputs          *prometheus.GaugeVec
-	drifted, late, more       prometheus.Gauge
-	off                       bool          // another plan is due
+	alarm                     drift.Alarm // of all of it
+	late, more                prometheus.Gauge
 	short                     time.Duration // since when requests are expected late; 0: none are
 	lateSum, waitingSum, seen int           // of the time since then
 	advised                   bool
@@ -53,23 +55,24 @@ const (
 )
 
 // departs is the part by which answers may be longer or shorter than planned, and work
-// faster or slower, until another plan is due. Below driftBack of it, it is not any more.
+// faster or slower, until another plan is due.
 const departs = 0.25
 
 // Instances are too few once requests were expected late for shortAfter on end.
 const shortAfter = 30 * time.Second
 
 func newLearning(c *core) *learning {
-	own := c.metrics.labels.names()
+	own := c.metrics.labels.Names()
 	l := &learning{
 		c:       c,
-		factors: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "work_factor", Help: "How much longer the work of requests takes than planned, as the policy has seen; 1: as planned."}, own),
-		outputs: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "output_tokens_mean", Help: "Mean tokens of recent answers."}, own),
-		drifted: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "llm_drifted", Help: "1 while answers or their work are so far from what was planned that another plan is due; the log tells the command."}),
-		late:    prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "queue_expected_late", Help: "Requests that wait and are expected late, in the best order that was found."}),
-		more:    prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "scale_advice", Help: "Instances more that the requests which wait would need; 0 unless requests were expected late for 30 s on end."}),
+		factors: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "work_factor", Help: "How much longer the work of requests takes than planned, as the policy has seen; 1: as planned."}, own),
+		outputs: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "output_tokens_mean", Help: "Mean tokens of recent answers."}, own),
+		alarm: drift.Alarm{Back: "answers and their work are again as planned",
+			Gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "llm_drifted", Help: "1 while answers or their work are so far from what was planned that another plan is due; the log tells the command."})},
+		late: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "queue_expected_late", Help: "Requests that wait and are expected late, in the best order that was found."}),
+		more: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "scale_advice", Help: "Instances more that the requests which wait would need; 0 unless requests were expected late for 30 s on end."}),
 	}
-	c.metrics.registry.MustRegister(l.factors, l.outputs, l.drifted, l.late, l.more)
+	c.metrics.registry.MustRegister(l.factors, l.outputs, l.alarm.Gauge, l.late, l.more)
 	return l
 }
 
@@ -98,7 +101,7 @@ func (l *learning) tick(now time.Duration) {
 	}
 	worst, notice := 0.0, ""
 	for _, x := range l.policy.Learnt() {
-		own := l.c.metrics.labels.values(l.c.tables.Models[x.Model].Key())
+		own := l.c.metrics.labels.Values(l.c.tables.Models[x.Model].Key())
 		l.factors.WithLabelValues(own...).Set(x.Factor)
 		if x.Answers > 0 {
 			l.outputs.WithLabelValues(own...).Set(x.Output)
@@ -107,22 +110,13 @@ func (l *learning) tick(now time.Duration) {
 			worst, notice = by, text
 		}
 	}
-	switch {
-	case !l.off && worst > departs:
-		l.off = true
-		l.drifted.Set(1)
-		l.c.opt.Log.Warn(notice)
-	case l.off && worst < driftBack*departs:
-		l.off = false
-		l.drifted.Set(0)
-		l.c.opt.Log.Info("answers and their work are again as planned")
-	}
+	l.alarm.Update(worst, departs, 0, func() string { return notice }, l.c.opt.Log)
 	l.size(now)
 }
 
 // departure is by how much a model is off the plan, and what is said of it.
 func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
-	files, workload := planInputs(l.c.plan.Inputs)
+	files, workload := drift.Inputs(l.c.plan.Inputs)
 	again := fmt.Sprintf("type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", files)
 	name, label := l.c.tables.Models[x.Model].Key(), l.c.served.models[x.Model].label
 	planned := formats.QueueOf(l.c.plan).Classes[x.Model].OutputMean

@@ -6,6 +6,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/formats"
 	"inferplan/formats/report"
 )
@@ -37,12 +38,12 @@ func newQueueMetrics(c *core) *queueMetrics {
 		slos = append(slos, c.tables.Models[i].SLO)
 	}
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, l.names())
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + name, Help: help, Buckets: buckets}, l.Names())
 		c.metrics.registry.MustRegister(v)
 		return v
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + name, Help: help}, labels)
 		c.metrics.registry.MustRegister(v)
 		return v
 	}
@@ -51,19 +52,19 @@ func newQueueMetrics(c *core) *queueMetrics {
 	gap := histogram("inter_token_latency_seconds", "Time between two pieces of an answer, per token.", tokenEdges)
 	e2e := histogram("e2e_request_latency_seconds", "Time from the arrival of a request to the end of its answer.", edges(slos))
 	wait := histogram("request_queue_time_seconds", "Time from the arrival of a request until an instance first had it.", edges(slos))
-	prompts, made := counter("prompt_tokens_total", "Tokens of prompts of requests that were answered.", l.names()...), counter("generation_tokens_total", "Tokens of answers.", l.names()...)
+	prompts, made := counter("prompt_tokens_total", "Tokens of prompts of requests that were answered.", l.Names()...), counter("generation_tokens_total", "Tokens of answers.", l.Names()...)
 	m := &queueMetrics{
 		c:         c,
-		instances: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "instance", Help: "State of instances: up, requests in flight, and the most that their servers have room for (-1: no bound)."}, []string{"instance", "figure"}),
+		instances: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "instance", Help: "State of instances: up, requests in flight, and the most that their servers have room for (-1: no bound)."}, []string{"instance", "figure"}),
 		loads:     counter("instance_loads_total", "Models that came to instances.", "instance"),
 		swaps:     counter("instance_swaps_total", "Models that took another's place.", "instance"),
 		evictions: counter("evictions_total", "Requests that left an instance for others.", "instance"),
 		returns:   counter("instance_returns_total", "Requests that came back from instances without an answer, by reason.", "instance", "reason"),
-		resumed:   prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "resumed_total", Help: "Runs that continued an answer which was begun."}),
+		resumed:   prometheus.NewCounter(prometheus.CounterOpts{Name: series.Prefix + "resumed_total", Help: "Runs that continued an answer which was begun."}),
 	}
 	c.metrics.registry.MustRegister(m.instances, m.resumed, newGroupGauges(c))
 	for i := range c.tables.Models {
-		own := l.values(c.tables.Models[i].Key())
+		own := l.Values(c.tables.Models[i].Key())
 		m.ttft, m.tpot, m.gap = append(m.ttft, ttft.WithLabelValues(own...)), append(m.tpot, tpot.WithLabelValues(own...)), append(m.gap, gap.WithLabelValues(own...))
 		m.e2e, m.wait = append(m.e2e, e2e.WithLabelValues(own...)), append(m.wait, wait.WithLabelValues(own...))
 		m.prompts, m.made = append(m.prompts, prompts.WithLabelValues(own...)), append(m.made, made.WithLabelValues(own...))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/policy/vqueue"
 )
 
@@ -151,9 +152,9 @@ type groupGauges struct {
 func newGroupGauges(c *core) *groupGauges {
 	return &groupGauges{
 		c:       c,
-		groups:  prometheus.NewDesc(prefix+"queue_groups", "Request groups in the queue of an instance.", []string{"instance"}, nil),
-		waiting: prometheus.NewDesc(prefix+"queue_requests", "Requests in the queue of an instance.", []string{"instance"}, nil),
-		replans: prometheus.NewDesc(prefix+"queue_replans_total", "Searches for an order of the queues, by how they ended. by_deadline: the earliest deadline goes first, because the search failed, found nothing better in time, or too much is late.", []string{"outcome"}, nil),
+		groups:  prometheus.NewDesc(series.Prefix+"queue_groups", "Request groups in the queue of an instance.", []string{"instance"}, nil),
+		waiting: prometheus.NewDesc(series.Prefix+"queue_requests", "Requests in the queue of an instance.", []string{"instance"}, nil),
+		replans: prometheus.NewDesc(series.Prefix+"queue_replans_total", "Searches for an order of the queues, by how they ended. by_deadline: the earliest deadline goes first, because the search failed, found nothing better in time, or too much is late.", []string{"outcome"}, nil),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/series"
 	"inferplan/formats"
 )
 
@@ -63,7 +64,7 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 		return nil, errors.Join(err, f.store.Close())
 	}
 	x.own.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
+		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
 	}, func() float64 {
 		if f.Full() {
 			return 1

@@ -171,7 +171,7 @@ func (c *core) count(now time.Duration) {
 			c.arrived[i] = m.stats.requests
 			m.stats.mu.Unlock()
 		}
-		c.mix.window(now, c.arrived, c.opt.Log)
+		c.mix.Window(now, c.arrived, c.opt.Log)
 	}
 	c.answers.tick(now)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/formats"
 )
 
@@ -64,13 +65,13 @@ func newExecutorMetrics() *executorMetrics {
 	m := &executorMetrics{
 		registry: prometheus.NewRegistry(),
 		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "plan_switches_total", Help: "Switches to another plan, by outcome: done or failed.",
+			Name: series.Prefix + "plan_switches_total", Help: "Switches to another plan, by outcome: done or failed.",
 		}, []string{"outcome"}),
 		phases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "plan_switch_seconds",
+			Name: series.Prefix + "plan_switch_seconds",
 			Help: "What the last switch took: preload (both plans in memory, the old one serves) and flush (the new one serves, the old one answers what it accepted).",
 		}, []string{"phase"}),
-		plans: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "plans", Help: "1 while this process plans the queue that it shares with others."}),
+		plans: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "plans", Help: "1 while this process plans the queue that it shares with others."}),
 	}
 	m.registry.MustRegister(m.switches, m.phases, m.plans)
 	return m

@@ -16,6 +16,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/executor/series"
 	"inferplan/formats"
 )
 
@@ -207,7 +208,7 @@ func phases(t *testing.T, x *Executor) string {
 	}
 	var out string
 	for _, f := range families {
-		if f.GetName() == prefix+"plan_switch_seconds" {
+		if f.GetName() == series.Prefix+"plan_switch_seconds" {
 			for _, m := range f.Metric {
 				out += fmt.Sprintf("%s %.3f s ", m.Label[0].GetValue(), m.Gauge.GetValue())
 			}

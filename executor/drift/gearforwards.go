@@ -1,27 +1,26 @@
-package executor
+package drift
 
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
 	"inferplan/formats"
-	"inferplan/policy/gear"
 )
 
-// forwards holds how often members forward samples against the plan. Inputs that are
+// Forwards holds how often members forward samples against the plan. Inputs that are
 // harder than those that were recorded go on to larger members more often: then the
 // plan's devices hold less than its rates. Rates say nothing of that.
 //
 // Held against each other are the shares of the samples that each member answers, and
 // those that the gears in force would have it answer. Windows without answers do not
 // count.
-type forwards struct {
+type Forwards struct {
 	departure
 	names    []string   // of the family, without repeats
 	member   []int      // by pipeline
@@ -30,8 +29,8 @@ type forwards struct {
 	counted  [][]int64 // by gear and pipeline, until the last window
 	expected []float64 // by member, faded
 	reached  [2][]float64
-	passed   [2][]float64 // samples forwarded: planned and seen, by member, faded
-	metrics  forwardMetrics
+	passed   [2][]float64          // samples forwarded: planned and seen, by member, faded
+	metrics  [2][]prometheus.Gauge // shares forwarded: planned and seen, by member
 }
 
 // shares are of a member in a gear: of the samples that come to it, and that it answers.
@@ -40,14 +39,10 @@ type shares struct {
 	reached, answered float64
 }
 
-type forwardMetrics struct {
-	departureMetrics
-	planned, seen []prometheus.Gauge // by member
-}
-
-func newForwards(plan *formats.Plan, t *gear.Tables, o *Options, reg prometheus.Registerer) *forwards {
-	f := &forwards{plan: plan}
-	for _, name := range t.Family {
+// NewForwards makes the watch of a gear plan, whose pipelines are of models of a family.
+func NewForwards(plan *formats.Plan, family []string, l Limit, reg prometheus.Registerer) *Forwards {
+	f := &Forwards{plan: plan}
+	for _, name := range family {
 		at := slices.Index(f.names, name)
 		if at < 0 {
 			at, f.names = len(f.names), append(f.names, name)
@@ -64,20 +59,32 @@ func newForwards(plan *formats.Plan, t *gear.Tables, o *Options, reg prometheus.
 			}
 			list = append(list, shares{slices.Index(f.names, s.Model), s.Fraction, s.Fraction - on})
 		}
-		f.planned, f.counted = append(f.planned, list), append(f.counted, make([]int64, len(t.Family)))
+		f.planned, f.counted = append(f.planned, list), append(f.counted, make([]int64, len(family)))
 	}
 	n := len(f.names)
 	for k := range f.reached {
 		f.reached[k], f.passed[k] = make([]float64, n), make([]float64, n)
 	}
-	f.expected, f.metrics = make([]float64, n), newForwardMetrics(reg, f.names)
-	f.departure = newDeparture(make([]float64, n), o.ForwardWindows, o.ForwardLimit, "samples are again forwarded as planned", f.metrics.departureMetrics)
+	f.expected = make([]float64, n)
+	distance := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "forward_drift", Help: "Share of the recent samples that other members answered than planned: total variation, 0 to 1."})
+	drifted := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "forward_drifted", Help: "1 while forward_drift is so large that other records and another plan are due."})
+	shares := [2]*prometheus.GaugeVec{
+		prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "forward_planned_share", Help: "Share of the samples at a member that the gears in force would have it forward."}, []string{"model"}),
+		prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "forward_share", Help: "Share of the recent samples at a member that it forwarded."}, []string{"model"}),
+	}
+	for k, vec := range shares {
+		for _, name := range f.names {
+			f.metrics[k] = append(f.metrics[k], vec.WithLabelValues(name))
+		}
+	}
+	reg.MustRegister(shares[0], shares[1], distance, drifted)
+	f.departure = newDeparture(make([]float64, n), l, true, Alarm{Gauge: drifted, Back: "samples are again forwarded as planned"}, distance)
 	return f
 }
 
-// window takes the answers until now, by the gear under which samples came and the
+// Window takes the answers until now, by the gear under which samples came and the
 // pipeline that answered.
-func (f *forwards) window(answers [][]int64, log *slog.Logger) {
+func (f *Forwards) Window(answers [][]int64, log *slog.Logger) {
 	n := len(f.names)
 	seen, expected := make([]float64, n), make([]float64, n)
 	var reached, passed [2][]float64
@@ -102,20 +109,21 @@ func (f *forwards) window(answers [][]int64, log *slog.Logger) {
 			passed[1][s.member] += left
 		}
 	}
-	if tail(seen) == 0 {
+	if sum(seen) == 0 {
 		return
 	}
-	fade(f.expected, f.span, expected)
+	f.fade(f.expected, expected)
 	for k := range reached {
-		fade(f.reached[k], f.span, reached[k])
-		fade(f.passed[k], f.span, passed[k])
+		f.fade(f.reached[k], reached[k])
+		f.fade(f.passed[k], passed[k])
 	}
 	f.departure.planned = normal(f.expected)
-	for m := range f.names {
-		f.metrics.planned[m].Set(share(f.passed[0][m], f.reached[0][m]))
-		f.metrics.seen[m].Set(share(f.passed[1][m], f.reached[1][m]))
+	for k, gauges := range f.metrics {
+		for m, gauge := range gauges {
+			gauge.Set(share(f.passed[k][m], f.reached[k][m]))
+		}
 	}
-	f.departure.window(seen, f.chance, f.notice, log)
+	f.add(seen, f.notice, log)
 }
 
 func share(part, all float64) float64 {
@@ -125,34 +133,21 @@ func share(part, all float64) float64 {
 	return max(0, part/all)
 }
 
-// chance bounds what samples like the recorded ones may look like, as of a mix of models.
-func (f *forwards) chance() float64 {
-	n := tail(f.seen)
-	return math.Sqrt(float64(len(f.seen))/n)/2 + math.Sqrt(math.Log(1e4)/(2*n))
+// Report adds a notice to the report of a server that has ended, if another plan is due.
+func (f *Forwards) Report(out *formats.Report) {
+	if f.on {
+		out.Warnings = append(out.Warnings, f.notice())
+	}
 }
 
 // notice says what differs and what to do.
-func (f *forwards) notice() string {
+func (f *Forwards) notice() string {
 	seen := normal(f.seen)
 	var list []string
 	for m, name := range f.names {
 		list = append(list, fmt.Sprintf("%s %s (planned %s)", name, strconv.FormatFloat(seen[m], 'f', 3, 64), strconv.FormatFloat(f.departure.planned[m], 'f', 3, 64)))
 	}
-	files, _ := planInputs(f.plan.Inputs)
+	files, _ := Inputs(f.plan.Inputs)
 	return fmt.Sprintf("samples are not forwarded as planned (%.2f of them answered by other members, limit %.2f): %s; the plan's rates and accuracy are of samples like the recorded ones: record today's with `plan profile --records`, "+
-		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP", f.now, f.limit, strings.Join(list, ", "), files, choices(f.plan))
-}
-
-func newForwardMetrics(reg prometheus.Registerer, names []string) forwardMetrics {
-	planned := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "forward_planned_share", Help: "Share of the samples at a member that the gears in force would have it forward."}, []string{"model"})
-	seen := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "forward_share", Help: "Share of the recent samples at a member that it forwarded."}, []string{"model"})
-	m := forwardMetrics{departureMetrics: departureMetrics{
-		distance: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "forward_drift", Help: "Share of the recent samples that other members answered than planned: total variation, 0 to 1."}),
-		drifted:  prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "forward_drifted", Help: "1 while forward_drift is so large that other records and another plan are due."}),
-	}}
-	for _, name := range names {
-		m.planned, m.seen = append(m.planned, planned.WithLabelValues(name)), append(m.seen, seen.WithLabelValues(name))
-	}
-	reg.MustRegister(planned, seen, m.distance, m.drifted)
-	return m
+		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP", f.variation(), f.limit.Distance, strings.Join(list, ", "), files, choices(f.plan))
 }
