@@ -65,13 +65,14 @@ func newAgent(a *agents, device int32) *agent {
 
 // admit begins to answer a request.
 func (g *agent) admit(b *batch, j *job) {
-	s := &stream{agent: g, b: b, serial: b.serial, text: j.text, run: j.text.begin(), began: g.c.now()}
+	t := jobText(j)
+	s := &stream{agent: g, b: b, serial: b.serial, text: t, run: t.begin(), began: g.c.now()}
 	s.limit = g.patience(j)
 	s.heard.Store(int64(s.began))
 	g.live[b.serial] = s
 	ctx, cancel := context.WithCancelCause(g.ctx)
-	j.text.cancel.Store(&cancel)
-	if j.text.closed.Load() {
+	t.cancel.Store(&cancel)
+	if t.closed.Load() {
 		cancel(errOver)
 	}
 	gen := g.gen.Load()

@@ -10,17 +10,6 @@ import (
 	"inferplan/engine/llm"
 )
 
-// ModelAdapter says that a model of the plan is a LoRA adapter of another one, which the
-// same server has.
-type ModelAdapter struct {
-	Model, Base string
-	// Path is that of its files as the server sees them. Empty: the server was started
-	// with the adapter, under the model's name.
-	Path string
-}
-
-func (a *ModelAdapter) of() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
-
 // CheckAdapters refuses adapters that contradict each other.
 func CheckAdapters(list []ModelAdapter) error {
 	_, err := adaptersOf(list)
@@ -72,7 +61,7 @@ func (r *reach) offered(ctx context.Context, models []string) error {
 		if a == nil || s == nil {
 			continue
 		}
-		if err := s.Adapters().Offers(ctx, a.of()); err != nil {
+		if err := s.Adapters().Offers(ctx, a.Of()); err != nil {
 			return err
 		}
 		if !slices.Contains(s.Can.Models, a.Base) {
@@ -136,7 +125,7 @@ func (r *reach) equip(ctx context.Context, s *llm.Server, model string) (llm.Use
 	if a == nil {
 		return s.Adapters().Using(ctx, model, nil)
 	}
-	adapter := a.of()
+	adapter := a.Of()
 	has, err := s.Adapters().Has(ctx, adapter)
 	switch {
 	case err != nil || has:
@@ -157,7 +146,7 @@ func (r *reach) drop(ctx context.Context, model string) error {
 	if a == nil || a.Path == "" || s == nil || !s.Can.LoRA.Loads() {
 		return nil
 	}
-	if has, err := s.Adapters().Has(ctx, a.of()); err != nil || !has {
+	if has, err := s.Adapters().Has(ctx, a.Of()); err != nil || !has {
 		return err
 	}
 	return s.Adapters().Unload(ctx, model)

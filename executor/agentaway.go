@@ -25,6 +25,12 @@ type Agents struct {
 	runs map[uint64]*mail
 }
 
+// elsewhere returns the agents that answer in place of this process; nil: there are none.
+func elsewhere(o *Options) *Agents {
+	a, _ := o.Agents.(*Agents)
+	return a
+}
+
 // mail is what an agent has told of a run.
 type mail struct {
 	mu   sync.Mutex

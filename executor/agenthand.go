@@ -171,7 +171,7 @@ func (r *reach) there(ctx context.Context, s *llm.Server, model string) (bool, e
 		return false, err
 	}
 	if a := r.adapters[model]; a != nil {
-		return s.Adapters().Has(ctx, a.of())
+		return s.Adapters().Has(ctx, a.Of())
 	}
 	return true, nil
 }

@@ -13,14 +13,6 @@ import (
 	"inferplan/policy"
 )
 
-// InstanceServer says where a server of an instance is.
-type InstanceServer struct {
-	Instance int    // of the plan, in its order
-	Model    string // that it serves; empty: all of the instance's models
-	URL      string
-	Key      string // bearer token; empty: none
-}
-
 // agents is the backend of instances: an agent for each, which has requests
 // answered by the instance's server as it is. It belongs to the core's turn.
 type agents struct {

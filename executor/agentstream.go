@@ -25,10 +25,11 @@ const stallsAfter = 10
 // and of what it has, beside a full batch.
 func (g *agent) patience(j *job) time.Duration {
 	cost := &g.c.tables.Instances[g.c.tables.InstanceOf(g.device)].Server.Costs[g.loaded]
-	prompt, _ := j.text.lengths()
-	j.text.mu.Lock()
-	prompt += int32(j.text.tokens)
-	j.text.mu.Unlock()
+	t := jobText(j)
+	prompt, _ := t.lengths()
+	t.mu.Lock()
+	prompt += int32(t.tokens)
+	t.mu.Unlock()
 	return g.c.opt.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
 }
 

@@ -15,8 +15,8 @@ import (
 // an agent.
 func (g *agent) find() (err error) {
 	at := int(g.c.tables.InstanceOf(g.device))
-	if g.c.opt.Agents != nil {
-		g.hand = newAway(g.c.opt.Agents, at)
+	if a := elsewhere(g.c.opt); a != nil {
+		g.hand = newAway(a, at)
 		return nil
 	}
 	r, err := newReach(g.c.opt.Servers, g.c.opt.Adapters, at)

@@ -66,14 +66,11 @@ type answer interface {
 	report(r *formats.Report)
 }
 
-// answers is the only list of what answers there are beside the direct one. Each
-// gives nil for plans of another kind.
-var answers = []func(c *core, plan *formats.Plan) (answer, error){cascadeOf, flowOf, tokensOf}
-
-// newAnswer makes the answer of a core's plan.
-func newAnswer(c *core, plan *formats.Plan) (answer, error) {
-	for _, of := range answers {
-		if a, err := of(c, plan); a != nil || err != nil {
+// newAnswer makes the answer of a core's plan: the first of its kinds that is not nil,
+// else the direct one.
+func newAnswer(c *core) (answer, error) {
+	for _, of := range c.kinds.answers {
+		if a, err := of(c, c.plan); a != nil || err != nil {
 			return a, err
 		}
 	}

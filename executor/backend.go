@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
 )
 
@@ -42,23 +43,29 @@ type backend interface {
 	close(ctx context.Context)
 }
 
-// backendKinds is the only list of what executes beside worker processes. Each
-// gives nil where no device of a core's plan is its own, else also tells which are.
-var backendKinds = []func(c *core) (b backend, devices []int32){agentsOf, generatorsOf}
+// kinds are what a core may need, by the kind of its plan.
+type kinds struct {
+	// answers that there are beside the direct one. Each returns nil for plans of
+	// another kind.
+	answers []func(c *core, plan *formats.Plan) (answer, error)
+	// backends that there are beside the first. Each returns nil where no device of a
+	// core's plan is its own, else also which are.
+	backends []func(c *core) (b backend, devices []int32)
+	// first is the backend of the devices that no other takes.
+	first func(c *core) (backend, error)
+}
 
 // execution is what executes the decisions of a core.
 type execution struct {
 	backends []backend
-	of       []uint8  // backend by device
-	workers  *workers // the first of them
+	of       []uint8 // backend by device
 }
 
-// addBackends makes the backends of a core. Workers take the devices that no
-// other takes.
+// addBackends makes the backends of a core.
 func (x *execution) addBackends(c *core) error {
 	x.of = make([]uint8, len(c.tables.Devices))
 	others := []backend{}
-	for _, of := range backendKinds {
+	for _, of := range c.kinds.backends {
 		b, devices := of(c)
 		if b == nil {
 			continue
@@ -68,11 +75,11 @@ func (x *execution) addBackends(c *core) error {
 			x.of[d] = uint8(len(others))
 		}
 	}
-	var err error
-	if x.workers, err = newWorkers(c); err != nil {
+	first, err := c.kinds.first(c)
+	if err != nil {
 		return err
 	}
-	x.backends = append([]backend{x.workers}, others...)
+	x.backends = append([]backend{first}, others...)
 	return nil
 }
 
@@ -109,6 +116,9 @@ type order struct {
 	up              bool
 	given           time.Duration
 }
+
+// same reports whether two orders are of one thing.
+func (o *order) same(w order) bool { return w.network == o.network && w.key == o.key }
 
 // event is the answer to an order.
 func (o *order) event(start, end time.Duration, why policy.Return) policy.Event {

@@ -3,7 +3,6 @@ package executor
 import (
 	"time"
 
-	"inferplan/engine/worker"
 	"inferplan/policy"
 )
 
@@ -31,10 +30,7 @@ type batch struct {
 	live     bool
 	serial   uint64 // of this use of the record
 
-	// Of the workers.
-	run *run // queued or under way; nil between
-	in  slotRef
-	by  tier // that the tensor in it came by
+	exec any // of the backend that executes it, and of the record's next batch there
 
 	dispatched time.Duration
 	started    time.Duration // of the first stage
@@ -78,7 +74,7 @@ func (u *batchTable) put(a *policy.Action, tasks []int32, hops []policy.Hop) *ba
 	}
 	u.serial++
 	*b = batch{slot: a.Batch, pipeline: a.Pipeline, model: a.Model, live: true, serial: u.serial,
-		tasks: append(b.tasks[:0], tasks...), hops: append(b.hops[:0], hops...)}
+		tasks: append(b.tasks[:0], tasks...), hops: append(b.hops[:0], hops...), exec: b.exec}
 	u.list[a.Batch] = b
 	return b
 }
@@ -88,42 +84,3 @@ func (u *batchTable) take(b *batch) { u.list[b.slot], b.live = nil, false }
 
 // give gives the record of a batch back.
 func (u *batchTable) give(b *batch) { u.spare = append(u.spare, b) }
-
-// slotRef is a slot of a stage on a device, held by whoever reads or writes it.
-type slotRef struct {
-	pool *stageSlots // nil: none
-	slot int32
-}
-
-func (s *slotRef) give() {
-	if s.pool != nil {
-		s.pool.pool.Give(s.slot)
-		s.pool.leave()
-		s.pool = nil
-	}
-}
-
-// stageSlots is a stage's part of a worker's segment.
-type stageSlots struct {
-	device int32
-	layout worker.Layout
-	pool   *worker.SlotPool
-	loaded *worker.Loaded
-	arena  *arena // that they were cut from
-	over   bool   // they go back there once nobody reads them
-}
-
-// run is one stage of a batch on one device.
-type run struct {
-	id      uint64
-	batch   *batch // nil: aborted, its result is ignored
-	device  *device
-	stage   int32
-	size    int
-	in      slotRef // held until the run is over; the own slot for a first stage
-	out     slotRef
-	sent    time.Duration // when its inputs began to be copied
-	started time.Duration // as far as the core knows
-
-	from, to tier // by which its input came and its output goes; nil: the client's
-}

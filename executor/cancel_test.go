@@ -68,9 +68,9 @@ func TestAbortedAndCancelled(t *testing.T) {
 	if how := reasonOf(<-answered); how != "cancelled" {
 		t.Fatal(how)
 	}
-	c.call(func() { c.workers.devices[0].proc.Kill() })
+	c.call(func() { workersOf(c).devices[0].proc.Kill() })
 	until(func() (back bool) {
-		c.call(func() { back = c.workers.devices[0].gen == 2 })
+		c.call(func() { back = workersOf(c).devices[0].gen == 2 })
 		return back
 	})
 	if q, slots := held(x); q != 0 || slots != 0 {

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // (package loop), and the backends that execute what it decides.
 type core struct {
 	opt      *Options
+	kinds    *kinds
 	plan     *formats.Plan
 	sha      string             // of the plan's file
 	spec     formats.PolicySpec // of policy
@@ -24,9 +26,9 @@ type core struct {
 	execution
 	answers answer
 	control policy.Control // nil: one task per request
-	expects expecter       // nil: the policy does not say what a request would meet
-	mix     *drift.Mix     // of a plan with several models; nil for others
-	arrived []int64        // room for a count by model
+	decides policy.Policy
+	mix     *drift.Mix // of a plan with several models; nil for others
+	arrived []int64    // room for a count by model
 	stats   *stats
 	metrics *metrics
 	loop    *loop.Loop
@@ -52,7 +54,7 @@ func (c *core) prepare() (err error) {
 	if c.control != nil {
 		c.services = servicesOf(t, c.metrics)
 	}
-	if c.answers, err = newAnswer(c, c.plan); err != nil {
+	if c.answers, err = newAnswer(c); err != nil {
 		return err
 	}
 	c.served = modelsOf(t, c.metrics, c.answers.oneFamily())
@@ -122,4 +124,33 @@ func (c *core) whole(first, last int32) bool {
 		}
 	}
 	return false
+}
+
+// drain takes no more jobs and waits until those inside are answered.
+func (c *core) drain(ctx context.Context) error {
+	c.in.close()
+	idle := make(chan struct{})
+	if !c.call(func() { c.book.idle = append(c.book.idle, idle) }) {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-c.loop.Done():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stop answers what is left, ends the rounds and what executes.
+func (c *core) stop() error {
+	c.in.close()
+	c.call(func() {
+		c.book.refuseAll(policy.ReasonDraining)
+		c.stopping = true
+	})
+	<-c.loop.Done()
+	c.closeBackends()
+	return c.loop.Close()
 }

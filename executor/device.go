@@ -54,12 +54,12 @@ func (w *workers) run(b *batch) {
 	d := w.devices[h.Device]
 	if b.hop > 0 {
 		from := w.devices[b.hops[b.hop-1].Device]
-		w.c.stats.moved(w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, b.by, b.handed)
+		moved(w.c, w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, carriedOf(b).by, b.handed)
 	}
 	r := w.newRun()
 	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.tasks)}
 	w.nextRun++
-	b.run = r
+	carriedOf(b).run = r
 	if loadsOf(w).lacks(d, r.stage) {
 		b.why = policy.ReturnNotLoaded
 		w.c.failBatch(b, policy.ReasonFailed, nil)
@@ -144,11 +144,12 @@ func (w *workers) send(d *device, r *run) {
 		w.gatherInputs(b, d, own, slot)
 		b.gather = w.c.now() - start
 	} else {
-		r.in, b.in = b.in, slotRef{}
+		held := carriedOf(b)
+		r.in, held.in = held.in, slotRef{}
 		from := r.in.pool
 		cmd.Segment = w.devices[from.device].segment.ID
 		cmd.In = uint64(from.layout.Out(int(r.in.slot)))
-		r.from = b.by
+		r.from = held.by
 		r.from.read(&cmd)
 		if !r.from.reaches(w.devices[from.device], d) {
 			// One of the two workers was lost, and the tensor with it.

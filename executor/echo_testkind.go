@@ -10,7 +10,7 @@ import (
 	"inferplan/policy/echo"
 )
 
-func init() { backendKinds = append(backendKinds, newEchoes) }
+func init() { kindsServed.backends = append(kindsServed.backends, newEchoes) }
 
 // echoes are the instances of the kind echo, within this process: every batch on
 // one makes a token per millisecond, eight of them, and answers with what it read.

@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/calls"
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
 	"inferplan/formats"
@@ -73,35 +73,6 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	return c, nil
 }
 
-// drain takes no more jobs and waits until those inside are answered.
-func (c *core) drain(ctx context.Context) error {
-	c.in.close()
-	idle := make(chan struct{})
-	if !c.call(func() { c.book.idle = append(c.book.idle, idle) }) {
-		return nil
-	}
-	select {
-	case <-idle:
-		return nil
-	case <-c.loop.Done():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// stop answers what is left, ends the rounds and what executes.
-func (c *core) stop() error {
-	c.in.close()
-	c.call(func() {
-		c.book.refuseAll(policy.ReasonDraining)
-		c.stopping = true
-	})
-	<-c.loop.Done()
-	c.closeBackends()
-	return c.loop.Close()
-}
-
 // Drain refuses new requests and waits until all accepted ones are answered or
 // ctx ends; those left then are answered with the reason draining by Close.
 func (x *Executor) Drain(ctx context.Context) error {
@@ -159,6 +130,9 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 	return prometheus.Gatherers{&x.history, x.own.registry}
 }
 
+// Programs is what the HTTP form of workflows as code runs on.
+func (x *Executor) Programs() calls.Backend { return newPrograms(x.core.Load, x.draining.Load) }
+
 // Infer runs one validated request.
 func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {
 	for {
@@ -187,8 +161,6 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 	}
 }
 
-var errDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
-
 // prepareJob turns a request into a job. Its inputs stay the request's memory,
 // which is valid until Infer returns.
 func prepareJob(c *core, req *oip.Request) (*job, error) {
@@ -196,7 +168,7 @@ func prepareJob(c *core, req *oip.Request) (*job, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	brought, refusal := m.bring(req.Params)
+	brought, refusal := parseParameters(m, req.Params)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -227,69 +199,6 @@ func prepareJob(c *core, req *oip.Request) (*job, error) {
 	}
 	j.deadline = j.arrived + budget
 	return j, nil
-}
-
-// findTensor looks at the model's own position first.
-func findTensor(ts []oip.Tensor, i int, name string) *oip.Tensor {
-	if i < len(ts) && ts[i].Name == name {
-		return &ts[i]
-	}
-	if k := slices.IndexFunc(ts, func(t oip.Tensor) bool { return t.Name == name }); k >= 0 {
-		return &ts[k]
-	}
-	return nil
-}
-
-// wait waits for the answer. A client that goes away is told to the core,
-// whose answer then comes at once: the request's memory is not read after it.
-func (j *job) wait(ctx context.Context, c *core) (*oip.Response, error) {
-	select {
-	case <-j.done:
-	case <-ctx.Done():
-		c.in.cancelJob(j)
-		<-j.done
-	}
-	if j.outcome == served {
-		return j.respond(), nil
-	}
-	err := j.problem()
-	j.release()
-	return nil, err
-}
-
-// problem is the error that a client sees.
-func (j *job) problem() error {
-	if refusal, ok := errors.AsType[*oip.Error](j.failure); ok && j.outcome == failed {
-		return refusal
-	}
-	if j.outcome == failed {
-		return oip.Internal(j.failure, "model %q failed: %v", j.model.label, j.failure)
-	}
-	switch j.reason {
-	case policy.ReasonCancelled:
-		return context.Canceled
-	case policy.ReasonDraining:
-		return errDraining
-	case policy.ReasonDeadline:
-		return j.until(oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived))
-	case policy.ReasonQueueFull:
-		if j.refused {
-			return oip.Dropped(j.reason.String(), "model %q: devices are short, and this client has had its share", j.model.label)
-		}
-		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.label)
-	case policy.ReasonWorkerLost:
-		return j.until(oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.label))
-	}
-	return oip.Dropped(j.reason.String(), "model %q: dropped: %s", j.model.label, j.reason)
-}
-
-// until adds to a refusal when asking again is worth it, and how long the request
-// would have taken, as far as the policy says so.
-func (j *job) until(e *oip.Error) *oip.Error {
-	if j.again > 0 {
-		e.RetryAfter, e.Estimate = j.again, j.deadline-j.arrived+j.again
-	}
-	return e
 }
 
 var _ oip.Backend = (*Executor)(nil)

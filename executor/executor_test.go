@@ -348,12 +348,12 @@ func TestKilledWorker(t *testing.T) {
 	got := during(x, 0, 4, 75, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.call(func() { pid, busy = c.workers.devices[0].proc.PID(), len(c.workers.devices[0].flight) > 0 })
+			c.call(func() { pid, busy = workersOf(c).devices[0].proc.PID(), len(workersOf(c).devices[0].flight) > 0 })
 			return busy
 		})
 		syscall.Kill(pid, syscall.SIGKILL)
 		until(func() (back bool) {
-			c.call(func() { back = c.workers.devices[0].proc != nil && c.workers.devices[0].gen == 2 })
+			c.call(func() { back = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen == 2 })
 			return back
 		})
 	})
@@ -398,7 +398,7 @@ func TestCancelledClient(t *testing.T) {
 	if r := x.Report(); r.Completed != 0 || r.DroppedByReason["cancelled"] != 3 {
 		t.Errorf("%+v", r.Counts)
 	}
-	c.call(func() { c.workers.devices[0].proc.Kill() }) // or Close would wait for the run
+	c.call(func() { workersOf(c).devices[0].proc.Kill() }) // or Close would wait for the run
 	x.Close()
 	if how := <-last; how != "draining" {
 		t.Errorf("the one that ran until the end: %s", how)

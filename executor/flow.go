@@ -86,7 +86,7 @@ func (f *flow) begin(slot int32) {
 		return
 	}
 	if s := f.c.book.reqs[slot].job.program; s != nil {
-		s.slot = slot
+		s.begun(slot)
 		return
 	}
 	f.lead(func() { f.control.Begin(slot, f.c.book.reqs[slot].job.model.index, &f.tasks.out) })

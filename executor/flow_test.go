@@ -32,7 +32,7 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 	tables := policytest.DiamondTables()
 	tables.Models[0].SLO = slo
 	pol = policytest.NewDiamond(tables)
-	c := &core{opt: &x.opt, plan: &formats.Plan{Kind: "diamond"}, tables: tables, control: &policytest.DiamondControl{}}
+	c := &core{opt: &x.opt, kinds: &kindsServed, plan: &formats.Plan{Kind: "diamond"}, tables: tables, control: &policytest.DiamondControl{}}
 	if err := c.prepare(); err != nil {
 		t.Fatal(err)
 	}

@@ -122,14 +122,14 @@ func TestDiamondOnWorkers(t *testing.T) {
 	}
 	until(func() (killed bool) {
 		c.call(func() {
-			if d := c.workers.devices[policytest.Merge]; len(d.flight) > 0 {
+			if d := workersOf(c).devices[policytest.Merge]; len(d.flight) > 0 {
 				killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
 			}
 		})
 		return killed
 	})
 	until(func() (again bool) {
-		c.call(func() { again = c.workers.devices[policytest.Merge].gen == 2 })
+		c.call(func() { again = workersOf(c).devices[policytest.Merge].gen == 2 })
 		return again
 	})
 	back.Store(true)

@@ -169,9 +169,9 @@ func plainValue(typ string, v any) any {
 	return int64(n)
 }
 
-// bring checks the parameters of a request against those of its workflow. Others are
+// parseParameters checks the parameters of a request against those of its workflow. Others are
 // left alone. Lists come as JSON in a text: the protocol has none.
-func (m *model) bring(params map[string]oip.Param) (map[string]any, *oip.Error) {
+func parseParameters(m *model, params map[string]oip.Param) (map[string]any, *oip.Error) {
 	if len(m.brings) == 0 {
 		return nil, nil
 	}

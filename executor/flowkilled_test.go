@@ -126,13 +126,13 @@ func (k *killing) kill(kills, total int64) {
 // strike kills a worker, if there is one to kill. It is the core's turn.
 func (k *killing) strike(c *core) bool {
 	up := 0
-	for _, d := range c.workers.own {
+	for _, d := range workersOf(c).own {
 		if d.proc != nil {
 			up++
 		}
 	}
-	for n := range c.workers.own {
-		d := c.workers.own[(int(k.kills.Load())+n)%len(c.workers.own)]
+	for n := range workersOf(c).own {
+		d := workersOf(c).own[(int(k.kills.Load())+n)%len(workersOf(c).own)]
 		if up < 2 || d.proc == nil || len(d.flight) == 0 || d.flight[0].batch == nil {
 			continue
 		}
@@ -168,7 +168,7 @@ func (k *killing) run(t *testing.T, total, kills int64) {
 	c, loads, aborted := k.x.core.Load(), int64(0), int64(0)
 	c.call(func() {
 		aborted = c.stats.aborted
-		for _, d := range c.workers.own {
+		for _, d := range workersOf(c).own {
 			loads += d.home.loads
 		}
 	})

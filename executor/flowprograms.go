@@ -15,7 +15,9 @@ import (
 // over HTTP in place of the plan's segments. The policy places them, and expects what
 // comes next, as it does with all others. It implements calls.Backend.
 type programs struct {
-	x    *Executor
+	inForce  func() *core // the core of the plan in force
+	draining func() bool  // nothing new is taken
+
 	mu   sync.Mutex
 	open map[string]*session
 }
@@ -39,12 +41,14 @@ type session struct {
 	counted bool // what it brought
 }
 
-// Programs is what the HTTP form of workflows as code runs on.
-func (x *Executor) Programs() calls.Backend { return &programs{x: x, open: map[string]*session{}} }
+// newPrograms makes what the HTTP form of workflows as code runs on.
+func newPrograms(inForce func() *core, draining func() bool) calls.Backend {
+	return &programs{inForce: inForce, draining: draining, open: map[string]*session{}}
+}
 
 // MessageBytes implements calls.Backend.
 func (p *programs) MessageBytes() int64 {
-	c := p.x.core.Load()
+	c := p.inForce()
 	most := 0
 	for _, m := range slices.Concat(c.served.models, c.services) {
 		elements := 0
@@ -65,7 +69,7 @@ const (
 
 // Begin implements calls.Backend.
 func (p *programs) Begin(request string, open *form.Open) (time.Duration, error) {
-	c := p.x.core.Load()
+	c := p.inForce()
 	f, ok := c.answers.(*flow)
 	if !ok || f.tasks.steps.flows == nil {
 		return 0, fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
@@ -88,7 +92,7 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 		j.release()
 		return 0, err
 	}
-	if p.x.draining.Load() || !c.in.submit(j) {
+	if p.draining() || !c.in.submit(j) {
 		j.refs.Store(1)
 		j.release()
 		return 0, calls.ErrDraining
@@ -122,7 +126,7 @@ func (s *session) bring(inputs map[string]any) error {
 		if !ok {
 			return fmt.Errorf("inputs: found no %s, expected all inputs of %s: %v", list[i].name, s.j.model.name, specsOf(list))
 		}
-		data, err := list[i].sampleOf(v)
+		data, err := tensorSample(&list[i], v)
 		if err != nil {
 			return fmt.Errorf("inputs.%s: %w", list[i].name, err)
 		}
@@ -231,7 +235,7 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 		if i < 0 {
 			return a, fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, own.name, specsOf(own.inputs))
 		}
-		if a.own[i], err = own.inputs[i].sampleOf(v); err != nil {
+		if a.own[i], err = tensorSample(&own.inputs[i], v); err != nil {
 			return a, fmt.Errorf("inputs.%s: %w", name, err)
 		}
 		a.size += len(a.own[i])
@@ -340,6 +344,9 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []tensor, err
 	}
 	return out, nil
 }
+
+// begun implements taskSource.
+func (s *session) begun(slot int32) { s.slot = slot }
 
 // ended tells the program of a task that has ended.
 func (s *session) ended(task int32) {

@@ -167,7 +167,7 @@ func TestConditionsLeadRequests(t *testing.T) {
 	}
 	until(func() (killed bool) {
 		c.call(func() {
-			if d := c.workers.devices[0]; len(d.flight) > 0 {
+			if d := workersOf(c).devices[0]; len(d.flight) > 0 {
 				killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
 			}
 		})

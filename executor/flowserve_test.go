@@ -134,7 +134,7 @@ func TestStuckEnsembleAWorkerHangs(t *testing.T) {
 	x := open(t, p, replayOptions(false))
 	c := x.core.Load()
 	var pid int
-	c.call(func() { pid = c.workers.devices[2].proc.PID() })
+	c.call(func() { pid = workersOf(c).devices[2].proc.PID() })
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

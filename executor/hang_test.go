@@ -32,7 +32,7 @@ func stopped(t *testing.T, x *Executor, n int, then func(pid int)) (longest time
 	}
 	var pid int
 	c.call(func() {
-		pid = c.workers.devices[0].proc.PID()
+		pid = workersOf(c).devices[0].proc.PID()
 		syscall.Kill(pid, syscall.SIGSTOP)
 	})
 	for range n {
@@ -54,7 +54,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	longest, how := stopped(t, x, 60, func(int) {})
 	c := x.core.Load()
 	until(func() (back bool) {
-		c.call(func() { back = c.workers.devices[0].proc != nil && c.workers.devices[0].gen == 2 })
+		c.call(func() { back = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen == 2 })
 		return back
 	})
 	for reason := range how {

@@ -134,13 +134,6 @@ func giveBack(list []*stageSlots) {
 	}
 }
 
-// leave ends the use of slots that nobody reads any more.
-func (s *stageSlots) leave() {
-	if s.over && s.pool.InUse() == 0 {
-		s.arena.give(s.layout.Base, s.layout.Stride*int64(s.layout.Slots))
-	}
-}
-
 // swapOf is the worker's part of an order.
 func (k homes) swapOf(o *order, id uint64, cut []*stageSlots) worker.Swap {
 	q := worker.Swap{ID: id, In: o.up, Bytes: k.c.tables.Networks[o.network].Bytes}
@@ -199,8 +192,6 @@ func (d *device) leaveHome() {
 	clear(h.there)
 	h.orders, h.busy, h.cut, h.ended = h.orders[:0], false, nil, h.ended[:0]
 }
-
-func (o *order) same(w order) bool { return w.network == o.network && w.key == o.key }
 
 // swap takes an order for a device whose networks come and go. A load takes back an
 // unload that waits, an unload a load that waits.
@@ -317,7 +308,7 @@ func (w loads) swapped(d *device, n *news) {
 		h.loading += end - start
 		h.ended = append(h.ended, extent{int64(start), int64(end)})
 		d.stats.loads.Inc()
-		w.c.stats.loaded(h, &o)
+		h.loaded(w.c, &o)
 	default:
 		giveBack(cut)
 		h.refused++

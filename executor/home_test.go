@@ -66,7 +66,7 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 	c := x.core.Load()
 	c.call(func() {
 		loads, batches, tasks := int64(0), int64(0), int64(0)
-		for _, d := range c.workers.own {
+		for _, d := range workersOf(c).own {
 			loads += d.home.loads
 		}
 		for _, s := range c.services {
@@ -125,7 +125,7 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 		func(d *device) bool { return d.home.busy && d.home.doing.up },
 		func(d *device) bool { return len(d.flight) > 0 },
 	} {
-		d := c.workers.own[kill]
+		d := workersOf(c).own[kill]
 		until(func() (killed bool) {
 			c.call(func() {
 				if d.proc != nil && busy(d) {
@@ -242,7 +242,7 @@ func TestOrdersAreAnswered(t *testing.T) {
 		t.Errorf("a load that never ends: %+v", got)
 	}
 	core.call(func() {
-		h := core.workers.own[0].home
+		h := workersOf(core).own[0].home
 		if there := []bool{true, false, false, false, false}; !slices.Equal(h.there, there) || h.busy {
 			t.Errorf("after its start the device holds %v, expected %v", h.there, there)
 		}
@@ -261,7 +261,7 @@ func TestHostsSwap(t *testing.T) {
 	o := r.options(replayOptions(false))
 	o.Judge, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
 	x := open(t, r.plan(), o)
-	far := x.core.Load().workers.own[1]
+	far := workersOf(x.core.Load()).own[1]
 	end := askUntil(t, x, inputs, want)
 	loaded := func(more int64, gen int32) {
 		until(func() (yes bool) {
@@ -314,7 +314,7 @@ func TestPlanOfWorkflowsSwaps(t *testing.T) {
 	one := open(t, single, replayOptions(true))
 	input := bytes.Repeat([]byte{1, 9, 2, 3}, 4)
 	x := open(t, p, replayOptions(false))
-	first := slices.Clone(x.core.Load().workers.own[0].home.there)
+	first := slices.Clone(workersOf(x.core.Load()).own[0].home.there)
 	if there := []bool{true, true, false, false, false}; !slices.Equal(first, there) {
 		t.Errorf("device 0 begins with %v, expected %v", first, there)
 	}

@@ -114,7 +114,7 @@ func streamed(x *Executor) int64 {
 }
 
 func devicesUp(x *Executor) (n int) {
-	for _, d := range x.core.Load().workers.devices {
+	for _, d := range workersOf(x.core.Load()).devices {
 		if d.up.Load() {
 			n++
 		}

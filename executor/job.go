@@ -51,9 +51,9 @@ type job struct {
 	slots    []int32 // request slot of each sample, -1 when free again
 
 	answers answer
-	program *session        // that asks for its tasks; nil: the plan says them
+	program taskSource      // asks for its tasks; nil: the plan says them
 	side    any             // what the answer keeps of it; a pooled job brings it along
-	text    *text           // what it asks of a language model, instead of tensors; nil: tensors
+	text    textRequest     // what it asks of a language model, instead of tensors; nil: tensors
 	stream  *oip.TextStream // takes the answer while it is made; nil: nobody wants it before the end
 
 	refs     atomic.Int32
@@ -61,6 +61,24 @@ type job struct {
 	tensors  []oip.Tensor
 	shapes   []int64
 	store    []byte
+}
+
+// taskSource asks for the tasks of a job, in place of the plan.
+type taskSource interface {
+	// begun follows the arrival of the request.
+	begun(slot int32)
+	// ended follows the end of a task.
+	ended(task int32)
+	// freed adds the tasks that it holds to a list, once its request is over.
+	freed(list []int32) []int32
+}
+
+// textRequest is what a job asks of a language model.
+type textRequest interface {
+	// lengths are the tokens of the prompt and the most to write.
+	lengths() (prompt, limit int32)
+	// over follows the answer of the job.
+	over(j *job)
 }
 
 var jobs sync.Pool

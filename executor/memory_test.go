@@ -32,14 +32,14 @@ func loseWorker(t *testing.T, x *Executor, dev, busy int) {
 	c := x.core.Load()
 	var pid int
 	until(func() (now bool) {
-		c.call(func() { pid, now = c.workers.devices[dev].proc.PID(), len(c.workers.devices[busy].flight) > 0 })
+		c.call(func() { pid, now = workersOf(c).devices[dev].proc.PID(), len(workersOf(c).devices[busy].flight) > 0 })
 		return now
 	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	until(func() (back bool) {
-		c.call(func() { back = c.workers.devices[dev].proc != nil && c.workers.devices[dev].gen == 2 })
+		c.call(func() { back = workersOf(c).devices[dev].proc != nil && workersOf(c).devices[dev].gen == 2 })
 		return back
 	})
 }

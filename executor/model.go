@@ -151,3 +151,14 @@ func platform(engine string) string {
 	}
 	return "inferplan_" + engine
 }
+
+// findTensor looks at the model's own position first.
+func findTensor(ts []oip.Tensor, i int, name string) *oip.Tensor {
+	if i < len(ts) && ts[i].Name == name {
+		return &ts[i]
+	}
+	if k := slices.IndexFunc(ts, func(t oip.Tensor) bool { return t.Name == name }); k >= 0 {
+		return &ts[k]
+	}
+	return nil
+}

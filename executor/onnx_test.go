@@ -172,7 +172,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 	got := during(x, 0, 4, 4, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.call(func() { pid, busy = c.workers.devices[0].proc.PID(), len(c.workers.devices[0].flight) > 0 })
+			c.call(func() { pid, busy = workersOf(c).devices[0].proc.PID(), len(workersOf(c).devices[0].flight) > 0 })
 			return busy
 		})
 		killed := time.Now()
@@ -180,7 +180,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 			t.Error(err)
 		}
 		until(func() (up bool) {
-			c.call(func() { up = c.workers.devices[0].proc != nil && c.workers.devices[0].gen > 1 })
+			c.call(func() { up = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen > 1 })
 			return up
 		})
 		back = time.Since(killed)

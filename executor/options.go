@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/engine/certainty"
+	"inferplan/engine/llm"
 	"inferplan/engine/worker"
 	"inferplan/executor/durable"
 	"inferplan/formats"
@@ -100,12 +101,13 @@ type Options struct {
 
 	// Servers are the servers of the plan's instances of language models. Silence is how
 	// long one may answer nothing until it is taken to be gone; 0: 5 s.
-	// With Agents, instances are those of other processes (ServeAgent) instead.
+	// With Agents, an *executor.Agents, instances are those of other processes
+	// (ServeAgent) instead.
 	// Adapters are models of the plan that a server serves as adapters of another one.
 	Servers  []InstanceServer
 	Adapters []ModelAdapter
 	Silence  time.Duration
-	Agents   *Agents
+	Agents   any
 
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool
@@ -126,6 +128,33 @@ type Options struct {
 
 	Log *slog.Logger // nil: slog.Default
 }
+
+// CPUPlace says where the devices of one CPU kind run: each takes Threads CPUs
+// of the list, in order.
+type CPUPlace struct {
+	CPUs    []int
+	Threads int // per device; 0: n of a kind cpu-<n>, else 1
+}
+
+// InstanceServer says where a server of an instance is.
+type InstanceServer struct {
+	Instance int    // of the plan, in its order
+	Model    string // that it serves; empty: all of the instance's models
+	URL      string
+	Key      string // bearer token; empty: none
+}
+
+// ModelAdapter says that a model of the plan is a LoRA adapter of another one, which the
+// same server has.
+type ModelAdapter struct {
+	Model, Base string
+	// Path is that of its files as the server sees them. Empty: the server was started
+	// with the adapter, under the model's name.
+	Path string
+}
+
+// Of is the adapter as a client of the server names it.
+func (a *ModelAdapter) Of() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
 
 // madeUp tells whether answers of models say nothing: ways and certainties are drawn.
 func (o *Options) madeUp() bool { return o.Engine == "replay" && !o.evaluate }
@@ -178,6 +207,9 @@ func set[T comparable](field *T, value T) {
 var (
 	// ErrPlan: the plan cannot be served as it is here.
 	ErrPlan = errors.New("plan cannot be served")
+	// ErrSimulatedOnly says of a plan that plan serve serves no plan of its sort: it can
+	// be checked and simulated.
+	ErrSimulatedOnly = errors.New("plans of this sort are not served")
 	// ErrClosed: use after Close.
 	ErrClosed = errors.New("executor is closed")
 	// ErrSwitched: the new plan is in force, but not all that the old one had

@@ -76,7 +76,7 @@ func TestPauseIsNoHang(t *testing.T) {
 		default:
 		}
 		c.call(func() {
-			d := c.workers.devices[0]
+			d := workersOf(c).devices[0]
 			if len(d.flight) == 0 {
 				return
 			}

@@ -24,13 +24,6 @@ type stagePlan struct {
 	batches int
 }
 
-// CPUPlace says where the devices of one CPU kind run: each takes Threads CPUs
-// of the list, in order.
-type CPUPlace struct {
-	CPUs    []int
-	Threads int // per device; 0: n of a kind cpu-<n>, else 1
-}
-
 // cpuSets hands out CPUs to the devices of a plan: the kinds with a place of
 // their own from there, the others from one common list.
 type cpuSets struct {

@@ -53,7 +53,7 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 func busyTimes(x *Executor) (out []time.Duration) {
 	c := x.core.Load()
 	c.call(func() {
-		for _, d := range c.workers.devices {
+		for _, d := range workersOf(c).devices {
 			out = append(out, d.busy)
 		}
 	})
@@ -65,7 +65,7 @@ func held(x *Executor) (requests, slots int) {
 	c := x.core.Load()
 	c.call(func() {
 		requests = len(c.book.reqs) - len(c.book.free)
-		for _, d := range c.workers.devices {
+		for _, d := range workersOf(c).devices {
 			for _, s := range d.slots {
 				if s != nil {
 					slots += s.pool.InUse()
@@ -80,7 +80,7 @@ func held(x *Executor) (requests, slots int) {
 // work, and every request is answered once.
 func TestPooledPipelines(t *testing.T) {
 	x := open(t, pooledPlan(3*time.Millisecond, 2, patient), replayOptions(false))
-	if got := len(x.core.Load().workers.devices); got != 6 {
+	if got := len(workersOf(x.core.Load()).devices); got != 6 {
 		t.Fatalf("%d devices, want 6", got)
 	}
 	ended := make(chan map[string]int)
@@ -92,7 +92,7 @@ func TestPooledPipelines(t *testing.T) {
 	}
 	for i, busy := range busyTimes(x) {
 		if busy == 0 {
-			t.Errorf("device %d (%s) did nothing", i, x.core.Load().workers.devices[i].kind)
+			t.Errorf("device %d (%s) did nothing", i, workersOf(x.core.Load()).devices[i].kind)
 		}
 	}
 	r := x.Report()
@@ -211,7 +211,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	}
 	for i, busy := range busyTimes(x) {
 		if busy == 0 {
-			t.Errorf("device %d (%s) did nothing", i, x.core.Load().workers.devices[i].kind)
+			t.Errorf("device %d (%s) did nothing", i, workersOf(x.core.Load()).devices[i].kind)
 		}
 	}
 }

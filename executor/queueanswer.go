@@ -36,7 +36,7 @@ func (k *tokens) ran(b *batch, _ outputs) {
 		k.c.stats.served(j, b, now, 0)
 		k.series.served(j, now)
 		k.learning.answered(j)
-		b.tokens = int32(j.text.result.OutputTokens)
+		b.tokens = int32(jobText(j).result.OutputTokens)
 		k.c.book.answer(j)
 	}
 }
@@ -44,7 +44,7 @@ func (k *tokens) ran(b *batch, _ outputs) {
 // late judges a request by its answer. A request that was begun before this process was is
 // judged by what came here.
 func (k *tokens) late(j *job, now time.Duration) bool {
-	m, t := &k.c.tables.Models[j.model.index], j.text
+	m, t := &k.c.tables.Models[j.model.index], jobText(j)
 	t.mu.Lock()
 	first, last, fresh, began := t.first, t.last, t.fresh, t.began
 	t.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"inferplan/executor/drift"
 	"inferplan/executor/series"
 	"inferplan/formats"
+	"inferplan/policy"
 	"inferplan/policy/vqueue"
 )
 
@@ -78,7 +79,8 @@ func newLearning(c *core) *learning {
 
 // answered notes the lengths of a request.
 func (l *learning) answered(j *job) {
-	s := lengthsSeen{int32(j.model.index), int32(j.text.result.PromptTokens), int32(j.text.result.OutputTokens)}
+	r := &jobText(j).result
+	s := lengthsSeen{int32(j.model.index), int32(r.PromptTokens), int32(r.OutputTokens)}
 	if s.prompt < 1 || s.output < 1 {
 		return
 	}
@@ -95,7 +97,7 @@ func (l *learning) answered(j *job) {
 // tick looks at what the policy has seen.
 func (l *learning) tick(now time.Duration) {
 	if l.policy == nil {
-		if l.policy, _ = l.c.expects.(learner); l.policy == nil {
+		if l.policy, _ = policy.As[learner](l.c.decides); l.policy == nil {
 			return
 		}
 	}

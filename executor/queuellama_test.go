@@ -116,7 +116,7 @@ func TestLlamaEvictions(t *testing.T) {
 				if b == nil || evicted[b.tasks[0]] >= 2 {
 					continue
 				}
-				text := c.book.reqs[b.tasks[0]].job.text
+				text := jobText(c.book.reqs[b.tasks[0]].job)
 				if _, so, _ := text.soFar(text.run.Load()); so >= 20*(evicted[b.tasks[0]]+1) {
 					evicted[b.tasks[0]]++
 					c.backendOf(b.device()).evict(b, false)

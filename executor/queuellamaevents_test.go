@@ -52,7 +52,7 @@ func TestLlamaEvents(t *testing.T) {
 						if b == nil || evicted >= 2 {
 							continue
 						}
-						if _, so, _ := core.book.reqs[b.tasks[0]].job.text.soFar(0); so >= 10*(evicted+1) {
+						if _, so, _ := jobText(core.book.reqs[b.tasks[0]].job).soFar(0); so >= 10*(evicted+1) {
 							evicted++
 							core.backendOf(b.device()).evict(b, false)
 						}

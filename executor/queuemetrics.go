@@ -75,7 +75,7 @@ func newQueueMetrics(c *core) *queueMetrics {
 
 // served notes a request that was answered.
 func (m *queueMetrics) served(j *job, now time.Duration) {
-	t, i := j.text, j.model.index
+	t, i := jobText(j), j.model.index
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.e2e[i].Observe((now - j.arrived).Seconds())

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/series"
+	"inferplan/policy"
 	"inferplan/policy/vqueue"
 )
 
@@ -53,7 +54,7 @@ type viewer interface {
 
 // stateOfQueues is the state of a core's queues; false where its policy shows none.
 func stateOfQueues(c *core) (s queueState, ok bool) {
-	p, shows := c.expects.(viewer)
+	p, shows := policy.As[viewer](c.decides)
 	if !shows {
 		return s, false
 	}

@@ -103,8 +103,8 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	_, deadline := due(c, m, r)
 	var e vqueue.Expectation
 	if !c.call(func() {
-		if c.expects != nil {
-			e = c.expects.Expect(c.now(), m.index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
+		if p, ok := policy.As[expecter](c.decides); ok {
+			e = p.Expect(c.now(), m.index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
 		}
 		if len(c.book.reqs)-len(c.book.free) >= c.opt.MaxQueue {
 			e.Reason = policy.ReasonQueueFull

@@ -49,8 +49,9 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 	front := o.Queue.Front
 	front.Server, front.Door, front.Log, front.Now = f.queues, &o.Door, o.Log, o.clock
 	var err error
-	if o.Agents != nil {
-		f.plans = &planning{queues: f.queues, agents: o.Agents, front: front}
+	agents := elsewhere(&o.Options)
+	if agents != nil {
+		f.plans = &planning{queues: f.queues, agents: agents, front: front}
 		front.Server, front.Elsewhere = f.plans, true
 		f.store, err = o.Queue.Share(ctx)
 	} else {
@@ -72,7 +73,7 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 		return 0
 	}))
 	if f.plans != nil {
-		f.plans.others.log, f.plans.others.stores = o.Log, []durable.Shared{o.Agents.store, f.store.(durable.Shared)}
+		f.plans.others.log, f.plans.others.stores = o.Log, []durable.Shared{agents.store, f.store.(durable.Shared)}
 		x.own.registry.MustRegister(f.plans.others.series())
 		f.plans.begin()
 	}

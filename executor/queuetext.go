@@ -44,6 +44,9 @@ var (
 	errOver    = errors.New("nobody waits for the answer")
 )
 
+// jobText is what a job of a plan of queues asks for.
+func jobText(j *job) *text { return j.text.(*text) }
+
 func newText(q *Queues, r *completions.Request, out completions.Output) *text {
 	return &text{queues: q, request: r, out: out, partial: []byte(r.Partial), tokens: r.PartialTokens, prompt: r.PromptTokens}
 }

@@ -202,7 +202,7 @@ func nothingHeld(t *testing.T, x *Executor) {
 			if n := f.tasks.out.Taken(); q+s+n > 0 || f.tasks.used > 0 {
 				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.tasks.used)
 			}
-			for _, d := range c.workers.own {
+			for _, d := range workersOf(c).own {
 				bytes := int64(0)
 				for _, e := range d.home.arena.free {
 					bytes += e.to - e.from

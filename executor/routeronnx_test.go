@@ -187,7 +187,7 @@ func (x *Executor) figures() (loads int64, meanBatch float64) {
 	c := x.core.Load()
 	c.call(func() {
 		batches, tasks := int64(0), int64(0)
-		for _, d := range c.workers.own {
+		for _, d := range workersOf(c).own {
 			loads += d.home.loads
 		}
 		for _, s := range c.services {

@@ -32,7 +32,7 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 		{far, 60 * ms, 65 * ms, 70 * ms},  // its way is not known
 	} {
 		r := &run{batch: &batch{dispatched: x.sent}, size: 1, sent: x.sent}
-		c.stats.ran(x.d, r, &news{start: int64(x.start), end: int64(x.end)})
+		x.d.count(c, r, &news{start: int64(x.start), end: int64(x.end)})
 	}
 	s := c.stats.service.snapshot()
 	if want := []time.Duration{10 * ms, 10 * ms, 10 * ms, 5 * ms}; !slices.Equal(s.Runs[0][0], want) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"inferplan/engine/worker"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -166,64 +165,11 @@ func (s *stats) batchDone(b *batch) {
 	s.egress.took += b.answer
 }
 
-// ran notes a run that ended, whether anybody waits for it or not.
-func (s *stats) ran(d *device, r *run, n *news) {
-	took := time.Duration(n.end - n.start)
-	d.busy += took
-	own := n.total - d.total
-	d.total = n.total
-	d.stats.ran(time.Duration(n.cpu), time.Duration(own))
-	begin, end := s.core.since(n.start), s.core.since(n.end)
-	// The device was taken from the moment at which it could have begun: until it
-	// did, the policy decided, the batch was laid into its memory and the command
-	// travelled.
-	if asked := r.sent; !d.remote {
-		if r.batch != nil && r.batch.hop == 0 {
-			asked = r.batch.dispatched
-		}
-		begin = min(begin, max(asked, d.ended))
-	}
-	d.ended = max(d.ended, end)
-	if s.service != nil && r.batch != nil && worker.Code(n.code) == worker.OK && !s.core.answers.holds(r.batch.pipeline) {
-		r.batch.recorded = s.service.ran(r.stage, r.size, begin, end-begin)
-	}
-}
-
 // told notes that the policy hears of a batch of tasks now.
 func (s *stats) told(b *batch, now time.Duration) {
 	if s.service != nil && b.recorded != nil {
 		b.recorded.told = max(0, now-s.core.since(b.ready))
 	}
-}
-
-// loaded notes a load that the policy is told of now. It began when it was asked for
-// and the one before it was over: what makes room for it is a part of it.
-func (s *stats) loaded(h *home, o *order) {
-	now := s.core.now()
-	if begin := max(o.given, h.free); s.service != nil {
-		s.service.loads[o.network] = append(s.service.loads[o.network], recordedRun{start: begin - s.service.first(), took: now - begin})
-	}
-	h.free = now
-}
-
-// moved notes a tensor that the next stage takes over.
-func (s *stats) moved(bytes int64, from, to *device, by tier, took time.Duration) {
-	t, m := &s.shm, &s.metrics.shm
-	onDevice := !by.lasts()
-	switch gpu := !formats.IsCPU(from.kind) && s.core.opt.Engine == engineONNX; {
-	case from.remote || to.remote:
-		t, m = &s.stream, &s.metrics.stream
-	case onDevice && from != to:
-		t, m = &s.ipc, &s.metrics.ipc
-	case from == to && (onDevice || !gpu):
-		t, m = &s.reference, &s.metrics.reference
-	case gpu && from.pinned && to.pinned:
-		t, m = &s.pinned, &s.metrics.pinned
-	}
-	t.add(bytes)
-	t.took += took
-	m.transfers.Inc()
-	m.bytes.Add(float64(bytes))
 }
 
 // statistics is a copy in the protocol's form.
@@ -245,6 +191,31 @@ func (m *modelStats) statistics() oip.ModelStatistics {
 		b.ComputeInfer.Add(uint64(c.n), c.infer)
 		b.ComputeOutput.Add(uint64(c.n), c.answer)
 		out.Batches = append(out.Batches, b)
+	}
+	return out
+}
+
+// tiers reports how tensors moved. Between stages, the time is from the end
+// of the producer's run until the consumer has been told where the tensor
+// lies (reference: in its own process, on a GPU by its address there; ipc: in
+// GPU memory of another process; pinned: in shared memory that GPUs copy from and to
+// directly, within the runs; shm: in shared memory); nothing is copied here. A stream is a tensor to or from another host: the time is that of its
+// way here, and the way out counts with the next run. Ingress and egress are the copies from requests into the first
+// stage's memory, and from the last stage's.
+func (s *stats) tiers() *formats.TierReport {
+	out := &formats.TierReport{}
+	for _, t := range []struct {
+		name string
+		*transferCount
+	}{{"reference", &s.reference}, {"ipc", &s.ipc}, {"pinned", &s.pinned}, {"shm", &s.shm}, {"stream", &s.stream}, {"ingress", &s.ingress}, {"egress", &s.egress}} {
+		if t.n == 0 {
+			continue
+		}
+		tier := formats.Tier{Name: t.name, Transfers: t.n, Bytes: t.bytes}
+		if t.took > 0 {
+			tier.BytesPerSecond = float64(t.bytes) / t.took.Seconds()
+		}
+		out.Tiers = append(out.Tiers, tier)
 	}
 	return out
 }

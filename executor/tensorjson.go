@@ -52,9 +52,9 @@ func (v sampleValue) nested(shape []int64, data []byte) any {
 	return list
 }
 
-// sampleOf is a tensor's sample made of a JSON value: a number, or lists of numbers
+// tensorSample is a tensor's sample made of a JSON value: a number, or lists of numbers
 // whose elements are taken one after the other.
-func (t *tensor) sampleOf(value any) ([]byte, error) {
+func tensorSample(t *tensor, value any) ([]byte, error) {
 	raw, ok := value.(json.RawMessage)
 	if !ok {
 		var err error

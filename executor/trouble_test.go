@@ -47,7 +47,7 @@ func TestKillsAndCancels(t *testing.T) {
 	}
 	rng := seeded.New(1, "kills")
 	for range 6 {
-		d := c.workers.devices[rng.IntN(len(c.workers.devices))]
+		d := workersOf(c).devices[rng.IntN(len(workersOf(c).devices))]
 		gen := int32(0)
 		until(func() (up bool) {
 			c.call(func() {

@@ -33,7 +33,7 @@ const (
 )
 
 // newWorkers makes the backend of the devices that no other backend has.
-func newWorkers(c *core) (*workers, error) {
+func newWorkers(c *core) (backend, error) {
 	w := &workers{c: c, devices: make([]*device, len(c.tables.Devices))}
 	w.crew = &crew{cache: worker.NewCache(c.opt.CacheBytes), c: c, devices: w.devices}
 	if !slices.Contains(c.of, 0) {
@@ -123,7 +123,7 @@ func (w *workers) result(d *device, n *news) {
 	}
 	r := d.flight[0]
 	d.flight = d.flight[:copy(d.flight, d.flight[1:])]
-	c.stats.ran(d, r, n)
+	d.count(c, r, n)
 	if len(d.flight) > 0 {
 		defer w.markStarted(d.flight[0])
 	}
@@ -137,7 +137,8 @@ func (w *workers) result(d *device, n *news) {
 		w.freeRun(r)
 		return
 	}
-	b.run = nil
+	held := carriedOf(b)
+	held.run = nil
 	start, end := c.since(n.start), c.since(n.end)
 	if b.hop == 0 {
 		b.started = start
@@ -154,7 +155,7 @@ func (w *workers) result(d *device, n *news) {
 	if b.hop == len(b.hops)-1 {
 		c.answers.ran(b, r)
 	} else {
-		b.in, b.by, r.out = r.out, r.to, slotRef{}
+		held.in, held.by, r.out = r.out, r.to, slotRef{}
 	}
 	w.freeRun(r)
 	c.finishHop(b, d.index, start, end)
@@ -181,11 +182,12 @@ func (w *workers) lost(d *device) {
 
 // abort forgets a batch: its result, or its turn in the queue, is ignored.
 func (w *workers) abort(b *batch) {
-	if b.run != nil {
-		b.run.batch = nil
-		b.run = nil
+	held := carriedOf(b)
+	if held.run != nil {
+		held.run.batch = nil
+		held.run = nil
 	}
-	b.in.give()
+	held.in.give()
 }
 
 // evict does nothing: workers have no instances that a batch could leave.
@@ -239,12 +241,6 @@ func (w *workers) close(ctx context.Context) {
 		}
 	}
 	w.crew.freeMemory()
-}
-
-// output implements outputs.
-func (r *run) output(i int) []byte {
-	own := r.out.pool
-	return r.device.segment.TensorAt(own.loaded.Outputs, i, r.size, own.layout.Out(int(r.out.slot)))
 }
 
 // A worker is taken to hang no earlier than after hangsAfter times what its run
