@@ -205,6 +205,7 @@ var arrows = map[string][]string{
 	"planner/queue/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
 	"planner/flow":         {"formats", "planner/kind", "planner/certify", "planner/stages", "planner/flow", "policy", "sim", "solver"},
 	"planner/flow/verify":  {"formats", "planner/kind", "planner/recompute", "policy"},
+	"executor/turn":        {"engine", "executor/drift", "executor/durable", "executor/loop", "executor/oip", "executor/series", "formats", "policy"},
 	"planner/check":        {"formats", "planner", "planner/certify", "planner/kind", "planner/recompute", "solver/milp"},
 	"planner/explain":      {"formats", "planner", "planner/kind"},
 }

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/completions"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -30,9 +31,9 @@ type agent struct {
 	live    map[uint64]*stream // by the serial of the batch's use
 	loaded  int32              // network; -1: none
 	was     int32              // the one before
-	orders  []order
+	orders  []turn.Order
 	loading bool
-	doing   order
+	doing   turn.Order
 	began   time.Duration // of it
 	made    [1]int32
 }
@@ -40,7 +41,7 @@ type agent struct {
 // stream is a request that a server answers.
 type stream struct {
 	*agent
-	b      *batch
+	b      *turn.Batch
 	serial uint64
 	text   *text
 	run    uint64
@@ -57,19 +58,19 @@ func newAgent(a *agents, device int32) *agent {
 		g.show[i] = a.series.instances.WithLabelValues(g.name, figure)
 	}
 	g.room.Store(-1)
-	if r := a.c.tables.Resident[device]; len(r) > 0 {
+	if r := a.c.Tables.Resident[device]; len(r) > 0 {
 		g.loaded = r[0]
 	}
 	return g
 }
 
 // admit begins to answer a request.
-func (g *agent) admit(b *batch, j *job) {
+func (g *agent) admit(b *turn.Batch, j *turn.Job) {
 	t := jobText(j)
-	s := &stream{agent: g, b: b, serial: b.serial, text: t, run: t.begin(), began: g.c.now()}
+	s := &stream{agent: g, b: b, serial: b.Serial, text: t, run: t.begin(), began: g.c.Now()}
 	s.limit = g.patience(j)
 	s.heard.Store(int64(s.began))
-	g.live[b.serial] = s
+	g.live[b.Serial] = s
 	ctx, cancel := context.WithCancelCause(g.ctx)
 	t.cancel.Store(&cancel)
 	if t.closed.Load() {
@@ -81,10 +82,10 @@ func (g *agent) admit(b *batch, j *job) {
 		cancel(nil)
 		if end.err != nil { // what came is durable before anybody continues it
 			if err := s.text.keep(); err != nil {
-				g.c.opt.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
+				g.c.Options.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
 			}
 		}
-		g.c.in.post(news{what: streamEnded, device: g.device, gen: gen, id: s.serial, back: end})
+		g.c.Inbox.Post(turn.News{Kind: streamEnded, Device: g.device, Gen: gen, Id: s.serial, Back: end})
 	})
 }
 
@@ -98,11 +99,11 @@ func (g *agent) ended(s *stream, end *streamEnd) {
 	case end.err == nil:
 		delete(g.live, s.serial)
 		s.text.result = end.result
-		c.answers.ran(s.b, nil)
-		c.finishHop(s.b, g.device, s.began, c.now())
+		c.Answers.Ran(s.b, nil)
+		c.FinishHop(s.b, g.device, s.began, c.Now())
 	case s.text.closed.Load(): // nobody waits for it: it ends here
 		delete(g.live, s.serial)
-		c.finishHop(s.b, g.device, s.began, c.now())
+		c.FinishHop(s.b, g.device, s.began, c.Now())
 	case s.why != 0:
 		g.back(s, s.why, end.tokens)
 	case errors.Is(end.err, llm.ErrFull):
@@ -130,7 +131,7 @@ func (g *agent) back(s *stream, why policy.Return, tokens int) {
 	delete(g.live, s.serial)
 	g.series.returns.WithLabelValues(g.name, returnName(why)).Inc()
 	g.made[0] = int32(tokens)
-	g.c.returned(s.b, why, g.made[:])
+	g.c.Returned(s.b, why, g.made[:])
 	g.c.Flush()
 }
 
@@ -147,7 +148,7 @@ func (g *agent) giveUp(s *stream, err error) {
 	} else if errors.Is(err, llm.ErrNotResumed) || errors.Is(err, errDiverged) {
 		err = &completions.ServerError{Status: http.StatusBadGateway, Type: "server_error", Code: "not_continued", Msg: "the answer was interrupted: " + err.Error()}
 	}
-	g.c.failBatch(s.b, policy.ReasonFailed, err)
+	g.c.FailBatch(s.b, policy.ReasonFailed, err)
 	g.c.Flush()
 }
 
@@ -159,7 +160,7 @@ const (
 )
 
 func (g *agent) most() int {
-	if g.c.opt.Agents != nil {
+	if g.c.Options.Agents != nil {
 		return mostAttemptsAway
 	}
 	return mostAttempts
@@ -200,11 +201,11 @@ func (g *agent) lost(why string) {
 	g.gen.Add(1)
 	g.alive.Store(false)
 	if why != "" {
-		g.c.opt.Log.Error("an instance is lost", "instance", g.name, "why", why, "requests", len(g.live))
+		g.c.Options.Log.Error("an instance is lost", "instance", g.name, "why", why, "requests", len(g.live))
 	}
 	g.orders, g.loading, g.loaded = g.orders[:0], false, -1
 	g.room.Store(-1)
-	g.c.handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, s := range g.streams() { // the policy did not abort them
 		s.text.stop(errLeft)
 		_, tokens, _ := s.text.soFar(s.run)
@@ -220,12 +221,12 @@ func (g *agent) ready() {
 	}
 	g.alive.Store(true)
 	ev := policy.Event{Kind: policy.WorkerBack, Device: g.device}
-	if r := g.c.tables.Resident[g.device]; len(r) > 0 {
+	if r := g.c.Tables.Resident[g.device]; len(r) > 0 {
 		g.loaded = r[0]
-		cost := &g.c.tables.Instances[g.c.tables.InstanceOf(g.device)].Server.Costs[r[0]]
+		cost := &g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs[r[0]]
 		ev.Value, ev.Limit = int64(cost.Sequences), int32(cost.KV)
 	}
-	g.c.opt.Log.Info("an instance works", "instance", g.name)
-	g.c.handle(ev)
+	g.c.Options.Log.Info("an instance works", "instance", g.name)
+	g.c.Handle(ev)
 	g.c.Flush()
 }

@@ -9,22 +9,23 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
 
 // sleepers are a server of a and one of b, which share memory for one. a is awake.
-func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []InstanceServer) {
+func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []turn.InstanceServer) {
 	t.Helper()
 	gpu := &fake.GPU{}
 	var fakes []*fake.Server
-	var servers []InstanceServer
+	var servers []turn.InstanceServer
 	for _, m := range []string{"a", "b"} {
 		s, err := fake.Start(fake.Options{Models: []string{m}, Plain: true, Loads: true, Sleeps: gpu})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Stop)
-		fakes, servers = append(fakes, s), append(servers, InstanceServer{Model: m, URL: s.URL()})
+		fakes, servers = append(fakes, s), append(servers, turn.InstanceServer{Model: m, URL: s.URL()})
 	}
 	return gpu, fakes, servers
 }
@@ -34,7 +35,7 @@ func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []InstanceServer) {
 func TestAdaptersOfServersThatSleep(t *testing.T) {
 	gpu, fakes, servers := sleepers(t)
 	d := &desk{t: t, servers: fakes}
-	d.again(queuePlan(1, 4, time.Minute, "a", "a1", "b", "b1"), Options{Log: shownLog(t), Servers: servers, Adapters: []ModelAdapter{{"a1", "a", "/adapters/a1"}, {"b1", "b", "/adapters/b1"}}})
+	d.again(queuePlan(1, 4, time.Minute, "a", "a1", "b", "b1"), turn.Options{Log: shownLog(t), Servers: servers, Adapters: []turn.ModelAdapter{{Model: "a1", Base: "a", Path: "/adapters/a1"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}})
 	t.Cleanup(d.close)
 	for i, m := range strings.Fields("a a1 a a1 b1 b b1 a1") {
 		answeredWhole(t, d.send(m, fmt.Sprint(i), 9), m, fmt.Sprint(i), 9)
@@ -73,7 +74,7 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newReach(servers, []ModelAdapter{{"a1", "a", "/nowhere"}, {"b1", "b", "/adapters/b1"}}, 0)
+	r, err := newReach(servers, []turn.ModelAdapter{{Model: "a1", Base: "a", Path: "/nowhere"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}, 0)
 	if err == nil {
 		err = r.prepare(ctx, "a", models)
 	}

@@ -12,6 +12,7 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/turn"
 )
 
 // Agents are the agents of other processes, as the process that plans sees them. Any
@@ -26,7 +27,7 @@ type Agents struct {
 }
 
 // elsewhere returns the agents that answer in place of this process; nil: there are none.
-func elsewhere(o *Options) *Agents {
+func elsewhere(o *turn.Options) *Agents {
 	a, _ := o.Agents.(*Agents)
 	return a
 }

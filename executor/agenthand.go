@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/turn"
 )
 
 // hand does at an instance's servers what its agent is told: in this process (reach), or
@@ -39,7 +40,7 @@ type reach struct {
 	mu      sync.Mutex
 	servers map[string]*endpoint // by model; "" is for all others
 	// adapters are models that need their base at the same server; by model.
-	adapters map[string]*ModelAdapter
+	adapters map[string]*turn.ModelAdapter
 	// held was brought last, and shares its base. What of it goes the next one tells, also
 	// where it was taken away.
 	held heldModel
@@ -47,12 +48,12 @@ type reach struct {
 
 // endpoint is a server, once it has answered.
 type endpoint struct {
-	at     InstanceServer
+	at     turn.InstanceServer
 	server *llm.Server
 }
 
 // newReach takes the servers of an instance from a list.
-func newReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*reach, error) {
+func newReach(list []turn.InstanceServer, adapters []turn.ModelAdapter, instance int) (*reach, error) {
 	r := &reach{servers: map[string]*endpoint{}}
 	var err error
 	if r.adapters, err = adaptersOf(adapters); err != nil {

@@ -12,14 +12,15 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/turn"
 )
 
 // AgentOptions are what plan agent is told.
 type AgentOptions struct {
 	Store   durable.Shared
-	Servers []InstanceServer // of one or several instances
+	Servers []turn.InstanceServer // of one or several instances
 	// Adapters are models that these servers serve as adapters of another one.
-	Adapters []ModelAdapter
+	Adapters []turn.ModelAdapter
 	// StoreText is how often text is stored, from which on clients see it; 0: 250 ms.
 	StoreText time.Duration
 	Metrics   string // address of a server of metrics; empty: none
@@ -52,7 +53,7 @@ type agentProcess struct {
 
 // ServeAgent serves the instances of some servers until ctx ends.
 func ServeAgent(ctx context.Context, o AgentOptions) error {
-	set(&o.StoreText, 250*time.Millisecond)
+	turn.SetDefault(&o.StoreText, 250*time.Millisecond)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -104,15 +105,15 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 		_, err := p.opt.Store.Ask(try, name, encode(agentOrder{What: orderLook}))
 		cancel()
 		if err == nil {
-			return stops, fmt.Errorf("%w: instance %d has an agent already", ErrPlan, s.Instance)
+			return stops, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, s.Instance)
 		}
 		place := &agentPlace{agentProcess: p, instance: s.Instance, looks: make(chan struct{}, mostLooks)}
 		if place.reach, err = newReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
-			return stops, fmt.Errorf("%w: %w", ErrPlan, err)
+			return stops, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 		here, all, err := place.suits(ctx)
 		if err != nil {
-			return stops, fmt.Errorf("%w: instance %d: %w", ErrPlan, s.Instance, err)
+			return stops, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, s.Instance, err)
 		}
 		fitting, seen = append(fitting, here...), seen && all
 		p.line.Lock()
@@ -126,7 +127,7 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 	}
 	for _, a := range p.opt.Adapters {
 		if seen && !slices.Contains(fitting, a.Model) {
-			return stops, fmt.Errorf("%w: adapter %s: found no server that has its base %s", ErrPlan, a.Model, a.Base)
+			return stops, fmt.Errorf("%w: adapter %s: found no server that has its base %s", turn.ErrPlan, a.Model, a.Base)
 		}
 	}
 	return stops, nil

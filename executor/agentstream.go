@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"inferplan/executor/turn"
 )
 
 // streams lists what a server answers, in the order in which it began.
@@ -23,14 +25,14 @@ const stallsAfter = 10
 
 // patience is how long the pieces of a request may take: the computing of its prompt
 // and of what it has, beside a full batch.
-func (g *agent) patience(j *job) time.Duration {
-	cost := &g.c.tables.Instances[g.c.tables.InstanceOf(g.device)].Server.Costs[g.loaded]
+func (g *agent) patience(j *turn.Job) time.Duration {
+	cost := &g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs[g.loaded]
 	t := jobText(j)
-	prompt, _ := t.lengths()
+	prompt, _ := t.Lengths()
 	t.mu.Lock()
 	prompt += int32(t.tokens)
 	t.mu.Unlock()
-	return g.c.opt.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
+	return g.c.Options.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
 }
 
 // stalled is a stream that has waited too long for its next piece; nil: there is none.
@@ -56,7 +58,7 @@ func (s *stream) serve(ctx context.Context, gen int32) *streamEnd {
 	if before > 0 {
 		s.series.resumed.Inc()
 	}
-	return s.hand.write(ctx, &writing{text: t, number: s.run, now: s.c.now, heard: func() { s.heard.Store(int64(s.c.now())) }, told: func(tokens int) {
+	return s.hand.write(ctx, &writing{text: t, number: s.run, now: s.c.Now, heard: func() { s.heard.Store(int64(s.c.Now())) }, told: func(tokens int) {
 		s.told(gen, before, tokens)
 		before = tokens
 	}})
@@ -64,11 +66,11 @@ func (s *stream) serve(ctx context.Context, gen int32) *streamEnd {
 
 // told passes on how far an answer is, where the policy wants to know.
 func (s *stream) told(gen int32, before, tokens int) {
-	every := int(s.c.tables.Instances[s.c.tables.InstanceOf(s.device)].Progress)
+	every := int(s.c.Tables.Instances[s.c.Tables.InstanceOf(s.device)].Progress)
 	if before == 0 && tokens > 0 {
-		s.c.in.post(news{what: streamCame, device: s.device, gen: gen, id: s.serial, tokens: 1})
+		s.c.Inbox.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: 1})
 	}
 	if every > 0 && tokens/every > before/every {
-		s.c.in.post(news{what: streamCame, device: s.device, gen: gen, id: s.serial, tokens: int32(tokens / every * every)})
+		s.c.Inbox.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: int32(tokens / every * every)})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -86,7 +87,7 @@ func (s *script) serve(h *hookedStore) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- ServeAgent(ctx, AgentOptions{Store: h, Servers: []InstanceServer{{URL: s.fakes[0].URL()}}, StoreText: 20 * time.Millisecond, Log: s.log, Ready: func() { close(ready) }})
+		ended <- ServeAgent(ctx, AgentOptions{Store: h, Servers: []turn.InstanceServer{{URL: s.fakes[0].URL()}}, StoreText: 20 * time.Millisecond, Log: s.log, Ready: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()

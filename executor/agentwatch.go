@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
 // find gives the agent its hand: servers that this process reaches, or the process of
 // an agent.
 func (g *agent) find() (err error) {
-	at := int(g.c.tables.InstanceOf(g.device))
-	if a := elsewhere(g.c.opt); a != nil {
+	at := int(g.c.Tables.InstanceOf(g.device))
+	if a := elsewhere(g.c.Options); a != nil {
 		g.hand = newAway(a, at)
 		return nil
 	}
-	r, err := newReach(g.c.opt.Servers, g.c.opt.Adapters, at)
+	r, err := newReach(g.c.Options.Servers, g.c.Options.Adapters, at)
 	if err != nil {
 		return err
 	}
@@ -35,10 +36,10 @@ func (g *agent) find() (err error) {
 // models are those that the instance may run.
 func (g *agent) models() []string {
 	var out []string
-	costs := g.c.tables.Instances[g.c.tables.InstanceOf(g.device)].Server.Costs
-	for n := range g.c.tables.Networks {
+	costs := g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs
+	for n := range g.c.Tables.Networks {
 		if costs[n].KV > 0 {
-			out = append(out, g.c.tables.Networks[n].Name)
+			out = append(out, g.c.Tables.Networks[n].Name)
 		}
 	}
 	return out
@@ -47,8 +48,8 @@ func (g *agent) models() []string {
 // revive has the servers ready with what the instance begins with.
 func (g *agent) revive(ctx context.Context) error {
 	model := ""
-	if r := g.c.tables.Resident[g.device]; len(r) > 0 {
-		model = g.c.tables.Networks[r[0]].Name
+	if r := g.c.Tables.Resident[g.device]; len(r) > 0 {
+		model = g.c.Tables.Networks[r[0]].Name
 	}
 	return g.hand.prepare(ctx, model, g.models())
 }
@@ -56,16 +57,16 @@ func (g *agent) revive(ctx context.Context) error {
 // reviveOnce has the servers ready, and says so where they are.
 func (g *agent) reviveOnce(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.opt.LoadTimeout)
+	limit, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
 	defer cancel()
 	err := g.revive(limit)
 	if err == nil {
 		g.lacks = ""
-		g.c.in.post(news{what: serverReady, device: g.device, gen: gen})
+		g.c.Inbox.Post(turn.News{Kind: serverReady, Device: g.device, Gen: gen})
 	}
 	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.lacks { // until it is started anew
 		g.lacks = err.Error()
-		g.c.opt.Log.Error("an instance cannot work", "instance", g.name, "error", err)
+		g.c.Options.Log.Error("an instance cannot work", "instance", g.name, "error", err)
 	}
 }
 
@@ -73,32 +74,32 @@ func (g *agent) reviveOnce(ctx context.Context) {
 // connection is gone; one that says nothing, after Options.Silence.
 func (g *agent) check(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.opt.Silence)
+	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
 	defer cancel()
 	model, _ := g.holds()
 	seen, err := g.hand.look(limit, model, func() int { _, ours := g.holds(); return ours })
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errUnseen):
 	case err != nil:
-		g.c.in.post(news{what: serverLost, device: g.device, gen: gen, text: silent(err, g.c.opt.Silence).Error()})
+		g.c.Inbox.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
 	default:
-		n := news{what: serverAnswers, device: g.device, gen: gen, code: 1}
+		n := turn.News{Kind: serverAnswers, Device: g.device, Gen: gen, Code: 1}
 		if seen.Room != roomUnseen {
 			g.room.Store(int32(seen.Room))
 		}
 		if !seen.Loaded {
-			n.code = 0
+			n.Code = 0
 		}
-		g.c.in.post(n)
+		g.c.Inbox.Post(n)
 	}
 }
 
 // holds is the model that is loaded (empty: none, or one is on its way) and how many
 // requests of ours the server has.
 func (g *agent) holds() (model string, ours int) {
-	g.c.call(func() {
+	g.c.Call(func() {
 		if ours = len(g.live); g.loaded >= 0 && !g.loading {
-			model = g.c.tables.Networks[g.loaded].Name
+			model = g.c.Tables.Networks[g.loaded].Name
 		}
 	})
 	return model, ours
@@ -111,52 +112,52 @@ func (g *agent) nextOrder() {
 		return
 	}
 	o := g.orders[0]
-	if !o.up && len(g.live) > 0 {
+	if !o.Load && len(g.live) > 0 {
 		return
 	}
 	g.orders = g.orders[:copy(g.orders, g.orders[1:])]
-	g.loading, g.doing, g.began = true, o, g.c.now()
+	g.loading, g.doing, g.began = true, o, g.c.Now()
 	gen := g.gen.Load()
 	planned := time.Duration(0)
-	if l := g.c.tables.Networks[o.network].Load; l != nil {
-		planned = l[g.c.tables.Devices[g.device].Kind][1]
+	if l := g.c.Tables.Networks[o.Network].Load; l != nil {
+		planned = l[g.c.Tables.Devices[g.device].Kind][1]
 	}
-	limit := max(hangsAfter*planned, g.c.opt.LoadTimeout)
+	limit := max(hangsAfter*planned, g.c.Options.LoadTimeout)
 	g.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(g.ctx, limit)
 		defer cancel()
-		n := news{what: orderDone, device: g.device, gen: gen}
-		if err := g.hand.change(ctx, g.c.tables.Networks[o.network].Name, o.up); err != nil {
-			n.code, n.text = uint32(policy.ReturnFailed), err.Error()
+		n := turn.News{Kind: orderDone, Device: g.device, Gen: gen}
+		if err := g.hand.change(ctx, g.c.Tables.Networks[o.Network].Name, o.Load); err != nil {
+			n.Code, n.Text = uint32(policy.ReturnFailed), err.Error()
 			if errors.Is(err, llm.ErrUnknownModel) {
-				n.code = uint32(policy.ReturnRefused)
+				n.Code = uint32(policy.ReturnRefused)
 			}
 		}
-		g.c.in.post(n)
+		g.c.Inbox.Post(n)
 	})
 }
 
 // ordered takes the end of an order.
-func (g *agent) ordered(n *news) {
-	o, now, why := g.doing, g.c.now(), policy.Return(n.code)
+func (g *agent) ordered(n *turn.News) {
+	o, now, why := g.doing, g.c.Now(), policy.Return(n.Code)
 	g.loading = false
-	switch name := g.c.tables.Networks[o.network].Name; {
+	switch name := g.c.Tables.Networks[o.Network].Name; {
 	case why != 0:
-		what := map[bool]string{true: "loaded", false: "unloaded"}[o.up]
-		g.c.opt.Log.Warn("a model is not "+what, "instance", g.name, "model", name, "error", strings.TrimSpace(n.text))
+		what := map[bool]string{true: "loaded", false: "unloaded"}[o.Load]
+		g.c.Options.Log.Warn("a model is not "+what, "instance", g.name, "model", name, "error", strings.TrimSpace(n.Text))
 		g.lookNow()
-	case !o.up:
+	case !o.Load:
 		g.was, g.loaded = g.loaded, -1
 	default:
-		g.loaded = o.network
+		g.loaded = o.Network
 		g.series.loads.WithLabelValues(g.name).Inc()
 		g.series.sums.loads++
-		if g.was >= 0 && g.was != o.network {
+		if g.was >= 0 && g.was != o.Network {
 			g.series.swaps.WithLabelValues(g.name).Inc()
 			g.series.sums.swaps++
 		}
 	}
-	g.c.emit(queued{ev: o.event(g.began, now, why)})
+	g.c.Emit(turn.Queued{Ev: o.Event(g.began, now, why)})
 	g.c.Flush()
 	g.nextOrder()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 )
 
 // assume takes the boundaries of models from the plan, as if workers had loaded them,
@@ -35,11 +36,11 @@ func (k *crew) settleAll() ([][]worker.Swap, error) {
 			continue
 		}
 		if err := k.loadsInTime(d); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 		var err error
 		if first[i], err = homesOf(k).settle(d); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
 	return first, nil
@@ -48,17 +49,17 @@ func (k *crew) settleAll() ([][]worker.Swap, error) {
 // loadsInTime returns an error where a device that replays loads would not have its first networks
 // before its worker has to be there.
 func (k *crew) loadsInTime(d *device) error {
-	if k.c.opt.Engine != "replay" {
+	if k.c.Options.Engine != "replay" {
 		return nil
 	}
 	loads, names := time.Duration(0), []string(nil)
 	for _, n := range homesOf(k).residents(d) {
-		network := &k.c.tables.Networks[n]
+		network := &k.c.Tables.Networks[n]
 		if names = append(names, network.Name); network.Load != nil {
-			loads += network.Load[k.c.tables.Devices[d.index].Kind][1]
+			loads += network.Load[k.c.Tables.Devices[d.index].Kind][1]
 		}
-		if loads < 0 || loads > k.c.opt.StartTimeout {
-			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.index, d.kind, strings.Join(names, ", "), k.c.opt.StartTimeout)
+		if loads < 0 || loads > k.c.Options.StartTimeout {
+			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.index, d.kind, strings.Join(names, ", "), k.c.Options.StartTimeout)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 )
@@ -80,7 +81,7 @@ func TestClassesAreServedApart(t *testing.T) {
 	var wrong []string
 	budgets := map[int32]map[time.Duration]int{}
 	o.NewPolicy = func(tables *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
-		p, err := newPolicy(tables, spec)
+		p, err := turn.NewPolicy(tables, spec)
 		return &classWatch{Policy: p, t: tables, mu: &mu, asked: map[int32]policy.Event{}, budgets: budgets, wrong: &wrong}, err
 	}
 	x := open(t, classPlan(gold, bulk), o)

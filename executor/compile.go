@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
@@ -14,7 +15,7 @@ import (
 // as the plan has their tensors; replay makes the answers as the engine replay does,
 // which tells no ways and scores.
 func Compile(plan *formats.Plan, replay bool) error {
-	o := Options{Engine: "replay", Log: slog.New(slog.DiscardHandler), evaluate: !replay}.withDefaults()
+	o := turn.Options{Engine: "replay", Log: slog.New(slog.DiscardHandler), Evaluate: !replay}.WithDefaults()
 	x := &Executor{opt: o, own: newExecutorMetrics()}
 	c, _, err := x.compile(plan, "")
 	if err != nil {
@@ -28,38 +29,38 @@ func Compile(plan *formats.Plan, replay bool) error {
 
 // compile makes a core with its tables, its policy and what executes on its devices.
 // Nothing is started.
-func (x *Executor) compile(plan *formats.Plan, sha string) (*core, policy.Policy, error) {
+func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, policy.Policy, error) {
 	tables, err := policies.Compile(plan)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrPlan, err)
+		return nil, nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
-	spec := effective(plan.Policy, x.opt.Policy)
+	spec := turn.EffectivePolicy(plan.Policy, x.opt.Policy)
 	pol, err := x.opt.NewPolicy(tables, spec)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrPlan, err)
+		return nil, nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
-	c := &core{opt: &x.opt, kinds: &kindsServed, plan: plan, sha: sha, spec: spec, tables: tables, control: x.opt.control(tables), decides: pol}
-	if err := c.prepare(); err != nil {
+	c := &turn.Core{Options: &x.opt, Kinds: &kindsServed, Plan: plan, Sha: sha, Spec: spec, Tables: tables, Control: x.opt.Control(tables), Policy: pol}
+	if err := c.Prepare(); err != nil {
 		return nil, nil, err
 	}
-	if err := c.addBackends(c); err != nil {
+	if err := c.AddBackends(c); err != nil {
 		return nil, nil, err
 	}
-	if len(x.opt.Servers) > 0 && !c.asksServers() {
-		return nil, nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", ErrPlan, x.opt.Servers[0].URL)
+	if len(x.opt.Servers) > 0 && !c.AsksServers() {
+		return nil, nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
 	}
 	return c, pol, nil
 }
 
 // link binds modules to the tensors of those that they read, and makes the catalog.
-func link(c *core) error {
-	if f, ok := c.answers.(*flow); ok {
+func link(c *turn.Core) error {
+	if f, ok := c.Answers.(*flow); ok {
 		if err := f.join(); err != nil {
-			return fmt.Errorf("%w: %w", ErrPlan, err)
+			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	if err := c.served.describe(c.opt); err != nil {
-		return fmt.Errorf("%w: %w", ErrPlan, err)
+	if err := c.Served.Describe(c.Options); err != nil {
+		return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
 	return nil
 }

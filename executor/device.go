@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -35,7 +36,7 @@ type device struct {
 	busy   time.Duration
 	ended  time.Duration // the latest end of a run
 	pulse  pulse
-	stats  *deviceMetrics
+	stats  *turn.DeviceMetrics
 }
 
 // holds tells whether the plan places a network on the device.
@@ -48,21 +49,21 @@ func (d *device) holds(t *policy.Tables, network int32) bool {
 	return false
 }
 
-// run puts the batch's next run behind its device.
-func (w *workers) run(b *batch) {
-	h := &b.hops[b.hop]
+// Run puts the batch's next run behind its device.
+func (w *workers) Run(b *turn.Batch) {
+	h := &b.Hops[b.Hop]
 	d := w.devices[h.Device]
-	if b.hop > 0 {
-		from := w.devices[b.hops[b.hop-1].Device]
-		moved(w.c, w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, carriedOf(b).by, b.handed)
+	if b.Hop > 0 {
+		from := w.devices[b.Hops[b.Hop-1].Device]
+		moved(w.c, w.c.Tables.Stages[h.Stage].CutBytes*int64(len(b.Tasks)), from, d, carriedOf(b).by, b.Handed)
 	}
 	r := w.newRun()
-	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.tasks)}
+	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.Tasks)}
 	w.nextRun++
 	carriedOf(b).run = r
 	if loadsOf(w).lacks(d, r.stage) {
-		b.why = policy.ReturnNotLoaded
-		w.c.failBatch(b, policy.ReasonFailed, nil)
+		b.Why = policy.ReturnNotLoaded
+		w.c.FailBatch(b, policy.ReasonFailed, nil)
 		w.freeRun(r)
 		return
 	}
@@ -73,7 +74,7 @@ func (w *workers) run(b *batch) {
 // pump sends what the worker may be sent.
 func (w *workers) pump(d *device) {
 	d.full = false
-	for d.proc != nil && len(d.flight) < w.c.opt.Depth {
+	for d.proc != nil && len(d.flight) < w.c.Options.Depth {
 		i := d.sendable()
 		if i < 0 {
 			return
@@ -102,8 +103,8 @@ func (d *device) sendable() int {
 	return -1
 }
 
-// room pumps the devices that waited for a slot.
-func (w *workers) room() {
+// Room pumps the devices that waited for a slot.
+func (w *workers) Room() {
 	for _, d := range w.own {
 		if d.full {
 			w.pump(d)
@@ -113,20 +114,20 @@ func (w *workers) room() {
 }
 
 func (w *workers) send(d *device, r *run) {
-	r.sent = w.c.now()
+	r.sent = w.c.Now()
 	b := r.batch
 	own := d.slots[r.stage]
 	if own == nil {
 		if d.home != nil { // it was, before the worker was lost
-			b.why = policy.ReturnNotLoaded
+			b.Why = policy.ReturnNotLoaded
 		}
-		w.c.failBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.index))
+		w.c.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.index))
 		w.freeRun(r)
 		return
 	}
 	slot, ok := own.pool.Take()
 	if !ok {
-		w.c.failBatch(b, policy.ReasonQueueFull, nil)
+		w.c.FailBatch(b, policy.ReasonQueueFull, nil)
 		w.freeRun(r)
 		return
 	}
@@ -135,14 +136,14 @@ func (w *workers) send(d *device, r *run) {
 		ID: r.id, Stage: uint32(r.stage), Batch: uint32(r.size), Segment: d.segment.ID,
 		In: uint64(own.layout.In(int(slot))), Out: uint64(own.layout.Out(int(slot))),
 	}
-	if b.hop+1 < len(b.hops) {
-		r.to = tierBetween(d, w.devices[b.hops[b.hop+1].Device])
+	if b.Hop+1 < len(b.Hops) {
+		r.to = tierBetween(d, w.devices[b.Hops[b.Hop+1].Device])
 		r.to.made(&cmd)
 	}
-	if b.hop == 0 {
-		start := w.c.now()
+	if b.Hop == 0 {
+		start := w.c.Now()
 		w.gatherInputs(b, d, own, slot)
-		b.gather = w.c.now() - start
+		b.Gather = w.c.Now() - start
 	} else {
 		held := carriedOf(b)
 		r.in, held.in = held.in, slotRef{}
@@ -153,7 +154,7 @@ func (w *workers) send(d *device, r *run) {
 		r.from.read(&cmd)
 		if !r.from.reaches(w.devices[from.device], d) {
 			// One of the two workers was lost, and the tensor with it.
-			w.c.failBatch(b, policy.ReasonWorkerLost, nil)
+			w.c.FailBatch(b, policy.ReasonWorkerLost, nil)
 			w.freeRun(r)
 			return
 		}
@@ -169,30 +170,30 @@ func (w *workers) send(d *device, r *run) {
 
 // markStarted: the run is at the head of its worker.
 func (w *workers) markStarted(r *run) {
-	r.started = w.c.now()
+	r.started = w.c.Now()
 	b := r.batch
 	if b == nil {
 		return
 	}
-	if b.hop == 0 {
-		b.started = r.started
+	if b.Hop == 0 {
+		b.Started = r.started
 	}
-	w.c.began(b, r.device.index, r.started)
+	w.c.Began(b, r.device.index, r.started)
 }
 
 // gatherInputs copies the samples of a batch side by side into a slot.
-func (w *workers) gatherInputs(b *batch, d *device, own *stageSlots, slot int32) {
+func (w *workers) gatherInputs(b *turn.Batch, d *device, own *stageSlots, slot int32) {
 	off := own.layout.In(int(slot))
 	var bytes int64
-	for i := range b.service.inputs {
-		size := b.service.inputs[i].bytes
-		dst := d.segment.TensorAt(own.loaded.Inputs, i, len(b.tasks), off)
-		for k, t := range b.tasks {
+	for i := range b.Service.Inputs {
+		size := b.Service.Inputs[i].Bytes
+		dst := d.segment.TensorAt(own.loaded.Inputs, i, len(b.Tasks), off)
+		for k, t := range b.Tasks {
 			part := dst[k*size : (k+1)*size]
-			if w.c.answers.fill(t, i, part) {
+			if w.c.Answers.Fill(t, i, part) {
 				continue
 			}
-			if src := w.c.answers.input(t, i); len(src) == size {
+			if src := w.c.Answers.Input(t, i); len(src) == size {
 				w.copiers.copy(part, src)
 			} else {
 				clear(part) // nobody waits for this sample any more
@@ -201,7 +202,7 @@ func (w *workers) gatherInputs(b *batch, d *device, own *stageSlots, slot int32)
 		bytes += int64(len(dst))
 	}
 	w.copiers.wait()
-	w.c.stats.ingress.add(bytes)
+	w.c.Stats.Ingress.Add(bytes)
 }
 
 func (w *workers) newRun() *run {

@@ -51,7 +51,7 @@
 //
 // # What executes
 //
-// The core knows devices by their backend (backend.go): what takes batches, loads
+// The core knows devices by their backend (turn/backend.go): what takes batches, loads
 // and places for a device and answers with events. Worker processes are one. A
 // round never waits for a backend, which leaves its news in the inbox.
 //
@@ -70,10 +70,10 @@
 //
 // # Files
 //
-// A request goes through executor.go (Infer), round.go (inbox and rounds),
-// requests.go (jobs and requests), the loop, actions.go (what the policy decides)
-// and device.go, which sends the worker its command. batch.go and job.go are the
-// records behind them, core.go what a plan in execution holds. answer.go is how
+// A request goes through executor.go (Infer), turn/round.go (inbox and rounds),
+// turn/requests.go (jobs and requests), the loop, turn/actions.go (what the policy decides)
+// and device.go, which sends the worker its command. turn/batch.go and turn/job.go are the
+// records behind them, turn/core.go what a plan in execution holds. turn/answer.go is how
 // requests become answers, gears.go that of gear plans with gearmetrics.go and
 // gearrates.go. flow.go is that of plans whose requests have
 // several tasks: a policy.Control says which, and store.go has the tasks and what
@@ -104,8 +104,8 @@
 // tensors get to the next stage, memory.go what stays in a GPU's memory between stages;
 // compile.go what is made of a plan before anything starts, supervise.go a worker's life; place.go maps the plan's devices to this machine.
 //
-// model.go, class.go and buckets.go are what is served, options.go and policies.go how;
+// turn/model.go, turn/class.go and turn/buckets.go are what is served, turn/options.go and turn/policies.go how;
 // switch.go changes plans; package drift says when another plan is due; serve.go puts
-// servers, signals and metrics around it; metrics.go, stats.go and
-// report.go tell what happened, recorder.go and servicefile.go how long it took.
+// servers, signals and metrics around it; turn/metrics.go, turn/stats.go and
+// report.go tell what happened, turn/recorder.go and turn/servicefile.go how long it took.
 package executor

@@ -12,14 +12,15 @@ import (
 	"inferplan/executor/calls"
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 )
 
 // Executor serves a plan. It implements oip.Backend.
 type Executor struct {
-	opt      Options
-	core     atomic.Pointer[core]
+	opt      turn.Options
+	core     atomic.Pointer[turn.Core]
 	draining atomic.Bool
 	leaving  atomic.Bool // it still serves, and others should not send it more
 	reload   sync.Mutex  // one Reload, Drain or Close at a time
@@ -30,8 +31,8 @@ type Executor struct {
 
 // New starts the workers of a plan and serves once all of them are ready. ctx
 // bounds the start only; Close ends what was started.
-func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
-	x := &Executor{opt: o.withDefaults(), own: newExecutorMetrics(), history: newHistory()}
+func New(ctx context.Context, plan *formats.Plan, o turn.Options) (*Executor, error) {
+	x := &Executor{opt: o.WithDefaults(), own: newExecutorMetrics(), history: newHistory()}
 	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
 	if err != nil {
 		return nil, err
@@ -40,23 +41,23 @@ func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) 
 	return x, nil
 }
 
-func (x *Executor) install(c *core) {
+func (x *Executor) install(c *turn.Core) {
 	x.history.install(c)
 	x.core.Store(c)
 }
 
 // start makes a core and its workers, ready to serve.
-func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *core, err error) {
+func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *turn.Core, err error) {
 	c, pol, err := x.compile(plan, sha)
 	if err != nil {
 		return nil, err
 	}
-	if err = c.startBackends(ctx); err != nil {
+	if err = c.StartBackends(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			c.closeBackends()
+			c.CloseBackends()
 		}
 	}()
 	if err = link(c); err != nil {
@@ -66,10 +67,10 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if x.core.Load() != nil {
 		log = nil // it has the first plan's events
 	}
-	if c.loop, err = loop.New(pol, c, log); err != nil {
+	if c.Loop, err = loop.New(pol, c, log); err != nil {
 		return nil, err
 	}
-	c.begin()
+	c.Begin()
 	return c, nil
 }
 
@@ -83,7 +84,7 @@ func (x *Executor) Drain(ctx context.Context) error {
 	if c == nil || x.closed {
 		return nil
 	}
-	if err := c.drain(ctx); err != nil {
+	if err := c.Drain(ctx); err != nil {
 		return fmt.Errorf("drain: requests are still under way: %w", err)
 	}
 	return nil
@@ -98,12 +99,12 @@ func (x *Executor) Close() error {
 		return nil
 	}
 	x.closed = true
-	return x.core.Load().stop()
+	return x.core.Load().Stop()
 }
 
 // PolicySpec is the policy in force with its parameters, defaults included: a
 // simulation with it decides as this executor does.
-func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().spec }
+func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().Spec }
 
 // Ready says whether requests are taken.
 func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load() }
@@ -112,16 +113,16 @@ func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load()
 // worker that runs, for each of its classes.
 func (x *Executor) ModelReady(name, version string) bool {
 	c := x.core.Load()
-	served := c.served.classesOf(name)
-	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *model) bool { return !c.ready(m) })
+	served := c.Served.ClassesOf(name)
+	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *turn.Model) bool { return !c.Ready(m) })
 }
 
 // Models is the catalog of the plan in force.
-func (x *Executor) Models() *oip.Catalog { return x.core.Load().served.catalog }
+func (x *Executor) Models() *oip.Catalog { return x.core.Load().Served.Catalog }
 
 // Statistics are those of the models of the plan in force, since the start.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
-	return x.core.Load().served.statistics(model, x.history.statisticsOf)
+	return x.core.Load().Served.Statistics(model, x.history.statisticsOf)
 }
 
 // Gatherer gives the metrics of the plan in force, whose counters go on where another plan
@@ -137,10 +138,10 @@ func (x *Executor) Programs() calls.Backend { return newPrograms(x.core.Load, x.
 func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {
 	for {
 		if x.draining.Load() {
-			return nil, errDraining
+			return nil, turn.ErrDraining
 		}
 		c := x.core.Load()
-		in, fit, err := c.served.fit(req)
+		in, fit, err := c.Served.Fit(req)
 		if err != nil {
 			return nil, err
 		}
@@ -148,23 +149,23 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 		if err != nil {
 			return nil, err
 		}
-		if !c.in.submit(j) {
-			j.refs.Store(1)
-			j.release()
+		if !c.Inbox.Submit(j) {
+			j.Refs.Store(1)
+			j.Release()
 			if x.core.Load() == c {
-				return nil, errDraining
+				return nil, turn.ErrDraining
 			}
 			continue // a new plan came in force just now
 		}
-		answer, err := j.wait(ctx, c)
-		return fit.answer(answer), err
+		answer, err := j.Wait(ctx, c)
+		return fit.Answer(answer), err
 	}
 }
 
 // prepareJob turns a request into a job. Its inputs stay the request's memory,
 // which is valid until Infer returns.
-func prepareJob(c *core, req *oip.Request) (*job, error) {
-	m, refusal := c.served.find(req)
+func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
+	m, refusal := c.Served.Find(req)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -172,32 +173,32 @@ func prepareJob(c *core, req *oip.Request) (*job, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	j := newJob(m, max(req.Batch, 1))
-	j.brought, j.stream = brought, req.Text
-	for i := range m.inputs {
-		in := &m.inputs[i]
-		t := findTensor(req.Inputs, i, in.name)
-		if t == nil || len(t.Data) != j.n*in.bytes || t.Datatype != in.datatype {
-			j.refs.Store(1)
-			j.release()
-			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.name, m.name, max(req.Batch, 1)*in.bytes, in.datatype)
+	j := turn.NewJob(m, max(req.Batch, 1))
+	j.Brought, j.Stream = brought, req.Text
+	for i := range m.Inputs {
+		in := &m.Inputs[i]
+		t := turn.FindTensor(req.Inputs, i, in.Name)
+		if t == nil || len(t.Data) != j.Samples*in.Bytes || t.Datatype != in.Datatype {
+			j.Refs.Store(1)
+			j.Release()
+			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
 		}
-		j.inputs = append(j.inputs, t.Data)
+		j.Inputs = append(j.Inputs, t.Data)
 	}
-	j.answers = c.answers
-	j.answers.admit(j)
-	j.client = policy.ClientNumber(req.Client)
-	now := c.now()
-	j.arrived = now
+	j.Answers = c.Answers
+	j.Answers.Admit(j)
+	j.Client = policy.ClientNumber(req.Client)
+	now := c.Now()
+	j.Arrived = now
 	if !req.Received.IsZero() {
 		// Requests may come from before the plan was installed.
-		j.arrived = min(max(req.Received.Sub(c.loop.Epoch()), 0), now)
+		j.Arrived = min(max(req.Received.Sub(c.Loop.Epoch()), 0), now)
 	}
-	budget := m.slo
+	budget := m.Slo
 	if req.Timeout > 0 {
 		budget = min(budget, req.Timeout)
 	}
-	j.deadline = j.arrived + budget
+	j.Deadline = j.Arrived + budget
 	return j, nil
 }
 

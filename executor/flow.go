@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 	flows "inferplan/policy/flow"
@@ -38,78 +39,78 @@ type flowRequest struct {
 
 // flowOf is the answer of a core's plan, where a Control says which tasks its
 // requests have.
-func flowOf(c *core, _ *formats.Plan) (answer, error) {
-	if c.control == nil {
+func flowOf(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
+	if c.Control == nil {
 		return nil, nil
 	}
-	if workflows := flows.WorkflowsOf(c.tables); workflows != nil {
-		if err := workflows.Servable(c.tables); err != nil {
-			return nil, fmt.Errorf("%w: %w: %w", ErrPlan, ErrSimulatedOnly, err)
+	if workflows := flows.WorkflowsOf(c.Tables); workflows != nil {
+		if err := workflows.Servable(c.Tables); err != nil {
+			return nil, fmt.Errorf("%w: %w: %w", turn.ErrPlan, turn.ErrSimulatedOnly, err)
 		}
 	}
-	if c.opt.Keeps != nil {
-		c.opt.Keeps(c.opt.StoreBytes)
+	if c.Options.Keeps != nil {
+		c.Options.Keeps(c.Options.StoreBytes)
 	}
-	f := &flow{control: c.control, judge: c.opt.Judge, tasks: taskTable{services: c.services, limit: c.opt.StoreBytes}}
+	f := &flow{control: c.Control, judge: c.Options.Judge, tasks: taskTable{services: c.Services, limit: c.Options.StoreBytes}}
 	f.ensemble = ensemble{c: c, made: &f.tasks, modules: newModuleMetrics(c)}
 	return f, nil
 }
 
-func (*flow) told(*batch) {}
+func (*flow) Told(*turn.Batch) {}
 
-func (f *flow) complete(slot int32) {
-	f.c.opt.Log.Error("the policy completed a request that its last task answers", "request", slot)
+func (f *flow) Complete(slot int32) {
+	f.c.Options.Log.Error("the policy completed a request that its last task answers", "request", slot)
 }
 
-// arrive makes room for the requests of a job.
-func (f *flow) arrive(j *job) {
-	for _, slot := range j.slots {
+// Arrive makes room for the requests of a job.
+func (f *flow) Arrive(j *turn.Job) {
+	for _, slot := range j.Slots {
 		for int(slot) >= len(f.requests) {
 			f.requests = append(f.requests, flowRequest{})
 		}
 		f.requests[slot] = flowRequest{last: -1}
 	}
 	if f.tasks.steps.apps != nil || f.tasks.steps.flows != nil {
-		j.side = nil
+		j.Side = nil
 	}
 }
 
 // open tells whether the policy still has a request.
 func (f *flow) open(slot int32) bool {
-	q := f.c.book.at(slot)
-	return q != nil && !q.gone
+	q := f.c.Ledger.At(slot)
+	return q != nil && !q.Gone
 }
 
-// begin reveals the first tasks of a request.
-func (f *flow) begin(slot int32) {
+// Begin reveals the first tasks of a request.
+func (f *flow) Begin(slot int32) {
 	if !f.open(slot) {
 		return
 	}
-	if s := f.c.book.reqs[slot].job.program; s != nil {
-		s.begun(slot)
+	if s := f.c.Ledger.Requests[slot].Job.Program; s != nil {
+		s.Begun(slot)
 		return
 	}
-	f.lead(func() { f.control.Begin(slot, f.c.book.reqs[slot].job.model.index, &f.tasks.out) })
+	f.lead(func() { f.control.Begin(slot, f.c.Ledger.Requests[slot].Job.Model.Index, &f.tasks.out) })
 	f.reveal()
 }
 
-func (f *flow) requestOf(task int32) int32 {
+func (f *flow) RequestOf(task int32) int32 {
 	if task < 0 || int(task) >= len(f.tasks.list) {
 		return -1
 	}
 	return f.tasks.list[task].req
 }
 
-// enter notes the batch that tasks are in.
-func (f *flow) enter(b *batch) {
-	for _, t := range b.tasks {
+// Enter notes the batch that tasks are in.
+func (f *flow) Enter(b *turn.Batch) {
+	for _, t := range b.Tasks {
 		ta := &f.tasks.list[t]
 		ta.state = taskInBatch
-		f.modules.enters(ta.service, b.dispatched-ta.since)
+		f.modules.enters(ta.service, b.Dispatched-ta.since)
 		if f.requests[ta.req].running++; f.requests[ta.req].running == 1 {
-			m := f.c.book.reqs[ta.req].job.model
-			m.waiting.Add(-1)
-			m.running.Add(1)
+			m := f.c.Ledger.Requests[ta.req].Job.Model
+			m.Waiting.Add(-1)
+			m.Running.Add(1)
 		}
 	}
 }
@@ -118,53 +119,53 @@ func (f *flow) enter(b *batch) {
 // request; one that it gave up gives its slot back with the last of its tasks.
 func (f *flow) leave(t int32, then taskState) bool {
 	ta := &f.tasks.list[t]
-	q := &f.c.book.reqs[ta.req]
+	q := &f.c.Ledger.Requests[ta.req]
 	ta.state = then
-	if then == taskWaits && !q.gone {
+	if then == taskWaits && !q.Gone {
 		f.modules.comes(ta.service, true)
 	} else {
 		f.modules.ends(ta.service)
 	}
 	r := &f.requests[ta.req]
 	if r.running--; r.running == 0 {
-		q.job.model.running.Add(-1)
-		q.job.model.waiting.Add(1)
+		q.Job.Model.Running.Add(-1)
+		q.Job.Model.Waiting.Add(1)
 	}
-	if !q.gone {
+	if !q.Gone {
 		return true
 	}
 	ta.state = taskUnused
 	if r.running == 0 {
-		f.c.book.settle(ta.req)
+		f.c.Ledger.Settle(ta.req)
 	}
 	return false
 }
 
-// again: the tasks of a batch wait with the policy again.
-func (f *flow) again(b *batch) {
-	for _, t := range b.tasks {
+// Again: the tasks of a batch wait with the policy again.
+func (f *flow) Again(b *turn.Batch) {
+	for _, t := range b.Tasks {
 		if !f.leave(t, taskWaits) {
 			f.tasks.left(t)
 		}
 	}
 }
 
-// failed: the policy hears of a batch that came back.
-func (*flow) failed(*batch, policy.Reason, error) bool { return false }
+// Failed: the policy hears of a batch that came back.
+func (*flow) Failed(*turn.Batch, policy.Reason, error) bool { return false }
 
-// drop ends a request wherever its tasks are.
-func (f *flow) drop(slot int32) {
-	q := &f.c.book.reqs[slot]
-	if q.gone {
+// Drop ends a request wherever its tasks are.
+func (f *flow) Drop(slot int32) {
+	q := &f.c.Ledger.Requests[slot]
+	if q.Gone {
 		return
 	}
-	q.gone = true
-	program := q.job.program
+	q.Gone = true
+	program := q.Job.Program
 	if f.requests[slot].running == 0 {
-		f.c.book.settle(slot)
+		f.c.Ledger.Settle(slot)
 	}
 	if program != nil {
-		f.tasks.out.Freed = program.freed(f.tasks.out.Freed)
+		f.tasks.out.Freed = program.Freed(f.tasks.out.Freed)
 	} else {
 		f.control.Forget(slot, &f.tasks.out)
 	}
@@ -173,54 +174,54 @@ func (f *flow) drop(slot int32) {
 	}
 }
 
-// ran copies what a batch gave to the store. A request whose outputs have no room
+// Ran copies what a batch gave to the store. A request whose outputs have no room
 // there is refused.
-func (f *flow) ran(b *batch, out outputs) {
+func (f *flow) Ran(b *turn.Batch, out turn.Outputs) {
 	c := f.c
-	begin := c.now()
-	for k, t := range b.tasks {
+	begin := c.Now()
+	for k, t := range b.Tasks {
 		req := f.tasks.list[t].req
-		r, j := &f.requests[req], c.book.reqs[req].job
-		r.infer, r.gather = r.infer+b.infer, r.gather+b.gather
-		if !j.answered && !f.tasks.keep(t, k, out) {
-			c.book.refuse(j, policy.ReasonQueueFull)
+		r, j := &f.requests[req], c.Ledger.Requests[req].Job
+		r.infer, r.gather = r.infer+b.Infer, r.gather+b.Gather
+		if !j.Answered && !f.tasks.keep(t, k, out) {
+			c.Ledger.Refuse(j, policy.ReasonQueueFull)
 		}
 	}
-	for i := range b.service.outputs {
-		c.stats.egress.bytes += int64(b.service.outputs[i].bytes * len(b.tasks))
+	for i := range b.Service.Outputs {
+		c.Stats.Egress.Bytes += int64(b.Service.Outputs[i].Bytes * len(b.Tasks))
 	}
-	c.stats.egress.n++
-	f.modules.ran(b.service.index, b.infer)
-	b.answer = c.now() - begin
-	c.stats.batchDone(b)
+	c.Stats.Egress.N++
+	f.modules.ran(b.Service.Index, b.Infer)
+	b.Answer = c.Now() - begin
+	c.Stats.BatchDone(b)
 }
 
 // outcome is what became of a task.
 func (f *flow) outcome(t int32) policy.Outcome {
 	ta := &f.tasks.list[t]
 	if f.judge == nil || ta.made == nil {
-		return policy.Outcome{Branch: f.tasks.steps.way(ta, f.c.book.reqs[ta.req].job.model.index)}
+		return policy.Outcome{Branch: f.tasks.steps.way(ta, f.c.Ledger.Requests[ta.req].Job.Model.Index)}
 	}
 	f.first = f.first[:0]
-	for i := range f.c.services[ta.service].outputs {
+	for i := range f.c.Services[ta.service].Outputs {
 		f.first = append(f.first, f.tasks.output(t, i))
 	}
 	return f.judge(ta.service, f.first)
 }
 
-// ended ends the tasks of a batch and reveals what follows from them.
-func (f *flow) ended(b *batch, _ int32) {
-	now := f.c.now()
-	f.c.stats.told(b, now)
-	for _, t := range b.tasks {
+// Ended ends the tasks of a batch and reveals what follows from them.
+func (f *flow) Ended(b *turn.Batch, _ int32) {
+	now := f.c.Now()
+	f.c.Stats.Told(b, now)
+	for _, t := range b.Tasks {
 		if !f.leave(t, taskEnded) {
 			f.tasks.late = append(f.tasks.late, t)
 			continue
 		}
 		r := &f.requests[f.tasks.list[t].req]
 		r.last, r.since = t, now
-		if s := f.c.book.reqs[f.tasks.list[t].req].job.program; s != nil {
-			s.ended(t)
+		if s := f.c.Ledger.Requests[f.tasks.list[t].req].Job.Program; s != nil {
+			s.Ended(t)
 			continue
 		}
 		f.answer(t, r)
@@ -250,9 +251,9 @@ func (f *flow) reveal() {
 	}
 	for _, req := range f.tasks.out.Over {
 		if f.open(req) {
-			model := f.c.book.reqs[req].job.model.index
+			model := f.c.Ledger.Requests[req].Job.Model.Index
 			f.respond(req)
-			f.c.handle(policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1})
+			f.c.Handle(policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1})
 		}
 	}
 	for i := 0; i < len(f.tasks.out.Freed); i++ {
@@ -268,49 +269,49 @@ func (f *flow) reveal() {
 // tellTasks tells of the tasks [from, to) of the list, all of one request.
 func (f *flow) tellTasks(from, to int) {
 	for i := from; i < to; i++ {
-		f.tasks.add(&f.tasks.out.Tasks[i], f.c.loop.Last())
+		f.tasks.add(&f.tasks.out.Tasks[i], f.c.Loop.Last())
 		f.modules.comes(f.tasks.out.Tasks[i].Service, false)
 	}
 	req := f.tasks.out.Tasks[from].Req
 	if !f.open(req) {
 		return
 	}
-	model := f.c.book.reqs[req].job.model.index
+	model := f.c.Ledger.Requests[req].Job.Model.Index
 	ev := policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)}
 	if f.between {
 		ev.Key = 1
 	}
-	f.c.handle(ev)
+	f.c.Handle(ev)
 	for i := from; i < to && f.open(req); i++ {
 		t := &f.tasks.out.Tasks[i]
-		f.c.handle(policy.Event{Kind: policy.TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: f.tasks.out.InputsOf(t)})
+		f.c.Handle(policy.Event{Kind: policy.TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: f.tasks.out.InputsOf(t)})
 	}
 }
 
 // respond answers a request with what its last task made.
 func (f *flow) respond(req int32) {
 	c := f.c
-	q, r := &c.book.reqs[req], &f.requests[req]
-	if j := q.job; !j.answered {
+	q, r := &c.Ledger.Requests[req], &f.requests[req]
+	if j := q.Job; !j.Answered {
 		f.complement(req, q, r)
-		if j.left--; j.left == 0 {
-			now := c.now()
-			j.outcome, j.late = served, now > j.deadline
-			c.stats.servedBy(j, r.infer, r.gather, now, r.since)
-			c.book.answer(j)
+		if j.Left--; j.Left == 0 {
+			now := c.Now()
+			j.Outcome, j.Late = turn.Served, now > j.Deadline
+			c.Stats.ServedBy(j, r.infer, r.gather, now, r.since)
+			c.Ledger.Answer(j)
 		}
 	}
-	q.gone = true
+	q.Gone = true
 	if r.running == 0 {
-		c.book.settle(req)
+		c.Ledger.Settle(req)
 	}
 }
 
-// place has a task's inputs brought to a device as soon as they are there; an
+// Place has a task's inputs brought to a device as soon as they are there; an
 // earlier place of the same task is forgotten.
-func (f *flow) place(t, device int32) {
+func (f *flow) Place(t, device int32) {
 	if !f.tasks.waits(t) {
-		f.c.opt.Log.Error("the policy placed a task that does not wait", "task", t)
+		f.c.Options.Log.Error("the policy placed a task that does not wait", "task", t)
 		return
 	}
 	ta := &f.tasks.list[t]
@@ -343,16 +344,16 @@ func (f *flow) send(t int32) {
 	ta := &f.tasks.list[t]
 	device := ta.device
 	ta.device = -1
-	f.c.backendOf(device).place(t, device, ta.ticket)
+	f.c.BackendOf(device).Place(t, device, ta.ticket)
 }
 
-// placed completes the answer to a place, unless the task is gone or was sent
+// Placed completes the answer to a place, unless the task is gone or was sent
 // elsewhere meanwhile.
-func (f *flow) placed(ev *policy.Event, ticket int32) bool {
+func (f *flow) Placed(ev *policy.Event, ticket int32) bool {
 	ta := &f.tasks.list[ev.Task]
 	if !f.tasks.waits(ev.Task) || ta.ticket != ticket {
 		return false
 	}
-	ev.Req, ev.Service, ev.Model = ta.req, ta.service, f.c.book.reqs[ta.req].job.model.index
+	ev.Req, ev.Service, ev.Model = ta.req, ta.service, f.c.Ledger.Requests[ta.req].Job.Model.Index
 	return true
 }

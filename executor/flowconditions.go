@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 )
 
 // declared is an output that conditions ask of: a tensor of a module's, with the type
@@ -26,20 +27,20 @@ type declared struct {
 func (f *ensemble) bindValues(a, g, k int) error {
 	app, s := &f.made.steps.flows.apps[a], &f.made.steps.flows.own.Apps[a].Segments[g].Steps[k]
 	m := &app.asked.Segments[g].Modules[k]
-	own := f.c.services[servicesOfStep(s)[0]]
+	own := f.c.Services[servicesOfStep(s)[0]]
 	for _, name := range slices.Sorted(maps.Keys(m.Outputs)) {
 		typ := m.Outputs[name]
-		i := slices.IndexFunc(own.outputs, func(t tensor) bool { return t.name == name })
-		if i < 0 && len(own.outputs) == 1 {
+		i := slices.IndexFunc(own.Outputs, func(t turn.Tensor) bool { return t.Name == name })
+		if i < 0 && len(own.Outputs) == 1 {
 			i = 0
 		}
 		if i < 0 {
-			return fmt.Errorf("outputs.%s: found no tensor of that name among %v", name, specsOf(own.outputs))
+			return fmt.Errorf("outputs.%s: found no tensor of that name among %v", name, turn.SpecsOf(own.Outputs))
 		}
-		t := &own.outputs[i]
+		t := &own.Outputs[i]
 		// Of a text only a string can be asked; where answers are made up, nothing is.
-		if err := readable(typ, t.shape[1:], t.datatype); err != nil && !(t.text && f.c.opt.madeUp()) {
-			return fmt.Errorf("outputs.%s: the tensor %v is no %s: %w", name, specsOf(own.outputs[i : i+1])[0], typ, err)
+		if err := readable(typ, t.Shape[1:], t.Datatype); err != nil && !(t.Text && f.c.Options.MadeUp()) {
+			return fmt.Errorf("outputs.%s: the tensor %v is no %s: %w", name, turn.SpecsOf(own.Outputs[i : i+1])[0], typ, err)
 		}
 		app.values[m.Name+"."+name] = declared{name: s.Name, tensor: i, typ: typ, many: s.Counted || s.Each >= 0}
 	}
@@ -77,15 +78,15 @@ func readable(typ string, shape []int64, dt oip.Datatype) error {
 
 // value is what a name of a condition stands for; false: it is not there.
 func (f *ensemble) value(req int32, name string) (any, bool) {
-	q := f.c.book.at(req)
+	q := f.c.Ledger.At(req)
 	if q == nil {
 		return nil, false
 	}
-	if v, ok := q.job.brought[name]; ok {
+	if v, ok := q.Job.Brought[name]; ok {
 		return v, true
 	}
 	w := f.made.steps.flows
-	of, ok := w.apps[q.job.model.index].values[name]
+	of, ok := w.apps[q.Job.Model.Index].values[name]
 	if !ok {
 		return nil, false
 	}
@@ -113,8 +114,8 @@ func (f *ensemble) read(task int32, of *declared) (any, bool) {
 	if data == nil {
 		return nil, false
 	}
-	t := &f.c.services[f.made.list[task].service].outputs[of.tensor]
-	return valueOf(of.typ, t.shape[1:], t.datatype, data), true
+	t := &f.c.Services[f.made.list[task].service].Outputs[of.tensor]
+	return valueOf(of.typ, t.Shape[1:], t.Datatype, data), true
 }
 
 // valueOf is a tensor's sample as a value of a type. A list of plain values has all
@@ -171,23 +172,23 @@ func plainValue(typ string, v any) any {
 
 // parseParameters checks the parameters of a request against those of its workflow. Others are
 // left alone. Lists come as JSON in a text: the protocol has none.
-func parseParameters(m *model, params map[string]oip.Param) (map[string]any, *oip.Error) {
-	if len(m.brings) == 0 {
+func parseParameters(m *turn.Model, params map[string]oip.Param) (map[string]any, *oip.Error) {
+	if len(m.Parameters) == 0 {
 		return nil, nil
 	}
-	out := make(map[string]any, len(m.brings))
-	for _, name := range slices.Sorted(maps.Keys(m.brings)) {
+	out := make(map[string]any, len(m.Parameters))
+	for _, name := range slices.Sorted(maps.Keys(m.Parameters)) {
 		given, ok := params[name]
 		if !ok {
-			return nil, oip.Invalid("parameters."+name, "found nothing, expected the %s that model %q is asked with", m.brings[name], m.name)
+			return nil, oip.Invalid("parameters."+name, "found nothing, expected the %s that model %q is asked with", m.Parameters[name], m.Name)
 		}
-		if text, is := given.(string); is && m.brings[name] != "string" {
+		if text, is := given.(string); is && m.Parameters[name] != "string" {
 			given = nil
 			_ = json.Unmarshal([]byte(text), &given) // what is no JSON is of no type
 		}
-		v, ok := typed(m.brings[name], given)
+		v, ok := typed(m.Parameters[name], given)
 		if !ok {
-			return nil, oip.Invalid("parameters."+name, "found %.40v, expected %s", params[name], m.brings[name])
+			return nil, oip.Invalid("parameters."+name, "found %.40v, expected %s", params[name], m.Parameters[name])
 		}
 		out["parameters."+name] = v
 	}

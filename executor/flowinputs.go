@@ -3,18 +3,20 @@ package executor
 import (
 	"fmt"
 	"slices"
+
+	"inferplan/executor/turn"
 )
 
-// input is the i-th of what a task reads: the outputs of the tasks in its list,
+// Input is the i-th of what a task reads: the outputs of the tasks in its list,
 // one after the other, and where that says so the client's inputs. A task of a
 // fan-out reads its item of an output that has several.
-func (f *flow) input(task int32, i int) []byte {
+func (f *flow) Input(task int32, i int) []byte {
 	ta := &f.tasks.list[task]
-	q := f.c.book.at(ta.req)
-	if q == nil || q.job.answered {
+	q := f.c.Ledger.At(ta.req)
+	if q == nil || q.Job.Answered {
 		return nil
 	}
-	size, from := f.c.services[ta.service].inputs[i].bytes, i
+	size, from := f.c.Services[ta.service].Inputs[i].Bytes, i
 	if own, ok := f.tasks.own[task]; ok {
 		if own.tensors[i] != nil {
 			return own.tensors[i]
@@ -27,16 +29,16 @@ func (f *flow) input(task int32, i int) []byte {
 	}
 	made := f.source(ta, q, from)
 	if made == nil && f.tasks.steps.flows.evaluates() {
-		s := f.c.services[ta.service]
-		f.c.book.fail(q.job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.label, s.inputs[i].name))
+		s := f.c.Services[ta.service]
+		f.c.Ledger.Fail(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
 	}
-	if made == nil || len(made) == size || f.c.services[ta.service].inputs[i].text {
+	if made == nil || len(made) == size || f.c.Services[ta.service].Inputs[i].Text {
 		return made
 	}
 	item := itemOf(made, size, ta.item)
-	if item == nil && !(f.c.opt.madeUp() && f.readsText(ta)) {
-		s := f.c.services[ta.service]
-		f.c.book.fail(q.job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", ta.item, s.label, s.inputs[i].name, size, len(made)))
+	if item == nil && !(f.c.Options.MadeUp() && f.readsText(ta)) {
+		s := f.c.Services[ta.service]
+		f.c.Ledger.Fail(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", ta.item, s.Label, s.Inputs[i].Name, size, len(made)))
 	}
 	return item
 }
@@ -44,7 +46,7 @@ func (f *flow) input(task int32, i int) []byte {
 // readsText returns true if one of the tasks that a task reads made a text.
 func (f *flow) readsText(ta *flowTask) bool {
 	return slices.ContainsFunc(ta.inputs, func(in int32) bool {
-		return in >= 0 && slices.ContainsFunc(f.c.services[f.tasks.list[in].service].outputs, func(t tensor) bool { return t.text })
+		return in >= 0 && slices.ContainsFunc(f.c.Services[f.tasks.list[in].service].Outputs, func(t turn.Tensor) bool { return t.Text })
 	})
 }
 
@@ -59,17 +61,17 @@ func itemOf(made []byte, size int, item int64) []byte {
 
 // source is the output, or the client's input, that is the i-th of what a task
 // reads; nil: there is none.
-func (f *flow) source(ta *flowTask, q *request, i int) []byte {
+func (f *flow) source(ta *flowTask, q *turn.Request, i int) []byte {
 	for _, in := range ta.inputs {
-		n := len(q.job.inputs)
+		n := len(q.Job.Inputs)
 		if in >= 0 {
-			n = len(f.c.services[f.tasks.list[in].service].outputs)
+			n = len(f.c.Services[f.tasks.list[in].service].Outputs)
 		}
 		switch {
 		case i >= n:
 			i -= n
 		case in < 0:
-			return q.job.input(int(q.sample), i)
+			return q.Job.Input(int(q.Sample), i)
 		default:
 			return f.tasks.output(in, i)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats/seeded"
 )
 
@@ -49,7 +50,7 @@ func newKilling(t *testing.T) *killing {
 	p := segmentPlan(3*time.Millisecond, 3, winding(), windingModels)
 	p.Pools[0].Memory = 250 // of 300
 	o := replayOptions(false)
-	o.evaluate = true
+	o.Evaluate = true
 	k := &killing{x: open(t, p, o), ended: make(chan struct{}), reasons: map[string]int{}, struck: make([]atomic.Int64, killClients*killInputs)}
 	ask := alone(t, windingModels)
 	for i := range k.struck {
@@ -116,7 +117,7 @@ func (k *killing) kill(kills, total int64) {
 			if k.requests.Load() < (k.kills.Load()+1)*total/(kills+2) {
 				return false
 			}
-			c.call(func() { done = k.strike(c) })
+			c.Call(func() { done = k.strike(c) })
 			return done
 		})
 		k.kills.Add(1)
@@ -124,7 +125,7 @@ func (k *killing) kill(kills, total int64) {
 }
 
 // strike kills a worker, if there is one to kill. It is the core's turn.
-func (k *killing) strike(c *core) bool {
+func (k *killing) strike(c *turn.Core) bool {
 	up := 0
 	for _, d := range workersOf(c).own {
 		if d.proc != nil {
@@ -136,11 +137,11 @@ func (k *killing) strike(c *core) bool {
 		if up < 2 || d.proc == nil || len(d.flight) == 0 || d.flight[0].batch == nil {
 			continue
 		}
-		f, found := c.answers.(*flow), false
-		for _, t := range d.flight[0].batch.tasks {
+		f, found := c.Answers.(*flow), false
+		for _, t := range d.flight[0].batch.Tasks {
 			ta := &f.tasks.list[t]
-			if q := c.book.at(ta.req); ta.inputs[0] >= 0 && q != nil && !q.job.answered {
-				in := q.job.input(int(q.sample), 0)
+			if q := c.Ledger.At(ta.req); ta.inputs[0] >= 0 && q != nil && !q.Job.Answered {
+				in := q.Job.Input(int(q.Sample), 0)
 				k.struck[int(in[0])|int(in[1])<<8].Add(1)
 				found = true
 			}
@@ -166,8 +167,8 @@ func (k *killing) run(t *testing.T, total, kills int64) {
 		refused += n
 	}
 	c, loads, aborted := k.x.core.Load(), int64(0), int64(0)
-	c.call(func() {
-		aborted = c.stats.aborted
+	c.Call(func() {
+		aborted = c.Stats.Aborted
 		for _, d := range workersOf(c).own {
 			loads += d.home.loads
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -28,27 +29,27 @@ type moduleSeries struct {
 }
 
 // newModuleMetrics makes the series of a core's services.
-func newModuleMetrics(c *core) moduleMetrics {
-	if c.metrics == nil {
+func newModuleMetrics(c *turn.Core) moduleMetrics {
+	if c.Metrics == nil {
 		return moduleMetrics{}
 	}
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "module_tasks_total",
 		Help: "Tasks of modules: came, ended, or because of which their request was dropped."}, []string{"module", "outcome"})
 	times := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + name, Help: help, Buckets: edges(nil)}, []string{"module"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + name, Help: help, Buckets: turn.LatencyEdges(nil)}, []string{"module"})
 	}
 	queue := times("module_queue_seconds", "Time of tasks from when they were known until they were in a batch.")
 	run := times("module_run_seconds", "Time of batches on their devices.")
-	gauges := newQueueGauges(series.Labels(false))
-	gauges.waiting = prometheus.NewDesc(series.Prefix+"module_queue_length", "Tasks that wait for a batch.", []string{"module"}, nil)
-	gauges.running = prometheus.NewDesc(series.Prefix+"module_in_flight", "Tasks in batches.", []string{"module"}, nil)
-	gauges.models = c.services
-	c.metrics.registry.MustRegister(counter, queue, run, gauges)
+	gauges := turn.NewQueueGauges(series.Labels(false))
+	gauges.Waiting = prometheus.NewDesc(series.Prefix+"module_queue_length", "Tasks that wait for a batch.", []string{"module"}, nil)
+	gauges.Running = prometheus.NewDesc(series.Prefix+"module_in_flight", "Tasks in batches.", []string{"module"}, nil)
+	gauges.Models = c.Services
+	c.Metrics.Registry.MustRegister(counter, queue, run, gauges)
 	out := moduleMetrics{}
-	for _, s := range c.services {
-		out.of = append(out.of, moduleSeries{name: s.name, waiting: &s.waiting, inside: &s.running,
-			came: counter.WithLabelValues(s.name, "came"), gone: counter.WithLabelValues(s.name, "dropped"), done: counter.WithLabelValues(s.name, "ended"),
-			queue: queue.WithLabelValues(s.name), run: run.WithLabelValues(s.name)})
+	for _, s := range c.Services {
+		out.of = append(out.of, moduleSeries{name: s.Name, waiting: &s.Waiting, inside: &s.Running,
+			came: counter.WithLabelValues(s.Name, "came"), gone: counter.WithLabelValues(s.Name, "dropped"), done: counter.WithLabelValues(s.Name, "ended"),
+			queue: queue.WithLabelValues(s.Name), run: run.WithLabelValues(s.Name)})
 	}
 	return out
 }
@@ -92,8 +93,8 @@ func (m *moduleMetrics) ran(service int32, took time.Duration) {
 	s.run.Observe(took.Seconds())
 }
 
-// blame notes because of which task a request is dropped.
-func (f *ensemble) blame(task int32) {
+// Blame notes because of which task a request is dropped.
+func (f *ensemble) Blame(task int32) {
 	if task >= 0 && int(task) < len(f.made.list) && f.made.list[task].state != taskUnused {
 		s := &f.modules.of[f.made.list[task].service]
 		s.dropped++
@@ -101,8 +102,8 @@ func (f *ensemble) blame(task int32) {
 	}
 }
 
-// report adds what is known of modules.
-func (f *ensemble) report(r *formats.Report) {
+// Report adds what is known of modules.
+func (f *ensemble) Report(r *formats.Report) {
 	if f.made.steps.apps == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/executor/calls"
+	"inferplan/executor/turn"
 	form "inferplan/formats/calls"
 	"inferplan/policy"
 )
@@ -15,8 +16,8 @@ import (
 // over HTTP in place of the plan's segments. The policy places them, and expects what
 // comes next, as it does with all others. It implements calls.Backend.
 type programs struct {
-	inForce  func() *core // the core of the plan in force
-	draining func() bool  // nothing new is taken
+	inForce  func() *turn.Core // the core of the plan in force
+	draining func() bool       // nothing new is taken
 
 	mu   sync.Mutex
 	open map[string]*session
@@ -24,14 +25,14 @@ type programs struct {
 
 // session is a request whose program asks for its tasks.
 type session struct {
-	c   *core
+	c   *turn.Core
 	f   *flow
 	app int32
 
 	brought int64 // bytes of the request's inputs; 0: it brought none
 
 	// What follows belongs to the core's turn.
-	j       *job // nil: it has ended
+	j       *turn.Job // nil: it has ended
 	slot    int32
 	news    calls.News
 	handles map[int32]form.Handle // by task slot
@@ -42,7 +43,7 @@ type session struct {
 }
 
 // newPrograms makes what the HTTP form of workflows as code runs on.
-func newPrograms(inForce func() *core, draining func() bool) calls.Backend {
+func newPrograms(inForce func() *turn.Core, draining func() bool) calls.Backend {
 	return &programs{inForce: inForce, draining: draining, open: map[string]*session{}}
 }
 
@@ -50,10 +51,10 @@ func newPrograms(inForce func() *core, draining func() bool) calls.Backend {
 func (p *programs) MessageBytes() int64 {
 	c := p.inForce()
 	most := 0
-	for _, m := range slices.Concat(c.served.models, c.services) {
+	for _, m := range slices.Concat(c.Served.Models, c.Services) {
 		elements := 0
-		for i := range m.inputs {
-			elements += m.inputs[i].bytes / max(1, m.inputs[i].datatype.Size())
+		for i := range m.Inputs {
+			elements += m.Inputs[i].Bytes / max(1, m.Inputs[i].Datatype.Size())
 		}
 		most = max(most, elements)
 	}
@@ -70,36 +71,36 @@ const (
 // Begin implements calls.Backend.
 func (p *programs) Begin(request string, open *form.Open) (time.Duration, error) {
 	c := p.inForce()
-	f, ok := c.answers.(*flow)
+	f, ok := c.Answers.(*flow)
 	if !ok || f.tasks.steps.flows == nil {
 		return 0, fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
 	}
-	i := slices.IndexFunc(c.served.models, func(m *model) bool { return m.name == open.Application })
+	i := slices.IndexFunc(c.Served.Models, func(m *turn.Model) bool { return m.Name == open.Application })
 	if i < 0 {
 		return 0, fmt.Errorf("application: found %.40q, expected one of the plan in force", open.Application)
 	}
 	s := &session{c: c, f: f, app: int32(i), slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
-	j := newJob(c.served.models[i], 1)
-	j.program, j.answers, j.arrived = s, c.answers, c.now()
-	j.client = policy.ClientNumber(open.Client)
-	budget := j.model.slo
+	j := turn.NewJob(c.Served.Models[i], 1)
+	j.Program, j.Answers, j.Arrived = s, c.Answers, c.Now()
+	j.Client = policy.ClientNumber(open.Client)
+	budget := j.Model.Slo
 	if open.TimeoutMS > 0 {
 		budget = min(budget, time.Duration(open.TimeoutMS*float64(time.Millisecond)))
 	}
-	s.j, j.deadline = j, j.arrived+budget
+	s.j, j.Deadline = j, j.Arrived+budget
 	if err := s.bring(open.Inputs); err != nil {
-		j.refs.Store(1)
-		j.release()
+		j.Refs.Store(1)
+		j.Release()
 		return 0, err
 	}
-	if p.draining() || !c.in.submit(j) {
-		j.refs.Store(1)
-		j.release()
+	if p.draining() || !c.Inbox.Submit(j) {
+		j.Refs.Store(1)
+		j.Release()
 		return 0, calls.ErrDraining
 	}
 	go s.watch(j)
 	var refusal error
-	c.call(func() { refusal = s.begin() }) // a core that has ended answers the job
+	c.Call(func() { refusal = s.begin() }) // a core that has ended answers the job
 	if refusal != nil {
 		return 0, refusal
 	}
@@ -112,25 +113,25 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 // bring takes in what a request brings: all that clients of its application send, or
 // nothing.
 func (s *session) bring(inputs map[string]any) error {
-	list := s.j.model.inputs
+	list := s.j.Model.Inputs
 	for name := range inputs {
-		if !slices.ContainsFunc(list, func(in tensor) bool { return in.name == name }) {
-			return fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, s.j.model.name, specsOf(list))
+		if !slices.ContainsFunc(list, func(in turn.Tensor) bool { return in.Name == name }) {
+			return fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, s.j.Model.Name, turn.SpecsOf(list))
 		}
 	}
 	for i := range list {
 		if len(inputs) == 0 {
 			return nil
 		}
-		v, ok := inputs[list[i].name]
+		v, ok := inputs[list[i].Name]
 		if !ok {
-			return fmt.Errorf("inputs: found no %s, expected all inputs of %s: %v", list[i].name, s.j.model.name, specsOf(list))
+			return fmt.Errorf("inputs: found no %s, expected all inputs of %s: %v", list[i].Name, s.j.Model.Name, turn.SpecsOf(list))
 		}
 		data, err := tensorSample(&list[i], v)
 		if err != nil {
-			return fmt.Errorf("inputs.%s: %w", list[i].name, err)
+			return fmt.Errorf("inputs.%s: %w", list[i].Name, err)
 		}
-		s.j.inputs = append(s.j.inputs, data)
+		s.j.Inputs = append(s.j.Inputs, data)
 		s.brought += int64(len(data))
 	}
 	return nil
@@ -146,7 +147,7 @@ func (s *session) begin() error {
 	if s.brought == 0 || u.limit == 0 || u.used <= u.limit {
 		return nil
 	}
-	s.c.book.clientGone(s.j)
+	s.c.Ledger.ClientGone(s.j)
 	s.c.Flush()
 	return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 }
@@ -156,20 +157,20 @@ func (s *session) refusal() error {
 	switch {
 	case s.j == nil:
 		return form.ErrEnded
-	case s.j.answered && s.j.reason == policy.ReasonDraining:
+	case s.j.Answered && s.j.Reason == policy.ReasonDraining:
 		return calls.ErrDraining
-	case s.j.answered:
-		return &calls.Refused{Reason: s.j.reason.String(), Retry: time.Second}
+	case s.j.Answered:
+		return &calls.Refused{Reason: s.j.Reason.String(), Retry: time.Second}
 	}
 	return nil
 }
 
 // watch waits for the end of a request. Tasks that it cut off have failed.
-func (s *session) watch(j *job) {
-	<-j.done
+func (s *session) watch(j *turn.Job) {
+	<-j.Done
 	var err error
-	if j.outcome != served {
-		err = j.problem()
+	if j.Outcome != turn.Served {
+		err = j.Problem()
 	}
 	cut := func() {
 		if s.j = nil; s.counted {
@@ -179,10 +180,10 @@ func (s *session) watch(j *job) {
 			s.news.Ended(h, nil, err) // of those that have ended nothing changes
 		}
 	}
-	if !s.c.call(cut) {
+	if !s.c.Call(cut) {
 		cut() // the core has ended, and nobody else is at it
 	}
-	j.release()
+	j.Release()
 }
 
 func (p *programs) find(request string) *session {
@@ -214,28 +215,28 @@ func (p *programs) Enqueue(request string, tasks []calls.Task, news calls.News) 
 		list = append(list, a)
 	}
 	err := calls.ErrDraining
-	s.c.call(func() { err = s.enqueue(list, news) })
+	s.c.Call(func() { err = s.enqueue(list, news) })
 	return err
 }
 
 // asks finds a task's model and turns its values into tensors.
 func (s *session) asks(t *calls.Task) (a asks, err error) {
 	a.Task = t
-	a.service = int32(slices.IndexFunc(s.c.services, func(m *model) bool { return m.name == t.Model }))
+	a.service = int32(slices.IndexFunc(s.c.Services, func(m *turn.Model) bool { return m.Name == t.Model }))
 	if a.service < 0 {
 		return a, fmt.Errorf("model: found %.40q, expected one of the plan in force", t.Model)
 	}
-	own := s.c.services[a.service]
+	own := s.c.Services[a.service]
 	if to := s.f.tasks.steps.preOf(a.service, s.app); to != nil && (s.brought == 0 || len(t.Inputs) > 0) {
-		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.name, to.pre)
+		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.Name, to.pre)
 	}
-	a.own = make([][]byte, len(own.inputs))
+	a.own = make([][]byte, len(own.Inputs))
 	for name, v := range t.Inputs {
-		i := slices.IndexFunc(own.inputs, func(in tensor) bool { return in.name == name })
+		i := slices.IndexFunc(own.Inputs, func(in turn.Tensor) bool { return in.Name == name })
 		if i < 0 {
-			return a, fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, own.name, specsOf(own.inputs))
+			return a, fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, own.Name, turn.SpecsOf(own.Inputs))
 		}
-		if a.own[i], err = tensorSample(&own.inputs[i], v); err != nil {
+		if a.own[i], err = tensorSample(&own.Inputs[i], v); err != nil {
 			return a, fmt.Errorf("inputs.%s: %w", name, err)
 		}
 		a.size += len(a.own[i])
@@ -292,43 +293,43 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 // fits checks that what a task reads are the inputs that it was not given, or what the
 // step before its model reads.
 func (s *session) fits(a *asks, known map[form.Handle]int32) error {
-	own, i := s.c.services[a.service], 0
+	own, i := s.c.Services[a.service], 0
 	given, err := s.given(a, known)
 	if err != nil {
 		return err
 	}
 	if to := s.f.tasks.steps.preOf(a.service, s.app); to != nil {
-		same := func(g tensor, size int) bool { return g.bytes == size }
+		same := func(g turn.Tensor, size int) bool { return g.Bytes == size }
 		if len(a.Reads) == 0 {
 			given = nil // the step reads the request's inputs by itself
 		}
 		if !slices.EqualFunc(given, to.reads, same) {
-			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", specsOf(given), to.pre, a.Model, len(to.reads), to.reads)
+			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", turn.SpecsOf(given), to.pre, a.Model, len(to.reads), to.reads)
 		}
 		return nil
 	}
 	for _, t := range given {
-		for i < len(own.inputs) && a.own[i] != nil {
+		for i < len(own.Inputs) && a.own[i] != nil {
 			i++
 		}
-		if i == len(own.inputs) || t.bytes != own.inputs[i].bytes || t.datatype != own.inputs[i].datatype {
+		if i == len(own.Inputs) || t.Bytes != own.Inputs[i].Bytes || t.Datatype != own.Inputs[i].Datatype {
 			if len(a.Reads) == 0 {
 				break
 			}
-			return fmt.Errorf("found %v, and the model %s takes %v", specsOf(given), a.Model, specsOf(own.inputs))
+			return fmt.Errorf("found %v, and the model %s takes %v", turn.SpecsOf(given), a.Model, turn.SpecsOf(own.Inputs))
 		}
 		i++
 	}
-	for ; i < len(own.inputs); i++ {
+	for ; i < len(own.Inputs); i++ {
 		if a.own[i] == nil {
-			return fmt.Errorf("nothing gives the input %s of the model %s", own.inputs[i].name, a.Model)
+			return fmt.Errorf("nothing gives the input %s of the model %s", own.Inputs[i].Name, a.Model)
 		}
 	}
 	return nil
 }
 
 // given are the tensors of what a task reads: of other tasks, or else of the request.
-func (s *session) given(a *asks, known map[form.Handle]int32) (out []tensor, err error) {
+func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor, err error) {
 	for _, h := range a.Reads {
 		service, ok := known[h]
 		if slot, before := s.slots[h]; before {
@@ -337,27 +338,27 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []tensor, err
 		if !ok {
 			return nil, fmt.Errorf("%w: %q", form.ErrUnknown, h)
 		}
-		out = append(out, s.c.services[service].outputs...)
+		out = append(out, s.c.Services[service].Outputs...)
 	}
 	if len(a.Reads) == 0 && s.brought > 0 {
-		out = s.j.model.inputs
+		out = s.j.Model.Inputs
 	}
 	return out, nil
 }
 
-// begun implements taskSource.
-func (s *session) begun(slot int32) { s.slot = slot }
+// Begun implements taskSource.
+func (s *session) Begun(slot int32) { s.slot = slot }
 
-// ended tells the program of a task that has ended.
-func (s *session) ended(task int32) {
+// Ended tells the program of a task that has ended.
+func (s *session) Ended(task int32) {
 	s.left--
 	if ta := &s.f.tasks.list[task]; ta.made != nil {
-		s.news.Ended(s.handles[task], outputsOf(s.c.services[ta.service].outputs, ta.made), nil)
+		s.news.Ended(s.handles[task], outputsOf(s.c.Services[ta.service].Outputs, ta.made), nil)
 	}
 }
 
-// freed are the slots of the tasks of a request that has ended.
-func (s *session) freed(list []int32) []int32 {
+// Freed are the slots of the tasks of a request that has ended.
+func (s *session) Freed(list []int32) []int32 {
 	if s.free {
 		return list
 	}
@@ -379,15 +380,15 @@ func (p *programs) End(request string) {
 	p.mu.Lock()
 	delete(p.open, request)
 	p.mu.Unlock()
-	s.c.call(func() {
+	s.c.Call(func() {
 		switch {
-		case s.j == nil || s.j.answered:
+		case s.j == nil || s.j.Answered:
 		case s.left > 0:
-			s.c.book.clientGone(s.j)
+			s.c.Ledger.ClientGone(s.j)
 		default:
 			out := &s.f.tasks.out
 			out.Over = append(out.Over, s.slot)
-			out.Freed = s.freed(out.Freed)
+			out.Freed = s.Freed(out.Freed)
 			s.f.reveal()
 		}
 		s.c.Flush()

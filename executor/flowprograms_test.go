@@ -233,8 +233,8 @@ func TestProgramsThatGoAway(t *testing.T) {
 	until(func() bool { return h.Open() == 0 })
 	nothingHeld(t, x)
 	c := x.core.Load()
-	c.call(func() {
-		if n := len(c.answers.(*flow).tasks.own); n > 0 {
+	c.Call(func() {
+		if n := len(c.Answers.(*flow).tasks.own); n > 0 {
 			t.Errorf("values of %d tasks are kept", n)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/executor/steps"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	flows "inferplan/policy/flow"
 )
@@ -49,14 +50,14 @@ type segmentEnd struct {
 // with, and binds their conditions and the steps of their modules.
 func (f *ensemble) joinSegments(own *flows.Workflows) error {
 	c, s := f.c, &f.made.steps
-	walk, ok := c.control.(*flows.Walk)
+	walk, ok := c.Control.(*flows.Walk)
 	if !ok {
-		c.served.join(c.tables, c.services)
+		c.Served.Join(c.Tables, c.Services)
 		return nil
 	}
-	s.of = make([]serviceStep, len(c.services))
+	s.of = make([]serviceStep, len(c.Services))
 	s.flows = &segmented{own: own, walk: walk}
-	list := formats.FlowOf(c.plan).Applications
+	list := formats.FlowOf(c.Plan).Applications
 	for a := range own.Apps {
 		s.flows.apps = append(s.flows.apps, segmentApp{asked: &list[a], values: map[string]declared{}})
 	}
@@ -77,8 +78,8 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 		}
 	}
 	// An engine without models has nothing to tell: requests go by the plan's chances.
-	if s.flows.drawn = c.opt.madeUp(); s.flows.drawn {
-		walk.Choose(flows.NewDraws(own, c.tables, c.opt.Seed))
+	if s.flows.drawn = c.Options.MadeUp(); s.flows.drawn {
+		walk.Choose(flows.NewDraws(own, c.Tables, c.Options.Seed))
 	} else {
 		walk.Choose(flows.NewEvaluated(own, f.value, f.astray))
 	}
@@ -98,19 +99,19 @@ func (f *ensemble) bindBehind(a, g, k int) error {
 	app := &f.made.steps.flows.apps[a]
 	m, s := &app.asked.Segments[g].Modules[k], &f.made.steps.flows.own.Apps[a].Segments[g].Steps[k]
 	for _, service := range servicesOfStep(s) {
-		own := f.c.services[service]
+		own := f.c.Services[service]
 		if !slices.Contains(app.services, service) {
 			app.services = append(app.services, service)
 		}
-		gives := own.outputs
+		gives := own.Outputs
 		if to := &f.made.steps.of[service]; to.gives != nil {
 			gives = to.gives
 		}
-		if err := f.behind(service, m, &steps.Tensors{Takes: specsOf(own.inputs), Gives: specsOf(gives)}); err != nil {
+		if err := f.behind(service, m, &steps.Tensors{Takes: turn.SpecsOf(own.Inputs), Gives: turn.SpecsOf(gives)}); err != nil {
 			return err
 		}
-		if first := f.c.services[servicesOfStep(s)[0]]; !sameShapes(first.inputs, own.inputs) || !sameShapes(first.outputs, own.outputs) {
-			return fmt.Errorf("its routes %s and %s take or give other tensors", first.name, own.name)
+		if first := f.c.Services[servicesOfStep(s)[0]]; !sameShapes(first.Inputs, own.Inputs) || !sameShapes(first.Outputs, own.Outputs) {
+			return fmt.Errorf("its routes %s and %s take or give other tensors", first.Name, own.Name)
 		}
 	}
 	return nil
@@ -118,31 +119,31 @@ func (f *ensemble) bindBehind(a, g, k int) error {
 
 // sameShapes tells whether tensors can stand in the place of others, whatever their
 // names.
-func sameShapes(a, b []tensor) bool {
-	return slices.EqualFunc(a, b, func(a, b tensor) bool { return a.datatype == b.datatype && slices.Equal(a.shape, b.shape) })
+func sameShapes(a, b []turn.Tensor) bool {
+	return slices.EqualFunc(a, b, func(a, b turn.Tensor) bool { return a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape) })
 }
 
 // bindBefore binds the step before a module's models, and says what requests bring.
 func (f *ensemble) bindBefore(a, g, k int) error {
-	own, app, served := &f.made.steps.flows.own.Apps[a], &f.made.steps.flows.apps[a], f.c.served.models[a]
+	own, app, served := &f.made.steps.flows.own.Apps[a], &f.made.steps.flows.apps[a], f.c.Served.Models[a]
 	m, s := &app.asked.Segments[g].Modules[k], &own.Segments[g].Steps[k]
 	for _, service := range servicesOfStep(s) {
-		t := steps.Tensors{Takes: specsOf(f.c.services[service].inputs)}
+		t := steps.Tensors{Takes: turn.SpecsOf(f.c.Services[service].Inputs)}
 		if g == 0 && k == 0 {
 			sent, err := steps.Sent(m.Pre, &t)
 			if err == nil {
-				served.inputs, err = tensorsOf(sent)
+				served.Inputs, err = turn.TensorsOf(sent)
 			}
 			if err != nil {
 				return err
 			}
-			served.inputs[0].text = steps.SendsText(m.Pre) || m.Pre == "" && f.c.services[service].inputs[0].text
-			served.inputs = several(served.inputs, s.MostItems())
-			served.brings = app.asked.Parameters
+			served.Inputs[0].Text = steps.SendsText(m.Pre) || m.Pre == "" && f.c.Services[service].Inputs[0].Text
+			served.Inputs = several(served.Inputs, s.MostItems())
+			served.Parameters = app.asked.Parameters
 		}
-		t.Client = specsOf(served.inputs)
-		takesText := f.c.services[service].inputs[0].text
-		once, texts, someText := true, len(s.Reads) > 0 || served.inputs[0].text, takesText
+		t.Client = turn.SpecsOf(served.Inputs)
+		takesText := f.c.Services[service].Inputs[0].Text
+		once, texts, someText := true, len(s.Reads) > 0 || served.Inputs[0].Text, takesText
 		for _, name := range s.Reads {
 			i := slices.IndexFunc(own.Segments, func(o flows.Segment) bool {
 				return slices.ContainsFunc(o.Steps, func(p flows.Step) bool { return p.Name == name })
@@ -150,16 +151,16 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 			j := slices.IndexFunc(own.Segments[i].Steps, func(p flows.Step) bool { return p.Name == name })
 			from := &own.Segments[i].Steps[j]
 			once = once && (name == s.Each || !from.Counted && from.Each < 0)
-			made := f.c.services[servicesOfStep(from)[0]].outputs
-			texts, someText = texts && len(made) == 1 && made[0].text, someText || made[0].text
-			t.Reads = append(t.Reads, specsOf(made)...)
+			made := f.c.Services[servicesOfStep(from)[0]].Outputs
+			texts, someText = texts && len(made) == 1 && made[0].Text, someText || made[0].Text
+			t.Reads = append(t.Reads, turn.SpecsOf(made)...)
 		}
 		reads := t.Reads
 		if len(s.Reads) == 0 {
 			reads = t.Client
 		}
 		// A text may have any length. An engine that makes answers up knows no tensors of others.
-		asText := texts && len(reads) == 1 && takesText || someText && f.c.opt.madeUp()
+		asText := texts && len(reads) == 1 && takesText || someText && f.c.Options.MadeUp()
 		if m.Pre == "" && once && !asText && !slices.EqualFunc(reads, t.Takes, holdsSample) {
 			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
 		}
@@ -179,11 +180,11 @@ func (f *ensemble) readPassages(m *formats.Module, t *steps.Tensors) error {
 		return nil
 	}
 	t.Nearest = m.Passages.Nearest
-	if f.c.opt.Engine == "replay" {
+	if f.c.Options.Engine == "replay" {
 		t.Passages = steps.NoPassages()
 		return nil
 	}
-	path := filepath.Join(f.c.opt.ModelsDir, m.Passages.File)
+	path := filepath.Join(f.c.Options.ModelsDir, m.Passages.File)
 	read := f.made.steps.passages
 	if t.Passages = read[path]; t.Passages != nil {
 		return nil
@@ -210,14 +211,14 @@ func holdsSample(a, b engine.Spec) bool {
 }
 
 // several are tensors with a dimension of items, where there may be more than one.
-func several(list []tensor, items int32) []tensor {
+func several(list []turn.Tensor, items int32) []turn.Tensor {
 	if items <= 1 {
 		return list
 	}
 	list = slices.Clone(list)
 	for i := range list {
-		list[i].shape = slices.Insert(slices.Clone(list[i].shape), 1, int64(items))
-		list[i].bytes *= int(items)
+		list[i].Shape = slices.Insert(slices.Clone(list[i].Shape), 1, int64(items))
+		list[i].Bytes *= int(items)
 	}
 	return list
 }
@@ -245,30 +246,30 @@ func (f *ensemble) bindEnd(a, g, k int) error {
 // no segment has two of them, the one that a request comes to is the answer. Else the
 // answer has a part for each, whose names begin with the module's.
 func (f *ensemble) bindAnswer(a int) error {
-	app, m := &f.made.steps.flows.apps[a], f.c.served.models[a]
+	app, m := &f.made.steps.flows.apps[a], f.c.Served.Models[a]
 	if len(app.ends) > 64 {
 		return fmt.Errorf("%d modules at its ends, expected at most 64", len(app.ends))
 	}
-	gives := func(e *segmentEnd) []tensor { return several(f.c.services[e.service].outputs, e.items) }
+	gives := func(e *segmentEnd) []turn.Tensor { return several(f.c.Services[e.service].Outputs, e.items) }
 	app.alike = true
 	for i := range app.ends {
 		e := &app.ends[i]
-		same := slices.EqualFunc(gives(e), gives(&app.ends[0]), func(a, b tensor) bool { return a.name == b.name })
+		same := slices.EqualFunc(gives(e), gives(&app.ends[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
 		app.alike = app.alike && same && sameShapes(gives(e), gives(&app.ends[0])) && (i == 0 || e.segment != app.ends[i-1].segment)
 	}
-	m.outputs = nil
+	m.Outputs = nil
 	for i := range app.ends {
 		e := &app.ends[i]
 		list := gives(e)
 		if e.count = len(list); app.alike && i > 0 {
 			continue
 		}
-		e.first = len(m.outputs)
+		e.first = len(m.Outputs)
 		for _, o := range list {
 			if !app.alike {
-				o.name = e.module + "." + o.name
+				o.Name = e.module + "." + o.Name
 			}
-			m.outputs = append(m.outputs, o)
+			m.Outputs = append(m.Outputs, o)
 		}
 	}
 	return nil
@@ -276,9 +277,9 @@ func (f *ensemble) bindAnswer(a int) error {
 
 // conclude completes the answer of a workflow: what the modules gave at the end that
 // the request came to. Other parts are left out, and named in the response.
-func (f *ensemble) conclude(slot int32, q *request) {
+func (f *ensemble) conclude(slot int32, q *turn.Request) {
 	w := f.made.steps.flows
-	app, at := &w.apps[q.job.model.index], w.walk.Segment(slot)
+	app, at := &w.apps[q.Job.Model.Index], w.walk.Segment(slot)
 	for i := range app.ends {
 		e := &app.ends[i]
 		if e.segment != at {
@@ -292,9 +293,9 @@ func (f *ensemble) conclude(slot int32, q *request) {
 		}
 		tasks := w.walk.Latest(slot, e.name)
 		for k := range e.count {
-			size := f.c.services[e.service].outputs[k].bytes
-			whole := q.job.model.outputs[e.first+k].bytes
-			to := q.job.outputs[e.first+k][int(q.sample)*whole:][:whole]
+			size := f.c.Services[e.service].Outputs[k].Bytes
+			whole := q.Job.Model.Outputs[e.first+k].Bytes
+			to := q.Job.Outputs[e.first+k][int(q.Sample)*whole:][:whole]
 			clear(to)
 			for item, t := range tasks {
 				copy(to[item*size:], f.made.output(t, k))
@@ -312,8 +313,8 @@ func (f *ensemble) conclude(slot int32, q *request) {
 // astray ends a request of which a condition has no value.
 func (f *ensemble) astray(req int32, err error) {
 	f.made.steps.flows.broken = true
-	if q := f.c.book.at(req); q != nil && !q.job.answered {
-		f.c.book.fail(q.job, err)
+	if q := f.c.Ledger.At(req); q != nil && !q.Job.Answered {
+		f.c.Ledger.Fail(q.Job, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"inferplan/engine"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	flows "inferplan/policy/flow"
@@ -32,7 +33,7 @@ type serviceStep struct {
 	bound  bool
 	post   string
 	behind steps.Post
-	gives  []tensor // of its model, where a step is behind it
+	gives  []turn.Tensor // of its model, where a step is behind it
 	pres   []preStep
 }
 
@@ -79,8 +80,8 @@ type flowEnd struct {
 // ensemble is the part of the answer of applications that clients see: what they
 // send and are given, and what is done between models.
 type ensemble struct {
-	plain
-	c       *core
+	turn.Plain
+	c       *turn.Core
 	made    *taskTable
 	modules moduleMetrics
 }
@@ -89,19 +90,19 @@ type ensemble struct {
 // and binds the steps of their modules.
 func (f *ensemble) join() error {
 	c, s := f.c, &f.made.steps
-	s.own = flows.Of(c.tables)
-	if own := flows.WorkflowsOf(c.tables); own != nil && len(own.Apps) > 0 {
+	s.own = flows.Of(c.Tables)
+	if own := flows.WorkflowsOf(c.Tables); own != nil && len(own.Apps) > 0 {
 		return f.joinSegments(own)
 	}
 	if s.own == nil {
-		c.served.join(c.tables, c.services)
+		c.Served.Join(c.Tables, c.Services)
 		return nil
 	}
-	s.of = make([]serviceStep, len(c.services))
-	if c.opt.Engine == "replay" {
-		s.draws = seeded.New(c.opt.Seed, "executor/ways")
+	s.of = make([]serviceStep, len(c.Services))
+	if c.Options.Engine == "replay" {
+		s.draws = seeded.New(c.Options.Seed, "executor/ways")
 	}
-	asked := formats.FlowOf(c.plan).Applications
+	asked := formats.FlowOf(c.Plan).Applications
 	for a := range s.own.Apps {
 		app := flowApp{}
 		for _, i := range s.own.Apps[a].Order {
@@ -112,7 +113,7 @@ func (f *ensemble) join() error {
 				app.services = append(app.services, own)
 			}
 		}
-		if err := app.answers(&s.own.Apps[a], c.services, c.served.models[a]); err != nil {
+		if err := app.answers(&s.own.Apps[a], c.Services, c.Served.Models[a]); err != nil {
 			return atModule(fmt.Sprintf("flow.applications[%d]", a), asked[a].Model, "", err)
 		}
 		s.apps = append(s.apps, app)
@@ -133,28 +134,28 @@ func atModule(path, application, module string, err error) error {
 func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
 	c, app := f.c, &f.made.steps.own.Apps[a]
 	n := &app.Nodes[node]
-	service, to := c.services[n.Service], &f.made.steps.of[n.Service]
-	gives := service.outputs
+	service, to := c.Services[n.Service], &f.made.steps.of[n.Service]
+	gives := service.Outputs
 	if to.gives != nil {
 		gives = to.gives
 	}
-	t := steps.Tensors{Takes: specsOf(service.inputs), Gives: specsOf(gives)}
-	served := c.served.models[a]
+	t := steps.Tensors{Takes: turn.SpecsOf(service.Inputs), Gives: turn.SpecsOf(gives)}
+	served := c.Served.Models[a]
 	if node == 0 {
 		sent, err := steps.Sent(m.Pre, &t)
 		if err == nil {
-			served.inputs, err = tensorsOf(sent)
+			served.Inputs, err = turn.TensorsOf(sent)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	t.Client = specsOf(served.inputs)
+	t.Client = turn.SpecsOf(served.Inputs)
 	for _, e := range n.In {
-		t.Reads = append(t.Reads, specsOf(c.services[app.Nodes[e.From].Service].outputs)...)
+		t.Reads = append(t.Reads, turn.SpecsOf(c.Services[app.Nodes[e.From].Service].Outputs)...)
 	}
 	switch {
-	case len(n.Ways) > int(steps.Ways(m.Post)) && c.opt.Judge == nil && !c.opt.madeUp():
+	case len(n.Ways) > int(steps.Ways(m.Post)) && c.Options.Judge == nil && !c.Options.MadeUp():
 		return fmt.Errorf("it has %d ways on, and no step behind its model that tells them apart", len(n.Ways))
 	case m.Pre == "" && node > 0 && len(app.Nodes[node].In) == 1 && !slices.EqualFunc(t.Reads, t.Takes, sameSample):
 		return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", t.Reads, t.Takes, formats.PreSteps)
@@ -180,7 +181,7 @@ func (f *ensemble) before(service int32, app int, m *formats.Module, t *steps.Te
 	}
 	switch {
 	case to.bound && to.post != m.Post || own.bound && (own.pre != m.Pre || own.passages != passages || m.Pre != "" && len(own.reads) != len(t.Reads)):
-		return fmt.Errorf("another module of the model %s has other steps or passages, or reads otherwise", f.c.services[service].name)
+		return fmt.Errorf("another module of the model %s has other steps or passages, or reads otherwise", f.c.Services[service].Name)
 	case own.bound:
 		return nil
 	}
@@ -194,13 +195,13 @@ func (f *ensemble) before(service int32, app int, m *formats.Module, t *steps.Te
 
 // behind binds the step behind a service's model, once.
 func (f *ensemble) behind(service int32, m *formats.Module, t *steps.Tensors) error {
-	own, to := f.c.services[service], &f.made.steps.of[service]
+	own, to := f.c.Services[service], &f.made.steps.of[service]
 	made, behind, err := steps.BindPost(m.Post, t)
 	if err != nil || behind == nil || to.behind != nil {
 		return err
 	}
-	to.behind, to.gives = behind, own.outputs
-	own.outputs, err = tensorsOf(made)
+	to.behind, to.gives = behind, own.Outputs
+	own.Outputs, err = turn.TensorsOf(made)
 	return err
 }
 
@@ -209,7 +210,7 @@ func sameSample(a, b engine.Spec) bool { return a.Type == b.Type && a.BytesAt(1)
 
 // answers finds what an application answers: what the modules give behind which
 // there is nothing. With several of them the names begin with the module's.
-func (p *flowApp) answers(app *flows.App, services []*model, m *model) error {
+func (p *flowApp) answers(app *flows.App, services []*turn.Model, m *turn.Model) error {
 	for i := range app.Nodes {
 		if n := &app.Nodes[i]; len(n.Out) == 0 {
 			p.ends = append(p.ends, flowEnd{service: n.Service, module: n.Name})
@@ -218,15 +219,15 @@ func (p *flowApp) answers(app *flows.App, services []*model, m *model) error {
 	if len(p.ends) > 64 {
 		return fmt.Errorf("%d modules at its ends, expected at most 64", len(p.ends))
 	}
-	m.outputs = nil
+	m.Outputs = nil
 	for i := range p.ends {
 		e := &p.ends[i]
-		e.first = len(m.outputs)
-		for _, o := range services[e.service].outputs {
+		e.first = len(m.Outputs)
+		for _, o := range services[e.service].Outputs {
 			if len(p.ends) > 1 {
-				o.name = e.module + "." + o.name
+				o.Name = e.module + "." + o.Name
 			}
-			m.outputs = append(m.outputs, o)
+			m.Outputs = append(m.Outputs, o)
 		}
 	}
 	return nil
@@ -249,54 +250,54 @@ func (s *flowSteps) way(ta *flowTask, app int32) int32 {
 }
 
 // then runs the step behind a task's model; false: there is none.
-func (s *flowSteps) then(ta *flowTask, k int, out outputs, outs []tensor) bool {
+func (s *flowSteps) then(ta *flowTask, k int, out turn.Outputs, outs []turn.Tensor) bool {
 	if s.of == nil || s.of[ta.service].behind == nil {
 		return false
 	}
 	own := &s.of[ta.service]
 	s.made, s.dst = s.made[:0], s.dst[:0]
 	for i := range own.gives {
-		n := own.gives[i].bytes
-		s.made = append(s.made, out.output(i)[k*n:][:n])
+		n := own.gives[i].Bytes
+		s.made = append(s.made, out.Output(i)[k*n:][:n])
 	}
 	to := ta.made
 	for i := range outs {
-		s.dst = append(s.dst, to[:outs[i].bytes:outs[i].bytes])
-		to = to[outs[i].bytes:]
+		s.dst = append(s.dst, to[:outs[i].Bytes:outs[i].Bytes])
+		to = to[outs[i].Bytes:]
 	}
 	ta.way = own.behind(s.dst, s.made)
 	return true
 }
 
-// fill runs the step before a task's model.
-func (f *ensemble) fill(task int32, i int, dst []byte) bool {
+// Fill runs the step before a task's model.
+func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 	s, ta := &f.made.steps, &f.made.list[task]
 	if s.of == nil {
 		return false
 	}
-	q := f.c.book.at(ta.req)
-	if q == nil || q.job.answered {
+	q := f.c.Ledger.At(ta.req)
+	if q == nil || q.Job.Answered {
 		clear(dst)
 		return true
 	}
-	own := s.preOf(ta.service, s.place(q.job.model.index, ta.ask))
+	own := s.preOf(ta.service, s.place(q.Job.Model.Index, ta.ask))
 	if own == nil {
 		return false
 	}
 	s.client, s.read = s.client[:0], s.read[:0]
-	for k := range q.job.inputs {
-		s.client = append(s.client, q.job.input(int(q.sample), k))
+	for k := range q.Job.Inputs {
+		s.client = append(s.client, q.Job.Input(int(q.Sample), k))
 	}
 	for _, in := range ta.inputs {
 		if in < 0 {
 			continue
 		}
-		for k := range f.c.services[f.made.list[in].service].outputs {
+		for k := range f.c.Services[f.made.list[in].service].Outputs {
 			s.read = append(s.read, f.made.output(in, k))
 		}
 	}
 	if len(s.read) != len(own.reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
-		f.c.book.fail(q.job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.services[ta.service].label, len(s.read)))
+		f.c.Ledger.Fail(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.Services[ta.service].Label, len(s.read)))
 		clear(dst)
 		return true
 	}
@@ -304,8 +305,8 @@ func (f *ensemble) fill(task int32, i int, dst []byte) bool {
 	return true
 }
 
-// needs are the services of an application.
-func (f *ensemble) needs(model int32) []int32 {
+// Needs are the services of an application.
+func (f *ensemble) Needs(model int32) []int32 {
 	s := &f.made.steps
 	switch {
 	case s.flows != nil:
@@ -319,15 +320,15 @@ func (f *ensemble) needs(model int32) []int32 {
 // answer takes what a task gave as part of the answer, if nothing is behind it.
 func (f *ensemble) answer(t int32, r *flowRequest) {
 	ta := &f.made.list[t]
-	q := f.c.book.at(ta.req)
-	if f.made.steps.apps == nil || q.job.answered {
+	q := f.c.Ledger.At(ta.req)
+	if f.made.steps.apps == nil || q.Job.Answered {
 		return
 	}
-	for i, e := range f.made.steps.apps[q.job.model.index].ends {
+	for i, e := range f.made.steps.apps[q.Job.Model.Index].ends {
 		if e.service != ta.service {
 			continue
 		}
-		for k := range f.c.services[e.service].outputs {
+		for k := range f.c.Services[e.service].Outputs {
 			f.lay(q, e.first+k, f.made.output(t, k))
 		}
 		r.ends |= 1 << i
@@ -335,9 +336,9 @@ func (f *ensemble) answer(t int32, r *flowRequest) {
 }
 
 // lay writes one of a request's outputs.
-func (f *ensemble) lay(q *request, i int, data []byte) {
-	size := q.job.model.outputs[i].bytes
-	to := q.job.outputs[i][int(q.sample)*size:][:size]
+func (f *ensemble) lay(q *turn.Request, i int, data []byte) {
+	size := q.Job.Model.Outputs[i].Bytes
+	to := q.Job.Outputs[i][int(q.Sample)*size:][:size]
 	if copy(to, data) < size {
 		clear(to[len(data):])
 	}
@@ -345,32 +346,32 @@ func (f *ensemble) lay(q *request, i int, data []byte) {
 
 // lack notes that a request has none of an output: zeros where other samples of its
 // client's request have one.
-func (f *ensemble) lack(q *request, i int) {
+func (f *ensemble) lack(q *turn.Request, i int) {
 	f.lay(q, i, nil)
-	q.job.without[i]++
+	q.Job.Without[i]++
 }
 
 // complement completes an answer: parts that the request did not come to are left
 // out, and named in the response.
-func (f *ensemble) complement(slot int32, q *request, r *flowRequest) {
+func (f *ensemble) complement(slot int32, q *turn.Request, r *flowRequest) {
 	switch {
-	case q.job.program != nil: // it has had its answers
+	case q.Job.Program != nil: // it has had its answers
 		return
 	case f.made.steps.flows != nil:
 		f.conclude(slot, q)
 		return
 	}
 	if f.made.steps.apps == nil {
-		for i := range q.job.model.outputs {
+		for i := range q.Job.Model.Outputs {
 			f.lay(q, i, f.made.output(r.last, i))
 		}
 		return
 	}
-	for i, e := range f.made.steps.apps[q.job.model.index].ends {
+	for i, e := range f.made.steps.apps[q.Job.Model.Index].ends {
 		if r.ends>>i&1 == 1 {
 			continue
 		}
-		for k := range f.c.services[e.service].outputs {
+		for k := range f.c.Services[e.service].Outputs {
 			f.lack(q, e.first+k)
 		}
 		told(q).passedOver.add(q, e.module)
@@ -386,30 +387,30 @@ type endsOf struct{ passedOver, answeredBy, items words }
 type words []byte
 
 // told is what is told of a request's job.
-func told(q *request) *endsOf {
-	side, _ := q.job.side.(*endsOf)
+func told(q *turn.Request) *endsOf {
+	side, _ := q.Job.Side.(*endsOf)
 	if side == nil {
 		side = &endsOf{}
-		q.job.side = side
+		q.Job.Side = side
 	}
 	return side
 }
 
-func (p *words) add(q *request, name string) {
+func (p *words) add(q *turn.Request, name string) {
 	if len(*p) > 0 {
 		*p = append(*p, ',')
 	}
-	if q.job.n > 1 {
-		*p = fmt.Appendf(*p, "%d:", q.sample)
+	if q.Job.Samples > 1 {
+		*p = fmt.Appendf(*p, "%d:", q.Sample)
 	}
 	*p = append(*p, name...)
 }
 
-// parameters name the modules whose part of the answer is left out, because the way
+// Parameters name the modules whose part of the answer is left out, because the way
 // of the request did not lead there, the one that gave the answer where several may,
 // and how many items there are.
-func (f *ensemble) parameters(j *job) map[string]oip.Param {
-	side, ok := j.side.(*endsOf)
+func (f *ensemble) Parameters(j *turn.Job) map[string]oip.Param {
+	side, ok := j.Side.(*endsOf)
 	if !ok {
 		return nil
 	}

@@ -23,7 +23,7 @@ func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	if c == nil {
 		return ErrNoRates
 	}
-	kept, ok := c.answers.(interface{ kept() *drift.Rates })
+	kept, ok := c.Answers.(interface{ kept() *drift.Rates })
 	if !ok {
 		return ErrNoRates
 	}

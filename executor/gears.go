@@ -11,6 +11,7 @@ import (
 	"inferplan/engine/certainty"
 	"inferplan/executor/drift"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/gear"
@@ -20,8 +21,8 @@ import (
 // answers of every batch are. It belongs to the core's turn, the counters of
 // metrics aside.
 type cascade struct {
-	single
-	oneTask
+	turn.Single
+	turn.OneTask
 	gears   *gear.Tables
 	score   certainty.Func
 	raised  []formats.Calibration // by pipeline: what makes certainties of scores
@@ -76,13 +77,13 @@ type gearCounts struct {
 	correct  int64
 }
 
-func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*cascade, error) {
+func newCascade(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics) (*cascade, error) {
 	own := gear.Of(t)
-	g := &cascade{gears: own, score: o.Certainty, replay: o.madeUp(), models: make([]memberCount, len(t.Pipelines))}
+	g := &cascade{gears: own, score: o.Certainty, replay: o.MadeUp(), models: make([]memberCount, len(t.Pipelines))}
 	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: "gear.score", Found: fmt.Sprintf("%q", formats.GearOf(plan).Score),
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: "gear.score", Found: fmt.Sprintf("%q", formats.GearOf(plan).Score),
 				Expected: "one of " + strings.Join(certainty.Names(), ", "), Hint: "the thresholds of the plan are certainties of this kind, which this server cannot compute"})
 		}
 	}
@@ -99,96 +100,96 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 		}
 		g.raised = append(g.raised, raise)
 	}
-	g.metrics = newGearMetrics(m.registry, own)
-	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, o.RatesURL, m.registry)
-	g.forward = drift.NewForwards(plan, own.Family, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.registry)
+	g.metrics = newGearMetrics(m.Registry, own)
+	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, o.RatesURL, m.Registry)
+	g.forward = drift.NewForwards(plan, own.Family, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.Registry)
 	return g, nil
 }
 
 // cascadeOf is the answer of a core's plan, where it is a gear plan.
-func cascadeOf(c *core, plan *formats.Plan) (answer, error) {
-	if gear.Of(c.tables) == nil {
+func cascadeOf(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
+	if gear.Of(c.Tables) == nil {
 		return nil, nil
 	}
-	g, err := newCascade(plan, c.tables, c.opt, c.metrics)
+	g, err := newCascade(plan, c.Tables, c.Options, c.Metrics)
 	if err != nil {
 		return nil, err
 	}
-	g.single = single{c}
+	g.Single = turn.Single{Core: c}
 	return g, nil
 }
 
-func (g *cascade) oneFamily() bool { return true }
+func (g *cascade) OneFamily() bool { return true }
 
-func (g *cascade) tick(now time.Duration) {
-	g.ranges.Window(now, g.arrived, g.c.opt.Log)
-	g.forward.Window(g.counts.answers, g.c.opt.Log)
+func (g *cascade) Tick(now time.Duration) {
+	g.ranges.Window(now, g.arrived, g.Core.Options.Log)
+	g.forward.Window(g.counts.answers, g.Core.Options.Log)
 }
 
 // kept are the rates that were seen.
 func (g *cascade) kept() *drift.Rates { return &g.ranges.Rates }
 
-// admit gives a job room for who answered its samples.
-func (g *cascade) admit(j *job) {
-	side, ok := j.side.(*cascadeJob)
+// Admit gives a job room for who answered its samples.
+func (g *cascade) Admit(j *turn.Job) {
+	side, ok := j.Side.(*cascadeJob)
 	if !ok {
 		side = &cascadeJob{params: map[string]oip.Param{}}
-		j.side = side
+		j.Side = side
 	}
 	side.gear, side.certainty, side.answers = 0, 0, side.answers[:0]
-	for range j.n {
+	for range j.Samples {
 		side.answers = append(side.answers, 0)
 	}
 }
 
-// arrive notes the gear under which a job came and the records of its samples.
-func (g *cascade) arrive(j *job) {
-	for _, slot := range j.slots {
+// Arrive notes the gear under which a job came and the records of its samples.
+func (g *cascade) Arrive(j *turn.Job) {
+	for _, slot := range j.Slots {
 		for int(slot) >= len(g.asked) {
 			g.asked = append(g.asked, asked{})
 		}
 		g.asked[slot] = asked{record: int32(g.arrived % int64(g.gears.Records.Samples)), answer: -1}
 		g.arrived++
 	}
-	j.side.(*cascadeJob).gear = g.gear
-	g.counts.requests[g.gear] += int64(j.n)
+	j.Side.(*cascadeJob).gear = g.gear
+	g.counts.requests[g.gear] += int64(j.Samples)
 }
 
-// check makes sure that the family's first output is what a certainty can be
+// Check makes sure that the family's first output is what a certainty can be
 // computed of.
-func (g *cascade) check(m *model) error {
+func (g *cascade) Check(m *turn.Model) error {
 	if g.replay {
 		return nil
 	}
-	out := &m.outputs[0]
-	size := out.datatype.Size()
-	if out.datatype != oip.FP32 && out.datatype != oip.FP64 || out.bytes/size < 2 {
+	out := &m.Outputs[0]
+	size := out.Datatype.Size()
+	if out.Datatype != oip.FP32 && out.Datatype != oip.FP64 || out.Bytes/size < 2 {
 		return fmt.Errorf("%w: the first output of the family, %s, is %s with %d values per sample: a cascade needs scores of at least two classes in FP32 or FP64",
-			ErrPlan, out.name, out.datatype, out.bytes/max(size, 1))
+			turn.ErrPlan, out.Name, out.Datatype, out.Bytes/max(size, 1))
 	}
-	g.scores = make([]float64, out.bytes/size)
+	g.scores = make([]float64, out.Bytes/size)
 	return nil
 }
 
-// ran computes how certain the answers of a batch are. The policy decides which
+// Ran computes how certain the answers of a batch are. The policy decides which
 // of them are answered.
-func (g *cascade) ran(b *batch, out outputs) {
-	g.scatter(b, out)
-	g.metrics.ran(b.pipeline, len(b.tasks), b.infer)
+func (g *cascade) Ran(b *turn.Batch, out turn.Outputs) {
+	g.Scatter(b, out)
+	g.metrics.ran(b.Pipeline, len(b.Tasks), b.Infer)
 	g.levels, g.certain = g.levels[:0], g.certain[:0]
 	if g.replay {
-		for _, req := range b.tasks {
-			g.levels = append(g.levels, int64(g.gears.Records.Levels[b.pipeline][g.asked[req].record]))
+		for _, req := range b.Tasks {
+			g.levels = append(g.levels, int64(g.gears.Records.Levels[b.Pipeline][g.asked[req].record]))
 		}
 		return
 	}
-	first, src := &b.service.outputs[0], out.output(0)
-	for k := range b.tasks {
-		readScores(g.scores, src[k*first.bytes:], first.datatype)
+	first, src := &b.Service.Outputs[0], out.Output(0)
+	for k := range b.Tasks {
+		readScores(g.scores, src[k*first.Bytes:], first.Datatype)
 		certainty.Normalise(g.scores)
-		sure := g.raised[b.pipeline].At(g.score(g.scores))
+		sure := g.raised[b.Pipeline].At(g.score(g.scores))
 		g.certain = append(g.certain, sure)
-		g.levels = append(g.levels, g.gears.Level(b.pipeline, sure))
+		g.levels = append(g.levels, g.gears.Level(b.Pipeline, sure))
 	}
 }
 
@@ -204,74 +205,74 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 	}
 }
 
-// ended tells the policy, request by request, how certain the answers of a
+// Ended tells the policy, request by request, how certain the answers of a
 // finished batch are. The policy completes a request or keeps it for the next
 // model; of those that nobody waits for it hears so first.
-func (g *cascade) ended(b *batch, dev int32) {
-	c := g.c
-	g.since = c.now()
-	if !b.failed {
-		m := &g.models[b.pipeline]
+func (g *cascade) Ended(b *turn.Batch, dev int32) {
+	c := g.Core
+	g.since = c.Now()
+	if !b.Failed {
+		m := &g.models[b.Pipeline]
 		m.batches++
-		m.samples += int64(len(b.tasks))
-		m.running += b.infer
+		m.samples += int64(len(b.Tasks))
+		m.running += b.Infer
 	}
-	n := int64(len(b.tasks))
-	b.service.running.Add(-n)
-	b.service.waiting.Add(n)
-	for _, req := range b.tasks {
-		c.book.reqs[req].batch = -1
+	n := int64(len(b.Tasks))
+	b.Service.Running.Add(-n)
+	b.Service.Waiting.Add(n)
+	for _, req := range b.Tasks {
+		c.Ledger.Requests[req].Batch = -1
 	}
-	for k, req := range b.tasks {
-		q := &c.book.reqs[req]
-		if q.gone { // the policy dropped it meanwhile
-			c.book.settle(req)
+	for k, req := range b.Tasks {
+		q := &c.Ledger.Requests[req]
+		if q.Gone { // the policy dropped it meanwhile
+			c.Ledger.Settle(req)
 			continue
 		}
 		level := int64(0)
-		if b.failed || q.job.answered {
-			c.handle(policy.Event{Kind: policy.Cancel, Model: b.model, Service: b.service.index, Req: req, Task: req})
+		if b.Failed || q.Job.Answered {
+			c.Handle(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
 		} else {
 			level = g.note(req, k, b)
 		}
-		c.handle(policy.Event{Kind: policy.ControlRevealed, Model: b.model, Service: b.service.index, Req: req, Task: req, Batch: b.slot, Device: dev, Value: level})
+		c.Handle(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
 	}
 }
 
 // note keeps the answer of the k-th request of a batch and gives its level.
-func (g *cascade) note(req int32, k int, b *batch) int64 {
+func (g *cascade) note(req int32, k int, b *turn.Batch) int64 {
 	a := &g.asked[req]
-	a.answer = b.pipeline
-	a.infer += b.infer
-	a.gather += b.gather
+	a.answer = b.Pipeline
+	a.infer += b.Infer
+	a.gather += b.Gather
 	if !g.replay {
 		a.certainty = g.certain[k]
 	}
 	return g.levels[k]
 }
 
-// holds says whether a batch of a pipeline holds its one device until its
+// Holds says whether a batch of a pipeline holds its one device until its
 // answers were revealed; a batch that goes along a chain leaves its devices before.
-func (g *cascade) holds(pipeline int32) bool { return g.c.tables.Pipelines[pipeline].NumStages == 1 }
+func (g *cascade) Holds(pipeline int32) bool { return g.Core.Tables.Pipelines[pipeline].NumStages == 1 }
 
-// told notes how long the policy saw a batch hold its device: from its dispatch
+// Told notes how long the policy saw a batch hold its device: from its dispatch
 // until the next could go.
-func (g *cascade) told(b *batch) {
-	if s := g.c.stats.service; s != nil && !b.failed && g.holds(b.pipeline) {
-		s.ran(g.c.tables.Pipelines[b.pipeline].FirstStage, len(b.tasks), b.dispatched, g.c.loop.Last()-b.dispatched)
+func (g *cascade) Told(b *turn.Batch) {
+	if s := g.Core.Stats.Service; s != nil && !b.Failed && g.Holds(b.Pipeline) {
+		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Loop.Last()-b.Dispatched)
 	}
 }
 
-// complete takes a request's last answer as its answer.
-func (g *cascade) complete(slot int32) {
-	c := g.c
-	if c.book.at(slot) == nil || g.asked[slot].answer < 0 {
-		c.opt.Log.Error("the policy completed a request that has no answer", "request", slot)
+// Complete takes a request's last answer as its answer.
+func (g *cascade) Complete(slot int32) {
+	c := g.Core
+	if c.Ledger.At(slot) == nil || g.asked[slot].answer < 0 {
+		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
-	q, a := &c.book.reqs[slot], &g.asked[slot]
-	if j := q.job; !j.answered {
-		side := j.side.(*cascadeJob)
+	q, a := &c.Ledger.Requests[slot], &g.asked[slot]
+	if j := q.Job; !j.Answered {
+		side := j.Side.(*cascadeJob)
 		g.models[a.answer].answers++
 		g.counts.answers[side.gear][a.answer]++
 		g.metrics.answer(side.gear, a.answer)
@@ -281,20 +282,20 @@ func (g *cascade) complete(slot int32) {
 				g.counts.correct++
 			}
 		}
-		side.answers[q.sample] = a.answer
+		side.answers[q.Sample] = a.answer
 		side.certainty = a.certainty
-		if j.left--; j.left == 0 {
-			now := c.now()
-			j.outcome, j.late = served, now > j.deadline
-			c.stats.servedBy(j, a.infer, a.gather, now, g.since)
-			c.book.answer(j)
+		if j.Left--; j.Left == 0 {
+			now := c.Now()
+			j.Outcome, j.Late = turn.Served, now > j.Deadline
+			c.Stats.ServedBy(j, a.infer, a.gather, now, g.since)
+			c.Ledger.Answer(j)
 		}
 	}
-	c.book.settle(slot)
+	c.Ledger.Settle(slot)
 }
 
-// mode notes the gear that requests from now on come under.
-func (g *cascade) mode(to int32) bool {
+// Mode notes the gear that requests from now on come under.
+func (g *cascade) Mode(to int32) bool {
 	if to < 0 || int(to) >= len(g.counts.requests) {
 		return false
 	}
@@ -304,14 +305,14 @@ func (g *cascade) mode(to int32) bool {
 	return true
 }
 
-// parameters are what the response tells about the way of its samples: the gear
+// Parameters are what the response tells about the way of its samples: the gear
 // under which they came and the model that answered (with several samples the
 // models in their order), and of a single sample how certain it was.
-func (g *cascade) parameters(j *job) map[string]oip.Param {
-	side := j.side.(*cascadeJob)
+func (g *cascade) Parameters(j *turn.Job) map[string]oip.Param {
+	side := j.Side.(*cascadeJob)
 	clear(side.params)
 	side.params["gear"] = g.gearOf[side.gear]
-	if j.n == 1 {
+	if j.Samples == 1 {
 		side.params["model"] = g.nameOf[side.answers[0]]
 		if !g.replay {
 			side.params["certainty"] = side.certainty
@@ -329,8 +330,8 @@ func (g *cascade) parameters(j *job) map[string]oip.Param {
 	return side.params
 }
 
-// report is the cascade's part of a report.
-func (g *cascade) report(r *formats.Report) {
+// Report is the cascade's part of a report.
+func (g *cascade) Report(r *formats.Report) {
 	if g.counts.answered > 0 {
 		accuracy := float64(g.counts.correct) / float64(g.counts.answered)
 		r.Accuracy = &accuracy

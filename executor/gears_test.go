@@ -18,6 +18,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
@@ -249,8 +250,8 @@ func TestCancelledInACascade(t *testing.T) {
 		q, _ := held(x)
 		return q == 0
 	})
-	if m := c.served.models[0]; m.waiting.Load() != 0 || m.running.Load() != 0 {
-		t.Errorf("%d waiting, %d running", m.waiting.Load(), m.running.Load())
+	if m := c.Served.Models[0]; m.Waiting.Load() != 0 || m.Running.Load() != 0 {
+		t.Errorf("%d waiting, %d running", m.Waiting.Load(), m.Running.Load())
 	}
 	if r := x.Report(); r.Requests != r.Completed+r.Dropped {
 		t.Errorf("report %+v", r.Counts)
@@ -266,12 +267,12 @@ func TestUnknownScore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onnx := Options{Engine: "onnx"}.withDefaults()
-	if _, err := newCascade(p, tables, &onnx, newMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
+	onnx := turn.Options{Engine: "onnx"}.WithDefaults()
+	if _, err := newCascade(p, tables, &onnx, turn.NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
 		t.Errorf("%v", err)
 	}
 	onnx.Certainty = certainty.Top
-	if _, err := newCascade(p, tables, &onnx, newMetrics(nil)); err != nil {
+	if _, err := newCascade(p, tables, &onnx, turn.NewMetrics(nil)); err != nil {
 		t.Error(err)
 	}
 }

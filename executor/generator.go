@@ -13,6 +13,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -32,7 +33,7 @@ type generator struct {
 // generation is a prompt that a server answers.
 type generation struct {
 	*generator
-	b      *batch
+	b      *turn.Batch
 	serial uint64
 	began  time.Duration
 	stream *oip.TextStream // takes the text while it is made; nil: nobody wants it before the end
@@ -60,18 +61,18 @@ var (
 )
 
 func newGenerator(a *generators, device, stage int32) *generator {
-	d := &a.c.tables.Devices[device]
+	d := &a.c.Tables.Devices[device]
 	g := &generator{generators: a, device: device, stage: stage, live: map[uint64]*generation{}}
-	g.model = a.c.tables.Services[a.c.tables.Pipelines[a.c.tables.Stages[stage].Pipeline].Service].Name
-	g.name = fmt.Sprintf("%s on %s %d", g.model, a.c.tables.Kinds[d.Kind], d.GPU)
+	g.model = a.c.Tables.Services[a.c.Tables.Pipelines[a.c.Tables.Stages[stage].Pipeline].Service].Name
+	g.name = fmt.Sprintf("%s on %s %d", g.model, a.c.Tables.Kinds[d.Kind], d.GPU)
 	g.ask = make(chan struct{}, 1)
-	a.c.metrics.device(device, a.c.tables.Kinds[d.Kind])
+	a.c.Metrics.Device(device, a.c.Tables.Kinds[d.Kind])
 	return g
 }
 
 // find takes the device's server from the options: that of the instance of a number.
 func (g *generator) find(instance int) (err error) {
-	if g.servers, err = newReach(g.c.opt.Servers, nil, instance); err != nil {
+	if g.servers, err = newReach(g.c.Options.Servers, nil, instance); err != nil {
 		return err
 	}
 	if !g.servers.has(g.model) {
@@ -86,14 +87,14 @@ func (g *generator) prepare(ctx context.Context) error {
 }
 
 // admit begins to answer a prompt, behind what other servers have made of the answer.
-func (g *generator) admit(b *batch, request *llm.Request, stream *oip.TextStream) {
-	ta := &g.answers.tasks.list[b.tasks[0]]
-	r := &generation{generator: g, b: b, serial: b.serial, stream: stream, room: b.service.outputs[0].bytes, began: g.c.now(), text: ta.partial, tokens: ta.tokens, before: ta.tokens}
-	engine := &g.workflows.GenerationOf(b.service.index).On[g.c.tables.Devices[g.device].Kind]
-	prompt, answer := g.longest(b.service.index)
-	r.limit = g.c.opt.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
+func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
+	ta := &g.answers.tasks.list[b.Tasks[0]]
+	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: ta.partial, tokens: ta.tokens, before: ta.tokens}
+	engine := &g.workflows.GenerationOf(b.Service.Index).On[g.c.Tables.Devices[g.device].Kind]
+	prompt, answer := g.longest(b.Service.Index)
+	r.limit = g.c.Options.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
 	r.heard.Store(int64(r.began))
-	g.live[b.serial] = r
+	g.live[b.Serial] = r
 	ctx, cancel := context.WithCancelCause(g.ctx)
 	r.cancel = cancel
 	gen := g.gen.Load()
@@ -102,7 +103,7 @@ func (g *generator) admit(b *batch, request *llm.Request, stream *oip.TextStream
 	g.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
-		g.c.in.post(news{what: generationEnded, device: g.device, gen: gen, id: r.serial, back: &generationEnd{err}})
+		g.c.Inbox.Post(turn.News{Kind: generationEnded, Device: g.device, Gen: gen, Id: r.serial, Back: &generationEnd{err}})
 	})
 }
 
@@ -113,7 +114,7 @@ func (g *generator) leave(r *generation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	ta := &g.answers.tasks.list[r.b.tasks[0]]
+	ta := &g.answers.tasks.list[r.b.Tasks[0]]
 	ta.partial, ta.tokens = r.text, r.tokens
 }
 
@@ -142,7 +143,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 		if !errors.Is(err, llm.ErrFull) {
 			return err
 		}
-		r.heard.Store(int64(r.c.now()))
+		r.heard.Store(int64(r.c.Now()))
 		timer := time.NewTimer(max(pause, min(full.RetryAfter, fullRetry)))
 		select {
 		case <-timer.C:
@@ -155,7 +156,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 
 // take takes a piece of the answer.
 func (r *generation) take(t llm.Token) error {
-	r.heard.Store(int64(r.c.now()))
+	r.heard.Store(int64(r.c.Now()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -175,16 +176,16 @@ func (r *generation) take(t llm.Token) error {
 
 // ended takes the end of a generation.
 func (g *generator) ended(r *generation, err error) {
-	c, b, now := g.c, r.b, g.c.now()
-	q := c.book.at(g.answers.requestOf(b.tasks[0]))
-	b.infer = now - r.began
+	c, b, now := g.c, r.b, g.c.Now()
+	q := c.Ledger.At(g.answers.RequestOf(b.Tasks[0]))
+	b.Infer = now - r.began
 	refused, _ := errors.AsType[*llm.Error](err)
 	switch {
-	case q == nil || q.job.answered || errors.Is(err, errOver): // nobody waits for it
+	case q == nil || q.Job.Answered || errors.Is(err, errOver): // nobody waits for it
 	case err == nil:
-		data := make(answerTensor, b.service.outputs[0].bytes)
+		data := make(answerTensor, b.Service.Outputs[0].Bytes)
 		copy(data, r.text)
-		c.answers.ran(b, data)
+		c.Answers.Ran(b, data)
 	case errors.Is(err, llm.ErrGone), errors.Is(err, llm.ErrBroken):
 		r.doubt = err
 		g.lookNow()
@@ -193,12 +194,12 @@ func (g *generator) ended(r *generation, err error) {
 		g.lost(err.Error())
 		return
 	case refused != nil && refused.Status >= 400 && refused.Status < 500:
-		c.book.fail(q.job, oip.Invalid("", "the language model %s: %v", g.model, err))
+		c.Ledger.Fail(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
 	default:
-		c.book.fail(q.job, fmt.Errorf("the language model %s: %w", g.model, err))
+		c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
 	}
 	delete(g.live, r.serial)
-	c.finishHop(b, g.device, r.began, now)
+	c.FinishHop(b, g.device, r.began, now)
 	c.Flush()
 }
 
@@ -209,16 +210,16 @@ func (g *generator) settle() {
 		if r.doubt == nil {
 			continue
 		}
-		task := r.b.tasks[0]
-		ta, q := &g.answers.tasks.list[task], g.c.book.at(g.answers.requestOf(task))
+		task := r.b.Tasks[0]
+		ta, q := &g.answers.tasks.list[task], g.c.Ledger.At(g.answers.RequestOf(task))
 		if r.tokens > r.before {
 			ta.failures = 0
 		}
-		if ta.failures++; ta.failures >= mostAttempts && q != nil && !q.job.answered {
-			g.c.book.fail(q.job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, ta.failures, r.doubt))
+		if ta.failures++; ta.failures >= mostAttempts && q != nil && !q.Job.Answered {
+			g.c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, ta.failures, r.doubt))
 		}
 		g.leave(r)
-		g.c.failBatch(r.b, policy.ReasonFailed, r.doubt)
+		g.c.FailBatch(r.b, policy.ReasonFailed, r.doubt)
 		g.c.Flush()
 	}
 }
@@ -237,14 +238,14 @@ func (g *generator) running() []*generation {
 func (g *generator) lost(why string) {
 	g.gen.Add(1)
 	g.alive.Store(false)
-	g.c.metrics.up(g.device, false)
+	g.c.Metrics.Up(g.device, false)
 	if why != "" {
-		g.c.opt.Log.Error("the server of a language model is lost", "instance", g.name, "why", why, "requests", len(g.live))
+		g.c.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", why, "requests", len(g.live))
 	}
-	g.c.handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.running() { // the policy did not abort them
 		g.leave(r)
-		g.c.failBatch(r.b, policy.ReasonWorkerLost, nil)
+		g.c.FailBatch(r.b, policy.ReasonWorkerLost, nil)
 	}
 	g.c.Flush()
 	g.lookNow()
@@ -256,38 +257,38 @@ func (g *generator) ready() {
 		return
 	}
 	g.alive.Store(true)
-	g.c.metrics.up(g.device, true)
-	g.c.opt.Log.Info("the server of a language model works", "instance", g.name)
-	g.c.handle(policy.Event{Kind: policy.WorkerBack, Device: g.device})
+	g.c.Metrics.Up(g.device, true)
+	g.c.Options.Log.Info("the server of a language model works", "instance", g.name)
+	g.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: g.device})
 	g.c.Flush()
 }
 
 // check looks whether the server answers.
 func (g *generator) check(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.opt.Silence)
+	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
 	defer cancel()
 	switch err := g.servers.alive(limit); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.c.in.post(news{what: generatorLost, device: g.device, gen: gen, text: silent(err, g.c.opt.Silence).Error()})
+		g.c.Inbox.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
 	default:
-		g.c.in.post(news{what: generatorAnswers, device: g.device, gen: gen})
+		g.c.Inbox.Post(turn.News{Kind: generatorAnswers, Device: g.device, Gen: gen})
 	}
 }
 
 // revive looks whether the server works again.
 func (g *generator) revive(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.opt.LoadTimeout)
+	limit, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
 	defer cancel()
 	err := g.prepare(limit)
 	switch {
 	case err == nil:
 		g.why = ""
-		g.c.in.post(news{what: generatorReady, device: g.device, gen: gen})
+		g.c.Inbox.Post(turn.News{Kind: generatorReady, Device: g.device, Gen: gen})
 	case ctx.Err() == nil && err.Error() != g.why:
 		g.why = err.Error()
-		g.c.opt.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)
+		g.c.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)
 	}
 }

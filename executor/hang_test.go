@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 )
 
 // stopped is how long requests waited around the stop of a worker's process, and
@@ -31,7 +32,7 @@ func stopped(t *testing.T, x *Executor, n int, then func(pid int)) (longest time
 		how[reasonOf(err)]++
 	}
 	var pid int
-	c.call(func() {
+	c.Call(func() {
 		pid = workersOf(c).devices[0].proc.PID()
 		syscall.Kill(pid, syscall.SIGSTOP)
 	})
@@ -54,7 +55,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	longest, how := stopped(t, x, 60, func(int) {})
 	c := x.core.Load()
 	until(func() (back bool) {
-		c.call(func() { back = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen == 2 })
+		c.Call(func() { back = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen == 2 })
 		return back
 	})
 	for reason := range how {
@@ -116,7 +117,7 @@ func TestPulse(t *testing.T) {
 	var p pulse
 	began := time.Now()
 	look := func() bool {
-		time.Sleep(watchEvery + 10*time.Millisecond)
+		time.Sleep(turn.WatchEvery + 10*time.Millisecond)
 		now := time.Since(began)
 		p.look(now, proc)
 		return p.moved == now

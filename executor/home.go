@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -15,10 +16,10 @@ import (
 // are carried out one after the other by the worker, beside its batches. It belongs
 // to the core's turn.
 type home struct {
-	there  []bool  // by network
-	orders []order // that wait, first come, first served
+	there  []bool       // by network
+	orders []turn.Order // that wait, first come, first served
 	busy   bool
-	doing  order // while busy
+	doing  turn.Order // while busy
 	began  time.Duration
 	free   time.Duration // when its last load was told of
 	lastID uint64
@@ -51,7 +52,7 @@ func swaps(t *policy.Tables, device int32) bool {
 func (k homes) stagesOf(d *device, network int32) []int32 {
 	var out []int32
 	for s := range k.stages {
-		if d.known[s] != nil && k.c.tables.Pipelines[k.c.tables.Stages[s].Pipeline].Network == network {
+		if d.known[s] != nil && k.c.Tables.Pipelines[k.c.Tables.Stages[s].Pipeline].Network == network {
 			out = append(out, int32(s))
 		}
 	}
@@ -60,9 +61,9 @@ func (k homes) stagesOf(d *device, network int32) []int32 {
 
 // loadTimes tells an engine that loads nothing how long loading takes.
 func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *device) {
-	t := k.c.tables
+	t := k.c.Tables
 	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
-	if k.c.opt.Engine != "replay" || t.Stages[stage].Hop > 0 {
+	if k.c.Options.Engine != "replay" || t.Stages[stage].Hop > 0 {
 		return
 	}
 	spec.WeightBytes = n.Bytes
@@ -77,7 +78,7 @@ func (k *crew) slotsFor(d *device, l *worker.Loaded) *stageSlots {
 	st := &k.stages[l.ID]
 	s := &stageSlots{device: d.index, loaded: l}
 	s.layout = worker.Layout{ID: l.ID, Warm: 2}
-	if k.c.opt.Engine == "replay" {
+	if k.c.Options.Engine == "replay" {
 		s.layout.Warm = 0
 	}
 	if st.first {
@@ -106,7 +107,7 @@ func (k *crew) moveIn(ctx context.Context, d *device, p *worker.Process, first [
 func (k homes) cutSlots(d *device, network int32) ([]*stageSlots, error) {
 	h, list := d.home, k.stagesOf(d, network)
 	if len(list) == 0 {
-		return nil, fmt.Errorf("device %d: network %s has no stage there", d.index, k.c.tables.Networks[network].Name)
+		return nil, fmt.Errorf("device %d: network %s has no stage there", d.index, k.c.Tables.Networks[network].Name)
 	}
 	var out []*stageSlots
 	for _, st := range list {
@@ -135,8 +136,8 @@ func giveBack(list []*stageSlots) {
 }
 
 // swapOf is the worker's part of an order.
-func (k homes) swapOf(o *order, id uint64, cut []*stageSlots) worker.Swap {
-	q := worker.Swap{ID: id, In: o.up, Bytes: k.c.tables.Networks[o.network].Bytes}
+func (k homes) swapOf(o *turn.Order, id uint64, cut []*stageSlots) worker.Swap {
+	q := worker.Swap{ID: id, In: o.Load, Bytes: k.c.Tables.Networks[o.Network].Bytes}
 	for _, s := range cut {
 		q.Stages = append(q.Stages, s.layout)
 	}
@@ -155,14 +156,14 @@ func (k homes) settle(d *device) ([]worker.Swap, error) {
 			return nil, err
 		}
 		h.cut = append(h.cut, cut...)
-		list = append(list, k.swapOf(&order{network: n, up: true}, 0, cut))
+		list = append(list, k.swapOf(&turn.Order{Network: n, Load: true}, 0, cut))
 	}
 	return list, nil
 }
 
 func (k homes) residents(d *device) []int32 {
-	if int(d.index) < len(k.c.tables.Resident) {
-		return k.c.tables.Resident[d.index]
+	if int(d.index) < len(k.c.Tables.Resident) {
+		return k.c.Tables.Resident[d.index]
 	}
 	return nil
 }
@@ -195,42 +196,42 @@ func (d *device) leaveHome() {
 
 // swap takes an order for a device whose networks come and go. A load takes back an
 // unload that waits, an unload a load that waits.
-func (w loads) swap(d *device, o order) {
+func (w loads) swap(d *device, o turn.Order) {
 	h := d.home
 	if d.proc == nil { // what it is to hold follows from its start
 		return
 	}
-	if o.network < 0 {
+	if o.Network < 0 {
 		w.answerOrder(&o, policy.ReturnRefused)
 		return
 	}
-	if i := slices.IndexFunc(h.orders, o.same); i >= 0 {
+	if i := slices.IndexFunc(h.orders, o.Same); i >= 0 {
 		was := h.orders[i]
-		if was.up == o.up { // it is on its way
+		if was.Load == o.Load { // it is on its way
 			return
 		}
 		h.orders = slices.Delete(h.orders, i, i+1)
 		w.answerOrder(&o, 0)
 		return
 	}
-	will := h.there[o.network]
-	if h.busy && o.same(h.doing) {
-		if will = h.doing.up; will == o.up {
+	will := h.there[o.Network]
+	if h.busy && o.Same(h.doing) {
+		if will = h.doing.Load; will == o.Load {
 			return
 		}
-	} else if will == o.up {
+	} else if will == o.Load {
 		w.answerOrder(&o, 0)
 		return
 	}
-	o.given = w.c.loop.Last()
+	o.Given = w.c.Loop.Last()
 	h.orders = append(h.orders, o)
 	w.nextOrder(d)
 }
 
 // answerOrder answers an order that nothing had to be done for.
-func (w loads) answerOrder(o *order, why policy.Return) {
-	now := w.c.now()
-	w.c.emit(queued{ev: o.event(now, now, why)})
+func (w loads) answerOrder(o *turn.Order, why policy.Return) {
+	now := w.c.Now()
+	w.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
 }
 
 // nextOrder hands the worker the first order that waits, unless it is at another
@@ -239,29 +240,29 @@ func (w loads) nextOrder(d *device) {
 	h := d.home
 	for d.proc != nil && !h.busy && len(h.orders) > 0 {
 		o := h.orders[0]
-		if !o.up && (w.uses(d.flight, o.network) || w.uses(d.queue, o.network)) {
+		if !o.Load && (w.uses(d.flight, o.Network) || w.uses(d.queue, o.Network)) {
 			return
 		}
 		h.orders = h.orders[:copy(h.orders, h.orders[1:])]
-		if o.up {
-			cut, err := homesOf(w.crew).cutSlots(d, o.network)
+		if o.Load {
+			cut, err := homesOf(w.crew).cutSlots(d, o.Network)
 			if err != nil {
 				h.refused++
-				w.c.opt.Log.Warn("network not loaded", "device", d.index, "network", w.c.tables.Networks[o.network].Name, "error", err)
+				w.c.Options.Log.Warn("network not loaded", "device", d.index, "network", w.c.Tables.Networks[o.Network].Name, "error", err)
 				w.answerOrder(&o, policy.ReturnFull)
 				continue
 			}
 			h.cut = cut
 		} else {
-			h.there[o.network] = false
-			for _, st := range homesOf(w.crew).stagesOf(d, o.network) {
+			h.there[o.Network] = false
+			for _, st := range homesOf(w.crew).stagesOf(d, o.Network) {
 				if s := d.slots[st]; s != nil {
 					h.cut, d.slots[st] = append(h.cut, s), nil
 				}
 			}
 		}
 		h.lastID++
-		h.busy, h.doing, h.began = true, o, w.c.now()
+		h.busy, h.doing, h.began = true, o, w.c.Now()
 		// A send that fails means that the worker is gone, which its reader tells.
 		_ = d.proc.SendSwap(homesOf(w.crew).swapOf(&o, h.lastID, h.cut))
 	}
@@ -273,7 +274,7 @@ func (w loads) uses(runs []*run, network int32) bool {
 }
 
 func (w loads) networkOf(stage int32) int32 {
-	return w.c.tables.Pipelines[w.c.tables.Stages[stage].Pipeline].Network
+	return w.c.Tables.Pipelines[w.c.Tables.Stages[stage].Pipeline].Network
 }
 
 // lacks tells whether a batch's network is not on the device of its hop.
@@ -282,32 +283,32 @@ func (w loads) lacks(d *device, stage int32) bool {
 }
 
 // swapped takes a worker's answer to an order.
-func (w loads) swapped(d *device, n *news) {
+func (w loads) swapped(d *device, n *turn.News) {
 	h := d.home
-	if h == nil || !h.busy || n.id != h.lastID {
-		w.c.opt.Log.Error("worker answered an order that it was not given", "device", d.index, "order", n.id)
+	if h == nil || !h.busy || n.Id != h.lastID {
+		w.c.Options.Log.Error("worker answered an order that it was not given", "device", d.index, "order", n.Id)
 		d.proc.Kill()
 		return
 	}
-	o, cut, start, end := h.doing, h.cut, w.c.since(n.start), w.c.since(n.end)
+	o, cut, start, end := h.doing, h.cut, w.c.Since(n.Start), w.c.Since(n.End)
 	h.busy, h.cut = false, nil
 	why := policy.Return(0)
-	name := w.c.tables.Networks[o.network].Name
-	switch code := worker.Code(n.code); {
-	case !o.up:
+	name := w.c.Tables.Networks[o.Network].Name
+	switch code := worker.Code(n.Code); {
+	case !o.Load:
 		giveBack(cut)
 		if code != worker.OK {
-			w.c.opt.Log.Error("network not unloaded cleanly", "device", d.index, "network", name, "error", n.text)
+			w.c.Options.Log.Error("network not unloaded cleanly", "device", d.index, "network", name, "error", n.Text)
 		}
 	case code == worker.OK:
 		for _, s := range cut {
 			d.slots[s.layout.ID] = s
 		}
-		h.there[o.network] = true
+		h.there[o.Network] = true
 		h.loads++
 		h.loading += end - start
 		h.ended = append(h.ended, extent{int64(start), int64(end)})
-		d.stats.loads.Inc()
+		d.stats.Loads.Inc()
 		h.loaded(w.c, &o)
 	default:
 		giveBack(cut)
@@ -315,9 +316,9 @@ func (w loads) swapped(d *device, n *news) {
 		if why = policy.ReturnFailed; code == worker.NoMemory {
 			why = policy.ReturnFull
 		}
-		w.c.opt.Log.Warn("network not loaded", "device", d.index, "network", name, "error", errors.New(n.text))
+		w.c.Options.Log.Warn("network not loaded", "device", d.index, "network", name, "error", errors.New(n.Text))
 	}
-	w.c.emit(queued{ev: o.event(start, end, why)})
+	w.c.Emit(turn.Queued{Ev: o.Event(start, end, why)})
 	w.nextOrder(d)
 }
 
@@ -334,7 +335,7 @@ func (h *home) ranBeside(start, end time.Duration) {
 		}
 	}
 	h.ended = kept
-	if h.busy && h.doing.up {
+	if h.busy && h.doing.Load {
 		overlap(int64(h.began), int64(end))
 	}
 }
@@ -346,8 +347,8 @@ func (w loads) overdue(d *device, now time.Duration) bool {
 		return false
 	}
 	planned := time.Duration(0)
-	if l := w.c.tables.Networks[h.doing.network].Load; l != nil {
-		planned = l[w.c.tables.Devices[d.index].Kind][1]
+	if l := w.c.Tables.Networks[h.doing.Network].Load; l != nil {
+		planned = l[w.c.Tables.Devices[d.index].Kind][1]
 	}
-	return now-h.began > max(hangsAfter*planned, w.c.opt.LoadTimeout)
+	return now-h.began > max(hangsAfter*planned, w.c.Options.LoadTimeout)
 }

@@ -64,14 +64,14 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 	}
 	nothingHeld(t, x)
 	c := x.core.Load()
-	c.call(func() {
+	c.Call(func() {
 		loads, batches, tasks := int64(0), int64(0), int64(0)
 		for _, d := range workersOf(c).own {
 			loads += d.home.loads
 		}
-		for _, s := range c.services {
-			for size := range s.stats.batches {
-				batches, tasks = batches+s.stats.batches[size].n, tasks+int64(size)*s.stats.batches[size].n
+		for _, s := range c.Services {
+			for size := range s.Stats.Batches {
+				batches, tasks = batches+s.Stats.Batches[size].N, tasks+int64(size)*s.Stats.Batches[size].N
 			}
 		}
 		t.Logf("%d loads, mean batch %.2f", loads, float64(tasks)/float64(batches))
@@ -122,12 +122,12 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 	c := x.core.Load()
 	end := askUntil(t, x, inputs, want)
 	for kill, busy := range []func(d *device) bool{
-		func(d *device) bool { return d.home.busy && d.home.doing.up },
+		func(d *device) bool { return d.home.busy && d.home.doing.Load },
 		func(d *device) bool { return len(d.flight) > 0 },
 	} {
 		d := workersOf(c).own[kill]
 		until(func() (killed bool) {
-			c.call(func() {
+			c.Call(func() {
 				if d.proc != nil && busy(d) {
 					killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
 				}
@@ -135,7 +135,7 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 			return killed
 		})
 		until(func() (back bool) {
-			c.call(func() { back = d.gen == 2 && d.home.loads > 0 })
+			c.Call(func() { back = d.gen == 2 && d.home.loads > 0 })
 			return back
 		})
 	}
@@ -236,12 +236,12 @@ func TestOrdersAreAnswered(t *testing.T) {
 		}
 	}
 	core := x.core.Load()
-	core.call(func() { core.tables.Networks[4].Load[0][1] = 0 }) // no longer planned to take so long
+	core.Call(func() { core.Tables.Networks[4].Load[0][1] = 0 }) // no longer planned to take so long
 	got := pol.give(t, x, 2, up(4))
 	if got[0].Kind != policy.WorkerLost || got[1].Kind != policy.WorkerBack {
 		t.Errorf("a load that never ends: %+v", got)
 	}
-	core.call(func() {
+	core.Call(func() {
 		h := workersOf(core).own[0].home
 		if there := []bool{true, false, false, false, false}; !slices.Equal(h.there, there) || h.busy {
 			t.Errorf("after its start the device holds %v, expected %v", h.there, there)
@@ -265,7 +265,7 @@ func TestHostsSwap(t *testing.T) {
 	end := askUntil(t, x, inputs, want)
 	loaded := func(more int64, gen int32) {
 		until(func() (yes bool) {
-			x.core.Load().call(func() { yes = far.home.loads >= more && far.gen == gen && far.busy > 0 })
+			x.core.Load().Call(func() { yes = far.home.loads >= more && far.gen == gen && far.busy > 0 })
 			return yes
 		})
 	}
@@ -273,7 +273,7 @@ func TestHostsSwap(t *testing.T) {
 	leave()
 	until(func() bool { return devicesUp(x) == 1 })
 	before := int64(0)
-	x.core.Load().call(func() { before = far.home.loads })
+	x.core.Load().Call(func() { before = far.home.loads })
 	joinHere(t, hostConfig(address, "L4", 1))
 	loaded(before+1, 2)
 	end()

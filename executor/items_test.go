@@ -201,7 +201,7 @@ func TestItemsOnWorkers(t *testing.T) {
 	}
 	var pol *firstCome
 	o := replayOptions(false)
-	o.control, o.Judge = newItemsControl, found
+	o.Control, o.Judge = newItemsControl, found
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		pol = &firstCome{t: t, items: map[int32]int64{}}
 		return pol, nil
@@ -216,7 +216,7 @@ func TestItemsOnWorkers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.core.Load().call(func() {
+	x.core.Load().Call(func() {
 		if pol.largest[label] < 2 || !pol.mixed {
 			t.Errorf("largest batches %v, several items in one: %v", pol.largest, pol.mixed)
 		}
@@ -228,7 +228,7 @@ func TestItemsOnWorkers(t *testing.T) {
 func TestItemsThatAreNotThere(t *testing.T) {
 	for _, item := range []int64{3, 8} {
 		o := replayOptions(true)
-		o.control, o.Judge = newItemsControl, func(service int32, out [][]byte) policy.Outcome { return policy.Outcome{Items: 2} }
+		o.Control, o.Judge = newItemsControl, func(service int32, out [][]byte) policy.Outcome { return policy.Outcome{Items: 2} }
 		o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 			return &firstCome{t: t, items: map[int32]int64{}}, nil
 		}

@@ -1,13 +1,16 @@
 package executor
 
-import "inferplan/formats"
+import (
+	"inferplan/executor/turn"
+	"inferplan/formats"
+)
 
 // kindsServed is the only list of what answers requests and executes batches.
-var kindsServed = kinds{
-	answers:  []func(c *core, plan *formats.Plan) (answer, error){cascadeOf, flowOf, tokensOf},
-	backends: []func(c *core) (b backend, devices []int32){agentsOf, generatorsOf},
-	first:    newWorkers,
+var kindsServed = turn.Kinds{
+	Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){cascadeOf, flowOf, tokensOf},
+	Backends: []func(c *turn.Core) (b turn.Backend, devices []int32){agentsOf, generatorsOf},
+	First:    newWorkers,
 }
 
 // workersOf is the first backend of a core, which every plan has.
-func workersOf(c *core) *workers { return c.backends[0].(*workers) }
+func workersOf(c *turn.Core) *workers { return c.Backends[0].(*workers) }

@@ -21,17 +21,17 @@ const (
 // slotsOf is how many batches the stages of a device hold, whose slots take
 // stride bytes together.
 func (k *crew) slotsOf(d *device, stride int64) int {
-	if formats.IsCPU(d.kind) || d.remote || k.c.opt.Engine != engineONNX || stride <= 0 {
-		return k.c.opt.Slots // costs address space only
+	if formats.IsCPU(d.kind) || d.remote || k.c.Options.Engine != engineONNX || stride <= 0 {
+		return k.c.Options.Slots // costs address space only
 	}
-	fit := int(min(gpuSegmentBytes/stride, int64(k.c.opt.Slots)))
-	return min(k.c.opt.Slots, max(fit, gpuSlotsLeast, k.c.opt.Depth+2))
+	fit := int(min(gpuSegmentBytes/stride, int64(k.c.Options.Slots)))
+	return min(k.c.Options.Slots, max(fit, gpuSlotsLeast, k.c.Options.Depth+2))
 }
 
 // sameGPU tells whether two devices of the plan are (shares of) one GPU of this
 // machine.
 func (k *crew) sameGPU(a, b int32) bool {
-	x, y := &k.c.tables.Devices[a], &k.c.tables.Devices[b]
+	x, y := &k.c.Tables.Devices[a], &k.c.Tables.Devices[b]
 	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].remote && !k.devices[b].remote && !formats.IsCPU(k.devices[a].kind)
 }
 
@@ -44,7 +44,7 @@ func (k *crew) readers(dev int32) []int32 {
 		if k.stages[s].last || k.devices[dev].known[s] == nil {
 			continue
 		}
-		for _, to := range k.c.tables.DevicesOf(int32(s + 1)) {
+		for _, to := range k.c.Tables.DevicesOf(int32(s + 1)) {
 			if !seen[to] && k.sameGPU(dev, to) {
 				seen[to] = true
 				out = append(out, to)
@@ -57,10 +57,10 @@ func (k *crew) readers(dev int32) []int32 {
 // shareMemory lets tensors between stages on one GPU stay in its memory. What
 // cannot be done is said, and goes through the host's memory.
 func (k *crew) shareMemory(ctx context.Context) {
-	if k.c.opt.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
+	if k.c.Options.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
 	defer cancel()
 	for _, d := range k.own {
 		readers := k.readers(d.index)
@@ -69,7 +69,7 @@ func (k *crew) shareMemory(ctx context.Context) {
 		}
 		handle, err := d.proc.Share(ctx, d.segment, nil)
 		if err != nil {
-			k.c.opt.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.index, "kind", d.kind, "error", err)
+			k.c.Options.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.index, "kind", d.kind, "error", err)
 			continue
 		}
 		d.shares = true
@@ -79,7 +79,7 @@ func (k *crew) shareMemory(ctx context.Context) {
 				continue
 			}
 			if _, err := x.proc.Share(ctx, d.segment, handle); err != nil {
-				k.c.opt.Log.Warn("tensors leave the GPU between two of its shares", "from", d.index, "to", to, "kind", d.kind, "error", err)
+				k.c.Options.Log.Warn("tensors leave the GPU between two of its shares", "from", d.index, "to", to, "kind", d.kind, "error", err)
 				continue
 			}
 			if x.maps == nil {
@@ -104,7 +104,7 @@ func (w *workers) forgetMemory(d *device) {
 		}
 		for _, r := range x.flight {
 			if r.batch != nil && r.from != nil && !r.from.lasts() && r.in.pool != nil && r.in.pool.device == d.index {
-				w.c.failBatch(r.batch, policy.ReasonWorkerLost, nil)
+				w.c.FailBatch(r.batch, policy.ReasonWorkerLost, nil)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 )
@@ -32,14 +33,14 @@ func loseWorker(t *testing.T, x *Executor, dev, busy int) {
 	c := x.core.Load()
 	var pid int
 	until(func() (now bool) {
-		c.call(func() { pid, now = workersOf(c).devices[dev].proc.PID(), len(workersOf(c).devices[busy].flight) > 0 })
+		c.Call(func() { pid, now = workersOf(c).devices[dev].proc.PID(), len(workersOf(c).devices[busy].flight) > 0 })
 		return now
 	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	until(func() (back bool) {
-		c.call(func() { back = workersOf(c).devices[dev].proc != nil && workersOf(c).devices[dev].gen == 2 })
+		c.Call(func() { back = workersOf(c).devices[dev].proc != nil && workersOf(c).devices[dev].gen == 2 })
 		return back
 	})
 }
@@ -131,8 +132,8 @@ func TestLostGPUMemory(t *testing.T) {
 // A worker on a GPU holds as many batches as fit the memory that is locked for
 // it, but enough to run ahead.
 func TestSlotsOfAGPU(t *testing.T) {
-	o := Options{}.withDefaults()
-	c := &crew{c: &core{opt: &o}}
+	o := turn.Options{}.WithDefaults()
+	c := &crew{c: &turn.Core{Options: &o}}
 	for _, x := range []struct {
 		kind   string
 		stride int64

@@ -18,6 +18,7 @@ import (
 	"inferplan/engine/ort"
 	"inferplan/engine/worker"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -69,7 +70,7 @@ func modelName(path string) string {
 	return base[:len(base)-len(filepath.Ext(base))]
 }
 
-func onnxOptions(dir string) Options {
+func onnxOptions(dir string) turn.Options {
 	o := replayOptions(false)
 	o.Engine, o.ModelsDir, o.ShareCPUs = "onnx", dir, true
 	return o
@@ -172,7 +173,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 	got := during(x, 0, 4, 4, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.call(func() { pid, busy = workersOf(c).devices[0].proc.PID(), len(workersOf(c).devices[0].flight) > 0 })
+			c.Call(func() { pid, busy = workersOf(c).devices[0].proc.PID(), len(workersOf(c).devices[0].flight) > 0 })
 			return busy
 		})
 		killed := time.Now()
@@ -180,7 +181,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 			t.Error(err)
 		}
 		until(func() (up bool) {
-			c.call(func() { up = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen > 1 })
+			c.Call(func() { up = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen > 1 })
 			return up
 		})
 		back = time.Since(killed)
@@ -220,7 +221,7 @@ func TestModelThatDiffersIsRefused(t *testing.T) {
 		sum  string
 		is   error
 	}{
-		"other file": {data, "00", ErrModelHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
+		"other file": {data, "00", turn.ErrModelHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
 	} {
 		if err := os.WriteFile(path, c.file, 0o600); err != nil {
 			t.Fatal(err)
@@ -238,7 +239,7 @@ func TestServedAsMeasured(t *testing.T) {
 	withORT(t)
 	dir := squeezenet(t)
 	plan := onnxPlan(t, filepath.Join(dir, "squeezenet.onnx"), 5*time.Millisecond, 1, patient)
-	answer := func(o Options) []float64 {
+	answer := func(o turn.Options) []float64 {
 		x := open(t, plan, o)
 		req := sample(x, 1)
 		image(req)

@@ -11,6 +11,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 )
@@ -27,7 +28,7 @@ type stagePlan struct {
 // cpuSets hands out CPUs to the devices of a plan: the kinds with a place of
 // their own from there, the others from one common list.
 type cpuSets struct {
-	opt    *Options
+	opt    *turn.Options
 	common []int
 	next   map[string]int // by kind; "" is the common list
 }
@@ -52,14 +53,14 @@ func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err err
 		}
 		place.CPUs = s.common
 	case formats.IsCPU(kind):
-		return nil, 0, fmt.Errorf("%w: %w: device kind %s does not say how many CPUs it has: name them (--place %s=0-3)", ErrPlan, engine.ErrNoDevice, kind, kind)
+		return nil, 0, fmt.Errorf("%w: %w: device kind %s does not say how many CPUs it has: name them (--place %s=0-3)", turn.ErrPlan, engine.ErrNoDevice, kind, kind)
 	default:
 		return nil, 0, nil
 	}
 	next := s.next[key]
 	if next+n > len(place.CPUs) && (!s.opt.ShareCPUs || len(place.CPUs) == 0) {
 		return nil, 0, fmt.Errorf("%w: %w: the plan's device %d of kind %s needs %d more of this machine's CPUs, of which %d are left of %v",
-			ErrPlan, engine.ErrNoDevice, gpu, kind, n, max(0, len(place.CPUs)-next), place.CPUs)
+			turn.ErrPlan, engine.ErrNoDevice, gpu, kind, n, max(0, len(place.CPUs)-next), place.CPUs)
 	}
 	for k := range n {
 		cpu := place.CPUs[(next+k)%len(place.CPUs)]
@@ -88,22 +89,22 @@ func frontEndLeaves(given []int) ([]int, error) {
 }
 
 // isRemote tells whether a device of the plan is another host's.
-func isRemote(t *policy.Tables, device int, o *Options) bool {
+func isRemote(t *policy.Tables, device int, o *turn.Options) bool {
 	d := &t.Devices[device]
 	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
 // checkRemote refuses kinds that the plan does not have.
-func checkRemote(t *policy.Tables, o *Options) error {
+func checkRemote(t *policy.Tables, o *turn.Options) error {
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
 		switch n := o.Remote[kind]; {
 		case k < 0:
-			return fmt.Errorf("%w: remote devices of kind %s: the plan has the kinds %s", ErrPlan, kind, strings.Join(t.Kinds, ", "))
+			return fmt.Errorf("%w: remote devices of kind %s: the plan has the kinds %s", turn.ErrPlan, kind, strings.Join(t.Kinds, ", "))
 		case n < 0 || n > int(t.KindCounts[k]):
-			return fmt.Errorf("%w: %d remote devices of kind %s: the plan has %d", ErrPlan, n, kind, t.KindCounts[k])
+			return fmt.Errorf("%w: %d remote devices of kind %s: the plan has %d", turn.ErrPlan, n, kind, t.KindCounts[k])
 		case n > 0 && o.Lobby == nil:
-			return fmt.Errorf("%w: remote devices of kind %s, and nowhere for workers to join (--join-listen)", ErrPlan, kind)
+			return fmt.Errorf("%w: remote devices of kind %s, and nowhere for workers to join (--join-listen)", turn.ErrPlan, kind)
 		}
 	}
 	return nil
@@ -111,7 +112,7 @@ func checkRemote(t *policy.Tables, o *Options) error {
 
 // placeDevices maps the plan's devices to this machine, but for those that another backend
 // than the first has.
-func placeDevices(t *policy.Tables, o *Options, backend []uint8) ([]worker.Device, error) {
+func placeDevices(t *policy.Tables, o *turn.Options, backend []uint8) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func placeDevices(t *policy.Tables, o *Options, backend []uint8) ([]worker.Devic
 
 // planStages lists what each stage of the plan loads, in the order of
 // Tables.Stages. Only those that workers execute, the first backend, need a file.
-func planStages(plan *formats.Plan, t *policy.Tables, o *Options, backend []uint8) ([]stagePlan, error) {
+func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, backend []uint8) ([]stagePlan, error) {
 	var out []stagePlan
 	for mi := range plan.Deployment {
 		m := &plan.Deployment[mi]
@@ -147,11 +148,11 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options, backend []uint
 		runsWhole := runsWhole(m)
 		inputs, err := specs(m.Inputs, runsWhole, "input")
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
 		}
 		outputs, err := specs(m.Outputs, runsWhole, "output")
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
 		var dims map[string][]int64
 		if o.Engine != "replay" && len(m.Inputs) > 0 {
@@ -193,7 +194,7 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *Options, backend []uint
 		}
 	}
 	if len(out) != len(t.Stages) {
-		return nil, fmt.Errorf("%w: %d stages in the plan, %d in its tables", ErrPlan, len(out), len(t.Stages))
+		return nil, fmt.Errorf("%w: %d stages in the plan, %d in its tables", turn.ErrPlan, len(out), len(t.Stages))
 	}
 	return out, nil
 }
@@ -283,7 +284,7 @@ func specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engi
 }
 
 // findOperators finds the libraries of custom operators that a plan's models need.
-func findOperators(plan *formats.Plan, o *Options) ([]formats.OperatorLibrary, error) {
+func findOperators(plan *formats.Plan, o *turn.Options) ([]formats.OperatorLibrary, error) {
 	if o.Engine == "replay" {
 		return nil, nil
 	}
@@ -294,7 +295,7 @@ func findOperators(plan *formats.Plan, o *Options) ([]formats.OperatorLibrary, e
 	for i := range out {
 		path, err := out[i].Find(o.ModelsDir)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 		out[i].Path = path
 	}
@@ -313,7 +314,7 @@ func findModel(dir string, m *formats.Deployed) (string, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
 	if err != nil {
-		return "", fmt.Errorf("%w: model %s: %w", ErrPlan, m.Model, err)
+		return "", fmt.Errorf("%w: model %s: %w", turn.ErrPlan, m.Model, err)
 	}
 	slices.Sort(files)
 	if m.SHA256 != "" {
@@ -323,5 +324,5 @@ func findModel(dir string, m *formats.Deployed) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%w: model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models", ErrPlan, m.Model, path, len(files), dir)
+	return "", fmt.Errorf("%w: model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models", turn.ErrPlan, m.Model, path, len(files), dir)
 }

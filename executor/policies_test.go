@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/policytest"
 )
@@ -11,10 +12,10 @@ import (
 // What only the simulator runs is refused by name, before anything starts.
 func TestRefusesSimulatedOnly(t *testing.T) {
 	tables := policytest.Compile(t, policytest.Hundred().Plan())
-	if _, err := newPolicy(tables, formats.PolicySpec{Name: "reactive"}); err == nil || !strings.Contains(err.Error(), "only the simulator does") {
+	if _, err := turn.NewPolicy(tables, formats.PolicySpec{Name: "reactive"}); err == nil || !strings.Contains(err.Error(), "only the simulator does") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := newPolicy(tables, formats.PolicySpec{Name: "artifact"}); err != nil {
+	if _, err := turn.NewPolicy(tables, formats.PolicySpec{Name: "artifact"}); err != nil {
 		t.Error(err)
 	}
 }

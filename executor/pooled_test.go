@@ -13,6 +13,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -52,7 +53,7 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 // busyTimes is how long each device has run so far.
 func busyTimes(x *Executor) (out []time.Duration) {
 	c := x.core.Load()
-	c.call(func() {
+	c.Call(func() {
 		for _, d := range workersOf(c).devices {
 			out = append(out, d.busy)
 		}
@@ -63,8 +64,8 @@ func busyTimes(x *Executor) (out []time.Duration) {
 // held counts request and memory slots that nobody should hold any more.
 func held(x *Executor) (requests, slots int) {
 	c := x.core.Load()
-	c.call(func() {
-		requests = len(c.book.reqs) - len(c.book.free)
+	c.Call(func() {
+		requests = len(c.Ledger.Requests) - len(c.Ledger.Free)
 		for _, d := range workersOf(c).devices {
 			for _, s := range d.slots {
 				if s != nil {
@@ -176,7 +177,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, p, o)
 	whole := sampleOf(x, 1, 2)
 	image(whole)
@@ -218,23 +219,23 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 
 func TestPlacesOfCPUKinds(t *testing.T) {
 	for name, c := range map[string]struct {
-		places map[string]CPUPlace
+		places map[string]turn.CPUPlace
 		share  bool
 		ok     bool
 	}{
 		"no place":             {nil, true, false},
-		"one kind only":        {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}}, false, false},
-		"one each":             {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4, 5}}}, false, true},
-		"two each":             {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2, 3, 4, 5}, Threads: 2}, "cpu-b": {CPUs: []int{6, 7, 8}}}, false, true},
-		"too few":              {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4}}}, false, false},
-		"too few, but sharing": {map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{1}}}, true, true},
-		"empty":                {map[string]CPUPlace{"cpu-a": {}, "cpu-b": {}}, true, false},
+		"one kind only":        {map[string]turn.CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}}, false, false},
+		"one each":             {map[string]turn.CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4, 5}}}, false, true},
+		"two each":             {map[string]turn.CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2, 3, 4, 5}, Threads: 2}, "cpu-b": {CPUs: []int{6, 7, 8}}}, false, true},
+		"too few":              {map[string]turn.CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4}}}, false, false},
+		"too few, but sharing": {map[string]turn.CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{1}}}, true, true},
+		"empty":                {map[string]turn.CPUPlace{"cpu-a": {}, "cpu-b": {}}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := pooledPlan(time.Millisecond, 1, time.Second)
 			tables := compiled(t, plan)
-			got, err := placeDevices(tables, &Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share}, make([]uint8, len(tables.Devices)))
-			if c.ok != (err == nil) || err != nil && !errors.Is(err, ErrPlan) {
+			got, err := placeDevices(tables, &turn.Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share}, make([]uint8, len(tables.Devices)))
+			if c.ok != (err == nil) || err != nil && !errors.Is(err, turn.ErrPlan) {
 				t.Fatalf("placed as %+v, %v", got, err)
 			}
 			seen := map[int]bool{}

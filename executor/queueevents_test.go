@@ -153,10 +153,10 @@ func TestQueuesEventsEvicted(t *testing.T) {
 	<-s.first
 	c := d.x.core.Load()
 	for range 3 {
-		c.call(func() {
-			for _, b := range c.batches.list {
+		c.Call(func() {
+			for _, b := range c.Batches.List {
 				if b != nil {
-					c.backendOf(b.device()).evict(b, false)
+					c.BackendOf(b.Device()).Evict(b, false)
 				}
 			}
 		})

@@ -14,6 +14,7 @@ import (
 
 	"inferplan/executor/drift"
 	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
@@ -23,7 +24,7 @@ import (
 // long work takes, and whether the instances are enough. The policy follows the first
 // two by itself; beyond a limit another plan is due.
 type learning struct {
-	c      *core
+	c      *turn.Core
 	policy learner // nil: the policy shows nothing of it
 
 	factors, outputs          *prometheus.GaugeVec
@@ -62,8 +63,8 @@ const departs = 0.25
 // Instances are too few once requests were expected late for shortAfter on end.
 const shortAfter = 30 * time.Second
 
-func newLearning(c *core) *learning {
-	own := c.metrics.labels.Names()
+func newLearning(c *turn.Core) *learning {
+	own := c.Metrics.Labels.Names()
 	l := &learning{
 		c:       c,
 		factors: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "work_factor", Help: "How much longer the work of requests takes than planned, as the policy has seen; 1: as planned."}, own),
@@ -73,14 +74,14 @@ func newLearning(c *core) *learning {
 		late: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "queue_expected_late", Help: "Requests that wait and are expected late, in the best order that was found."}),
 		more: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "scale_advice", Help: "Instances more that the requests which wait would need; 0 unless requests were expected late for 30 s on end."}),
 	}
-	c.metrics.registry.MustRegister(l.factors, l.outputs, l.alarm.Gauge, l.late, l.more)
+	c.Metrics.Registry.MustRegister(l.factors, l.outputs, l.alarm.Gauge, l.late, l.more)
 	return l
 }
 
 // answered notes the lengths of a request.
-func (l *learning) answered(j *job) {
+func (l *learning) answered(j *turn.Job) {
 	r := &jobText(j).result
-	s := lengthsSeen{int32(j.model.index), int32(r.PromptTokens), int32(r.OutputTokens)}
+	s := lengthsSeen{int32(j.Model.Index), int32(r.PromptTokens), int32(r.OutputTokens)}
 	if s.prompt < 1 || s.output < 1 {
 		return
 	}
@@ -97,13 +98,13 @@ func (l *learning) answered(j *job) {
 // tick looks at what the policy has seen.
 func (l *learning) tick(now time.Duration) {
 	if l.policy == nil {
-		if l.policy, _ = policy.As[learner](l.c.decides); l.policy == nil {
+		if l.policy, _ = policy.As[learner](l.c.Policy); l.policy == nil {
 			return
 		}
 	}
 	worst, notice := 0.0, ""
 	for _, x := range l.policy.Learnt() {
-		own := l.c.metrics.labels.Values(l.c.tables.Models[x.Model].Key())
+		own := l.c.Metrics.Labels.Values(l.c.Tables.Models[x.Model].Key())
 		l.factors.WithLabelValues(own...).Set(x.Factor)
 		if x.Answers > 0 {
 			l.outputs.WithLabelValues(own...).Set(x.Output)
@@ -112,26 +113,26 @@ func (l *learning) tick(now time.Duration) {
 			worst, notice = by, text
 		}
 	}
-	l.alarm.Update(worst, departs, 0, func() string { return notice }, l.c.opt.Log)
+	l.alarm.Update(worst, departs, 0, func() string { return notice }, l.c.Options.Log)
 	l.size(now)
 }
 
 // departure is by how much a model is off the plan, and what is said of it.
 func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
-	files, workload := drift.Inputs(l.c.plan.Inputs)
+	files, workload := drift.Inputs(l.c.Plan.Inputs)
 	again := fmt.Sprintf("type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", files)
-	name, label := l.c.tables.Models[x.Model].Key(), l.c.served.models[x.Model].label
-	planned := formats.QueueOf(l.c.plan).Classes[x.Model].OutputMean
+	name, label := l.c.Tables.Models[x.Model].Key(), l.c.Served.Models[x.Model].Label
+	planned := formats.QueueOf(l.c.Plan).Classes[x.Model].OutputMean
 	if off := math.Abs(x.Output/max(planned, 1) - 1); x.Answers >= enoughAnswers && planned > 0 && off > by {
 		lengths, fetch := "lengths-"+strings.ReplaceAll(label, "/", "-")+".csv", ""
-		if l.c.opt.RatesURL != "" {
-			fetch = fmt.Sprintf("type `curl -fsS '%s?of=%s' -o %s` in the plan's folder, ", strings.TrimSuffix(l.c.opt.RatesURL, "/rates")+"/lengths", name, path.Join(path.Dir(workload), lengths))
+		if l.c.Options.RatesURL != "" {
+			fetch = fmt.Sprintf("type `curl -fsS '%s?of=%s' -o %s` in the plan's folder, ", strings.TrimSuffix(l.c.Options.RatesURL, "/rates")+"/lengths", name, path.Join(path.Dir(workload), lengths))
 		}
 		by, notice = off, fmt.Sprintf("answers of %s are not as long as planned (%.0f tokens, planned %.0f): to re-plan, %swrite `lengths_file: %s` at its class in %s instead of prompt and output, %s", label, x.Output, planned, fetch, lengths, workload, again)
 	}
 	if off := math.Abs(x.Factor - 1); x.Work >= enoughWork && off > by {
-		model := l.c.tables.Models[x.Model].Name
-		by, notice = off, fmt.Sprintf("requests of %s take %.2f times as long as planned on %s: to re-plan, measure a server at rest with `plan profile --llm URL --model %s --device %s`, %s", label, x.Factor, l.c.tables.Kinds[x.Kind], model, l.c.tables.Kinds[x.Kind], again)
+		model := l.c.Tables.Models[x.Model].Name
+		by, notice = off, fmt.Sprintf("requests of %s take %.2f times as long as planned on %s: to re-plan, measure a server at rest with `plan profile --llm URL --model %s --device %s`, %s", label, x.Factor, l.c.Tables.Kinds[x.Kind], model, l.c.Tables.Kinds[x.Kind], again)
 	}
 	return by, notice
 }
@@ -142,7 +143,7 @@ func (l *learning) size(now time.Duration) {
 	l.late.Set(float64(late))
 	if late == 0 {
 		if l.advised {
-			l.c.opt.Log.Info("no request that waits is expected late any more")
+			l.c.Options.Log.Info("no request that waits is expected late any more")
 		}
 		l.short, l.lateSum, l.waitingSum, l.seen, l.advised = 0, 0, 0, 0, false
 		l.more.Set(0)
@@ -157,8 +158,8 @@ func (l *learning) size(now time.Duration) {
 	}
 	// As many more as would take the part of the requests that is late.
 	n := 0
-	for d := range l.c.tables.Devices {
-		if l.c.tables.InstanceOf(int32(d)) >= 0 && l.c.backendOf(int32(d)).up(int32(d)) {
+	for d := range l.c.Tables.Devices {
+		if l.c.Tables.InstanceOf(int32(d)) >= 0 && l.c.BackendOf(int32(d)).Up(int32(d)) {
 			n++
 		}
 	}
@@ -167,7 +168,7 @@ func (l *learning) size(now time.Duration) {
 	l.more.Set(more)
 	if !l.advised {
 		l.advised = true
-		l.c.opt.Log.Warn(fmt.Sprintf("the instances are too few: for %v, %.0f of %.0f requests that wait were expected late on average, and the last one to start in %v; with %g instances more, of %d that work, they would be in time",
+		l.c.Options.Log.Warn(fmt.Sprintf("the instances are too few: for %v, %.0f of %.0f requests that wait were expected late on average, and the last one to start in %v; with %g instances more, of %d that work, they would be in time",
 			shortAfter, float64(l.lateSum)/float64(l.seen), float64(l.waitingSum)/float64(l.seen), (last - now).Round(time.Second), more, n))
 	}
 }
@@ -176,7 +177,7 @@ func (l *learning) size(now time.Duration) {
 // as CSV that `lengths_file` of a workload's class names.
 func (x *Executor) serveLengths(w http.ResponseWriter, r *http.Request) {
 	c := x.core.Load()
-	k, ok := c.answers.(*tokens)
+	k, ok := c.Answers.(*tokens)
 	if !ok {
 		http.Error(w, "the plan in force has no language models", http.StatusNotFound)
 		return
@@ -189,7 +190,7 @@ func (x *Executor) serveLengths(w http.ResponseWriter, r *http.Request) {
 	list := append(append([]lengthsSeen{}, l.kept[l.at:]...), l.kept[:l.at]...)
 	l.mu.Unlock()
 	for _, s := range list {
-		if of == "" || of == c.tables.Models[s.model].Key().String() || of == c.tables.Models[s.model].Name {
+		if of == "" || of == c.Tables.Models[s.model].Key().String() || of == c.Tables.Models[s.model].Name {
 			fmt.Fprintf(out, "%d,%d\n", s.prompt, s.output)
 		}
 	}

@@ -47,14 +47,14 @@ func TestLlamaEvents(t *testing.T) {
 					over = true
 				default:
 				}
-				core.call(func() {
-					for _, b := range core.batches.list {
+				core.Call(func() {
+					for _, b := range core.Batches.List {
 						if b == nil || evicted >= 2 {
 							continue
 						}
-						if _, so, _ := jobText(core.book.reqs[b.tasks[0]].job).soFar(0); so >= 10*(evicted+1) {
+						if _, so, _ := jobText(core.Ledger.Requests[b.Tasks[0]].Job).soFar(0); so >= 10*(evicted+1) {
 							evicted++
-							core.backendOf(b.device()).evict(b, false)
+							core.BackendOf(b.Device()).Evict(b, false)
 						}
 					}
 				})

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/report"
 )
@@ -14,7 +15,7 @@ import (
 // queueMetrics are the series of a plan of queues. The histograms mean what vLLM's of
 // the same names mean, seen from the front end: waiting for an instance counts.
 type queueMetrics struct {
-	c                                *core
+	c                                *turn.Core
 	ttft, tpot, gap, e2e, wait       []prometheus.Observer // by served model
 	prompts, made                    []prometheus.Counter
 	instances                        *prometheus.GaugeVec
@@ -31,27 +32,27 @@ type queueFigures struct{ ttft, tpot *hdrhistogram.Histogram }
 // tokenEdges are buckets of times between tokens, in seconds.
 var tokenEdges = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 10}
 
-func newQueueMetrics(c *core) *queueMetrics {
-	l := c.metrics.labels
+func newQueueMetrics(c *turn.Core) *queueMetrics {
+	l := c.Metrics.Labels
 	slos := []time.Duration{}
-	for i := range c.tables.Models {
-		slos = append(slos, c.tables.Models[i].SLO)
+	for i := range c.Tables.Models {
+		slos = append(slos, c.Tables.Models[i].SLO)
 	}
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + name, Help: help, Buckets: buckets}, l.Names())
-		c.metrics.registry.MustRegister(v)
+		c.Metrics.Registry.MustRegister(v)
 		return v
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + name, Help: help}, labels)
-		c.metrics.registry.MustRegister(v)
+		c.Metrics.Registry.MustRegister(v)
 		return v
 	}
-	ttft := histogram("time_to_first_token_seconds", "Time from the arrival of a request to the first token of its answer.", edges(slos))
+	ttft := histogram("time_to_first_token_seconds", "Time from the arrival of a request to the first token of its answer.", turn.LatencyEdges(slos))
 	tpot := histogram("request_time_per_output_token_seconds", "Mean time per token of an answer after its first.", tokenEdges)
 	gap := histogram("inter_token_latency_seconds", "Time between two pieces of an answer, per token.", tokenEdges)
-	e2e := histogram("e2e_request_latency_seconds", "Time from the arrival of a request to the end of its answer.", edges(slos))
-	wait := histogram("request_queue_time_seconds", "Time from the arrival of a request until an instance first had it.", edges(slos))
+	e2e := histogram("e2e_request_latency_seconds", "Time from the arrival of a request to the end of its answer.", turn.LatencyEdges(slos))
+	wait := histogram("request_queue_time_seconds", "Time from the arrival of a request until an instance first had it.", turn.LatencyEdges(slos))
 	prompts, made := counter("prompt_tokens_total", "Tokens of prompts of requests that were answered.", l.Names()...), counter("generation_tokens_total", "Tokens of answers.", l.Names()...)
 	m := &queueMetrics{
 		c:         c,
@@ -62,30 +63,30 @@ func newQueueMetrics(c *core) *queueMetrics {
 		returns:   counter("instance_returns_total", "Requests that came back from instances without an answer, by reason.", "instance", "reason"),
 		resumed:   prometheus.NewCounter(prometheus.CounterOpts{Name: series.Prefix + "resumed_total", Help: "Runs that continued an answer which was begun."}),
 	}
-	c.metrics.registry.MustRegister(m.instances, m.resumed, newGroupGauges(c))
-	for i := range c.tables.Models {
-		own := l.Values(c.tables.Models[i].Key())
+	c.Metrics.Registry.MustRegister(m.instances, m.resumed, newGroupGauges(c))
+	for i := range c.Tables.Models {
+		own := l.Values(c.Tables.Models[i].Key())
 		m.ttft, m.tpot, m.gap = append(m.ttft, ttft.WithLabelValues(own...)), append(m.tpot, tpot.WithLabelValues(own...)), append(m.gap, gap.WithLabelValues(own...))
 		m.e2e, m.wait = append(m.e2e, e2e.WithLabelValues(own...)), append(m.wait, wait.WithLabelValues(own...))
 		m.prompts, m.made = append(m.prompts, prompts.WithLabelValues(own...)), append(m.made, made.WithLabelValues(own...))
-		m.figures = append(m.figures, queueFigures{hdrhistogram.New(shortest, longest, digits), hdrhistogram.New(shortest, longest, digits)})
+		m.figures = append(m.figures, queueFigures{hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits), hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits)})
 	}
 	return m
 }
 
 // served notes a request that was answered.
-func (m *queueMetrics) served(j *job, now time.Duration) {
-	t, i := jobText(j), j.model.index
+func (m *queueMetrics) served(j *turn.Job, now time.Duration) {
+	t, i := jobText(j), j.Model.Index
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m.e2e[i].Observe((now - j.arrived).Seconds())
-	m.wait[i].Observe(max(0, t.began-j.arrived).Seconds())
+	m.e2e[i].Observe((now - j.Arrived).Seconds())
+	m.wait[i].Observe(max(0, t.began-j.Arrived).Seconds())
 	m.prompts[i].Add(float64(t.result.PromptTokens))
 	m.made[i].Add(float64(t.result.OutputTokens))
 	if t.first == 0 {
 		return
 	}
-	ttft := t.first - j.arrived
+	ttft := t.first - j.Arrived
 	m.ttft[i].Observe(ttft.Seconds())
 	record(m.figures[i].ttft, ttft)
 	if t.fresh > 1 {
@@ -96,7 +97,7 @@ func (m *queueMetrics) served(j *job, now time.Duration) {
 }
 
 func record(h *hdrhistogram.Histogram, d time.Duration) {
-	_ = h.RecordValue(min(max(int64(d/time.Microsecond), shortest), longest))
+	_ = h.RecordValue(min(max(int64(d/time.Microsecond), turn.ShortestLatency), turn.LongestLatency))
 }
 
 // report adds classes, swaps and evictions.
@@ -104,8 +105,8 @@ func (m *queueMetrics) report(r *formats.Report) {
 	loads, swaps, evictions := m.sums.loads, m.sums.swaps, m.sums.evictions
 	r.Loads, r.Swaps, r.Evictions = &loads, &swaps, &evictions
 	seen := map[string]bool{}
-	for i := range m.c.tables.Models {
-		if name := m.c.tables.Models[i].Class; !seen[name] {
+	for i := range m.c.Tables.Models {
+		if name := m.c.Tables.Models[i].Class; !seen[name] {
 			seen[name] = true
 			r.Classes = append(r.Classes, m.class(name))
 		}
@@ -114,16 +115,16 @@ func (m *queueMetrics) report(r *formats.Report) {
 
 // class adds up a class over the models that have it.
 func (m *queueMetrics) class(name string) formats.ClassReport {
-	e2e, ttft, tpot := hdrhistogram.New(shortest, longest, digits), hdrhistogram.New(shortest, longest, digits), hdrhistogram.New(shortest, longest, digits)
+	e2e, ttft, tpot := hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits), hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits), hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits)
 	var o report.Outcomes
-	for i, own := range m.c.served.models {
-		if own.class != name {
+	for i, own := range m.c.Served.Models {
+		if own.Class != name {
 			continue
 		}
-		own.stats.mu.Lock()
-		o.Add(report.Outcomes{Requests: own.stats.requests, Completed: own.stats.completed, Late: own.stats.late})
-		e2e.Merge(own.stats.latency)
-		own.stats.mu.Unlock()
+		own.Stats.Mu.Lock()
+		o.Add(report.Outcomes{Requests: own.Stats.Requests, Completed: own.Stats.Completed, Late: own.Stats.Late})
+		e2e.Merge(own.Stats.Latency)
+		own.Stats.Mu.Unlock()
 		ttft.Merge(m.figures[i].ttft)
 		tpot.Merge(m.figures[i].tpot)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
 )
@@ -53,38 +54,38 @@ type viewer interface {
 }
 
 // stateOfQueues is the state of a core's queues; false where its policy shows none.
-func stateOfQueues(c *core) (s queueState, ok bool) {
-	p, shows := policy.As[viewer](c.decides)
+func stateOfQueues(c *turn.Core) (s queueState, ok bool) {
+	p, shows := policy.As[viewer](c.Policy)
 	if !shows {
 		return s, false
 	}
 	read := func() {
-		now := c.now()
-		s.Open = c.book.open
+		now := c.Now()
+		s.Open = c.Ledger.Open
 		s.Replans = replanCounts(p.Replans())
 		for _, q := range p.View() {
 			s.Instances = append(s.Instances, stateOfInstance(c, &q, now))
 		}
 	}
-	if !c.call(read) {
+	if !c.Call(read) {
 		read() // the last round is over: nobody writes any more
 	}
 	return s, true
 }
 
-func stateOfInstance(c *core, q *vqueue.QueueView, now time.Duration) instanceState {
+func stateOfInstance(c *turn.Core, q *vqueue.QueueView, now time.Duration) instanceState {
 	name := func(network int32) string {
 		if network < 0 {
 			return ""
 		}
-		return c.tables.Networks[network].Name
+		return c.Tables.Networks[network].Name
 	}
 	i := instanceState{Instance: nameOf(c, q.Device), Up: q.Up, Model: name(q.Loaded), Coming: name(q.Coming), Running: q.Running, Room: -1}
-	if a, ok := c.backendOf(q.Device).(*agents); ok {
+	if a, ok := c.BackendOf(q.Device).(*agents); ok {
 		i.Room = int(a.list[q.Device].room.Load())
 	}
 	for _, g := range q.Groups {
-		i.Groups = append(i.Groups, groupState{Of: c.served.models[g.Model].label, Requests: g.Size, Start: (g.Start - now).Seconds(), Due: (g.Deadline - now).Seconds()})
+		i.Groups = append(i.Groups, groupState{Of: c.Served.Models[g.Model].Label, Requests: g.Size, Start: (g.Start - now).Seconds(), Due: (g.Deadline - now).Seconds()})
 	}
 	return i
 }
@@ -146,11 +147,11 @@ func (x *Executor) queueEvents(w http.ResponseWriter, r *http.Request) {
 
 // groupGauges reads the queues when Prometheus asks.
 type groupGauges struct {
-	c                        *core
+	c                        *turn.Core
 	groups, waiting, replans *prometheus.Desc
 }
 
-func newGroupGauges(c *core) *groupGauges {
+func newGroupGauges(c *turn.Core) *groupGauges {
 	return &groupGauges{
 		c:       c,
 		groups:  prometheus.NewDesc(series.Prefix+"queue_groups", "Request groups in the queue of an instance.", []string{"instance"}, nil),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/executor/completions"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
 )
@@ -27,8 +28,8 @@ type Queues struct {
 
 // holding is a request that a core has. It holds the job.
 type holding struct {
-	core *core
-	job  *job
+	core *turn.Core
+	job  *turn.Job
 }
 
 // expecter is a policy that says what a request which came now would meet.
@@ -48,14 +49,14 @@ func (q *Queues) Models() []completions.Model {
 	c := q.x.core.Load()
 	var out []completions.Model
 	seen := map[string]bool{}
-	for _, m := range c.served.models {
-		if seen[m.name] {
+	for _, m := range c.Served.Models {
+		if seen[m.Name] {
 			continue
 		}
-		seen[m.name] = true
-		o := completions.Model{ID: m.name, OwnedBy: "inferplan", Created: c.loop.Epoch()}
-		if c.served.named.Named(m.name) {
-			o.Classes = c.served.named.Of(m.name)
+		seen[m.Name] = true
+		o := completions.Model{ID: m.Name, OwnedBy: "inferplan", Created: c.Loop.Epoch()}
+		if c.Served.Named.Named(m.Name) {
+			o.Classes = c.Served.Named.Of(m.Name)
 		}
 		out = append(out, o)
 	}
@@ -63,12 +64,12 @@ func (q *Queues) Models() []completions.Model {
 }
 
 // find is the model and class of a request in a core's plan.
-func (q *Queues) find(c *core, r *completions.Request) (*model, error) {
-	if i, ok := c.served.named.Find(r.Model, r.Class); ok {
-		return c.served.models[i], nil
+func (q *Queues) find(c *turn.Core, r *completions.Request) (*turn.Model, error) {
+	if i, ok := c.Served.Named.Find(r.Model, r.Class); ok {
+		return c.Served.Models[i], nil
 	}
 	e := &completions.ServerError{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "model_not_found", Param: "model", Msg: fmt.Sprintf("the model %q does not exist", r.Model)}
-	if c.served.named.Of(r.Model) != nil {
+	if c.Served.Named.Of(r.Model) != nil {
 		e.Status, e.Code, e.Param, e.Msg = http.StatusBadRequest, "class_not_found", "class", fmt.Sprintf("the model %q has no class %q", r.Model, r.Class)
 	}
 	return nil, e
@@ -76,13 +77,13 @@ func (q *Queues) find(c *core, r *completions.Request) (*model, error) {
 
 // due are the arrival and the deadline of a request on a core's clock. A deadline may
 // have passed before the clock began.
-func due(c *core, m *model, r *completions.Request) (arrived, deadline time.Duration) {
-	now, clock := c.now(), c.opt.clock()
+func due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
+	now, clock := c.Now(), c.Options.Clock()
 	came := now
 	if !r.Accepted.IsZero() {
 		came = min(now-clock.Sub(r.Accepted), now)
 	}
-	deadline = came + m.slo
+	deadline = came + m.Slo
 	if !r.Deadline.IsZero() {
 		deadline = now + r.Deadline.Sub(clock)
 	}
@@ -102,11 +103,11 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	}
 	_, deadline := due(c, m, r)
 	var e vqueue.Expectation
-	if !c.call(func() {
-		if p, ok := policy.As[expecter](c.decides); ok {
-			e = p.Expect(c.now(), m.index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
+	if !c.Call(func() {
+		if p, ok := policy.As[expecter](c.Policy); ok {
+			e = p.Expect(c.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
 		}
-		if len(c.book.reqs)-len(c.book.free) >= c.opt.MaxQueue {
+		if len(c.Ledger.Requests)-len(c.Ledger.Free) >= c.Options.MaxQueue {
 			e.Reason = policy.ReasonQueueFull
 		}
 	}) {
@@ -119,9 +120,9 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	refusal := &completions.Refusal{Reason: e.Reason.String(), RetryAfter: again}
 	switch e.Reason {
 	case policy.ReasonQueueFull:
-		refusal.Msg = fmt.Sprintf("model %s: %d requests wait already", m.label, e.Waiting)
+		refusal.Msg = fmt.Sprintf("model %s: %d requests wait already", m.Label, e.Waiting)
 	default:
-		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.label, (e.Answered - c.now()).Round(time.Millisecond), (e.Answered - deadline).Round(time.Millisecond))
+		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.Label, (e.Answered - c.Now()).Round(time.Millisecond), (e.Answered - deadline).Round(time.Millisecond))
 	}
 	return again, refusal
 }
@@ -135,22 +136,22 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 			q.wg.Go(func() { out.Done(completions.Result{Err: err}) })
 			return
 		}
-		j := newJob(m, 1)
-		j.answers = c.answers
-		j.text = newText(q, r, out)
-		j.arrived, j.deadline = due(c, m, r)
-		j.client = policy.ClientNumber(r.Client)
+		j := turn.NewJob(m, 1)
+		j.Answers = c.Answers
+		j.Text = newText(q, r, out)
+		j.Arrived, j.Deadline = due(c, m, r)
+		j.Client = policy.ClientNumber(r.Client)
 		q.mu.Lock()
 		q.open[r.ID] = holding{c, j}
 		q.mu.Unlock()
-		if c.in.submit(j) {
+		if c.Inbox.Submit(j) {
 			return
 		}
 		q.mu.Lock()
 		delete(q.open, r.ID)
 		q.mu.Unlock()
-		j.refs.Store(1)
-		j.release()
+		j.Refs.Store(1)
+		j.Release()
 		if q.x.core.Load() == c {
 			return // the end: the store has it
 		}
@@ -162,12 +163,12 @@ func (q *Queues) Forget(id string) {
 	q.mu.Lock()
 	a, ok := q.open[id]
 	if ok {
-		a.job.refs.Add(1) // it may end before the core hears of this
+		a.job.Refs.Add(1) // it may end before the core hears of this
 	}
 	q.mu.Unlock()
 	if ok {
-		a.core.in.cancelJob(a.job)
-		a.job.release()
+		a.core.Inbox.CancelJob(a.job)
+		a.job.Release()
 	}
 }
 
@@ -183,7 +184,7 @@ func (q *Queues) forgetAll() {
 
 // finish tells the front end how a request ended, or gives it to the next plan. The
 // turn of the core that had it calls; the rest is done elsewhere.
-func (q *Queues) finish(t *text, j *job, r completions.Result, draining bool) {
+func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining bool) {
 	q.mu.Lock()
 	was := q.open[t.request.ID]
 	last := was.job == j // else the request was served anew meanwhile
@@ -191,7 +192,7 @@ func (q *Queues) finish(t *text, j *job, r completions.Result, draining bool) {
 		delete(q.open, t.request.ID)
 	}
 	q.mu.Unlock()
-	j.release()
+	j.Release()
 	q.wg.Go(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()

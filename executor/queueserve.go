@@ -10,6 +10,7 @@ import (
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
 	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -39,15 +40,15 @@ type queueFront struct {
 // newQueueFront makes the front end of an executor's plan, where that is one of queues;
 // nil: it is another.
 func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFront, error) {
-	if !writesText(x.core.Load().plan) {
+	if !writesText(x.core.Load().Plan) {
 		return nil, nil
 	}
 	if o.Queue.Open == nil && o.Queue.Share == nil {
-		return nil, fmt.Errorf("%w: a plan of queues needs a store for the requests that it accepts", ErrPlan)
+		return nil, fmt.Errorf("%w: a plan of queues needs a store for the requests that it accepts", turn.ErrPlan)
 	}
 	f := &queueFront{queues: NewQueues(x)}
 	front := o.Queue.Front
-	front.Server, front.Door, front.Log, front.Now = f.queues, &o.Door, o.Log, o.clock
+	front.Server, front.Door, front.Log, front.Now = f.queues, &o.Door, o.Log, o.Clock
 	var err error
 	agents := elsewhere(&o.Options)
 	if agents != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/executor/completions"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -45,15 +46,15 @@ var (
 )
 
 // jobText is what a job of a plan of queues asks for.
-func jobText(j *job) *text { return j.text.(*text) }
+func jobText(j *turn.Job) *text { return j.Text.(*text) }
 
 func newText(q *Queues, r *completions.Request, out completions.Output) *text {
 	return &text{queues: q, request: r, out: out, partial: []byte(r.Partial), tokens: r.PartialTokens, prompt: r.PromptTokens}
 }
 
-// lengths are the tokens of the prompt and the most to write, in all choices, for the
+// Lengths are the tokens of the prompt and the most to write, in all choices, for the
 // policy.
-func (t *text) lengths() (prompt, limit int32) {
+func (t *text) Lengths() (prompt, limit int32) {
 	return int32(max(t.request.PromptTokens, 1)), int32(t.request.MaxTokens * max(t.request.Choices, 1))
 }
 
@@ -108,30 +109,30 @@ func (t *text) keep() error {
 	return t.out.Partial()
 }
 
-// over ends the request of a job. The core's turn calls it; what waits for the
+// Over ends the request of a job. The core's turn calls it; what waits for the
 // store, waits elsewhere.
-func (t *text) over(j *job) {
+func (t *text) Over(j *turn.Job) {
 	t.closed.Store(true)
 	r := completions.Result{}
 	switch {
-	case j.outcome == served:
+	case j.Outcome == turn.Served:
 		r = t.result
-	case j.outcome == failed:
+	case j.Outcome == turn.Failed:
 		var said *completions.ServerError
-		if r.Err = j.failure; !errors.As(j.failure, &said) {
-			r.Err = &completions.ServerError{Status: http.StatusBadGateway, Type: "server_error", Msg: fmt.Sprintf("model %s: %v", j.model.label, j.failure)}
+		if r.Err = j.Failure; !errors.As(j.Failure, &said) {
+			r.Err = &completions.ServerError{Status: http.StatusBadGateway, Type: "server_error", Msg: fmt.Sprintf("model %s: %v", j.Model.Label, j.Failure)}
 		}
 	default:
-		r.Err = &completions.Refusal{Reason: j.reason.String(), Msg: refusal(j), RetryAfter: max(j.again, 0)}
+		r.Err = &completions.Refusal{Reason: j.Reason.String(), Msg: refusal(j), RetryAfter: max(j.RetryAfter, 0)}
 	}
 	// Told after closed: a run that is under way adds nothing once it is known.
 	t.end(errOver)
-	t.queues.finish(t, j, r, j.reason == policy.ReasonDraining && j.outcome == dropped)
+	t.queues.finish(t, j, r, j.Reason == policy.ReasonDraining && j.Outcome == turn.Dropped)
 }
 
 // refusal says why a request was given up.
-func refusal(j *job) string {
-	if err := j.problem(); err != nil {
+func refusal(j *turn.Job) string {
+	if err := j.Problem(); err != nil {
 		return err.Error()
 	}
 	return "the request was given up"

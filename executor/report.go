@@ -5,6 +5,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/policy"
@@ -17,32 +18,32 @@ func (x *Executor) Report() *formats.Report { return x.history.report() }
 
 // Service returns the actual times recorded so far; nil without
 // Options.RecordService.
-func (x *Executor) Service() *Service {
+func (x *Executor) Service() *turn.Service {
 	c := x.core.Load()
-	if c.stats.service == nil {
+	if c.Stats.Service == nil {
 		return nil
 	}
-	var s *Service
-	if !c.call(func() { s = c.stats.service.snapshot() }) {
-		s = c.stats.service.snapshot()
+	var s *turn.Service
+	if !c.Call(func() { s = c.Stats.Service.Snapshot() }) {
+		s = c.Stats.Service.Snapshot()
 	}
 	return s
 }
 
 // reportOf is the report of a core, and what it was made from. Any goroutine may ask.
-func reportOf(c *core) (r *formats.Report, tallies []tally) {
+func reportOf(c *turn.Core) (r *formats.Report, tallies []tally) {
 	read := func() {
-		elapsed := c.now() - c.stats.began
-		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.spec.Name, Runs: 1, Events: c.loop.Told()}
+		elapsed := c.Now() - c.Stats.Began
+		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Loop.Told()}
 		tallies = talliesOf(c)
 		sumUp(r, tallies, elapsed)
-		if w, ok := c.backends[0].(*workers); ok {
+		if w, ok := c.Backends[0].(*workers); ok {
 			r.Devices = w.deviceReports(elapsed)
 		}
-		r.Transfer = c.stats.tiers()
-		c.answers.report(r)
+		r.Transfer = c.Stats.Tiers()
+		c.Answers.Report(r)
 	}
-	if !c.call(read) {
+	if !c.Call(read) {
 		read() // the last round is over: nobody writes any more
 	}
 	return r, tallies

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 	policyflow "inferplan/policy/flow"
@@ -86,8 +87,8 @@ func (r *router) share(t *policy.Tables) {
 }
 
 // options serve the applications.
-func (r *router) options(o Options) Options {
-	o.control = func(*policy.Tables) policy.Control { return &routerControl{} }
+func (r *router) options(o turn.Options) turn.Options {
+	o.Control = func(*policy.Tables) policy.Control { return &routerControl{} }
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		r.share(t)
 		opt, err := workflow.Named(r.policy)
@@ -176,7 +177,7 @@ func (r *router) expected(t *testing.T, inputs [][]byte) (want [2][][]byte) {
 // route asks an application for an answer.
 func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, error) {
 	req := &oip.Request{Model: applications[app], Batch: 1, Received: time.Now(),
-		Inputs: []oip.Tensor{{Name: x.core.Load().served.models[app].inputs[0].name, Datatype: oip.FP32, Shape: []int64{1, 4}, Data: input}}}
+		Inputs: []oip.Tensor{{Name: x.core.Load().Served.Models[app].Inputs[0].Name, Datatype: oip.FP32, Shape: []int64{1, 4}, Data: input}}}
 	resp, err := x.Infer(ctx, req)
 	if err != nil {
 		return nil, err
@@ -190,14 +191,14 @@ func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, err
 func nothingHeld(t *testing.T, x *Executor) {
 	t.Helper()
 	c := x.core.Load()
-	f := c.answers.(*flow)
+	f := c.Answers.(*flow)
 	left := "?"
 	for range 2500 {
 		if left == "" {
 			return
 		}
 		q, s := held(x)
-		c.call(func() {
+		c.Call(func() {
 			left = ""
 			if n := f.tasks.out.Taken(); q+s+n > 0 || f.tasks.used > 0 {
 				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.tasks.used)

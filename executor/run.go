@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 )
 
 // carried is what workers keep of a batch.
@@ -14,11 +15,11 @@ type carried struct {
 }
 
 // carriedOf is what workers keep of a batch.
-func carriedOf(b *batch) *carried {
-	c, _ := b.exec.(*carried)
+func carriedOf(b *turn.Batch) *carried {
+	c, _ := b.Exec.(*carried)
 	if c == nil {
 		c = &carried{}
-		b.exec = c
+		b.Exec = c
 	}
 	return c
 }
@@ -57,7 +58,7 @@ func (s *stageSlots) leave() {
 // run is one stage of a batch on one device.
 type run struct {
 	id      uint64
-	batch   *batch // nil: aborted, its result is ignored
+	batch   *turn.Batch // nil: aborted, its result is ignored
 	device  *device
 	stage   int32
 	size    int
@@ -69,8 +70,8 @@ type run struct {
 	from, to tier // by which its input came and its output goes; nil: the client's
 }
 
-// output implements outputs.
-func (r *run) output(i int) []byte {
+// Output implements outputs.
+func (r *run) Output(i int) []byte {
 	own := r.out.pool
 	return r.device.segment.TensorAt(own.loaded.Outputs, i, r.size, own.layout.Out(int(r.out.slot)))
 }

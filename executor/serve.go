@@ -22,6 +22,7 @@ import (
 	"inferplan/executor/calls"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	form "inferplan/formats/calls"
 )
@@ -31,7 +32,7 @@ const Off = "off"
 
 // ServeOptions are what plan serve is told. Options.PlanSHA256 is filled in.
 type ServeOptions struct {
-	Options
+	turn.Options
 	Plan string // path
 
 	// Addresses to listen on; empty: :8000, :8001 and :8002. Without a host
@@ -119,7 +120,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	if s.join != nil {
 		if o.Lobby, err = worker.NewLobby(s.join, o.JoinToken, o.JoinSilence, o.Log); err != nil {
-			return nil, fmt.Errorf("%w: join: %w", ErrPlan, err)
+			return nil, fmt.Errorf("%w: join: %w", turn.ErrPlan, err)
 		}
 		defer o.Lobby.Close()
 		if o.Joinable != nil {
@@ -161,14 +162,14 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 
 // prepare fills in what was left open, reads certificates and opens the door.
 func (o *ServeOptions) prepare() error {
-	set(&o.HTTP, ":8000")
-	set(&o.GRPC, ":8001")
-	set(&o.Metrics, ":8002")
-	set(&o.Join, Off)
-	set(&o.DrainTimeout, 30*time.Second)
-	set(&o.FlushTimeout, o.DrainTimeout)
-	set(&o.retryDelay, time.Second)
-	o.Options = o.Options.withDefaults()
+	turn.SetDefault(&o.HTTP, ":8000")
+	turn.SetDefault(&o.GRPC, ":8001")
+	turn.SetDefault(&o.Metrics, ":8002")
+	turn.SetDefault(&o.Join, Off)
+	turn.SetDefault(&o.DrainTimeout, 30*time.Second)
+	turn.SetDefault(&o.FlushTimeout, o.DrainTimeout)
+	turn.SetDefault(&o.retryDelay, time.Second)
+	o.Options = o.Options.WithDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
 	if err := o.loadTLS(); err != nil {
 		return err

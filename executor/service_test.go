@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/executor/loop"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -16,12 +17,12 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 	const ms = time.Millisecond
 	tables := &policy.Tables{Stages: make([]policy.Stage, 1)}
 	tables.Stages[0].Infer = make([]time.Duration, 1)
-	m := newMetrics(nil)
-	c := &core{answers: direct{}, loop: &loop.Loop{}, tables: tables, metrics: m}
-	c.stats = &stats{core: c, metrics: m, service: newRecorder(tables)}
-	c.stats.service.arrived = []time.Duration{0}
-	near := &device{stats: m.device(0, "H100")}
-	far := &device{stats: m.device(1, "H100"), remote: true}
+	m := turn.NewMetrics(nil)
+	c := &turn.Core{Answers: turn.Direct{}, Loop: &loop.Loop{}, Tables: tables, Metrics: m}
+	c.Stats = &turn.Stats{Core: c, Metrics: m, Service: turn.NewRecorder(tables)}
+	c.Stats.Service.Arrived = []time.Duration{0}
+	near := &device{stats: m.Device(0, "H100")}
+	far := &device{stats: m.Device(1, "H100"), remote: true}
 	for _, x := range []struct {
 		d                *device
 		sent, start, end time.Duration
@@ -31,10 +32,10 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 		{near, 40 * ms, 41 * ms, 50 * ms}, // again
 		{far, 60 * ms, 65 * ms, 70 * ms},  // its way is not known
 	} {
-		r := &run{batch: &batch{dispatched: x.sent}, size: 1, sent: x.sent}
-		x.d.count(c, r, &news{start: int64(x.start), end: int64(x.end)})
+		r := &run{batch: &turn.Batch{Dispatched: x.sent}, size: 1, sent: x.sent}
+		x.d.count(c, r, &turn.News{Start: int64(x.start), End: int64(x.end)})
 	}
-	s := c.stats.service.snapshot()
+	s := c.Stats.Service.Snapshot()
 	if want := []time.Duration{10 * ms, 10 * ms, 10 * ms, 5 * ms}; !slices.Equal(s.Runs[0][0], want) {
 		t.Errorf("runs took %v, want %v", s.Runs[0][0], want)
 	}

@@ -3,6 +3,7 @@ package executor
 import (
 	"time"
 
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -12,7 +13,7 @@ import (
 // devices wait for each other for ever.
 type taskTable struct {
 	list     []flowTask
-	services []*model
+	services []*turn.Model
 	out      policy.Reveals
 	steps    flowSteps
 	late     []int32 // tasks that their batch held longer than anybody wanted them
@@ -121,11 +122,11 @@ func (u *taskTable) giveBack(t int32) {
 
 // keep copies what a task has made, the k-th of its batch, or what the step behind
 // its model makes of that; false: there is no room for it.
-func (u *taskTable) keep(t int32, k int, out outputs) bool {
+func (u *taskTable) keep(t int32, k int, out turn.Outputs) bool {
 	ta := &u.list[t]
-	outs, need := u.services[ta.service].outputs, 0
+	outs, need := u.services[ta.service].Outputs, 0
 	for i := range outs {
-		need += outs[i].bytes
+		need += outs[i].Bytes
 	}
 	if u.limit > 0 && u.used+int64(need) > u.limit {
 		return false
@@ -137,8 +138,8 @@ func (u *taskTable) keep(t int32, k int, out outputs) bool {
 	}
 	to := ta.made
 	for i := range outs {
-		n := outs[i].bytes
-		copy(to, out.output(i)[k*n:][:n])
+		n := outs[i].Bytes
+		copy(to, out.Output(i)[k*n:][:n])
 		to = to[n:]
 	}
 	return true
@@ -147,15 +148,15 @@ func (u *taskTable) keep(t int32, k int, out outputs) bool {
 // output is the i-th output of a task that has ended; nil: it is not there.
 func (u *taskTable) output(t int32, i int) []byte {
 	ta, from := &u.list[t], 0
-	outs := u.services[ta.service].outputs
+	outs := u.services[ta.service].Outputs
 	if i >= len(outs) {
 		return nil
 	}
 	for k := range i {
-		from += outs[k].bytes
+		from += outs[k].Bytes
 	}
-	if from+outs[i].bytes > len(ta.made) {
+	if from+outs[i].Bytes > len(ta.made) {
 		return nil
 	}
-	return ta.made[from:][:outs[i].bytes]
+	return ta.made[from:][:outs[i].Bytes]
 }

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -24,7 +25,7 @@ const (
 // crew is the life of worker processes: it starts them, gives them memory, passes
 // on what they say and starts them again when they end.
 type crew struct {
-	c         *core
+	c         *turn.Core
 	stages    []stagePlan
 	places    []worker.Device           // by device
 	devices   []*device                 // by device; nil where another backend executes
@@ -38,18 +39,18 @@ type crew struct {
 }
 
 func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
-	hello := worker.Hello{Engine: k.c.opt.Engine, Device: place, Library: k.c.opt.Library, Execution: worker.PlannedExecution(k.c.plan, place.Kind)}
-	if k.c.opt.Execute != nil {
-		hello.Execution = k.c.opt.Execute(place.Kind, hello.Execution)
+	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.c.Options.Library, Execution: worker.PlannedExecution(k.c.Plan, place.Kind)}
+	if k.c.Options.Execute != nil {
+		hello.Execution = k.c.Options.Execute(place.Kind, hello.Execution)
 	}
 	hello.Operators = k.operators
-	cfg := worker.Config{Hello: hello, Command: k.c.opt.Command, Env: slices.Concat(k.c.opt.Env, hello.Env())}
+	cfg := worker.Config{Hello: hello, Command: k.c.Options.Command, Env: slices.Concat(k.c.Options.Env, hello.Env())}
 	for i := range k.stages {
-		for _, dev := range k.c.tables.DevicesOf(int32(i)) {
+		for _, dev := range k.c.Tables.DevicesOf(int32(i)) {
 			if dev == d.index {
 				spec := k.stages[i].spec
 				if !formats.IsCPU(place.Kind) {
-					spec.Sizes = sizesOf(&k.c.tables.Stages[i], spec.MaxBatch)
+					spec.Sizes = sizesOf(&k.c.Tables.Stages[i], spec.MaxBatch)
 				}
 				if d.home != nil {
 					k.loadTimes(&spec, int32(i), d)
@@ -59,7 +60,7 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 		}
 	}
 	if d.home != nil {
-		cfg.Hello.Memory = k.c.tables.Memory[d.index]
+		cfg.Hello.Memory = k.c.Tables.Memory[d.index]
 		if cfg.Cache = k.cache; d.remote { // its host has one
 			cfg.Cache = worker.NewCache(0)
 		}
@@ -68,13 +69,13 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 }
 
 func (k *crew) startProcess(ctx context.Context, d *device, cfg worker.Config) (*worker.Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
 	defer cancel()
 	if d.remote {
-		k.c.opt.Log.Info("waiting for a worker of another host", "device", d.index, "kind", d.kind)
-		return k.c.opt.Lobby.Start(ctx, k.c, cfg)
+		k.c.Options.Log.Info("waiting for a worker of another host", "device", d.index, "kind", d.kind)
+		return k.c.Options.Lobby.Start(ctx, k.c, cfg)
 	}
-	if k.c.opt.Inside {
+	if k.c.Options.Inside {
 		return worker.StartInside(ctx, cfg, worker.Engines())
 	}
 	return worker.Start(ctx, cfg)
@@ -175,32 +176,32 @@ func (k *crew) divide(d *device, loaded []worker.Loaded) int64 {
 func (k *crew) readModels() error {
 	for i := range k.stages {
 		st := &k.stages[i]
-		m := k.c.services[k.c.tables.Pipelines[k.c.tables.Stages[i].Pipeline].Service]
-		for _, dev := range k.c.tables.DevicesOf(int32(i)) {
+		m := k.c.Services[k.c.Tables.Pipelines[k.c.Tables.Stages[i].Pipeline].Service]
+		for _, dev := range k.c.Tables.DevicesOf(int32(i)) {
 			if k.devices[dev] == nil {
 				continue
 			}
 			own := k.devices[dev].known[i]
 			if own == nil {
-				return fmt.Errorf("%w: stage %d was not loaded on device %d", ErrPlan, i, dev)
+				return fmt.Errorf("%w: stage %d was not loaded on device %d", turn.ErrPlan, i, dev)
 			}
 			if st.first {
-				if err := m.setTensors(&m.inputs, own.Inputs, "input"); err != nil {
+				if err := m.SetTensors(&m.Inputs, own.Inputs, "input"); err != nil {
 					return err
 				}
 			} else {
-				for _, from := range k.c.tables.DevicesOf(int32(i - 1)) {
+				for _, from := range k.c.Tables.DevicesOf(int32(i - 1)) {
 					made := k.devices[from].known[i-1].Outputs
 					if err := sameSpecs(made, own.Inputs); err != nil {
-						return fmt.Errorf("%w: model %s: stage %d does not fit the one before: %w", ErrPlan, m.name, k.c.tables.Stages[i].Hop, err)
+						return fmt.Errorf("%w: model %s: stage %d does not fit the one before: %w", turn.ErrPlan, m.Name, k.c.Tables.Stages[i].Hop, err)
 					}
 				}
 			}
 			if st.last {
-				if err := m.setTensors(&m.outputs, own.Outputs, "output"); err != nil {
+				if err := m.SetTensors(&m.Outputs, own.Outputs, "output"); err != nil {
 					return err
 				}
-				if err := k.c.answers.check(m); err != nil {
+				if err := k.c.Answers.Check(m); err != nil {
 					return err
 				}
 			}
@@ -224,7 +225,7 @@ func sameSpecs(made, wanted []engine.Spec) error {
 // prepare gives a worker the memory that it writes and reads and warms it up.
 // first is what it holds from its start, where networks come and go.
 func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process, first []worker.Swap) error {
-	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
 	defer cancel()
 	if err := p.Attach(ctx, d.segment, true); err != nil {
 		return fmt.Errorf("device %d (%s): share its memory: %w", d.index, d.kind, err)
@@ -256,7 +257,7 @@ func (k *crew) sources(dev int32) []int32 {
 		if k.stages[i].first || k.devices[dev].known[i] == nil {
 			continue
 		}
-		for _, from := range k.c.tables.DevicesOf(int32(i - 1)) {
+		for _, from := range k.c.Tables.DevicesOf(int32(i - 1)) {
 			if !seen[from] {
 				seen[from] = true
 				out = append(out, from)
@@ -306,9 +307,9 @@ func (k *crew) supervise(d *device, cfg worker.Config, p *worker.Process, gen in
 		if k.ctx.Err() != nil {
 			return
 		}
-		k.c.in.post(news{what: workerLost, device: d.index, gen: gen})
+		k.c.Inbox.Post(turn.News{Kind: workerLost, Device: d.index, Gen: gen})
 		p.Kill()
-		k.c.opt.Log.Warn("worker lost", "device", d.index, "kind", d.kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
+		k.c.Options.Log.Warn("worker lost", "device", d.index, "kind", d.kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
 		if time.Since(born) > stableAfter {
 			pause = 0
 		}
@@ -324,16 +325,16 @@ func (k *crew) supervise(d *device, cfg worker.Config, p *worker.Process, gen in
 			next, err := k.startAgain(d, cfg)
 			if err == nil {
 				p = next
-				k.c.metrics.restarted(d.index)
-				k.c.opt.Log.Info("worker back", "device", d.index, "kind", d.kind, "pid", p.PID(), "after", time.Since(begin))
+				k.c.Metrics.Restarted(d.index)
+				k.c.Options.Log.Info("worker back", "device", d.index, "kind", d.kind, "pid", p.PID(), "after", time.Since(begin))
 				break
 			}
 			if k.ctx.Err() != nil {
 				return
 			}
-			k.c.opt.Log.Error("worker does not start", "device", d.index, "kind", d.kind, "error", err, "again_in", pause)
+			k.c.Options.Log.Error("worker does not start", "device", d.index, "kind", d.kind, "error", err, "again_in", pause)
 		}
-		k.c.in.post(news{what: workerBack, device: d.index, gen: gen, back: p})
+		k.c.Inbox.Post(turn.News{Kind: workerBack, Device: d.index, Gen: gen, Back: p})
 	}
 }
 
@@ -344,8 +345,8 @@ func (k *crew) startAgain(d *device, cfg worker.Config) (*worker.Process, error)
 		return nil, err
 	}
 	var first []worker.Swap
-	if d.home != nil && !k.c.call(func() { first, err = homesOf(k).settle(d) }) {
-		err = ErrClosed
+	if d.home != nil && !k.c.Call(func() { first, err = homesOf(k).settle(d) }) {
+		err = turn.ErrClosed
 	}
 	if err == nil {
 		err = k.prepare(k.ctx, d, p, first)
@@ -361,7 +362,7 @@ func (k *crew) startAgain(d *device, cfg worker.Config) (*worker.Process, error)
 // listen passes results on until the worker is gone.
 func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 	var results []worker.Result
-	var events []news
+	var events []turn.News
 	for {
 		var err error
 		results, err = p.Receive(results[:0])
@@ -370,14 +371,14 @@ func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 			events = append(events, newsOf(&results[i], dev, gen))
 		}
 		for _, a := range p.Swapped() {
-			events = append(events, news{what: swapCame, device: dev, gen: gen, id: a.ID, start: a.Start, end: a.End, code: uint32(a.Code), text: a.Text})
+			events = append(events, turn.News{Kind: swapCame, Device: dev, Gen: gen, Id: a.ID, Start: a.Start, End: a.End, Code: uint32(a.Code), Text: a.Text})
 		}
 		if len(events) > 0 {
-			k.c.in.post(events...)
+			k.c.Inbox.Post(events...)
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				k.c.opt.Log.Error("worker's control socket", "device", dev, "error", err)
+				k.c.Options.Log.Error("worker's control socket", "device", dev, "error", err)
 			}
 			return
 		}
@@ -385,8 +386,8 @@ func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 }
 
 // newsOf is a worker's result as news.
-func newsOf(r *worker.Result, dev, gen int32) news {
-	return news{what: resultCame, device: dev, gen: gen, id: r.ID, start: r.Start, end: r.End, cpu: r.CPU, total: r.Total, code: uint32(r.Code), text: r.Text}
+func newsOf(r *worker.Result, dev, gen int32) turn.News {
+	return turn.News{Kind: resultCame, Device: dev, Gen: gen, Id: r.ID, Start: r.Start, End: r.End, Cpu: r.CPU, Total: r.Total, Code: uint32(r.Code), Text: r.Text}
 }
 
 // wait sleeps; false when the context ended.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -25,7 +26,7 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	x.reload.Lock()
 	defer x.reload.Unlock()
 	if x.closed || x.draining.Load() {
-		return ErrClosed
+		return turn.ErrClosed
 	}
 	began := time.Now()
 	next, err := x.start(ctx, plan, sha256)
@@ -38,17 +39,17 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	x.install(next)
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
-	if _, moves := old.answers.(*tokens); moves {
-		old.in.close() // what is not answered goes to the new plan, with the text so far
-		old.call(func() { old.moving = true })
-	} else if err = old.drain(flush); err != nil {
+	if _, moves := old.Answers.(*tokens); moves {
+		old.Inbox.Close() // what is not answered goes to the new plan, with the text so far
+		old.Call(func() { old.Moving = true })
+	} else if err = old.Drain(flush); err != nil {
 		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}
 	flushed := time.Now()
 	x.own.switched(loaded.Sub(began), flushed.Sub(loaded))
 	x.opt.Log.Info("plan switched", "preload", loaded.Sub(began), "flush", flushed.Sub(loaded))
-	if err = errors.Join(err, old.stop(), x.history.end(old)); err != nil {
-		return fmt.Errorf("reload: %w: %w", ErrSwitched, err)
+	if err = errors.Join(err, old.Stop(), x.history.end(old)); err != nil {
+		return fmt.Errorf("reload: %w: %w", turn.ErrSwitched, err)
 	}
 	return nil
 }

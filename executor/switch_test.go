@@ -17,6 +17,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -135,7 +136,7 @@ func TestSwitchOfARealModelUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, real(), o)
 	switchUnderLoad(t, x, slo, n, 24, complete(single), real())
 }
@@ -227,7 +228,7 @@ func TestEndInTheMidstOfASwitch(t *testing.T) {
 		_, err := x.Infer(context.Background(), sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return old.served.models[0].running.Load() == 1 })
+	until(func() bool { return old.Served.Models[0].Running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		until(func() bool { return x.core.Load() != old })
@@ -268,7 +269,7 @@ func TestSwitchBackAfterAFlushThatFailed(t *testing.T) {
 	for i, step := range []struct {
 		plan *formats.Plan
 		want error
-	}{{quick, ErrSwitched}, {stuck, nil}, {quick, nil}} {
+	}{{quick, turn.ErrSwitched}, {stuck, nil}, {quick, nil}} {
 		writePlan(t, path, step.plan)
 		sum, err := formats.Digest(path)
 		if err != nil {

@@ -6,16 +6,17 @@ import (
 	"math"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats/calls"
 )
 
 // outputsOf are a task's tensors as programs see them. They become JSON when they are
 // written, on the goroutine of whoever asks.
-func outputsOf(list []tensor, made []byte) calls.Outputs {
+func outputsOf(list []turn.Tensor, made []byte) calls.Outputs {
 	out := calls.Outputs{}
 	for i := range list {
-		out[list[i].name] = sampleValue{&list[i], made[:list[i].bytes]}
-		made = made[list[i].bytes:]
+		out[list[i].Name] = sampleValue{&list[i], made[:list[i].Bytes]}
+		made = made[list[i].Bytes:]
 	}
 	return out
 }
@@ -23,22 +24,22 @@ func outputsOf(list []tensor, made []byte) calls.Outputs {
 // sampleValue is a sample of a tensor as a value: nested lists, or a plain value.
 // Numbers that JSON lacks are null.
 type sampleValue struct {
-	*tensor
+	*turn.Tensor
 	data []byte
 }
 
 // MarshalJSON implements json.Marshaler.
 func (v sampleValue) MarshalJSON() ([]byte, error) {
-	out, err := json.Marshal(v.nested(v.shape[1:], v.data))
+	out, err := json.Marshal(v.nested(v.Shape[1:], v.data))
 	if err != nil {
-		return nil, fmt.Errorf("writing the tensor %s: %w", v.name, err)
+		return nil, fmt.Errorf("writing the tensor %s: %w", v.Name, err)
 	}
 	return out, nil
 }
 
 func (v sampleValue) nested(shape []int64, data []byte) any {
 	if len(shape) == 0 {
-		x := oip.Element(v.datatype, data, 0)
+		x := oip.Element(v.Datatype, data, 0)
 		if f, ok := x.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
 			return nil
 		}
@@ -54,7 +55,7 @@ func (v sampleValue) nested(shape []int64, data []byte) any {
 
 // tensorSample is a tensor's sample made of a JSON value: a number, or lists of numbers
 // whose elements are taken one after the other.
-func tensorSample(t *tensor, value any) ([]byte, error) {
+func tensorSample(t *turn.Tensor, value any) ([]byte, error) {
 	raw, ok := value.(json.RawMessage)
 	if !ok {
 		var err error
@@ -62,7 +63,7 @@ func tensorSample(t *tensor, value any) ([]byte, error) {
 			return nil, fmt.Errorf("found %.40v: %w", value, err)
 		}
 	}
-	data, err := oip.ReadSample(raw, t.datatype, t.bytes)
+	data, err := oip.ReadSample(raw, t.Datatype, t.Bytes)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func TestKillsAndCancels(t *testing.T) {
 		d := workersOf(c).devices[rng.IntN(len(workersOf(c).devices))]
 		gen := int32(0)
 		until(func() (up bool) {
-			c.call(func() {
+			c.Call(func() {
 				if up = d.proc != nil; up {
 					gen = d.gen
 					syscall.Kill(d.proc.PID(), syscall.SIGKILL)
@@ -59,7 +59,7 @@ func TestKillsAndCancels(t *testing.T) {
 			return up
 		})
 		until(func() (back bool) {
-			c.call(func() { back = d.proc != nil && d.gen > gen })
+			c.Call(func() { back = d.proc != nil && d.gen > gen })
 			return back
 		})
 	}

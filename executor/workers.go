@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
 // workers is the backend of worker processes: one per device, with a queue in
 // front of each. It belongs to the core's turn.
 type workers struct {
-	c        *core
+	c        *turn.Core
 	devices  []*device // nil where another backend executes
 	own      []*device // the rest of them
 	crew     *crew
@@ -33,30 +34,30 @@ const (
 )
 
 // newWorkers makes the backend of the devices that no other backend has.
-func newWorkers(c *core) (backend, error) {
-	w := &workers{c: c, devices: make([]*device, len(c.tables.Devices))}
-	w.crew = &crew{cache: worker.NewCache(c.opt.CacheBytes), c: c, devices: w.devices}
-	if !slices.Contains(c.of, 0) {
+func newWorkers(c *turn.Core) (turn.Backend, error) {
+	w := &workers{c: c, devices: make([]*device, len(c.Tables.Devices))}
+	w.crew = &crew{cache: worker.NewCache(c.Options.CacheBytes), c: c, devices: w.devices}
+	if !slices.Contains(c.ByDevice, 0) {
 		return w, nil
 	}
 	var err error
-	if w.crew.stages, err = planStages(c.plan, c.tables, c.opt, c.of); err != nil {
+	if w.crew.stages, err = planStages(c.Plan, c.Tables, c.Options, c.ByDevice); err != nil {
 		return nil, err
 	}
-	if w.crew.operators, err = findOperators(c.plan, c.opt); err != nil {
+	if w.crew.operators, err = findOperators(c.Plan, c.Options); err != nil {
 		return nil, err
 	}
-	if w.crew.places, err = placeDevices(c.tables, c.opt, c.of); err != nil {
+	if w.crew.places, err = placeDevices(c.Tables, c.Options, c.ByDevice); err != nil {
 		return nil, err
 	}
-	for i := range c.tables.Devices {
-		if c.of[i] != 0 {
+	for i := range c.Tables.Devices {
+		if c.ByDevice[i] != 0 {
 			continue
 		}
-		kind := c.tables.Kinds[c.tables.Devices[i].Kind]
-		w.devices[i] = &device{index: int32(i), kind: kind, remote: isRemote(c.tables, i, c.opt), stats: c.metrics.device(int32(i), kind)}
-		if swaps(c.tables, int32(i)) {
-			w.devices[i].home = &home{there: make([]bool, len(c.tables.Networks))}
+		kind := c.Tables.Kinds[c.Tables.Devices[i].Kind]
+		w.devices[i] = &device{index: int32(i), kind: kind, remote: isRemote(c.Tables, i, c.Options), stats: c.Metrics.Device(int32(i), kind)}
+		if swaps(c.Tables, int32(i)) {
+			w.devices[i].home = &home{there: make([]bool, len(c.Tables.Networks))}
 		}
 		w.own = append(w.own, w.devices[i])
 	}
@@ -64,11 +65,11 @@ func newWorkers(c *core) (backend, error) {
 	return w, nil
 }
 
-// start starts the processes, which load their models and share memory.
-func (w *workers) start(ctx context.Context) error { return w.crew.startWorkers(ctx) }
+// Start starts the processes, which load their models and share memory.
+func (w *workers) Start(ctx context.Context) error { return w.crew.startWorkers(ctx) }
 
-// begin takes up work.
-func (w *workers) begin() {
+// Begin takes up work.
+func (w *workers) Begin() {
 	w.copiers = newCopiers(helpers())
 	for _, d := range w.own {
 		w.setUp(d, true)
@@ -78,46 +79,46 @@ func (w *workers) begin() {
 
 func (w *workers) setUp(d *device, up bool) {
 	d.up.Store(up)
-	w.c.metrics.up(d.index, up)
+	w.c.Metrics.Up(d.index, up)
 }
 
-func (w *workers) up(device int32) bool { return w.devices[device].up.Load() }
+func (w *workers) Up(device int32) bool { return w.devices[device].up.Load() }
 
-// took handles news of a worker.
-func (w *workers) took(n *news) {
-	d := w.devices[n.device]
-	switch n.what {
+// Took handles news of a worker.
+func (w *workers) Took(n *turn.News) {
+	d := w.devices[n.Device]
+	switch n.Kind {
 	case resultCame:
-		if n.gen == d.gen && d.proc != nil {
+		if n.Gen == d.gen && d.proc != nil {
 			w.result(d, n)
 		}
 	case workerLost:
-		if n.gen == d.gen && d.proc != nil {
+		if n.Gen == d.gen && d.proc != nil {
 			w.lost(d)
 		}
 	case swapCame:
-		if n.gen == d.gen && d.proc != nil {
+		if n.Gen == d.gen && d.proc != nil {
 			loadsOf(w).swapped(d, n)
 		}
 	case workerBack:
-		proc := n.back.(*worker.Process)
-		d.proc, d.gen, d.total, d.pinned, d.pulse = proc, n.gen, 0, proc.Pinned(), pulse{}
+		proc := n.Back.(*worker.Process)
+		d.proc, d.gen, d.total, d.pinned, d.pulse = proc, n.Gen, 0, proc.Pinned(), pulse{}
 		if d.home != nil {
 			homesOf(w.crew).settled(d)
 		}
 		w.setUp(d, true)
-		w.c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
+		w.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
 		w.c.Flush()
 		w.pump(d)
 	}
 }
 
 // result takes a finished run.
-func (w *workers) result(d *device, n *news) {
+func (w *workers) result(d *device, n *turn.News) {
 	c := w.c
-	if len(d.flight) == 0 || d.flight[0].id != n.id {
+	if len(d.flight) == 0 || d.flight[0].id != n.Id {
 		// Not what was asked: the worker cannot be trusted.
-		c.opt.Log.Error("worker answered out of order", "device", d.index, "run", n.id)
+		c.Options.Log.Error("worker answered out of order", "device", d.index, "run", n.Id)
 		d.proc.Kill()
 		return
 	}
@@ -128,7 +129,7 @@ func (w *workers) result(d *device, n *news) {
 		defer w.markStarted(d.flight[0])
 	}
 	if d.home != nil {
-		d.home.ranBeside(c.since(n.start), c.since(n.end))
+		d.home.ranBeside(c.Since(n.Start), c.Since(n.End))
 		defer loadsOf(w).nextOrder(d)
 	}
 	defer w.pump(d)
@@ -139,26 +140,26 @@ func (w *workers) result(d *device, n *news) {
 	}
 	held := carriedOf(b)
 	held.run = nil
-	start, end := c.since(n.start), c.since(n.end)
-	if b.hop == 0 {
-		b.started = start
+	start, end := c.Since(n.Start), c.Since(n.End)
+	if b.Hop == 0 {
+		b.Started = start
 	}
-	b.infer += end - start
-	b.ready = n.end
-	if worker.Code(n.code) != worker.OK {
-		c.opt.Log.Error("run failed", "model", b.service.label, "stage", r.stage, "batch", r.size, "error", n.text)
-		c.failBatch(b, policy.ReasonFailed, errors.New(n.text))
+	b.Infer += end - start
+	b.Ready = n.End
+	if worker.Code(n.Code) != worker.OK {
+		c.Options.Log.Error("run failed", "model", b.Service.Label, "stage", r.stage, "batch", r.size, "error", n.Text)
+		c.FailBatch(b, policy.ReasonFailed, errors.New(n.Text))
 		w.freeRun(r)
 		return
 	}
 	r.in.give()
-	if b.hop == len(b.hops)-1 {
-		c.answers.ran(b, r)
+	if b.Hop == len(b.Hops)-1 {
+		c.Answers.Ran(b, r)
 	} else {
 		held.in, held.by, r.out = r.out, r.to, slotRef{}
 	}
 	w.freeRun(r)
-	c.finishHop(b, d.index, start, end)
+	c.FinishHop(b, d.index, start, end)
 }
 
 // lost: the worker of a device is gone, and what it ran.
@@ -171,17 +172,17 @@ func (w *workers) lost(d *device) {
 	}
 	flight := d.flight
 	d.flight = nil
-	w.c.handle(policy.Event{Kind: policy.WorkerLost, Device: d.index})
+	w.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: d.index})
 	for _, r := range flight {
 		if r.batch != nil { // the policy did not abort it
-			w.c.failBatch(r.batch, policy.ReasonWorkerLost, nil)
+			w.c.FailBatch(r.batch, policy.ReasonWorkerLost, nil)
 		}
 		w.freeRun(r)
 	}
 }
 
-// abort forgets a batch: its result, or its turn in the queue, is ignored.
-func (w *workers) abort(b *batch) {
+// Abort forgets a batch: its result, or its turn in the queue, is ignored.
+func (w *workers) Abort(b *turn.Batch) {
 	held := carriedOf(b)
 	if held.run != nil {
 		held.run.batch = nil
@@ -190,35 +191,35 @@ func (w *workers) abort(b *batch) {
 	held.in.give()
 }
 
-// evict does nothing: workers have no instances that a batch could leave.
-func (w *workers) evict(*batch, bool) { w.c.stats.ignored++ }
+// Evict does nothing: workers have no instances that a batch could leave.
+func (w *workers) Evict(*turn.Batch, bool) { w.c.Stats.Ignored++ }
 
-// load answers a load or unload. Where the plan gives a device no memory to
+// Load answers a load or unload. Where the plan gives a device no memory to
 // account for, its worker holds what is placed there from its start to its end,
 // also what the policy counts as not loaded at first: what is there is loaded at
 // once, and the rest is refused.
-func (w *workers) load(o order) {
-	if d := w.devices[o.device]; d.home != nil {
+func (w *workers) Load(o turn.Order) {
+	if d := w.devices[o.Device]; d.home != nil {
 		loadsOf(w).swap(d, o)
 		return
 	}
 	why := policy.Return(0)
-	if w.devices[o.device].holds(w.c.tables, o.network) != o.up {
+	if w.devices[o.Device].holds(w.c.Tables, o.Network) != o.Load {
 		why = policy.ReturnRefused
 	}
-	now := w.c.now()
-	w.c.emit(queued{ev: o.event(now, now, why)})
+	now := w.c.Now()
+	w.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
 }
 
-// place answers at once: what tasks read is in the server's memory, from where it
+// Place answers at once: what tasks read is in the server's memory, from where it
 // is copied with the batch.
-func (w *workers) place(task, device, ticket int32) {
-	now := w.c.now()
-	w.c.placed(task, device, ticket, now, now)
+func (w *workers) Place(task, device, ticket int32) {
+	now := w.c.Now()
+	w.c.Placed(task, device, ticket, now, now)
 }
 
-// close ends the processes.
-func (w *workers) close(ctx context.Context) {
+// Close ends the processes.
+func (w *workers) Close(ctx context.Context) {
 	if w.crew.cancel == nil { // they have not begun
 		w.crew.kill()
 		w.crew.freeMemory()
@@ -234,8 +235,8 @@ func (w *workers) close(ctx context.Context) {
 	}
 	wg.Wait()
 	w.crew.wg.Wait()
-	for _, n := range w.c.in.left() { // a worker that came back after the last round
-		if proc, ok := n.back.(*worker.Process); ok {
+	for _, n := range w.c.Inbox.Left() { // a worker that came back after the last round
+		if proc, ok := n.Back.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()
 		}
@@ -262,7 +263,7 @@ const beats = 50
 
 // look measures, at most once every watchEvery.
 func (p *pulse) look(now time.Duration, proc *worker.Process) {
-	if now < p.looked+watchEvery {
+	if now < p.looked+turn.WatchEvery {
 		return
 	}
 	used := proc.CPU()
@@ -272,16 +273,16 @@ func (p *pulse) look(now time.Duration, proc *worker.Process) {
 	p.looked, p.used = now, used
 }
 
-// look kills workers that hang. Who has waited for one for another SLO past the
+// Look kills workers that hang. Who has waited for one for another SLO past the
 // deadline is answered before that.
-func (w *workers) look(now, paused time.Duration) {
+func (w *workers) Look(now, paused time.Duration) {
 	for _, d := range w.own {
 		if d.proc == nil {
 			continue
 		}
 		if d.home != nil {
 			if d.home.began += paused; loadsOf(w).overdue(d, now) {
-				w.c.opt.Log.Error("worker hangs in a load and is killed", "device", d.index, "kind", d.kind, "network", w.c.tables.Networks[d.home.doing.network].Name, "for", now-d.home.began)
+				w.c.Options.Log.Error("worker hangs in a load and is killed", "device", d.index, "kind", d.kind, "network", w.c.Tables.Networks[d.home.doing.Network].Name, "for", now-d.home.began)
 				d.proc.Kill()
 				continue
 			}
@@ -292,13 +293,13 @@ func (w *workers) look(now, paused time.Duration) {
 		r := d.flight[0]
 		r.started += paused
 		planned := time.Duration(0)
-		if infer := w.c.tables.Stages[r.stage].Infer; r.size <= len(infer) {
+		if infer := w.c.Tables.Stages[r.stage].Infer; r.size <= len(infer) {
 			planned = infer[r.size-1]
 		}
 		took := now - r.started
 		w.giveUp(d.flight, now, took)
 		w.giveUp(d.queue, now, took)
-		patience := w.c.opt.HangTimeout
+		patience := w.c.Options.HangTimeout
 		if d.remote { // its host may be silent for a while
 			patience += worker.DefaultSilence
 		} else {
@@ -306,7 +307,7 @@ func (w *workers) look(now, paused time.Duration) {
 		}
 		patience = max(patience, hangsAfter*planned)
 		if took > patience && (now > d.pulse.moved+patience || took > slowFor*patience) {
-			w.c.opt.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", took)
+			w.c.Options.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", took)
 			d.proc.Kill()
 		}
 	}
@@ -315,18 +316,18 @@ func (w *workers) look(now, paused time.Duration) {
 // giveUp answers the requests of runs that have waited too long for a worker, whose
 // run has taken so long. One that lasts no longer than an SLO may be about to end.
 func (w *workers) giveUp(runs []*run, now, took time.Duration) {
-	book := &w.c.book
+	book := &w.c.Ledger
 	for _, r := range runs {
 		if r.batch == nil {
 			continue
 		}
-		for _, t := range r.batch.tasks {
-			q := book.at(w.c.answers.requestOf(t))
-			if q == nil || q.job.answered {
+		for _, t := range r.batch.Tasks {
+			q := book.At(w.c.Answers.RequestOf(t))
+			if q == nil || q.Job.Answered {
 				continue
 			}
-			if slo := q.job.model.slo; took > slo && now > q.job.deadline+slo {
-				book.refuse(q.job, policy.ReasonWorkerLost)
+			if slo := q.Job.Model.Slo; took > slo && now > q.Job.Deadline+slo {
+				book.Refuse(q.Job, policy.ReasonWorkerLost)
 			}
 		}
 	}

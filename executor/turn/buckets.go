@@ -1,4 +1,4 @@
-package executor
+package turn
 
 import (
 	"fmt"
@@ -79,7 +79,7 @@ func (s *sizes) describe(like oip.ModelInfo, o *offer) (oip.ModelInfo, error) {
 	like.Inputs, like.Outputs = free(like.Inputs, s.buckets[0].inputs), free(like.Outputs, s.buckets[0].outputs)
 	for i := range s.buckets {
 		b := &s.buckets[i]
-		if !slices.Equal(o.named.Of(b.model), o.named.Of(s.buckets[0].model)) {
+		if !slices.Equal(o.Named.Of(b.model), o.Named.Of(s.buckets[0].model)) {
 			return like, fmt.Errorf("%s and %s, buckets of %s, have different classes", s.buckets[0].model, b.model, s.name)
 		}
 		if len(b.inputs) != len(s.buckets[0].inputs) {
@@ -95,9 +95,9 @@ type fitted struct {
 	length int64 // of the request; 0: as long as the bucket
 }
 
-// fit finds the smallest bucket that takes a request, and fills the request up where it
+// Fit finds the smallest bucket that takes a request, and fills the request up where it
 // is shorter. Requests for other models stay as they are.
-func (s *offer) fit(req *oip.Request) (*oip.Request, fitted, error) {
+func (s *offer) Fit(req *oip.Request) (*oip.Request, fitted, error) {
 	of := s.sizes[req.Model]
 	if of == nil {
 		return req, fitted{}, nil
@@ -123,7 +123,7 @@ func (s *offer) fit(req *oip.Request) (*oip.Request, fitted, error) {
 func (b *sized) takes(req *oip.Request) (length int64, ok bool) {
 	same := true
 	for i := range b.inputs {
-		t := findTensor(req.Inputs, i, b.inputs[i].Name)
+		t := FindTensor(req.Inputs, i, b.inputs[i].Name)
 		if t == nil || len(t.Shape) != len(b.inputs[i].Shape) {
 			return 0, true // prepareJob says what is wrong
 		}
@@ -147,7 +147,7 @@ func (b *sized) takes(req *oip.Request) (length int64, ok bool) {
 func (b *sized) fill(list []oip.Tensor) []oip.Tensor {
 	out := make([]oip.Tensor, len(list))
 	for i := range b.inputs {
-		t := findTensor(list, i, b.inputs[i].Name)
+		t := FindTensor(list, i, b.inputs[i].Name)
 		out[i] = *t
 		if len(b.inputs[i].DynamicAxes) == 0 {
 			continue
@@ -167,8 +167,8 @@ func (b *sized) fill(list []oip.Tensor) []oip.Tensor {
 	return out
 }
 
-// answer cuts what was filled up off an answer, in its own memory.
-func (f fitted) answer(r *oip.Response) *oip.Response {
+// Answer cuts what was filled up off an answer, in its own memory.
+func (f fitted) Answer(r *oip.Response) *oip.Response {
 	if r == nil || f.length == 0 {
 		return r
 	}
@@ -192,9 +192,9 @@ func (f fitted) answer(r *oip.Response) *oip.Response {
 	return r
 }
 
-// statistics are rows by the models' names, and for a name whose requests run in buckets
+// Statistics are rows by the models' names, and for a name whose requests run in buckets
 // the sums over these.
-func (s *offer) statistics(model string, of func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
+func (s *offer) Statistics(model string, of func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
 	if s.sizes[model] == nil {
 		rows = of(model)
 	}
@@ -205,7 +205,7 @@ func (s *offer) statistics(model string, of func(model string) []oip.ModelStatis
 			}
 			for _, row := range of(s.sizes[name].buckets[i].model) {
 				row.Name = name
-				rows = addStatistics(rows, row)
+				rows = AddStatistics(rows, row)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package executor
+package turn
 
 import (
 	"fmt"
@@ -8,15 +8,15 @@ import (
 	"inferplan/policy/policies"
 )
 
-// effective is the policy that is run for a plan, with its parameters.
-func effective(spec formats.PolicySpec, override string) formats.PolicySpec {
+// EffectivePolicy is the policy that is run for a plan, with its parameters.
+func EffectivePolicy(spec formats.PolicySpec, override string) formats.PolicySpec {
 	if override != "" && override != spec.Name {
 		spec = formats.PolicySpec{Name: override}
 	}
 	return policies.Served(spec)
 }
 
-func newPolicy(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
+func NewPolicy(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
 	if policies.SimulatedOnly(spec.Name) {
 		return nil, fmt.Errorf("policy %s: it forms batches anew at every stage, which only the simulator does; serve with another of %v", spec.Name, policies.Names())
 	}

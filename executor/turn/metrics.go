@@ -1,4 +1,4 @@
-package executor
+package turn
 
 import (
 	"slices"
@@ -12,10 +12,10 @@ import (
 	"inferplan/policy"
 )
 
-// metrics are the Prometheus series of an executor. Everything that the hot
+// Metrics are the Prometheus series of an executor. Everything that the hot
 // path touches is resolved once, when a plan is installed.
-type metrics struct {
-	registry *prometheus.Registry
+type Metrics struct {
+	Registry *prometheus.Registry
 
 	requests *prometheus.CounterVec
 	drops    *prometheus.CounterVec
@@ -27,17 +27,17 @@ type metrics struct {
 	cpu      *prometheus.CounterVec
 
 	transfers, bytes *prometheus.CounterVec
-	reference, shm   tierMetrics
-	stream           tierMetrics
-	ipc, pinned      tierMetrics
+	Reference, Shm   tierMetrics
+	Stream           tierMetrics
+	Ipc, Pinned      tierMetrics
 
 	plan    *prometheus.GaugeVec
-	devices []*deviceMetrics
+	devices []*DeviceMetrics
 	gauges  *queueGauges
-	labels  series.Labels
+	Labels  series.Labels
 }
 
-type tierMetrics struct{ transfers, bytes prometheus.Counter }
+type tierMetrics struct{ Transfers, Bytes prometheus.Counter }
 
 // modelMetrics are a model's series.
 type modelMetrics struct {
@@ -47,16 +47,16 @@ type modelMetrics struct {
 	batch                         prometheus.Observer
 }
 
-// deviceMetrics are a worker's series.
-type deviceMetrics struct {
+// DeviceMetrics are a worker's series.
+type DeviceMetrics struct {
 	engineCPU, overheadCPU prometheus.Counter
-	restarts, loads        prometheus.Counter
+	restarts, Loads        prometheus.Counter
 	up                     prometheus.Gauge
 }
 
-// newMetrics makes the series of a plan; the latency histogram has a bucket
+// NewMetrics makes the series of a plan; the latency histogram has a bucket
 // edge at each SLO, so that attainment can be read off it.
-func newMetrics(models []policy.Model) *metrics {
+func NewMetrics(models []policy.Model) *Metrics {
 	l := series.LabelsOf(models)
 	var slos []time.Duration
 	for i := range models {
@@ -65,13 +65,13 @@ func newMetrics(models []policy.Model) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + name, Help: help}, labels)
 	}
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		labels:   l,
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		Labels:   l,
 		requests: counter("requests_total", "Requests (samples) answered, by outcome: in_time, late, dropped or failed.", l.Names("outcome")...),
 		drops:    counter("drops_total", "Requests (samples) refused, by reason.", l.Names("reason")...),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: series.Prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: edges(slos),
+			Name: series.Prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: LatencyEdges(slos),
 		}, l.Names()),
 		batches: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: series.Prefix + "batch_size", Help: "Requests per dispatched batch.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
@@ -83,19 +83,19 @@ func newMetrics(models []policy.Model) *metrics {
 		transfers: counter("transfers_total", "Tensors handed from a stage to the next, by tier.", "tier"),
 		bytes:     counter("transfer_bytes_total", "Bytes of tensors handed from a stage to the next, by tier.", "tier"),
 		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
-		gauges:    newQueueGauges(l),
+		gauges:    NewQueueGauges(l),
 	}
-	m.registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.loads, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
-	m.reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
-	m.shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
-	m.ipc = tierMetrics{m.transfers.WithLabelValues("ipc"), m.bytes.WithLabelValues("ipc")}
-	m.pinned = tierMetrics{m.transfers.WithLabelValues("pinned"), m.bytes.WithLabelValues("pinned")}
-	m.stream = tierMetrics{m.transfers.WithLabelValues("stream"), m.bytes.WithLabelValues("stream")}
+	m.Registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.loads, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
+	m.Reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
+	m.Shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
+	m.Ipc = tierMetrics{m.transfers.WithLabelValues("ipc"), m.bytes.WithLabelValues("ipc")}
+	m.Pinned = tierMetrics{m.transfers.WithLabelValues("pinned"), m.bytes.WithLabelValues("pinned")}
+	m.Stream = tierMetrics{m.transfers.WithLabelValues("stream"), m.bytes.WithLabelValues("stream")}
 	return m
 }
 
-// edges are latency buckets in seconds from 100 us to a minute, and the SLOs.
-func edges(slos []time.Duration) []float64 {
+// LatencyEdges are latency buckets in seconds from 100 us to a minute, and the SLOs.
+func LatencyEdges(slos []time.Duration) []float64 {
 	var out []float64
 	for e := 100 * time.Microsecond; e <= time.Minute; e *= 10 {
 		for _, f := range []float64{1, 2.5, 5} {
@@ -111,49 +111,49 @@ func edges(slos []time.Duration) []float64 {
 	return slices.Compact(out)
 }
 
-func (m *metrics) model(k formats.ModelClass) *modelMetrics {
-	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.labels.Values(k, o)...) }
-	own := m.labels.Values(k)
+func (m *Metrics) model(k formats.ModelClass) *modelMetrics {
+	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.Labels.Values(k, o)...) }
+	own := m.Labels.Values(k)
 	mm := &modelMetrics{
 		inTime: outcome("in_time"), late: outcome("late"), dropped: outcome("dropped"), failed: outcome("failed"),
 		reasons: make([]prometheus.Counter, len(policy.Reasons())+1),
 		latency: m.latency.WithLabelValues(own...), batch: m.batches.WithLabelValues(own...),
 	}
 	for _, r := range policy.Reasons() {
-		mm.reasons[r] = m.drops.WithLabelValues(m.labels.Values(k, r.String())...)
+		mm.reasons[r] = m.drops.WithLabelValues(m.Labels.Values(k, r.String())...)
 	}
 	return mm
 }
 
 // answered counts a job's answer.
-func (m *modelMetrics) answered(j *job, took time.Duration) {
-	n := float64(j.n)
-	switch j.outcome {
-	case served:
-		if j.late {
+func (m *modelMetrics) answered(j *Job, took time.Duration) {
+	n := float64(j.Samples)
+	switch j.Outcome {
+	case Served:
+		if j.Late {
 			m.late.Add(n)
 		} else {
 			m.inTime.Add(n)
 		}
-		for range j.n {
+		for range j.Samples {
 			m.latency.Observe(took.Seconds())
 		}
 		return
-	case failed:
+	case Failed:
 		m.failed.Add(n)
 	default:
 		m.dropped.Add(n)
 	}
-	if c := m.reasons[j.reason]; c != nil {
+	if c := m.reasons[j.Reason]; c != nil {
 		c.Add(n)
 	}
 }
 
-func (m *metrics) device(index int32, kind string) *deviceMetrics {
+func (m *Metrics) Device(index int32, kind string) *DeviceMetrics {
 	dev := strconv.Itoa(int(index))
-	d := &deviceMetrics{
+	d := &DeviceMetrics{
 		engineCPU: m.cpu.WithLabelValues(dev, kind, "engine"), overheadCPU: m.cpu.WithLabelValues(dev, kind, "overhead"),
-		restarts: m.restarts.WithLabelValues(dev, kind), loads: m.loads.WithLabelValues(dev, kind), up: m.workerUp.WithLabelValues(dev, kind),
+		restarts: m.restarts.WithLabelValues(dev, kind), Loads: m.loads.WithLabelValues(dev, kind), up: m.workerUp.WithLabelValues(dev, kind),
 	}
 	for int(index) >= len(m.devices) {
 		m.devices = append(m.devices, nil)
@@ -162,12 +162,12 @@ func (m *metrics) device(index int32, kind string) *deviceMetrics {
 	return d
 }
 
-func (d *deviceMetrics) ran(engine, process time.Duration) {
+func (d *DeviceMetrics) Ran(engine, process time.Duration) {
 	d.engineCPU.Add(max(engine, 0).Seconds())
 	d.overheadCPU.Add(max(process-engine, 0).Seconds())
 }
 
-func (m *metrics) up(device int32, up bool) {
+func (m *Metrics) Up(device int32, up bool) {
 	v := 0.0
 	if up {
 		v = 1
@@ -175,29 +175,29 @@ func (m *metrics) up(device int32, up bool) {
 	m.devices[device].up.Set(v)
 }
 
-func (m *metrics) restarted(device int32) { m.devices[device].restarts.Inc() }
+func (m *Metrics) Restarted(device int32) { m.devices[device].restarts.Inc() }
 
 // queueGauges reads the models' queues when Prometheus asks.
 type queueGauges struct {
-	waiting, running *prometheus.Desc
+	Waiting, Running *prometheus.Desc
 	labels           series.Labels
-	models           []*model
+	Models           []*Model
 }
 
-func newQueueGauges(l series.Labels) *queueGauges {
+func NewQueueGauges(l series.Labels) *queueGauges {
 	return &queueGauges{
 		labels:  l,
-		waiting: prometheus.NewDesc(series.Prefix+"queue_length", "Requests (samples) that wait for a batch.", l.Names(), nil),
-		running: prometheus.NewDesc(series.Prefix+"in_flight", "Requests (samples) in batches.", l.Names(), nil),
+		Waiting: prometheus.NewDesc(series.Prefix+"queue_length", "Requests (samples) that wait for a batch.", l.Names(), nil),
+		Running: prometheus.NewDesc(series.Prefix+"in_flight", "Requests (samples) in batches.", l.Names(), nil),
 	}
 }
 
-func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.waiting; ch <- q.running }
+func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.Waiting; ch <- q.Running }
 
 func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range q.models {
-		own := q.labels.Values(formats.ModelClass{Model: m.name, Class: m.class})
-		ch <- prometheus.MustNewConstMetric(q.waiting, prometheus.GaugeValue, float64(m.waiting.Load()), own...)
-		ch <- prometheus.MustNewConstMetric(q.running, prometheus.GaugeValue, float64(m.running.Load()), own...)
+	for _, m := range q.Models {
+		own := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})
+		ch <- prometheus.MustNewConstMetric(q.Waiting, prometheus.GaugeValue, float64(m.Waiting.Load()), own...)
+		ch <- prometheus.MustNewConstMetric(q.Running, prometheus.GaugeValue, float64(m.Running.Load()), own...)
 	}
 }

@@ -1,4 +1,4 @@
-package executor
+package turn
 
 import (
 	"cmp"
@@ -10,48 +10,48 @@ import (
 
 // recorder keeps the actual times of a run for the simulator.
 type recorder struct {
-	runs    [][][]*recordedRun // [stage][batch-1]
-	arrived []time.Duration    // of requests, as the policy heard of them
+	runs    [][][]*RecordedRun // [stage][batch-1]
+	Arrived []time.Duration    // of requests, as the policy heard of them
 	ingress []time.Duration
 	egress  []time.Duration
-	loads   [][]recordedRun // by network
+	Loads   [][]RecordedRun // by network
 }
 
-// recordedRun is a run or a load, since the first request.
-type recordedRun struct{ start, took, told time.Duration }
+// RecordedRun is a run or a load, since the first request.
+type RecordedRun struct{ Start, Took, told time.Duration }
 
-func newRecorder(t *policy.Tables) *recorder {
-	r := &recorder{loads: make([][]recordedRun, len(t.Networks)), runs: make([][][]*recordedRun, len(t.Stages))}
+func NewRecorder(t *policy.Tables) *recorder {
+	r := &recorder{Loads: make([][]RecordedRun, len(t.Networks)), runs: make([][][]*RecordedRun, len(t.Stages))}
 	for i := range r.runs {
-		r.runs[i] = make([][]*recordedRun, len(t.Stages[i].Infer))
+		r.runs[i] = make([][]*RecordedRun, len(t.Stages[i].Infer))
 	}
 	return r
 }
 
-// first is when the first request arrived; 0: none has.
-func (r *recorder) first() time.Duration {
-	if len(r.arrived) == 0 {
+// First is when the first request arrived; 0: none has.
+func (r *recorder) First() time.Duration {
+	if len(r.Arrived) == 0 {
 		return 0
 	}
-	return r.arrived[0]
+	return r.Arrived[0]
 }
 
-// ran notes a run. When the policy hears of it is noted later.
-func (r *recorder) ran(stage int32, size int, start, took time.Duration) *recordedRun {
+// Ran notes a run. When the policy hears of it is noted later.
+func (r *recorder) Ran(stage int32, size int, start, took time.Duration) *RecordedRun {
 	if size > len(r.runs[stage]) {
 		return nil
 	}
-	run := &recordedRun{start: start - r.first(), took: took}
+	run := &RecordedRun{Start: start - r.First(), Took: took}
 	r.runs[stage][size-1] = append(r.runs[stage][size-1], run)
 	return run
 }
 
 func (r *recorder) heard(arrived, now time.Duration) {
-	r.arrived, r.ingress = append(r.arrived, arrived), append(r.ingress, now-arrived)
+	r.Arrived, r.ingress = append(r.Arrived, arrived), append(r.ingress, now-arrived)
 }
 
 // overhead notes what passed between the end of the last stage and the answer.
-func (r *recorder) overhead(b *batch, ended, answered time.Duration) {
+func (r *recorder) overhead(b *Batch, ended, answered time.Duration) {
 	r.egress = append(r.egress, answered-ended)
 }
 
@@ -88,27 +88,27 @@ type Service struct {
 	Egress  time.Duration `json:"egress_ns"`
 }
 
-func (r *recorder) snapshot() *Service {
+func (r *recorder) Snapshot() *Service {
 	n := len(r.runs)
 	s := &Service{Runs: make([][][]time.Duration, n), Starts: make([][][]time.Duration, n), Told: make([][][]time.Duration, n), Ingress: median(r.ingress), Egress: median(r.egress),
-		Arrived: make([]time.Duration, len(r.arrived)), Heard: slices.Clone(r.ingress)}
-	for i, at := range r.arrived {
-		s.First, s.Arrived[i] = r.first(), at-r.first()
+		Arrived: make([]time.Duration, len(r.Arrived)), Heard: slices.Clone(r.ingress)}
+	for i, at := range r.Arrived {
+		s.First, s.Arrived[i] = r.First(), at-r.First()
 	}
 	for i := range r.runs {
 		s.Runs[i], s.Starts[i], s.Told[i] = make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i]))
 		for b, list := range r.runs[i] {
-			var runs []recordedRun
+			var runs []RecordedRun
 			for _, run := range list {
 				runs = append(runs, *run)
 			}
 			s.Runs[i][b], s.Starts[i][b], s.Told[i][b] = byStart(runs)
 		}
 	}
-	if !slices.ContainsFunc(r.runs, func(of [][]*recordedRun) bool { return slices.ContainsFunc(of, anyTold) }) {
+	if !slices.ContainsFunc(r.runs, func(of [][]*RecordedRun) bool { return slices.ContainsFunc(of, anyTold) }) {
 		s.Told = nil
 	}
-	for _, list := range r.loads {
+	for _, list := range r.Loads {
 		took, starts, _ := byStart(slices.Clone(list))
 		s.Loads, s.LoadStarts = append(s.Loads, took), append(s.LoadStarts, starts)
 	}
@@ -116,16 +116,16 @@ func (r *recorder) snapshot() *Service {
 }
 
 // anyTold tells whether it was noted when the policy heard of one of some runs.
-func anyTold(list []*recordedRun) bool {
-	return slices.ContainsFunc(list, func(run *recordedRun) bool { return run.told > 0 })
+func anyTold(list []*RecordedRun) bool {
+	return slices.ContainsFunc(list, func(run *RecordedRun) bool { return run.told > 0 })
 }
 
 // byStart are runs in the order of their starts: those of several devices end in
 // another.
-func byStart(list []recordedRun) (took, starts, told []time.Duration) {
-	slices.SortStableFunc(list, func(a, b recordedRun) int { return cmp.Compare(a.start, b.start) })
+func byStart(list []RecordedRun) (took, starts, told []time.Duration) {
+	slices.SortStableFunc(list, func(a, b RecordedRun) int { return cmp.Compare(a.Start, b.Start) })
 	for _, run := range list {
-		took, starts, told = append(took, run.took), append(starts, run.start), append(told, run.told)
+		took, starts, told = append(took, run.Took), append(starts, run.Start), append(told, run.told)
 	}
 	return took, starts, told
 }

@@ -1,4 +1,4 @@
-package executor
+package turn
 
 import (
 	"errors"
@@ -117,9 +117,9 @@ type Options struct {
 
 	// NewPolicy makes the policy; nil: the registry of this package.
 	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
-	control   func(t *policy.Tables) policy.Control // of tests; nil: that of the plan's kind
-	clock     func() time.Time                      // of what is stored with its time; nil: durable.Steady
-	evaluate  bool                                  // conditions are evaluated over what the engine replay makes up, too
+	Control   func(t *policy.Tables) policy.Control // of tests; nil: that of the plan's kind
+	Clock     func() time.Time                      // of what is stored with its time; nil: durable.Steady
+	Evaluate  bool                                  // conditions are evaluated over what the engine replay makes up, too
 	// Command and Env start workers; see worker.Config. Inside runs the workers
 	// as goroutines of this process instead.
 	Command []string
@@ -156,47 +156,47 @@ type ModelAdapter struct {
 // Of is the adapter as a client of the server names it.
 func (a *ModelAdapter) Of() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
 
-// madeUp tells whether answers of models say nothing: ways and certainties are drawn.
-func (o *Options) madeUp() bool { return o.Engine == "replay" && !o.evaluate }
+// MadeUp tells whether answers of models say nothing: ways and certainties are drawn.
+func (o *Options) MadeUp() bool { return o.Engine == "replay" && !o.Evaluate }
 
-func (o Options) withDefaults() Options {
-	set(&o.Engine, "onnx")
-	set(&o.ModelsDir, "models")
-	set(&o.Depth, 2)
+func (o Options) WithDefaults() Options {
+	SetDefault(&o.Engine, "onnx")
+	SetDefault(&o.ModelsDir, "models")
+	SetDefault(&o.Depth, 2)
 	o.Depth = min(o.Depth, 8) // what a worker of another host takes
-	set(&o.Slots, 64)
-	set(&o.MaxRequestBatch, 64)
-	set(&o.MaxQueue, 65536)
-	set(&o.StartTimeout, 5*time.Minute)
-	set(&o.HangTimeout, time.Second)
-	set(&o.LoadTimeout, time.Minute)
-	set(&o.SearchLimit, time.Second)
-	set(&o.CacheBytes, worker.DefaultCache)
-	set(&o.FlushTimeout, 30*time.Second)
-	set(&o.Silence, 5*time.Second)
-	set(&o.StoreBytes, 1<<30)
-	set(&o.DriftLimit, 0.25)
-	set(&o.DriftWindows, 600)
-	set(&o.ForwardLimit, 0.1)
-	set(&o.ForwardWindows, 30)
-	set(&o.MixLimit, 0.1)
-	set(&o.MixWindows, 120)
-	if o.clock == nil {
-		o.clock = durable.Steady(time.Now)
+	SetDefault(&o.Slots, 64)
+	SetDefault(&o.MaxRequestBatch, 64)
+	SetDefault(&o.MaxQueue, 65536)
+	SetDefault(&o.StartTimeout, 5*time.Minute)
+	SetDefault(&o.HangTimeout, time.Second)
+	SetDefault(&o.LoadTimeout, time.Minute)
+	SetDefault(&o.SearchLimit, time.Second)
+	SetDefault(&o.CacheBytes, worker.DefaultCache)
+	SetDefault(&o.FlushTimeout, 30*time.Second)
+	SetDefault(&o.Silence, 5*time.Second)
+	SetDefault(&o.StoreBytes, 1<<30)
+	SetDefault(&o.DriftLimit, 0.25)
+	SetDefault(&o.DriftWindows, 600)
+	SetDefault(&o.ForwardLimit, 0.1)
+	SetDefault(&o.ForwardWindows, 30)
+	SetDefault(&o.MixLimit, 0.1)
+	SetDefault(&o.MixWindows, 120)
+	if o.Clock == nil {
+		o.Clock = durable.Steady(time.Now)
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
 	if o.NewPolicy == nil {
-		o.NewPolicy = newPolicy
+		o.NewPolicy = NewPolicy
 	}
-	if o.control == nil {
-		o.control = policies.Control
+	if o.Control == nil {
+		o.Control = policies.Control
 	}
 	return o
 }
 
-func set[T comparable](field *T, value T) {
+func SetDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
