@@ -69,9 +69,9 @@ func TestAbortedAndCancelled(t *testing.T) {
 	if how := reasonOf(<-answered); how != "cancelled" {
 		t.Fatal(how)
 	}
-	c.Call(func() { workersOf(c).devices[0].proc.Kill() })
+	c.Call(func() { workersOf(c).Devices[0].Proc.Kill() })
 	until(func() (back bool) {
-		c.Call(func() { back = workersOf(c).devices[0].gen == 2 })
+		c.Call(func() { back = workersOf(c).Devices[0].Gen == 2 })
 		return back
 	})
 	if q, slots := held(x); q != 0 || slots != 0 {

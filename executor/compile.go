@@ -21,7 +21,7 @@ func Compile(plan *formats.Plan, replay bool) error {
 	if err != nil {
 		return err
 	}
-	if err := workersOf(c).crew.assume(); err != nil {
+	if err := workersOf(c).Crew.Assume(); err != nil {
 		return err
 	}
 	return link(c)

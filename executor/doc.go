@@ -59,8 +59,8 @@
 //
 // Where the plan gives a device memory to account for, its networks come and go:
 // the policy's loads and unloads are orders, which the worker carries out one after
-// the other beside its batches (home.go). A network that goes is first run to its
-// end; one that comes has slots cut for it out of the worker's segment (arena.go),
+// the other beside its batches (workers/home.go). A network that goes is first run to its
+// end; one that comes has slots cut for it out of the worker's segment (workers/arena.go),
 // fewer where there is little room. An order that cannot be done is answered with
 // a Return: memory or segment that is full, a load that failed. A worker whose load
 // does not end is killed. A worker that is started again holds what the plan says
@@ -72,7 +72,7 @@
 //
 // A request goes through executor.go (Infer), turn/round.go (inbox and rounds),
 // turn/requests.go (jobs and requests), the loop, turn/actions.go (what the policy decides)
-// and device.go, which sends the worker its command. turn/batch.go and turn/job.go are the
+// and workers/device.go, which sends the worker its command. turn/batch.go and turn/job.go are the
 // records behind them, turn/core.go what a plan in execution holds. turn/answer.go is how
 // requests become answers, gears.go that of gear plans with gearmetrics.go and
 // gearrates.go. flow.go is that of plans whose requests have
@@ -98,11 +98,11 @@
 // orders, and agentwire.go what is sent. The store carries both. Of the processes that
 // share it one plans (queueplan.go).
 //
-// workers.go is the backend of worker processes and what becomes of their runs,
-// device.go the queue in front of a worker and the copies into its memory, with the
-// help of copiers.go; home.go is what a device holds; tier.go has the ways by which
-// tensors get to the next stage, memory.go what stays in a GPU's memory between stages;
-// compile.go what is made of a plan before anything starts, supervise.go a worker's life; place.go maps the plan's devices to this machine.
+// workers/workers.go is the backend of worker processes and what becomes of their runs,
+// workers/device.go the queue in front of a worker and the copies into its memory, with the
+// help of workers/copiers.go; workers/home.go is what a device holds; workers/tier.go has the ways by which
+// tensors get to the next stage, workers/memory.go what stays in a GPU's memory between stages;
+// compile.go what is made of a plan before anything starts, workers/supervise.go a worker's life; workers/place.go maps the plan's devices to this machine.
 //
 // turn/model.go, turn/class.go and turn/buckets.go are what is served, turn/options.go and turn/policies.go how;
 // switch.go changes plans; package drift says when another plan is due; serve.go puts

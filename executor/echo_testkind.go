@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/executor/turn"
+	"inferplan/executor/workers"
 	"inferplan/policy"
 	"inferplan/policy/echo"
 )
@@ -58,11 +59,11 @@ func (e *echoes) Start(context.Context) error {
 		}
 		m := e.c.Services[t.Pipelines[t.Stages[s].Pipeline].Service]
 		d := &e.c.Plan.Deployment[t.Stages[s].Pipeline]
-		inputs, err := specs(d.Inputs, false, "input")
+		inputs, err := workers.Specs(d.Inputs, false, "input")
 		if err != nil {
 			return err
 		}
-		outputs, err := specs(d.Outputs, false, "output")
+		outputs, err := workers.Specs(d.Outputs, false, "output")
 		if err != nil {
 			return err
 		}

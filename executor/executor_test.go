@@ -349,12 +349,12 @@ func TestKilledWorker(t *testing.T) {
 	got := during(x, 0, 4, 75, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.Call(func() { pid, busy = workersOf(c).devices[0].proc.PID(), len(workersOf(c).devices[0].flight) > 0 })
+			c.Call(func() { pid, busy = workersOf(c).Devices[0].Proc.PID(), len(workersOf(c).Devices[0].Flight) > 0 })
 			return busy
 		})
 		syscall.Kill(pid, syscall.SIGKILL)
 		until(func() (back bool) {
-			c.Call(func() { back = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen == 2 })
+			c.Call(func() { back = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen == 2 })
 			return back
 		})
 	})
@@ -399,7 +399,7 @@ func TestCancelledClient(t *testing.T) {
 	if r := x.Report(); r.Completed != 0 || r.DroppedByReason["cancelled"] != 3 {
 		t.Errorf("%+v", r.Counts)
 	}
-	c.Call(func() { workersOf(c).devices[0].proc.Kill() }) // or Close would wait for the run
+	c.Call(func() { workersOf(c).Devices[0].Proc.Kill() }) // or Close would wait for the run
 	x.Close()
 	if how := <-last; how != "draining" {
 		t.Errorf("the one that ran until the end: %s", how)

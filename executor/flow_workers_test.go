@@ -122,14 +122,14 @@ func TestDiamondOnWorkers(t *testing.T) {
 	}
 	until(func() (killed bool) {
 		c.Call(func() {
-			if d := workersOf(c).devices[policytest.Merge]; len(d.flight) > 0 {
-				killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+			if d := workersOf(c).Devices[policytest.Merge]; len(d.Flight) > 0 {
+				killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 			}
 		})
 		return killed
 	})
 	until(func() (again bool) {
-		c.Call(func() { again = workersOf(c).devices[policytest.Merge].gen == 2 })
+		c.Call(func() { again = workersOf(c).Devices[policytest.Merge].Gen == 2 })
 		return again
 	})
 	back.Store(true)

@@ -127,18 +127,18 @@ func (k *killing) kill(kills, total int64) {
 // strike kills a worker, if there is one to kill. It is the core's turn.
 func (k *killing) strike(c *turn.Core) bool {
 	up := 0
-	for _, d := range workersOf(c).own {
-		if d.proc != nil {
+	for _, d := range workersOf(c).Own {
+		if d.Proc != nil {
 			up++
 		}
 	}
-	for n := range workersOf(c).own {
-		d := workersOf(c).own[(int(k.kills.Load())+n)%len(workersOf(c).own)]
-		if up < 2 || d.proc == nil || len(d.flight) == 0 || d.flight[0].batch == nil {
+	for n := range workersOf(c).Own {
+		d := workersOf(c).Own[(int(k.kills.Load())+n)%len(workersOf(c).Own)]
+		if up < 2 || d.Proc == nil || len(d.Flight) == 0 || d.Flight[0].Batch == nil {
 			continue
 		}
 		f, found := c.Answers.(*flow), false
-		for _, t := range d.flight[0].batch.Tasks {
+		for _, t := range d.Flight[0].Batch.Tasks {
 			ta := &f.tasks.list[t]
 			if q := c.Ledger.At(ta.req); ta.inputs[0] >= 0 && q != nil && !q.Job.Answered {
 				in := q.Job.Input(int(q.Sample), 0)
@@ -147,7 +147,7 @@ func (k *killing) strike(c *turn.Core) bool {
 			}
 		}
 		if found {
-			return syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+			return syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 		}
 	}
 	return false
@@ -169,8 +169,8 @@ func (k *killing) run(t *testing.T, total, kills int64) {
 	c, loads, aborted := k.x.core.Load(), int64(0), int64(0)
 	c.Call(func() {
 		aborted = c.Stats.Aborted
-		for _, d := range workersOf(c).own {
-			loads += d.home.loads
+		for _, d := range workersOf(c).Own {
+			loads += d.Home.Loads
 		}
 	})
 	t.Logf("%d requests, %d workers killed: %d answered, %d of them after a kill from what was stored; refused %v; %d clients gone; %d batches lost, %d loads",

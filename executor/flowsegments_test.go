@@ -168,8 +168,8 @@ func TestConditionsLeadRequests(t *testing.T) {
 	}
 	until(func() (killed bool) {
 		c.Call(func() {
-			if d := workersOf(c).devices[0]; len(d.flight) > 0 {
-				killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+			if d := workersOf(c).Devices[0]; len(d.Flight) > 0 {
+				killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 			}
 		})
 		return killed

@@ -135,7 +135,7 @@ func TestStuckEnsembleAWorkerHangs(t *testing.T) {
 	x := open(t, p, replayOptions(false))
 	c := x.core.Load()
 	var pid int
-	c.Call(func() { pid = workersOf(c).devices[2].proc.PID() })
+	c.Call(func() { pid = workersOf(c).Devices[2].Proc.PID() })
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -66,8 +67,8 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 	c := x.core.Load()
 	c.Call(func() {
 		loads, batches, tasks := int64(0), int64(0), int64(0)
-		for _, d := range workersOf(c).own {
-			loads += d.home.loads
+		for _, d := range workersOf(c).Own {
+			loads += d.Home.Loads
 		}
 		for _, s := range c.Services {
 			for size := range s.Stats.Batches {
@@ -121,21 +122,21 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 	x := open(t, r.plan(), o)
 	c := x.core.Load()
 	end := askUntil(t, x, inputs, want)
-	for kill, busy := range []func(d *device) bool{
-		func(d *device) bool { return d.home.busy && d.home.doing.Load },
-		func(d *device) bool { return len(d.flight) > 0 },
+	for kill, busy := range []func(d *workers.Device) bool{
+		func(d *workers.Device) bool { return d.Home.Busy && d.Home.Doing.Load },
+		func(d *workers.Device) bool { return len(d.Flight) > 0 },
 	} {
-		d := workersOf(c).own[kill]
+		d := workersOf(c).Own[kill]
 		until(func() (killed bool) {
 			c.Call(func() {
-				if d.proc != nil && busy(d) {
-					killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+				if d.Proc != nil && busy(d) {
+					killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 				}
 			})
 			return killed
 		})
 		until(func() (back bool) {
-			c.Call(func() { back = d.gen == 2 && d.home.loads > 0 })
+			c.Call(func() { back = d.Gen == 2 && d.Home.Loads > 0 })
 			return back
 		})
 	}
@@ -242,9 +243,9 @@ func TestOrdersAreAnswered(t *testing.T) {
 		t.Errorf("a load that never ends: %+v", got)
 	}
 	core.Call(func() {
-		h := workersOf(core).own[0].home
-		if there := []bool{true, false, false, false, false}; !slices.Equal(h.there, there) || h.busy {
-			t.Errorf("after its start the device holds %v, expected %v", h.there, there)
+		h := workersOf(core).Own[0].Home
+		if there := []bool{true, false, false, false, false}; !slices.Equal(h.Loaded, there) || h.Busy {
+			t.Errorf("after its start the device holds %v, expected %v", h.Loaded, there)
 		}
 	})
 }
@@ -261,11 +262,11 @@ func TestHostsSwap(t *testing.T) {
 	o := r.options(replayOptions(false))
 	o.Judge, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
 	x := open(t, r.plan(), o)
-	far := workersOf(x.core.Load()).own[1]
+	far := workersOf(x.core.Load()).Own[1]
 	end := askUntil(t, x, inputs, want)
 	loaded := func(more int64, gen int32) {
 		until(func() (yes bool) {
-			x.core.Load().Call(func() { yes = far.home.loads >= more && far.gen == gen && far.busy > 0 })
+			x.core.Load().Call(func() { yes = far.Home.Loads >= more && far.Gen == gen && far.Busy > 0 })
 			return yes
 		})
 	}
@@ -273,7 +274,7 @@ func TestHostsSwap(t *testing.T) {
 	leave()
 	until(func() bool { return devicesUp(x) == 1 })
 	before := int64(0)
-	x.core.Load().Call(func() { before = far.home.loads })
+	x.core.Load().Call(func() { before = far.Home.Loads })
 	joinHere(t, hostConfig(address, "L4", 1))
 	loaded(before+1, 2)
 	end()
@@ -314,7 +315,7 @@ func TestPlanOfWorkflowsSwaps(t *testing.T) {
 	one := open(t, single, replayOptions(true))
 	input := bytes.Repeat([]byte{1, 9, 2, 3}, 4)
 	x := open(t, p, replayOptions(false))
-	first := slices.Clone(workersOf(x.core.Load()).own[0].home.there)
+	first := slices.Clone(workersOf(x.core.Load()).Own[0].Home.Loaded)
 	if there := []bool{true, true, false, false, false}; !slices.Equal(first, there) {
 		t.Errorf("device 0 begins with %v, expected %v", first, there)
 	}

@@ -115,8 +115,8 @@ func streamed(x *Executor) int64 {
 }
 
 func devicesUp(x *Executor) (n int) {
-	for _, d := range workersOf(x.core.Load()).devices {
-		if d.up.Load() {
+	for _, d := range workersOf(x.core.Load()).Devices {
+		if d.Up.Load() {
 			n++
 		}
 	}

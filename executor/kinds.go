@@ -2,6 +2,7 @@ package executor
 
 import (
 	"inferplan/executor/turn"
+	"inferplan/executor/workers"
 	"inferplan/formats"
 )
 
@@ -9,8 +10,8 @@ import (
 var kindsServed = turn.Kinds{
 	Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){cascadeOf, flowOf, tokensOf},
 	Backends: []func(c *turn.Core) (b turn.Backend, devices []int32){agentsOf, generatorsOf},
-	First:    newWorkers,
+	First:    workers.New,
 }
 
 // workersOf is the first backend of a core, which every plan has.
-func workersOf(c *turn.Core) *workers { return c.Backends[0].(*workers) }
+func workersOf(c *turn.Core) *workers.Workers { return c.Backends[0].(*workers.Workers) }

@@ -173,7 +173,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 	got := during(x, 0, 4, 4, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.Call(func() { pid, busy = workersOf(c).devices[0].proc.PID(), len(workersOf(c).devices[0].flight) > 0 })
+			c.Call(func() { pid, busy = workersOf(c).Devices[0].Proc.PID(), len(workersOf(c).Devices[0].Flight) > 0 })
 			return busy
 		})
 		killed := time.Now()
@@ -181,7 +181,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 			t.Error(err)
 		}
 		until(func() (up bool) {
-			c.Call(func() { up = workersOf(c).devices[0].proc != nil && workersOf(c).devices[0].gen > 1 })
+			c.Call(func() { up = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen > 1 })
 			return up
 		})
 		back = time.Since(killed)

@@ -77,15 +77,15 @@ func TestPauseIsNoHang(t *testing.T) {
 		default:
 		}
 		c.Call(func() {
-			d := workersOf(c).devices[0]
-			if len(d.flight) == 0 {
+			d := workersOf(c).Devices[0]
+			if len(d.Flight) == 0 {
 				return
 			}
 			looked = true
 			now := c.Now()
-			d.flight[0].started, c.Watched = now-time.Hour, now-time.Hour
+			d.Flight[0].Started, c.Watched = now-time.Hour, now-time.Hour
 			c.Woke(turn.WatchTag)
-			if got := now - d.flight[0].started; got > 3*turn.WatchEvery {
+			if got := now - d.Flight[0].Started; got > 3*turn.WatchEvery {
 				t.Errorf("after an hour's pause the run counts as %v old", got)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"inferplan/executor/turn"
+	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/policy"
@@ -37,8 +38,8 @@ func reportOf(c *turn.Core) (r *formats.Report, tallies []tally) {
 		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Loop.Told()}
 		tallies = talliesOf(c)
 		sumUp(r, tallies, elapsed)
-		if w, ok := c.Backends[0].(*workers); ok {
-			r.Devices = w.deviceReports(elapsed)
+		if w, ok := c.Backends[0].(*workers.Workers); ok {
+			r.Devices = w.DeviceReports(elapsed)
 		}
 		r.Transfer = c.Stats.Tiers()
 		c.Answers.Report(r)

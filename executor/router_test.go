@@ -203,18 +203,18 @@ func nothingHeld(t *testing.T, x *Executor) {
 			if n := f.tasks.out.Taken(); q+s+n > 0 || f.tasks.used > 0 {
 				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.tasks.used)
 			}
-			for _, d := range workersOf(c).own {
+			for _, d := range workersOf(c).Own {
 				bytes := int64(0)
-				for _, e := range d.home.arena.free {
-					bytes += e.to - e.from
+				for _, e := range d.Home.Arena.Free {
+					bytes += e.To - e.From
 				}
-				for _, s := range d.slots {
+				for _, s := range d.Slots {
 					if s != nil {
-						bytes += s.layout.Stride * int64(s.layout.Slots)
+						bytes += s.Layout.Stride * int64(s.Layout.Slots)
 					}
 				}
-				if d.proc != nil && !d.home.busy && bytes != int64(len(d.segment.Data)) {
-					left += fmt.Sprintf("; device %d: %d bytes of %d", d.index, bytes, len(d.segment.Data))
+				if d.Proc != nil && !d.Home.Busy && bytes != int64(len(d.Segment.Data)) {
+					left += fmt.Sprintf("; device %d: %d bytes of %d", d.Index, bytes, len(d.Segment.Data))
 				}
 			}
 		})

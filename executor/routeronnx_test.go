@@ -188,8 +188,8 @@ func (x *Executor) figures() (loads int64, meanBatch float64) {
 	c := x.core.Load()
 	c.Call(func() {
 		batches, tasks := int64(0), int64(0)
-		for _, d := range workersOf(c).own {
-			loads += d.home.loads
+		for _, d := range workersOf(c).Own {
+			loads += d.Home.Loads
 		}
 		for _, s := range c.Services {
 			for size := range s.Stats.Batches {

@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"context"
@@ -20,8 +20,8 @@ const (
 
 // slotsOf is how many batches the stages of a device hold, whose slots take
 // stride bytes together.
-func (k *crew) slotsOf(d *device, stride int64) int {
-	if formats.IsCPU(d.kind) || d.remote || k.c.Options.Engine != engineONNX || stride <= 0 {
+func (k *crew) slotsOf(d *Device, stride int64) int {
+	if formats.IsCPU(d.Kind) || d.remote || k.c.Options.Engine != engineONNX || stride <= 0 {
 		return k.c.Options.Slots // costs address space only
 	}
 	fit := int(min(gpuSegmentBytes/stride, int64(k.c.Options.Slots)))
@@ -32,7 +32,7 @@ func (k *crew) slotsOf(d *device, stride int64) int {
 // machine.
 func (k *crew) sameGPU(a, b int32) bool {
 	x, y := &k.c.Tables.Devices[a], &k.c.Tables.Devices[b]
-	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].remote && !k.devices[b].remote && !formats.IsCPU(k.devices[a].kind)
+	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].remote && !k.devices[b].remote && !formats.IsCPU(k.devices[a].Kind)
 }
 
 // readers lists the devices on the same GPU that read what a device's stages
@@ -63,13 +63,13 @@ func (k *crew) shareMemory(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
 	defer cancel()
 	for _, d := range k.own {
-		readers := k.readers(d.index)
+		readers := k.readers(d.Index)
 		if len(readers) == 0 {
 			continue
 		}
-		handle, err := d.proc.Share(ctx, d.segment, nil)
+		handle, err := d.Proc.Share(ctx, d.Segment, nil)
 		if err != nil {
-			k.c.Options.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.index, "kind", d.kind, "error", err)
+			k.c.Options.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.Index, "kind", d.Kind, "error", err)
 			continue
 		}
 		d.shares = true
@@ -78,33 +78,33 @@ func (k *crew) shareMemory(ctx context.Context) {
 			if x == d {
 				continue
 			}
-			if _, err := x.proc.Share(ctx, d.segment, handle); err != nil {
-				k.c.Options.Log.Warn("tensors leave the GPU between two of its shares", "from", d.index, "to", to, "kind", d.kind, "error", err)
+			if _, err := x.Proc.Share(ctx, d.Segment, handle); err != nil {
+				k.c.Options.Log.Warn("tensors leave the GPU between two of its shares", "from", d.Index, "to", to, "kind", d.Kind, "error", err)
 				continue
 			}
 			if x.maps == nil {
 				x.maps = make([]bool, len(k.devices))
 			}
-			x.maps[d.index] = true
+			x.maps[d.Index] = true
 		}
 	}
 }
 
 // forgetMemory: a worker is gone, its GPU memory with it, and what it had mapped.
 // What others are reading there is no answer to anything.
-func (w *workers) forgetMemory(d *device) {
+func (w *Workers) forgetMemory(d *Device) {
 	shared := d.shares
 	d.shares, d.maps = false, nil
-	for _, x := range w.own {
+	for _, x := range w.Own {
 		if x.maps != nil {
-			x.maps[d.index] = false
+			x.maps[d.Index] = false
 		}
 		if !shared || x == d {
 			continue
 		}
-		for _, r := range x.flight {
-			if r.batch != nil && r.from != nil && !r.from.lasts() && r.in.pool != nil && r.in.pool.device == d.index {
-				w.c.FailBatch(r.batch, policy.ReasonWorkerLost, nil)
+		for _, r := range x.Flight {
+			if r.Batch != nil && r.from != nil && !r.from.lasts() && r.in.pool != nil && r.in.pool.device == d.Index {
+				w.c.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 			}
 		}
 	}

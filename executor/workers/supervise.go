@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"context"
@@ -28,8 +28,8 @@ type crew struct {
 	c         *turn.Core
 	stages    []stagePlan
 	places    []worker.Device           // by device
-	devices   []*device                 // by device; nil where another backend executes
-	own       []*device                 // the rest of them
+	devices   []*Device                 // by device; nil where another backend executes
+	own       []*Device                 // the rest of them
 	cfgs      []worker.Config           // of own
 	operators []formats.OperatorLibrary // that the models need
 	cache     *worker.Cache             // of models that devices swap
@@ -38,7 +38,7 @@ type crew struct {
 	wg        sync.WaitGroup
 }
 
-func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
+func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
 	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.c.Options.Library, Execution: worker.PlannedExecution(k.c.Plan, place.Kind)}
 	if k.c.Options.Execute != nil {
 		hello.Execution = k.c.Options.Execute(place.Kind, hello.Execution)
@@ -47,20 +47,20 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 	cfg := worker.Config{Hello: hello, Command: k.c.Options.Command, Env: slices.Concat(k.c.Options.Env, hello.Env())}
 	for i := range k.stages {
 		for _, dev := range k.c.Tables.DevicesOf(int32(i)) {
-			if dev == d.index {
+			if dev == d.Index {
 				spec := k.stages[i].spec
 				if !formats.IsCPU(place.Kind) {
 					spec.Sizes = sizesOf(&k.c.Tables.Stages[i], spec.MaxBatch)
 				}
-				if d.home != nil {
+				if d.Home != nil {
 					k.loadTimes(&spec, int32(i), d)
 				}
 				cfg.Stages = append(cfg.Stages, spec)
 			}
 		}
 	}
-	if d.home != nil {
-		cfg.Hello.Memory = k.c.Tables.Memory[d.index]
+	if d.Home != nil {
+		cfg.Hello.Memory = k.c.Tables.Memory[d.Index]
 		if cfg.Cache = k.cache; d.remote { // its host has one
 			cfg.Cache = worker.NewCache(0)
 		}
@@ -68,11 +68,11 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 	return cfg
 }
 
-func (k *crew) startProcess(ctx context.Context, d *device, cfg worker.Config) (*worker.Process, error) {
+func (k *crew) startProcess(ctx context.Context, d *Device, cfg worker.Config) (*worker.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
 	defer cancel()
 	if d.remote {
-		k.c.Options.Log.Info("waiting for a worker of another host", "device", d.index, "kind", d.kind)
+		k.c.Options.Log.Info("waiting for a worker of another host", "device", d.Index, "kind", d.Kind)
 		return k.c.Options.Lobby.Start(ctx, k.c, cfg)
 	}
 	if k.c.Options.Inside {
@@ -88,15 +88,15 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	k.cfgs = make([]worker.Config, n)
 	err := each(n, func(i int) (err error) {
 		d := k.own[i]
-		k.cfgs[i] = k.workerConfig(d, k.places[d.index])
-		d.proc, err = k.startProcess(ctx, d, k.cfgs[i])
+		k.cfgs[i] = k.workerConfig(d, k.places[d.Index])
+		d.Proc, err = k.startProcess(ctx, d, k.cfgs[i])
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	for _, d := range k.own {
-		if err := k.layOut(d, d.proc); err != nil {
+		if err := k.layOut(d, d.Proc); err != nil {
 			return err
 		}
 	}
@@ -107,14 +107,14 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := each(n, func(i int) error { return k.prepare(ctx, k.own[i], k.own[i].proc, first[i]) }); err != nil {
+	if err := each(n, func(i int) error { return k.prepare(ctx, k.own[i], k.own[i].Proc, first[i]) }); err != nil {
 		return err
 	}
 	for _, d := range k.own {
-		if d.home != nil {
+		if d.Home != nil {
 			homesOf(k).settled(d)
 		}
-		d.gen, d.pinned = 1, d.proc.Pinned()
+		d.Gen, d.pinned = 1, d.Proc.Pinned()
 	}
 	k.shareMemory(ctx)
 	return nil
@@ -139,34 +139,34 @@ func each(n int, f func(i int) error) error {
 const page = 4096
 
 // layOut divides a device's segment among its stages and creates it.
-func (k *crew) layOut(d *device, p *worker.Process) (err error) {
-	d.segment, err = worker.NewSegment(uint32(d.index), k.divide(d, p.Loaded))
+func (k *crew) layOut(d *Device, p *worker.Process) (err error) {
+	d.Segment, err = worker.NewSegment(uint32(d.Index), k.divide(d, p.Loaded))
 	return err
 }
 
 // divide divides a device's segment among the stages that it has loaded and returns
 // the segment's size.
-func (k *crew) divide(d *device, loaded []worker.Loaded) int64 {
-	d.slots, d.known = make([]*stageSlots, len(k.stages)), make([]*worker.Loaded, len(k.stages))
+func (k *crew) divide(d *Device, loaded []worker.Loaded) int64 {
+	d.Slots, d.known = make([]*stageSlots, len(k.stages)), make([]*worker.Loaded, len(k.stages))
 	var stride, widest int64
 	for i := range loaded {
 		l := &loaded[i]
 		s := k.slotsFor(d, l)
-		stride, widest = stride+s.layout.Stride, max(widest, s.layout.Stride)
-		d.slots[l.ID], d.known[l.ID] = s, l
+		stride, widest = stride+s.Layout.Stride, max(widest, s.Layout.Stride)
+		d.Slots[l.ID], d.known[l.ID] = s, l
 	}
 	slots := k.slotsOf(d, stride)
-	if d.home != nil {
-		clear(d.slots)
+	if d.Home != nil {
+		clear(d.Slots)
 		size := max(stride*int64(slots), widest*gpuSlotsLeast, page)
-		d.home.arena = newArena(size)
+		d.Home.Arena = newArena(size)
 		return size
 	}
 	var base int64
 	for i := range loaded {
-		s := d.slots[loaded[i].ID]
-		s.pool, s.layout.Base, s.layout.Slots = worker.NewSlotPool(slots), base, slots
-		base += s.layout.Stride * int64(slots)
+		s := d.Slots[loaded[i].ID]
+		s.Pool, s.Layout.Base, s.Layout.Slots = worker.NewSlotPool(slots), base, slots
+		base += s.Layout.Stride * int64(slots)
 	}
 	return max(base, page)
 }
@@ -224,26 +224,26 @@ func sameSpecs(made, wanted []engine.Spec) error {
 
 // prepare gives a worker the memory that it writes and reads and warms it up.
 // first is what it holds from its start, where networks come and go.
-func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process, first []worker.Swap) error {
+func (k *crew) prepare(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
 	defer cancel()
-	if err := p.Attach(ctx, d.segment, true); err != nil {
-		return fmt.Errorf("device %d (%s): share its memory: %w", d.index, d.kind, err)
+	if err := p.Attach(ctx, d.Segment, true); err != nil {
+		return fmt.Errorf("device %d (%s): share its memory: %w", d.Index, d.Kind, err)
 	}
-	for _, from := range k.sources(d.index) {
-		if err := p.Attach(ctx, k.devices[from].segment, false); err != nil {
-			return fmt.Errorf("device %d (%s): share the memory of device %d: %w", d.index, d.kind, from, err)
+	for _, from := range k.sources(d.Index) {
+		if err := p.Attach(ctx, k.devices[from].Segment, false); err != nil {
+			return fmt.Errorf("device %d (%s): share the memory of device %d: %w", d.Index, d.Kind, from, err)
 		}
 	}
-	if d.home != nil {
+	if d.Home != nil {
 		return k.moveIn(ctx, d, p, first)
 	}
-	for _, s := range d.slots {
+	for _, s := range d.Slots {
 		if s == nil {
 			continue
 		}
-		if _, err := p.Prepare(ctx, s.layout); err != nil {
-			return fmt.Errorf("device %d (%s): %w", d.index, d.kind, err)
+		if _, err := p.Prepare(ctx, s.Layout); err != nil {
+			return fmt.Errorf("device %d (%s): %w", d.Index, d.Kind, err)
 		}
 	}
 	return nil
@@ -272,16 +272,16 @@ func (k *crew) watchOver() {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for i, d := range k.own {
 		k.wg.Add(1)
-		go k.supervise(d, k.cfgs[i], d.proc, d.gen)
+		go k.supervise(d, k.cfgs[i], d.Proc, d.Gen)
 	}
 }
 
 // kill ends all workers at once.
 func (k *crew) kill() {
 	for _, d := range k.own {
-		if d.proc != nil {
-			d.proc.Kill()
-			d.proc.Wait()
+		if d.Proc != nil {
+			d.Proc.Kill()
+			d.Proc.Wait()
 		}
 	}
 }
@@ -289,8 +289,8 @@ func (k *crew) kill() {
 // freeMemory unmaps what the workers shared; they must have ended.
 func (k *crew) freeMemory() {
 	for _, d := range k.own {
-		if d.segment != nil {
-			d.segment.Close()
+		if d.Segment != nil {
+			d.Segment.Close()
 		}
 	}
 	k.cache.Close()
@@ -298,18 +298,18 @@ func (k *crew) freeMemory() {
 
 // supervise passes on a worker's results and starts it again when it ends,
 // until the core's context does.
-func (k *crew) supervise(d *device, cfg worker.Config, p *worker.Process, gen int32) {
+func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen int32) {
 	defer k.wg.Done()
 	pause := time.Duration(0)
 	for {
 		born := time.Now()
-		k.listen(d.index, gen, p)
+		k.listen(d.Index, gen, p)
 		if k.ctx.Err() != nil {
 			return
 		}
-		k.c.Inbox.Post(turn.News{Kind: workerLost, Device: d.index, Gen: gen})
+		k.c.Inbox.Post(turn.News{Kind: workerLost, Device: d.Index, Gen: gen})
 		p.Kill()
-		k.c.Options.Log.Warn("worker lost", "device", d.index, "kind", d.kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
+		k.c.Options.Log.Warn("worker lost", "device", d.Index, "kind", d.Kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
 		if time.Since(born) > stableAfter {
 			pause = 0
 		}
@@ -325,27 +325,27 @@ func (k *crew) supervise(d *device, cfg worker.Config, p *worker.Process, gen in
 			next, err := k.startAgain(d, cfg)
 			if err == nil {
 				p = next
-				k.c.Metrics.Restarted(d.index)
-				k.c.Options.Log.Info("worker back", "device", d.index, "kind", d.kind, "pid", p.PID(), "after", time.Since(begin))
+				k.c.Metrics.Restarted(d.Index)
+				k.c.Options.Log.Info("worker back", "device", d.Index, "kind", d.Kind, "pid", p.PID(), "after", time.Since(begin))
 				break
 			}
 			if k.ctx.Err() != nil {
 				return
 			}
-			k.c.Options.Log.Error("worker does not start", "device", d.index, "kind", d.kind, "error", err, "again_in", pause)
+			k.c.Options.Log.Error("worker does not start", "device", d.Index, "kind", d.Kind, "error", err, "again_in", pause)
 		}
-		k.c.Inbox.Post(turn.News{Kind: workerBack, Device: d.index, Gen: gen, Back: p})
+		k.c.Inbox.Post(turn.News{Kind: workerBack, Device: d.Index, Gen: gen, Back: p})
 	}
 }
 
 // startAgain starts a worker in place of one that is gone.
-func (k *crew) startAgain(d *device, cfg worker.Config) (*worker.Process, error) {
+func (k *crew) startAgain(d *Device, cfg worker.Config) (*worker.Process, error) {
 	p, err := k.startProcess(k.ctx, d, cfg)
 	if err != nil {
 		return nil, err
 	}
 	var first []worker.Swap
-	if d.home != nil && !k.c.Call(func() { first, err = homesOf(k).settle(d) }) {
+	if d.Home != nil && !k.c.Call(func() { first, err = homesOf(k).settle(d) }) {
 		err = turn.ErrClosed
 	}
 	if err == nil {

@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"slices"
@@ -21,10 +21,10 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 	c := &turn.Core{Answers: turn.Direct{}, Loop: &loop.Loop{}, Tables: tables, Metrics: m}
 	c.Stats = &turn.Stats{Core: c, Metrics: m, Service: turn.NewRecorder(tables)}
 	c.Stats.Service.Arrived = []time.Duration{0}
-	near := &device{stats: m.Device(0, "H100")}
-	far := &device{stats: m.Device(1, "H100"), remote: true}
+	near := &Device{stats: m.Device(0, "H100")}
+	far := &Device{stats: m.Device(1, "H100"), remote: true}
 	for _, x := range []struct {
-		d                *device
+		d                *Device
 		sent, start, end time.Duration
 	}{
 		{near, 10 * ms, 12 * ms, 20 * ms}, // the device waited for it
@@ -32,7 +32,7 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 		{near, 40 * ms, 41 * ms, 50 * ms}, // again
 		{far, 60 * ms, 65 * ms, 70 * ms},  // its way is not known
 	} {
-		r := &run{batch: &turn.Batch{Dispatched: x.sent}, size: 1, sent: x.sent}
+		r := &run{Batch: &turn.Batch{Dispatched: x.sent}, size: 1, sent: x.sent}
 		x.d.count(c, r, &turn.News{Start: int64(x.start), End: int64(x.end)})
 	}
 	s := c.Stats.Service.Snapshot()

@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"time"
@@ -32,7 +32,7 @@ type slotRef struct {
 
 func (s *slotRef) give() {
 	if s.pool != nil {
-		s.pool.pool.Give(s.slot)
+		s.pool.Pool.Give(s.slot)
 		s.pool.leave()
 		s.pool = nil
 	}
@@ -41,8 +41,8 @@ func (s *slotRef) give() {
 // stageSlots is a stage's part of a worker's segment.
 type stageSlots struct {
 	device int32
-	layout worker.Layout
-	pool   *worker.SlotPool
+	Layout worker.Layout
+	Pool   *worker.SlotPool
 	loaded *worker.Loaded
 	arena  *arena // that they were cut from
 	over   bool   // they go back there once nobody reads them
@@ -50,22 +50,22 @@ type stageSlots struct {
 
 // leave ends the use of slots that nobody reads any more.
 func (s *stageSlots) leave() {
-	if s.over && s.pool.InUse() == 0 {
-		s.arena.give(s.layout.Base, s.layout.Stride*int64(s.layout.Slots))
+	if s.over && s.Pool.InUse() == 0 {
+		s.arena.give(s.Layout.Base, s.Layout.Stride*int64(s.Layout.Slots))
 	}
 }
 
 // run is one stage of a batch on one device.
 type run struct {
 	id      uint64
-	batch   *turn.Batch // nil: aborted, its result is ignored
-	device  *device
+	Batch   *turn.Batch // nil: aborted, its result is ignored
+	device  *Device
 	stage   int32
 	size    int
 	in      slotRef // held until the run is over; the own slot for a first stage
 	out     slotRef
 	sent    time.Duration // when its inputs began to be copied
-	started time.Duration // as far as the core knows
+	Started time.Duration // as far as the core knows
 
 	from, to tier // by which its input came and its output goes; nil: the client's
 }
@@ -73,5 +73,5 @@ type run struct {
 // Output implements outputs.
 func (r *run) Output(i int) []byte {
 	own := r.out.pool
-	return r.device.segment.TensorAt(own.loaded.Outputs, i, r.size, own.layout.Out(int(r.out.slot)))
+	return r.device.Segment.TensorAt(own.loaded.Outputs, i, r.size, own.Layout.Out(int(r.out.slot)))
 }

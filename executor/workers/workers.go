@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 	"inferplan/policy"
 )
 
-// workers is the backend of worker processes: one per device, with a queue in
+// Workers is the backend of worker processes: one per device, with a queue in
 // front of each. It belongs to the core's turn.
-type workers struct {
+type Workers struct {
 	c        *turn.Core
-	devices  []*device // nil where another backend executes
-	own      []*device // the rest of them
-	crew     *crew
+	Devices  []*Device // nil where another backend executes
+	Own      []*Device // the rest of them
+	Crew     *crew
 	copiers  *copiers
 	freeRuns []*run
 	nextRun  uint64
@@ -33,21 +33,21 @@ const (
 	swapCame
 )
 
-// newWorkers makes the backend of the devices that no other backend has.
-func newWorkers(c *turn.Core) (turn.Backend, error) {
-	w := &workers{c: c, devices: make([]*device, len(c.Tables.Devices))}
-	w.crew = &crew{cache: worker.NewCache(c.Options.CacheBytes), c: c, devices: w.devices}
+// New makes the backend of the devices that no other backend has.
+func New(c *turn.Core) (turn.Backend, error) {
+	w := &Workers{c: c, Devices: make([]*Device, len(c.Tables.Devices))}
+	w.Crew = &crew{cache: worker.NewCache(c.Options.CacheBytes), c: c, devices: w.Devices}
 	if !slices.Contains(c.ByDevice, 0) {
 		return w, nil
 	}
 	var err error
-	if w.crew.stages, err = planStages(c.Plan, c.Tables, c.Options, c.ByDevice); err != nil {
+	if w.Crew.stages, err = planStages(c.Plan, c.Tables, c.Options, c.ByDevice); err != nil {
 		return nil, err
 	}
-	if w.crew.operators, err = findOperators(c.Plan, c.Options); err != nil {
+	if w.Crew.operators, err = findOperators(c.Plan, c.Options); err != nil {
 		return nil, err
 	}
-	if w.crew.places, err = placeDevices(c.Tables, c.Options, c.ByDevice); err != nil {
+	if w.Crew.places, err = placeDevices(c.Tables, c.Options, c.ByDevice); err != nil {
 		return nil, err
 	}
 	for i := range c.Tables.Devices {
@@ -55,85 +55,85 @@ func newWorkers(c *turn.Core) (turn.Backend, error) {
 			continue
 		}
 		kind := c.Tables.Kinds[c.Tables.Devices[i].Kind]
-		w.devices[i] = &device{index: int32(i), kind: kind, remote: isRemote(c.Tables, i, c.Options), stats: c.Metrics.Device(int32(i), kind)}
+		w.Devices[i] = &Device{Index: int32(i), Kind: kind, remote: isRemote(c.Tables, i, c.Options), stats: c.Metrics.Device(int32(i), kind)}
 		if swaps(c.Tables, int32(i)) {
-			w.devices[i].home = &home{there: make([]bool, len(c.Tables.Networks))}
+			w.Devices[i].Home = &home{Loaded: make([]bool, len(c.Tables.Networks))}
 		}
-		w.own = append(w.own, w.devices[i])
+		w.Own = append(w.Own, w.Devices[i])
 	}
-	w.crew.own = w.own
+	w.Crew.own = w.Own
 	return w, nil
 }
 
 // Start starts the processes, which load their models and share memory.
-func (w *workers) Start(ctx context.Context) error { return w.crew.startWorkers(ctx) }
+func (w *Workers) Start(ctx context.Context) error { return w.Crew.startWorkers(ctx) }
 
 // Begin takes up work.
-func (w *workers) Begin() {
+func (w *Workers) Begin() {
 	w.copiers = newCopiers(helpers())
-	for _, d := range w.own {
+	for _, d := range w.Own {
 		w.setUp(d, true)
 	}
-	w.crew.watchOver()
+	w.Crew.watchOver()
 }
 
-func (w *workers) setUp(d *device, up bool) {
-	d.up.Store(up)
-	w.c.Metrics.Up(d.index, up)
+func (w *Workers) setUp(d *Device, up bool) {
+	d.Up.Store(up)
+	w.c.Metrics.Up(d.Index, up)
 }
 
-func (w *workers) Up(device int32) bool { return w.devices[device].up.Load() }
+func (w *Workers) Up(device int32) bool { return w.Devices[device].Up.Load() }
 
 // Took handles news of a worker.
-func (w *workers) Took(n *turn.News) {
-	d := w.devices[n.Device]
+func (w *Workers) Took(n *turn.News) {
+	d := w.Devices[n.Device]
 	switch n.Kind {
 	case resultCame:
-		if n.Gen == d.gen && d.proc != nil {
+		if n.Gen == d.Gen && d.Proc != nil {
 			w.result(d, n)
 		}
 	case workerLost:
-		if n.Gen == d.gen && d.proc != nil {
+		if n.Gen == d.Gen && d.Proc != nil {
 			w.lost(d)
 		}
 	case swapCame:
-		if n.Gen == d.gen && d.proc != nil {
+		if n.Gen == d.Gen && d.Proc != nil {
 			loadsOf(w).swapped(d, n)
 		}
 	case workerBack:
 		proc := n.Back.(*worker.Process)
-		d.proc, d.gen, d.total, d.pinned, d.pulse = proc, n.Gen, 0, proc.Pinned(), pulse{}
-		if d.home != nil {
-			homesOf(w.crew).settled(d)
+		d.Proc, d.Gen, d.total, d.pinned, d.pulse = proc, n.Gen, 0, proc.Pinned(), pulse{}
+		if d.Home != nil {
+			homesOf(w.Crew).settled(d)
 		}
 		w.setUp(d, true)
-		w.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
+		w.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
 		w.c.Flush()
 		w.pump(d)
 	}
 }
 
 // result takes a finished run.
-func (w *workers) result(d *device, n *turn.News) {
+func (w *Workers) result(d *Device, n *turn.News) {
 	c := w.c
-	if len(d.flight) == 0 || d.flight[0].id != n.Id {
+	if len(d.Flight) == 0 || d.Flight[0].id != n.Id {
 		// Not what was asked: the worker cannot be trusted.
-		c.Options.Log.Error("worker answered out of order", "device", d.index, "run", n.Id)
-		d.proc.Kill()
+		c.Options.Log.Error("worker answered out of order", "device", d.Index, "run", n.Id)
+		d.Proc.Kill()
 		return
 	}
-	r := d.flight[0]
-	d.flight = d.flight[:copy(d.flight, d.flight[1:])]
+	r := d.Flight[0]
+	d.Flight = d.Flight[:copy(d.Flight, d.Flight[1:])]
 	d.count(c, r, n)
-	if len(d.flight) > 0 {
-		defer w.markStarted(d.flight[0])
+	if len(d.Flight) > 0 {
+		defer w.markStarted(d.Flight[0])
 	}
-	if d.home != nil {
-		d.home.ranBeside(c.Since(n.Start), c.Since(n.End))
+	if d.Home != nil {
+		d.Home.ranBeside(c.Since(n.Start), c.Since(n.End))
 		defer loadsOf(w).nextOrder(d)
 	}
 	defer w.pump(d)
-	b := r.batch
+	b := r.Batch
 	if b == nil {
 		w.freeRun(r)
 		return
@@ -159,52 +159,52 @@ func (w *workers) result(d *device, n *turn.News) {
 		held.in, held.by, r.out = r.out, r.to, slotRef{}
 	}
 	w.freeRun(r)
-	c.FinishHop(b, d.index, start, end)
+	c.FinishHop(b, d.Index, start, end)
 }
 
 // lost: the worker of a device is gone, and what it ran.
-func (w *workers) lost(d *device) {
-	d.proc = nil
+func (w *Workers) lost(d *Device) {
+	d.Proc = nil
 	w.setUp(d, false)
 	w.forgetMemory(d)
-	if d.home != nil {
+	if d.Home != nil {
 		d.leaveHome()
 	}
-	flight := d.flight
-	d.flight = nil
-	w.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: d.index})
+	flight := d.Flight
+	d.Flight = nil
+	w.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
-		if r.batch != nil { // the policy did not abort it
-			w.c.FailBatch(r.batch, policy.ReasonWorkerLost, nil)
+		if r.Batch != nil { // the policy did not abort it
+			w.c.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 		}
 		w.freeRun(r)
 	}
 }
 
 // Abort forgets a batch: its result, or its turn in the queue, is ignored.
-func (w *workers) Abort(b *turn.Batch) {
+func (w *Workers) Abort(b *turn.Batch) {
 	held := carriedOf(b)
 	if held.run != nil {
-		held.run.batch = nil
+		held.run.Batch = nil
 		held.run = nil
 	}
 	held.in.give()
 }
 
 // Evict does nothing: workers have no instances that a batch could leave.
-func (w *workers) Evict(*turn.Batch, bool) { w.c.Stats.Ignored++ }
+func (w *Workers) Evict(*turn.Batch, bool) { w.c.Stats.Ignored++ }
 
 // Load answers a load or unload. Where the plan gives a device no memory to
 // account for, its worker holds what is placed there from its start to its end,
 // also what the policy counts as not loaded at first: what is there is loaded at
 // once, and the rest is refused.
-func (w *workers) Load(o turn.Order) {
-	if d := w.devices[o.Device]; d.home != nil {
+func (w *Workers) Load(o turn.Order) {
+	if d := w.Devices[o.Device]; d.Home != nil {
 		loadsOf(w).swap(d, o)
 		return
 	}
 	why := policy.Return(0)
-	if w.devices[o.Device].holds(w.c.Tables, o.Network) != o.Load {
+	if w.Devices[o.Device].holds(w.c.Tables, o.Network) != o.Load {
 		why = policy.ReturnRefused
 	}
 	now := w.c.Now()
@@ -213,42 +213,42 @@ func (w *workers) Load(o turn.Order) {
 
 // Place answers at once: what tasks read is in the server's memory, from where it
 // is copied with the batch.
-func (w *workers) Place(task, device, ticket int32) {
+func (w *Workers) Place(task, device, ticket int32) {
 	now := w.c.Now()
 	w.c.Placed(task, device, ticket, now, now)
 }
 
 // Close ends the processes.
-func (w *workers) Close(ctx context.Context) {
-	if w.crew.cancel == nil { // they have not begun
-		w.crew.kill()
-		w.crew.freeMemory()
+func (w *Workers) Close(ctx context.Context) {
+	if w.Crew.cancel == nil { // they have not begun
+		w.Crew.kill()
+		w.Crew.freeMemory()
 		return
 	}
-	w.crew.cancel()
+	w.Crew.cancel()
 	w.copiers.close()
 	var wg sync.WaitGroup
-	for _, d := range w.own {
-		if d.proc != nil {
-			wg.Go(func() { d.proc.Shutdown(ctx) })
+	for _, d := range w.Own {
+		if d.Proc != nil {
+			wg.Go(func() { d.Proc.Shutdown(ctx) })
 		}
 	}
 	wg.Wait()
-	w.crew.wg.Wait()
+	w.Crew.wg.Wait()
 	for _, n := range w.c.Inbox.Left() { // a worker that came back after the last round
 		if proc, ok := n.Back.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()
 		}
 	}
-	w.crew.freeMemory()
+	w.Crew.freeMemory()
 }
 
 // A worker is taken to hang no earlier than after hangsAfter times what its run
 // was planned to take. One that gets CPU time is slow, as on a machine that is short of
 // it, and has slowFor times as long.
 const (
-	hangsAfter = 10
+	HangsAfter = 10
 	slowFor    = 10
 )
 
@@ -275,53 +275,53 @@ func (p *pulse) look(now time.Duration, proc *worker.Process) {
 
 // Look kills workers that hang. Who has waited for one for another SLO past the
 // deadline is answered before that.
-func (w *workers) Look(now, paused time.Duration) {
-	for _, d := range w.own {
-		if d.proc == nil {
+func (w *Workers) Look(now, paused time.Duration) {
+	for _, d := range w.Own {
+		if d.Proc == nil {
 			continue
 		}
-		if d.home != nil {
-			if d.home.began += paused; loadsOf(w).overdue(d, now) {
-				w.c.Options.Log.Error("worker hangs in a load and is killed", "device", d.index, "kind", d.kind, "network", w.c.Tables.Networks[d.home.doing.Network].Name, "for", now-d.home.began)
-				d.proc.Kill()
+		if d.Home != nil {
+			if d.Home.began += paused; loadsOf(w).overdue(d, now) {
+				w.c.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.c.Tables.Networks[d.Home.Doing.Network].Name, "for", now-d.Home.began)
+				d.Proc.Kill()
 				continue
 			}
 		}
-		if len(d.flight) == 0 {
+		if len(d.Flight) == 0 {
 			continue
 		}
-		r := d.flight[0]
-		r.started += paused
+		r := d.Flight[0]
+		r.Started += paused
 		planned := time.Duration(0)
 		if infer := w.c.Tables.Stages[r.stage].Infer; r.size <= len(infer) {
 			planned = infer[r.size-1]
 		}
-		took := now - r.started
-		w.giveUp(d.flight, now, took)
+		took := now - r.Started
+		w.giveUp(d.Flight, now, took)
 		w.giveUp(d.queue, now, took)
 		patience := w.c.Options.HangTimeout
 		if d.remote { // its host may be silent for a while
 			patience += worker.DefaultSilence
 		} else {
-			d.pulse.look(now, d.proc)
+			d.pulse.look(now, d.Proc)
 		}
-		patience = max(patience, hangsAfter*planned)
+		patience = max(patience, HangsAfter*planned)
 		if took > patience && (now > d.pulse.moved+patience || took > slowFor*patience) {
-			w.c.Options.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", took)
-			d.proc.Kill()
+			w.c.Options.Log.Error("worker hangs and is killed", "device", d.Index, "kind", d.Kind, "stage", r.stage, "for", took)
+			d.Proc.Kill()
 		}
 	}
 }
 
 // giveUp answers the requests of runs that have waited too long for a worker, whose
 // run has taken so long. One that lasts no longer than an SLO may be about to end.
-func (w *workers) giveUp(runs []*run, now, took time.Duration) {
+func (w *Workers) giveUp(runs []*run, now, took time.Duration) {
 	book := &w.c.Ledger
 	for _, r := range runs {
-		if r.batch == nil {
+		if r.Batch == nil {
 			continue
 		}
-		for _, t := range r.batch.Tasks {
+		for _, t := range r.Batch.Tasks {
 			q := book.At(w.c.Answers.RequestOf(t))
 			if q == nil || q.Job.Answered {
 				continue

@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import "inferplan/engine/worker"
 
@@ -6,7 +6,7 @@ import "inferplan/engine/worker"
 // them, of the next stage.
 type tier interface {
 	// reaches tells whether a run on a device can read what one on another makes.
-	reaches(from, to *device) bool
+	reaches(from, to *Device) bool
 	// made and read complete the commands of the two runs, which say where the
 	// tensors lie in the segment of the device that makes them.
 	made(cmd *worker.Run)
@@ -19,7 +19,7 @@ type tier interface {
 var tiers = []tier{gpuMemory{}, sharedMemory{}}
 
 // tierBetween is the best way from a device to another.
-func tierBetween(from, to *device) tier {
+func tierBetween(from, to *Device) tier {
 	for _, t := range tiers {
 		if t.reaches(from, to) {
 			return t
@@ -32,7 +32,7 @@ func tierBetween(from, to *device) tier {
 // lobby sends it to workers of other hosts, and takes theirs into it.
 type sharedMemory struct{}
 
-func (sharedMemory) reaches(_, _ *device) bool { return true }
+func (sharedMemory) reaches(_, _ *Device) bool { return true }
 func (sharedMemory) made(*worker.Run)          {}
 func (sharedMemory) read(*worker.Run)          {}
 func (sharedMemory) lasts() bool               { return true }
@@ -41,8 +41,8 @@ func (sharedMemory) lasts() bool               { return true }
 // itself, or of another on the same GPU, mapped (CUDA IPC).
 type gpuMemory struct{}
 
-func (gpuMemory) reaches(from, to *device) bool {
-	return from.shares && (to == from || to.maps != nil && to.maps[from.index])
+func (gpuMemory) reaches(from, to *Device) bool {
+	return from.shares && (to == from || to.maps != nil && to.maps[from.Index])
 }
 func (gpuMemory) made(cmd *worker.Run) { cmd.OutDevice = true }
 func (gpuMemory) read(cmd *worker.Run) { cmd.InDevice = true }

@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"fmt"
@@ -146,11 +146,11 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, backend [
 			}
 		}
 		runsWhole := runsWhole(m)
-		inputs, err := specs(m.Inputs, runsWhole, "input")
+		inputs, err := Specs(m.Inputs, runsWhole, "input")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
 		}
-		outputs, err := specs(m.Outputs, runsWhole, "output")
+		outputs, err := Specs(m.Outputs, runsWhole, "output")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
@@ -254,9 +254,9 @@ func runsWhole(m *formats.Deployed) bool {
 	return len(m.Inputs) > 0
 }
 
-// specs turns a plan's tensors into the engine's. A plan without them (its
+// Specs turns a plan's tensors into the engine's. A plan without them (its
 // models were imported) is replayed with one float per sample.
-func specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engine.Spec, error) {
+func Specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engine.Spec, error) {
 	if len(tensors) == 0 {
 		return []engine.Spec{{Name: missing, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil
 	}

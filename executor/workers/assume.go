@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 	"inferplan/executor/turn"
 )
 
-// assume takes the boundaries of models from the plan, as if workers had loaded them,
+// Assume takes the boundaries of models from the plan, as if workers had loaded them,
 // and divides their memory.
-func (k *crew) assume() error {
+func (k *crew) Assume() error {
 	for _, d := range k.own {
-		cfg := k.workerConfig(d, k.places[d.index])
+		cfg := k.workerConfig(d, k.places[d.Index])
 		loaded := make([]worker.Loaded, len(cfg.Stages))
 		for i := range cfg.Stages {
 			s := &cfg.Stages[i]
@@ -32,7 +32,7 @@ func (k *crew) assume() error {
 func (k *crew) settleAll() ([][]worker.Swap, error) {
 	first := make([][]worker.Swap, len(k.own))
 	for i, d := range k.own {
-		if d.home == nil {
+		if d.Home == nil {
 			continue
 		}
 		if err := k.loadsInTime(d); err != nil {
@@ -48,7 +48,7 @@ func (k *crew) settleAll() ([][]worker.Swap, error) {
 
 // loadsInTime returns an error where a device that replays loads would not have its first networks
 // before its worker has to be there.
-func (k *crew) loadsInTime(d *device) error {
+func (k *crew) loadsInTime(d *Device) error {
 	if k.c.Options.Engine != "replay" {
 		return nil
 	}
@@ -56,10 +56,10 @@ func (k *crew) loadsInTime(d *device) error {
 	for _, n := range homesOf(k).residents(d) {
 		network := &k.c.Tables.Networks[n]
 		if names = append(names, network.Name); network.Load != nil {
-			loads += network.Load[k.c.Tables.Devices[d.index].Kind][1]
+			loads += network.Load[k.c.Tables.Devices[d.Index].Kind][1]
 		}
 		if loads < 0 || loads > k.c.Options.StartTimeout {
-			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.index, d.kind, strings.Join(names, ", "), k.c.Options.StartTimeout)
+			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.Index, d.Kind, strings.Join(names, ", "), k.c.Options.StartTimeout)
 		}
 	}
 	return nil

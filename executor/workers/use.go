@@ -1,4 +1,4 @@
-package executor
+package workers
 
 import (
 	"time"
@@ -9,9 +9,9 @@ import (
 )
 
 // count notes a run that ended, whether anybody waits for it or not.
-func (d *device) count(c *turn.Core, r *run, n *turn.News) {
+func (d *Device) count(c *turn.Core, r *run, n *turn.News) {
 	took := time.Duration(n.End - n.Start)
-	d.busy += took
+	d.Busy += took
 	own := n.Total - d.total
 	d.total = n.Total
 	d.stats.Ran(time.Duration(n.Cpu), time.Duration(own))
@@ -20,14 +20,14 @@ func (d *device) count(c *turn.Core, r *run, n *turn.News) {
 	// did, the policy decided, the batch was laid into its memory and the command
 	// travelled.
 	if asked := r.sent; !d.remote {
-		if r.batch != nil && r.batch.Hop == 0 {
-			asked = r.batch.Dispatched
+		if r.Batch != nil && r.Batch.Hop == 0 {
+			asked = r.Batch.Dispatched
 		}
 		begin = min(begin, max(asked, d.ended))
 	}
 	d.ended = max(d.ended, end)
-	if c.Stats.Service != nil && r.batch != nil && worker.Code(n.Code) == worker.OK && !c.Answers.Holds(r.batch.Pipeline) {
-		r.batch.Recorded = c.Stats.Service.Ran(r.stage, r.size, begin, end-begin)
+	if c.Stats.Service != nil && r.Batch != nil && worker.Code(n.Code) == worker.OK && !c.Answers.Holds(r.Batch.Pipeline) {
+		r.Batch.Recorded = c.Stats.Service.Ran(r.stage, r.size, begin, end-begin)
 	}
 }
 
@@ -42,11 +42,11 @@ func (h *home) loaded(c *turn.Core, o *turn.Order) {
 }
 
 // moved notes a tensor that the next stage takes over.
-func moved(c *turn.Core, bytes int64, from, to *device, by tier, took time.Duration) {
+func moved(c *turn.Core, bytes int64, from, to *Device, by tier, took time.Duration) {
 	s := c.Stats
 	t, m := &s.Shm, &s.Metrics.Shm
 	onDevice := !by.lasts()
-	switch gpu := !formats.IsCPU(from.kind) && c.Options.Engine == engineONNX; {
+	switch gpu := !formats.IsCPU(from.Kind) && c.Options.Engine == engineONNX; {
 	case from.remote || to.remote:
 		t, m = &s.Stream, &s.Metrics.Stream
 	case onDevice && from != to:
@@ -62,20 +62,20 @@ func moved(c *turn.Core, bytes int64, from, to *device, by tier, took time.Durat
 	m.Bytes.Add(float64(bytes))
 }
 
-// deviceReports adds up the use of devices by kind; a share of 1/v counts 1/v.
-func (w *workers) deviceReports(elapsed time.Duration) []formats.DeviceReport {
+// DeviceReports adds up the use of devices by kind; a share of 1/v counts 1/v.
+func (w *Workers) DeviceReports(elapsed time.Duration) []formats.DeviceReport {
 	out := make([]formats.DeviceReport, len(w.c.Tables.Kinds))
 	weight := make([]float64, len(out))
 	busy, loading, both := make([]float64, len(out)), make([]float64, len(out)), make([]float64, len(out))
 	seen := make([]map[int32]bool, len(out))
-	for _, d := range w.own {
-		t := &w.c.Tables.Devices[d.index]
+	for _, d := range w.Own {
+		t := &w.c.Tables.Devices[d.Index]
 		w := 1 / float64(max(t.Share, 1))
 		weight[t.Kind] += w
-		busy[t.Kind] += w * float64(d.busy)
-		if d.home != nil {
-			loading[t.Kind] += w * float64(d.home.loading)
-			both[t.Kind] += w * float64(d.home.both)
+		busy[t.Kind] += w * float64(d.Busy)
+		if d.Home != nil {
+			loading[t.Kind] += w * float64(d.Home.loading)
+			both[t.Kind] += w * float64(d.Home.both)
 		}
 		if seen[t.Kind] == nil {
 			seen[t.Kind] = map[int32]bool{}
