@@ -74,7 +74,7 @@
 // turn/requests.go (jobs and requests), the loop, turn/actions.go (what the policy decides)
 // and workers/device.go, which sends the worker its command. turn/batch.go and turn/job.go are the
 // records behind them, turn/core.go what a plan in execution holds. turn/answer.go is how
-// requests become answers, gears.go that of gear plans with gearmetrics.go and
+// requests become answers, cascade/gears.go that of gear plans with cascade/gearmetrics.go and
 // gearrates.go. flow.go is that of plans whose requests have
 // several tasks: a policy.Control says which, and store.go has the tasks and what
 // they make until nobody reads it any more. flowsteps.go has what clients see of

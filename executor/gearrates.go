@@ -23,11 +23,11 @@ func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	if c == nil {
 		return ErrNoRates
 	}
-	kept, ok := c.Answers.(interface{ kept() *drift.Rates })
+	kept, ok := c.Answers.(interface{ Rates() *drift.Rates })
 	if !ok {
 		return ErrNoRates
 	}
-	return kept.kept().WriteCSV(w, seconds)
+	return kept.Rates().WriteCSV(w, seconds)
 }
 
 // serveRates answers with the rates, of the last N seconds with ?last=N.

@@ -16,6 +16,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/certainty"
 	"inferplan/engine/graph"
+	"inferplan/executor/cascade"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
@@ -268,11 +269,11 @@ func TestUnknownScore(t *testing.T) {
 		t.Fatal(err)
 	}
 	onnx := turn.Options{Engine: "onnx"}.WithDefaults()
-	if _, err := newCascade(p, tables, &onnx, turn.NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
+	if _, err := cascade.New(p, tables, &onnx, turn.NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
 		t.Errorf("%v", err)
 	}
 	onnx.Certainty = certainty.Top
-	if _, err := newCascade(p, tables, &onnx, turn.NewMetrics(nil)); err != nil {
+	if _, err := cascade.New(p, tables, &onnx, turn.NewMetrics(nil)); err != nil {
 		t.Error(err)
 	}
 }

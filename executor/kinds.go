@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"inferplan/executor/cascade"
 	"inferplan/executor/turn"
 	"inferplan/executor/workers"
 	"inferplan/formats"
@@ -8,7 +9,7 @@ import (
 
 // kindsServed is the only list of what answers requests and executes batches.
 var kindsServed = turn.Kinds{
-	Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){cascadeOf, flowOf, tokensOf},
+	Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){cascade.Of, flowOf, tokensOf},
 	Backends: []func(c *turn.Core) (b turn.Backend, devices []int32){agentsOf, generatorsOf},
 	First:    workers.New,
 }

@@ -1,4 +1,4 @@
-package executor
+package cascade
 
 import (
 	"encoding/binary"
@@ -17,10 +17,10 @@ import (
 	"inferplan/policy/gear"
 )
 
-// cascade is the answer of gear plans: it tells the policy how certain the
+// Cascade is the answer of gear plans: it tells the policy how certain the
 // answers of every batch are. It belongs to the core's turn, the counters of
 // metrics aside.
-type cascade struct {
+type Cascade struct {
 	turn.Single
 	turn.OneTask
 	gears   *gear.Tables
@@ -39,7 +39,7 @@ type cascade struct {
 	certain []float64 // likewise; empty where the records say it
 	gearOf  []oip.Param
 	nameOf  []oip.Param
-	models  []memberCount // by pipeline
+	Models  []memberCount // by pipeline
 	counts  gearCounts
 
 	since time.Duration // when the answers of a batch were revealed last
@@ -64,7 +64,7 @@ type cascadeJob struct {
 
 // memberCount is what a model of the family did.
 type memberCount struct {
-	batches, samples, answers int64
+	batches, samples, Answers int64
 	running                   time.Duration
 }
 
@@ -77,9 +77,9 @@ type gearCounts struct {
 	correct  int64
 }
 
-func newCascade(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics) (*cascade, error) {
+func New(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics) (*Cascade, error) {
 	own := gear.Of(t)
-	g := &cascade{gears: own, score: o.Certainty, replay: o.MadeUp(), models: make([]memberCount, len(t.Pipelines))}
+	g := &Cascade{gears: own, score: o.Certainty, replay: o.MadeUp(), Models: make([]memberCount, len(t.Pipelines))}
 	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {
@@ -106,12 +106,12 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.M
 	return g, nil
 }
 
-// cascadeOf is the answer of a core's plan, where it is a gear plan.
-func cascadeOf(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
+// Of is the answer of a core's plan, where it is a gear plan.
+func Of(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
 	if gear.Of(c.Tables) == nil {
 		return nil, nil
 	}
-	g, err := newCascade(plan, c.Tables, c.Options, c.Metrics)
+	g, err := New(plan, c.Tables, c.Options, c.Metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -119,18 +119,18 @@ func cascadeOf(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
 	return g, nil
 }
 
-func (g *cascade) OneFamily() bool { return true }
+func (g *Cascade) OneFamily() bool { return true }
 
-func (g *cascade) Tick(now time.Duration) {
+func (g *Cascade) Tick(now time.Duration) {
 	g.ranges.Window(now, g.arrived, g.Core.Options.Log)
 	g.forward.Window(g.counts.answers, g.Core.Options.Log)
 }
 
-// kept are the rates that were seen.
-func (g *cascade) kept() *drift.Rates { return &g.ranges.Rates }
+// Rates are the rates that were seen.
+func (g *Cascade) Rates() *drift.Rates { return &g.ranges.Rates }
 
 // Admit gives a job room for who answered its samples.
-func (g *cascade) Admit(j *turn.Job) {
+func (g *Cascade) Admit(j *turn.Job) {
 	side, ok := j.Side.(*cascadeJob)
 	if !ok {
 		side = &cascadeJob{params: map[string]oip.Param{}}
@@ -143,7 +143,7 @@ func (g *cascade) Admit(j *turn.Job) {
 }
 
 // Arrive notes the gear under which a job came and the records of its samples.
-func (g *cascade) Arrive(j *turn.Job) {
+func (g *Cascade) Arrive(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(g.asked) {
 			g.asked = append(g.asked, asked{})
@@ -157,7 +157,7 @@ func (g *cascade) Arrive(j *turn.Job) {
 
 // Check makes sure that the family's first output is what a certainty can be
 // computed of.
-func (g *cascade) Check(m *turn.Model) error {
+func (g *Cascade) Check(m *turn.Model) error {
 	if g.replay {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (g *cascade) Check(m *turn.Model) error {
 
 // Ran computes how certain the answers of a batch are. The policy decides which
 // of them are answered.
-func (g *cascade) Ran(b *turn.Batch, out turn.Outputs) {
+func (g *Cascade) Ran(b *turn.Batch, out turn.Outputs) {
 	g.Scatter(b, out)
 	g.metrics.ran(b.Pipeline, len(b.Tasks), b.Infer)
 	g.levels, g.certain = g.levels[:0], g.certain[:0]
@@ -208,11 +208,11 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 // Ended tells the policy, request by request, how certain the answers of a
 // finished batch are. The policy completes a request or keeps it for the next
 // model; of those that nobody waits for it hears so first.
-func (g *cascade) Ended(b *turn.Batch, dev int32) {
+func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 	c := g.Core
 	g.since = c.Now()
 	if !b.Failed {
-		m := &g.models[b.Pipeline]
+		m := &g.Models[b.Pipeline]
 		m.batches++
 		m.samples += int64(len(b.Tasks))
 		m.running += b.Infer
@@ -240,7 +240,7 @@ func (g *cascade) Ended(b *turn.Batch, dev int32) {
 }
 
 // note keeps the answer of the k-th request of a batch and gives its level.
-func (g *cascade) note(req int32, k int, b *turn.Batch) int64 {
+func (g *Cascade) note(req int32, k int, b *turn.Batch) int64 {
 	a := &g.asked[req]
 	a.answer = b.Pipeline
 	a.infer += b.Infer
@@ -253,18 +253,18 @@ func (g *cascade) note(req int32, k int, b *turn.Batch) int64 {
 
 // Holds says whether a batch of a pipeline holds its one device until its
 // answers were revealed; a batch that goes along a chain leaves its devices before.
-func (g *cascade) Holds(pipeline int32) bool { return g.Core.Tables.Pipelines[pipeline].NumStages == 1 }
+func (g *Cascade) Holds(pipeline int32) bool { return g.Core.Tables.Pipelines[pipeline].NumStages == 1 }
 
 // Told notes how long the policy saw a batch hold its device: from its dispatch
 // until the next could go.
-func (g *cascade) Told(b *turn.Batch) {
+func (g *Cascade) Told(b *turn.Batch) {
 	if s := g.Core.Stats.Service; s != nil && !b.Failed && g.Holds(b.Pipeline) {
 		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Loop.Last()-b.Dispatched)
 	}
 }
 
 // Complete takes a request's last answer as its answer.
-func (g *cascade) Complete(slot int32) {
+func (g *Cascade) Complete(slot int32) {
 	c := g.Core
 	if c.Ledger.At(slot) == nil || g.asked[slot].answer < 0 {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
@@ -273,7 +273,7 @@ func (g *cascade) Complete(slot int32) {
 	q, a := &c.Ledger.Requests[slot], &g.asked[slot]
 	if j := q.Job; !j.Answered {
 		side := j.Side.(*cascadeJob)
-		g.models[a.answer].answers++
+		g.Models[a.answer].Answers++
 		g.counts.answers[side.gear][a.answer]++
 		g.metrics.answer(side.gear, a.answer)
 		if g.replay {
@@ -295,7 +295,7 @@ func (g *cascade) Complete(slot int32) {
 }
 
 // Mode notes the gear that requests from now on come under.
-func (g *cascade) Mode(to int32) bool {
+func (g *Cascade) Mode(to int32) bool {
 	if to < 0 || int(to) >= len(g.counts.requests) {
 		return false
 	}
@@ -308,7 +308,7 @@ func (g *cascade) Mode(to int32) bool {
 // Parameters are what the response tells about the way of its samples: the gear
 // under which they came and the model that answered (with several samples the
 // models in their order), and of a single sample how certain it was.
-func (g *cascade) Parameters(j *turn.Job) map[string]oip.Param {
+func (g *Cascade) Parameters(j *turn.Job) map[string]oip.Param {
 	side := j.Side.(*cascadeJob)
 	clear(side.params)
 	side.params["gear"] = g.gearOf[side.gear]
@@ -331,7 +331,7 @@ func (g *cascade) Parameters(j *turn.Job) map[string]oip.Param {
 }
 
 // Report is the cascade's part of a report.
-func (g *cascade) Report(r *formats.Report) {
+func (g *Cascade) Report(r *formats.Report) {
 	if g.counts.answered > 0 {
 		accuracy := float64(g.counts.correct) / float64(g.counts.answered)
 		r.Accuracy = &accuracy
@@ -341,8 +341,8 @@ func (g *cascade) Report(r *formats.Report) {
 		if p == 0 || name != g.gears.Family[p-1] { // else the same model on another kind of devices
 			out.Models = append(out.Models, formats.GearModelReport{Model: name})
 		}
-		m, sum := &g.models[p], &out.Models[len(out.Models)-1]
-		sum.Batches, sum.Samples, sum.Answers = sum.Batches+m.batches, sum.Samples+m.samples, sum.Answers+m.answers
+		m, sum := &g.Models[p], &out.Models[len(out.Models)-1]
+		sum.Batches, sum.Samples, sum.Answers = sum.Batches+m.batches, sum.Samples+m.samples, sum.Answers+m.Answers
 		sum.RunningUS += formats.Micros(m.running)
 	}
 	r.Gears = out
