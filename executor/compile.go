@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -54,8 +55,8 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, policy.P
 
 // link binds modules to the tensors of those that they read, and makes the catalog.
 func link(c *turn.Core) error {
-	if f, ok := c.Answers.(*flow); ok {
-		if err := f.join(); err != nil {
+	if f, ok := c.Answers.(*tasks.Flow); ok {
+		if err := f.Join(); err != nil {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}

@@ -75,13 +75,13 @@
 // and workers/device.go, which sends the worker its command. turn/batch.go and turn/job.go are the
 // records behind them, turn/core.go what a plan in execution holds. turn/answer.go is how
 // requests become answers, cascade/gears.go that of gear plans with cascade/gearmetrics.go and
-// gearrates.go. flow.go is that of plans whose requests have
-// several tasks: a policy.Control says which, and store.go has the tasks and what
-// they make until nobody reads it any more. flowsteps.go has what clients see of
+// gearrates.go. tasks/flow.go is that of plans whose requests have
+// several tasks: a policy.Control says which, and tasks/store.go has the tasks and what
+// they make until nobody reads it any more. tasks/flowsteps.go has what clients see of
 // applications and what is done between their models (package steps),
-// flowmetrics.go the series of modules. flowsegments.go has what clients see of
-// workflows, flowconditions.go the values that lead their requests, flowprograms.go workflows
-// as code over HTTP (executor/calls) and tensorjson.go their tensors.
+// tasks/flowmetrics.go the series of modules. tasks/flowsegments.go has what clients see of
+// workflows, tasks/flowconditions.go the values that lead their requests, flowprograms.go workflows
+// as code over HTTP (executor/calls) and tasks/tensorjson.go their tensors.
 //
 // Plans of queues ask for text: queues.go has the requests between the front end
 // (package completions) and the core, queuetext.go the text of one, queueanswer.go how it

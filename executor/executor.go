@@ -12,6 +12,7 @@ import (
 	"inferplan/executor/calls"
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -169,7 +170,7 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	brought, refusal := parseParameters(m, req.Params)
+	brought, refusal := tasks.ParseParameters(m, req.Params)
 	if refusal != nil {
 		return nil, refusal
 	}

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
@@ -87,14 +88,14 @@ func ask(ctx context.Context, x *Executor, numbers ...uint32) error {
 func idle(t *testing.T, x *Executor, pol *policytest.Diamond, log *bytes.Buffer) {
 	t.Helper()
 	c := x.core.Load()
-	f := c.Answers.(*flow)
+	f := c.Answers.(*tasks.Flow)
 	var left string
 	for range 2000 {
 		c.Call(func() {
 			m := c.Served.Models[0]
 			left = ""
-			if n := len(c.Ledger.Requests) - len(c.Ledger.Free); n+f.tasks.out.Taken()+pol.Open() > 0 || f.tasks.used > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
-				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.tasks.out.Taken(), f.tasks.used, pol.Open(), m.Waiting.Load(), m.Running.Load())
+			if n := len(c.Ledger.Requests) - len(c.Ledger.Free); n+f.Tasks.Reveals.Taken()+pol.Open() > 0 || f.Tasks.Used > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
+				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.Tasks.Reveals.Taken(), f.Tasks.Used, pol.Open(), m.Waiting.Load(), m.Running.Load())
 			}
 		})
 		if left == "" {

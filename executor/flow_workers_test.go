@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/conform"
@@ -134,10 +135,12 @@ func TestDiamondOnWorkers(t *testing.T) {
 	})
 	back.Store(true)
 	wg.Wait()
-	f := c.Answers.(*flow)
+	f := c.Answers.(*tasks.Flow)
 	until(func() (idle bool) {
 		q, s := held(x)
-		c.Call(func() { idle = q == 0 && s == 0 && f.tasks.out.Taken() == 0 && f.tasks.used == 0 && pol.Open() == 0 })
+		c.Call(func() {
+			idle = q == 0 && s == 0 && f.Tasks.Reveals.Taken() == 0 && f.Tasks.Used == 0 && pol.Open() == 0
+		})
 		return idle
 	})
 	if r := x.Report(); r.Completed < n || r.Dropped != 0 {

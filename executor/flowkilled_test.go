@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats/seeded"
 )
@@ -137,10 +138,10 @@ func (k *killing) strike(c *turn.Core) bool {
 		if up < 2 || d.Proc == nil || len(d.Flight) == 0 || d.Flight[0].Batch == nil {
 			continue
 		}
-		f, found := c.Answers.(*flow), false
+		f, found := c.Answers.(*tasks.Flow), false
 		for _, t := range d.Flight[0].Batch.Tasks {
-			ta := &f.tasks.list[t]
-			if q := c.Ledger.At(ta.req); ta.inputs[0] >= 0 && q != nil && !q.Job.Answered {
+			ta := &f.Tasks.List[t]
+			if q := c.Ledger.At(ta.Request); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
 				in := q.Job.Input(int(q.Sample), 0)
 				k.struck[int(in[0])|int(in[1])<<8].Add(1)
 				found = true

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/executor/calls"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	form "inferplan/formats/calls"
 	"inferplan/policy"
@@ -26,7 +27,7 @@ type programs struct {
 // session is a request whose program asks for its tasks.
 type session struct {
 	c   *turn.Core
-	f   *flow
+	f   *tasks.Flow
 	app int32
 
 	brought int64 // bytes of the request's inputs; 0: it brought none
@@ -71,8 +72,8 @@ const (
 // Begin implements calls.Backend.
 func (p *programs) Begin(request string, open *form.Open) (time.Duration, error) {
 	c := p.inForce()
-	f, ok := c.Answers.(*flow)
-	if !ok || f.tasks.steps.flows == nil {
+	f, ok := c.Answers.(*tasks.Flow)
+	if !ok || f.Tasks.Steps.Flows == nil {
 		return 0, fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
 	}
 	i := slices.IndexFunc(c.Served.Models, func(m *turn.Model) bool { return m.Name == open.Application })
@@ -127,7 +128,7 @@ func (s *session) bring(inputs map[string]any) error {
 		if !ok {
 			return fmt.Errorf("inputs: found no %s, expected all inputs of %s: %v", list[i].Name, s.j.Model.Name, turn.SpecsOf(list))
 		}
-		data, err := tensorSample(&list[i], v)
+		data, err := tasks.TensorSample(&list[i], v)
 		if err != nil {
 			return fmt.Errorf("inputs.%s: %w", list[i].Name, err)
 		}
@@ -142,9 +143,9 @@ func (s *session) begin() error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	u := &s.f.tasks
-	u.used, s.counted = u.used+s.brought, true
-	if s.brought == 0 || u.limit == 0 || u.used <= u.limit {
+	u := &s.f.Tasks
+	u.Used, s.counted = u.Used+s.brought, true
+	if s.brought == 0 || u.Limit == 0 || u.Used <= u.Limit {
 		return nil
 	}
 	s.c.Ledger.ClientGone(s.j)
@@ -174,7 +175,7 @@ func (s *session) watch(j *turn.Job) {
 	}
 	cut := func() {
 		if s.j = nil; s.counted {
-			s.f.tasks.used -= s.brought
+			s.f.Tasks.Used -= s.brought
 		}
 		for _, h := range s.handles {
 			s.news.Ended(h, nil, err) // of those that have ended nothing changes
@@ -227,8 +228,8 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 		return a, fmt.Errorf("model: found %.40q, expected one of the plan in force", t.Model)
 	}
 	own := s.c.Services[a.service]
-	if to := s.f.tasks.steps.preOf(a.service, s.app); to != nil && (s.brought == 0 || len(t.Inputs) > 0) {
-		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.Name, to.pre)
+	if to := s.f.Tasks.Steps.PreOf(a.service, s.app); to != nil && (s.brought == 0 || len(t.Inputs) > 0) {
+		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.Name, to.Pre)
 	}
 	a.own = make([][]byte, len(own.Inputs))
 	for name, v := range t.Inputs {
@@ -236,7 +237,7 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 		if i < 0 {
 			return a, fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, own.Name, turn.SpecsOf(own.Inputs))
 		}
-		if a.own[i], err = tensorSample(&own.Inputs[i], v); err != nil {
+		if a.own[i], err = tasks.TensorSample(&own.Inputs[i], v); err != nil {
 			return a, fmt.Errorf("inputs.%s: %w", name, err)
 		}
 		a.size += len(a.own[i])
@@ -259,11 +260,11 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 		known[list[i].Handle] = list[i].service
 		size += int64(list[i].size)
 	}
-	if f.tasks.limit > 0 && f.tasks.used+size > f.tasks.limit {
+	if f.Tasks.Limit > 0 && f.Tasks.Used+size > f.Tasks.Limit {
 		return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 	}
 	s.news = news
-	out := &f.tasks.out
+	out := &f.Tasks.Reveals
 	for i := range list {
 		a := &list[i]
 		slot := out.Take()
@@ -277,15 +278,15 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 		if len(a.Reads) == 0 {
 			out.Inputs = append(out.Inputs, -1)
 		}
-		f.tasks.bring(slot, a.own, a.size)
+		f.Tasks.Bring(slot, a.own, a.size)
 		s.handles[slot], s.slots[a.Handle] = a.Handle, slot
 		out.Tasks = append(out.Tasks, r)
 	}
 	s.left += len(list)
-	f.between = true
-	f.reveal()
-	f.between = false
-	f.bring()
+	f.Between = true
+	f.Reveal()
+	f.Between = false
+	f.Bring()
 	s.c.Flush()
 	return nil
 }
@@ -298,13 +299,13 @@ func (s *session) fits(a *asks, known map[form.Handle]int32) error {
 	if err != nil {
 		return err
 	}
-	if to := s.f.tasks.steps.preOf(a.service, s.app); to != nil {
+	if to := s.f.Tasks.Steps.PreOf(a.service, s.app); to != nil {
 		same := func(g turn.Tensor, size int) bool { return g.Bytes == size }
 		if len(a.Reads) == 0 {
 			given = nil // the step reads the request's inputs by itself
 		}
-		if !slices.EqualFunc(given, to.reads, same) {
-			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", turn.SpecsOf(given), to.pre, a.Model, len(to.reads), to.reads)
+		if !slices.EqualFunc(given, to.Reads, same) {
+			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", turn.SpecsOf(given), to.Pre, a.Model, len(to.Reads), to.Reads)
 		}
 		return nil
 	}
@@ -333,7 +334,7 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor
 	for _, h := range a.Reads {
 		service, ok := known[h]
 		if slot, before := s.slots[h]; before {
-			service, ok = s.f.tasks.list[slot].service, true
+			service, ok = s.f.Tasks.List[slot].Service, true
 		}
 		if !ok {
 			return nil, fmt.Errorf("%w: %q", form.ErrUnknown, h)
@@ -352,8 +353,8 @@ func (s *session) Begun(slot int32) { s.slot = slot }
 // Ended tells the program of a task that has ended.
 func (s *session) Ended(task int32) {
 	s.left--
-	if ta := &s.f.tasks.list[task]; ta.made != nil {
-		s.news.Ended(s.handles[task], outputsOf(s.c.Services[ta.service].Outputs, ta.made), nil)
+	if ta := &s.f.Tasks.List[task]; ta.Made != nil {
+		s.news.Ended(s.handles[task], tasks.OutputsOf(s.c.Services[ta.Service].Outputs, ta.Made), nil)
 	}
 }
 
@@ -386,10 +387,10 @@ func (p *programs) End(request string) {
 		case s.left > 0:
 			s.c.Ledger.ClientGone(s.j)
 		default:
-			out := &s.f.tasks.out
+			out := &s.f.Tasks.Reveals
 			out.Over = append(out.Over, s.slot)
 			out.Freed = s.Freed(out.Freed)
-			s.f.reveal()
+			s.f.Reveal()
 		}
 		s.c.Flush()
 	})

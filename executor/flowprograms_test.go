@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"inferplan/executor/calls"
+	"inferplan/executor/tasks"
 	"inferplan/formats"
 	form "inferplan/formats/calls"
 	"inferplan/testkit/program"
@@ -234,7 +235,7 @@ func TestProgramsThatGoAway(t *testing.T) {
 	nothingHeld(t, x)
 	c := x.core.Load()
 	c.Call(func() {
-		if n := len(c.Answers.(*flow).tasks.own); n > 0 {
+		if n := len(c.Answers.(*tasks.Flow).Tasks.Given); n > 0 {
 			t.Errorf("values of %d tasks are kept", n)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/policytest"
@@ -56,10 +57,10 @@ func empty(t *testing.T, x *Executor) {
 	for range 3000 {
 		requests, slots := held(x)
 		c.Call(func() {
-			f := c.Answers.(*flow)
+			f := c.Answers.(*tasks.Flow)
 			left = ""
-			if requests+slots+f.tasks.out.Taken() > 0 || f.tasks.used > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.tasks.out.Taken(), f.tasks.used)
+			if requests+slots+f.Tasks.Reveals.Taken() > 0 || f.Tasks.Used > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.Tasks.Reveals.Taken(), f.Tasks.Used)
 			}
 			for _, s := range c.Services {
 				if w, r := s.Waiting.Load(), s.Running.Load(); left == "" && w+r != 0 {
@@ -173,7 +174,7 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 		}()
 		c := x.core.Load()
 		until(func() (in bool) {
-			c.Call(func() { in = c.Answers.(*flow).modules.of[2].tasks == int64(i+1) || i == 3 && c.Ledger.Open < 4 })
+			c.Call(func() { in = c.Answers.(*tasks.Flow).Modules.Of[2].Tasks == int64(i+1) || i == 3 && c.Ledger.Open < 4 })
 			return in
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/policy"
 	flows "inferplan/policy/flow"
@@ -20,7 +21,7 @@ import (
 // and leave it one by one. It belongs to the core's turn.
 type generators struct {
 	c         *turn.Core
-	answers   *flow
+	answers   *tasks.Flow
 	workflows *flows.Workflows
 	list      []*generator // by device; nil where another backend executes
 	devices   []int32      // of this backend, ascending: the instances of Options.Servers
@@ -46,7 +47,7 @@ const (
 // generatorsOf returns the backend of the devices that run language models of a plan of
 // workflows. If there are none, it returns nil.
 func generatorsOf(c *turn.Core) (turn.Backend, []int32) {
-	answers, ok := c.Answers.(*flow)
+	answers, ok := c.Answers.(*tasks.Flow)
 	workflows := flows.WorkflowsOf(c.Tables)
 	if !ok || workflows == nil {
 		return nil, nil
@@ -86,7 +87,7 @@ func (a *generators) longest(service int32) (prompt, answer int) {
 	for i := range a.workflows.Asks {
 		ask := &a.workflows.Asks[i]
 		step := &a.workflows.Apps[ask.App].Segments[ask.Segment].Steps[ask.Step]
-		if slices.Contains(servicesOfStep(step), service) {
+		if slices.Contains(tasks.ServicesOfStep(step), service) {
 			prompt, answer = max(prompt, ask.Prompt.Longest()), max(answer, ask.Output.Longest())
 		}
 	}
@@ -155,9 +156,9 @@ func (a *generators) Run(b *turn.Batch) {
 		return
 	}
 	longest := b.Service.Outputs[0].Bytes / answerTokenBytes
-	ta := &a.answers.tasks.list[task]
-	if ta.ask > 0 {
-		longest = a.workflows.Asks[ta.ask-1].Output.Longest()
+	ta := &a.answers.Tasks.List[task]
+	if ta.Ask > 0 {
+		longest = a.workflows.Asks[ta.Ask-1].Output.Longest()
 	}
 	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, a.streamOf(q, task))
 	a.c.Began(b, g.device, a.c.Now())
@@ -184,17 +185,17 @@ func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
 // streamOf returns the stream of the client that waits for a task's text. If the task is not
 // the last of its request, or nobody wants the text before its end, it returns nil.
 func (a *generators) streamOf(q *turn.Request, task int32) *oip.TextStream {
-	ask, segments := a.answers.tasks.list[task].ask, a.answers.tasks.steps.flows
+	ask, segments := a.answers.Tasks.List[task].Ask, a.answers.Tasks.Steps.Flows
 	if q.Job.Stream == nil || ask == 0 || segments == nil {
 		return nil
 	}
-	at, app := &a.workflows.Asks[ask-1], &segments.apps[q.Job.Model.Index]
+	at, app := &a.workflows.Asks[ask-1], &segments.Apps[q.Job.Model.Index]
 	segment := &a.workflows.Apps[at.App].Segments[at.Segment]
 	if slices.ContainsFunc(segment.To, func(to int32) bool { return to >= 0 }) {
 		return nil
 	}
-	i := slices.IndexFunc(app.ends, func(e segmentEnd) bool { return a.workflows.GenerationOf(e.service) != nil })
-	if i < 0 || app.ends[i].segment != at.Segment || app.ends[i].name != segment.Steps[at.Step].Name || app.ends[i].items != 1 {
+	i := slices.IndexFunc(app.Ends, func(e tasks.SegmentEnd) bool { return a.workflows.GenerationOf(e.Service) != nil })
+	if i < 0 || app.Ends[i].Segment != at.Segment || app.Ends[i].Name != segment.Steps[at.Step].Name || app.Ends[i].Items != 1 {
 		return nil
 	}
 	return q.Job.Stream

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/formats"
 	"inferplan/policy"
 )
@@ -250,7 +251,7 @@ func TestItemOf(t *testing.T) {
 		item int64
 		want []byte
 	}{{2, 0, made[:2]}, {2, 2, made[4:]}, {2, 3, nil}, {2, -1, nil}, {4, 0, nil}, {0, 0, nil}, {6, 0, made}} {
-		if got := itemOf(made, c.size, c.item); !bytes.Equal(got, c.want) {
+		if got := tasks.ItemOf(made, c.size, c.item); !bytes.Equal(got, c.want) {
 			t.Errorf("item %d of %d bytes: %v, expected %v", c.item, c.size, got, c.want)
 		}
 	}

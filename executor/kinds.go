@@ -2,6 +2,7 @@ package executor
 
 import (
 	"inferplan/executor/cascade"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/executor/workers"
 	"inferplan/formats"
@@ -9,7 +10,7 @@ import (
 
 // kindsServed is the only list of what answers requests and executes batches.
 var kindsServed = turn.Kinds{
-	Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){cascade.Of, flowOf, tokensOf},
+	Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){cascade.Of, tasks.Of, tokensOf},
 	Backends: []func(c *turn.Core) (b turn.Backend, devices []int32){agentsOf, generatorsOf},
 	First:    workers.New,
 }

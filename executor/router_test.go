@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -191,7 +192,7 @@ func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, err
 func nothingHeld(t *testing.T, x *Executor) {
 	t.Helper()
 	c := x.core.Load()
-	f := c.Answers.(*flow)
+	f := c.Answers.(*tasks.Flow)
 	left := "?"
 	for range 2500 {
 		if left == "" {
@@ -200,8 +201,8 @@ func nothingHeld(t *testing.T, x *Executor) {
 		q, s := held(x)
 		c.Call(func() {
 			left = ""
-			if n := f.tasks.out.Taken(); q+s+n > 0 || f.tasks.used > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.tasks.used)
+			if n := f.Tasks.Reveals.Taken(); q+s+n > 0 || f.Tasks.Used > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.Tasks.Used)
 			}
 			for _, d := range workersOf(c).Own {
 				bytes := int64(0)

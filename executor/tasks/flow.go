@@ -1,4 +1,4 @@
-package executor
+package tasks
 
 import (
 	"fmt"
@@ -10,20 +10,20 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// flow is the answer of plans whose requests have several tasks: a Control says
+// Flow is the answer of plans whose requests have several tasks: a Control says
 // which come next. Tasks have slots of their own, and what they make is in the
 // store until no task will read it.
-type flow struct {
+type Flow struct {
 	ensemble
 	control policy.Control
 	// judge computes what became of a task from its outputs; nil: nothing
 	// depends on them.
 	judge    func(service int32, outputs [][]byte) policy.Outcome
-	tasks    taskTable
+	Tasks    taskTable
 	requests []flowRequest // by request slot
 	placing  []int32       // tasks that are to be brought somewhere once their inputs are there
 	telling  bool
-	between  bool     // what is revealed follows from no batch's end
+	Between  bool     // what is revealed follows from no batch's end
 	first    [][]byte // room for the outputs of a task
 }
 
@@ -37,9 +37,9 @@ type flowRequest struct {
 	since   time.Duration // when the end of its last batch was told
 }
 
-// flowOf is the answer of a core's plan, where a Control says which tasks its
+// Of is the answer of a core's plan, where a Control says which tasks its
 // requests have.
-func flowOf(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
+func Of(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
 	if c.Control == nil {
 		return nil, nil
 	}
@@ -51,38 +51,38 @@ func flowOf(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
 	if c.Options.Keeps != nil {
 		c.Options.Keeps(c.Options.StoreBytes)
 	}
-	f := &flow{control: c.Control, judge: c.Options.Judge, tasks: taskTable{services: c.Services, limit: c.Options.StoreBytes}}
-	f.ensemble = ensemble{c: c, made: &f.tasks, modules: newModuleMetrics(c)}
+	f := &Flow{control: c.Control, judge: c.Options.Judge, Tasks: taskTable{services: c.Services, Limit: c.Options.StoreBytes}}
+	f.ensemble = ensemble{c: c, made: &f.Tasks, Modules: newModuleMetrics(c)}
 	return f, nil
 }
 
-func (*flow) Told(*turn.Batch) {}
+func (*Flow) Told(*turn.Batch) {}
 
-func (f *flow) Complete(slot int32) {
+func (f *Flow) Complete(slot int32) {
 	f.c.Options.Log.Error("the policy completed a request that its last task answers", "request", slot)
 }
 
 // Arrive makes room for the requests of a job.
-func (f *flow) Arrive(j *turn.Job) {
+func (f *Flow) Arrive(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(f.requests) {
 			f.requests = append(f.requests, flowRequest{})
 		}
 		f.requests[slot] = flowRequest{last: -1}
 	}
-	if f.tasks.steps.apps != nil || f.tasks.steps.flows != nil {
+	if f.Tasks.Steps.apps != nil || f.Tasks.Steps.Flows != nil {
 		j.Side = nil
 	}
 }
 
 // open tells whether the policy still has a request.
-func (f *flow) open(slot int32) bool {
+func (f *Flow) open(slot int32) bool {
 	q := f.c.Ledger.At(slot)
 	return q != nil && !q.Gone
 }
 
 // Begin reveals the first tasks of a request.
-func (f *flow) Begin(slot int32) {
+func (f *Flow) Begin(slot int32) {
 	if !f.open(slot) {
 		return
 	}
@@ -90,25 +90,25 @@ func (f *flow) Begin(slot int32) {
 		s.Begun(slot)
 		return
 	}
-	f.lead(func() { f.control.Begin(slot, f.c.Ledger.Requests[slot].Job.Model.Index, &f.tasks.out) })
-	f.reveal()
+	f.lead(func() { f.control.Begin(slot, f.c.Ledger.Requests[slot].Job.Model.Index, &f.Tasks.Reveals) })
+	f.Reveal()
 }
 
-func (f *flow) RequestOf(task int32) int32 {
-	if task < 0 || int(task) >= len(f.tasks.list) {
+func (f *Flow) RequestOf(task int32) int32 {
+	if task < 0 || int(task) >= len(f.Tasks.List) {
 		return -1
 	}
-	return f.tasks.list[task].req
+	return f.Tasks.List[task].Request
 }
 
 // Enter notes the batch that tasks are in.
-func (f *flow) Enter(b *turn.Batch) {
+func (f *Flow) Enter(b *turn.Batch) {
 	for _, t := range b.Tasks {
-		ta := &f.tasks.list[t]
+		ta := &f.Tasks.List[t]
 		ta.state = taskInBatch
-		f.modules.enters(ta.service, b.Dispatched-ta.since)
-		if f.requests[ta.req].running++; f.requests[ta.req].running == 1 {
-			m := f.c.Ledger.Requests[ta.req].Job.Model
+		f.Modules.enters(ta.Service, b.Dispatched-ta.since)
+		if f.requests[ta.Request].running++; f.requests[ta.Request].running == 1 {
+			m := f.c.Ledger.Requests[ta.Request].Job.Model
 			m.Waiting.Add(-1)
 			m.Running.Add(1)
 		}
@@ -117,16 +117,16 @@ func (f *flow) Enter(b *turn.Batch) {
 
 // leave takes a task out of its batch. It tells whether the policy still has its
 // request; one that it gave up gives its slot back with the last of its tasks.
-func (f *flow) leave(t int32, then taskState) bool {
-	ta := &f.tasks.list[t]
-	q := &f.c.Ledger.Requests[ta.req]
+func (f *Flow) leave(t int32, then taskState) bool {
+	ta := &f.Tasks.List[t]
+	q := &f.c.Ledger.Requests[ta.Request]
 	ta.state = then
 	if then == taskWaits && !q.Gone {
-		f.modules.comes(ta.service, true)
+		f.Modules.comes(ta.Service, true)
 	} else {
-		f.modules.ends(ta.service)
+		f.Modules.ends(ta.Service)
 	}
-	r := &f.requests[ta.req]
+	r := &f.requests[ta.Request]
 	if r.running--; r.running == 0 {
 		q.Job.Model.Running.Add(-1)
 		q.Job.Model.Waiting.Add(1)
@@ -136,25 +136,25 @@ func (f *flow) leave(t int32, then taskState) bool {
 	}
 	ta.state = taskUnused
 	if r.running == 0 {
-		f.c.Ledger.Settle(ta.req)
+		f.c.Ledger.Settle(ta.Request)
 	}
 	return false
 }
 
 // Again: the tasks of a batch wait with the policy again.
-func (f *flow) Again(b *turn.Batch) {
+func (f *Flow) Again(b *turn.Batch) {
 	for _, t := range b.Tasks {
 		if !f.leave(t, taskWaits) {
-			f.tasks.left(t)
+			f.Tasks.left(t)
 		}
 	}
 }
 
 // Failed: the policy hears of a batch that came back.
-func (*flow) Failed(*turn.Batch, policy.Reason, error) bool { return false }
+func (*Flow) Failed(*turn.Batch, policy.Reason, error) bool { return false }
 
 // Drop ends a request wherever its tasks are.
-func (f *flow) Drop(slot int32) {
+func (f *Flow) Drop(slot int32) {
 	q := &f.c.Ledger.Requests[slot]
 	if q.Gone {
 		return
@@ -165,25 +165,25 @@ func (f *flow) Drop(slot int32) {
 		f.c.Ledger.Settle(slot)
 	}
 	if program != nil {
-		f.tasks.out.Freed = program.Freed(f.tasks.out.Freed)
+		f.Tasks.Reveals.Freed = program.Freed(f.Tasks.Reveals.Freed)
 	} else {
-		f.control.Forget(slot, &f.tasks.out)
+		f.control.Forget(slot, &f.Tasks.Reveals)
 	}
 	if !f.telling {
-		f.reveal()
+		f.Reveal()
 	}
 }
 
 // Ran copies what a batch gave to the store. A request whose outputs have no room
 // there is refused.
-func (f *flow) Ran(b *turn.Batch, out turn.Outputs) {
+func (f *Flow) Ran(b *turn.Batch, out turn.Outputs) {
 	c := f.c
 	begin := c.Now()
 	for k, t := range b.Tasks {
-		req := f.tasks.list[t].req
+		req := f.Tasks.List[t].Request
 		r, j := &f.requests[req], c.Ledger.Requests[req].Job
 		r.infer, r.gather = r.infer+b.Infer, r.gather+b.Gather
-		if !j.Answered && !f.tasks.keep(t, k, out) {
+		if !j.Answered && !f.Tasks.keep(t, k, out) {
 			c.Ledger.Refuse(j, policy.ReasonQueueFull)
 		}
 	}
@@ -191,105 +191,105 @@ func (f *flow) Ran(b *turn.Batch, out turn.Outputs) {
 		c.Stats.Egress.Bytes += int64(b.Service.Outputs[i].Bytes * len(b.Tasks))
 	}
 	c.Stats.Egress.N++
-	f.modules.ran(b.Service.Index, b.Infer)
+	f.Modules.ran(b.Service.Index, b.Infer)
 	b.Answer = c.Now() - begin
 	c.Stats.BatchDone(b)
 }
 
 // outcome is what became of a task.
-func (f *flow) outcome(t int32) policy.Outcome {
-	ta := &f.tasks.list[t]
-	if f.judge == nil || ta.made == nil {
-		return policy.Outcome{Branch: f.tasks.steps.way(ta, f.c.Ledger.Requests[ta.req].Job.Model.Index)}
+func (f *Flow) outcome(t int32) policy.Outcome {
+	ta := &f.Tasks.List[t]
+	if f.judge == nil || ta.Made == nil {
+		return policy.Outcome{Branch: f.Tasks.Steps.way(ta, f.c.Ledger.Requests[ta.Request].Job.Model.Index)}
 	}
 	f.first = f.first[:0]
-	for i := range f.c.Services[ta.service].Outputs {
-		f.first = append(f.first, f.tasks.output(t, i))
+	for i := range f.c.Services[ta.Service].Outputs {
+		f.first = append(f.first, f.Tasks.output(t, i))
 	}
-	return f.judge(ta.service, f.first)
+	return f.judge(ta.Service, f.first)
 }
 
 // Ended ends the tasks of a batch and reveals what follows from them.
-func (f *flow) Ended(b *turn.Batch, _ int32) {
+func (f *Flow) Ended(b *turn.Batch, _ int32) {
 	now := f.c.Now()
 	f.c.Stats.Told(b, now)
 	for _, t := range b.Tasks {
 		if !f.leave(t, taskEnded) {
-			f.tasks.late = append(f.tasks.late, t)
+			f.Tasks.late = append(f.Tasks.late, t)
 			continue
 		}
-		r := &f.requests[f.tasks.list[t].req]
+		r := &f.requests[f.Tasks.List[t].Request]
 		r.last, r.since = t, now
-		if s := f.c.Ledger.Requests[f.tasks.list[t].req].Job.Program; s != nil {
+		if s := f.c.Ledger.Requests[f.Tasks.List[t].Request].Job.Program; s != nil {
 			s.Ended(t)
 			continue
 		}
 		f.answer(t, r)
-		f.lead(func() { f.control.Ended(t, f.outcome(t), &f.tasks.out) })
+		f.lead(func() { f.control.Ended(t, f.outcome(t), &f.Tasks.Reveals) })
 	}
-	f.reveal()
+	f.Reveal()
 	// Slots come free behind what is revealed, so that nothing new has the slot of
 	// a task whose batch is still to be told of.
-	for _, t := range f.tasks.late {
-		f.tasks.left(t)
+	for _, t := range f.Tasks.late {
+		f.Tasks.left(t)
 	}
-	f.tasks.late = f.tasks.late[:0]
-	f.bring()
+	f.Tasks.late = f.Tasks.late[:0]
+	f.Bring()
 }
 
-// reveal tells the policy of tasks that have become known and of requests that
+// Reveal tells the policy of tasks that have become known and of requests that
 // are over. Requests that it drops meanwhile are passed over.
-func (f *flow) reveal() {
+func (f *Flow) Reveal() {
 	f.telling = true
-	for i := 0; i < len(f.tasks.out.Tasks); {
+	for i := 0; i < len(f.Tasks.Reveals.Tasks); {
 		n := i + 1
-		for n < len(f.tasks.out.Tasks) && f.tasks.out.Tasks[n].Req == f.tasks.out.Tasks[i].Req {
+		for n < len(f.Tasks.Reveals.Tasks) && f.Tasks.Reveals.Tasks[n].Req == f.Tasks.Reveals.Tasks[i].Req {
 			n++
 		}
 		f.tellTasks(i, n)
 		i = n
 	}
-	for _, req := range f.tasks.out.Over {
+	for _, req := range f.Tasks.Reveals.Over {
 		if f.open(req) {
 			model := f.c.Ledger.Requests[req].Job.Model.Index
 			f.respond(req)
 			f.c.Handle(policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1})
 		}
 	}
-	for i := 0; i < len(f.tasks.out.Freed); i++ {
-		if t := f.tasks.out.Freed[i]; f.tasks.waits(t) {
-			f.modules.forsaken(f.tasks.list[t].service)
+	for i := 0; i < len(f.Tasks.Reveals.Freed); i++ {
+		if t := f.Tasks.Reveals.Freed[i]; f.Tasks.waits(t) {
+			f.Modules.forsaken(f.Tasks.List[t].Service)
 		}
-		f.tasks.free(f.tasks.out.Freed[i])
+		f.Tasks.free(f.Tasks.Reveals.Freed[i])
 	}
-	f.tasks.out.Reset()
+	f.Tasks.Reveals.Reset()
 	f.telling = false
 }
 
 // tellTasks tells of the tasks [from, to) of the list, all of one request.
-func (f *flow) tellTasks(from, to int) {
+func (f *Flow) tellTasks(from, to int) {
 	for i := from; i < to; i++ {
-		f.tasks.add(&f.tasks.out.Tasks[i], f.c.Loop.Last())
-		f.modules.comes(f.tasks.out.Tasks[i].Service, false)
+		f.Tasks.add(&f.Tasks.Reveals.Tasks[i], f.c.Loop.Last())
+		f.Modules.comes(f.Tasks.Reveals.Tasks[i].Service, false)
 	}
-	req := f.tasks.out.Tasks[from].Req
+	req := f.Tasks.Reveals.Tasks[from].Req
 	if !f.open(req) {
 		return
 	}
 	model := f.c.Ledger.Requests[req].Job.Model.Index
 	ev := policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)}
-	if f.between {
+	if f.Between {
 		ev.Key = 1
 	}
 	f.c.Handle(ev)
 	for i := from; i < to && f.open(req); i++ {
-		t := &f.tasks.out.Tasks[i]
-		f.c.Handle(policy.Event{Kind: policy.TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: f.tasks.out.InputsOf(t)})
+		t := &f.Tasks.Reveals.Tasks[i]
+		f.c.Handle(policy.Event{Kind: policy.TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: f.Tasks.Reveals.InputsOf(t)})
 	}
 }
 
 // respond answers a request with what its last task made.
-func (f *flow) respond(req int32) {
+func (f *Flow) respond(req int32) {
 	c := f.c
 	q, r := &c.Ledger.Requests[req], &f.requests[req]
 	if j := q.Job; !j.Answered {
@@ -309,29 +309,29 @@ func (f *flow) respond(req int32) {
 
 // Place has a task's inputs brought to a device as soon as they are there; an
 // earlier place of the same task is forgotten.
-func (f *flow) Place(t, device int32) {
-	if !f.tasks.waits(t) {
+func (f *Flow) Place(t, device int32) {
+	if !f.Tasks.waits(t) {
 		f.c.Options.Log.Error("the policy placed a task that does not wait", "task", t)
 		return
 	}
-	ta := &f.tasks.list[t]
+	ta := &f.Tasks.List[t]
 	waits := ta.device >= 0
 	ta.device = device
 	ta.ticket++
-	if f.tasks.ready(t) {
+	if f.Tasks.ready(t) {
 		f.send(t)
 	} else if !waits {
 		f.placing = append(f.placing, t)
 	}
 }
 
-// bring sends what has become ready.
-func (f *flow) bring() {
+// Bring sends what has become ready.
+func (f *Flow) Bring() {
 	kept := f.placing[:0]
 	for _, t := range f.placing {
 		switch {
-		case !f.tasks.waits(t) || f.tasks.list[t].device < 0: // it is gone
-		case f.tasks.ready(t):
+		case !f.Tasks.waits(t) || f.Tasks.List[t].device < 0: // it is gone
+		case f.Tasks.ready(t):
 			f.send(t)
 		default:
 			kept = append(kept, t)
@@ -340,8 +340,8 @@ func (f *flow) bring() {
 	f.placing = kept
 }
 
-func (f *flow) send(t int32) {
-	ta := &f.tasks.list[t]
+func (f *Flow) send(t int32) {
+	ta := &f.Tasks.List[t]
 	device := ta.device
 	ta.device = -1
 	f.c.BackendOf(device).Place(t, device, ta.ticket)
@@ -349,11 +349,11 @@ func (f *flow) send(t int32) {
 
 // Placed completes the answer to a place, unless the task is gone or was sent
 // elsewhere meanwhile.
-func (f *flow) Placed(ev *policy.Event, ticket int32) bool {
-	ta := &f.tasks.list[ev.Task]
-	if !f.tasks.waits(ev.Task) || ta.ticket != ticket {
+func (f *Flow) Placed(ev *policy.Event, ticket int32) bool {
+	ta := &f.Tasks.List[ev.Task]
+	if !f.Tasks.waits(ev.Task) || ta.ticket != ticket {
 		return false
 	}
-	ev.Req, ev.Service, ev.Model = ta.req, ta.service, f.c.Ledger.Requests[ta.req].Job.Model.Index
+	ev.Req, ev.Service, ev.Model = ta.Request, ta.Service, f.c.Ledger.Requests[ta.Request].Job.Model.Index
 	return true
 }

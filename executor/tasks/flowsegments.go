@@ -1,4 +1,4 @@
-package executor
+package tasks
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 type segmented struct {
 	own    *flows.Workflows
 	walk   *flows.Walk
-	apps   []segmentApp // by model
+	Apps   []segmentApp // by model
 	drawn  bool         // conditions are not evaluated: requests go by the plan's chances
 	broken bool         // a condition of the request that is being led on has no value
 }
@@ -33,33 +33,33 @@ type segmentApp struct {
 	asked    *formats.FlowApplication
 	services []int32
 	values   map[string]declared // by MODULE.OUTPUT
-	ends     []segmentEnd
+	Ends     []SegmentEnd
 	alike    bool // the ends give the same tensors, so that each is the whole answer
 }
 
-// segmentEnd is a module that nothing reads in a segment in which requests may end.
+// SegmentEnd is a module that nothing reads in a segment in which requests may end.
 // What it gives is part of the answer, from the output first on.
-type segmentEnd struct {
-	segment, name, service int32
+type SegmentEnd struct {
+	Segment, Name, Service int32
 	module                 string
 	first, count           int
-	items                  int32 // that the answer has room for; 1: it runs once
+	Items                  int32 // that the answer has room for; 1: it runs once
 }
 
 // joinSegments gives workflows the tensors of what their requests begin and end
 // with, and binds their conditions and the steps of their modules.
 func (f *ensemble) joinSegments(own *flows.Workflows) error {
-	c, s := f.c, &f.made.steps
+	c, s := f.c, &f.made.Steps
 	walk, ok := c.Control.(*flows.Walk)
 	if !ok {
 		c.Served.Join(c.Tables, c.Services)
 		return nil
 	}
 	s.of = make([]serviceStep, len(c.Services))
-	s.flows = &segmented{own: own, walk: walk}
+	s.Flows = &segmented{own: own, walk: walk}
 	list := formats.FlowOf(c.Plan).Applications
 	for a := range own.Apps {
-		s.flows.apps = append(s.flows.apps, segmentApp{asked: &list[a], values: map[string]declared{}})
+		s.Flows.Apps = append(s.Flows.Apps, segmentApp{asked: &list[a], values: map[string]declared{}})
 	}
 	for _, bind := range []func(a int, seg, step int) error{f.bindBehind, f.bindBefore, f.bindValues, f.bindEnd} {
 		for a := range own.Apps {
@@ -78,7 +78,7 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 		}
 	}
 	// An engine without models has nothing to tell: requests go by the plan's chances.
-	if s.flows.drawn = c.Options.MadeUp(); s.flows.drawn {
+	if s.Flows.drawn = c.Options.MadeUp(); s.Flows.drawn {
 		walk.Choose(flows.NewDraws(own, c.Tables, c.Options.Seed))
 	} else {
 		walk.Choose(flows.NewEvaluated(own, f.value, f.astray))
@@ -86,8 +86,8 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 	return nil
 }
 
-// servicesOfStep are the services that may run a step.
-func servicesOfStep(s *flows.Step) []int32 {
+// ServicesOfStep are the services that may run a step.
+func ServicesOfStep(s *flows.Step) []int32 {
 	if s.Service >= 0 {
 		return []int32{s.Service}
 	}
@@ -96,21 +96,21 @@ func servicesOfStep(s *flows.Step) []int32 {
 
 // bindBehind binds the step behind a module's models.
 func (f *ensemble) bindBehind(a, g, k int) error {
-	app := &f.made.steps.flows.apps[a]
-	m, s := &app.asked.Segments[g].Modules[k], &f.made.steps.flows.own.Apps[a].Segments[g].Steps[k]
-	for _, service := range servicesOfStep(s) {
+	app := &f.made.Steps.Flows.Apps[a]
+	m, s := &app.asked.Segments[g].Modules[k], &f.made.Steps.Flows.own.Apps[a].Segments[g].Steps[k]
+	for _, service := range ServicesOfStep(s) {
 		own := f.c.Services[service]
 		if !slices.Contains(app.services, service) {
 			app.services = append(app.services, service)
 		}
 		gives := own.Outputs
-		if to := &f.made.steps.of[service]; to.gives != nil {
+		if to := &f.made.Steps.of[service]; to.gives != nil {
 			gives = to.gives
 		}
 		if err := f.behind(service, m, &steps.Tensors{Takes: turn.SpecsOf(own.Inputs), Gives: turn.SpecsOf(gives)}); err != nil {
 			return err
 		}
-		if first := f.c.Services[servicesOfStep(s)[0]]; !sameShapes(first.Inputs, own.Inputs) || !sameShapes(first.Outputs, own.Outputs) {
+		if first := f.c.Services[ServicesOfStep(s)[0]]; !sameShapes(first.Inputs, own.Inputs) || !sameShapes(first.Outputs, own.Outputs) {
 			return fmt.Errorf("its routes %s and %s take or give other tensors", first.Name, own.Name)
 		}
 	}
@@ -125,9 +125,9 @@ func sameShapes(a, b []turn.Tensor) bool {
 
 // bindBefore binds the step before a module's models, and says what requests bring.
 func (f *ensemble) bindBefore(a, g, k int) error {
-	own, app, served := &f.made.steps.flows.own.Apps[a], &f.made.steps.flows.apps[a], f.c.Served.Models[a]
+	own, app, served := &f.made.Steps.Flows.own.Apps[a], &f.made.Steps.Flows.Apps[a], f.c.Served.Models[a]
 	m, s := &app.asked.Segments[g].Modules[k], &own.Segments[g].Steps[k]
-	for _, service := range servicesOfStep(s) {
+	for _, service := range ServicesOfStep(s) {
 		t := steps.Tensors{Takes: turn.SpecsOf(f.c.Services[service].Inputs)}
 		if g == 0 && k == 0 {
 			sent, err := steps.Sent(m.Pre, &t)
@@ -151,7 +151,7 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 			j := slices.IndexFunc(own.Segments[i].Steps, func(p flows.Step) bool { return p.Name == name })
 			from := &own.Segments[i].Steps[j]
 			once = once && (name == s.Each || !from.Counted && from.Each < 0)
-			made := f.c.Services[servicesOfStep(from)[0]].Outputs
+			made := f.c.Services[ServicesOfStep(from)[0]].Outputs
 			texts, someText = texts && len(made) == 1 && made[0].Text, someText || made[0].Text
 			t.Reads = append(t.Reads, turn.SpecsOf(made)...)
 		}
@@ -167,7 +167,7 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 		if err := f.readPassages(m, &t); err != nil {
 			return err
 		}
-		if err := f.before(service, int(f.made.steps.place(int32(a), s.Ask)), m, &t); err != nil {
+		if err := f.before(service, int(f.made.Steps.place(int32(a), s.Ask)), m, &t); err != nil {
 			return err
 		}
 	}
@@ -185,7 +185,7 @@ func (f *ensemble) readPassages(m *formats.Module, t *steps.Tensors) error {
 		return nil
 	}
 	path := filepath.Join(f.c.Options.ModelsDir, m.Passages.File)
-	read := f.made.steps.passages
+	read := f.made.Steps.passages
 	if t.Passages = read[path]; t.Passages != nil {
 		return nil
 	}
@@ -198,9 +198,9 @@ func (f *ensemble) readPassages(m *formats.Module, t *steps.Tensors) error {
 		return fmt.Errorf("passages: %s: %w", path, err)
 	}
 	if read == nil {
-		f.made.steps.passages = map[string]*steps.Passages{}
+		f.made.Steps.passages = map[string]*steps.Passages{}
 	}
-	f.made.steps.passages[path] = t.Passages
+	f.made.Steps.passages[path] = t.Passages
 	return nil
 }
 
@@ -225,7 +225,7 @@ func several(list []turn.Tensor, items int32) []turn.Tensor {
 
 // bindEnd notes a module that requests may end with.
 func (f *ensemble) bindEnd(a, g, k int) error {
-	own, app := &f.made.steps.flows.own.Apps[a], &f.made.steps.flows.apps[a]
+	own, app := &f.made.Steps.Flows.own.Apps[a], &f.made.Steps.Flows.Apps[a]
 	segment, s := &own.Segments[g], &own.Segments[g].Steps[k]
 	read := func(o flows.Step) bool { return o.Each == s.Name || slices.Contains(o.Reads, s.Name) }
 	stays := func(to int32) bool { return to >= 0 && own.Segments[to].Most == 0 }
@@ -233,12 +233,12 @@ func (f *ensemble) bindEnd(a, g, k int) error {
 	if !ends || slices.ContainsFunc(segment.Steps[k+1:], read) {
 		return nil
 	}
-	e := segmentEnd{segment: int32(g), name: s.Name, service: servicesOfStep(s)[0], module: own.Names[s.Name], items: s.MostItems()}
+	e := SegmentEnd{Segment: int32(g), Name: s.Name, Service: ServicesOfStep(s)[0], module: own.Names[s.Name], Items: s.MostItems()}
 	if s.Each >= 0 {
 		i := slices.IndexFunc(segment.Steps, func(o flows.Step) bool { return o.Name == s.Each })
-		e.items = segment.Steps[i].MostItems()
+		e.Items = segment.Steps[i].MostItems()
 	}
-	app.ends = append(app.ends, e)
+	app.Ends = append(app.Ends, e)
 	return nil
 }
 
@@ -246,20 +246,20 @@ func (f *ensemble) bindEnd(a, g, k int) error {
 // no segment has two of them, the one that a request comes to is the answer. Else the
 // answer has a part for each, whose names begin with the module's.
 func (f *ensemble) bindAnswer(a int) error {
-	app, m := &f.made.steps.flows.apps[a], f.c.Served.Models[a]
-	if len(app.ends) > 64 {
-		return fmt.Errorf("%d modules at its ends, expected at most 64", len(app.ends))
+	app, m := &f.made.Steps.Flows.Apps[a], f.c.Served.Models[a]
+	if len(app.Ends) > 64 {
+		return fmt.Errorf("%d modules at its ends, expected at most 64", len(app.Ends))
 	}
-	gives := func(e *segmentEnd) []turn.Tensor { return several(f.c.Services[e.service].Outputs, e.items) }
+	gives := func(e *SegmentEnd) []turn.Tensor { return several(f.c.Services[e.Service].Outputs, e.Items) }
 	app.alike = true
-	for i := range app.ends {
-		e := &app.ends[i]
-		same := slices.EqualFunc(gives(e), gives(&app.ends[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
-		app.alike = app.alike && same && sameShapes(gives(e), gives(&app.ends[0])) && (i == 0 || e.segment != app.ends[i-1].segment)
+	for i := range app.Ends {
+		e := &app.Ends[i]
+		same := slices.EqualFunc(gives(e), gives(&app.Ends[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
+		app.alike = app.alike && same && sameShapes(gives(e), gives(&app.Ends[0])) && (i == 0 || e.Segment != app.Ends[i-1].Segment)
 	}
 	m.Outputs = nil
-	for i := range app.ends {
-		e := &app.ends[i]
+	for i := range app.Ends {
+		e := &app.Ends[i]
 		list := gives(e)
 		if e.count = len(list); app.alike && i > 0 {
 			continue
@@ -278,11 +278,11 @@ func (f *ensemble) bindAnswer(a int) error {
 // conclude completes the answer of a workflow: what the modules gave at the end that
 // the request came to. Other parts are left out, and named in the response.
 func (f *ensemble) conclude(slot int32, q *turn.Request) {
-	w := f.made.steps.flows
-	app, at := &w.apps[q.Job.Model.Index], w.walk.Segment(slot)
-	for i := range app.ends {
-		e := &app.ends[i]
-		if e.segment != at {
+	w := f.made.Steps.Flows
+	app, at := &w.Apps[q.Job.Model.Index], w.walk.Segment(slot)
+	for i := range app.Ends {
+		e := &app.Ends[i]
+		if e.Segment != at {
 			if !app.alike {
 				told(q).passedOver.add(q, e.module)
 				for k := range e.count {
@@ -291,9 +291,9 @@ func (f *ensemble) conclude(slot int32, q *turn.Request) {
 			}
 			continue
 		}
-		tasks := w.walk.Latest(slot, e.name)
+		tasks := w.walk.Latest(slot, e.Name)
 		for k := range e.count {
-			size := f.c.Services[e.service].Outputs[k].Bytes
+			size := f.c.Services[e.Service].Outputs[k].Bytes
 			whole := q.Job.Model.Outputs[e.first+k].Bytes
 			to := q.Job.Outputs[e.first+k][int(q.Sample)*whole:][:whole]
 			clear(to)
@@ -301,10 +301,10 @@ func (f *ensemble) conclude(slot int32, q *turn.Request) {
 				copy(to[item*size:], f.made.output(t, k))
 			}
 		}
-		if app.alike && len(app.ends) > 1 {
+		if app.alike && len(app.Ends) > 1 {
 			told(q).answeredBy.add(q, e.module)
 		}
-		if e.items > 1 {
+		if e.Items > 1 {
 			told(q).items.add(q, e.module+"="+strconv.Itoa(len(tasks)))
 		}
 	}
@@ -312,7 +312,7 @@ func (f *ensemble) conclude(slot int32, q *turn.Request) {
 
 // astray ends a request of which a condition has no value.
 func (f *ensemble) astray(req int32, err error) {
-	f.made.steps.flows.broken = true
+	f.made.Steps.Flows.broken = true
 	if q := f.c.Ledger.At(req); q != nil && !q.Job.Answered {
 		f.c.Ledger.Fail(q.Job, err)
 	}
@@ -321,7 +321,7 @@ func (f *ensemble) astray(req int32, err error) {
 // lead has the control say what comes next of a request. Where a condition has no
 // value nothing does: the request has been answered, and its policy hears of that.
 func (f *ensemble) lead(say func()) {
-	w, out := f.made.steps.flows, &f.made.out
+	w, out := f.made.Steps.Flows, &f.made.Reveals
 	tasks, over := len(out.Tasks), len(out.Over)
 	say()
 	if w != nil && w.broken {

@@ -1,4 +1,4 @@
-package executor
+package tasks
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 type flowSteps struct {
 	own      *flows.Tables
 	apps     []flowApp                  // by model
-	flows    *segmented                 // of workflows; nil: of graphs
+	Flows    *segmented                 // of workflows; nil: of graphs
 	of       []serviceStep              // by service
 	draws    *rand.Rand                 // of ways, where an engine without models tells none
 	passages map[string]*steps.Passages // by file
@@ -40,23 +40,23 @@ type serviceStep struct {
 // preStep is the step before a service's model in an application.
 type preStep struct {
 	bound    bool
-	pre      string
+	Pre      string
 	passages formats.Passages
 	before   steps.Pre // nil: there is none
-	reads    []int     // bytes of the tensors that it reads
+	Reads    []int     // bytes of the tensors that it reads
 }
 
 // place returns where the step before a model stands among those of its service: one for each
 // application, and one for each module that asks a language model, by its number plus one.
 func (s *flowSteps) place(app, ask int32) int32 {
-	if ask > 0 && s.flows != nil {
-		return int32(len(s.flows.apps)) + ask - 1
+	if ask > 0 && s.Flows != nil {
+		return int32(len(s.Flows.Apps)) + ask - 1
 	}
 	return app
 }
 
-// preOf is the step before a service's model in an application; nil: there is none.
-func (s *flowSteps) preOf(service, app int32) *preStep {
+// PreOf is the step before a service's model in an application; nil: there is none.
+func (s *flowSteps) PreOf(service, app int32) *preStep {
 	if s.of == nil || int(app) >= len(s.of[service].pres) || s.of[service].pres[app].before == nil {
 		return nil
 	}
@@ -83,13 +83,13 @@ type ensemble struct {
 	turn.Plain
 	c       *turn.Core
 	made    *taskTable
-	modules moduleMetrics
+	Modules moduleMetrics
 }
 
-// join gives applications the tensors of what their requests begin and end with,
+// Join gives applications the tensors of what their requests begin and end with,
 // and binds the steps of their modules.
-func (f *ensemble) join() error {
-	c, s := f.c, &f.made.steps
+func (f *ensemble) Join() error {
+	c, s := f.c, &f.made.Steps
 	s.own = flows.Of(c.Tables)
 	if own := flows.WorkflowsOf(c.Tables); own != nil && len(own.Apps) > 0 {
 		return f.joinSegments(own)
@@ -132,9 +132,9 @@ func atModule(path, application, module string, err error) error {
 
 // bind binds the steps of a module. Those that it reads are bound already.
 func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
-	c, app := f.c, &f.made.steps.own.Apps[a]
+	c, app := f.c, &f.made.Steps.own.Apps[a]
 	n := &app.Nodes[node]
-	service, to := c.Services[n.Service], &f.made.steps.of[n.Service]
+	service, to := c.Services[n.Service], &f.made.Steps.of[n.Service]
 	gives := service.Outputs
 	if to.gives != nil {
 		gives = to.gives
@@ -171,7 +171,7 @@ func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
 
 // before binds the step before a service's model in an application, once.
 func (f *ensemble) before(service int32, app int, m *formats.Module, t *steps.Tensors) (err error) {
-	to := &f.made.steps.of[service]
+	to := &f.made.Steps.of[service]
 	for len(to.pres) <= app {
 		to.pres = append(to.pres, preStep{})
 	}
@@ -180,14 +180,14 @@ func (f *ensemble) before(service int32, app int, m *formats.Module, t *steps.Te
 		passages = *m.Passages
 	}
 	switch {
-	case to.bound && to.post != m.Post || own.bound && (own.pre != m.Pre || own.passages != passages || m.Pre != "" && len(own.reads) != len(t.Reads)):
+	case to.bound && to.post != m.Post || own.bound && (own.Pre != m.Pre || own.passages != passages || m.Pre != "" && len(own.Reads) != len(t.Reads)):
 		return fmt.Errorf("another module of the model %s has other steps or passages, or reads otherwise", f.c.Services[service].Name)
 	case own.bound:
 		return nil
 	}
-	to.bound, to.post, own.bound, own.pre, own.passages = true, m.Post, true, m.Pre, passages
+	to.bound, to.post, own.bound, own.Pre, own.passages = true, m.Post, true, m.Pre, passages
 	for i := range t.Reads {
-		own.reads = append(own.reads, int(t.Reads[i].BytesAt(1)))
+		own.Reads = append(own.Reads, int(t.Reads[i].BytesAt(1)))
 	}
 	own.before, err = steps.BindPre(m.Pre, t)
 	return err
@@ -195,7 +195,7 @@ func (f *ensemble) before(service int32, app int, m *formats.Module, t *steps.Te
 
 // behind binds the step behind a service's model, once.
 func (f *ensemble) behind(service int32, m *formats.Module, t *steps.Tensors) error {
-	own, to := f.c.Services[service], &f.made.steps.of[service]
+	own, to := f.c.Services[service], &f.made.Steps.of[service]
 	made, behind, err := steps.BindPost(m.Post, t)
 	if err != nil || behind == nil || to.behind != nil {
 		return err
@@ -241,7 +241,7 @@ func (s *flowSteps) way(ta *flowTask, app int32) int32 {
 	}
 	for i := range s.own.Apps[app].Nodes {
 		n := &s.own.Apps[app].Nodes[i]
-		if n.Service != ta.service || len(n.Ways) == 0 {
+		if n.Service != ta.Service || len(n.Ways) == 0 {
 			continue
 		}
 		return n.Way(s.draws.Float64())
@@ -251,16 +251,16 @@ func (s *flowSteps) way(ta *flowTask, app int32) int32 {
 
 // then runs the step behind a task's model; false: there is none.
 func (s *flowSteps) then(ta *flowTask, k int, out turn.Outputs, outs []turn.Tensor) bool {
-	if s.of == nil || s.of[ta.service].behind == nil {
+	if s.of == nil || s.of[ta.Service].behind == nil {
 		return false
 	}
-	own := &s.of[ta.service]
+	own := &s.of[ta.Service]
 	s.made, s.dst = s.made[:0], s.dst[:0]
 	for i := range own.gives {
 		n := own.gives[i].Bytes
 		s.made = append(s.made, out.Output(i)[k*n:][:n])
 	}
-	to := ta.made
+	to := ta.Made
 	for i := range outs {
 		s.dst = append(s.dst, to[:outs[i].Bytes:outs[i].Bytes])
 		to = to[outs[i].Bytes:]
@@ -271,16 +271,16 @@ func (s *flowSteps) then(ta *flowTask, k int, out turn.Outputs, outs []turn.Tens
 
 // Fill runs the step before a task's model.
 func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
-	s, ta := &f.made.steps, &f.made.list[task]
+	s, ta := &f.made.Steps, &f.made.List[task]
 	if s.of == nil {
 		return false
 	}
-	q := f.c.Ledger.At(ta.req)
+	q := f.c.Ledger.At(ta.Request)
 	if q == nil || q.Job.Answered {
 		clear(dst)
 		return true
 	}
-	own := s.preOf(ta.service, s.place(q.Job.Model.Index, ta.ask))
+	own := s.PreOf(ta.Service, s.place(q.Job.Model.Index, ta.Ask))
 	if own == nil {
 		return false
 	}
@@ -288,16 +288,16 @@ func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 	for k := range q.Job.Inputs {
 		s.client = append(s.client, q.Job.Input(int(q.Sample), k))
 	}
-	for _, in := range ta.inputs {
+	for _, in := range ta.Inputs {
 		if in < 0 {
 			continue
 		}
-		for k := range f.c.Services[f.made.list[in].service].Outputs {
+		for k := range f.c.Services[f.made.List[in].Service].Outputs {
 			s.read = append(s.read, f.made.output(in, k))
 		}
 	}
-	if len(s.read) != len(own.reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
-		f.c.Ledger.Fail(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.Services[ta.service].Label, len(s.read)))
+	if len(s.read) != len(own.Reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
+		f.c.Ledger.Fail(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.Services[ta.Service].Label, len(s.read)))
 		clear(dst)
 		return true
 	}
@@ -307,10 +307,10 @@ func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 
 // Needs are the services of an application.
 func (f *ensemble) Needs(model int32) []int32 {
-	s := &f.made.steps
+	s := &f.made.Steps
 	switch {
-	case s.flows != nil:
-		return s.flows.apps[model].services
+	case s.Flows != nil:
+		return s.Flows.Apps[model].services
 	case s.apps == nil:
 		return nil
 	}
@@ -319,13 +319,13 @@ func (f *ensemble) Needs(model int32) []int32 {
 
 // answer takes what a task gave as part of the answer, if nothing is behind it.
 func (f *ensemble) answer(t int32, r *flowRequest) {
-	ta := &f.made.list[t]
-	q := f.c.Ledger.At(ta.req)
-	if f.made.steps.apps == nil || q.Job.Answered {
+	ta := &f.made.List[t]
+	q := f.c.Ledger.At(ta.Request)
+	if f.made.Steps.apps == nil || q.Job.Answered {
 		return
 	}
-	for i, e := range f.made.steps.apps[q.Job.Model.Index].ends {
-		if e.service != ta.service {
+	for i, e := range f.made.Steps.apps[q.Job.Model.Index].ends {
+		if e.service != ta.Service {
 			continue
 		}
 		for k := range f.c.Services[e.service].Outputs {
@@ -357,17 +357,17 @@ func (f *ensemble) complement(slot int32, q *turn.Request, r *flowRequest) {
 	switch {
 	case q.Job.Program != nil: // it has had its answers
 		return
-	case f.made.steps.flows != nil:
+	case f.made.Steps.Flows != nil:
 		f.conclude(slot, q)
 		return
 	}
-	if f.made.steps.apps == nil {
+	if f.made.Steps.apps == nil {
 		for i := range q.Job.Model.Outputs {
 			f.lay(q, i, f.made.output(r.last, i))
 		}
 		return
 	}
-	for i, e := range f.made.steps.apps[q.Job.Model.Index].ends {
+	for i, e := range f.made.Steps.apps[q.Job.Model.Index].ends {
 		if r.ends>>i&1 == 1 {
 			continue
 		}

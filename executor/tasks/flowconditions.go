@@ -1,4 +1,4 @@
-package executor
+package tasks
 
 import (
 	"bytes"
@@ -25,9 +25,9 @@ type declared struct {
 // bindValues finds the tensors of the outputs that a module declares: those of their
 // names, or the only one that its model gives.
 func (f *ensemble) bindValues(a, g, k int) error {
-	app, s := &f.made.steps.flows.apps[a], &f.made.steps.flows.own.Apps[a].Segments[g].Steps[k]
+	app, s := &f.made.Steps.Flows.Apps[a], &f.made.Steps.Flows.own.Apps[a].Segments[g].Steps[k]
 	m := &app.asked.Segments[g].Modules[k]
-	own := f.c.Services[servicesOfStep(s)[0]]
+	own := f.c.Services[ServicesOfStep(s)[0]]
 	for _, name := range slices.Sorted(maps.Keys(m.Outputs)) {
 		typ := m.Outputs[name]
 		i := slices.IndexFunc(own.Outputs, func(t turn.Tensor) bool { return t.Name == name })
@@ -85,8 +85,8 @@ func (f *ensemble) value(req int32, name string) (any, bool) {
 	if v, ok := q.Job.Brought[name]; ok {
 		return v, true
 	}
-	w := f.made.steps.flows
-	of, ok := w.apps[q.Job.Model.Index].values[name]
+	w := f.made.Steps.Flows
+	of, ok := w.Apps[q.Job.Model.Index].values[name]
 	if !ok {
 		return nil, false
 	}
@@ -114,7 +114,7 @@ func (f *ensemble) read(task int32, of *declared) (any, bool) {
 	if data == nil {
 		return nil, false
 	}
-	t := &f.c.Services[f.made.list[task].service].Outputs[of.tensor]
+	t := &f.c.Services[f.made.List[task].Service].Outputs[of.tensor]
 	return valueOf(of.typ, t.Shape[1:], t.Datatype, data), true
 }
 
@@ -170,9 +170,9 @@ func plainValue(typ string, v any) any {
 	return int64(n)
 }
 
-// parseParameters checks the parameters of a request against those of its workflow. Others are
+// ParseParameters checks the parameters of a request against those of its workflow. Others are
 // left alone. Lists come as JSON in a text: the protocol has none.
-func parseParameters(m *turn.Model, params map[string]oip.Param) (map[string]any, *oip.Error) {
+func ParseParameters(m *turn.Model, params map[string]oip.Param) (map[string]any, *oip.Error) {
 	if len(m.Parameters) == 0 {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package executor
+package tasks
 
 import (
 	"sync/atomic"
@@ -14,13 +14,13 @@ import (
 // moduleMetrics are the series of modules, by service. The zero value is of no
 // plan.
 type moduleMetrics struct {
-	of []moduleSeries
+	Of []moduleSeries
 }
 
 // moduleSeries is what is counted of a module. The core's turn writes.
 type moduleSeries struct {
 	name             string
-	tasks, dropped   int64
+	Tasks, dropped   int64
 	ended, batches   int64
 	running          time.Duration
 	came, gone, done prometheus.Counter
@@ -47,7 +47,7 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	c.Metrics.Registry.MustRegister(counter, queue, run, gauges)
 	out := moduleMetrics{}
 	for _, s := range c.Services {
-		out.of = append(out.of, moduleSeries{name: s.Name, waiting: &s.Waiting, inside: &s.Running,
+		out.Of = append(out.Of, moduleSeries{name: s.Name, waiting: &s.Waiting, inside: &s.Running,
 			came: counter.WithLabelValues(s.Name, "came"), gone: counter.WithLabelValues(s.Name, "dropped"), done: counter.WithLabelValues(s.Name, "ended"),
 			queue: queue.WithLabelValues(s.Name), run: run.WithLabelValues(s.Name)})
 	}
@@ -56,19 +56,19 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 
 // comes notes a task that waits; again, one that was in a batch.
 func (m *moduleMetrics) comes(service int32, again bool) {
-	s := &m.of[service]
+	s := &m.Of[service]
 	s.waiting.Add(1)
 	if again {
 		s.inside.Add(-1)
 		return
 	}
-	s.tasks++
+	s.Tasks++
 	s.came.Inc()
 }
 
 // enters notes a task that is in a batch, and how long it waited.
 func (m *moduleMetrics) enters(service int32, waited time.Duration) {
-	s := &m.of[service]
+	s := &m.Of[service]
 	s.waiting.Add(-1)
 	s.inside.Add(1)
 	s.queue.Observe(waited.Seconds())
@@ -76,18 +76,18 @@ func (m *moduleMetrics) enters(service int32, waited time.Duration) {
 
 // ends notes a task whose batch has ended.
 func (m *moduleMetrics) ends(service int32) {
-	s := &m.of[service]
+	s := &m.Of[service]
 	s.inside.Add(-1)
 	s.ended++
 	s.done.Inc()
 }
 
 // forsaken notes a task that is given up while it waits.
-func (m *moduleMetrics) forsaken(service int32) { m.of[service].waiting.Add(-1) }
+func (m *moduleMetrics) forsaken(service int32) { m.Of[service].waiting.Add(-1) }
 
 // ran notes a batch.
 func (m *moduleMetrics) ran(service int32, took time.Duration) {
-	s := &m.of[service]
+	s := &m.Of[service]
 	s.batches++
 	s.running += took
 	s.run.Observe(took.Seconds())
@@ -95,8 +95,8 @@ func (m *moduleMetrics) ran(service int32, took time.Duration) {
 
 // Blame notes because of which task a request is dropped.
 func (f *ensemble) Blame(task int32) {
-	if task >= 0 && int(task) < len(f.made.list) && f.made.list[task].state != taskUnused {
-		s := &f.modules.of[f.made.list[task].service]
+	if task >= 0 && int(task) < len(f.made.List) && f.made.List[task].state != taskUnused {
+		s := &f.Modules.Of[f.made.List[task].Service]
 		s.dropped++
 		s.gone.Inc()
 	}
@@ -104,12 +104,12 @@ func (f *ensemble) Blame(task int32) {
 
 // Report adds what is known of modules.
 func (f *ensemble) Report(r *formats.Report) {
-	if f.made.steps.apps == nil {
+	if f.made.Steps.apps == nil {
 		return
 	}
-	for i := range f.modules.of {
-		s := &f.modules.of[i]
-		m := formats.ModuleReport{Module: s.name, Requests: s.tasks, Dropped: s.dropped}
+	for i := range f.Modules.Of {
+		s := &f.Modules.Of[i]
+		m := formats.ModuleReport{Module: s.name, Requests: s.Tasks, Dropped: s.dropped}
 		if s.batches > 0 {
 			m.RunUS, m.Batch = formats.Micros(s.running/time.Duration(s.batches)), float64(s.ended)/float64(s.batches)
 		}
