@@ -207,6 +207,7 @@ var arrows = map[string][]string{
 	"planner/flow/verify":  {"formats", "planner/kind", "planner/recompute", "policy"},
 	"executor/turn":        {"engine", "executor/drift", "executor/durable", "executor/loop", "executor/oip", "executor/series", "formats", "policy"},
 	"executor/cascade":     {"engine/certainty", "executor/drift", "executor/oip", "executor/series", "executor/turn", "formats", "policy"},
+	"executor/programs":    {"executor/calls", "executor/oip", "executor/tasks", "executor/turn", "formats", "policy"},
 	"executor/tasks":       {"engine", "executor/oip", "executor/series", "executor/steps", "executor/turn", "formats", "policy"},
 	"executor/workers":     {"engine", "executor/oip", "executor/turn", "formats", "policy"},
 	"planner/check":        {"formats", "planner", "planner/certify", "planner/kind", "planner/recompute", "solver/milp"},

@@ -80,7 +80,7 @@
 // they make until nobody reads it any more. tasks/flowsteps.go has what clients see of
 // applications and what is done between their models (package steps),
 // tasks/flowmetrics.go the series of modules. tasks/flowsegments.go has what clients see of
-// workflows, tasks/flowconditions.go the values that lead their requests, flowprograms.go workflows
+// workflows, tasks/flowconditions.go the values that lead their requests, programs/programs.go workflows
 // as code over HTTP (executor/calls) and tasks/tensorjson.go their tensors.
 //
 // Plans of queues ask for text: queues.go has the requests between the front end

@@ -12,6 +12,7 @@ import (
 	"inferplan/executor/calls"
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
+	"inferplan/executor/programs"
 	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
@@ -133,7 +134,7 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 }
 
 // Programs is what the HTTP form of workflows as code runs on.
-func (x *Executor) Programs() calls.Backend { return newPrograms(x.core.Load, x.draining.Load) }
+func (x *Executor) Programs() calls.Backend { return programs.New(x.core.Load, x.draining.Load) }
 
 // Infer runs one validated request.
 func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {

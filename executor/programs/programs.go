@@ -1,4 +1,4 @@
-package executor
+package programs
 
 import (
 	"fmt"
@@ -43,8 +43,8 @@ type session struct {
 	counted bool // what it brought
 }
 
-// newPrograms makes what the HTTP form of workflows as code runs on.
-func newPrograms(inForce func() *turn.Core, draining func() bool) calls.Backend {
+// New makes what the HTTP form of workflows as code runs on.
+func New(inForce func() *turn.Core, draining func() bool) calls.Backend {
 	return &programs{inForce: inForce, draining: draining, open: map[string]*session{}}
 }
 
