@@ -58,7 +58,7 @@ func (r *refusals) series() prometheus.Collector {
 
 // serve serves the metrics of an agent's process at an address; empty or off: it does not.
 func (r *refusals) serve(address string) (stop func(), err error) {
-	if address == "" || address == Off {
+	if address == "" || address == httplimit.Off {
 		return func() {}, nil
 	}
 	l, err := net.Listen("tcp", address)

@@ -45,7 +45,7 @@ func doored(t *testing.T) (door *httplimit.Door, handlers map[string]http.Handle
 	t.Cleanup(func() { front.Close(); store.Close() })
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /rates", x.serveRates)
-	x.addQueuePages(mux)
+	addQueuePages(mux, x.core.Load)
 	return door, map[string]http.Handler{
 		"tensors": oip.NewHTTPServer(x, oip.Options{Door: door, MaxBodyBytes: 64 << 10, Fallback: code, FallbackPath: form.Path}),
 		"text":    front,

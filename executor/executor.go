@@ -133,6 +133,11 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 	return prometheus.Gatherers{&x.history, x.own.registry}
 }
 
+// host is what requests for text see of the executor.
+func (x *Executor) host() host {
+	return host{inForce: x.core.Load, draining: x.draining.Load, log: x.opt.Log, registry: x.own.registry, plans: x.own.plans}
+}
+
 // Programs is what the HTTP form of workflows as code runs on.
 func (x *Executor) Programs() calls.Backend { return programs.New(x.core.Load, x.draining.Load) }
 

@@ -294,11 +294,11 @@ func sumUp(r *formats.Report, tallies []tally, elapsed time.Duration) {
 		t := &tallies[i]
 		total.add(t)
 		r.Models = append(r.Models, formats.ModelReport{
-			Model: t.key.Model, Class: t.key.Class, SLOUS: formats.Micros(t.slo), OfferedRPS: report.Rate(t.requests, elapsed.Seconds()), Counts: t.counts.report(elapsed), Latency: summary(t.latency),
+			Model: t.key.Model, Class: t.key.Class, SLOUS: formats.Micros(t.slo), OfferedRPS: report.Rate(t.requests, elapsed.Seconds()), Counts: t.counts.report(elapsed), Latency: turn.Summary(t.latency),
 			BatchSizes: t.batches,
 		})
 	}
-	r.Counts, r.Latency = total.counts.report(elapsed), summary(total.latency)
+	r.Counts, r.Latency = total.counts.report(elapsed), turn.Summary(total.latency)
 	if open := total.open(); open > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way; they are counted as dropped (%s)", open, report.Unfinished))
 	}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
 	"os"
@@ -9,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"encoding/binary"
 
 	"inferplan/engine"
 	"inferplan/engine/graph"

@@ -175,8 +175,7 @@ func (l *learning) size(now time.Duration) {
 
 // serveLengths answers with the lengths of recent requests of a model, or of MODEL/CLASS,
 // as CSV that `lengths_file` of a workload's class names.
-func (x *Executor) serveLengths(w http.ResponseWriter, r *http.Request) {
-	c := x.core.Load()
+func serveLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 	k, ok := c.Answers.(*tokens)
 	if !ok {
 		http.Error(w, "the plan in force has no language models", http.StatusNotFound)

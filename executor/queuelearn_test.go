@@ -52,7 +52,7 @@ func TestQueuesLearnLengths(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	d.x.serveLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil))
+	serveLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil), d.x.core.Load())
 	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*enoughAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
 		t.Errorf("%d lengths: %.200s", len(lines), w.Body)
 	}

@@ -128,5 +128,5 @@ func (m *queueMetrics) class(name string) formats.ClassReport {
 		ttft.Merge(m.figures[i].ttft)
 		tpot.Merge(m.figures[i].tpot)
 	}
-	return formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: summary(e2e).P99US, TTFTP99US: summary(ttft).P99US, TPOTP99US: summary(tpot).P99US}
+	return formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: turn.Summary(e2e).P99US, TTFTP99US: turn.Summary(ttft).P99US, TPOTP99US: turn.Summary(tpot).P99US}
 }

@@ -98,14 +98,14 @@ const pageEvery = time.Second
 
 // addQueuePages adds the page of the queues to the metrics server: /queues, what it
 // shows as JSON, the events that it follows, and the lengths of what was served.
-func (x *Executor) addQueuePages(mux *http.ServeMux) {
+func addQueuePages(mux *http.ServeMux, inForce func() *turn.Core) {
 	mux.HandleFunc("GET /queues", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'")
 		w.Write(queuesPage)
 	})
 	mux.HandleFunc("GET /queues.json", func(w http.ResponseWriter, _ *http.Request) {
-		s, ok := stateOfQueues(x.core.Load())
+		s, ok := stateOfQueues(inForce())
 		if !ok {
 			http.Error(w, "the plan's policy shows no queues", http.StatusNotFound)
 			return
@@ -113,19 +113,19 @@ func (x *Executor) addQueuePages(mux *http.ServeMux) {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(s)
 	})
-	mux.HandleFunc("GET /queues/events", x.queueEvents)
-	mux.HandleFunc("GET /lengths", x.serveLengths)
+	mux.HandleFunc("GET /queues/events", func(w http.ResponseWriter, r *http.Request) { queueEvents(w, r, inForce) })
+	mux.HandleFunc("GET /lengths", func(w http.ResponseWriter, r *http.Request) { serveLengths(w, r, inForce()) })
 }
 
 // queueEvents sends the state of the queues until the client goes.
-func (x *Executor) queueEvents(w http.ResponseWriter, r *http.Request) {
+func queueEvents(w http.ResponseWriter, r *http.Request, inForce func() *turn.Core) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
 	tick := time.NewTicker(pageEvery)
 	defer tick.Stop()
 	for {
-		s, ok := stateOfQueues(x.core.Load())
+		s, ok := stateOfQueues(inForce())
 		if !ok {
 			return
 		}

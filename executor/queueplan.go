@@ -25,16 +25,17 @@ type planning struct {
 	done sync.WaitGroup
 }
 
-// shareQueue opens the store of a plan of queues over which this process would plan.
-func (o *ServeOptions) shareQueue(ctx context.Context, plan *formats.Plan) error {
-	if !writesText(plan) || o.Queue.Share == nil {
-		return nil
+// share opens the store of a plan of queues over which this process would plan, for the
+// agents of other processes; nil: they are none.
+func (o *QueueOptions) share(ctx context.Context, plan *formats.Plan) (*Agents, error) {
+	if !writesText(plan) || o.Share == nil {
+		return nil, nil
 	}
-	store, err := o.Queue.Share(ctx)
-	if err == nil {
-		o.Agents = NewAgents(store)
+	store, err := o.Share(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return NewAgents(store), nil
 }
 
 func (p *planning) begin() {
@@ -56,10 +57,10 @@ func (p *planning) end() {
 func (p *planning) lead(ctx context.Context, term uint64) {
 	p.front.Log.Info("this process plans", "term", term)
 	p.agents.term.Store(term)
-	p.queues.x.own.plans.Set(1)
+	p.queues.host.plans.Set(1)
 	leave := sync.OnceFunc(func() {
 		p.agents.term.Store(0)
-		p.queues.x.own.plans.Set(0)
+		p.queues.host.plans.Set(0)
 	})
 	defer leave()
 	stop, err := p.agents.store.Answer(planner, p.answer)

@@ -2,11 +2,14 @@ package executor
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/completions"
 	"inferplan/executor/turn"
@@ -19,8 +22,8 @@ import (
 // the next plan with what was written; those that the end of the executor leaves stay
 // with the front end's store.
 type Queues struct {
-	x  *Executor
-	wg sync.WaitGroup // of what waits for the front end's store
+	host host
+	wg   sync.WaitGroup // of what waits for the front end's store
 
 	mu   sync.Mutex
 	open map[string]holding // by the request's id
@@ -37,8 +40,17 @@ type expecter interface {
 	Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) vqueue.Expectation
 }
 
-// NewQueues gives the requests for text of an executor's plans.
-func NewQueues(x *Executor) *Queues { return &Queues{x: x, open: map[string]holding{}} }
+// host is the executor as requests for text see it.
+type host struct {
+	inForce  func() *turn.Core // the core of the plan in force
+	draining func() bool       // nothing new is taken
+	log      *slog.Logger
+	registry *prometheus.Registry // of series that outlive plans
+	plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
+}
+
+// newQueues gives the requests for text of an executor's plans.
+func newQueues(h host) *Queues { return &Queues{host: h, open: map[string]holding{}} }
 
 // Wait returns once all that was told to the front end is done. It follows Close of
 // the executor.
@@ -46,7 +58,7 @@ func (q *Queues) Wait() { q.wg.Wait() }
 
 // Models implements completions.Server.
 func (q *Queues) Models() []completions.Model {
-	c := q.x.core.Load()
+	c := q.host.inForce()
 	var out []completions.Model
 	seen := map[string]bool{}
 	for _, m := range c.Served.Models {
@@ -92,13 +104,13 @@ func due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline
 
 // Admit implements completions.Server: what the policy expects of the queues decides.
 func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
-	c := q.x.core.Load()
+	c := q.host.inForce()
 	m, err := q.find(c, r)
 	if err != nil {
 		return 0, err
 	}
 	draining := &completions.Refusal{Reason: policy.ReasonDraining.String(), Msg: "the server is shutting down", RetryAfter: time.Second}
-	if q.x.draining.Load() {
+	if q.host.draining() {
 		return draining.RetryAfter, draining
 	}
 	_, deadline := due(c, m, r)
@@ -130,7 +142,7 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 // Serve implements completions.Server.
 func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 	for {
-		c := q.x.core.Load()
+		c := q.host.inForce()
 		m, err := q.find(c, r)
 		if err != nil {
 			q.wg.Go(func() { out.Done(completions.Result{Err: err}) })
@@ -152,7 +164,7 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		q.mu.Unlock()
 		j.Refs.Store(1)
 		j.Release()
-		if q.x.core.Load() == c {
+		if q.host.inForce() == c {
 			return // the end: the store has it
 		}
 	}
@@ -201,9 +213,9 @@ func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining boo
 			return
 		}
 		if err := t.out.Partial(); err != nil {
-			q.x.opt.Log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
+			q.host.log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
 		}
-		if last && q.x.core.Load() != was.core {
+		if last && q.host.inForce() != was.core {
 			next := *t.request
 			next.Partial, next.PartialTokens = string(t.partial), t.tokens
 			q.Serve(&next, t.out)

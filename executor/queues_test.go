@@ -161,7 +161,7 @@ func (d *desk) again(plan *formats.Plan, o turn.Options) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.x, d.q = x, NewQueues(x)
+	d.x, d.q = x, newQueues(x.host())
 }
 
 func (d *desk) close() {

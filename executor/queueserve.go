@@ -9,6 +9,7 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
@@ -37,26 +38,27 @@ type queueFront struct {
 	plans  *planning // nil: one process does all
 }
 
-// newQueueFront makes the front end of an executor's plan, where that is one of queues;
-// nil: it is another.
-func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFront, error) {
-	if !writesText(x.core.Load().Plan) {
+// newQueueFront makes the front end of a host's plan, behind a door, where that is one of
+// queues; nil: it is another.
+func newQueueFront(ctx context.Context, h host, o *QueueOptions, door *httplimit.Door) (*queueFront, error) {
+	c := h.inForce()
+	if !writesText(c.Plan) {
 		return nil, nil
 	}
-	if o.Queue.Open == nil && o.Queue.Share == nil {
+	if o.Open == nil && o.Share == nil {
 		return nil, fmt.Errorf("%w: a plan of queues needs a store for the requests that it accepts", turn.ErrPlan)
 	}
-	f := &queueFront{queues: NewQueues(x)}
-	front := o.Queue.Front
-	front.Server, front.Door, front.Log, front.Now = f.queues, &o.Door, o.Log, o.Clock
+	f := &queueFront{queues: newQueues(h)}
+	front := o.Front
+	front.Server, front.Door, front.Log, front.Now = f.queues, door, h.log, c.Options.Clock
 	var err error
-	agents := elsewhere(&o.Options)
+	agents := elsewhere(c.Options)
 	if agents != nil {
 		f.plans = &planning{queues: f.queues, agents: agents, front: front}
 		front.Server, front.Elsewhere = f.plans, true
-		f.store, err = o.Queue.Share(ctx)
+		f.store, err = o.Share(ctx)
 	} else {
-		f.store, err = o.Queue.Open()
+		f.store, err = o.Open()
 	}
 	if err != nil {
 		return nil, err
@@ -65,7 +67,7 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 	if f.Front, err = completions.New(front); err != nil {
 		return nil, errors.Join(err, f.store.Close())
 	}
-	x.own.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	h.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
 	}, func() float64 {
 		if f.Full() {
@@ -74,8 +76,8 @@ func newQueueFront(ctx context.Context, x *Executor, o *ServeOptions) (*queueFro
 		return 0
 	}))
 	if f.plans != nil {
-		f.plans.others.log, f.plans.others.stores = o.Log, []durable.Shared{agents.store, f.store.(durable.Shared)}
-		x.own.registry.MustRegister(f.plans.others.series())
+		f.plans.others.log, f.plans.others.stores = h.log, []durable.Shared{agents.store, f.store.(durable.Shared)}
+		h.registry.MustRegister(f.plans.others.series())
 		f.plans.begin()
 	}
 	return f, nil

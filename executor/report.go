@@ -3,8 +3,6 @@ package executor
 import (
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"inferplan/executor/turn"
 	"inferplan/executor/workers"
 	"inferplan/formats"
@@ -90,17 +88,4 @@ func sum(ns []int64) int64 {
 		s += n
 	}
 	return s
-}
-
-func summary(h *hdrhistogram.Histogram) formats.LatencySummary {
-	at := func(q float64) formats.Micros {
-		return formats.Micros(time.Duration(h.ValueAtQuantile(q)) * time.Microsecond)
-	}
-	if h.TotalCount() == 0 {
-		return formats.LatencySummary{}
-	}
-	return formats.LatencySummary{
-		MeanUS: formats.Micros(h.Mean() * float64(time.Microsecond)), P50US: at(50), P90US: at(90), P95US: at(95), P99US: at(99),
-		MaxUS: formats.Micros(time.Duration(h.Max()) * time.Microsecond),
-	}
 }

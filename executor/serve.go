@@ -28,7 +28,7 @@ import (
 )
 
 // Off as an address leaves a server out.
-const Off = "off"
+const Off = httplimit.Off
 
 // ServeOptions are what plan serve is told. Options.PlanSHA256 is filled in.
 type ServeOptions struct {
@@ -127,14 +127,18 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Joinable(s.addresses)
 		}
 	}
-	if err := o.shareQueue(ctx, plan); err != nil {
+	agents, err := o.Queue.share(ctx, plan)
+	if err != nil {
 		return nil, err
+	}
+	if agents != nil {
+		o.Agents = agents
 	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	if s.queue, err = newQueueFront(ctx, x, &o); err != nil {
+	if s.queue, err = newQueueFront(ctx, x.host(), &o.Queue, &o.Door); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	x.own.registry.MustRegister(file.series())
@@ -342,7 +346,7 @@ func (s *servers) start(x *Executor) {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
 		if s.queue != nil {
-			x.addQueuePages(mux)
+			addQueuePages(mux, x.core.Load)
 		}
 		s.stats = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
 		run(func() error { return httplimit.Serve(s.stats, s.metrics, "metrics") })
