@@ -209,6 +209,7 @@ var arrows = map[string][]string{
 	"executor/cascade":     {"engine/certainty", "executor/drift", "executor/oip", "executor/series", "executor/turn", "formats", "policy"},
 	"executor/programs":    {"executor/calls", "executor/oip", "executor/tasks", "executor/turn", "formats", "policy"},
 	"executor/tasks":       {"engine", "executor/oip", "executor/series", "executor/steps", "executor/turn", "formats", "policy"},
+	"executor/text":        {"engine/llm", "executor/completions", "executor/drift", "executor/durable", "executor/httplimit", "executor/oip", "executor/series", "executor/steps", "executor/tasks", "executor/turn", "executor/workers", "formats", "policy"},
 	"executor/workers":     {"engine", "executor/oip", "executor/turn", "formats", "policy"},
 	"planner/check":        {"formats", "planner", "planner/certify", "planner/kind", "planner/recompute", "solver/milp"},
 	"planner/explain":      {"formats", "planner", "planner/kind"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
@@ -81,7 +82,7 @@ func TestAgentSuitsAdapters(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		o := AgentOptions{Store: store, Adapters: x.adapters, Log: f.log, Ready: cancel}
+		o := text.AgentOptions{Store: store, Adapters: x.adapters, Log: f.log, Ready: cancel}
 		for i, opt := range x.servers {
 			s, err := fake.Start(opt)
 			if err != nil {
@@ -92,7 +93,7 @@ func TestAgentSuitsAdapters(t *testing.T) {
 			}
 			o.Servers = append(o.Servers, turn.InstanceServer{Instance: i, URL: s.URL()})
 		}
-		err = ServeAgent(ctx, o)
+		err = text.ServeAgent(ctx, o)
 		switch begun := ctx.Err() != nil; {
 		case x.want == "" && (err != nil || !begun):
 			t.Errorf("%s: %v, expected that it begins", name, err)

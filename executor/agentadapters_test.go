@@ -14,6 +14,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/completions"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/llm/gguf"
@@ -144,7 +145,7 @@ func TestAdaptersRefused(t *testing.T) {
 		}
 	}
 	own := []turn.InstanceServer{{Model: "base", URL: "http://127.0.0.1:1"}, {Model: "sql", URL: "http://127.0.0.1:1"}}
-	if _, err := newReach(own, []turn.ModelAdapter{sql}, 0); err == nil || !strings.Contains(err.Error(), "server of its own for sql") {
+	if _, err := text.NewReach(own, []turn.ModelAdapter{sql}, 0); err == nil || !strings.Contains(err.Error(), "server of its own for sql") {
 		t.Errorf("a server of its own: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/programs"
 	"inferplan/executor/tasks"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -134,8 +135,8 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 }
 
 // host is what requests for text see of the executor.
-func (x *Executor) host() host {
-	return host{inForce: x.core.Load, draining: x.draining.Load, log: x.opt.Log, registry: x.own.registry, plans: x.own.plans}
+func (x *Executor) host() text.Host {
+	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans}
 }
 
 // Programs is what the HTTP form of workflows as code runs on.

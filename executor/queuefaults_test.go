@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/executor/completions"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
@@ -150,8 +151,8 @@ func TestQueuesAttempts(t *testing.T) {
 	if r := bad.wait(t); !errors.As(r.Err, &said) || said.Status != 502 {
 		t.Errorf("the end is %+v", r)
 	}
-	if n := d.completions(); n != 7+mostAttempts {
-		t.Errorf("%d completions, expected 7 of three tokens and %d attempts", n, mostAttempts)
+	if n := d.completions(); n != 7+text.MostAttempts {
+		t.Errorf("%d completions, expected 7 of three tokens and %d attempts", n, text.MostAttempts)
 	}
 }
 
@@ -162,8 +163,8 @@ func TestQueuesEndlessAnswer(t *testing.T) {
 	if r := bad.wait(t); r.Err != nil || r.Finish != "length" {
 		t.Errorf("the end is %+v", r)
 	}
-	if text, n := bad.written(); !strings.HasPrefix(text, fake.Text("a", "bad", 20)) || n > 20+overrun {
-		t.Errorf("%d tokens: %q", n, text)
+	if written, n := bad.written(); !strings.HasPrefix(written, fake.Text("a", "bad", 20)) || n > 20+text.Overrun {
+		t.Errorf("%d tokens: %q", n, written)
 	}
 	answeredWhole(t, d.send("a", "good", 20), "a", "good", 20)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/vqueue"
@@ -36,14 +37,14 @@ func TestQueuesLearnLengths(t *testing.T) {
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
 	var sheets []*sheet
-	for range 2 * enoughAnswers {
+	for range 2 * text.EnoughAnswers {
 		sheets = append(sheets, d.send("a", "hello", 60)) // planned are 30
 	}
 	for _, s := range sheets {
 		answeredWhole(t, s, "a", "hello", 60)
 	}
 	c := d.x.core.Load()
-	k := c.Answers.(*tokens)
+	k := c.Answers.(*text.Tokens)
 	c.Call(func() { k.Tick(c.Now()) })
 	said := log.text()
 	for _, want := range []string{"answers of a are not as long as planned (60 tokens, planned 30)", "curl -fsS 'http://127.0.0.1:8002/lengths?of=a' -o lengths-a.csv", "lengths_file: lengths-a.csv", "plan solve --workload w.yaml --profile p.json -o plan.json"} {
@@ -52,8 +53,8 @@ func TestQueuesLearnLengths(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	serveLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil), d.x.core.Load())
-	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*enoughAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
+	text.ServeLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil), d.x.core.Load())
+	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*text.EnoughAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
 		t.Errorf("%d lengths: %.200s", len(lines), w.Body)
 	}
 }
@@ -70,10 +71,10 @@ func TestScaleAdvice(t *testing.T) {
 	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
 	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}}, func(o *turn.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	c := d.x.core.Load()
-	k, s := c.Answers.(*tokens), &shown{late: 40, waiting: 100}
+	k, s := c.Answers.(*text.Tokens), &shown{late: 40, waiting: 100}
 	look := func(from, to time.Duration) {
 		for now := from; now <= to; now += time.Second {
-			c.Call(func() { k.learning.policy = s; k.learning.size(now) })
+			c.Call(func() { k.Learning.Policy = s; k.Learning.Size(now) })
 		}
 	}
 	look(time.Second, 29*time.Second)

@@ -13,6 +13,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/completions"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/llamatest"
@@ -117,8 +118,8 @@ func TestLlamaEvictions(t *testing.T) {
 				if b == nil || evicted[b.Tasks[0]] >= 2 {
 					continue
 				}
-				text := jobText(c.Ledger.Requests[b.Tasks[0]].Job)
-				if _, so, _ := text.soFar(text.run.Load()); so >= 20*(evicted[b.Tasks[0]]+1) {
+				text := text.JobText(c.Ledger.Requests[b.Tasks[0]].Job)
+				if _, so, _ := text.SoFar(text.Run.Load()); so >= 20*(evicted[b.Tasks[0]]+1) {
 					evicted[b.Tasks[0]]++
 					c.BackendOf(b.Device()).Evict(b, false)
 				}

@@ -12,6 +12,7 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/engine/llm/deltas"
 	"inferplan/executor/completions"
+	"inferplan/executor/text"
 	"inferplan/testkit/llm/llamatest"
 )
 
@@ -52,7 +53,7 @@ func TestLlamaEvents(t *testing.T) {
 						if b == nil || evicted >= 2 {
 							continue
 						}
-						if _, so, _ := jobText(core.Ledger.Requests[b.Tasks[0]].Job).soFar(0); so >= 10*(evicted+1) {
+						if _, so, _ := text.JobText(core.Ledger.Requests[b.Tasks[0]].Job).SoFar(0); so >= 10*(evicted+1) {
 							evicted++
 							core.BackendOf(b.Device()).Evict(b, false)
 						}

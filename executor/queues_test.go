@@ -13,6 +13,7 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
@@ -128,7 +129,7 @@ func shownLog(t *testing.T) *slog.Logger {
 type desk struct {
 	t       *testing.T
 	x       *Executor
-	q       *Queues
+	q       *text.Queues
 	servers []*fake.Server
 	ids     int
 }
@@ -161,7 +162,7 @@ func (d *desk) again(plan *formats.Plan, o turn.Options) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.x, d.q = x, newQueues(x.host())
+	d.x, d.q = x, text.NewQueues(x.host())
 }
 
 func (d *desk) close() {
@@ -296,7 +297,7 @@ func TestDueAfterAClockStep(t *testing.T) {
 	c := x.core.Load()
 	until(func() bool { return c.Now() > 20*time.Millisecond })
 	m, now := c.Served.Models[0], x.opt.Clock().Round(0)
-	arrived, deadline := due(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
+	arrived, deadline := text.Due(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
 	if waited, left := c.Now()-arrived, deadline-c.Now(); waited < 10*time.Millisecond || waited > 10*time.Second || left > time.Hour || left < 59*time.Minute {
 		t.Errorf("it waited %v and has %v left, expected 10 ms and an hour", waited, left)
 	}

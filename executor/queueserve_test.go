@@ -16,6 +16,7 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
@@ -166,7 +167,7 @@ func checkQueuePage(t *testing.T, url string) {
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	lines.Scan()
-	var state queueState
+	var state text.QueueState
 	if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); !ok || json.Unmarshal(data, &state) != nil {
 		t.Fatalf("the first event is %q", lines.Text())
 	}

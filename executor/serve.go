@@ -22,6 +22,7 @@ import (
 	"inferplan/executor/calls"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	form "inferplan/formats/calls"
@@ -59,7 +60,7 @@ type ServeOptions struct {
 	OIP oip.Options
 
 	// Queue is for plans of queues, whose HTTP address answers OpenAI's protocol.
-	Queue QueueOptions
+	Queue text.QueueOptions
 
 	// DrainDelay is how long requests are still taken at the end while readiness is false, so
 	// that whoever distributes them sends them elsewhere; 0: not at all.
@@ -104,7 +105,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	file.takeEffect(sum)
 	o.PlanSHA256 = sum
 	// Addresses in use are found out before minutes of loading.
-	if writesText(plan) {
+	if text.Writes(plan) {
 		o.GRPC = Off
 	}
 	s := &servers{opt: &o}
@@ -127,7 +128,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Joinable(s.addresses)
 		}
 	}
-	agents, err := o.Queue.share(ctx, plan)
+	agents, err := o.Queue.OpenAgents(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.queue, err = newQueueFront(ctx, x.host(), &o.Queue, &o.Door); err != nil {
+	if s.queue, err = text.NewFront(ctx, x.host(), &o.Queue, &o.Door); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	x.own.registry.MustRegister(file.series())
@@ -148,7 +149,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 		if o.DrainDelay > 0 {
 			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
 			x.leaving.Store(true)
-			s.queue.hide()
+			s.queue.Unready()
 			return
 		}
 		x.draining.Store(true)
@@ -236,7 +237,7 @@ type servers struct {
 	wg                  sync.WaitGroup
 
 	rest  httpServer
-	queue *queueFront    // nil: tensors are served
+	queue *text.Front    // nil: tensors are served
 	code  *calls.Handler // workflows as code
 	rpc   *oip.GRPCServer
 	stats *http.Server
@@ -346,7 +347,7 @@ func (s *servers) start(x *Executor) {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
 		if s.queue != nil {
-			addQueuePages(mux, x.core.Load)
+			text.AddPages(mux, x.core.Load)
 		}
 		s.stats = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
 		run(func() error { return httplimit.Serve(s.stats, s.metrics, "metrics") })
@@ -366,7 +367,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	var errs [2]error
 	var wg sync.WaitGroup
 	x.draining.Store(true)
-	s.queue.leave()
+	s.queue.StopPlanning()
 	if s.code != nil {
 		s.code.Drain(inner) // programs come back for more: connections stay until they are done
 	}
@@ -381,7 +382,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	}
 	err := x.Close()
 	if s.queue != nil {
-		err = errors.Join(err, s.queue.close())
+		err = errors.Join(err, s.queue.CloseAll())
 	}
 	// All that came whole is answered now. What is left are clients that do not
 	// finish what they send, or do not read: they hold up nobody for long.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/series"
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 )
@@ -39,7 +40,7 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	x.install(next)
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
-	if _, moves := old.Answers.(*tokens); moves {
+	if _, moves := old.Answers.(*text.Tokens); moves {
 		old.Inbox.Close() // what is not answered goes to the new plan, with the text so far
 		old.Call(func() { old.Moving = true })
 	} else if err = old.Drain(flush); err != nil {

@@ -1,11 +1,18 @@
 // Package workers is the backend of worker processes (engine/worker): a process per
 // device, with a queue in front of each and tensors in shared memory.
 //
-// # What may fail
+// # What devices hold
 //
-// A worker that dies is noticed by the end of its control socket. Its runs are gone; the
-// policy hears WorkerLost, and a supervisor starts the worker again. A worker that hangs
-// is killed and then treated the same. A run that fails fails its batch.
+// Where the plan gives a device memory to account for, its networks come and go:
+// the policy's loads and unloads are orders, which the worker carries out one after
+// the other beside its batches (home.go). A network that goes is first run to its
+// end; one that comes has slots cut for it out of the worker's segment (arena.go),
+// fewer where there is little room. An order that cannot be done is answered with
+// a Return: memory or segment that is full, a load that failed. A worker whose load
+// does not end is killed. A worker that is started again holds what the plan says
+// for the start. Models come out of the host's memory (worker.Cache), which all
+// workers of this machine fill before the first request; hosts that join have one
+// of their own.
 //
 // # Files
 //

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ import (
 // the next plan with what was written; those that the end of the executor leaves stay
 // with the front end's store.
 type Queues struct {
-	host host
+	host Host
 	wg   sync.WaitGroup // of what waits for the front end's store
 
 	mu   sync.Mutex
@@ -40,17 +40,17 @@ type expecter interface {
 	Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) vqueue.Expectation
 }
 
-// host is the executor as requests for text see it.
-type host struct {
-	inForce  func() *turn.Core // the core of the plan in force
-	draining func() bool       // nothing new is taken
-	log      *slog.Logger
-	registry *prometheus.Registry // of series that outlive plans
-	plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
+// Host is the executor as requests for text see it.
+type Host struct {
+	InForce  func() *turn.Core // the core of the plan in force
+	Draining func() bool       // nothing new is taken
+	Log      *slog.Logger
+	Registry *prometheus.Registry // of series that outlive plans
+	Plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
 }
 
-// newQueues gives the requests for text of an executor's plans.
-func newQueues(h host) *Queues { return &Queues{host: h, open: map[string]holding{}} }
+// NewQueues gives the requests for text of an executor's plans.
+func NewQueues(h Host) *Queues { return &Queues{host: h, open: map[string]holding{}} }
 
 // Wait returns once all that was told to the front end is done. It follows Close of
 // the executor.
@@ -58,7 +58,7 @@ func (q *Queues) Wait() { q.wg.Wait() }
 
 // Models implements completions.Server.
 func (q *Queues) Models() []completions.Model {
-	c := q.host.inForce()
+	c := q.host.InForce()
 	var out []completions.Model
 	seen := map[string]bool{}
 	for _, m := range c.Served.Models {
@@ -87,9 +87,9 @@ func (q *Queues) find(c *turn.Core, r *completions.Request) (*turn.Model, error)
 	return nil, e
 }
 
-// due are the arrival and the deadline of a request on a core's clock. A deadline may
+// Due are the arrival and the deadline of a request on a core's clock. A deadline may
 // have passed before the clock began.
-func due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
+func Due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
 	now, clock := c.Now(), c.Options.Clock()
 	came := now
 	if !r.Accepted.IsZero() {
@@ -104,16 +104,16 @@ func due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline
 
 // Admit implements completions.Server: what the policy expects of the queues decides.
 func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
-	c := q.host.inForce()
+	c := q.host.InForce()
 	m, err := q.find(c, r)
 	if err != nil {
 		return 0, err
 	}
 	draining := &completions.Refusal{Reason: policy.ReasonDraining.String(), Msg: "the server is shutting down", RetryAfter: time.Second}
-	if q.host.draining() {
+	if q.host.Draining() {
 		return draining.RetryAfter, draining
 	}
-	_, deadline := due(c, m, r)
+	_, deadline := Due(c, m, r)
 	var e vqueue.Expectation
 	if !c.Call(func() {
 		if p, ok := policy.As[expecter](c.Policy); ok {
@@ -142,7 +142,7 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 // Serve implements completions.Server.
 func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 	for {
-		c := q.host.inForce()
+		c := q.host.InForce()
 		m, err := q.find(c, r)
 		if err != nil {
 			q.wg.Go(func() { out.Done(completions.Result{Err: err}) })
@@ -151,7 +151,7 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		j := turn.NewJob(m, 1)
 		j.Answers = c.Answers
 		j.Text = newText(q, r, out)
-		j.Arrived, j.Deadline = due(c, m, r)
+		j.Arrived, j.Deadline = Due(c, m, r)
 		j.Client = policy.ClientNumber(r.Client)
 		q.mu.Lock()
 		q.open[r.ID] = holding{c, j}
@@ -164,7 +164,7 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		q.mu.Unlock()
 		j.Refs.Store(1)
 		j.Release()
-		if q.host.inForce() == c {
+		if q.host.InForce() == c {
 			return // the end: the store has it
 		}
 	}
@@ -213,9 +213,9 @@ func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining boo
 			return
 		}
 		if err := t.out.Partial(); err != nil {
-			q.host.log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
+			q.host.Log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
 		}
-		if last && q.host.inForce() != was.core {
+		if last && q.host.InForce() != was.core {
 			next := *t.request
 			next.Partial, next.PartialTokens = string(t.partial), t.tokens
 			q.Serve(&next, t.out)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func (g *agent) find() (err error) {
 		g.hand = newAway(a, at)
 		return nil
 	}
-	r, err := newReach(g.c.Options.Servers, g.c.Options.Adapters, at)
+	r, err := NewReach(g.c.Options.Servers, g.c.Options.Adapters, at)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (g *agent) revive(ctx context.Context) error {
 	if r := g.c.Tables.Resident[g.device]; len(r) > 0 {
 		model = g.c.Tables.Networks[r[0]].Name
 	}
-	return g.hand.prepare(ctx, model, g.models())
+	return g.hand.Prepare(ctx, model, g.models())
 }
 
 // reviveOnce has the servers ready, and says so where they are.
@@ -78,7 +78,7 @@ func (g *agent) check(ctx context.Context) {
 	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
 	defer cancel()
 	model, _ := g.holds()
-	seen, err := g.hand.look(limit, model, func() int { _, ours := g.holds(); return ours })
+	seen, err := g.hand.Look(limit, model, func() int { _, ours := g.holds(); return ours })
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errUnseen):
 	case err != nil:
@@ -128,7 +128,7 @@ func (g *agent) nextOrder() {
 		ctx, cancel := context.WithTimeout(g.ctx, limit)
 		defer cancel()
 		n := turn.News{Kind: orderDone, Device: g.device, Gen: gen}
-		if err := g.hand.change(ctx, g.c.Tables.Networks[o.Network].Name, o.Load); err != nil {
+		if err := g.hand.Change(ctx, g.c.Tables.Networks[o.Network].Name, o.Load); err != nil {
 			n.Code, n.Text = uint32(policy.ReturnFailed), err.Error()
 			if errors.Is(err, llm.ErrUnknownModel) {
 				n.Code = uint32(policy.ReturnRefused)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"cmp"
@@ -8,7 +8,7 @@ import (
 )
 
 // say has something told about a run.
-func (p *agentProcess) say(term uint64, n runNews) {
+func (p *agentProcess) say(term uint64, n RunNews) {
 	p.mu.Lock()
 	if term == p.term {
 		p.tell[n.Number] = n
@@ -29,7 +29,7 @@ func (p *agentProcess) telling() {
 			return
 		}
 		for p.tellAll() && p.ctx.Err() == nil {
-			time.Sleep(askAfter)
+			time.Sleep(AskAfter)
 		}
 	}
 }
@@ -37,7 +37,7 @@ func (p *agentProcess) telling() {
 // tellAll tells once; left: there is something that was not heard.
 func (p *agentProcess) tellAll() (left bool) {
 	p.mu.Lock()
-	n := agentNews{Term: p.term}
+	n := AgentNews{Term: p.term}
 	for _, r := range p.tell {
 		n.Runs = append(n.Runs, r)
 	}
@@ -45,10 +45,10 @@ func (p *agentProcess) tellAll() (left bool) {
 	if len(n.Runs) == 0 {
 		return false
 	}
-	slices.SortFunc(n.Runs, func(a, b runNews) int { return cmp.Compare(a.Number, b.Number) })
-	ctx, cancel := context.WithTimeout(p.ctx, resend)
+	slices.SortFunc(n.Runs, func(a, b RunNews) int { return cmp.Compare(a.Number, b.Number) })
+	ctx, cancel := context.WithTimeout(p.ctx, Resend)
 	defer cancel()
-	if _, err := p.opt.Store.Ask(ctx, planner, encode(n)); err != nil { // who does not plan in this term is silent
+	if _, err := p.opt.Store.Ask(ctx, Planner, Encode(n)); err != nil { // who does not plan in this term is silent
 		return true
 	}
 	p.mu.Lock()

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 // hand does at an instance's servers what its agent is told: in this process (reach), or
 // in that of plan agent (away).
 type hand interface {
-	// look tells how the servers are, of which model is loaded (empty: none). ours is how
+	// Look tells how the servers are, of which model is loaded (empty: none). ours is how
 	// many requests of ours they have.
-	look(ctx context.Context, model string, ours func() int) (sight, error)
-	// prepare has the servers ready with a model (empty: none): none of the others that
+	Look(ctx context.Context, model string, ours func() int) (sight, error)
+	// Prepare has the servers ready with a model (empty: none): none of the others that
 	// the instance may run is loaded, and a first token comes.
-	prepare(ctx context.Context, model string, others []string) error
-	// change brings a model (up) or takes it away.
-	change(ctx context.Context, model string, up bool) error
+	Prepare(ctx context.Context, model string, others []string) error
+	// Change brings a model (up) or takes it away.
+	Change(ctx context.Context, model string, up bool) error
 	// write has a request answered, from where it is.
 	write(ctx context.Context, w *writing) *streamEnd
 }
@@ -38,7 +38,7 @@ const roomUnseen = -2
 // reach is a hand in this process.
 type reach struct {
 	mu      sync.Mutex
-	servers map[string]*endpoint // by model; "" is for all others
+	Servers map[string]*endpoint // by model; "" is for all others
 	// adapters are models that need their base at the same server; by model.
 	adapters map[string]*turn.ModelAdapter
 	// held was brought last, and shares its base. What of it goes the next one tells, also
@@ -49,12 +49,12 @@ type reach struct {
 // endpoint is a server, once it has answered.
 type endpoint struct {
 	at     turn.InstanceServer
-	server *llm.Server
+	Server *llm.Server
 }
 
-// newReach takes the servers of an instance from a list.
-func newReach(list []turn.InstanceServer, adapters []turn.ModelAdapter, instance int) (*reach, error) {
-	r := &reach{servers: map[string]*endpoint{}}
+// NewReach takes the servers of an instance from a list.
+func NewReach(list []turn.InstanceServer, adapters []turn.ModelAdapter, instance int) (*reach, error) {
+	r := &reach{Servers: map[string]*endpoint{}}
 	var err error
 	if r.adapters, err = adaptersOf(adapters); err != nil {
 		return nil, err
@@ -69,56 +69,56 @@ func newReach(list []turn.InstanceServer, adapters []turn.ModelAdapter, instance
 		if a := r.adapters[s.Model]; a != nil {
 			return nil, fmt.Errorf("instance %d: a server of its own for %s, which is an adapter: expected that of its base %s", instance, a.Model, a.Base)
 		}
-		if r.servers[s.Model] != nil {
-			return nil, fmt.Errorf("instance %d: two servers for the same models: %s and %s", instance, r.servers[s.Model].at.URL, s.URL)
+		if r.Servers[s.Model] != nil {
+			return nil, fmt.Errorf("instance %d: two servers for the same models: %s and %s", instance, r.Servers[s.Model].at.URL, s.URL)
 		}
-		r.servers[s.Model] = &endpoint{at: s}
+		r.Servers[s.Model] = &endpoint{at: s}
 	}
 	return r, nil
 }
 
 // has tells whether there is a server for a model.
 func (r *reach) has(model string) bool {
-	return r.servers[r.base(model)] != nil || r.servers[""] != nil
+	return r.Servers[r.base(model)] != nil || r.Servers[""] != nil
 }
 
 // of is the server of a model; nil: it has not answered yet.
 func (r *reach) of(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.servers[r.base(model)]
+	f := r.Servers[r.base(model)]
 	if f == nil {
-		f = r.servers[""]
+		f = r.Servers[""]
 	}
 	if f == nil {
 		return nil
 	}
-	return f.server
+	return f.Server
 }
 
 // reached are the servers, each of which has been asked what it can do.
 func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
 	var out []*llm.Server
-	for _, key := range slices.Sorted(maps.Keys(r.servers)) {
+	for _, key := range slices.Sorted(maps.Keys(r.Servers)) {
 		r.mu.Lock()
-		f := *r.servers[key]
+		f := *r.Servers[key]
 		r.mu.Unlock()
-		if f.server == nil {
+		if f.Server == nil {
 			s, err := llm.Probe(ctx, f.at.URL, llm.WithKey(f.at.Key))
 			if err != nil {
 				return nil, err
 			}
 			r.mu.Lock()
-			r.servers[key].server = s
+			r.Servers[key].Server = s
 			r.mu.Unlock()
-			f.server = s
+			f.Server = s
 		}
-		out = append(out, f.server)
+		out = append(out, f.Server)
 	}
 	return out, nil
 }
 
-func (r *reach) look(ctx context.Context, model string, ours func() int) (sight, error) {
+func (r *reach) Look(ctx context.Context, model string, ours func() int) (sight, error) {
 	if err := r.alive(ctx); err != nil {
 		return sight{}, err
 	}
@@ -181,15 +181,15 @@ func (r *reach) there(ctx context.Context, s *llm.Server, model string) (bool, e
 func (r *reach) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, f := range r.servers {
-		f.server = nil
+	for _, f := range r.Servers {
+		f.Server = nil
 	}
 }
 
 // errUnseen: the servers answer, but how they are was not seen. The next look tells.
 var errUnseen = errors.New("the state of a server was not seen")
 
-func (r *reach) prepare(ctx context.Context, model string, others []string) error {
+func (r *reach) Prepare(ctx context.Context, model string, others []string) error {
 	servers, err := r.reached(ctx)
 	if err == nil {
 		err = r.offered(ctx, others)
@@ -215,7 +215,7 @@ func (r *reach) prepare(ctx context.Context, model string, others []string) erro
 	if err := r.bring(ctx, s, model); err != nil {
 		return err
 	}
-	_, use, err := r.use(model)
+	_, use, err := r.Use(model)
 	if err == nil {
 		_, err = s.Canary(ctx, use, 1)
 	}
@@ -249,7 +249,7 @@ func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, mo
 	return nil
 }
 
-func (r *reach) change(ctx context.Context, model string, up bool) error {
+func (r *reach) Change(ctx context.Context, model string, up bool) error {
 	s := r.of(model)
 	switch {
 	case s == nil:

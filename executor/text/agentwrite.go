@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -41,7 +41,7 @@ var errEnough = errors.New("the answer is as long as it may be")
 // answer may have overrun more than it was asked to have.
 const (
 	mostText  = 8 << 20
-	overrun   = 64
+	Overrun   = 64
 	tokenText = 1 << 10 // no token is longer
 )
 
@@ -51,11 +51,11 @@ func mostBytes(tokens, each, most int) int {
 	if tokens == 0 || tokens > most/each {
 		return most
 	}
-	return min(most, (tokens+overrun)*each)
+	return min(most, (tokens+Overrun)*each)
 }
 
 func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
-	partial, tokens, ok := w.soFar(w.number)
+	partial, tokens, ok := w.SoFar(w.number)
 	end := &streamEnd{tokens: tokens}
 	if !ok {
 		end.err = errLeft
@@ -86,7 +86,7 @@ func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 
 // complete asks for what follows the partial answer.
 func (r *reach) complete(ctx context.Context, w *writing, partial string, end *streamEnd) (*llm.Answer, error) {
-	server, use, err := r.use(w.request.Model)
+	server, use, err := r.Use(w.request.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 	counted, written, longest := 0, 0, mostBytes(w.request.MaxTokens, tokenText, mostText)
 	answer, err := server.Complete(ctx, next, func(p llm.Token) error {
 		w.heard()
-		piece, fresh := p.Text, min(p.Count-counted, len(p.Text)+overrun)
+		piece, fresh := p.Text, min(p.Count-counted, len(p.Text)+Overrun)
 		counted = p.Count
 		if again != "" {
 			n := min(len(again), len(piece))
@@ -119,7 +119,7 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 				return nil
 			}
 		}
-		if most := w.request.MaxTokens; most > 0 && end.tokens+fresh > most+overrun || len(partial)+written+len(piece) > longest {
+		if most := w.request.MaxTokens; most > 0 && end.tokens+fresh > most+Overrun || len(partial)+written+len(piece) > longest {
 			return errEnough
 		}
 		written += len(piece)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ const stallsAfter = 10
 // and of what it has, beside a full batch.
 func (g *agent) patience(j *turn.Job) time.Duration {
 	cost := &g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs[g.loaded]
-	t := jobText(j)
+	t := JobText(j)
 	prompt, _ := t.Lengths()
 	t.mu.Lock()
 	prompt += int32(t.tokens)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -34,9 +34,9 @@ const (
 	serverReady
 )
 
-// agentsOf is the backend of the instances of a core's plan of queues.
-func agentsOf(c *turn.Core) (turn.Backend, []int32) {
-	k, ok := c.Answers.(*tokens)
+// AgentsOf is the backend of the instances of a core's plan of queues.
+func AgentsOf(c *turn.Core) (turn.Backend, []int32) {
+	k, ok := c.Answers.(*Tokens)
 	if !ok {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -54,27 +54,27 @@ func (p *agentPlace) suits(ctx context.Context) (fitting []string, all bool, err
 const suitsWithin = 5 * time.Second
 
 // order carries out an order; line is held.
-func (p *agentPlace) order(o *agentOrder, reply func([]byte)) {
-	a := agentAnswer{Boot: p.boot}
+func (p *agentPlace) order(o *AgentOrder, reply func([]byte)) {
+	a := AgentAnswer{Boot: p.boot}
 	p.mu.Lock()
 	old := o.Term != p.term
 	p.mu.Unlock()
 	switch {
-	case o.What == orderLook && o.Term == 0: // another agent asks
+	case o.What == OrderLook && o.Term == 0: // another agent asks
 	case old || o.Term == 0:
-		a.Error = toWire(errOldTerm)
-	case o.What == orderLook:
+		a.Error = toWire(ErrOldTerm)
+	case o.What == OrderLook:
 		select {
 		case p.looks <- struct{}{}:
 			p.wg.Go(func() { p.look(o, a, reply); <-p.looks })
 		default: // it is asked again
 		}
 		return
-	case o.What == orderRun && p.count() >= mostRuns:
+	case o.What == OrderRun && p.count() >= mostRuns:
 		a.Error = toWire(&llm.Error{Kind: llm.ErrFull, Text: "more requests run at this agent than a plan has"})
-	case o.What == orderRun:
+	case o.What == OrderRun:
 		p.run(o)
-	case o.What == orderLeave:
+	case o.What == OrderLeave:
 		p.mu.Lock()
 		if run := p.numbers[o.Number]; run != nil {
 			run.cancel(errEvicted)
@@ -83,16 +83,16 @@ func (p *agentPlace) order(o *agentOrder, reply func([]byte)) {
 	default:
 		a.Done, a.Error = p.worked(o)
 	}
-	reply(encode(a))
+	reply(Encode(a))
 }
 
 // look looks at the servers. One that says nothing is not answered for.
-func (p *agentPlace) look(o *agentOrder, a agentAnswer, reply func([]byte)) {
+func (p *agentPlace) look(o *AgentOrder, a AgentAnswer, reply func([]byte)) {
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
-	sight, err := p.reach.look(ctx, o.Model, p.count)
+	sight, err := p.reach.Look(ctx, o.Model, p.count)
 	a.Done, a.Sight, a.Error = true, sight, toWire(err)
-	reply(encode(a))
+	reply(Encode(a))
 }
 
 // count is how many requests run here.
@@ -108,7 +108,7 @@ func (p *agentPlace) count() (n int) {
 }
 
 // worked begins an order that takes its time, or tells how it goes.
-func (p *agentPlace) worked(o *agentOrder) (done bool, err *wireError) {
+func (p *agentPlace) worked(o *AgentOrder) (done bool, err *wireError) {
 	w := p.work
 	if w == nil || w.number < o.Number {
 		if w != nil {
@@ -124,7 +124,7 @@ func (p *agentPlace) worked(o *agentOrder) (done bool, err *wireError) {
 		})
 	}
 	if w.number != o.Number {
-		return true, toWire(errOldTerm)
+		return true, toWire(ErrOldTerm)
 	}
 	select {
 	case <-w.done:
@@ -134,9 +134,9 @@ func (p *agentPlace) worked(o *agentOrder) (done bool, err *wireError) {
 	}
 }
 
-func (p *agentPlace) carryOut(ctx context.Context, o *agentOrder) error {
-	if o.What != orderPrepare {
-		return p.reach.change(ctx, o.Model, o.What == orderLoad)
+func (p *agentPlace) carryOut(ctx context.Context, o *AgentOrder) error {
+	if o.What != OrderPrepare {
+		return p.reach.Change(ctx, o.Model, o.What == OrderLoad)
 	}
 	// What runs is of before: who plans does not know of it.
 	p.mu.Lock()
@@ -158,5 +158,5 @@ func (p *agentPlace) carryOut(ctx context.Context, o *agentOrder) error {
 	if !p.reach.has(o.Model) && o.Model != "" {
 		return fmt.Errorf("instance %d has no server for %s", p.instance, o.Model)
 	}
-	return p.reach.prepare(ctx, o.Model, o.Others)
+	return p.reach.Prepare(ctx, o.Model, o.Others)
 }

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type eventRun struct {
 // writeEvents has such an answer written. A server writes all of it each time: what a
 // client may have seen has to come again, and what none has seen is taken back.
 func (r *reach) writeEvents(ctx context.Context, w *writing, partial string, end *streamEnd) {
-	server, use, err := r.use(w.request.Model)
+	server, use, err := r.Use(w.request.Model)
 	if end.err = err; err != nil {
 		return
 	}
@@ -95,7 +95,7 @@ func (x *eventRun) take(p llm.Token) error {
 		return nil
 	}
 	most := x.request.MaxTokens * max(x.request.Choices, 1)
-	if most > 0 && x.end.tokens+fresh > most+overrun || x.written+len(line) > mostBytes(most, tokenEvent, mostEvents) {
+	if most > 0 && x.end.tokens+fresh > most+Overrun || x.written+len(line) > mostBytes(most, tokenEvent, mostEvents) {
 		return errEnough
 	}
 	return x.line(line, fresh)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type line struct {
 // earlyOrder is an order of a term that is not known yet.
 type earlyOrder struct {
 	place *agentPlace
-	order *agentOrder
+	order *AgentOrder
 	reply func([]byte)
 }
 
@@ -32,12 +32,12 @@ type earlyOrder struct {
 const (
 	termEvery  = 100 * time.Millisecond
 	termWithin = 5 * time.Second
-	mostEarly  = 1 << 10
+	MostEarly  = 1 << 10
 )
 
 // take takes an order.
 func (p *agentPlace) take(message []byte, reply func([]byte)) {
-	o := &agentOrder{}
+	o := &AgentOrder{}
 	if err := json.Unmarshal(message, o); err != nil {
 		p.others.add(err)
 		return
@@ -52,8 +52,8 @@ func (p *agentPlace) take(message []byte, reply func([]byte)) {
 	case p.line.closed:
 	case o.Term <= p.inTerm():
 		p.order(o, reply)
-	case len(p.line.early) >= mostEarly:
-		p.others.add(fmt.Errorf("%d orders of terms that nobody has wait already", mostEarly))
+	case len(p.line.early) >= MostEarly:
+		p.others.add(fmt.Errorf("%d orders of terms that nobody has wait already", MostEarly))
 	default:
 		p.line.early = append(p.line.early, earlyOrder{p, o, reply})
 		p.readTerm()

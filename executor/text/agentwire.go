@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"encoding/json"
@@ -13,19 +13,19 @@ import (
 // What the process that plans tells that of an agent. An order that is sent again means
 // the same one: its number says so.
 const (
-	orderLook    = "look"
-	orderPrepare = "prepare" // answered while it is under way, too
-	orderLoad    = "load"    // likewise
-	orderUnload  = "unload"  // likewise
-	orderRun     = "run"
-	orderLeave   = "leave" // the run with the number ends
+	OrderLook    = "look"
+	OrderPrepare = "prepare" // answered while it is under way, too
+	OrderLoad    = "load"    // likewise
+	OrderUnload  = "unload"  // likewise
+	OrderRun     = "run"
+	OrderLeave   = "leave" // the run with the number ends
 )
 
 // orderKinds are all of them.
-var orderKinds = []string{orderLook, orderPrepare, orderLoad, orderUnload, orderRun, orderLeave}
+var orderKinds = []string{OrderLook, OrderPrepare, OrderLoad, OrderUnload, OrderRun, OrderLeave}
 
-// agentOrder is such a message. Term is that of the process that plans.
-type agentOrder struct {
+// AgentOrder is such a message. Term is that of the process that plans.
+type AgentOrder struct {
 	Term   uint64   `json:"term"`
 	What   string   `json:"what"`
 	Number uint64   `json:"number,omitempty"`
@@ -35,37 +35,37 @@ type agentOrder struct {
 	Ticket string   `json:"ticket,omitempty"`
 }
 
-// agentAnswer is the answer. Boot tells one process from the next.
-type agentAnswer struct {
+// AgentAnswer is the answer. Boot tells one process from the next.
+type AgentAnswer struct {
 	Boot  string     `json:"boot"`
 	Done  bool       `json:"done,omitempty"`
 	Sight sight      `json:"sight,omitzero"`
 	Error *wireError `json:"error,omitempty"`
 }
 
-// runNews is what an agent tells of a run.
-type runNews struct {
+// RunNews is what an agent tells of a run.
+type RunNews struct {
 	Number uint64   `json:"number"`
 	Tokens int      `json:"tokens"`
 	Added  bool     `json:"added,omitempty"`
-	End    *wireEnd `json:"end,omitempty"`
+	End    *WireEnd `json:"end,omitempty"`
 }
 
-// agentNews is what it tells of several.
-type agentNews struct {
+// AgentNews is what it tells of several.
+type AgentNews struct {
 	Term uint64    `json:"term"`
-	Runs []runNews `json:"runs,omitempty"`
+	Runs []RunNews `json:"runs,omitempty"`
 	// Ask asks whether a request may come in.
 	Ask *completions.Request `json:"ask,omitempty"`
 }
 
-// newsAnswer is the answer of the process that plans.
-type newsAnswer struct {
+// NewsAnswer is the answer of the process that plans.
+type NewsAnswer struct {
 	Refused *completions.Refusal `json:"refused,omitempty"`
 }
 
-// wireEnd is how a run ended.
-type wireEnd struct {
+// WireEnd is how a run ended.
+type WireEnd struct {
 	Error  *wireError `json:"error,omitempty"`
 	Finish string     `json:"finish,omitempty"`
 	Prompt int        `json:"prompt,omitempty"`
@@ -83,14 +83,14 @@ type wireError struct {
 // wireKinds are the errors that callers tell apart. Of an error that is several of them
 // the first counts. Others, of kind 0, have their text alone. Processes of several
 // versions talk to each other: the places stay.
-var wireKinds = []error{nil, errUnseen, errOldTerm, errEvicted, errLeft, errOver, errDiverged, llm.ErrNotResumed,
+var wireKinds = []error{nil, errUnseen, ErrOldTerm, errEvicted, errLeft, errOver, errDiverged, llm.ErrNotResumed,
 	llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath, llm.ErrNoAdapter}
 
 // llmKind is the first of those that an *llm.Error has.
 const llmKind = 8
 
-// errOldTerm: another process plans.
-var errOldTerm = errors.New("another process plans")
+// ErrOldTerm: another process plans.
+var ErrOldTerm = errors.New("another process plans")
 
 func toWire(err error) *wireError {
 	if err == nil {
@@ -110,7 +110,7 @@ func toWire(err error) *wireError {
 	return w
 }
 
-func (w *wireError) err() error {
+func (w *wireError) Err() error {
 	switch {
 	case w == nil:
 		return nil
@@ -123,13 +123,13 @@ func (w *wireError) err() error {
 	return &llm.Error{Kind: wireKinds[w.Kind], Status: w.Status, Text: w.Text}
 }
 
-// nameOfAgent is under which name the agent of an instance answers; planner that of the
+// NameOfAgent is under which name the agent of an instance answers; planner that of the
 // process that plans.
-func nameOfAgent(instance int) string { return "agent-" + strconv.Itoa(instance) }
+func NameOfAgent(instance int) string { return "agent-" + strconv.Itoa(instance) }
 
-const planner = "planner"
+const Planner = "planner"
 
-func encode(v any) []byte {
+func Encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // they are plain values

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"time"
@@ -76,7 +76,7 @@ func newQueueMetrics(c *turn.Core) *queueMetrics {
 
 // served notes a request that was answered.
 func (m *queueMetrics) served(j *turn.Job, now time.Duration) {
-	t, i := jobText(j), j.Model.Index
+	t, i := JobText(j), j.Model.Index
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.e2e[i].Observe((now - j.Arrived).Seconds())

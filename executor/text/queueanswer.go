@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"time"
@@ -7,25 +7,25 @@ import (
 	"inferplan/formats"
 )
 
-// tokens is the answer of plans of queues: requests have one task each, which an
+// Tokens is the answer of plans of queues: requests have one task each, which an
 // instance of a language model answers piece by piece. The text goes its own way
 // (text); here a request ends.
-type tokens struct {
+type Tokens struct {
 	turn.Direct
 	series   *queueMetrics
-	learning *learning
+	Learning *learning
 }
 
-// tokensOf is the answer of a core's plan, where that is one of queues.
-func tokensOf(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
+// TokensOf is the answer of a core's plan, where that is one of queues.
+func TokensOf(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
 	if formats.QueueOf(plan) == nil || c.Control != nil {
 		return nil, nil
 	}
-	return &tokens{Direct: turn.Direct{Single: turn.Single{Core: c}}, series: newQueueMetrics(c), learning: newLearning(c)}, nil
+	return &Tokens{Direct: turn.Direct{Single: turn.Single{Core: c}}, series: newQueueMetrics(c), Learning: newLearning(c)}, nil
 }
 
 // Ran ends the requests of a batch whose answer is whole.
-func (k *tokens) Ran(b *turn.Batch, _ turn.Outputs) {
+func (k *Tokens) Ran(b *turn.Batch, _ turn.Outputs) {
 	now := k.Core.Now()
 	for _, req := range b.Tasks {
 		j := k.Core.Ledger.Requests[req].Job
@@ -36,16 +36,16 @@ func (k *tokens) Ran(b *turn.Batch, _ turn.Outputs) {
 		j.Late = k.late(j, now)
 		k.Core.Stats.Served(j, b, now, 0)
 		k.series.served(j, now)
-		k.learning.answered(j)
-		b.Tokens = int32(jobText(j).result.OutputTokens)
+		k.Learning.answered(j)
+		b.Tokens = int32(JobText(j).result.OutputTokens)
 		k.Core.Ledger.Answer(j)
 	}
 }
 
 // late judges a request by its answer. A request that was begun before this process was is
 // judged by what came here.
-func (k *tokens) late(j *turn.Job, now time.Duration) bool {
-	m, t := &k.Core.Tables.Models[j.Model.Index], jobText(j)
+func (k *Tokens) late(j *turn.Job, now time.Duration) bool {
+	m, t := &k.Core.Tables.Models[j.Model.Index], JobText(j)
 	t.mu.Lock()
 	first, last, fresh, began := t.first, t.last, t.fresh, t.began
 	t.mu.Unlock()
@@ -57,6 +57,6 @@ func (k *tokens) late(j *turn.Job, now time.Duration) bool {
 	return a.Late(m.Of, slo, m.Waiting)
 }
 
-func (k *tokens) Tick(now time.Duration) { k.learning.tick(now) }
+func (k *Tokens) Tick(now time.Duration) { k.Learning.tick(now) }
 
-func (k *tokens) Report(r *formats.Report) { k.series.report(r) }
+func (k *Tokens) Report(r *formats.Report) { k.series.report(r) }

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"bufio"
@@ -25,7 +25,7 @@ import (
 // two by itself; beyond a limit another plan is due.
 type learning struct {
 	c      *turn.Core
-	policy learner // nil: the policy shows nothing of it
+	Policy learner // nil: the policy shows nothing of it
 
 	factors, outputs          *prometheus.GaugeVec
 	alarm                     drift.Alarm // of all of it
@@ -51,7 +51,7 @@ type lengthsSeen struct{ model, prompt, output int32 }
 // Of so many answers, and so many seconds of planned work, the means tell something.
 // lengthsKept are the lengths that are kept for another plan.
 const (
-	enoughAnswers = 100
+	EnoughAnswers = 100
 	enoughWork    = 60
 	lengthsKept   = 20_000
 )
@@ -80,7 +80,7 @@ func newLearning(c *turn.Core) *learning {
 
 // answered notes the lengths of a request.
 func (l *learning) answered(j *turn.Job) {
-	r := &jobText(j).result
+	r := &JobText(j).result
 	s := lengthsSeen{int32(j.Model.Index), int32(r.PromptTokens), int32(r.OutputTokens)}
 	if s.prompt < 1 || s.output < 1 {
 		return
@@ -97,13 +97,13 @@ func (l *learning) answered(j *turn.Job) {
 
 // tick looks at what the policy has seen.
 func (l *learning) tick(now time.Duration) {
-	if l.policy == nil {
-		if l.policy, _ = policy.As[learner](l.c.Policy); l.policy == nil {
+	if l.Policy == nil {
+		if l.Policy, _ = policy.As[learner](l.c.Policy); l.Policy == nil {
 			return
 		}
 	}
 	worst, notice := 0.0, ""
-	for _, x := range l.policy.Learnt() {
+	for _, x := range l.Policy.Learnt() {
 		own := l.c.Metrics.Labels.Values(l.c.Tables.Models[x.Model].Key())
 		l.factors.WithLabelValues(own...).Set(x.Factor)
 		if x.Answers > 0 {
@@ -114,7 +114,7 @@ func (l *learning) tick(now time.Duration) {
 		}
 	}
 	l.alarm.Update(worst, departs, 0, func() string { return notice }, l.c.Options.Log)
-	l.size(now)
+	l.Size(now)
 }
 
 // departure is by how much a model is off the plan, and what is said of it.
@@ -123,7 +123,7 @@ func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
 	again := fmt.Sprintf("type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", files)
 	name, label := l.c.Tables.Models[x.Model].Key(), l.c.Served.Models[x.Model].Label
 	planned := formats.QueueOf(l.c.Plan).Classes[x.Model].OutputMean
-	if off := math.Abs(x.Output/max(planned, 1) - 1); x.Answers >= enoughAnswers && planned > 0 && off > by {
+	if off := math.Abs(x.Output/max(planned, 1) - 1); x.Answers >= EnoughAnswers && planned > 0 && off > by {
 		lengths, fetch := "lengths-"+strings.ReplaceAll(label, "/", "-")+".csv", ""
 		if l.c.Options.RatesURL != "" {
 			fetch = fmt.Sprintf("type `curl -fsS '%s?of=%s' -o %s` in the plan's folder, ", strings.TrimSuffix(l.c.Options.RatesURL, "/rates")+"/lengths", name, path.Join(path.Dir(workload), lengths))
@@ -137,9 +137,9 @@ func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
 	return by, notice
 }
 
-// size says whether more instances are needed.
-func (l *learning) size(now time.Duration) {
-	late, waiting, last := l.policy.Lateness()
+// Size says whether more instances are needed.
+func (l *learning) Size(now time.Duration) {
+	late, waiting, last := l.Policy.Lateness()
 	l.late.Set(float64(late))
 	if late == 0 {
 		if l.advised {
@@ -173,15 +173,15 @@ func (l *learning) size(now time.Duration) {
 	}
 }
 
-// serveLengths answers with the lengths of recent requests of a model, or of MODEL/CLASS,
+// ServeLengths answers with the lengths of recent requests of a model, or of MODEL/CLASS,
 // as CSV that `lengths_file` of a workload's class names.
-func serveLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
-	k, ok := c.Answers.(*tokens)
+func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
+	k, ok := c.Answers.(*Tokens)
 	if !ok {
 		http.Error(w, "the plan in force has no language models", http.StatusNotFound)
 		return
 	}
-	of, l := r.FormValue("of"), k.learning
+	of, l := r.FormValue("of"), k.Learning
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, "prompt_tokens,output_tokens")

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -48,7 +48,7 @@ type agentProcess struct {
 	runs    map[string]*agentRun // by request: the last that was ordered
 	serving map[string]*agentRun // by request: the one that has it
 	numbers map[uint64]*agentRun // of this term; nil: it has ended
-	tell    map[uint64]runNews   // of this term
+	tell    map[uint64]RunNews   // of this term
 }
 
 // ServeAgent serves the instances of some servers until ctx ends.
@@ -58,7 +58,7 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 		o.Log = slog.Default()
 	}
 	p := &agentProcess{opt: o, boot: rand.Text(), began: time.Now(), places: map[int]*agentPlace{}, kick: make(chan struct{}, 1),
-		line: line{unread: make(chan struct{}, 1)}, runs: map[string]*agentRun{}, serving: map[string]*agentRun{}, numbers: map[uint64]*agentRun{}, tell: map[uint64]runNews{}}
+		line: line{unread: make(chan struct{}, 1)}, runs: map[string]*agentRun{}, serving: map[string]*agentRun{}, numbers: map[uint64]*agentRun{}, tell: map[uint64]RunNews{}}
 	var stop context.CancelCauseFunc
 	p.ctx, stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errLeft)
@@ -100,15 +100,15 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 		if p.places[s.Instance] != nil {
 			continue
 		}
-		name := nameOfAgent(s.Instance)
-		try, cancel := context.WithTimeout(ctx, resend)
-		_, err := p.opt.Store.Ask(try, name, encode(agentOrder{What: orderLook}))
+		name := NameOfAgent(s.Instance)
+		try, cancel := context.WithTimeout(ctx, Resend)
+		_, err := p.opt.Store.Ask(try, name, Encode(AgentOrder{What: OrderLook}))
 		cancel()
 		if err == nil {
 			return stops, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, s.Instance)
 		}
 		place := &agentPlace{agentProcess: p, instance: s.Instance, looks: make(chan struct{}, mostLooks)}
-		if place.reach, err = newReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
+		if place.reach, err = NewReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
 			return stops, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 		here, all, err := place.suits(ctx)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"cmp"
@@ -72,7 +72,7 @@ func newGenerator(a *generators, device, stage int32) *generator {
 
 // find takes the device's server from the options: that of the instance of a number.
 func (g *generator) find(instance int) (err error) {
-	if g.servers, err = newReach(g.c.Options.Servers, nil, instance); err != nil {
+	if g.servers, err = NewReach(g.c.Options.Servers, nil, instance); err != nil {
 		return err
 	}
 	if !g.servers.has(g.model) {
@@ -83,7 +83,7 @@ func (g *generator) find(instance int) (err error) {
 
 // prepare has the server ready with the language model.
 func (g *generator) prepare(ctx context.Context) error {
-	return g.servers.prepare(ctx, g.model, []string{g.model})
+	return g.servers.Prepare(ctx, g.model, []string{g.model})
 }
 
 // admit begins to answer a prompt, behind what other servers have made of the answer.
@@ -129,7 +129,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 	if request.MaxTokens <= 0 { // all of the answer was there
 		return nil
 	}
-	server, use, err := r.servers.use(r.model)
+	server, use, err := r.servers.Use(r.model)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (g *generator) settle() {
 		if r.tokens > r.before {
 			ta.Failures = 0
 		}
-		if ta.Failures++; ta.Failures >= mostAttempts && q != nil && !q.Job.Answered {
+		if ta.Failures++; ta.Failures >= MostAttempts && q != nil && !q.Job.Answered {
 			g.c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, ta.Failures, r.doubt))
 		}
 		g.leave(r)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	_ "embed"
@@ -15,8 +15,8 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// queueState is what the page of the queues shows. Times are seconds from now.
-type queueState struct {
+// QueueState is what the page of the queues shows. Times are seconds from now.
+type QueueState struct {
 	Open      int             `json:"open"`
 	Replans   replanCounts    `json:"replans"`
 	Instances []instanceState `json:"instances"`
@@ -54,7 +54,7 @@ type viewer interface {
 }
 
 // stateOfQueues is the state of a core's queues; false where its policy shows none.
-func stateOfQueues(c *turn.Core) (s queueState, ok bool) {
+func stateOfQueues(c *turn.Core) (s QueueState, ok bool) {
 	p, shows := policy.As[viewer](c.Policy)
 	if !shows {
 		return s, false
@@ -96,9 +96,9 @@ var queuesPage []byte
 // pageEvery is how often the page is told of news.
 const pageEvery = time.Second
 
-// addQueuePages adds the page of the queues to the metrics server: /queues, what it
+// AddPages adds the page of the queues to the metrics server: /queues, what it
 // shows as JSON, the events that it follows, and the lengths of what was served.
-func addQueuePages(mux *http.ServeMux, inForce func() *turn.Core) {
+func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
 	mux.HandleFunc("GET /queues", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'")
@@ -114,7 +114,7 @@ func addQueuePages(mux *http.ServeMux, inForce func() *turn.Core) {
 		json.NewEncoder(w).Encode(s)
 	})
 	mux.HandleFunc("GET /queues/events", func(w http.ResponseWriter, r *http.Request) { queueEvents(w, r, inForce) })
-	mux.HandleFunc("GET /lengths", func(w http.ResponseWriter, r *http.Request) { serveLengths(w, r, inForce()) })
+	mux.HandleFunc("GET /lengths", func(w http.ResponseWriter, r *http.Request) { ServeLengths(w, r, inForce()) })
 }
 
 // queueEvents sends the state of the queues until the client goes.

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -184,9 +184,9 @@ func unload(ctx context.Context, s *llm.Server, model string) error {
 	return nil
 }
 
-// use is the server of a model, and how requests ask it. A model that shares its base is
+// Use is the server of a model, and how requests ask it. A model that shares its base is
 // asked for once it was brought: else another one would answer.
-func (r *reach) use(model string) (*llm.Server, llm.Use, error) {
+func (r *reach) Use(model string) (*llm.Server, llm.Use, error) {
 	s := r.of(model)
 	if s == nil {
 		return nil, llm.Use{}, errUnreached

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -44,9 +44,9 @@ const (
 	answerTokenBytes = 32
 )
 
-// generatorsOf returns the backend of the devices that run language models of a plan of
+// GeneratorsOf returns the backend of the devices that run language models of a plan of
 // workflows. If there are none, it returns nil.
-func generatorsOf(c *turn.Core) (turn.Backend, []int32) {
+func GeneratorsOf(c *turn.Core) (turn.Backend, []int32) {
 	answers, ok := c.Answers.(*tasks.Flow)
 	workflows := flows.WorkflowsOf(c.Tables)
 	if !ok || workflows == nil {

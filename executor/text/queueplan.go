@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"inferplan/formats"
 )
 
-// planning is what a process does that shares its store with others: it takes requests
+// Planning is what a process does that shares its store with others: it takes requests
 // in, and plans while no other does. Requests that wait are claimed by who plans; their
 // places in virtual queues are in its memory alone, and who plans next makes them anew
 // from the store.
-type planning struct {
+type Planning struct {
 	queues *Queues
-	agents *Agents
+	Agents *Agents
 	front  completions.Options // of the front end that claims
 	others refusals
 
@@ -25,10 +25,10 @@ type planning struct {
 	done sync.WaitGroup
 }
 
-// share opens the store of a plan of queues over which this process would plan, for the
+// OpenAgents opens the store of a plan of queues over which this process would plan, for the
 // agents of other processes; nil: they are none.
-func (o *QueueOptions) share(ctx context.Context, plan *formats.Plan) (*Agents, error) {
-	if !writesText(plan) || o.Share == nil {
+func (o *QueueOptions) OpenAgents(ctx context.Context, plan *formats.Plan) (*Agents, error) {
+	if !Writes(plan) || o.Share == nil {
 		return nil, nil
 	}
 	store, err := o.Share(ctx)
@@ -38,39 +38,39 @@ func (o *QueueOptions) share(ctx context.Context, plan *formats.Plan) (*Agents, 
 	return NewAgents(store), nil
 }
 
-func (p *planning) begin() {
+func (p *Planning) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.done.Go(func() {
-		if err := p.agents.store.Lead(ctx, p.lead); err != nil {
+		if err := p.Agents.store.Lead(ctx, p.lead); err != nil {
 			p.front.Log.Error("this process plans no more", "error", err)
 		}
 	})
 }
 
-func (p *planning) end() {
+func (p *Planning) end() {
 	p.stop()
 	p.done.Wait()
 }
 
 // lead plans until ctx ends.
-func (p *planning) lead(ctx context.Context, term uint64) {
+func (p *Planning) lead(ctx context.Context, term uint64) {
 	p.front.Log.Info("this process plans", "term", term)
-	p.agents.term.Store(term)
-	p.queues.host.plans.Set(1)
+	p.Agents.Term.Store(term)
+	p.queues.host.Plans.Set(1)
 	leave := sync.OnceFunc(func() {
-		p.agents.term.Store(0)
-		p.queues.host.plans.Set(0)
+		p.Agents.Term.Store(0)
+		p.queues.host.Plans.Set(0)
 	})
 	defer leave()
-	stop, err := p.agents.store.Answer(planner, p.answer)
+	stop, err := p.Agents.store.Answer(Planner, p.Answer)
 	if err != nil {
 		p.front.Log.Error("agents cannot reach this process", "error", err)
 		return
 	}
 	defer stop()
 	own := p.front
-	own.Store, own.Server = p.agents.store, p.queues
+	own.Store, own.Server = p.Agents.store, p.queues
 	front, err := completions.New(own)
 	if err != nil {
 		p.front.Log.Error("this process cannot claim requests", "error", err)
@@ -84,43 +84,43 @@ func (p *planning) lead(ctx context.Context, term uint64) {
 	p.queues.forgetAll()
 }
 
-// answer answers agents of its term, and other front ends, while this process plans. For
+// Answer answers agents of its term, and other front ends, while this process plans. For
 // others it is silent: the one that plans hears them, too.
-func (p *planning) answer(message []byte, reply func([]byte)) {
-	n := &agentNews{}
+func (p *Planning) Answer(message []byte, reply func([]byte)) {
+	n := &AgentNews{}
 	if err := json.Unmarshal(message, n); err != nil {
 		p.others.add(err)
 		return
 	}
-	out := newsAnswer{}
+	out := NewsAnswer{}
 	switch {
-	case n.Ask != nil && p.agents.term.Load() != 0:
+	case n.Ask != nil && p.Agents.Term.Load() != 0:
 		_, err := p.queues.Admit(n.Ask)
 		errors.As(err, &out.Refused)
-	case n.Ask != nil || !p.agents.took(n):
+	case n.Ask != nil || !p.Agents.took(n):
 		return
 	}
-	reply(encode(out))
+	reply(Encode(out))
 }
 
 // Models implements completions.Server.
-func (p *planning) Models() []completions.Model { return p.queues.Models() }
+func (p *Planning) Models() []completions.Model { return p.queues.Models() }
 
 // admitWithin bounds how long who plans may take to say whether a request may come in.
 // Without a word it may: it is stored, and waits.
 const admitWithin = time.Second
 
 // Admit implements completions.Server: who plans decides.
-func (p *planning) Admit(r *completions.Request) (time.Duration, error) {
-	if p.agents.term.Load() != 0 {
+func (p *Planning) Admit(r *completions.Request) (time.Duration, error) {
+	if p.Agents.Term.Load() != 0 {
 		return p.queues.Admit(r)
 	}
 	ask := *r
 	ask.Body, ask.Partial = nil, ""
 	ctx, cancel := context.WithTimeout(context.Background(), admitWithin)
 	defer cancel()
-	data, err := p.agents.store.Ask(ctx, planner, encode(agentNews{Ask: &ask}))
-	var a newsAnswer
+	data, err := p.Agents.store.Ask(ctx, Planner, Encode(AgentNews{Ask: &ask}))
+	var a NewsAnswer
 	if err != nil || json.Unmarshal(data, &a) != nil || a.Refused == nil {
 		return 0, nil
 	}
@@ -128,9 +128,9 @@ func (p *planning) Admit(r *completions.Request) (time.Duration, error) {
 }
 
 // Serve implements completions.Server. It is not called: requests are served elsewhere.
-func (p *planning) Serve(*completions.Request, completions.Output) {}
+func (p *Planning) Serve(*completions.Request, completions.Output) {}
 
 // Forget implements completions.Server. Who serves the request finds its end in the store.
-func (p *planning) Forget(string) {}
+func (p *Planning) Forget(string) {}
 
-var _ completions.Server = (*planning)(nil)
+var _ completions.Server = (*Planning)(nil)

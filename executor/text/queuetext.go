@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type text struct {
 	request *completions.Request
 	out     completions.Output
 
-	run    atomic.Uint64 // that adds
+	Run    atomic.Uint64 // that adds
 	cancel atomic.Pointer[context.CancelCauseFunc]
 	closed atomic.Bool // there is an answer: nothing is added any more
 
@@ -45,8 +45,8 @@ var (
 	errOver    = errors.New("nobody waits for the answer")
 )
 
-// jobText is what a job of a plan of queues asks for.
-func jobText(j *turn.Job) *text { return j.Text.(*text) }
+// JobText is what a job of a plan of queues asks for.
+func JobText(j *turn.Job) *text { return j.Text.(*text) }
 
 func newText(q *Queues, r *completions.Request, out completions.Output) *text {
 	return &text{queues: q, request: r, out: out, partial: []byte(r.Partial), tokens: r.PartialTokens, prompt: r.PromptTokens}
@@ -59,11 +59,11 @@ func (t *text) Lengths() (prompt, limit int32) {
 }
 
 // begin gives the next run its number. Runs before it add nothing any more.
-func (t *text) begin() uint64 { return t.run.Add(1) }
+func (t *text) begin() uint64 { return t.Run.Add(1) }
 
 // stop ends the run under way and takes its right to add.
 func (t *text) stop(cause error) {
-	t.run.Add(1)
+	t.Run.Add(1)
 	t.end(cause)
 }
 
@@ -74,11 +74,11 @@ func (t *text) end(cause error) {
 	}
 }
 
-// soFar is what a run continues; false: it has lost the right to.
-func (t *text) soFar(run uint64) (partial string, tokens int, ok bool) {
+// SoFar is what a run continues; false: it has lost the right to.
+func (t *text) SoFar(run uint64) (partial string, tokens int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return string(t.partial), t.tokens, t.run.Load() == run && !t.closed.Load()
+	return string(t.partial), t.tokens, t.Run.Load() == run && !t.closed.Load()
 }
 
 // add takes a piece of the answer. It tells how many tokens there are, and false
@@ -86,7 +86,7 @@ func (t *text) soFar(run uint64) (partial string, tokens int, ok bool) {
 func (t *text) add(run uint64, piece string, tokens int, now time.Duration) (int, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.run.Load() != run || t.closed.Load() {
+	if t.Run.Load() != run || t.closed.Load() {
 		return t.tokens, false
 	}
 	t.partial = append(t.partial, piece...)

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -66,7 +66,7 @@ func newAgent(a *agents, device int32) *agent {
 
 // admit begins to answer a request.
 func (g *agent) admit(b *turn.Batch, j *turn.Job) {
-	t := jobText(j)
+	t := JobText(j)
 	s := &stream{agent: g, b: b, serial: b.Serial, text: t, run: t.begin(), began: g.c.Now()}
 	s.limit = g.patience(j)
 	s.heard.Store(int64(s.began))
@@ -152,10 +152,10 @@ func (g *agent) giveUp(s *stream, err error) {
 	g.c.Flush()
 }
 
-// mostAttempts is how many runs in a row may add nothing until a request is given up.
+// MostAttempts is how many runs in a row may add nothing until a request is given up.
 // Between processes runs also end early for reasons that are not the request's.
 const (
-	mostAttempts     = 5
+	MostAttempts     = 5
 	mostAttemptsAway = 60
 )
 
@@ -163,14 +163,14 @@ func (g *agent) most() int {
 	if g.c.Options.Agents != nil {
 		return mostAttemptsAway
 	}
-	return mostAttempts
+	return MostAttempts
 }
 
 // settle decides about streams that broke off, now that the server was seen to
 // answer: they go back, and begin again where they were. loaded: it has the model.
 func (g *agent) settle(loaded bool) {
 	for _, s := range g.inDoubt() {
-		_, tokens, _ := s.text.soFar(s.run)
+		_, tokens, _ := s.text.SoFar(s.run)
 		s.text.attempts++
 		switch {
 		case s.text.attempts >= g.most():
@@ -208,7 +208,7 @@ func (g *agent) lost(why string) {
 	g.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, s := range g.streams() { // the policy did not abort them
 		s.text.stop(errLeft)
-		_, tokens, _ := s.text.soFar(s.run)
+		_, tokens, _ := s.text.SoFar(s.run)
 		g.back(s, policy.ReturnFailed, tokens)
 	}
 	g.lookNow()

@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func (r *agentRun) over(ended bool) {
 const knownRuns = 1 << 16
 
 // run begins a run, unless the order has come before.
-func (p *agentPlace) run(o *agentOrder) {
+func (p *agentPlace) run(o *AgentOrder) {
 	r := &agentRun{place: p, term: o.Term, number: o.Number, id: o.ID, ticket: o.Ticket, done: make(chan struct{}), gone: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(p.ctx)
 	p.mu.Lock()
@@ -77,7 +77,7 @@ func (p *agentPlace) run(o *agentOrder) {
 		p.mu.Unlock()
 		r.cancel(nil)
 		close(r.done)
-		news := runNews{Number: r.number, Tokens: end.tokens, Added: end.added, End: &wireEnd{Error: toWire(end.err), Finish: end.result.Finish, Prompt: end.result.PromptTokens, Output: end.result.OutputTokens}}
+		news := RunNews{Number: r.number, Tokens: end.tokens, Added: end.added, End: &WireEnd{Error: toWire(end.err), Finish: end.result.Finish, Prompt: end.result.PromptTokens, Output: end.result.OutputTokens}}
 		p.say(r.term, news)
 	})
 }
@@ -141,7 +141,7 @@ func (r *agentRun) writing() *writing {
 			fallthrough
 		case at-last >= tellAfter:
 			last = at
-			p.say(r.term, runNews{Number: r.number, Tokens: tokens, Added: true})
+			p.say(r.term, RunNews{Number: r.number, Tokens: tokens, Added: true})
 		}
 	}}
 }

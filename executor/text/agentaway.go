@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -19,11 +19,11 @@ import (
 // number of processes have one; one of them plans, see Lead.
 type Agents struct {
 	store  durable.Shared // whose claims are handed on
-	term   atomic.Uint64  // 0: this process does not plan
+	Term   atomic.Uint64  // 0: this process does not plan
 	number atomic.Uint64  // of orders
 
 	mu   sync.Mutex
-	runs map[uint64]*mail
+	Runs map[uint64]*Mail
 }
 
 // elsewhere returns the agents that answer in place of this process; nil: there are none.
@@ -32,34 +32,34 @@ func elsewhere(o *turn.Options) *Agents {
 	return a
 }
 
-// mail is what an agent has told of a run.
-type mail struct {
+// Mail is what an agent has told of a run.
+type Mail struct {
 	mu   sync.Mutex
-	last runNews
-	came chan struct{}
+	Last RunNews
+	Came chan struct{}
 }
 
 // NewAgents talks to agents over a store.
-func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, runs: map[uint64]*mail{}} }
+func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, Runs: map[uint64]*Mail{}} }
 
 // took takes what an agent tells; false: that is not for this process.
-func (a *Agents) took(n *agentNews) bool {
-	if n.Term == 0 || n.Term != a.term.Load() {
+func (a *Agents) took(n *AgentNews) bool {
+	if n.Term == 0 || n.Term != a.Term.Load() {
 		return false
 	}
 	for _, r := range n.Runs {
 		a.mu.Lock()
-		m := a.runs[r.Number]
+		m := a.Runs[r.Number]
 		a.mu.Unlock()
 		if m == nil {
 			continue
 		}
 		m.mu.Lock()
-		r.Added = r.Added || m.last.Added
-		m.last = r
+		r.Added = r.Added || m.Last.Added
+		m.Last = r
 		m.mu.Unlock()
 		select {
-		case m.came <- struct{}{}:
+		case m.Came <- struct{}{}:
 		default:
 		}
 	}
@@ -78,29 +78,29 @@ func newAway(a *Agents, instance int) *away { return &away{Agents: a, instance: 
 // Orders are sent again after resend, and while something is under way it is asked after
 // every askAfter.
 const (
-	resend   = time.Second
-	askAfter = 30 * time.Millisecond
+	Resend   = time.Second
+	AskAfter = 30 * time.Millisecond
 )
 
 // tell sends an order until it is answered.
-func (h *away) tell(ctx context.Context, o *agentOrder) (*agentAnswer, error) {
-	if o.Term = h.term.Load(); o.Term == 0 {
-		return nil, errOldTerm
+func (h *away) tell(ctx context.Context, o *AgentOrder) (*AgentAnswer, error) {
+	if o.Term = h.Term.Load(); o.Term == 0 {
+		return nil, ErrOldTerm
 	}
 	for {
-		try, cancel := context.WithTimeout(ctx, resend)
-		data, err := h.store.Ask(try, nameOfAgent(h.instance), encode(o))
+		try, cancel := context.WithTimeout(ctx, Resend)
+		data, err := h.store.Ask(try, NameOfAgent(h.instance), Encode(o))
 		cancel()
 		switch {
 		case err == nil:
-			a := &agentAnswer{}
+			a := &AgentAnswer{}
 			if err := json.Unmarshal(data, a); err != nil {
 				return nil, fmt.Errorf("the answer of an agent: %w", err)
 			}
 			if boot := h.boot.Load(); boot != nil && *boot != a.Boot {
 				return nil, errors.New("the agent was started anew")
 			}
-			return a, a.Error.err()
+			return a, a.Error.Err()
 		case errors.Is(err, durable.ErrNobody):
 			return nil, errors.New("there is no agent")
 		case ctx.Err() != nil:
@@ -111,34 +111,34 @@ func (h *away) tell(ctx context.Context, o *agentOrder) (*agentAnswer, error) {
 	}
 }
 
-func (h *away) look(ctx context.Context, model string, _ func() int) (sight, error) {
-	a, err := h.tell(ctx, &agentOrder{What: orderLook, Model: model})
+func (h *away) Look(ctx context.Context, model string, _ func() int) (sight, error) {
+	a, err := h.tell(ctx, &AgentOrder{What: OrderLook, Model: model})
 	if a == nil {
 		return sight{}, err
 	}
 	return a.Sight, err
 }
 
-func (h *away) prepare(ctx context.Context, model string, others []string) error {
+func (h *away) Prepare(ctx context.Context, model string, others []string) error {
 	h.boot.Store(nil)
-	a, err := h.tell(ctx, &agentOrder{What: orderLook})
+	a, err := h.tell(ctx, &AgentOrder{What: OrderLook})
 	if a == nil {
 		return err
 	}
 	h.boot.Store(&a.Boot)
-	return h.finish(ctx, &agentOrder{What: orderPrepare, Model: model, Others: others})
+	return h.finish(ctx, &AgentOrder{What: OrderPrepare, Model: model, Others: others})
 }
 
-func (h *away) change(ctx context.Context, model string, up bool) error {
-	o := &agentOrder{What: orderUnload, Model: model}
+func (h *away) Change(ctx context.Context, model string, up bool) error {
+	o := &AgentOrder{What: OrderUnload, Model: model}
 	if up {
-		o.What = orderLoad
+		o.What = OrderLoad
 	}
 	return h.finish(ctx, o)
 }
 
 // finish sends an order that takes its time, and waits until it is done.
-func (h *away) finish(ctx context.Context, o *agentOrder) error {
+func (h *away) finish(ctx context.Context, o *AgentOrder) error {
 	o.Number = h.number.Add(1)
 	for {
 		a, err := h.tell(ctx, o)
@@ -146,7 +146,7 @@ func (h *away) finish(ctx context.Context, o *agentOrder) error {
 			return err
 		}
 		select {
-		case <-time.After(askAfter):
+		case <-time.After(AskAfter):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -154,25 +154,25 @@ func (h *away) finish(ctx context.Context, o *agentOrder) error {
 }
 
 func (h *away) write(ctx context.Context, w *writing) *streamEnd {
-	_, tokens, ok := w.soFar(w.number)
+	_, tokens, ok := w.SoFar(w.number)
 	end := &streamEnd{tokens: tokens}
 	if !ok {
 		end.err = errLeft
 		return end
 	}
-	o := &agentOrder{What: orderRun, Number: h.number.Add(1), ID: w.request.ID}
+	o := &AgentOrder{What: OrderRun, Number: h.number.Add(1), ID: w.request.ID}
 	if o.Ticket, end.err = h.store.Hand(o.ID); end.err != nil {
 		end.err = fmt.Errorf("%w: %w", errLeft, end.err)
 		h.pause(ctx)
 		return end
 	}
-	m := &mail{came: make(chan struct{}, 1)}
+	m := &Mail{Came: make(chan struct{}, 1)}
 	h.mu.Lock()
-	h.runs[o.Number] = m
+	h.Runs[o.Number] = m
 	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
-		delete(h.runs, o.Number)
+		delete(h.Runs, o.Number)
 		h.mu.Unlock()
 	}()
 	if _, err := h.tell(ctx, o); err != nil && ctx.Err() == nil {
@@ -198,13 +198,13 @@ func (h *away) pause(ctx context.Context) {
 const leaveWithin = 10 * time.Second
 
 // follow takes what the agent tells of a run until it has ended.
-func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, end *streamEnd) *streamEnd {
+func (h *away) follow(ctx context.Context, w *writing, m *Mail, number uint64, end *streamEnd) *streamEnd {
 	stop, late := ctx.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
-		case <-m.came:
+		case <-m.Came:
 			m.mu.Lock()
-			n := m.last
+			n := m.Last
 			m.mu.Unlock()
 			if n.Tokens > end.tokens {
 				end.tokens, end.added = n.Tokens, true
@@ -217,7 +217,7 @@ func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, e
 			}
 			end.added = end.added || n.Added
 			end.result = completions.Result{Finish: n.End.Finish, PromptTokens: n.End.Prompt, OutputTokens: n.End.Output}
-			if end.err = n.End.Error.err(); end.err != nil && context.Cause(ctx) != nil {
+			if end.err = n.End.Error.Err(); end.err != nil && context.Cause(ctx) != nil {
 				end.err = context.Cause(ctx)
 			} else if errors.Is(end.err, errLeft) {
 				h.pause(ctx)
@@ -226,7 +226,7 @@ func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, e
 		case <-stop:
 			stop, end.err = nil, context.Cause(ctx)
 			limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
-			_, err := h.tell(limit, &agentOrder{What: orderLeave, Number: number})
+			_, err := h.tell(limit, &AgentOrder{What: OrderLeave, Number: number})
 			cancel()
 			if err != nil || !errors.Is(end.err, errEvicted) {
 				return end
@@ -242,7 +242,7 @@ func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, e
 func (t *text) reached(run uint64, tokens int, now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.run.Load() != run || t.closed.Load() {
+	if t.Run.Load() != run || t.closed.Load() {
 		return
 	}
 	t.fresh += tokens - t.tokens

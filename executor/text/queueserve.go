@@ -1,4 +1,4 @@
-package executor
+package text
 
 import (
 	"context"
@@ -26,35 +26,35 @@ type QueueOptions struct {
 	Share func(context.Context) (durable.Shared, error)
 }
 
-// writesText tells whether a plan's models answer with text: it is served over OpenAI's
+// Writes tells whether a plan's models answer with text: it is served over OpenAI's
 // protocol alone.
-func writesText(plan *formats.Plan) bool { return formats.QueueOf(plan) != nil }
+func Writes(plan *formats.Plan) bool { return formats.QueueOf(plan) != nil }
 
-// queueFront is the front end of a plan of queues with its store.
-type queueFront struct {
+// Front is the front end of a plan of queues with its store.
+type Front struct {
 	*completions.Front
 	queues *Queues
 	store  durable.Store
-	plans  *planning // nil: one process does all
+	plans  *Planning // nil: one process does all
 }
 
-// newQueueFront makes the front end of a host's plan, behind a door, where that is one of
+// NewFront makes the front end of a host's plan, behind a door, where that is one of
 // queues; nil: it is another.
-func newQueueFront(ctx context.Context, h host, o *QueueOptions, door *httplimit.Door) (*queueFront, error) {
-	c := h.inForce()
-	if !writesText(c.Plan) {
+func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door) (*Front, error) {
+	c := h.InForce()
+	if !Writes(c.Plan) {
 		return nil, nil
 	}
 	if o.Open == nil && o.Share == nil {
 		return nil, fmt.Errorf("%w: a plan of queues needs a store for the requests that it accepts", turn.ErrPlan)
 	}
-	f := &queueFront{queues: newQueues(h)}
+	f := &Front{queues: NewQueues(h)}
 	front := o.Front
-	front.Server, front.Door, front.Log, front.Now = f.queues, door, h.log, c.Options.Clock
+	front.Server, front.Door, front.Log, front.Now = f.queues, door, h.Log, c.Options.Clock
 	var err error
 	agents := elsewhere(c.Options)
 	if agents != nil {
-		f.plans = &planning{queues: f.queues, agents: agents, front: front}
+		f.plans = &Planning{queues: f.queues, Agents: agents, front: front}
 		front.Server, front.Elsewhere = f.plans, true
 		f.store, err = o.Share(ctx)
 	} else {
@@ -67,7 +67,7 @@ func newQueueFront(ctx context.Context, h host, o *QueueOptions, door *httplimit
 	if f.Front, err = completions.New(front); err != nil {
 		return nil, errors.Join(err, f.store.Close())
 	}
-	h.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	h.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
 	}, func() float64 {
 		if f.Full() {
@@ -76,33 +76,33 @@ func newQueueFront(ctx context.Context, h host, o *QueueOptions, door *httplimit
 		return 0
 	}))
 	if f.plans != nil {
-		f.plans.others.log, f.plans.others.stores = h.log, []durable.Shared{agents.store, f.store.(durable.Shared)}
-		h.registry.MustRegister(f.plans.others.series())
+		f.plans.others.log, f.plans.others.stores = h.Log, []durable.Shared{agents.store, f.store.(durable.Shared)}
+		h.Registry.MustRegister(f.plans.others.series())
 		f.plans.begin()
 	}
 	return f, nil
 }
 
-// hide lets the front end serve on while its health says that it is not ready.
-func (f *queueFront) hide() {
+// Unready lets the front end serve on while its health says that it is not ready.
+func (f *Front) Unready() {
 	if f != nil {
 		f.Front.Hide()
 	}
 }
 
-// leave lets another process plan.
-func (f *queueFront) leave() {
+// StopPlanning lets another process plan.
+func (f *Front) StopPlanning() {
 	if f != nil && f.plans != nil {
 		f.plans.end()
 	}
 }
 
-// close ends the front end after the executor. What is not answered stays in the store.
-func (f *queueFront) close() error {
+// CloseAll ends the front end after the executor. What is not answered stays in the store.
+func (f *Front) CloseAll() error {
 	f.queues.Wait()
 	err := errors.Join(f.Front.Close(), f.store.Close())
 	if f.plans != nil {
-		err = errors.Join(err, f.plans.agents.store.Close())
+		err = errors.Join(err, f.plans.Agents.store.Close())
 	}
 	return err
 }
