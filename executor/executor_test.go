@@ -19,8 +19,6 @@ import (
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
-	"inferplan/policy"
-	"inferplan/policy/policies"
 )
 
 // The test binary is its own worker, as plan is.
@@ -151,15 +149,6 @@ func open(t testing.TB, p *formats.Plan, o turn.Options) *Executor {
 }
 
 func sample(x *Executor, n int) *oip.Request { return sampleOf(x, 0, n) }
-
-func compiled(t testing.TB, p *formats.Plan) *policy.Tables {
-	t.Helper()
-	tables, err := policies.Compile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tables
-}
 
 func sampleOf(x *Executor, model, n int) *oip.Request {
 	m := x.Models().All()[model]
