@@ -10,7 +10,7 @@ MODULE := inferplan
 # Packages whose tests run under the race detector instead of plainly; of these packages, tests that run plainly instead
 # (real models: what computes shows nothing more under it); and tests of other packages that run under it, too, as PACKAGE=PATTERN.
 # `make race` runs all under it. PURE: packages that need neither HiGHS nor ONNX Runtime.
-RACE := executor engine$$ engine/llm engine/openai engine/ort engine/replay engine/worker solver/highs testkit
+RACE := executor engine$$ engine/llm engine/ort engine/replay engine/worker solver/highs testkit
 COMPUTING := ^(TestChainEqualsWhole|TestChainOfCNNs|TestHalf|TestOCRReads|TestOCRReadsPages|TestPipelineAnswersAsTheWholeModel|TestServeQueuesKilled|TestSwitchOfARealModelUnderLoad|TestWork)$$
 RACE_NAMED := cmd/plan=^TestImportsAtOnce$$|^TestScripts$$/^(output|replay)$$ \
   engine/models/digits=^TestLanesAtOnce$$ \

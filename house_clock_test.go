@@ -27,7 +27,7 @@ var calendar = map[string]string{
 	"executor/load/pacer_linux.go":          "a moment in the past, which ends reading",
 	"executor/oip/watch.go":                 "a moment in the past, which ends reading",
 	"executor/planfile.go":                  "whether a file has changed",
-	"executor/stats.go":                     "when a model answered last, shown",
+	"executor/turn/stats.go":                "when a model answered last, shown",
 	"engine/worker/process_linux.go":        "a moment in the past, which ends reading",
 	"engine/worker/secrets.go":              "certificates",
 	"profiler/file.go":                      "whether a file has changed",

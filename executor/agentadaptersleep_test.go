@@ -9,22 +9,24 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
 
 // sleepers are a server of a and one of b, which share memory for one. a is awake.
-func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []InstanceServer) {
+func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []turn.InstanceServer) {
 	t.Helper()
 	gpu := &fake.GPU{}
 	var fakes []*fake.Server
-	var servers []InstanceServer
+	var servers []turn.InstanceServer
 	for _, m := range []string{"a", "b"} {
 		s, err := fake.Start(fake.Options{Models: []string{m}, Plain: true, Loads: true, Sleeps: gpu})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Stop)
-		fakes, servers = append(fakes, s), append(servers, InstanceServer{Model: m, URL: s.URL()})
+		fakes, servers = append(fakes, s), append(servers, turn.InstanceServer{Model: m, URL: s.URL()})
 	}
 	return gpu, fakes, servers
 }
@@ -34,7 +36,7 @@ func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []InstanceServer) {
 func TestAdaptersOfServersThatSleep(t *testing.T) {
 	gpu, fakes, servers := sleepers(t)
 	d := &desk{t: t, servers: fakes}
-	d.again(queuePlan(1, 4, time.Minute, "a", "a1", "b", "b1"), Options{Log: shownLog(t), Servers: servers, Adapters: []ModelAdapter{{"a1", "a", "/adapters/a1"}, {"b1", "b", "/adapters/b1"}}})
+	d.again(queuePlan(1, 4, time.Minute, "a", "a1", "b", "b1"), turn.Options{Log: shownLog(t), Servers: servers, Adapters: []turn.ModelAdapter{{Model: "a1", Base: "a", Path: "/adapters/a1"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}})
 	t.Cleanup(d.close)
 	for i, m := range strings.Fields("a a1 a a1 b1 b b1 a1") {
 		answeredWhole(t, d.send(m, fmt.Sprint(i), 9), m, fmt.Sprint(i), 9)
@@ -73,9 +75,9 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newReach(servers, []ModelAdapter{{"a1", "a", "/nowhere"}, {"b1", "b", "/adapters/b1"}}, 0)
+	r, err := text.NewReach(servers, []turn.ModelAdapter{{Model: "a1", Base: "a", Path: "/nowhere"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}, 0)
 	if err == nil {
-		err = r.prepare(ctx, "a", models)
+		err = r.Prepare(ctx, "a", models)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -85,21 +87,21 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	}
 	loaded := func(model string, want bool) {
 		t.Helper()
-		if seen, err := r.look(ctx, model, func() int { return 0 }); seen.Loaded != want || err != nil {
+		if seen, err := r.Look(ctx, model, func() int { return 0 }); seen.Loaded != want || err != nil {
 			t.Errorf("%s is loaded: %v, %v, expected %v", model, seen.Loaded, err, want)
 		}
 	}
 	loaded("a", true)
 	loaded("b1", false)
-	if err := errors.Join(r.change(ctx, "a", false), r.change(ctx, "a1", true)); !errors.Is(err, llm.ErrNoAdapter) || !strings.Contains(err.Error(), "No adapter found for /nowhere") {
+	if err := errors.Join(r.Change(ctx, "a", false), r.Change(ctx, "a1", true)); !errors.Is(err, llm.ErrNoAdapter) || !strings.Contains(err.Error(), "No adapter found for /nowhere") {
 		t.Errorf("an adapter that is not there: %v", err)
 	}
 	for _, model := range []string{"a", "a1", "b1"} {
-		if _, use, err := r.use(model); !errors.Is(err, llm.ErrUnknownModel) {
+		if _, use, err := r.Use(model); !errors.Is(err, llm.ErrUnknownModel) {
 			t.Errorf("requests for %s are asked as %+v, %v", model, use, err)
 		}
 	}
-	if err := r.change(ctx, "b1", true); err != nil || gpu.Refused() != 0 {
+	if err := r.Change(ctx, "b1", true); err != nil || gpu.Refused() != 0 {
 		t.Errorf("the next one: %v, %d times out of memory", err, gpu.Refused())
 	}
 	loaded("b1", true)
@@ -109,12 +111,12 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	}
 	loaded("b1", false)
 	loaded("b", true)
-	if err := r.change(ctx, "b1", true); err != nil { // the policy has it loaded anew
+	if err := r.Change(ctx, "b1", true); err != nil { // the policy has it loaded anew
 		t.Fatal(err)
 	}
 	loaded("b1", true)
-	r.servers["b"].server = nil // as after it was found to lack something
-	if err := r.change(ctx, "a", true); !errors.Is(err, llm.ErrGone) {
+	r.Servers["b"].Server = nil // as after it was found to lack something
+	if err := r.Change(ctx, "a", true); !errors.Is(err, llm.ErrGone) {
 		t.Errorf("while the one that is held is asked anew: %v", err)
 	}
 }

@@ -21,6 +21,9 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/jetstream"
+	"inferplan/executor/series"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
@@ -34,8 +37,8 @@ type fleet struct {
 	log      *slog.Logger
 	fakes    []*fake.Server
 	key      *durable.Sealer
-	adapters []ModelAdapter // of all agents
-	shaky    int            // so often the first front end loses the right to plan, and takes it again
+	adapters []turn.ModelAdapter // of all agents
+	shaky    int                 // so often the first front end loses the right to plan, and takes it again
 }
 
 func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
@@ -127,7 +130,7 @@ func (f *fleet) agent(i int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- ServeAgent(ctx, AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: store, Servers: []turn.InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -269,18 +272,18 @@ func TestAgentsUnderAttack(t *testing.T) {
 	var attack sync.WaitGroup
 	attack.Go(func() {
 		rng := rand.New(rand.NewPCG(1, 1))
-		for what := []string{orderLook, orderPrepare, orderLoad, orderUnload, orderRun, orderLeave}; ; sent++ {
+		for what := []string{text.OrderLook, text.OrderPrepare, text.OrderLoad, text.OrderUnload, text.OrderRun, text.OrderLeave}; ; sent++ {
 			select {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
 			}
-			name, data := []string{nameOfAgent(0), nameOfAgent(1), planner}[rng.IntN(3)], make([]byte, rng.IntN(1<<uint(rng.IntN(18))+1))
+			name, data := []string{text.NameOfAgent(0), text.NameOfAgent(1), text.Planner}[rng.IntN(3)], make([]byte, rng.IntN(1<<uint(rng.IntN(18))+1))
 			for i := range data {
 				data[i] = byte(rng.Uint32())
 			}
 			if rng.IntN(2) == 0 {
-				data = encode(agentOrder{Term: rng.Uint64(), What: what[rng.IntN(len(what))], Number: rng.Uint64(), Model: "a", ID: "x", Ticket: "$JS.ACK.x"})
+				data = text.Encode(text.AgentOrder{Term: rng.Uint64(), What: what[rng.IntN(len(what))], Number: rng.Uint64(), Model: "a", ID: "x", Ticket: "$JS.ACK.x"})
 			}
 			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", data); err != nil {
 				t.Error(err)
@@ -316,7 +319,7 @@ func TestAgentRefusesRubbish(t *testing.T) {
 	}
 	defer conn.Close()
 	for _, data := range []string{"", "{", "null", "[]", `{"term":"x"}`, `{"term":-1}`, `{"term":0,"what":"run","id":"","ticket":""}`, `{"term":1,"what":"look"}`, `{"term":1,"what":"` + strings.Repeat("x", 1<<17) + `"}`, `{"runs":[{"number":7}],"term":0}`} {
-		for _, name := range []string{nameOfAgent(0), planner} {
+		for _, name := range []string{text.NameOfAgent(0), text.Planner} {
 			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", []byte(data)); err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +339,7 @@ func TestAgentTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	err = ServeAgent(t.Context(), AgentOptions{Store: store, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log})
+	err = text.ServeAgent(t.Context(), text.AgentOptions{Store: store, Servers: []turn.InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log})
 	if err == nil || !strings.Contains(err.Error(), "instance 0 has an agent already") {
 		t.Errorf("the second agent: %v", err)
 	}
@@ -371,7 +374,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	port := freeAddress(t)
 	go func() {
-		ended <- ServeAgent(ctx, AgentOptions{Store: agentStore, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: agentStore, Servers: []turn.InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, Ready: func() { close(ready) }})
 	}()
 	select {
 	case <-ready:
@@ -387,8 +390,8 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	}()
 	strangers := func() {
 		for i := range 50 {
-			send("talk.agent-0", encode(agentOrder{Term: math.MaxUint64 - uint64(i), What: orderPrepare, Number: math.MaxUint64}))
-			send("talk.agent-0", encode(agentOrder{What: orderRun, Number: uint64(i), ID: "x", Ticket: "$JS.ACK.x"}))
+			send("talk.agent-0", text.Encode(text.AgentOrder{Term: math.MaxUint64 - uint64(i), What: text.OrderPrepare, Number: math.MaxUint64}))
+			send("talk.agent-0", text.Encode(text.AgentOrder{What: text.OrderRun, Number: uint64(i), ID: "x", Ticket: "$JS.ACK.x"}))
 			send("talk.agent-0", []byte("{"))
 			send("talk.planner", []byte("["))
 			// Records and ends that are none.
@@ -404,7 +407,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	if err != nil || term == 0 {
 		t.Fatalf("the term is %d, %v", term, err)
 	}
-	send("talk.agent-0", encode(agentOrder{Term: term, What: "dance"}))
+	send("talk.agent-0", text.Encode(text.AgentOrder{Term: term, What: "dance"}))
 	strangers()
 	for i := range 5 {
 		prompt := fmt.Sprint("again ", i)
@@ -420,7 +423,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	data, _ := io.ReadAll(resp.Body)
 	n := 0.0
 	for line := range strings.Lines(string(data)) {
-		if v, ok := strings.CutPrefix(line, prefix+"refused_messages_total "); ok {
+		if v, ok := strings.CutPrefix(line, series.Prefix+"refused_messages_total "); ok {
 			n, _ = strconv.ParseFloat(strings.TrimSpace(v), 64)
 		}
 	}

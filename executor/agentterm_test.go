@@ -12,6 +12,8 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -44,26 +46,26 @@ func (h *hookedStore) Finish(ctx context.Context, id string, end []byte) error {
 type script struct {
 	*fleet
 	store durable.Shared
-	ends  chan agentNews
+	ends  chan text.AgentNews
 }
 
 func newScript(t *testing.T, opt fake.Options) *script {
-	s := &script{fleet: openFleet(t, queuePlan(1, 4, time.Minute, "a"), opt), ends: make(chan agentNews, 100)}
+	s := &script{fleet: openFleet(t, queuePlan(1, 4, time.Minute, "a"), opt), ends: make(chan text.AgentNews, 100)}
 	var err error
 	if s.store, err = s.share(); err != nil {
 		t.Fatal(err)
 	}
-	stop, err := s.store.Answer(planner, func(message []byte, reply func([]byte)) {
-		n := agentNews{}
+	stop, err := s.store.Answer(text.Planner, func(message []byte, reply func([]byte)) {
+		n := text.AgentNews{}
 		if err := json.Unmarshal(message, &n); err != nil {
 			t.Error(err)
 		}
 		for _, r := range n.Runs {
 			if r.End != nil {
-				s.ends <- agentNews{Term: n.Term, Runs: []runNews{r}}
+				s.ends <- text.AgentNews{Term: n.Term, Runs: []text.RunNews{r}}
 			}
 		}
-		reply(encode(newsAnswer{}))
+		reply(text.Encode(text.NewsAnswer{}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +88,7 @@ func (s *script) serve(h *hookedStore) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- ServeAgent(ctx, AgentOptions{Store: h, Servers: []InstanceServer{{URL: s.fakes[0].URL()}}, StoreText: 20 * time.Millisecond, Log: s.log, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: h, Servers: []turn.InstanceServer{{URL: s.fakes[0].URL()}}, StoreText: 20 * time.Millisecond, Log: s.log, Ready: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -106,34 +108,34 @@ func (s *script) serve(h *hookedStore) (stop func()) {
 // scriptWithin bounds how long an agent may take.
 const scriptWithin = 10 * time.Second
 
-func (s *script) send(within time.Duration, o agentOrder) (*agentAnswer, error) {
+func (s *script) send(within time.Duration, o text.AgentOrder) (*text.AgentAnswer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	data, err := s.store.Ask(ctx, nameOfAgent(0), encode(o))
+	data, err := s.store.Ask(ctx, text.NameOfAgent(0), text.Encode(o))
 	if err != nil {
 		return nil, err
 	}
-	a := &agentAnswer{}
+	a := &text.AgentAnswer{}
 	return a, json.Unmarshal(data, a)
 }
 
 // answered sends an order that is to be carried out.
-func (s *script) answered(o agentOrder) *agentAnswer {
+func (s *script) answered(o text.AgentOrder) *text.AgentAnswer {
 	s.t.Helper()
 	a, err := s.send(scriptWithin, o)
 	if err != nil {
 		s.t.Fatalf("%+v: %v", o, err)
 	}
 	if a.Error != nil {
-		s.t.Fatalf("%+v: %v", o, a.Error.err())
+		s.t.Fatalf("%+v: %v", o, a.Error.Err())
 	}
 	return a
 }
 
 // done has an order done that takes its time.
-func (s *script) done(o agentOrder) {
+func (s *script) done(o text.AgentOrder) {
 	s.t.Helper()
-	for end := time.Now().Add(scriptWithin); !s.answered(o).Done; time.Sleep(askAfter) {
+	for end := time.Now().Add(scriptWithin); !s.answered(o).Done; time.Sleep(text.AskAfter) {
 		if time.Now().After(end) {
 			s.t.Fatalf("%+v is not done within %v", o, scriptWithin)
 		}
@@ -141,7 +143,7 @@ func (s *script) done(o agentOrder) {
 }
 
 // request stores a request and claims it; what it gives is the order to run it.
-func (s *script) request(id string, tokens int) agentOrder {
+func (s *script) request(id string, tokens int) text.AgentOrder {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), scriptWithin)
 	defer cancel()
@@ -155,17 +157,17 @@ func (s *script) request(id string, tokens int) agentOrder {
 	return s.handed(id)
 }
 
-func (s *script) handed(id string) agentOrder {
+func (s *script) handed(id string) text.AgentOrder {
 	s.t.Helper()
 	ticket, err := s.store.Hand(id)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return agentOrder{What: orderRun, ID: id, Ticket: ticket}
+	return text.AgentOrder{What: text.OrderRun, ID: id, Ticket: ticket}
 }
 
 // ended waits until the agent has told of the end of a run.
-func (s *script) ended(term, number uint64) *wireEnd {
+func (s *script) ended(term, number uint64) *text.WireEnd {
 	s.t.Helper()
 	late := time.After(scriptWithin)
 	for {
@@ -180,7 +182,7 @@ func (s *script) ended(term, number uint64) *wireEnd {
 	}
 }
 
-func (o agentOrder) in(term, number uint64) agentOrder {
+func ordered(o text.AgentOrder, term, number uint64) text.AgentOrder {
 	o.Term, o.Number = term, number
 	return o
 }
@@ -224,13 +226,13 @@ func TestAgentsFirstOrdersOfATerm(t *testing.T) {
 				return c.reads[min(n-c.fail, len(c.reads)-1)], nil
 			}})
 			if c.held {
-				go func() { _, _ = s.send(time.Second, agentOrder{What: orderLook, Term: 99}) }() // a stranger's
+				go func() { _, _ = s.send(time.Second, text.AgentOrder{What: text.OrderLook, Term: 99}) }() // a stranger's
 				<-reading
 			}
 			var sent sync.WaitGroup
 			for n := uint64(1); n <= 3; n++ {
 				sent.Go(func() {
-					if a, err := s.send(scriptWithin, agentOrder{What: orderPrepare, Model: "a", Term: 5, Number: n}); err != nil || a.Error != nil {
+					if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 5, Number: n}); err != nil || a.Error != nil {
 						t.Errorf("order %d: %+v, %v", n, a, err)
 					}
 				})
@@ -241,9 +243,9 @@ func TestAgentsFirstOrdersOfATerm(t *testing.T) {
 			if t.Failed() {
 				return
 			}
-			s.done(agentOrder{What: orderPrepare, Model: "a", Term: 5, Number: 3})
-			for n, want := range []error{errOldTerm, errOldTerm, nil} {
-				if a, err := s.send(scriptWithin, agentOrder{What: orderPrepare, Term: 5, Number: uint64(n) + 1}); err != nil || !errors.Is(a.Error.err(), want) {
+			s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 5, Number: 3})
+			for n, want := range []error{text.ErrOldTerm, text.ErrOldTerm, nil} {
+				if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderPrepare, Term: 5, Number: uint64(n) + 1}); err != nil || !errors.Is(a.Error.Err(), want) {
 					t.Errorf("order %d came again: %+v, %v", n+1, a, err)
 				}
 			}
@@ -259,16 +261,16 @@ func TestAgentsTermsOfNobody(t *testing.T) {
 	term.Store(5)
 	s.serve(&hookedStore{term: fixedTerm(&term)})
 	var strangers sync.WaitGroup
-	for n := range uint64(2 * mostEarly) {
+	for n := range uint64(2 * text.MostEarly) {
 		strangers.Go(func() {
-			if a, err := s.send(time.Second, agentOrder{What: orderRun, Term: 6 + n, Number: n, ID: "x"}); err == nil {
+			if a, err := s.send(time.Second, text.AgentOrder{What: text.OrderRun, Term: 6 + n, Number: n, ID: "x"}); err == nil {
 				t.Errorf("term %d is answered: %+v", 6+n, a)
 			}
 		})
 	}
 	var err error
 	for range 20 { // who plans sends again where more came than wait
-		if _, err = s.send(resend, agentOrder{What: orderLook, Term: 5}); err == nil {
+		if _, err = s.send(text.Resend, text.AgentOrder{What: text.OrderLook, Term: 5}); err == nil {
 			break
 		}
 	}
@@ -276,13 +278,13 @@ func TestAgentsTermsOfNobody(t *testing.T) {
 		t.Error(err)
 	}
 	strangers.Wait()
-	s.answered(agentOrder{What: orderLook, Term: 5})
+	s.answered(text.AgentOrder{What: text.OrderLook, Term: 5})
 	for _, old := range []uint64{1, 4} {
-		if a, err := s.send(scriptWithin, agentOrder{What: orderPrepare, Term: old, Number: 9}); err != nil || !errors.Is(a.Error.err(), errOldTerm) {
+		if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderPrepare, Term: old, Number: 9}); err != nil || !errors.Is(a.Error.Err(), text.ErrOldTerm) {
 			t.Errorf("term %d: %+v, %v", old, a, err)
 		}
 	}
-	if a, err := s.send(scriptWithin, agentOrder{What: orderLeave}); err != nil || !errors.Is(a.Error.err(), errOldTerm) {
+	if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderLeave}); err != nil || !errors.Is(a.Error.Err(), text.ErrOldTerm) {
 		t.Errorf("no term: %+v, %v", a, err)
 	}
 }
@@ -299,9 +301,9 @@ func TestAgentsNumbersOfATerm(t *testing.T) {
 			<-release
 		}
 	}})
-	s.done(agentOrder{What: orderPrepare, Model: "a", Term: 1, Number: 500})
+	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 1, Number: 500})
 	run, before := s.request("x", 400), s.fakes[0].Counts().Completions
-	s.answered(run.in(1, 501))
+	s.answered(ordered(run, 1, 501))
 	for end := time.Now().Add(scriptWithin); s.fakes[0].Counts().Completions == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the request is not answered")
@@ -309,12 +311,12 @@ func TestAgentsNumbersOfATerm(t *testing.T) {
 	}
 	held.Store(true) // its text is stored late
 	term.Store(2)
-	s.answered(agentOrder{What: orderLook, Term: 2})
-	s.answered(agentOrder{What: orderPrepare, Model: "a", Term: 2, Number: 1})
+	s.answered(text.AgentOrder{What: text.OrderLook, Term: 2})
+	s.answered(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 2, Number: 1})
 	held.Store(false)
 	close(release)
-	s.done(agentOrder{What: orderPrepare, Model: "a", Term: 2, Number: 1}) // the run of before has ended
-	s.answered(s.handed("x").in(2, 501))
+	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 2, Number: 1}) // the run of before has ended
+	s.answered(ordered(s.handed("x"), 2, 501))
 	if end := s.ended(2, 501); end.Error != nil || end.Output != 400 {
 		t.Errorf("it ended with %+v", end)
 	}
@@ -333,21 +335,21 @@ func TestAgentsRequestOrderedAgain(t *testing.T) {
 			<-release
 		}
 	}})
-	s.done(agentOrder{What: orderPrepare, Model: "a", Term: 1, Number: 1})
+	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 1, Number: 1})
 	run := s.request("x", 20)
-	s.answered(run.in(1, 2))
+	s.answered(ordered(run, 1, 2))
 	select {
 	case <-storing:
 	case <-time.After(scriptWithin):
 		t.Fatal("its end is not stored")
 	}
 	term.Store(2) // the same process plans again: it has prepared the instance before
-	s.answered(run.in(2, 1))
+	s.answered(ordered(run, 2, 1))
 	close(release)
 	if end := s.ended(2, 1); end.Error != nil {
-		t.Errorf("it ended with %v", end.Error.err())
+		t.Errorf("it ended with %v", end.Error.Err())
 	}
-	s.done(agentOrder{What: orderPrepare, Model: "a", Term: 2, Number: 3})
+	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 2, Number: 3})
 	st, err := s.store.Get(t.Context(), "x")
 	if err != nil || st.End == nil {
 		t.Errorf("the store has %+v, %v", st, err)
@@ -361,7 +363,7 @@ func TestAgentEndsUnderOrders(t *testing.T) {
 	term.Store(1)
 	for range 5 {
 		stop := s.serve(&hookedStore{term: fixedTerm(&term)})
-		s.answered(agentOrder{What: orderLook, Term: 1})
+		s.answered(text.AgentOrder{What: text.OrderLook, Term: 1})
 		over, sent := make(chan struct{}), sync.WaitGroup{}
 		for range 4 {
 			sent.Go(func() {
@@ -370,7 +372,7 @@ func TestAgentEndsUnderOrders(t *testing.T) {
 					case <-over:
 						return
 					default:
-						_, _ = s.send(50*time.Millisecond, agentOrder{What: orderLook, Term: 1})
+						_, _ = s.send(50*time.Millisecond, text.AgentOrder{What: text.OrderLook, Term: 1})
 					}
 				}
 			})
@@ -385,26 +387,26 @@ func TestAgentEndsUnderOrders(t *testing.T) {
 // What agents tell is answered by the process whose it is. Another one that still hears
 // it takes nothing from it.
 func TestPlannerAnswersItsTerm(t *testing.T) {
-	p := &planning{agents: NewAgents(nil)}
-	m := &mail{came: make(chan struct{}, 1)}
-	p.agents.runs[7] = m
+	p := &text.Planning{Agents: text.NewAgents(nil)}
+	m := &text.Mail{Came: make(chan struct{}, 1)}
+	p.Agents.Runs[7] = m
 	for _, c := range []struct {
 		own    uint64
-		news   agentNews
+		news   text.AgentNews
 		answer bool
 	}{
-		{0, agentNews{Term: 0, Runs: []runNews{{Number: 7, Tokens: 1}}}, false},
-		{0, agentNews{Term: 3, Runs: []runNews{{Number: 7, Tokens: 2}}}, false},
-		{0, agentNews{Ask: &completions.Request{}}, false},
-		{2, agentNews{Term: 3, Runs: []runNews{{Number: 7, Tokens: 3}}}, false},
-		{4, agentNews{Term: 3, Runs: []runNews{{Number: 7, Tokens: 4}}}, false},
-		{3, agentNews{Term: 3, Runs: []runNews{{Number: 7, Tokens: 5}}}, true},
+		{0, text.AgentNews{Term: 0, Runs: []text.RunNews{{Number: 7, Tokens: 1}}}, false},
+		{0, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 2}}}, false},
+		{0, text.AgentNews{Ask: &completions.Request{}}, false},
+		{2, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 3}}}, false},
+		{4, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 4}}}, false},
+		{3, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 5}}}, true},
 	} {
-		p.agents.term.Store(c.own)
-		before, answered := m.last.Tokens, false
-		p.answer(encode(c.news), func([]byte) { answered = true })
-		if answered != c.answer || (m.last.Tokens != before) != c.answer {
-			t.Errorf("term %d of %d: answered %v, taken %v", c.news.Term, c.own, answered, m.last.Tokens != before)
+		p.Agents.Term.Store(c.own)
+		before, answered := m.Last.Tokens, false
+		p.Answer(text.Encode(c.news), func([]byte) { answered = true })
+		if answered != c.answer || (m.Last.Tokens != before) != c.answer {
+			t.Errorf("term %d of %d: answered %v, taken %v", c.news.Term, c.own, answered, m.Last.Tokens != before)
 		}
 	}
 }

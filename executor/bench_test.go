@@ -30,6 +30,7 @@ import (
 	"inferplan/executor/load"
 	"inferplan/executor/oip"
 	"inferplan/executor/oip/oippb"
+	"inferplan/executor/series"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
@@ -115,13 +116,13 @@ func usageOf(t testing.TB, a Addresses) usage {
 		switch {
 		case name == "process_cpu_seconds_total":
 			u.front = v
-		case strings.HasPrefix(name, prefix+"worker_cpu_seconds_total") && strings.Contains(name, `part="engine"`):
+		case strings.HasPrefix(name, series.Prefix+"worker_cpu_seconds_total") && strings.Contains(name, `part="engine"`):
 			u.engine += v
-		case strings.HasPrefix(name, prefix+"worker_cpu_seconds_total"):
+		case strings.HasPrefix(name, series.Prefix+"worker_cpu_seconds_total"):
 			u.overhead += v
-		case strings.HasPrefix(name, prefix+"requests_total"):
+		case strings.HasPrefix(name, series.Prefix+"requests_total"):
 			u.requests += v
-		case strings.HasPrefix(name, prefix+"batch_size_count"):
+		case strings.HasPrefix(name, series.Prefix+"batch_size_count"):
 			u.batches += v
 		}
 	}

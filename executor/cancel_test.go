@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/turn"
 	"inferplan/policy"
 )
 
@@ -23,31 +24,31 @@ func TestCancelThatCameTooLate(t *testing.T) {
 		_, err := x.Infer(ctx, sample(x, 1))
 		answered <- err
 	}()
-	var late *job
-	until(func() bool { return c.served.models[0].waiting.Load() == 1 })
-	c.call(func() { // what comes meanwhile waits
-		for i := range c.book.reqs {
-			if j := c.book.reqs[i].job; j != nil {
+	var late *turn.Job
+	until(func() bool { return c.Served.Models[0].Waiting.Load() == 1 })
+	c.Call(func() { // what comes meanwhile waits
+		for i := range c.Ledger.Requests {
+			if j := c.Ledger.Requests[i].Job; j != nil {
 				late = j
 			}
 		}
 		cancel()
 		until(func() bool {
-			c.in.mu.Lock()
-			defer c.in.mu.Unlock()
-			return len(c.in.cancels) == 1
+			c.Inbox.Mu.Lock()
+			defer c.Inbox.Mu.Unlock()
+			return len(c.Inbox.Cancels) == 1
 		})
-		c.book.refuse(late, policy.ReasonDeadline)
+		c.Ledger.Refuse(late, policy.ReasonDeadline)
 		c.Flush()
 		if how := reasonOf(<-answered); how != "deadline" {
 			t.Errorf("the client has %q", how)
 		}
-		if n := late.refs.Load(); n != 1 {
+		if n := late.Refs.Load(); n != 1 {
 			t.Errorf("%d hold the job while the news of its client waits, expected 1", n)
 		}
 	})
-	c.call(func() {
-		if n := late.refs.Load(); n != 0 {
+	c.Call(func() {
+		if n := late.Refs.Load(); n != 0 {
 			t.Errorf("%d hold the job in the end", n)
 		}
 	})
@@ -63,14 +64,14 @@ func TestAbortedAndCancelled(t *testing.T) {
 		_, err := x.Infer(ctx, sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return c.served.models[0].running.Load() == 1 })
+	until(func() bool { return c.Served.Models[0].Running.Load() == 1 })
 	cancel()
 	if how := reasonOf(<-answered); how != "cancelled" {
 		t.Fatal(how)
 	}
-	c.call(func() { c.workers.devices[0].proc.Kill() })
+	c.Call(func() { workersOf(c).Devices[0].Proc.Kill() })
 	until(func() (back bool) {
-		c.call(func() { back = c.workers.devices[0].gen == 2 })
+		c.Call(func() { back = workersOf(c).Devices[0].Gen == 2 })
 		return back
 	})
 	if q, slots := held(x); q != 0 || slots != 0 {

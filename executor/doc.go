@@ -49,64 +49,35 @@
 // are in memory. Drain refuses what is new, waits for what is accepted and
 // answers the rest with the reason draining.
 //
-// # What executes
+// # Rooms
 //
-// The core knows devices by their backend (backend.go): what takes batches, loads
-// and places for a device and answers with events. Worker processes are one. A
-// round never waits for a backend, which leaves its news in the inbox.
+// turn is the core: a plan in execution. It knows the rooms above it by two interfaces,
+// Answer and Backend, and kinds.go is the only list of them:
 //
-// # What devices hold
+//	turn      jobs, the ledger, batches, rounds, what the policy decides
+//	workers   worker processes behind the plan's devices
+//	cascade   answers of gear plans
+//	tasks     answers of applications and workflows; programs: workflows as code
+//	text      requests for text, instances of language models, agents
 //
-// Where the plan gives a device memory to account for, its networks come and go:
-// the policy's loads and unloads are orders, which the worker carries out one after
-// the other beside its batches (home.go). A network that goes is first run to its
-// end; one that comes has slots cut for it out of the worker's segment (arena.go),
-// fewer where there is little room. An order that cannot be done is answered with
-// a Return: memory or segment that is full, a load that failed. A worker whose load
-// does not end is killed. A worker that is started again holds what the plan says
-// for the start. Models come out of the host's memory (worker.Cache), which all
-// workers of this machine fill before the first request; hosts that join have one
-// of their own.
+// Below them: loop (whose turn it is), oip (the protocol of tensors), completions and
+// durable (the front end for text and its stores), calls (programs over HTTP), httplimit
+// (the door of all), steps (what is done between models), drift (whether another plan is
+// due), series (names of metrics). load drives a server.
+//
+// A request goes through oip, Executor.Infer (executor.go), turn/round.go (inbox and
+// rounds), turn/requests.go, the loop, turn/actions.go (what the policy decides),
+// workers/device.go, which sends the worker its command, and workers/workers.go, which
+// takes its result.
 //
 // # Files
 //
-// A request goes through executor.go (Infer), round.go (inbox and rounds),
-// requests.go (jobs and requests), the loop, actions.go (what the policy decides)
-// and device.go, which sends the worker its command. batch.go and job.go are the
-// records behind them, core.go what a plan in execution holds. answer.go is how
-// requests become answers, gears.go that of gear plans with gearmetrics.go,
-// geardrift.go and gearrates.go. flow.go is that of plans whose requests have
-// several tasks: a policy.Control says which, and store.go has the tasks and what
-// they make until nobody reads it any more. flowsteps.go has what clients see of
-// applications and what is done between their models (package steps),
-// flowmetrics.go the series of modules. flowsegments.go has what clients see of
-// workflows, flowconditions.go the values that lead their requests, flowprograms.go workflows
-// as code over HTTP (executor/calls) and tensorjson.go their tensors.
-//
-// Plans of queues ask for text: queues.go has the requests between the front end
-// (package completions) and the core, queuetext.go the text of one, queueanswer.go how it
-// ends, queueserve.go starts it all, queuemetrics.go and queuepage.go show it,
-// queuelearn.go holds it against what was planned. agents.go is the backend of instances,
-// agent.go one of them, agentstream.go its runs, agentwatch.go what it knows of its server.
-//
-// generators.go is the backend of the devices that run a language model for modules of
-// applications, generator.go one of them; serverwatch.go looks after the servers of both.
-//
-// What an agent does at its servers is behind the interface hand (agenthand.go,
-// agentwrite.go): in this process, or in that of plan agent. There agentprocess.go takes
-// orders and agentrun.go has requests answered; agentaway.go is the hand that sends the
-// orders, and agentwire.go what is sent. The store carries both. Of the processes that
-// share it one plans (queueplan.go).
-//
-// workers.go is the backend of worker processes and what becomes of their runs,
-// device.go the queue in front of a worker and the copies into its memory, with the
-// help of copiers.go; home.go is what a device holds; tier.go has the ways by which
-// tensors get to the next stage, memory.go what stays in a GPU's memory between stages;
-// compile.go what is made of a plan before anything starts, supervise.go a worker's life; place.go maps the plan's devices to this machine.
-//
-// model.go, class.go and buckets.go are what is served, options.go and policies.go how;
-// switch.go changes plans; mix.go says when another plan is due, by departure.go as
-// geardrift.go does; serve.go puts
-// servers, signals and metrics around it; metrics.go, stats.go and
-// report.go tell what happened, recorder.go and servicefile.go how long it took.
+//	serve.go      listeners, TLS, signals: plan serve
+//	executor.go   Executor: requests in, answers out
+//	compile.go    what is made of a plan before anything starts
+//	kinds.go      what answers and executes
+//	switch.go     from one plan to another; planfile.go: the file of the plan
+//	history.go    counts of all plans that were in force; report.go: the report
+//	gearrates.go  rates for another gear plan
+//	api.go        names of rooms that callers use
 package executor

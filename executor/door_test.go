@@ -16,6 +16,7 @@ import (
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
+	"inferplan/executor/text"
 	form "inferplan/formats/calls"
 )
 
@@ -45,7 +46,7 @@ func doored(t *testing.T) (door *httplimit.Door, handlers map[string]http.Handle
 	t.Cleanup(func() { front.Close(); store.Close() })
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /rates", x.serveRates)
-	x.addQueuePages(mux)
+	text.AddPages(mux, x.core.Load)
 	return door, map[string]http.Handler{
 		"tensors": oip.NewHTTPServer(x, oip.Options{Door: door, MaxBodyBytes: 64 << 10, Fallback: code, FallbackPath: form.Path}),
 		"text":    front,

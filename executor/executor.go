@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,16 +9,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/calls"
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
+	"inferplan/executor/programs"
+	"inferplan/executor/tasks"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 )
 
 // Executor serves a plan. It implements oip.Backend.
 type Executor struct {
-	opt      Options
-	core     atomic.Pointer[core]
+	opt      turn.Options
+	core     atomic.Pointer[turn.Core]
 	draining atomic.Bool
 	leaving  atomic.Bool // it still serves, and others should not send it more
 	reload   sync.Mutex  // one Reload, Drain or Close at a time
@@ -30,8 +34,8 @@ type Executor struct {
 
 // New starts the workers of a plan and serves once all of them are ready. ctx
 // bounds the start only; Close ends what was started.
-func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
-	x := &Executor{opt: o.withDefaults(), own: newExecutorMetrics(), history: newHistory()}
+func New(ctx context.Context, plan *formats.Plan, o turn.Options) (*Executor, error) {
+	x := &Executor{opt: o.WithDefaults(), own: newExecutorMetrics(), history: newHistory()}
 	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
 	if err != nil {
 		return nil, err
@@ -40,23 +44,23 @@ func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) 
 	return x, nil
 }
 
-func (x *Executor) install(c *core) {
+func (x *Executor) install(c *turn.Core) {
 	x.history.install(c)
 	x.core.Store(c)
 }
 
 // start makes a core and its workers, ready to serve.
-func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *core, err error) {
+func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *turn.Core, err error) {
 	c, pol, err := x.compile(plan, sha)
 	if err != nil {
 		return nil, err
 	}
-	if err = c.startBackends(ctx); err != nil {
+	if err = c.StartBackends(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			c.closeBackends()
+			c.CloseBackends()
 		}
 	}()
 	if err = link(c); err != nil {
@@ -66,40 +70,11 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if x.core.Load() != nil {
 		log = nil // it has the first plan's events
 	}
-	if c.loop, err = loop.New(pol, c, log); err != nil {
+	if c.Loop, err = loop.New(pol, c, log); err != nil {
 		return nil, err
 	}
-	c.begin()
+	c.Begin()
 	return c, nil
-}
-
-// drain takes no more jobs and waits until those inside are answered.
-func (c *core) drain(ctx context.Context) error {
-	c.in.close()
-	idle := make(chan struct{})
-	if !c.call(func() { c.book.idle = append(c.book.idle, idle) }) {
-		return nil
-	}
-	select {
-	case <-idle:
-		return nil
-	case <-c.loop.Done():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// stop answers what is left, ends the rounds and what executes.
-func (c *core) stop() error {
-	c.in.close()
-	c.call(func() {
-		c.book.refuseAll(policy.ReasonDraining)
-		c.stopping = true
-	})
-	<-c.loop.Done()
-	c.closeBackends()
-	return c.loop.Close()
 }
 
 // Drain refuses new requests and waits until all accepted ones are answered or
@@ -112,7 +87,7 @@ func (x *Executor) Drain(ctx context.Context) error {
 	if c == nil || x.closed {
 		return nil
 	}
-	if err := c.drain(ctx); err != nil {
+	if err := c.Drain(ctx); err != nil {
 		return fmt.Errorf("drain: requests are still under way: %w", err)
 	}
 	return nil
@@ -127,12 +102,12 @@ func (x *Executor) Close() error {
 		return nil
 	}
 	x.closed = true
-	return x.core.Load().stop()
+	return x.core.Load().Stop()
 }
 
 // PolicySpec is the policy in force with its parameters, defaults included: a
 // simulation with it decides as this executor does.
-func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().spec }
+func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().Spec }
 
 // Ready says whether requests are taken.
 func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load() }
@@ -141,16 +116,16 @@ func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load()
 // worker that runs, for each of its classes.
 func (x *Executor) ModelReady(name, version string) bool {
 	c := x.core.Load()
-	served := c.served.classesOf(name)
-	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *model) bool { return !c.ready(m) })
+	served := c.Served.ClassesOf(name)
+	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *turn.Model) bool { return !c.Ready(m) })
 }
 
 // Models is the catalog of the plan in force.
-func (x *Executor) Models() *oip.Catalog { return x.core.Load().served.catalog }
+func (x *Executor) Models() *oip.Catalog { return x.core.Load().Served.Catalog }
 
 // Statistics are those of the models of the plan in force, since the start.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
-	return x.core.Load().served.statistics(model, x.history.statisticsOf)
+	return x.core.Load().Served.Statistics(model, x.history.statisticsOf)
 }
 
 // Gatherer gives the metrics of the plan in force, whose counters go on where another plan
@@ -159,14 +134,22 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 	return prometheus.Gatherers{&x.history, x.own.registry}
 }
 
+// host is what requests for text see of the executor.
+func (x *Executor) host() text.Host {
+	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans}
+}
+
+// Programs is what the HTTP form of workflows as code runs on.
+func (x *Executor) Programs() calls.Backend { return programs.New(x.core.Load, x.draining.Load) }
+
 // Infer runs one validated request.
 func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {
 	for {
 		if x.draining.Load() {
-			return nil, errDraining
+			return nil, turn.ErrDraining
 		}
 		c := x.core.Load()
-		in, fit, err := c.served.fit(req)
+		in, fit, err := c.Served.Fit(req)
 		if err != nil {
 			return nil, err
 		}
@@ -174,122 +157,57 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 		if err != nil {
 			return nil, err
 		}
-		if !c.in.submit(j) {
-			j.refs.Store(1)
-			j.release()
+		if !c.Inbox.Submit(j) {
+			j.Refs.Store(1)
+			j.Release()
 			if x.core.Load() == c {
-				return nil, errDraining
+				return nil, turn.ErrDraining
 			}
 			continue // a new plan came in force just now
 		}
-		answer, err := j.wait(ctx, c)
-		return fit.answer(answer), err
+		answer, err := j.Wait(ctx, c)
+		return fit.Answer(answer), err
 	}
 }
-
-var errDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
 
 // prepareJob turns a request into a job. Its inputs stay the request's memory,
 // which is valid until Infer returns.
-func prepareJob(c *core, req *oip.Request) (*job, error) {
-	m, refusal := c.served.find(req)
+func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
+	m, refusal := c.Served.Find(req)
 	if refusal != nil {
 		return nil, refusal
 	}
-	brought, refusal := m.bring(req.Params)
+	brought, refusal := tasks.ParseParameters(m, req.Params)
 	if refusal != nil {
 		return nil, refusal
 	}
-	j := newJob(m, max(req.Batch, 1))
-	j.brought, j.stream = brought, req.Text
-	for i := range m.inputs {
-		in := &m.inputs[i]
-		t := findTensor(req.Inputs, i, in.name)
-		if t == nil || len(t.Data) != j.n*in.bytes || t.Datatype != in.datatype {
-			j.refs.Store(1)
-			j.release()
-			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.name, m.name, max(req.Batch, 1)*in.bytes, in.datatype)
+	j := turn.NewJob(m, max(req.Batch, 1))
+	j.Brought, j.Stream = brought, req.Text
+	for i := range m.Inputs {
+		in := &m.Inputs[i]
+		t := turn.FindTensor(req.Inputs, i, in.Name)
+		if t == nil || len(t.Data) != j.Samples*in.Bytes || t.Datatype != in.Datatype {
+			j.Refs.Store(1)
+			j.Release()
+			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
 		}
-		j.inputs = append(j.inputs, t.Data)
+		j.Inputs = append(j.Inputs, t.Data)
 	}
-	j.answers = c.answers
-	j.answers.admit(j)
-	j.client = policy.ClientNumber(req.Client)
-	now := c.now()
-	j.arrived = now
+	j.Answers = c.Answers
+	j.Answers.Admit(j)
+	j.Client = policy.ClientNumber(req.Client)
+	now := c.Now()
+	j.Arrived = now
 	if !req.Received.IsZero() {
 		// Requests may come from before the plan was installed.
-		j.arrived = min(max(req.Received.Sub(c.loop.Epoch()), 0), now)
+		j.Arrived = min(max(req.Received.Sub(c.Loop.Epoch()), 0), now)
 	}
-	budget := m.slo
+	budget := m.Slo
 	if req.Timeout > 0 {
 		budget = min(budget, req.Timeout)
 	}
-	j.deadline = j.arrived + budget
+	j.Deadline = j.Arrived + budget
 	return j, nil
-}
-
-// findTensor looks at the model's own position first.
-func findTensor(ts []oip.Tensor, i int, name string) *oip.Tensor {
-	if i < len(ts) && ts[i].Name == name {
-		return &ts[i]
-	}
-	if k := slices.IndexFunc(ts, func(t oip.Tensor) bool { return t.Name == name }); k >= 0 {
-		return &ts[k]
-	}
-	return nil
-}
-
-// wait waits for the answer. A client that goes away is told to the core,
-// whose answer then comes at once: the request's memory is not read after it.
-func (j *job) wait(ctx context.Context, c *core) (*oip.Response, error) {
-	select {
-	case <-j.done:
-	case <-ctx.Done():
-		c.in.cancelJob(j)
-		<-j.done
-	}
-	if j.outcome == served {
-		return j.respond(), nil
-	}
-	err := j.problem()
-	j.release()
-	return nil, err
-}
-
-// problem is the error that a client sees.
-func (j *job) problem() error {
-	if refusal, ok := errors.AsType[*oip.Error](j.failure); ok && j.outcome == failed {
-		return refusal
-	}
-	if j.outcome == failed {
-		return oip.Internal(j.failure, "model %q failed: %v", j.model.label, j.failure)
-	}
-	switch j.reason {
-	case policy.ReasonCancelled:
-		return context.Canceled
-	case policy.ReasonDraining:
-		return errDraining
-	case policy.ReasonDeadline:
-		return j.until(oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived))
-	case policy.ReasonQueueFull:
-		if j.refused {
-			return oip.Dropped(j.reason.String(), "model %q: devices are short, and this client has had its share", j.model.label)
-		}
-		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.label)
-	case policy.ReasonWorkerLost:
-		return j.until(oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.label))
-	}
-	return oip.Dropped(j.reason.String(), "model %q: dropped: %s", j.model.label, j.reason)
-}
-
-// until adds to a refusal when asking again is worth it, and how long the request
-// would have taken, as far as the policy says so.
-func (j *job) until(e *oip.Error) *oip.Error {
-	if j.again > 0 {
-		e.RetryAfter, e.Estimate = j.again, j.deadline-j.arrived+j.again
-	}
-	return e
 }
 
 var _ oip.Backend = (*Executor)(nil)

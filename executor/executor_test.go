@@ -16,9 +16,9 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/executor/oip"
+	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
-	"inferplan/policy"
-	"inferplan/policy/policies"
 )
 
 // The test binary is its own worker, as plan is.
@@ -133,12 +133,12 @@ func twoStagePlan(infer time.Duration, batch int, slo time.Duration) *formats.Pl
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func replayOptions(inside bool) Options {
-	return Options{Engine: "replay", Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: quiet(),
+func replayOptions(inside bool) turn.Options {
+	return turn.Options{Engine: "replay", Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: quiet(),
 		HangTimeout: patient} // the machine may be busy
 }
 
-func open(t testing.TB, p *formats.Plan, o Options) *Executor {
+func open(t testing.TB, p *formats.Plan, o turn.Options) *Executor {
 	t.Helper()
 	x, err := New(context.Background(), p, o)
 	if err != nil {
@@ -149,15 +149,6 @@ func open(t testing.TB, p *formats.Plan, o Options) *Executor {
 }
 
 func sample(x *Executor, n int) *oip.Request { return sampleOf(x, 0, n) }
-
-func compiled(t testing.TB, p *formats.Plan) *policy.Tables {
-	t.Helper()
-	tables, err := policies.Compile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tables
-}
 
 func sampleOf(x *Executor, model, n int) *oip.Request {
 	m := x.Models().All()[model]
@@ -347,12 +338,12 @@ func TestKilledWorker(t *testing.T) {
 	got := during(x, 0, 4, 75, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.call(func() { pid, busy = c.workers.devices[0].proc.PID(), len(c.workers.devices[0].flight) > 0 })
+			c.Call(func() { pid, busy = workersOf(c).Devices[0].Proc.PID(), len(workersOf(c).Devices[0].Flight) > 0 })
 			return busy
 		})
 		syscall.Kill(pid, syscall.SIGKILL)
 		until(func() (back bool) {
-			c.call(func() { back = c.workers.devices[0].proc != nil && c.workers.devices[0].gen == 2 })
+			c.Call(func() { back = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen == 2 })
 			return back
 		})
 	})
@@ -381,7 +372,7 @@ func TestCancelledClient(t *testing.T) {
 		return reasonOf(err)
 	}
 	go func() { last <- ask(context.Background()) }()
-	until(func() bool { return c.served.models[0].running.Load() == 1 })
+	until(func() bool { return c.Served.Models[0].Running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for range 3 {
@@ -391,13 +382,13 @@ func TestCancelledClient(t *testing.T) {
 			}
 		})
 	}
-	until(func() bool { return c.served.models[0].running.Load()+c.served.models[0].waiting.Load() == 4 })
+	until(func() bool { return c.Served.Models[0].Running.Load()+c.Served.Models[0].Waiting.Load() == 4 })
 	cancel()
 	wg.Wait()
 	if r := x.Report(); r.Completed != 0 || r.DroppedByReason["cancelled"] != 3 {
 		t.Errorf("%+v", r.Counts)
 	}
-	c.call(func() { c.workers.devices[0].proc.Kill() }) // or Close would wait for the run
+	c.Call(func() { workersOf(c).Devices[0].Proc.Kill() }) // or Close would wait for the run
 	x.Close()
 	if how := <-last; how != "draining" {
 		t.Errorf("the one that ran until the end: %s", how)
@@ -411,8 +402,8 @@ func TestDrainAnswersEverybody(t *testing.T) {
 	for range n {
 		c.ask(0, 1)
 	}
-	m := x.core.Load().served.models[0]
-	until(func() bool { return m.waiting.Load()+m.running.Load() > n/2 && x.Report().Completed > 0 })
+	m := x.core.Load().Served.Models[0]
+	until(func() bool { return m.Waiting.Load()+m.Running.Load() > n/2 && x.Report().Completed > 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if err := x.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -447,7 +438,7 @@ func TestReloadLosesNothing(t *testing.T) {
 	}
 	bad := onePlan(time.Millisecond, 2, 1, time.Second)
 	bad.Policy.Name = "oracle"
-	if err := x.Reload(context.Background(), bad, ""); !errors.Is(err, ErrPlan) {
+	if err := x.Reload(context.Background(), bad, ""); !errors.Is(err, turn.ErrPlan) {
 		t.Errorf("a bad plan: %v", err)
 	}
 	if resp, err := x.Infer(context.Background(), sample(x, 2)); err != nil {
@@ -458,23 +449,23 @@ func TestReloadLosesNothing(t *testing.T) {
 }
 
 func TestPlansThatCannotBeServed(t *testing.T) {
-	cases := map[string]func(*formats.Plan, *Options){
-		"policy": func(p *formats.Plan, o *Options) { p.Policy.Name = "oracle" },
-		"cpus": func(p *formats.Plan, o *Options) {
+	cases := map[string]func(*formats.Plan, *turn.Options){
+		"policy": func(p *formats.Plan, o *turn.Options) { p.Policy.Name = "oracle" },
+		"cpus": func(p *formats.Plan, o *turn.Options) {
 			p.Pools[0].Device, p.Deployment[0].Pipelines[0].Stages[0].Device = "cpu-64", "cpu-64"
 			o.Engine = "onnx"
 			o.ModelsDir = t.TempDir()
 			os.WriteFile(o.ModelsDir+"/m.onnx", nil, 0o600)
 		},
-		"model":    func(p *formats.Plan, o *Options) { o.Engine = "onnx"; o.ModelsDir = t.TempDir() },
-		"datatype": func(p *formats.Plan, o *Options) { p.Deployment[0].Inputs[0].DType = "FP99" },
-		"shape":    func(p *formats.Plan, o *Options) { p.Deployment[0].Inputs[0].Shape = []int64{-1, -1} },
+		"model":    func(p *formats.Plan, o *turn.Options) { o.Engine = "onnx"; o.ModelsDir = t.TempDir() },
+		"datatype": func(p *formats.Plan, o *turn.Options) { p.Deployment[0].Inputs[0].DType = "FP99" },
+		"shape":    func(p *formats.Plan, o *turn.Options) { p.Deployment[0].Inputs[0].Shape = []int64{-1, -1} },
 	}
 	for name, spoil := range cases {
 		t.Run(name, func(t *testing.T) {
 			p, o := onePlan(time.Millisecond, 1, 1, time.Second), replayOptions(true)
 			spoil(p, &o)
-			if x, err := New(context.Background(), p, o); !errors.Is(err, ErrPlan) {
+			if x, err := New(context.Background(), p, o); !errors.Is(err, turn.ErrPlan) {
 				t.Errorf("got %v, want ErrPlan", err)
 				if x != nil {
 					x.Close()
@@ -515,8 +506,8 @@ func TestStatisticsAddUp(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"requests_total", "queue_length", "in_flight", "batch_size", "worker_up", "plan_info"} {
-		if !found[prefix+name] {
-			t.Errorf("no series %s%s", prefix, name)
+		if !found[series.Prefix+name] {
+			t.Errorf("no series %s%s", series.Prefix, name)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/executor/turn"
 	"inferplan/policy"
 	"inferplan/testkit/policytest"
 )
@@ -13,12 +14,12 @@ import (
 // fakeServer is a backend without processes: it runs stages and instances on
 // timers, loads networks, and computes whole numbers.
 type fakeServer struct {
-	c       *core
+	c       *turn.Core
 	devices []fakeDevice
-	live    map[uint64]*batch // by the serial of their use
-	kept    map[int32]int32   // tokens by task, of batches that were evicted
-	ran     [5]int            // batches by service
-	refuse  policy.Return     // what the next batch comes back with; 0: it runs
+	live    map[uint64]*turn.Batch // by the serial of their use
+	kept    map[int32]int32        // tokens by task, of batches that were evicted
+	ran     [5]int                 // batches by service
+	refuse  policy.Return          // what the next batch comes back with; 0: it runs
 }
 
 type fakeDevice struct {
@@ -27,7 +28,7 @@ type fakeDevice struct {
 	queue   []uint64 // batches, first come, first served
 	busy    bool     // the first of the queue runs, or an instance iterates
 	loaded  []int32
-	loads   []order
+	loads   []turn.Order
 	loading bool
 	tokens  map[uint64]int32 // by batch of an instance
 }
@@ -44,8 +45,8 @@ const (
 	fakeBack
 )
 
-func newFakeServer(c *core) *fakeServer {
-	f := &fakeServer{c: c, live: map[uint64]*batch{}, kept: map[int32]int32{}, devices: make([]fakeDevice, len(c.tables.Devices))}
+func newFakeServer(c *turn.Core) *fakeServer {
+	f := &fakeServer{c: c, live: map[uint64]*turn.Batch{}, kept: map[int32]int32{}, devices: make([]fakeDevice, len(c.Tables.Devices))}
 	for d := range f.devices {
 		f.restart(int32(d))
 	}
@@ -54,108 +55,108 @@ func newFakeServer(c *core) *fakeServer {
 
 func (f *fakeServer) restart(d int32) {
 	dev := &f.devices[d]
-	*dev = fakeDevice{gen: dev.gen + 1, loaded: slices.Clone(f.c.tables.Resident[d]), tokens: map[uint64]int32{}}
+	*dev = fakeDevice{gen: dev.gen + 1, loaded: slices.Clone(f.c.Tables.Resident[d]), tokens: map[uint64]int32{}}
 }
 
 // later posts news after a while.
-func (f *fakeServer) later(d time.Duration, n news) {
-	n.gen = f.devices[n.device].gen
-	time.AfterFunc(d, func() { f.c.in.post(n) })
+func (f *fakeServer) later(d time.Duration, n turn.News) {
+	n.Gen = f.devices[n.Device].gen
+	time.AfterFunc(d, func() { f.c.Inbox.Post(n) })
 }
 
-func (f *fakeServer) start(context.Context) error { return nil }
-func (f *fakeServer) begin()                      {}
+func (f *fakeServer) Start(context.Context) error { return nil }
+func (f *fakeServer) Begin()                      {}
 
-func (f *fakeServer) run(b *batch) {
-	d := &f.devices[b.device()]
-	f.live[b.serial] = b
+func (f *fakeServer) Run(b *turn.Batch) {
+	d := &f.devices[b.Device()]
+	f.live[b.Serial] = b
 	if f.refuse != 0 {
-		f.later(0, news{what: fakeReturned, device: b.device(), id: b.serial, code: uint32(f.refuse)})
+		f.later(0, turn.News{Kind: fakeReturned, Device: b.Device(), Id: b.Serial, Code: uint32(f.refuse)})
 		f.refuse = 0
 		return
 	}
-	d.queue = append(d.queue, b.serial)
-	if f.c.tables.InstanceOf(b.device()) >= 0 {
-		d.tokens[b.serial] = f.kept[b.tasks[0]]
-		f.c.began(b, b.device(), f.c.now())
+	d.queue = append(d.queue, b.Serial)
+	if f.c.Tables.InstanceOf(b.Device()) >= 0 {
+		d.tokens[b.Serial] = f.kept[b.Tasks[0]]
+		f.c.Began(b, b.Device(), f.c.Now())
 	}
-	f.next(b.device())
+	f.next(b.Device())
 }
 
 // next begins the next run of a device, or the next iteration of an instance.
 func (f *fakeServer) next(device int32) {
 	d := &f.devices[device]
 	for !d.busy && !d.down && len(d.queue) > 0 {
-		if f.c.tables.InstanceOf(device) >= 0 {
+		if f.c.Tables.InstanceOf(device) >= 0 {
 			d.busy = true
-			f.later(time.Duration(len(d.queue))*200*time.Microsecond, news{what: fakeIterated, device: device})
+			f.later(time.Duration(len(d.queue))*200*time.Microsecond, turn.News{Kind: fakeIterated, Device: device})
 			return
 		}
 		b := f.live[d.queue[0]]
-		if !slices.Contains(d.loaded, f.c.tables.Pipelines[b.pipeline].Network) {
+		if !slices.Contains(d.loaded, f.c.Tables.Pipelines[b.Pipeline].Network) {
 			d.queue = d.queue[1:]
-			f.later(0, news{what: fakeReturned, device: device, id: b.serial, code: uint32(policy.ReturnNotLoaded)})
+			f.later(0, turn.News{Kind: fakeReturned, Device: device, Id: b.Serial, Code: uint32(policy.ReturnNotLoaded)})
 			continue
 		}
 		d.busy = true
-		f.c.began(b, device, f.c.now())
-		f.later(f.c.tables.Stages[b.hops[0].Stage].Infer[len(b.tasks)-1]/4, news{what: fakeRan, device: device, id: b.serial, start: int64(f.c.now())})
+		f.c.Began(b, device, f.c.Now())
+		f.later(f.c.Tables.Stages[b.Hops[0].Stage].Infer[len(b.Tasks)-1]/4, turn.News{Kind: fakeRan, Device: device, Id: b.Serial, Start: int64(f.c.Now())})
 	}
 }
 
-func (f *fakeServer) took(n *news) {
-	if d := &f.devices[n.device]; n.what != fakeBack && n.what != fakeLost && (n.gen != d.gen || d.down) {
+func (f *fakeServer) Took(n *turn.News) {
+	if d := &f.devices[n.Device]; n.Kind != fakeBack && n.Kind != fakeLost && (n.Gen != d.gen || d.down) {
 		return
 	}
-	d := &f.devices[n.device]
-	now := f.c.now()
-	switch n.what {
+	d := &f.devices[n.Device]
+	now := f.c.Now()
+	switch n.Kind {
 	case fakeRan:
 		d.busy = false
-		b := f.live[n.id]
-		f.leave(n.device, n.id)
-		f.next(n.device)
+		b := f.live[n.Id]
+		f.leave(n.Device, n.Id)
+		f.next(n.Device)
 		if b != nil {
-			f.end(b, n.device, time.Duration(n.start), now)
+			f.end(b, n.Device, time.Duration(n.Start), now)
 		}
 	case fakeIterated:
-		f.iterated(n.device)
+		f.iterated(n.Device)
 	case fakeReturned:
-		if b := f.live[n.id]; b != nil {
-			delete(f.live, n.id)
-			f.c.returned(b, policy.Return(n.code), []int32{n.tokens})
+		if b := f.live[n.Id]; b != nil {
+			delete(f.live, n.Id)
+			f.c.Returned(b, policy.Return(n.Code), []int32{n.Tokens})
 		}
 	case fakeLoaded:
 		d.loading = false
-		o := order{network: int32(n.id), device: n.device, key: n.total, up: true}
+		o := turn.Order{Network: int32(n.Id), Device: n.Device, Key: n.Total, Load: true}
 		why := policy.Return(0)
-		if most := f.c.tables.Memory[n.device]; most > 0 && int64(len(d.loaded)) >= most {
+		if most := f.c.Tables.Memory[n.Device]; most > 0 && int64(len(d.loaded)) >= most {
 			why = policy.ReturnFull
 		} else {
-			d.loaded = append(d.loaded, o.network)
+			d.loaded = append(d.loaded, o.Network)
 		}
-		f.load(order{network: -2, device: n.device, up: true})
-		f.c.handle(o.event(time.Duration(n.start), now, why))
+		f.Load(turn.Order{Network: -2, Device: n.Device, Load: true})
+		f.c.Handle(o.Event(time.Duration(n.Start), now, why))
 	case fakeUnloaded:
-		o := order{network: int32(n.id), device: n.device}
-		f.c.handle(o.event(now, now, 0))
+		o := turn.Order{Network: int32(n.Id), Device: n.Device}
+		f.c.Handle(o.Event(now, now, 0))
 	case fakePlaced:
-		f.c.placed(int32(n.id), n.device, n.tokens, time.Duration(n.start), now)
+		f.c.Placed(int32(n.Id), n.Device, n.Tokens, time.Duration(n.Start), now)
 	case fakeLost:
 		d.down = true
-		f.c.handle(policy.Event{Kind: policy.WorkerLost, Device: n.device})
+		f.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: n.Device})
 	case fakeBack:
-		f.restart(n.device)
-		f.c.handle(policy.Event{Kind: policy.WorkerBack, Device: n.device, Value: 2, Limit: 1000})
+		f.restart(n.Device)
+		f.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: n.Device, Value: 2, Limit: 1000})
 	}
 }
 
 // end ends a batch whose outputs are there.
-func (f *fakeServer) end(b *batch, device int32, start, end time.Duration) {
-	service := b.service.index
+func (f *fakeServer) end(b *turn.Batch, device int32, start, end time.Duration) {
+	service := b.Service.Index
 	f.ran[service]++
-	f.c.answers.ran(b, f.compute(b))
-	f.c.finishHop(b, device, start, end)
+	f.c.Answers.Ran(b, f.compute(b))
+	f.c.FinishHop(b, device, start, end)
 }
 
 // iterated gives every sequence of an instance a token.
@@ -169,11 +170,11 @@ func (f *fakeServer) iterated(device int32) {
 		}
 		d.tokens[id]++
 		if n := d.tokens[id]; n >= 10 {
-			delete(f.kept, b.tasks[0])
+			delete(f.kept, b.Tasks[0])
 			f.leave(device, id)
-			f.end(b, device, 0, f.c.now())
+			f.end(b, device, 0, f.c.Now())
 		} else {
-			f.c.progressed(b, n)
+			f.c.Progressed(b, n)
 		}
 	}
 	f.next(device)
@@ -187,72 +188,72 @@ func (f *fakeServer) leave(device int32, id uint64) {
 	delete(f.live, id)
 }
 
-func (f *fakeServer) abort(b *batch) {
-	d := &f.devices[b.device()]
-	delete(f.live, b.serial)
-	if !d.busy || len(d.queue) == 0 || d.queue[0] != b.serial { // else it runs to its end
-		f.leave(b.device(), b.serial)
+func (f *fakeServer) Abort(b *turn.Batch) {
+	d := &f.devices[b.Device()]
+	delete(f.live, b.Serial)
+	if !d.busy || len(d.queue) == 0 || d.queue[0] != b.Serial { // else it runs to its end
+		f.leave(b.Device(), b.Serial)
 	}
 }
 
-func (f *fakeServer) evict(b *batch, keep bool) {
-	n := f.devices[b.device()].tokens[b.serial]
-	f.leave(b.device(), b.serial)
-	if f.live[b.serial] = b; keep {
-		f.kept[b.tasks[0]] = n
+func (f *fakeServer) Evict(b *turn.Batch, keep bool) {
+	n := f.devices[b.Device()].tokens[b.Serial]
+	f.leave(b.Device(), b.Serial)
+	if f.live[b.Serial] = b; keep {
+		f.kept[b.Tasks[0]] = n
 	}
-	f.later(0, news{what: fakeReturned, device: b.device(), id: b.serial, code: uint32(policy.ReturnEvicted), tokens: n})
+	f.later(0, turn.News{Kind: fakeReturned, Device: b.Device(), Id: b.Serial, Code: uint32(policy.ReturnEvicted), Tokens: n})
 }
 
-// load does one order of a device after the other; network -2 is none.
-func (f *fakeServer) load(o order) {
-	d := &f.devices[o.device]
+// Load does one order of a device after the other; network -2 is none.
+func (f *fakeServer) Load(o turn.Order) {
+	d := &f.devices[o.Device]
 	if d.down {
 		return
 	}
-	if !o.up {
-		d.loaded = slices.DeleteFunc(d.loaded, func(n int32) bool { return n == o.network })
-		f.later(0, news{what: fakeUnloaded, device: o.device, id: uint64(o.network)})
+	if !o.Load {
+		d.loaded = slices.DeleteFunc(d.loaded, func(n int32) bool { return n == o.Network })
+		f.later(0, turn.News{Kind: fakeUnloaded, Device: o.Device, Id: uint64(o.Network)})
 		return
 	}
-	if o.network > -2 {
+	if o.Network > -2 {
 		d.loads = append(d.loads, o)
 	}
 	if !d.loading && len(d.loads) > 0 {
 		d.loading = true
-		f.later(time.Millisecond, news{what: fakeLoaded, device: o.device, id: uint64(d.loads[0].network), total: d.loads[0].key, start: int64(f.c.now())})
+		f.later(time.Millisecond, turn.News{Kind: fakeLoaded, Device: o.Device, Id: uint64(d.loads[0].Network), Total: d.loads[0].Key, Start: int64(f.c.Now())})
 		d.loads = d.loads[1:]
 	}
 }
 
-func (f *fakeServer) place(task, device, ticket int32) {
+func (f *fakeServer) Place(task, device, ticket int32) {
 	if !f.devices[device].down {
-		f.later(time.Duration(device)*100*time.Microsecond, news{what: fakePlaced, device: device, id: uint64(task), tokens: ticket, start: int64(f.c.now())})
+		f.later(time.Duration(device)*100*time.Microsecond, turn.News{Kind: fakePlaced, Device: device, Id: uint64(task), Tokens: ticket, Start: int64(f.c.Now())})
 	}
 }
 
-func (f *fakeServer) room()                             {}
-func (f *fakeServer) look(time.Duration, time.Duration) {}
-func (f *fakeServer) up(device int32) bool              { return !f.devices[device].down }
-func (f *fakeServer) close(context.Context)             {}
+func (f *fakeServer) Room()                             {}
+func (f *fakeServer) Look(time.Duration, time.Duration) {}
+func (f *fakeServer) Up(device int32) bool              { return !f.devices[device].down }
+func (f *fakeServer) Close(context.Context)             {}
 
 // numbers are the outputs of a batch, one number per task.
 type numbers []byte
 
-func (n numbers) output(int) []byte { return n }
+func (n numbers) Output(int) []byte { return n }
 
 // compute makes the outputs of a batch from what its tasks read.
-func (f *fakeServer) compute(b *batch) numbers {
+func (f *fakeServer) compute(b *turn.Batch) numbers {
 	var out numbers
 	read := func(t int32, i int) uint32 {
-		if in := f.c.answers.input(t, i); in != nil {
+		if in := f.c.Answers.Input(t, i); in != nil {
 			return binary.LittleEndian.Uint32(in)
 		}
 		return 0
 	}
-	for _, t := range b.tasks {
+	for _, t := range b.Tasks {
 		x := read(t, 0)
-		switch b.service.index {
+		switch b.Service.Index {
 		case policytest.Left:
 			x++
 		case policytest.Right:

@@ -11,6 +11,8 @@ import (
 
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -20,7 +22,7 @@ import (
 
 // diamond serves the application that uses all of the contract on two fake
 // servers, one for stages and one for instances.
-func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executor, pol *policytest.Diamond, servers [2]*fakeServer, log *bytes.Buffer) {
+func diamond(t *testing.T, slo time.Duration, change func(*turn.Options)) (x *Executor, pol *policytest.Diamond, servers [2]*fakeServer, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
 	o := replayOptions(true)
@@ -28,30 +30,30 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 	if change != nil {
 		change(&o)
 	}
-	x = &Executor{opt: o.withDefaults(), own: newExecutorMetrics()}
+	x = &Executor{opt: o.WithDefaults(), own: newExecutorMetrics()}
 	tables := policytest.DiamondTables()
 	tables.Models[0].SLO = slo
 	pol = policytest.NewDiamond(tables)
-	c := &core{opt: &x.opt, plan: &formats.Plan{Kind: "diamond"}, tables: tables, control: &policytest.DiamondControl{}}
-	if err := c.prepare(); err != nil {
+	c := &turn.Core{Options: &x.opt, Kinds: &kindsServed, Plan: &formats.Plan{Kind: "diamond"}, Tables: tables, Control: &policytest.DiamondControl{}}
+	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	number := []tensor{{name: "x", datatype: oip.Uint32, shape: []int64{-1, 1}, bytes: 4}}
-	for _, s := range c.services {
-		s.inputs, s.outputs = number, number
+	number := []turn.Tensor{{Name: "x", Datatype: oip.Uint32, Shape: []int64{-1, 1}, Bytes: 4}}
+	for _, s := range c.Services {
+		s.Inputs, s.Outputs = number, number
 	}
-	c.services[policytest.Merge].inputs = append(number[:1:1], number...)
-	c.served.join(tables, c.services)
-	if err := c.served.describe(c.opt); err != nil {
+	c.Services[policytest.Merge].Inputs = append(number[:1:1], number...)
+	c.Served.Join(tables, c.Services)
+	if err := c.Served.Describe(c.Options); err != nil {
 		t.Fatal(err)
 	}
 	servers = [2]*fakeServer{newFakeServer(c), newFakeServer(c)}
-	c.backends, c.of = []backend{servers[0], servers[1]}, []uint8{0, 0, 1}
+	c.Backends, c.ByDevice = []turn.Backend{servers[0], servers[1]}, []uint8{0, 0, 1}
 	var err error
-	if c.loop, err = loop.New(pol, c, log); err != nil {
+	if c.Loop, err = loop.New(pol, c, log); err != nil {
 		t.Fatal(err)
 	}
-	c.begin()
+	c.Begin()
 	x.install(c)
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {
@@ -86,14 +88,14 @@ func ask(ctx context.Context, x *Executor, numbers ...uint32) error {
 func idle(t *testing.T, x *Executor, pol *policytest.Diamond, log *bytes.Buffer) {
 	t.Helper()
 	c := x.core.Load()
-	f := c.answers.(*flow)
+	f := c.Answers.(*tasks.Flow)
 	var left string
 	for range 2000 {
-		c.call(func() {
-			m := c.served.models[0]
+		c.Call(func() {
+			m := c.Served.Models[0]
 			left = ""
-			if n := len(c.book.reqs) - len(c.book.free); n+f.tasks.out.Taken()+pol.Open() > 0 || f.tasks.used > 0 || m.waiting.Load()+m.running.Load() != 0 {
-				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.tasks.out.Taken(), f.tasks.used, pol.Open(), m.waiting.Load(), m.running.Load())
+			if n := len(c.Ledger.Requests) - len(c.Ledger.Free); n+f.Tasks.Reveals.Taken()+pol.Open() > 0 || f.Tasks.Used > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
+				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.Tasks.Reveals.Taken(), f.Tasks.Used, pol.Open(), m.Waiting.Load(), m.Running.Load())
 			}
 		})
 		if left == "" {
@@ -129,7 +131,7 @@ func TestDiamondIsServed(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.core.Load().call(func() {
+	x.core.Load().Call(func() {
 		if pol.Evicted == 0 || pol.Loads == 0 || pol.Plans == 0 || servers[1].ran[policytest.Write] < 180 || servers[0].ran[policytest.Merge] == 0 {
 			t.Errorf("%d evicted, %d loads, %d re-plans, batches %v and %v", pol.Evicted, pol.Loads, pol.Plans, servers[0].ran, servers[1].ran)
 		}
@@ -152,10 +154,10 @@ func TestDiamondInTrouble(t *testing.T) {
 		rng := seeded.New(1, "devices")
 		for {
 			d := int32(rng.IntN(3))
-			c.in.post(news{what: fakeLost, device: d})
+			c.Inbox.Post(turn.News{Kind: fakeLost, Device: d})
 			time.Sleep(3 * time.Millisecond)
-			c.in.post(news{what: fakeBack, device: d})
-			c.call(func() {
+			c.Inbox.Post(turn.News{Kind: fakeBack, Device: d})
+			c.Call(func() {
 				s := servers[rng.IntN(2)]
 				s.refuse = []policy.Return{policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded, policy.ReturnRefused}[rng.IntN(4)]
 			})
@@ -199,7 +201,7 @@ func TestDiamondInTrouble(t *testing.T) {
 	if r.Requests != 800 || r.Requests != r.Completed+r.Dropped {
 		t.Errorf("report %+v", r.Counts)
 	}
-	c.call(func() {
+	c.Call(func() {
 		if pol.Returned == 0 {
 			t.Error("no batch came back")
 		}
@@ -209,7 +211,7 @@ func TestDiamondInTrouble(t *testing.T) {
 
 // What has no room in the store is refused, and its room is free again.
 func TestStoreHasBounds(t *testing.T) {
-	x, pol, _, log := diamond(t, patient, func(o *Options) { o.StoreBytes = 7 })
+	x, pol, _, log := diamond(t, patient, func(o *turn.Options) { o.StoreBytes = 7 })
 	err := ask(context.Background(), x, 5)
 	if how := reasonOf(err); how != "queue_full" {
 		t.Errorf("ended as %s: %v", how, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/conform"
@@ -98,7 +99,7 @@ func TestDiamondOnWorkers(t *testing.T) {
 	var tables *policy.Tables
 	o := replayOptions(false)
 	o.EventLog = &log
-	o.control = func(*policy.Tables) policy.Control { return &policytest.DiamondControl{} }
+	o.Control = func(*policy.Tables) policy.Control { return &policytest.DiamondControl{} }
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		t.Instances = []policy.Instance{{Sequences: 1}} // of no device
 		for d := range t.Devices {
@@ -121,29 +122,31 @@ func TestDiamondOnWorkers(t *testing.T) {
 		})
 	}
 	until(func() (killed bool) {
-		c.call(func() {
-			if d := c.workers.devices[policytest.Merge]; len(d.flight) > 0 {
-				killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+		c.Call(func() {
+			if d := workersOf(c).Devices[policytest.Merge]; len(d.Flight) > 0 {
+				killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 			}
 		})
 		return killed
 	})
 	until(func() (again bool) {
-		c.call(func() { again = c.workers.devices[policytest.Merge].gen == 2 })
+		c.Call(func() { again = workersOf(c).Devices[policytest.Merge].Gen == 2 })
 		return again
 	})
 	back.Store(true)
 	wg.Wait()
-	f := c.answers.(*flow)
+	f := c.Answers.(*tasks.Flow)
 	until(func() (idle bool) {
 		q, s := held(x)
-		c.call(func() { idle = q == 0 && s == 0 && f.tasks.out.Taken() == 0 && f.tasks.used == 0 && pol.Open() == 0 })
+		c.Call(func() {
+			idle = q == 0 && s == 0 && f.Tasks.Reveals.Taken() == 0 && f.Tasks.Used == 0 && pol.Open() == 0
+		})
 		return idle
 	})
 	if r := x.Report(); r.Completed < n || r.Dropped != 0 {
 		t.Errorf("report %+v", r.Counts)
 	}
-	c.call(func() {
+	c.Call(func() {
 		if pol.Returned != 1 {
 			t.Errorf("%d batches came back, expected the one that went astray", pol.Returned)
 		}

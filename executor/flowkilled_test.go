@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
+	"inferplan/executor/turn"
 	"inferplan/formats/seeded"
 )
 
@@ -49,7 +51,7 @@ func newKilling(t *testing.T) *killing {
 	p := segmentPlan(3*time.Millisecond, 3, winding(), windingModels)
 	p.Pools[0].Memory = 250 // of 300
 	o := replayOptions(false)
-	o.evaluate = true
+	o.Evaluate = true
 	k := &killing{x: open(t, p, o), ended: make(chan struct{}), reasons: map[string]int{}, struck: make([]atomic.Int64, killClients*killInputs)}
 	ask := alone(t, windingModels)
 	for i := range k.struck {
@@ -116,7 +118,7 @@ func (k *killing) kill(kills, total int64) {
 			if k.requests.Load() < (k.kills.Load()+1)*total/(kills+2) {
 				return false
 			}
-			c.call(func() { done = k.strike(c) })
+			c.Call(func() { done = k.strike(c) })
 			return done
 		})
 		k.kills.Add(1)
@@ -124,29 +126,29 @@ func (k *killing) kill(kills, total int64) {
 }
 
 // strike kills a worker, if there is one to kill. It is the core's turn.
-func (k *killing) strike(c *core) bool {
+func (k *killing) strike(c *turn.Core) bool {
 	up := 0
-	for _, d := range c.workers.own {
-		if d.proc != nil {
+	for _, d := range workersOf(c).Own {
+		if d.Proc != nil {
 			up++
 		}
 	}
-	for n := range c.workers.own {
-		d := c.workers.own[(int(k.kills.Load())+n)%len(c.workers.own)]
-		if up < 2 || d.proc == nil || len(d.flight) == 0 || d.flight[0].batch == nil {
+	for n := range workersOf(c).Own {
+		d := workersOf(c).Own[(int(k.kills.Load())+n)%len(workersOf(c).Own)]
+		if up < 2 || d.Proc == nil || len(d.Flight) == 0 || d.Flight[0].Batch == nil {
 			continue
 		}
-		f, found := c.answers.(*flow), false
-		for _, t := range d.flight[0].batch.tasks {
-			ta := &f.tasks.list[t]
-			if q := c.book.at(ta.req); ta.inputs[0] >= 0 && q != nil && !q.job.answered {
-				in := q.job.input(int(q.sample), 0)
+		f, found := c.Answers.(*tasks.Flow), false
+		for _, t := range d.Flight[0].Batch.Tasks {
+			ta := &f.Tasks.List[t]
+			if q := c.Ledger.At(ta.Request); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
+				in := q.Job.Input(int(q.Sample), 0)
 				k.struck[int(in[0])|int(in[1])<<8].Add(1)
 				found = true
 			}
 		}
 		if found {
-			return syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+			return syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 		}
 	}
 	return false
@@ -166,10 +168,10 @@ func (k *killing) run(t *testing.T, total, kills int64) {
 		refused += n
 	}
 	c, loads, aborted := k.x.core.Load(), int64(0), int64(0)
-	c.call(func() {
-		aborted = c.stats.aborted
-		for _, d := range c.workers.own {
-			loads += d.home.loads
+	c.Call(func() {
+		aborted = c.Stats.Aborted
+		for _, d := range workersOf(c).Own {
+			loads += d.Home.Loads
 		}
 	})
 	t.Logf("%d requests, %d workers killed: %d answered, %d of them after a kill from what was stored; refused %v; %d clients gone; %d batches lost, %d loads",

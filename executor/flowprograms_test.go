@@ -13,18 +13,20 @@ import (
 	"time"
 
 	"inferplan/executor/calls"
+	"inferplan/executor/tasks"
 	"inferplan/formats"
 	form "inferplan/formats/calls"
+	"inferplan/testkit/program"
 )
 
 // coded serves programs over the plan of winding.
-func coded(t *testing.T, infer time.Duration, limits calls.Limits) (*Executor, *calls.Handler, *calls.Client) {
+func coded(t *testing.T, infer time.Duration, limits calls.Limits) (*Executor, *calls.Handler, *program.Client) {
 	t.Helper()
 	x := open(t, segmentPlan(infer, 2, winding(), windingModels), replayOptions(true))
 	h := calls.NewHandler(x.Programs(), nil, limits)
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	return x, h, &calls.Client{URL: s.URL, HTTP: s.Client()}
+	return x, h, &program.Client{URL: s.URL, HTTP: s.Client()}
 }
 
 // elements are the elements of an output.
@@ -44,7 +46,7 @@ func TestProgramOnWorkers(t *testing.T) {
 	ask := alone(t, windingModels)
 	x, h, client := coded(t, 3*time.Millisecond, calls.Limits{})
 	seen := ask("a", []byte{1, 2, 3, 4})
-	out, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s form.Session) (form.Outputs, error) {
+	out, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s *program.Session) (form.Outputs, error) {
 		first, err := s.Enqueue(form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 4}}})
 		if err != nil {
 			return nil, err
@@ -96,7 +98,7 @@ func TestProgramsThatAskForNonsense(t *testing.T) {
 		{form.Call{Model: "a", Inputs: map[string]any{"x": "text"}}, `found "text", expected a number`},
 		{form.Call{Model: "b", Reads: []form.Handle{"t0"}}, "and the model b takes"},
 	} {
-		_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s form.Session) (form.Outputs, error) {
+		_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s *program.Session) (form.Outputs, error) {
 			first, err := s.Enqueue(form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, []any{3, 4}}}})
 			if err == nil {
 				_, err = s.Result(first)
@@ -137,10 +139,10 @@ func TestProgramThatBringsInputs(t *testing.T) {
 	h := calls.NewHandler(x.Programs(), nil, calls.Limits{})
 	server := httptest.NewServer(h)
 	defer server.Close()
-	client, ask := &calls.Client{URL: server.URL, HTTP: server.Client()}, alone(t, map[string][2]int64{"a": {4, 3}, "b": {1, 1}, "c": {4, 2}})
+	client, ask := &program.Client{URL: server.URL, HTTP: server.Client()}, alone(t, map[string][2]int64{"a": {4, 3}, "b": {1, 1}, "c": {4, 2}})
 	in := map[string]any{"x": []any{1, 2, 3, 4}}
 	run := func(open form.Open, task func(first form.Handle) form.Call) (form.Outputs, error) {
-		return client.Run(t.Context(), open, func(s form.Session) (form.Outputs, error) {
+		return client.Run(t.Context(), open, func(s *program.Session) (form.Outputs, error) {
 			first := form.Call{Model: "a"}
 			if open.Inputs == nil {
 				first.Inputs = in
@@ -232,8 +234,8 @@ func TestProgramsThatGoAway(t *testing.T) {
 	until(func() bool { return h.Open() == 0 })
 	nothingHeld(t, x)
 	c := x.core.Load()
-	c.call(func() {
-		if n := len(c.answers.(*flow).tasks.own); n > 0 {
+	c.Call(func() {
+		if n := len(c.Answers.(*tasks.Flow).Tasks.Given); n > 0 {
 			t.Errorf("values of %d tasks are kept", n)
 		}
 	})
@@ -245,13 +247,13 @@ func TestProgramsWhileServerEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	ended := make(chan struct{})
-	_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s form.Session) (form.Outputs, error) {
+	_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s *program.Session) (form.Outputs, error) {
 		go func() {
 			defer close(ended)
 			h.Drain(ctx)
 		}()
 		until(func() bool {
-			_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(form.Session) (form.Outputs, error) { return nil, nil })
+			_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(*program.Session) (form.Outputs, error) { return nil, nil })
 			return err != nil && strings.Contains(err.Error(), "the server ends")
 		})
 		first, err := s.Enqueue(form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 4}}})

@@ -19,6 +19,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/policytest"
 )
@@ -133,7 +134,7 @@ func wound(ask func(model string, in []byte) []byte, in []byte, n int) (half, tu
 func TestConditionsLeadRequests(t *testing.T) {
 	ask := alone(t, windingModels)
 	o := replayOptions(false)
-	o.evaluate = true
+	o.Evaluate = true
 	x := open(t, segmentPlan(3*time.Millisecond, 2, winding(), windingModels), o)
 	info := x.Models().All()[0]
 	if len(info.Outputs) != 2 || info.Outputs[0].Name != "half.y" || !slices.Equal(info.Outputs[0].Shape, []int64{-1, 2, 3}) || info.Outputs[1].Name != "turn.y" {
@@ -166,9 +167,9 @@ func TestConditionsLeadRequests(t *testing.T) {
 		})
 	}
 	until(func() (killed bool) {
-		c.call(func() {
-			if d := c.workers.devices[0]; len(d.flight) > 0 {
-				killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+		c.Call(func() {
+			if d := workersOf(c).Devices[0]; len(d.Flight) > 0 {
+				killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 			}
 		})
 		return killed
@@ -184,7 +185,7 @@ func TestConditionsLeadRequests(t *testing.T) {
 // request with a reason, and nothing else.
 func TestConditionsThatFail(t *testing.T) {
 	o := replayOptions(true)
-	o.evaluate = true
+	o.Evaluate = true
 	x := open(t, segmentPlan(time.Millisecond, 1, winding(), windingModels), o)
 	ask := alone(t, windingModels)
 	odd := func() []byte {
@@ -235,7 +236,7 @@ func TestLateWorkflowsAreRefused(t *testing.T) {
 		f.Transitions[0].Ways = append(f.Transitions[0].Ways, formats.Way{Count: 10, Known: 1, Tasks: []formats.WayTask{{Model: "a"}, {Model: second, Reads: []int{1}}}})
 	}
 	o := replayOptions(true)
-	o.evaluate = true
+	o.Evaluate = true
 	x := open(t, p, o)
 	var wg sync.WaitGroup
 	var refused, served atomic.Int64
@@ -349,7 +350,7 @@ func TestLoadsBeyondTheStartTimeout(t *testing.T) {
 	}
 	module := &formats.FlowOf(p).Modules[1]
 	module.ColdStartUS, module.Resident = us(20*time.Minute), []int{0}
-	if err := Compile(p, true); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "device 0") {
+	if err := Compile(p, true); !errors.Is(err, turn.ErrPlan) || !strings.Contains(err.Error(), "device 0") {
 		t.Errorf("loads of 20 minutes: %v", err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/policytest"
 )
@@ -54,15 +56,15 @@ func empty(t *testing.T, x *Executor) {
 	c, left := x.core.Load(), ""
 	for range 3000 {
 		requests, slots := held(x)
-		c.call(func() {
-			f := c.answers.(*flow)
+		c.Call(func() {
+			f := c.Answers.(*tasks.Flow)
 			left = ""
-			if requests+slots+f.tasks.out.Taken() > 0 || f.tasks.used > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.tasks.out.Taken(), f.tasks.used)
+			if requests+slots+f.Tasks.Reveals.Taken() > 0 || f.Tasks.Used > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.Tasks.Reveals.Taken(), f.Tasks.Used)
 			}
-			for _, s := range c.services {
-				if w, r := s.waiting.Load(), s.running.Load(); left == "" && w+r != 0 {
-					left = fmt.Sprintf("module %s: %d waiting, %d running", s.name, w, r)
+			for _, s := range c.Services {
+				if w, r := s.Waiting.Load(), s.Running.Load(); left == "" && w+r != 0 {
+					left = fmt.Sprintf("module %s: %d waiting, %d running", s.Name, w, r)
 				}
 			}
 		})
@@ -134,7 +136,7 @@ func TestStuckEnsembleAWorkerHangs(t *testing.T) {
 	x := open(t, p, replayOptions(false))
 	c := x.core.Load()
 	var pid int
-	c.call(func() { pid = c.workers.devices[2].proc.PID() })
+	c.Call(func() { pid = workersOf(c).Devices[2].Proc.PID() })
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +174,7 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 		}()
 		c := x.core.Load()
 		until(func() (in bool) {
-			c.call(func() { in = c.answers.(*flow).modules.of[2].tasks == int64(i+1) || i == 3 && c.book.open < 4 })
+			c.Call(func() { in = c.Answers.(*tasks.Flow).Modules.Of[2].Tasks == int64(i+1) || i == 3 && c.Ledger.Open < 4 })
 			return in
 		})
 	}
@@ -260,12 +262,12 @@ func TestApplicationsThatCannotBeServed(t *testing.T) {
 	other := twoInputs(split(patient, "feas", time.Millisecond, time.Millisecond))
 	other.Deployment[1].Inputs[0].Shape = []int64{-1, 7}
 	_, err := New(context.Background(), other, replayOptions(true))
-	if !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "module b: it reads") {
+	if !errors.Is(err, turn.ErrPlan) || !strings.Contains(err.Error(), "module b: it reads") {
 		t.Error(err)
 	}
 	steps := twoInputs(split(patient, "feas", time.Millisecond, time.Millisecond))
 	formats.FlowOf(steps).Applications[0].Modules[0].Pre = "ocr-image"
-	if _, err := New(context.Background(), steps, replayOptions(true)); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "module a") {
+	if _, err := New(context.Background(), steps, replayOptions(true)); !errors.Is(err, turn.ErrPlan) || !strings.Contains(err.Error(), "module a") {
 		t.Error(err)
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"log/slog"
 	"math"
-	"math/rand/v2"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -18,8 +16,10 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/certainty"
 	"inferplan/engine/graph"
+	"inferplan/executor/cascade"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
@@ -251,8 +251,8 @@ func TestCancelledInACascade(t *testing.T) {
 		q, _ := held(x)
 		return q == 0
 	})
-	if m := c.served.models[0]; m.waiting.Load() != 0 || m.running.Load() != 0 {
-		t.Errorf("%d waiting, %d running", m.waiting.Load(), m.running.Load())
+	if m := c.Served.Models[0]; m.Waiting.Load() != 0 || m.Running.Load() != 0 {
+		t.Errorf("%d waiting, %d running", m.Waiting.Load(), m.Running.Load())
 	}
 	if r := x.Report(); r.Requests != r.Completed+r.Dropped {
 		t.Errorf("report %+v", r.Counts)
@@ -268,12 +268,12 @@ func TestUnknownScore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onnx := Options{Engine: "onnx"}.withDefaults()
-	if _, err := newCascade(p, tables, &onnx, newMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
+	onnx := turn.Options{Engine: "onnx"}.WithDefaults()
+	if _, err := cascade.New(p, tables, &onnx, turn.NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
 		t.Errorf("%v", err)
 	}
 	onnx.Certainty = certainty.Top
-	if _, err := newCascade(p, tables, &onnx, newMetrics(nil)); err != nil {
+	if _, err := cascade.New(p, tables, &onnx, turn.NewMetrics(nil)); err != nil {
 		t.Error(err)
 	}
 }
@@ -393,145 +393,6 @@ func TestRealCascade(t *testing.T) {
 }
 
 var outputName string
-
-// Rates other than those planned for raise the metric and a notice with the
-// command that plans anew.
-func TestDrift(t *testing.T) {
-	var text bytes.Buffer
-	o := replayOptions(true)
-	o.DriftWindows = 20
-	o = o.withDefaults()
-	p := gearPlan(1, time.Millisecond, time.Millisecond)
-	p.Seed = 1
-	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "w.yaml"}}
-	tables, err := policies.Compile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := newMetrics(nil)
-	g, err := newCascade(p, tables, &o, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(&text, nil))
-	d, now, sent := g.drift, time.Duration(0), int64(0)
-	windows := func(n int, rate int64) {
-		for range n {
-			now += time.Second
-			sent += rate
-			d.window(now, sent, log)
-		}
-	}
-	for range 10 { // as planned: half of the time in each range
-		windows(1, 40)
-		windows(1, 150)
-	}
-	if d.drifted || d.now > .1 || text.Len() > 0 {
-		t.Fatalf("distance %v as planned; %s", d.now, text.String())
-	}
-	windows(100, 0) // idle says nothing
-	if d.now > .1 {
-		t.Errorf("distance %v after idling", d.now)
-	}
-	windows(40, 290)
-	if got := text.String(); !d.drifted || strings.Count(got, "\n") != 1 {
-		t.Fatalf("after 40 s at 290 rps: distance %v, log %q", d.now, got)
-	}
-	for _, want := range []string{"plan solve --method gear --profile p.json --workload w.yaml -o plan.json", "max: 300", "histogram: [0.0", "SIGHUP", "in w.yaml"} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("the notice lacks %q: %s", want, text.String())
-		}
-	}
-	for range 60 {
-		windows(1, 40)
-		windows(1, 150)
-	}
-	if d.drifted {
-		t.Errorf("distance %v: still drifted after two minutes as planned", d.now)
-	}
-}
-
-// Samples of the hard half raise the alarm within a minute, those that the plan was made
-// for do not, at low rates too.
-func TestForwardDrift(t *testing.T) {
-	for _, rate := range []int64{20, 150} {
-		var text bytes.Buffer
-		o := replayOptions(true).withDefaults()
-		p := gearPlan(1, time.Millisecond, time.Millisecond)
-		tables, err := policies.Compile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := newMetrics(nil)
-		g, err := newCascade(p, tables, &o, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rng, log := rand.New(rand.NewPCG(1, 1)), slog.New(slog.NewTextHandler(&text, nil))
-		second := func(large float64) {
-			for range rate {
-				gear, by := rng.IntN(2), 0
-				if rng.Float64() < large {
-					by = 1
-				}
-				g.counts.answers[gear][by]++
-			}
-			g.forward.window(g.counts.answers, log)
-		}
-		for range 300 {
-			second(.5) // of the plan: half of the samples go on
-		}
-		if g.forward.drifted || text.Len() > 0 {
-			t.Fatalf("%d rps as planned: distance %v, %s", rate, g.forward.now, &text)
-		}
-		took := 0
-		for !g.forward.drifted && took < 200 {
-			second(.9)
-			took++
-		}
-		if took > 60 || !strings.Contains(text.String(), "plan profile --records") {
-			t.Errorf("%d rps: the alarm after %d s at a distance of %v: %s", rate, took, g.forward.now, &text)
-		}
-		if got := g.forward.passed[0][0] / g.forward.reached[0][0]; math.Abs(got-.5) > 1e-9 {
-			t.Errorf("%v of the samples forwarded as planned, expected .5", got)
-		}
-		for range 120 {
-			second(.5)
-		}
-		if g.forward.drifted {
-			t.Errorf("%d rps: still drifted after two minutes as planned", rate)
-		}
-	}
-}
-
-// Weights of measured rates are of the gears in force; drift, which sees rates,
-// is held against the shares of the rates.
-func TestDriftOfMeasuredRates(t *testing.T) {
-	o := replayOptions(true)
-	o.DriftWindows = 20
-	o = o.withDefaults()
-	p := gearPlan(1, time.Millisecond, time.Millisecond)
-	formats.GearOf(p).Weights = "measured"
-	for i, share := range []float64{.4, .6} { // 80 and 120 rps in turn
-		formats.GearOf(p).Gears[i].Weight, formats.GearOf(p).Gears[i].RateShare = []float64{.02, .98}[i], share
-	}
-	tables, err := policies.Compile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := newCascade(p, tables, &o, newMetrics(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, sent := g.drift, int64(0)
-	for i := range 60 {
-		sent += []int64{80, 120}[i%2]
-		d.window(time.Duration(i+1)*time.Second, sent, slog.New(slog.DiscardHandler))
-	}
-	if d.drifted || d.now > .05 {
-		t.Errorf("distance %v at the rates that were measured", d.now)
-	}
-}
 
 func scrape(t testing.TB, x *Executor) string {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/policytest"
@@ -81,7 +82,7 @@ func openLibrary(t *testing.T, servers int, opt fake.Options, change ...func(p *
 		}
 		t.Cleanup(s.Stop)
 		l.servers = append(l.servers, s)
-		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, turn.InstanceServer{Instance: i, URL: s.URL()})
 	}
 	l.x = open(t, plan, o)
 	l.http = httptest.NewServer(oip.NewHTTPServer(l.x, oip.Options{}))
@@ -218,7 +219,7 @@ func TestServerOfLanguageModelIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 500 {
-		if l.x.core.Load().backendOf(2).up(2) {
+		if l.x.core.Load().BackendOf(2).Up(2) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -2,13 +2,10 @@ package executor
 
 import (
 	"context"
-	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"inferplan/engine/worker"
 )
 
 // stopped is how long requests waited around the stop of a worker's process, and
@@ -31,8 +28,8 @@ func stopped(t *testing.T, x *Executor, n int, then func(pid int)) (longest time
 		how[reasonOf(err)]++
 	}
 	var pid int
-	c.call(func() {
-		pid = c.workers.devices[0].proc.PID()
+	c.Call(func() {
+		pid = workersOf(c).Devices[0].Proc.PID()
 		syscall.Kill(pid, syscall.SIGSTOP)
 	})
 	for range n {
@@ -54,7 +51,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	longest, how := stopped(t, x, 60, func(int) {})
 	c := x.core.Load()
 	until(func() (back bool) {
-		c.call(func() { back = c.workers.devices[0].proc != nil && c.workers.devices[0].gen == 2 })
+		c.Call(func() { back = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen == 2 })
 		return back
 	})
 	for reason := range how {
@@ -102,34 +99,4 @@ func TestHungWorkerUnderShortSLO(t *testing.T) {
 		}
 	}
 	t.Errorf("the longest waited %v", longest)
-}
-
-// A process that gets CPU time has a pulse, one that is stopped has none.
-func TestPulse(t *testing.T) {
-	busy := exec.Command("sh", "-c", "while :; do :; done")
-	if err := busy.Start(); err != nil {
-		t.Skip("no shell (sh)")
-	}
-	defer busy.Wait()
-	defer busy.Process.Kill()
-	proc := &worker.Process{Welcome: worker.Welcome{PID: busy.Process.Pid}}
-	var p pulse
-	began := time.Now()
-	look := func() bool {
-		time.Sleep(watchEvery + 10*time.Millisecond)
-		now := time.Since(began)
-		p.look(now, proc)
-		return p.moved == now
-	}
-	look()
-	if moved := look(); !moved {
-		t.Error("a process that works has no pulse")
-	}
-	if err := busy.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	look()
-	if moved := look(); moved {
-		t.Error("a process that is stopped has a pulse")
-	}
 }

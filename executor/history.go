@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/policy"
@@ -24,8 +25,8 @@ import (
 type history struct {
 	mu       sync.Mutex
 	began    time.Time // of the first plan
-	current  *core
-	retiring []*core // no longer in force; they answer what they accepted
+	current  *turn.Core
+	retiring []*turn.Core // no longer in force; they answer what they accepted
 
 	// Of plans that have ended.
 	series     seriesSums
@@ -41,25 +42,25 @@ type history struct {
 func newHistory() history { return history{series: seriesSums{}, most: 100} }
 
 // install puts a plan in force.
-func (h *history) install(c *core) {
+func (h *history) install(c *turn.Core) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.current != nil {
 		h.retiring = append(h.retiring, h.current)
 	} else {
-		h.began = c.loop.Epoch()
+		h.began = c.Loop.Epoch()
 	}
 	h.current = c
 }
 
 // end adds what a plan has counted that has answered everything, and lets go of it.
-func (h *history) end(c *core) error {
+func (h *history) end(c *turn.Core) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	families, err := c.metrics.registry.Gather()
+	families, err := c.Metrics.Registry.Gather()
 	h.series.addCounted(families)
-	for _, m := range c.served.models {
-		h.statistics = addStatistics(h.statistics, m.stats.statistics())
+	for _, m := range c.Served.Models {
+		h.statistics = turn.AddStatistics(h.statistics, m.Stats.Statistics())
 	}
 	r, tallies := reportOf(c)
 	h.tallies = addTallies(h.tallies, tallies)
@@ -67,7 +68,7 @@ func (h *history) end(c *core) error {
 	h.reports = append(h.reports, h.part(c, r))
 	h.reports = slices.Delete(h.reports, 0, max(0, len(h.reports)-h.most))
 	h.ended++
-	h.retiring = slices.DeleteFunc(h.retiring, func(r *core) bool { return r == c })
+	h.retiring = slices.DeleteFunc(h.retiring, func(r *turn.Core) bool { return r == c })
 	return err
 }
 
@@ -76,12 +77,12 @@ func (h *history) Gather() ([]*dto.MetricFamily, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := seriesSums{}
-	families, err := h.current.metrics.registry.Gather()
+	families, err := h.current.Metrics.Registry.Gather()
 	for _, f := range families {
 		all.add(f)
 	}
 	for _, c := range h.retiring {
-		more, wrong := c.metrics.registry.Gather()
+		more, wrong := c.Metrics.Registry.Gather()
 		err = errors.Join(err, wrong)
 		all.addCounted(more)
 	}
@@ -174,19 +175,19 @@ func addHistogram(to, add *dto.Histogram) {
 func (h *history) statisticsOf(model string) (rows []oip.ModelStatistics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, m := range h.current.served.models {
-		if model == "" || m.name == model {
-			rows = addStatistics(rows, m.stats.statistics())
+	for _, m := range h.current.Served.Models {
+		if model == "" || m.Name == model {
+			rows = turn.AddStatistics(rows, m.Stats.Statistics())
 		}
 	}
 	add := func(s oip.ModelStatistics) {
 		if slices.ContainsFunc(rows, func(r oip.ModelStatistics) bool { return r.Name == s.Name }) {
-			rows = addStatistics(rows, s)
+			rows = turn.AddStatistics(rows, s)
 		}
 	}
 	for _, c := range h.retiring {
-		for _, m := range c.served.models {
-			add(m.stats.statistics())
+		for _, m := range c.Served.Models {
+			add(m.Stats.Statistics())
 		}
 	}
 	for _, s := range h.statistics {
@@ -213,7 +214,7 @@ func (h *history) report() *formats.Report {
 		tallies = addTallies(tallies, more)
 	}
 	out.Plans = append(plans, h.part(h.current, last))
-	elapsed := h.current.loop.Epoch().Sub(h.began) + h.current.now()
+	elapsed := h.current.Loop.Epoch().Sub(h.began) + h.current.Now()
 	sumUp(out, addTallies(tallies, latest), elapsed)
 	if left := h.ended + len(h.retiring) + 1 - len(out.Plans); left > 0 {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("the first %d plans have no part of their own here", left))
@@ -222,9 +223,9 @@ func (h *history) report() *formats.Report {
 }
 
 // part is the report of a plan as one of several.
-func (h *history) part(c *core, r *formats.Report) formats.PlanReport {
+func (h *history) part(c *turn.Core, r *formats.Report) formats.PlanReport {
 	return formats.PlanReport{
-		SHA256: c.sha, Kind: c.plan.Kind, Policy: r.Policy, StartUS: formats.Micros(c.loop.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
+		SHA256: c.Sha, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: formats.Micros(c.Loop.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
 		Counts: r.Counts, Latency: r.Latency, Models: r.Models, Devices: r.Devices, Transfer: r.Transfer, Events: r.Events,
 		Accuracy: r.Accuracy, Gears: r.Gears, Modules: r.Modules, TokenReport: r.TokenReport, Warnings: r.Warnings,
 	}
@@ -240,26 +241,26 @@ type tally struct {
 }
 
 // talliesOf are those of a core's models. Any goroutine may ask.
-func talliesOf(c *core) []tally {
-	out := make([]tally, len(c.served.models))
-	for i, m := range c.served.models {
-		out[i] = newTally(formats.ModelClass{Model: m.name, Class: m.class})
-		t, st := &out[i], m.stats
-		st.mu.Lock()
-		t.slo, t.counts = m.slo, counts{st.requests, st.completed, st.late, slices.Clone(st.dropped)}
-		t.latency.Merge(st.latency)
-		for size := range st.batches {
-			if n := st.batches[size].n; n > 0 {
+func talliesOf(c *turn.Core) []tally {
+	out := make([]tally, len(c.Served.Models))
+	for i, m := range c.Served.Models {
+		out[i] = newTally(formats.ModelClass{Model: m.Name, Class: m.Class})
+		t, st := &out[i], m.Stats
+		st.Mu.Lock()
+		t.slo, t.counts = m.Slo, counts{st.Requests, st.Completed, st.Late, slices.Clone(st.Dropped)}
+		t.latency.Merge(st.Latency)
+		for size := range st.Batches {
+			if n := st.Batches[size].N; n > 0 {
 				t.batches[strconv.Itoa(size)] = n
 			}
 		}
-		st.mu.Unlock()
+		st.Mu.Unlock()
 	}
 	return out
 }
 
 func newTally(key formats.ModelClass) tally {
-	return tally{key: key, counts: counts{dropped: make([]int64, len(policy.Reasons())+1)}, latency: hdrhistogram.New(shortest, longest, digits), batches: map[string]int64{}}
+	return tally{key: key, counts: counts{dropped: make([]int64, len(policy.Reasons())+1)}, latency: hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits), batches: map[string]int64{}}
 }
 
 // add adds what another counted. The SLO is the last one.
@@ -293,11 +294,11 @@ func sumUp(r *formats.Report, tallies []tally, elapsed time.Duration) {
 		t := &tallies[i]
 		total.add(t)
 		r.Models = append(r.Models, formats.ModelReport{
-			Model: t.key.Model, Class: t.key.Class, SLOUS: formats.Micros(t.slo), OfferedRPS: report.Rate(t.requests, elapsed.Seconds()), Counts: t.counts.report(elapsed), Latency: summary(t.latency),
+			Model: t.key.Model, Class: t.key.Class, SLOUS: formats.Micros(t.slo), OfferedRPS: report.Rate(t.requests, elapsed.Seconds()), Counts: t.counts.report(elapsed), Latency: turn.Summary(t.latency),
 			BatchSizes: t.batches,
 		})
 	}
-	r.Counts, r.Latency = total.counts.report(elapsed), summary(total.latency)
+	r.Counts, r.Latency = total.counts.report(elapsed), turn.Summary(total.latency)
 	if open := total.open(); open > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way; they are counted as dropped (%s)", open, report.Unfinished))
 	}

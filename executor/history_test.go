@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -73,7 +74,7 @@ func TestTotalsOutliveSwitches(t *testing.T) {
 	sent := 0
 	all := openLoop(x, 0, 1, 200, func() {
 		for i, p := range plans {
-			until(func() bool { return x.core.Load().served.models[0].stats.statistics().Inference.Success.Count >= 10 })
+			until(func() bool { return x.core.Load().Served.Models[0].Stats.Statistics().Inference.Success.Count >= 10 })
 			stop, looked := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(looked)
@@ -166,7 +167,7 @@ func TestHistogramsOfOtherEdges(t *testing.T) {
 }
 
 // losing starts workers of which the next is killed at once where a file lies.
-func losing(t *testing.T, o Options) (Options, string) {
+func losing(t *testing.T, o turn.Options) (turn.Options, string) {
 	file := filepath.Join(t.TempDir(), "kill")
 	o.Command = []string{"/bin/sh", "-c", `if [ -e "` + file + `" ]; then rm "` + file + `"; kill -9 $$; fi; exec "$0" "$@"`, os.Args[0]}
 	return o, file

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -64,14 +65,14 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 	}
 	nothingHeld(t, x)
 	c := x.core.Load()
-	c.call(func() {
+	c.Call(func() {
 		loads, batches, tasks := int64(0), int64(0), int64(0)
-		for _, d := range c.workers.own {
-			loads += d.home.loads
+		for _, d := range workersOf(c).Own {
+			loads += d.Home.Loads
 		}
-		for _, s := range c.services {
-			for size := range s.stats.batches {
-				batches, tasks = batches+s.stats.batches[size].n, tasks+int64(size)*s.stats.batches[size].n
+		for _, s := range c.Services {
+			for size := range s.Stats.Batches {
+				batches, tasks = batches+s.Stats.Batches[size].N, tasks+int64(size)*s.Stats.Batches[size].N
 			}
 		}
 		t.Logf("%d loads, mean batch %.2f", loads, float64(tasks)/float64(batches))
@@ -121,21 +122,21 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 	x := open(t, r.plan(), o)
 	c := x.core.Load()
 	end := askUntil(t, x, inputs, want)
-	for kill, busy := range []func(d *device) bool{
-		func(d *device) bool { return d.home.busy && d.home.doing.up },
-		func(d *device) bool { return len(d.flight) > 0 },
+	for kill, busy := range []func(d *workers.Device) bool{
+		func(d *workers.Device) bool { return d.Home.Busy && d.Home.Doing.Load },
+		func(d *workers.Device) bool { return len(d.Flight) > 0 },
 	} {
-		d := c.workers.own[kill]
+		d := workersOf(c).Own[kill]
 		until(func() (killed bool) {
-			c.call(func() {
-				if d.proc != nil && busy(d) {
-					killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+			c.Call(func() {
+				if d.Proc != nil && busy(d) {
+					killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
 				}
 			})
 			return killed
 		})
 		until(func() (back bool) {
-			c.call(func() { back = d.gen == 2 && d.home.loads > 0 })
+			c.Call(func() { back = d.Gen == 2 && d.Home.Loads > 0 })
 			return back
 		})
 	}
@@ -236,15 +237,15 @@ func TestOrdersAreAnswered(t *testing.T) {
 		}
 	}
 	core := x.core.Load()
-	core.call(func() { core.tables.Networks[4].Load[0][1] = 0 }) // no longer planned to take so long
+	core.Call(func() { core.Tables.Networks[4].Load[0][1] = 0 }) // no longer planned to take so long
 	got := pol.give(t, x, 2, up(4))
 	if got[0].Kind != policy.WorkerLost || got[1].Kind != policy.WorkerBack {
 		t.Errorf("a load that never ends: %+v", got)
 	}
-	core.call(func() {
-		h := core.workers.own[0].home
-		if there := []bool{true, false, false, false, false}; !slices.Equal(h.there, there) || h.busy {
-			t.Errorf("after its start the device holds %v, expected %v", h.there, there)
+	core.Call(func() {
+		h := workersOf(core).Own[0].Home
+		if there := []bool{true, false, false, false, false}; !slices.Equal(h.Loaded, there) || h.Busy {
+			t.Errorf("after its start the device holds %v, expected %v", h.Loaded, there)
 		}
 	})
 }
@@ -261,11 +262,11 @@ func TestHostsSwap(t *testing.T) {
 	o := r.options(replayOptions(false))
 	o.Judge, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
 	x := open(t, r.plan(), o)
-	far := x.core.Load().workers.own[1]
+	far := workersOf(x.core.Load()).Own[1]
 	end := askUntil(t, x, inputs, want)
 	loaded := func(more int64, gen int32) {
 		until(func() (yes bool) {
-			x.core.Load().call(func() { yes = far.home.loads >= more && far.gen == gen && far.busy > 0 })
+			x.core.Load().Call(func() { yes = far.Home.Loads >= more && far.Gen == gen && far.Busy > 0 })
 			return yes
 		})
 	}
@@ -273,7 +274,7 @@ func TestHostsSwap(t *testing.T) {
 	leave()
 	until(func() bool { return devicesUp(x) == 1 })
 	before := int64(0)
-	x.core.Load().call(func() { before = far.home.loads })
+	x.core.Load().Call(func() { before = far.Home.Loads })
 	joinHere(t, hostConfig(address, "L4", 1))
 	loaded(before+1, 2)
 	end()
@@ -314,7 +315,7 @@ func TestPlanOfWorkflowsSwaps(t *testing.T) {
 	one := open(t, single, replayOptions(true))
 	input := bytes.Repeat([]byte{1, 9, 2, 3}, 4)
 	x := open(t, p, replayOptions(false))
-	first := slices.Clone(x.core.Load().workers.own[0].home.there)
+	first := slices.Clone(workersOf(x.core.Load()).Own[0].Home.Loaded)
 	if there := []bool{true, true, false, false, false}; !slices.Equal(first, there) {
 		t.Errorf("device 0 begins with %v, expected %v", first, there)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"inferplan/engine/graph"
 	"inferplan/engine/worker"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -67,7 +68,7 @@ func joinHere(t testing.TB, c worker.JoinConfig) (leave func()) {
 
 // hostsOptions puts two of the three fast devices of pooledPlan on another host:
 // the whole pipeline on the third is the way without it.
-func hostsOptions(b *worker.Lobby) Options {
+func hostsOptions(b *worker.Lobby) turn.Options {
 	o := replayOptions(false)
 	o.Lobby, o.Remote = b, map[string]int{"cpu-b": 2}
 	return o
@@ -114,8 +115,8 @@ func streamed(x *Executor) int64 {
 }
 
 func devicesUp(x *Executor) (n int) {
-	for _, d := range x.core.Load().workers.devices {
-		if d.up.Load() {
+	for _, d := range workersOf(x.core.Load()).Devices {
+		if d.Up.Load() {
 			n++
 		}
 	}
@@ -204,7 +205,7 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 		}
 	}
 	near := onnxOptions(dir)
-	near.Places = map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
+	near.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
 	want := open(t, plan, near)
 	b, address := openLobby(t, "127.0.0.1:0", patient)
 	c := hostConfig(address, "cpu-b", 1)
@@ -243,15 +244,15 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 func TestRemoteDevicesThatCannotBe(t *testing.T) {
 	b, _ := openLobby(t, "127.0.0.1:0", 0)
 	plan := pooledPlan(time.Millisecond, 1, time.Second)
-	for name, spoil := range map[string]func(*Options){
-		"unknown kind": func(o *Options) { o.Remote = map[string]int{"cpu-z": 1} },
-		"too many":     func(o *Options) { o.Remote = map[string]int{"cpu-b": 4} },
-		"negative":     func(o *Options) { o.Remote = map[string]int{"cpu-b": -1} },
-		"no lobby":     func(o *Options) { o.Lobby = nil },
+	for name, spoil := range map[string]func(*turn.Options){
+		"unknown kind": func(o *turn.Options) { o.Remote = map[string]int{"cpu-z": 1} },
+		"too many":     func(o *turn.Options) { o.Remote = map[string]int{"cpu-b": 4} },
+		"negative":     func(o *turn.Options) { o.Remote = map[string]int{"cpu-b": -1} },
+		"no lobby":     func(o *turn.Options) { o.Lobby = nil },
 	} {
 		o := hostsOptions(b)
 		spoil(&o)
-		if _, err := New(context.Background(), plan, o); !errors.Is(err, ErrPlan) {
+		if _, err := New(context.Background(), plan, o); !errors.Is(err, turn.ErrPlan) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
 	"inferplan/formats"
 	"inferplan/policy"
 )
@@ -201,7 +202,7 @@ func TestItemsOnWorkers(t *testing.T) {
 	}
 	var pol *firstCome
 	o := replayOptions(false)
-	o.control, o.Judge = newItemsControl, found
+	o.Control, o.Judge = newItemsControl, found
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		pol = &firstCome{t: t, items: map[int32]int64{}}
 		return pol, nil
@@ -216,7 +217,7 @@ func TestItemsOnWorkers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.core.Load().call(func() {
+	x.core.Load().Call(func() {
 		if pol.largest[label] < 2 || !pol.mixed {
 			t.Errorf("largest batches %v, several items in one: %v", pol.largest, pol.mixed)
 		}
@@ -228,7 +229,7 @@ func TestItemsOnWorkers(t *testing.T) {
 func TestItemsThatAreNotThere(t *testing.T) {
 	for _, item := range []int64{3, 8} {
 		o := replayOptions(true)
-		o.control, o.Judge = newItemsControl, func(service int32, out [][]byte) policy.Outcome { return policy.Outcome{Items: 2} }
+		o.Control, o.Judge = newItemsControl, func(service int32, out [][]byte) policy.Outcome { return policy.Outcome{Items: 2} }
 		o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 			return &firstCome{t: t, items: map[int32]int64{}}, nil
 		}
@@ -250,7 +251,7 @@ func TestItemOf(t *testing.T) {
 		item int64
 		want []byte
 	}{{2, 0, made[:2]}, {2, 2, made[4:]}, {2, 3, nil}, {2, -1, nil}, {4, 0, nil}, {0, 0, nil}, {6, 0, made}} {
-		if got := itemOf(made, c.size, c.item); !bytes.Equal(got, c.want) {
+		if got := tasks.ItemOf(made, c.size, c.item); !bytes.Equal(got, c.want) {
 			t.Errorf("item %d of %d bytes: %v, expected %v", c.item, c.size, got, c.want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/cascade"
 	"inferplan/formats"
 )
 
@@ -47,8 +48,8 @@ func TestCascadeOnTwoKinds(t *testing.T) {
 	if m := r.Gears.Models[1]; m.Model != "large" || m.Answers != 2*rounds || m.Samples != 2*rounds {
 		t.Errorf("%+v, expected %d answers of large", m, 2*rounds)
 	}
-	g := x.core.Load().answers.(*cascade)
-	if a, b := g.models[1].answers, g.models[2].answers; a != rounds/2 || b != rounds*3/2 {
+	g := x.core.Load().Answers.(*cascade.Cascade)
+	if a, b := g.Models[1].Answers, g.Models[2].Answers; a != rounds/2 || b != rounds*3/2 {
 		t.Errorf("%d answers on the first kind and %d on the second, expected %d and %d", a, b, rounds/2, rounds*3/2)
 	}
 }

@@ -24,12 +24,12 @@ func TestNoNewsIsLost(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			for range each {
-				c.call(func() { n++ })
+				c.Call(func() { n++ })
 			}
 		})
 	}
 	wg.Wait()
-	c.call(func() {
+	c.Call(func() {
 		if n != callers*each {
 			t.Errorf("%d calls of %d", n, callers*each)
 		}

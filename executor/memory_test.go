@@ -3,14 +3,12 @@ package executor
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"syscall"
 	"testing"
 	"time"
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
-	"inferplan/policy"
 )
 
 // sharesPlan has two stages on two shares of one GPU.
@@ -32,14 +30,14 @@ func loseWorker(t *testing.T, x *Executor, dev, busy int) {
 	c := x.core.Load()
 	var pid int
 	until(func() (now bool) {
-		c.call(func() { pid, now = c.workers.devices[dev].proc.PID(), len(c.workers.devices[busy].flight) > 0 })
+		c.Call(func() { pid, now = workersOf(c).Devices[dev].Proc.PID(), len(workersOf(c).Devices[busy].Flight) > 0 })
 		return now
 	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	until(func() (back bool) {
-		c.call(func() { back = c.workers.devices[dev].proc != nil && c.workers.devices[dev].gen == 2 })
+		c.Call(func() { back = workersOf(c).Devices[dev].Proc != nil && workersOf(c).Devices[dev].Gen == 2 })
 		return back
 	})
 }
@@ -125,42 +123,5 @@ func TestLostGPUMemory(t *testing.T) {
 	}
 	if requests, slots := held(x); requests != 0 || slots != 0 {
 		t.Errorf("%d requests and %d slots are still held", requests, slots)
-	}
-}
-
-// A worker on a GPU holds as many batches as fit the memory that is locked for
-// it, but enough to run ahead.
-func TestSlotsOfAGPU(t *testing.T) {
-	o := Options{}.withDefaults()
-	c := &crew{c: &core{opt: &o}}
-	for _, x := range []struct {
-		kind   string
-		stride int64
-		want   int
-	}{{"H100", 1 << 20, 64}, {"H100", 16 << 20, 16}, {"H100", 1 << 30, 4}, {"cpu-1", 1 << 30, 64}} {
-		if got := c.slotsOf(&device{kind: x.kind}, x.stride); got != x.want {
-			t.Errorf("%s, %d bytes a batch: %d slots, want %d", x.kind, x.stride, got, x.want)
-		}
-	}
-	o.Engine = "replay"
-	if got := c.slotsOf(&device{kind: "H100"}, 1<<30); got != 64 {
-		t.Errorf("replayed: %d slots", got)
-	}
-}
-
-// The sizes that a plan tells apart are those that were measured.
-func TestSizesOf(t *testing.T) {
-	ms := time.Millisecond
-	for _, x := range []struct {
-		infer    []time.Duration
-		measured []int
-		want     string
-	}{
-		{[]time.Duration{ms, 2 * ms, 4 * ms, 4 * ms}, nil, "[1 2 4]"}, {[]time.Duration{ms}, nil, "[1]"}, {[]time.Duration{ms, ms, ms}, nil, "[3]"},
-		{[]time.Duration{ms, 2 * ms, 3 * ms}, nil, "[1 2 3]"}, {[]time.Duration{ms, 2 * ms, 3 * ms, 4 * ms}, []int{1, 2, 4}, "[1 2 4]"},
-	} {
-		if got := fmt.Sprint(sizesOf(&policy.Stage{Infer: x.infer, Measured: x.measured}, len(x.infer))); got != x.want {
-			t.Errorf("%v: sizes %s, want %s", x.infer, got, x.want)
-		}
 	}
 }

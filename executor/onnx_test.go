@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
 	"os"
@@ -10,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"encoding/binary"
-
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
 	"inferplan/engine/worker"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -69,7 +69,7 @@ func modelName(path string) string {
 	return base[:len(base)-len(filepath.Ext(base))]
 }
 
-func onnxOptions(dir string) Options {
+func onnxOptions(dir string) turn.Options {
 	o := replayOptions(false)
 	o.Engine, o.ModelsDir, o.ShareCPUs = "onnx", dir, true
 	return o
@@ -172,7 +172,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 	got := during(x, 0, 4, 4, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.call(func() { pid, busy = c.workers.devices[0].proc.PID(), len(c.workers.devices[0].flight) > 0 })
+			c.Call(func() { pid, busy = workersOf(c).Devices[0].Proc.PID(), len(workersOf(c).Devices[0].Flight) > 0 })
 			return busy
 		})
 		killed := time.Now()
@@ -180,7 +180,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 			t.Error(err)
 		}
 		until(func() (up bool) {
-			c.call(func() { up = c.workers.devices[0].proc != nil && c.workers.devices[0].gen > 1 })
+			c.Call(func() { up = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen > 1 })
 			return up
 		})
 		back = time.Since(killed)
@@ -220,7 +220,7 @@ func TestModelThatDiffersIsRefused(t *testing.T) {
 		sum  string
 		is   error
 	}{
-		"other file": {data, "00", ErrModelHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
+		"other file": {data, "00", turn.ErrModelHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
 	} {
 		if err := os.WriteFile(path, c.file, 0o600); err != nil {
 			t.Fatal(err)
@@ -238,7 +238,7 @@ func TestServedAsMeasured(t *testing.T) {
 	withORT(t)
 	dir := squeezenet(t)
 	plan := onnxPlan(t, filepath.Join(dir, "squeezenet.onnx"), 5*time.Millisecond, 1, patient)
-	answer := func(o Options) []float64 {
+	answer := func(o turn.Options) []float64 {
 		x := open(t, plan, o)
 		req := sample(x, 1)
 		image(req)

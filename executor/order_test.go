@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 )
@@ -29,25 +30,25 @@ func TestDueWakeComesBeforeArrival(t *testing.T) {
 	x := open(t, onePlan(time.Millisecond, 1, 1, time.Hour), o)
 	c := x.core.Load()
 	answered := make(chan error, 1)
-	c.call(func() { // on the loop's goroutine: what comes meanwhile waits
+	c.Call(func() { // on the loop's goroutine: what comes meanwhile waits
 		w.kinds = nil
-		due := c.now() + time.Millisecond
-		c.loop.SetWake(7, due)
+		due := c.Now() + time.Millisecond
+		c.Loop.SetWake(7, due)
 		go func() {
 			_, err := x.Infer(context.Background(), sample(x, 1))
 			answered <- err
 		}()
-		for waiting := 0; waiting == 0 || c.now() <= due; time.Sleep(100 * time.Microsecond) {
-			c.in.mu.Lock()
-			waiting = len(c.in.arrivals)
-			c.in.mu.Unlock()
+		for waiting := 0; waiting == 0 || c.Now() <= due; time.Sleep(100 * time.Microsecond) {
+			c.Inbox.Mu.Lock()
+			waiting = len(c.Inbox.Arrivals)
+			c.Inbox.Mu.Unlock()
 		}
 	})
 	if got := reasonOf(<-answered); got != "deadline" {
 		t.Fatalf("the request ended as %s", got)
 	}
 	var got []policy.EventKind
-	c.call(func() { got = slices.Clone(w.kinds) })
+	c.Call(func() { got = slices.Clone(w.kinds) })
 	if want := []policy.EventKind{policy.Timer, policy.Arrival}; !slices.Equal(got, want) {
 		t.Errorf("events %v, expected %v: the wake-up, then the request", got, want)
 	}
@@ -75,16 +76,16 @@ func TestPauseIsNoHang(t *testing.T) {
 			go ask()
 		default:
 		}
-		c.call(func() {
-			d := c.workers.devices[0]
-			if len(d.flight) == 0 {
+		c.Call(func() {
+			d := workersOf(c).Devices[0]
+			if len(d.Flight) == 0 {
 				return
 			}
 			looked = true
-			now := c.now()
-			d.flight[0].started, c.watched = now-time.Hour, now-time.Hour
-			c.Woke(watchTag)
-			if got := now - d.flight[0].started; got > 3*watchEvery {
+			now := c.Now()
+			d.Flight[0].Started, c.Watched = now-time.Hour, now-time.Hour
+			c.Woke(turn.WatchTag)
+			if got := now - d.Flight[0].Started; got > 3*turn.WatchEvery {
 				t.Errorf("after an hour's pause the run counts as %v old", got)
 			}
 		})

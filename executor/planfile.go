@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -76,7 +78,7 @@ func (f *planFile) differs() bool {
 }
 
 func (f *planFile) series() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + "plan_file_differs", Help: "1 while the plan's file is not the plan in force: it was changed without SIGHUP, or the switch to it failed."}, func() float64 {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: series.Prefix + "plan_file_differs", Help: "1 while the plan's file is not the plan in force: it was changed without SIGHUP, or the switch to it failed."}, func() float64 {
 		if f.differs() {
 			return 1
 		}
@@ -93,7 +95,7 @@ func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, w
 	err := s.switchPlan(ctx, x, file)
 	log := s.opt.Log
 	switch {
-	case errors.Is(err, ErrSwitched):
+	case errors.Is(err, turn.ErrSwitched):
 		log.Warn("the new plan is in force, and requests of the old one were refused", "error", err)
 	case err != nil && mayPass(err) && wait <= longestRetry*s.opt.retryDelay && ctx.Err() == nil:
 		log.Error("the plan in force stays; the switch is tried again", "in", wait, "error", err)
@@ -110,7 +112,7 @@ func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, w
 // mayPass says whether the next try of a switch may end otherwise with the same file.
 func mayPass(err error) bool {
 	var document *formats.Error
-	return !errors.As(err, &document) && !errors.Is(err, ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrClosed)
+	return !errors.As(err, &document) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, turn.ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
 // switchPlan reads the plan's file again and puts it in force.
@@ -129,7 +131,7 @@ func (s *servers) switchPlan(ctx context.Context, x *Executor, file *planFile) e
 	ctx, cancel := context.WithTimeout(ctx, 2*s.opt.StartTimeout)
 	defer cancel()
 	err = x.Reload(ctx, plan, next)
-	if err == nil || errors.Is(err, ErrSwitched) {
+	if err == nil || errors.Is(err, turn.ErrSwitched) {
 		file.takeEffect(next)
 		s.opt.Log.Info("switched to the new plan", "plan", file.path, "sha256", next)
 	}

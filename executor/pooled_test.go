@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -52,9 +52,9 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 // busyTimes is how long each device has run so far.
 func busyTimes(x *Executor) (out []time.Duration) {
 	c := x.core.Load()
-	c.call(func() {
-		for _, d := range c.workers.devices {
-			out = append(out, d.busy)
+	c.Call(func() {
+		for _, d := range workersOf(c).Devices {
+			out = append(out, d.Busy)
 		}
 	})
 	return out
@@ -63,12 +63,12 @@ func busyTimes(x *Executor) (out []time.Duration) {
 // held counts request and memory slots that nobody should hold any more.
 func held(x *Executor) (requests, slots int) {
 	c := x.core.Load()
-	c.call(func() {
-		requests = len(c.book.reqs) - len(c.book.free)
-		for _, d := range c.workers.devices {
-			for _, s := range d.slots {
+	c.Call(func() {
+		requests = len(c.Ledger.Requests) - len(c.Ledger.Free)
+		for _, d := range workersOf(c).Devices {
+			for _, s := range d.Slots {
 				if s != nil {
-					slots += s.pool.InUse()
+					slots += s.Pool.InUse()
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func held(x *Executor) (requests, slots int) {
 // work, and every request is answered once.
 func TestPooledPipelines(t *testing.T) {
 	x := open(t, pooledPlan(3*time.Millisecond, 2, patient), replayOptions(false))
-	if got := len(x.core.Load().workers.devices); got != 6 {
+	if got := len(workersOf(x.core.Load()).Devices); got != 6 {
 		t.Fatalf("%d devices, want 6", got)
 	}
 	ended := make(chan map[string]int)
@@ -92,7 +92,7 @@ func TestPooledPipelines(t *testing.T) {
 	}
 	for i, busy := range busyTimes(x) {
 		if busy == 0 {
-			t.Errorf("device %d (%s) did nothing", i, x.core.Load().workers.devices[i].kind)
+			t.Errorf("device %d (%s) did nothing", i, workersOf(x.core.Load()).Devices[i].Kind)
 		}
 	}
 	r := x.Report()
@@ -176,7 +176,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, p, o)
 	whole := sampleOf(x, 1, 2)
 	image(whole)
@@ -211,41 +211,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	}
 	for i, busy := range busyTimes(x) {
 		if busy == 0 {
-			t.Errorf("device %d (%s) did nothing", i, x.core.Load().workers.devices[i].kind)
+			t.Errorf("device %d (%s) did nothing", i, workersOf(x.core.Load()).Devices[i].Kind)
 		}
-	}
-}
-
-func TestPlacesOfCPUKinds(t *testing.T) {
-	for name, c := range map[string]struct {
-		places map[string]CPUPlace
-		share  bool
-		ok     bool
-	}{
-		"no place":             {nil, true, false},
-		"one kind only":        {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}}, false, false},
-		"one each":             {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4, 5}}}, false, true},
-		"two each":             {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2, 3, 4, 5}, Threads: 2}, "cpu-b": {CPUs: []int{6, 7, 8}}}, false, true},
-		"too few":              {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4}}}, false, false},
-		"too few, but sharing": {map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{1}}}, true, true},
-		"empty":                {map[string]CPUPlace{"cpu-a": {}, "cpu-b": {}}, true, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			plan := pooledPlan(time.Millisecond, 1, time.Second)
-			tables := compiled(t, plan)
-			got, err := placeDevices(tables, &Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share}, make([]uint8, len(tables.Devices)))
-			if c.ok != (err == nil) || err != nil && !errors.Is(err, ErrPlan) {
-				t.Fatalf("placed as %+v, %v", got, err)
-			}
-			seen := map[int]bool{}
-			for _, d := range got {
-				for _, cpu := range d.CPUs {
-					if seen[cpu] && !c.share {
-						t.Errorf("CPU %d twice in %+v", cpu, got)
-					}
-					seen[cpu] = true
-				}
-			}
-		})
 	}
 }

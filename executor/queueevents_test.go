@@ -14,6 +14,7 @@ import (
 
 	"inferplan/engine/llm/deltas"
 	"inferplan/executor/completions"
+	"inferplan/executor/text"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -140,7 +141,7 @@ func TestQueuesEventsNoFurther(t *testing.T) {
 	d := openDesk(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Fault: func(n int, _ string) fake.Fault { return fake.Fault{DieAt: 5} }}, nil)
 	s := newSheet()
 	d.q.Serve(d.wide(3, false), s)
-	if end := s.wait(t); end.Err == nil || d.completions() > mostAttempts+1 {
+	if end := s.wait(t); end.Err == nil || d.completions() > text.MostAttempts+1 {
 		t.Errorf("after %d runs: %+v", d.completions(), end)
 	}
 }
@@ -153,10 +154,10 @@ func TestQueuesEventsEvicted(t *testing.T) {
 	<-s.first
 	c := d.x.core.Load()
 	for range 3 {
-		c.call(func() {
-			for _, b := range c.batches.list {
+		c.Call(func() {
+			for _, b := range c.Batches.List {
 				if b != nil {
-					c.backendOf(b.device()).evict(b, false)
+					c.BackendOf(b.Device()).Evict(b, false)
 				}
 			}
 		})

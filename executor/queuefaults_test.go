@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"inferplan/executor/completions"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -24,15 +26,15 @@ func TestQueuesEvictions(t *testing.T) {
 	}
 	c, rng, evicted := d.x.core.Load(), rand.New(rand.NewPCG(1, 2)), 0
 	for open := true; open; time.Sleep(3 * time.Millisecond) {
-		c.call(func() {
-			for _, b := range c.batches.list {
+		c.Call(func() {
+			for _, b := range c.Batches.List {
 				if b != nil && rng.IntN(3) == 0 {
-					c.backendOf(b.device()).evict(b, false)
+					c.BackendOf(b.Device()).Evict(b, false)
 					evicted++
 					break
 				}
 			}
-			open = c.book.open > 0
+			open = c.Ledger.Open > 0
 		})
 	}
 	for i, s := range sheets {
@@ -76,7 +78,7 @@ func TestQueuesServerDies(t *testing.T) {
 	if err := dies.Again(); err != nil {
 		t.Fatal(err)
 	}
-	for c := d.x.core.Load(); !c.backendOf(0).up(0) || !c.backendOf(1).up(1); {
+	for c := d.x.core.Load(); !c.BackendOf(0).Up(0) || !c.BackendOf(1).Up(1); {
 		time.Sleep(time.Millisecond)
 	}
 	done := dies.Counts().Completions
@@ -95,7 +97,7 @@ func TestQueuesServerDies(t *testing.T) {
 // A server that stands still is given up by the deadline rule, and so is one that
 // answers everything but a request it has begun. The other models and instances go on.
 func TestQueuesServerStandsStill(t *testing.T) {
-	short := func(o *Options) { o.Silence = 300 * time.Millisecond }
+	short := func(o *turn.Options) { o.Silence = 300 * time.Millisecond }
 	t.Run("whole", func(t *testing.T) {
 		d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, short)
 		var sheets []*sheet
@@ -149,8 +151,8 @@ func TestQueuesAttempts(t *testing.T) {
 	if r := bad.wait(t); !errors.As(r.Err, &said) || said.Status != 502 {
 		t.Errorf("the end is %+v", r)
 	}
-	if n := d.completions(); n != 7+mostAttempts {
-		t.Errorf("%d completions, expected 7 of three tokens and %d attempts", n, mostAttempts)
+	if n := d.completions(); n != 7+text.MostAttempts {
+		t.Errorf("%d completions, expected 7 of three tokens and %d attempts", n, text.MostAttempts)
 	}
 }
 
@@ -161,8 +163,8 @@ func TestQueuesEndlessAnswer(t *testing.T) {
 	if r := bad.wait(t); r.Err != nil || r.Finish != "length" {
 		t.Errorf("the end is %+v", r)
 	}
-	if text, n := bad.written(); !strings.HasPrefix(text, fake.Text("a", "bad", 20)) || n > 20+overrun {
-		t.Errorf("%d tokens: %q", n, text)
+	if written, n := bad.written(); !strings.HasPrefix(written, fake.Text("a", "bad", 20)) || n > 20+text.Overrun {
+		t.Errorf("%d tokens: %q", n, written)
 	}
 	answeredWhole(t, d.send("a", "good", 20), "a", "good", 20)
 }
@@ -196,8 +198,8 @@ func TestQueuesSwaps(t *testing.T) {
 // was stored.
 func TestQueuesRestart(t *testing.T) {
 	plan := queuePlan(1, 4, time.Minute, "a")
-	var opt Options
-	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *Options) { opt = *o })
+	var opt turn.Options
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *turn.Options) { opt = *o })
 	var sheets []*sheet
 	for i := range 8 {
 		sheets = append(sheets, d.send("a", fmt.Sprint(i), 100))
@@ -256,7 +258,7 @@ func TestQueuesAllDown(t *testing.T) {
 // Another plan takes over what the one before has not answered.
 func TestQueuesReload(t *testing.T) {
 	plan := queuePlan(1, 2, time.Minute, "a")
-	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *Options) { o.FlushTimeout = 20 * time.Millisecond })
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *turn.Options) { o.FlushTimeout = 20 * time.Millisecond })
 	var sheets []*sheet
 	for i := range 6 {
 		sheets = append(sheets, d.send("a", fmt.Sprint(i), 60))
@@ -301,14 +303,14 @@ func TestQueuesAdmit(t *testing.T) {
 
 // What the plan asks for needs servers.
 func TestQueuesNeedServers(t *testing.T) {
-	for name, servers := range map[string][]InstanceServer{
+	for name, servers := range map[string][]turn.InstanceServer{
 		"none":          nil,
 		"one of two":    {{Instance: 0, URL: "http://localhost:1"}},
 		"no address":    {{Instance: 0, URL: "localhost"}, {Instance: 1, URL: "http://localhost:1"}},
 		"no instance":   {{Instance: 0, URL: "http://localhost:1"}, {Instance: 7, URL: "http://localhost:1"}},
 		"another model": {{Instance: 0, Model: "b", URL: "http://localhost:1"}, {Instance: 1, URL: "http://localhost:1"}},
 	} {
-		x, err := New(context.Background(), queuePlan(2, 1, time.Second, "a"), Options{Servers: servers, Silence: time.Second})
+		x, err := New(context.Background(), queuePlan(2, 1, time.Second, "a"), turn.Options{Servers: servers, Silence: time.Second})
 		if err == nil {
 			x.Close()
 			t.Errorf("%s: no error", name)

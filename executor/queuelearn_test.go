@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/vqueue"
 	"inferplan/testkit/llm/fake"
@@ -30,20 +32,20 @@ func TestQueuesLearnLengths(t *testing.T) {
 	q.Classes[0].OutputMean, q.Estimates[0].OutputMean = 30, 45 // the estimate is of all classes of the model
 	plan.Inputs = []formats.Input{{Role: "workload", Path: "w.yaml"}, {Role: "profile", Path: "p.json"}}
 	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
-	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Slots: 8}, func(o *Options) {
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Slots: 8}, func(o *turn.Options) {
 		o.RatesURL = "http://127.0.0.1:8002/rates"
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
 	var sheets []*sheet
-	for range 2 * enoughAnswers {
+	for range 2 * text.EnoughAnswers {
 		sheets = append(sheets, d.send("a", "hello", 60)) // planned are 30
 	}
 	for _, s := range sheets {
 		answeredWhole(t, s, "a", "hello", 60)
 	}
 	c := d.x.core.Load()
-	k := c.answers.(*tokens)
-	c.call(func() { k.tick(c.now()) })
+	k := c.Answers.(*text.Tokens)
+	c.Call(func() { k.Tick(c.Now()) })
 	said := log.text()
 	for _, want := range []string{"answers of a are not as long as planned (60 tokens, planned 30)", "curl -fsS 'http://127.0.0.1:8002/lengths?of=a' -o lengths-a.csv", "lengths_file: lengths-a.csv", "plan solve --workload w.yaml --profile p.json -o plan.json"} {
 		if !strings.Contains(said, want) {
@@ -51,8 +53,8 @@ func TestQueuesLearnLengths(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	d.x.serveLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil))
-	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*enoughAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
+	text.ServeLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil), d.x.core.Load())
+	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*text.EnoughAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
 		t.Errorf("%d lengths: %.200s", len(lines), w.Body)
 	}
 }
@@ -67,12 +69,12 @@ func (s *shown) Lateness() (int, int, time.Duration) { return s.late, s.waiting,
 // and that they are late no more.
 func TestScaleAdvice(t *testing.T) {
 	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
-	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}}, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}}, func(o *turn.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	c := d.x.core.Load()
-	k, s := c.answers.(*tokens), &shown{late: 40, waiting: 100}
+	k, s := c.Answers.(*text.Tokens), &shown{late: 40, waiting: 100}
 	look := func(from, to time.Duration) {
 		for now := from; now <= to; now += time.Second {
-			c.call(func() { k.learning.policy = s; k.learning.size(now) })
+			c.Call(func() { k.Learning.Policy = s; k.Learning.Size(now) })
 		}
 	}
 	look(time.Second, 29*time.Second)
@@ -83,7 +85,7 @@ func TestScaleAdvice(t *testing.T) {
 	if n := strings.Count(log.text(), "the instances are too few: for 30s, 40 of 100 requests"); n != 1 || !strings.Contains(log.text(), "with 2 instances more, of 2 that work") {
 		t.Errorf("it is said %d times:\n%s", n, log.text())
 	}
-	c.call(func() { s.late = 0 })
+	c.Call(func() { s.late = 0 })
 	look(61*time.Second, 61*time.Second)
 	if !strings.Contains(log.text(), "expected late any more") {
 		t.Errorf("the end is not said:\n%s", log.text())

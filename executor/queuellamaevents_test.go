@@ -12,6 +12,7 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/engine/llm/deltas"
 	"inferplan/executor/completions"
+	"inferplan/executor/text"
 	"inferplan/testkit/llm/llamatest"
 )
 
@@ -47,14 +48,14 @@ func TestLlamaEvents(t *testing.T) {
 					over = true
 				default:
 				}
-				core.call(func() {
-					for _, b := range core.batches.list {
+				core.Call(func() {
+					for _, b := range core.Batches.List {
 						if b == nil || evicted >= 2 {
 							continue
 						}
-						if _, so, _ := core.book.reqs[b.tasks[0]].job.text.soFar(0); so >= 10*(evicted+1) {
+						if _, so, _ := text.JobText(core.Ledger.Requests[b.Tasks[0]].Job).SoFar(0); so >= 10*(evicted+1) {
 							evicted++
-							core.backendOf(b.device()).evict(b, false)
+							core.BackendOf(b.Device()).Evict(b, false)
 						}
 					}
 				})

@@ -13,6 +13,8 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 )
@@ -127,15 +129,15 @@ func shownLog(t *testing.T) *slog.Logger {
 type desk struct {
 	t       *testing.T
 	x       *Executor
-	q       *Queues
+	q       *text.Queues
 	servers []*fake.Server
 	ids     int
 }
 
-func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*Options)) *desk {
+func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*turn.Options)) *desk {
 	t.Helper()
 	d := &desk{t: t}
-	o := Options{Log: shownLog(t), Silence: 2 * time.Second}
+	o := turn.Options{Log: shownLog(t), Silence: 2 * time.Second}
 	for i := range formats.QueueOf(plan).Instances {
 		s, err := fake.Start(opt)
 		if err != nil {
@@ -143,7 +145,7 @@ func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*O
 		}
 		t.Cleanup(s.Stop)
 		d.servers = append(d.servers, s)
-		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, turn.InstanceServer{Instance: i, URL: s.URL()})
 	}
 	if change != nil {
 		change(&o)
@@ -154,13 +156,13 @@ func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*O
 }
 
 // again makes an executor for the same servers.
-func (d *desk) again(plan *formats.Plan, o Options) {
+func (d *desk) again(plan *formats.Plan, o turn.Options) {
 	d.t.Helper()
 	x, err := New(context.Background(), plan, o)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.x, d.q = x, NewQueues(x)
+	d.x, d.q = x, text.NewQueues(x.host())
 }
 
 func (d *desk) close() {
@@ -290,13 +292,13 @@ func TestQueuesForget(t *testing.T) {
 // was read back from the store, nor a line of a batch.
 func TestDueAfterAClockStep(t *testing.T) {
 	o := replayOptions(true)
-	o.clock = durable.Steady(func() time.Time { return time.Now().Round(0).AddDate(3, 0, 0) })
+	o.Clock = durable.Steady(func() time.Time { return time.Now().Round(0).AddDate(3, 0, 0) })
 	x := open(t, onePlan(time.Millisecond, 1, 1, patient), o)
 	c := x.core.Load()
-	until(func() bool { return c.now() > 20*time.Millisecond })
-	m, now := c.served.models[0], x.opt.clock().Round(0)
-	arrived, deadline := due(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
-	if waited, left := c.now()-arrived, deadline-c.now(); waited < 10*time.Millisecond || waited > 10*time.Second || left > time.Hour || left < 59*time.Minute {
+	until(func() bool { return c.Now() > 20*time.Millisecond })
+	m, now := c.Served.Models[0], x.opt.Clock().Round(0)
+	arrived, deadline := text.Due(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
+	if waited, left := c.Now()-arrived, deadline-c.Now(); waited < 10*time.Millisecond || waited > 10*time.Second || left > time.Hour || left < 59*time.Minute {
 		t.Errorf("it waited %v and has %v left, expected 10 ms and an hour", waited, left)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tasks"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 	policyflow "inferplan/policy/flow"
@@ -86,8 +88,8 @@ func (r *router) share(t *policy.Tables) {
 }
 
 // options serve the applications.
-func (r *router) options(o Options) Options {
-	o.control = func(*policy.Tables) policy.Control { return &routerControl{} }
+func (r *router) options(o turn.Options) turn.Options {
+	o.Control = func(*policy.Tables) policy.Control { return &routerControl{} }
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		r.share(t)
 		opt, err := workflow.Named(r.policy)
@@ -176,7 +178,7 @@ func (r *router) expected(t *testing.T, inputs [][]byte) (want [2][][]byte) {
 // route asks an application for an answer.
 func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, error) {
 	req := &oip.Request{Model: applications[app], Batch: 1, Received: time.Now(),
-		Inputs: []oip.Tensor{{Name: x.core.Load().served.models[app].inputs[0].name, Datatype: oip.FP32, Shape: []int64{1, 4}, Data: input}}}
+		Inputs: []oip.Tensor{{Name: x.core.Load().Served.Models[app].Inputs[0].Name, Datatype: oip.FP32, Shape: []int64{1, 4}, Data: input}}}
 	resp, err := x.Infer(ctx, req)
 	if err != nil {
 		return nil, err
@@ -190,30 +192,30 @@ func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, err
 func nothingHeld(t *testing.T, x *Executor) {
 	t.Helper()
 	c := x.core.Load()
-	f := c.answers.(*flow)
+	f := c.Answers.(*tasks.Flow)
 	left := "?"
 	for range 2500 {
 		if left == "" {
 			return
 		}
 		q, s := held(x)
-		c.call(func() {
+		c.Call(func() {
 			left = ""
-			if n := f.tasks.out.Taken(); q+s+n > 0 || f.tasks.used > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.tasks.used)
+			if n := f.Tasks.Reveals.Taken(); q+s+n > 0 || f.Tasks.Used > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.Tasks.Used)
 			}
-			for _, d := range c.workers.own {
+			for _, d := range workersOf(c).Own {
 				bytes := int64(0)
-				for _, e := range d.home.arena.free {
-					bytes += e.to - e.from
+				for _, e := range d.Home.Arena.Free {
+					bytes += e.To - e.From
 				}
-				for _, s := range d.slots {
+				for _, s := range d.Slots {
 					if s != nil {
-						bytes += s.layout.Stride * int64(s.layout.Slots)
+						bytes += s.Layout.Stride * int64(s.Layout.Slots)
 					}
 				}
-				if d.proc != nil && !d.home.busy && bytes != int64(len(d.segment.Data)) {
-					left += fmt.Sprintf("; device %d: %d bytes of %d", d.index, bytes, len(d.segment.Data))
+				if d.Proc != nil && !d.Home.Busy && bytes != int64(len(d.Segment.Data)) {
+					left += fmt.Sprintf("; device %d: %d bytes of %d", d.Index, bytes, len(d.Segment.Data))
 				}
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -163,9 +164,9 @@ func (want *truth) offer(x *Executor, images [][]byte, rps float64, length time.
 		}
 		wg.Go(func() {
 			s.at = time.Now()
-			m := x.core.Load().served.models[s.app]
-			resp, err := x.Infer(context.Background(), &oip.Request{Model: m.name, Batch: 1, Received: s.at,
-				Inputs: []oip.Tensor{{Name: m.inputs[0].name, Datatype: oip.FP32, Shape: m.inputs[0].shape, Data: images[s.image]}}})
+			m := x.core.Load().Served.Models[s.app]
+			resp, err := x.Infer(context.Background(), &oip.Request{Model: m.Name, Batch: 1, Received: s.at,
+				Inputs: []oip.Tensor{{Name: m.Inputs[0].Name, Datatype: oip.FP32, Shape: m.Inputs[0].Shape, Data: images[s.image]}}})
 			s.took = time.Since(s.at)
 			if s.err = err; err != nil {
 				return
@@ -185,14 +186,14 @@ func (want *truth) offer(x *Executor, images [][]byte, rps float64, length time.
 // figures are what a run shows beside its answers.
 func (x *Executor) figures() (loads int64, meanBatch float64) {
 	c := x.core.Load()
-	c.call(func() {
+	c.Call(func() {
 		batches, tasks := int64(0), int64(0)
-		for _, d := range c.workers.own {
-			loads += d.home.loads
+		for _, d := range workersOf(c).Own {
+			loads += d.Home.Loads
 		}
-		for _, s := range c.services {
-			for size := range s.stats.batches {
-				batches, tasks = batches+s.stats.batches[size].n, tasks+int64(size)*s.stats.batches[size].n
+		for _, s := range c.Services {
+			for size := range s.Stats.Batches {
+				batches, tasks = batches+s.Stats.Batches[size].N, tasks+int64(size)*s.Stats.Batches[size].N
 			}
 		}
 		meanBatch = float64(tasks) / float64(max(batches, 1))
@@ -267,7 +268,7 @@ func (p *played) Outcome(req, _, _ int32) (policy.Outcome, int64) {
 func (p *played) Tokens(int32) int32 { return 0 }
 
 // simulate plays a run again with its recorded times.
-func (r *router) simulate(t *testing.T, list []sent, want *truth, service *Service) []time.Duration {
+func (r *router) simulate(t *testing.T, list []sent, want *truth, service *turn.Service) []time.Duration {
 	t.Helper()
 	var source []arrivals.Request
 	for _, s := range list {

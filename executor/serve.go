@@ -22,16 +22,18 @@ import (
 	"inferplan/executor/calls"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	form "inferplan/formats/calls"
 )
 
 // Off as an address leaves a server out.
-const Off = "off"
+const Off = httplimit.Off
 
 // ServeOptions are what plan serve is told. Options.PlanSHA256 is filled in.
 type ServeOptions struct {
-	Options
+	turn.Options
 	Plan string // path
 
 	// Addresses to listen on; empty: :8000, :8001 and :8002. Without a host
@@ -58,7 +60,7 @@ type ServeOptions struct {
 	OIP oip.Options
 
 	// Queue is for plans of queues, whose HTTP address answers OpenAI's protocol.
-	Queue QueueOptions
+	Queue text.QueueOptions
 
 	// DrainDelay is how long requests are still taken at the end while readiness is false, so
 	// that whoever distributes them sends them elsewhere; 0: not at all.
@@ -103,7 +105,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	file.takeEffect(sum)
 	o.PlanSHA256 = sum
 	// Addresses in use are found out before minutes of loading.
-	if writesText(plan) {
+	if text.Writes(plan) {
 		o.GRPC = Off
 	}
 	s := &servers{opt: &o}
@@ -119,21 +121,25 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	if s.join != nil {
 		if o.Lobby, err = worker.NewLobby(s.join, o.JoinToken, o.JoinSilence, o.Log); err != nil {
-			return nil, fmt.Errorf("%w: join: %w", ErrPlan, err)
+			return nil, fmt.Errorf("%w: join: %w", turn.ErrPlan, err)
 		}
 		defer o.Lobby.Close()
 		if o.Joinable != nil {
 			o.Joinable(s.addresses)
 		}
 	}
-	if err := o.shareQueue(ctx, plan); err != nil {
+	agents, err := o.Queue.OpenAgents(ctx, plan)
+	if err != nil {
 		return nil, err
+	}
+	if agents != nil {
+		o.Agents = agents
 	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	if s.queue, err = newQueueFront(ctx, x, &o); err != nil {
+	if s.queue, err = text.NewFront(ctx, x.host(), &o.Queue, &o.Door); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	x.own.registry.MustRegister(file.series())
@@ -143,7 +149,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 		if o.DrainDelay > 0 {
 			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
 			x.leaving.Store(true)
-			s.queue.hide()
+			s.queue.Unready()
 			return
 		}
 		x.draining.Store(true)
@@ -161,14 +167,14 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 
 // prepare fills in what was left open, reads certificates and opens the door.
 func (o *ServeOptions) prepare() error {
-	set(&o.HTTP, ":8000")
-	set(&o.GRPC, ":8001")
-	set(&o.Metrics, ":8002")
-	set(&o.Join, Off)
-	set(&o.DrainTimeout, 30*time.Second)
-	set(&o.FlushTimeout, o.DrainTimeout)
-	set(&o.retryDelay, time.Second)
-	o.Options = o.Options.withDefaults()
+	turn.SetDefault(&o.HTTP, ":8000")
+	turn.SetDefault(&o.GRPC, ":8001")
+	turn.SetDefault(&o.Metrics, ":8002")
+	turn.SetDefault(&o.Join, Off)
+	turn.SetDefault(&o.DrainTimeout, 30*time.Second)
+	turn.SetDefault(&o.FlushTimeout, o.DrainTimeout)
+	turn.SetDefault(&o.retryDelay, time.Second)
+	o.Options = o.Options.WithDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
 	if err := o.loadTLS(); err != nil {
 		return err
@@ -231,7 +237,7 @@ type servers struct {
 	wg                  sync.WaitGroup
 
 	rest  httpServer
-	queue *queueFront    // nil: tensors are served
+	queue *text.Front    // nil: tensors are served
 	code  *calls.Handler // workflows as code
 	rpc   *oip.GRPCServer
 	stats *http.Server
@@ -341,7 +347,7 @@ func (s *servers) start(x *Executor) {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
 		if s.queue != nil {
-			x.addQueuePages(mux)
+			text.AddPages(mux, x.core.Load)
 		}
 		s.stats = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
 		run(func() error { return httplimit.Serve(s.stats, s.metrics, "metrics") })
@@ -361,7 +367,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	var errs [2]error
 	var wg sync.WaitGroup
 	x.draining.Store(true)
-	s.queue.leave()
+	s.queue.StopPlanning()
 	if s.code != nil {
 		s.code.Drain(inner) // programs come back for more: connections stay until they are done
 	}
@@ -376,7 +382,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	}
 	err := x.Close()
 	if s.queue != nil {
-		err = errors.Join(err, s.queue.close())
+		err = errors.Join(err, s.queue.CloseAll())
 	}
 	// All that came whole is answered now. What is left are clients that do not
 	// finish what they send, or do not read: they hold up nobody for long.

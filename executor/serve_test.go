@@ -18,6 +18,7 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/executor/load"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
@@ -35,7 +36,7 @@ type serving struct {
 	err      error
 }
 
-func serve(t testing.TB, plan *formats.Plan, o Options) (*serving, string) {
+func serve(t testing.TB, plan *formats.Plan, o turn.Options) (*serving, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plan.json")
 	writePlan(t, path, plan)
@@ -187,7 +188,7 @@ func conforms(t *testing.T, plan *formats.Plan, log io.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh, err := policies.New(effective(plan.Policy, ""), tables)
+	fresh, err := policies.New(turn.EffectivePolicy(plan.Policy, ""), tables)
 	if err != nil {
 		t.Fatal(err)
 	}

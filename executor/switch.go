@@ -8,6 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/series"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -24,7 +27,7 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	x.reload.Lock()
 	defer x.reload.Unlock()
 	if x.closed || x.draining.Load() {
-		return ErrClosed
+		return turn.ErrClosed
 	}
 	began := time.Now()
 	next, err := x.start(ctx, plan, sha256)
@@ -37,17 +40,17 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	x.install(next)
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
-	if _, moves := old.answers.(*tokens); moves {
-		old.in.close() // what is not answered goes to the new plan, with the text so far
-		old.call(func() { old.moving = true })
-	} else if err = old.drain(flush); err != nil {
+	if _, moves := old.Answers.(*text.Tokens); moves {
+		old.Inbox.Close() // what is not answered goes to the new plan, with the text so far
+		old.Call(func() { old.Moving = true })
+	} else if err = old.Drain(flush); err != nil {
 		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}
 	flushed := time.Now()
 	x.own.switched(loaded.Sub(began), flushed.Sub(loaded))
 	x.opt.Log.Info("plan switched", "preload", loaded.Sub(began), "flush", flushed.Sub(loaded))
-	if err = errors.Join(err, old.stop(), x.history.end(old)); err != nil {
-		return fmt.Errorf("reload: %w: %w", ErrSwitched, err)
+	if err = errors.Join(err, old.Stop(), x.history.end(old)); err != nil {
+		return fmt.Errorf("reload: %w: %w", turn.ErrSwitched, err)
 	}
 	return nil
 }
@@ -64,13 +67,13 @@ func newExecutorMetrics() *executorMetrics {
 	m := &executorMetrics{
 		registry: prometheus.NewRegistry(),
 		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "plan_switches_total", Help: "Switches to another plan, by outcome: done or failed.",
+			Name: series.Prefix + "plan_switches_total", Help: "Switches to another plan, by outcome: done or failed.",
 		}, []string{"outcome"}),
 		phases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "plan_switch_seconds",
+			Name: series.Prefix + "plan_switch_seconds",
 			Help: "What the last switch took: preload (both plans in memory, the old one serves) and flush (the new one serves, the old one answers what it accepted).",
 		}, []string{"phase"}),
-		plans: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "plans", Help: "1 while this process plans the queue that it shares with others."}),
+		plans: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "plans", Help: "1 while this process plans the queue that it shares with others."}),
 	}
 	m.registry.MustRegister(m.switches, m.phases, m.plans)
 	return m

@@ -16,6 +16,8 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/executor/series"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -134,7 +136,7 @@ func TestSwitchOfARealModelUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, real(), o)
 	switchUnderLoad(t, x, slo, n, 24, complete(single), real())
 }
@@ -207,7 +209,7 @@ func phases(t *testing.T, x *Executor) string {
 	}
 	var out string
 	for _, f := range families {
-		if f.GetName() == prefix+"plan_switch_seconds" {
+		if f.GetName() == series.Prefix+"plan_switch_seconds" {
 			for _, m := range f.Metric {
 				out += fmt.Sprintf("%s %.3f s ", m.Label[0].GetValue(), m.Gauge.GetValue())
 			}
@@ -226,7 +228,7 @@ func TestEndInTheMidstOfASwitch(t *testing.T) {
 		_, err := x.Infer(context.Background(), sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return old.served.models[0].running.Load() == 1 })
+	until(func() bool { return old.Served.Models[0].Running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		until(func() bool { return x.core.Load() != old })
@@ -267,7 +269,7 @@ func TestSwitchBackAfterAFlushThatFailed(t *testing.T) {
 	for i, step := range []struct {
 		plan *formats.Plan
 		want error
-	}{{quick, ErrSwitched}, {stuck, nil}, {quick, nil}} {
+	}{{quick, turn.ErrSwitched}, {stuck, nil}, {quick, nil}} {
 		writePlan(t, path, step.plan)
 		sum, err := formats.Digest(path)
 		if err != nil {

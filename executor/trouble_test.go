@@ -47,19 +47,19 @@ func TestKillsAndCancels(t *testing.T) {
 	}
 	rng := seeded.New(1, "kills")
 	for range 6 {
-		d := c.workers.devices[rng.IntN(len(c.workers.devices))]
+		d := workersOf(c).Devices[rng.IntN(len(workersOf(c).Devices))]
 		gen := int32(0)
 		until(func() (up bool) {
-			c.call(func() {
-				if up = d.proc != nil; up {
-					gen = d.gen
-					syscall.Kill(d.proc.PID(), syscall.SIGKILL)
+			c.Call(func() {
+				if up = d.Proc != nil; up {
+					gen = d.Gen
+					syscall.Kill(d.Proc.PID(), syscall.SIGKILL)
 				}
 			})
 			return up
 		})
 		until(func() (back bool) {
-			c.call(func() { back = d.proc != nil && d.gen > gen })
+			c.Call(func() { back = d.Proc != nil && d.Gen > gen })
 			return back
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"inferplan/engine/certainty"
-	"inferplan/engine/openai"
+	"inferplan/engine/llm"
 	"inferplan/formats"
 	"inferplan/formats/importer/samples"
 )
@@ -75,10 +75,11 @@ func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Recor
 		if slices.ContainsFunc(out.Models, func(have formats.ModelRecords) bool { return have.Model == m.Name }) {
 			return nil, inputError("model %s: given twice", m.Name)
 		}
-		if err := openai.CheckBase(m.Base); err != nil {
+		client, err := llm.New(m.Base, llm.WithKey(o.Key))
+		if err != nil {
 			return nil, fmt.Errorf("%w: model %s: %w", ErrInput, m.Name, err)
 		}
-		rec, err := o.ask(ctx, m, order, score)
+		rec, err := o.ask(ctx, client, m, order, score)
 		if err != nil {
 			return nil, fmt.Errorf("recording %s: %w", m.Name, err)
 		}
@@ -108,10 +109,9 @@ func (o *CompletionOptions) options() error {
 	return nil
 }
 
-func (o *CompletionOptions) ask(ctx context.Context, m Endpoint, order []int, score certainty.Func) (*formats.ModelRecords, error) {
+func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpoint, order []int, score certainty.Func) (*formats.ModelRecords, error) {
 	rec := &formats.ModelRecords{Model: m.Name, Certainty: make([]float64, len(order))}
 	correct := make([]byte, len(order))
-	client := &openai.Client{Base: m.Base, Model: m.Model, Key: o.Key, Patience: o.Patience}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var mu sync.Mutex
@@ -127,7 +127,7 @@ func (o *CompletionOptions) ask(ctx context.Context, m Endpoint, order []int, sc
 				if row >= len(order) || ctx.Err() != nil {
 					return
 				}
-				tokens, err := client.First(ctx, o.Prompts.Texts[order[row]], o.Top)
+				tokens, err := client.First(ctx, m.Model, o.Prompts.Texts[order[row]], o.Top, o.Patience)
 				if err != nil {
 					cancel(err) // the first one counts
 					return

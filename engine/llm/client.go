@@ -17,9 +17,10 @@ import (
 
 // Client asks one server. It may be used by many goroutines at once.
 type Client struct {
-	root string // without /v1 and slash
-	key  string
-	http *http.Client
+	root   string // of the address, without /v1 and slash
+	prefix string // /v1, where the address has it
+	key    string
+	http   *http.Client
 }
 
 // Option changes a client.
@@ -48,7 +49,10 @@ func New(address string, options ...Option) (*Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%q: expected the address of an OpenAI-compatible server, such as http://host:8000", address)
 	}
-	c := &Client{root: strings.TrimSuffix(strings.TrimRight(u.String(), "/"), "/v1"), http: &http.Client{Transport: transport, CheckRedirect: stay}}
+	c := &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}}
+	full := strings.TrimRight(u.String(), "/")
+	c.root = strings.TrimSuffix(full, "/v1")
+	c.prefix = full[len(c.root):]
 	for _, o := range options {
 		o(c)
 	}

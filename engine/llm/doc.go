@@ -9,6 +9,7 @@
 //	client.go  where a server is, and what its refusals mean
 //	stream.go  one request, its tokens with their times
 //	sse.go     server-sent events
+//	first.go   how likely the first tokens of an answer are
 //	server.go  what a server can do, as its answers say
 //	switch.go  models that come and go
 //	lora.go    adapters that come and go

@@ -16,6 +16,7 @@ import (
 
 	"inferplan/executor/calls"
 	form "inferplan/formats/calls"
+	"inferplan/testkit/program"
 )
 
 // models is a backend that runs tasks in goroutines once what they read is there.
@@ -110,17 +111,17 @@ func cut(h *calls.Handler) {
 	h.Drain(ctx)
 }
 
-func serve(t *testing.T, limits calls.Limits) (*models, *calls.Handler, *calls.Client) {
+func serve(t *testing.T, limits calls.Limits) (*models, *calls.Handler, *program.Client) {
 	t.Helper()
 	m := newModels()
 	h := calls.NewHandler(m, nil, limits)
 	s := httptest.NewServer(h)
 	t.Cleanup(func() { s.Close(); cut(h); m.tasks.Wait() })
-	return m, h, &calls.Client{URL: s.URL, HTTP: s.Client()}
+	return m, h, &program.Client{URL: s.URL, HTTP: s.Client()}
 }
 
 // debate is a program: three agents answer until they agree.
-func debate(s form.Session) (form.Outputs, error) {
+func debate(s *program.Session) (form.Outputs, error) {
 	var agents []form.Handle
 	for round := range 3 {
 		var next []form.Handle
@@ -153,7 +154,7 @@ func TestProgramAgainstServer(t *testing.T) {
 	if err != nil || out["rounds"] != 2 {
 		t.Errorf("%v, %v, expected two rounds", out, err)
 	}
-	_, err = c.Run(t.Context(), form.Open{Application: "stream"}, func(s form.Session) (form.Outputs, error) {
+	_, err = c.Run(t.Context(), form.Open{Application: "stream"}, func(s *program.Session) (form.Outputs, error) {
 		h, err := s.Enqueue(form.Call{Model: "llm"})
 		if err != nil {
 			return nil, err
@@ -192,7 +193,7 @@ func TestFailures(t *testing.T) {
 		{form.Call{Model: "llm", Reads: []form.Handle{"t7"}}, "no such task"},
 		{form.Call{Model: "llm", Reads: []form.Handle{"#0"}}, "no such task"},
 	} {
-		_, err := c.Run(t.Context(), form.Open{Application: "a"}, func(s form.Session) (form.Outputs, error) {
+		_, err := c.Run(t.Context(), form.Open{Application: "a"}, func(s *program.Session) (form.Outputs, error) {
 			task, err := s.Enqueue(x.call)
 			if err != nil {
 				return nil, err
@@ -221,7 +222,7 @@ func TestFailures(t *testing.T) {
 func TestClientsThatGo(t *testing.T) {
 	m, h, c := serve(t, calls.Limits{Idle: 50 * time.Millisecond, Requests: 20})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.Run(ctx, form.Open{Application: "a"}, func(s form.Session) (form.Outputs, error) {
+	_, err := c.Run(ctx, form.Open{Application: "a"}, func(s *program.Session) (form.Outputs, error) {
 		task, err := s.Enqueue(form.Call{Model: "slow"})
 		time.AfterFunc(20*time.Millisecond, cancel)
 		return nil, errors.Join(err, s.Wait(task))

@@ -1,14 +1,11 @@
-// Package calls is both ends of the HTTP form of workflows as code (formats/calls).
+// Package calls serves the HTTP form of workflows as code (formats/calls).
 //
 // Handler serves it over a Backend, which runs tasks. It keeps the outputs of every
 // request in a store until the request ends: by DELETE, or when its client has not
 // been heard of for Limits.Idle. Nothing of a request is left then.
 //
-// Client is a server as seen by a program: Run opens a request, runs the program
-// over its session and ends the request, whatever becomes of it.
-//
 //	backend.go  what runs tasks
 //	store.go    requests with their tasks and outputs
 //	handler.go  the HTTP form over a backend
-//	client.go   a session of a server
+//	decode.go   messages
 package calls

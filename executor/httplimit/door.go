@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// Off as an address says that nothing listens.
+const Off = "off"
+
 // Door is what every request passes before its handler, whatever the protocol: keys,
 // callers, memory and times. The servers of a process share one. The zero value of a
 // field means what its comment says; Open fills it in.

@@ -1,14 +1,12 @@
 // Package calls is workflows as code: a program asks for tasks, goes on, waits for
 // what it needs, reads results, and decides what comes next.
 //
-// A Program is a function over a Session. The same program runs in virtual time
-// (package sim/calls) and against a server (the client of package executor/calls).
-// Enqueue gives a handle at once. Tasks that are enqueued without a wait between
+// Enqueueing gives a handle at once. Tasks that are enqueued without a wait between
 // them are known together, so that a server can batch and place them together.
 // What a task reads is named by handles and need not be there yet.
 //
-//	session.go  Program, Session, Call, Handle
-//	http.go     the HTTP form: its paths and its messages
+//	task.go  Call, Handle, Outputs
+//	http.go  the HTTP form: its paths and its messages
 //
 // # The HTTP form
 //

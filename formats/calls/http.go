@@ -14,10 +14,8 @@ const MaxTasks = 4096
 
 // Open begins a request.
 type Open struct {
-	Application string `json:"application"`
-	// Parameters are the program's own. They stay with it: no plan declares any.
-	Parameters map[string]any `json:"-"`
-	TimeoutMS  float64        `json:"timeout_ms,omitempty"` // 0: the application's SLO
+	Application string  `json:"application"`
+	TimeoutMS   float64 `json:"timeout_ms,omitempty"` // 0: the application's SLO
 	// Inputs are what clients of the application send, by name. Steps before models read
 	// them, and tasks that read nothing else.
 	Inputs map[string]any `json:"inputs,omitempty"`

@@ -1,0 +1,6 @@
+// Package cascade answers the requests of gear plans: models of a family, of which one
+// answers and the next is asked where the answer is not certain.
+//
+//	gears.go        how certain answers are, by which gear requests come, who answered
+//	gearmetrics.go  series
+package cascade

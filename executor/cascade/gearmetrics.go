@@ -1,0 +1,65 @@
+package cascade
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/executor/series"
+	"inferplan/policy/gear"
+)
+
+// gearMetrics are the series of a gear plan.
+type gearMetrics struct {
+	gear     prometheus.Gauge
+	up, down prometheus.Counter
+	answers  [][]prometheus.Counter // by gear and pipeline; nil where the gear does not ask the model
+	batch    []prometheus.Observer  // by pipeline
+	samples  []prometheus.Counter
+	running  []prometheus.Counter
+}
+
+func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
+	m := &gearMetrics{gear: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."})}
+	switches := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "gear_switches_total", Help: "Changes of the gear, to a faster one (up) or a slower one (down)."}, []string{"direction"})
+	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "answers_total", Help: "Requests (samples) answered, by the gear under which they came and the model that answered."}, []string{"gear", "model"})
+	batch := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + "family_batch_size", Help: "Samples per batch of a model of the family.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128}}, []string{"model"})
+	samples := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_samples_total", Help: "Samples that a model of the family has run."}, []string{"model"})
+	running := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_running_seconds_total", Help: "Device time of a model of the family."}, []string{"model"})
+	r.MustRegister(m.gear, switches, answers, batch, samples, running)
+	m.up, m.down = switches.WithLabelValues("up"), switches.WithLabelValues("down")
+	for i := range t.Gears {
+		gear := strconv.Itoa(i)
+		row := make([]prometheus.Counter, len(t.Family))
+		for _, s := range t.Gears[i].Stages {
+			for _, p := range s.Pipelines() {
+				row[p] = answers.WithLabelValues(gear, t.Family[p])
+			}
+		}
+		m.answers = append(m.answers, row)
+	}
+	for _, name := range t.Family {
+		m.batch = append(m.batch, batch.WithLabelValues(name))
+		m.samples = append(m.samples, samples.WithLabelValues(name))
+		m.running = append(m.running, running.WithLabelValues(name))
+	}
+	return m
+}
+
+func (m *gearMetrics) answer(gear, pipeline int32) { m.answers[gear][pipeline].Inc() }
+
+func (m *gearMetrics) shift(from, to int32) {
+	m.gear.Set(float64(to))
+	if to > from {
+		m.up.Inc()
+	} else {
+		m.down.Inc()
+	}
+}
+
+func (m *gearMetrics) ran(pipeline int32, size int, took time.Duration) {
+	m.batch[pipeline].Observe(float64(size))
+	m.samples[pipeline].Add(float64(size))
+	m.running[pipeline].Add(took.Seconds())
+}

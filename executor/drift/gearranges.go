@@ -1,0 +1,152 @@
+package drift
+
+import (
+	"fmt"
+	"log/slog"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/executor/series"
+	"inferplan/formats"
+)
+
+// Ranges holds the rates that a gear plan sees against those that it was made
+// for. Its gears are the best for every rate, but how devices were divided
+// among models, and the planned accuracy, rest on how often each rate occurs.
+//
+// Windows without requests do not count: nothing was asked of the plan. Rates above
+// the plan's largest fall into further ranges of the same width.
+type Ranges struct {
+	departure
+	Rates    Rates // in their order
+	url      string
+	plan     *formats.Plan
+	seenBy   []prometheus.Gauge // by planned range: share of the requests
+	width    float64            // of a range
+	byTime   bool               // planned are shares of the time, not of the requests
+	requests []float64          // by range, faded
+	last     time.Duration      // end of the last window
+	counted  int64              // requests until then
+}
+
+// Beyond how many times the planned largest rate ranges are not told apart.
+const rangesBeyond = 4
+
+// NewRanges makes the watch of a gear plan. The notice names url, from which Rates can
+// be had; empty: from nowhere.
+func NewRanges(plan *formats.Plan, l Limit, url string, reg prometheus.Registerer) *Ranges {
+	g := formats.GearOf(plan)
+	n := len(g.Gears)
+	// Windows are told apart by their rates, and so are the shares that they are
+	// held against: of measured rates, weights are of the gears in force instead.
+	measured := slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.RateShare > 0 })
+	planned := make([]float64, rangesBeyond*n)
+	for i := range g.Gears {
+		if planned[i] = g.Gears[i].Weight; measured {
+			planned[i] = g.Gears[i].RateShare
+		}
+	}
+	distance := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "qps_drift", Help: "How far the rates seen are from those planned for: total variation, 0 to 1."})
+	drifted := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "qps_drifted", Help: "1 while qps_drift is so large that another plan is due; the log tells the command."})
+	seen := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "qps_share", Help: "Share of the recent requests that came at the rates of a gear."}, []string{"gear"})
+	reg.MustRegister(distance, drifted, seen)
+	r := &Ranges{
+		departure: newDeparture(planned, l, false, Alarm{Gauge: drifted, Back: "the rates seen are again those planned for"}, distance),
+		url:       url, plan: plan, width: g.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform",
+		requests: make([]float64, len(planned)),
+	}
+	for i := range g.Gears {
+		r.seenBy = append(r.seenBy, seen.WithLabelValues(strconv.Itoa(i)))
+	}
+	return r
+}
+
+// Window takes the requests that came until now.
+func (r *Ranges) Window(now time.Duration, arrived int64, log *slog.Logger) {
+	n, took := arrived-r.counted, now-r.last
+	r.counted, r.last = arrived, now
+	if took > 0 {
+		r.Rates.Add(n, took)
+	}
+	if n == 0 || took <= 0 {
+		return
+	}
+	window := make([]float64, len(r.planned))
+	at := min(int(float64(n)/took.Seconds()/r.width), len(window)-1)
+	window[at] = float64(n)
+	r.fade(r.requests, window)
+	for i, s := range r.shares()[:len(r.seenBy)] {
+		r.seenBy[i].Set(s)
+	}
+	if r.byTime {
+		window[at] = took.Seconds()
+	}
+	r.add(window, func() string { return r.notice(r.url) }, log)
+}
+
+// Report adds the drift to the report of a server that has ended, which has no rates to
+// offer any more.
+func (r *Ranges) Report(out *formats.Report) {
+	if r.windows > 0 {
+		out.Gears.Drift, out.Gears.Observed = r.variation(), r.shares()
+	}
+	if r.on {
+		out.Warnings = append(out.Warnings, r.notice(""))
+	}
+}
+
+// shares are the shares of the requests by range.
+func (r *Ranges) shares() []float64 { return normal(r.requests) }
+
+// notice says what differs and what to type. The rates themselves, in their
+// order, make the better plan: a histogram does not tell which gear answers
+// where rates hover at the edge of two ranges. Where url, which gives them, is
+// empty, the histogram has to do.
+func (r *Ranges) notice(url string) string {
+	n := len(r.seenBy)
+	shares := r.shares()
+	for n < len(shares) && sum(shares[n:]) > 0.001 { // rates that the plan has no range for
+		n++
+	}
+	files, workload := Inputs(r.plan.Inputs)
+	largest := strconv.FormatFloat(r.width*float64(n), 'g', 6, 64)
+	fetch, qps := "", ""
+	if url != "" {
+		// Twice the windows, since those that fade are on average as olr.
+		fetch = fmt.Sprintf("type `curl -fsS '%s?last=%d' -o %s` in the plan's folder, ", url, 2*r.limit.Windows, path.Join(path.Dir(workload), "rates.csv"))
+		qps = fmt.Sprintf("{measured: rates.csv, max: %s, ranges: %d}", largest, n)
+	} else {
+		histogram := make([]string, n)
+		for i := range histogram {
+			histogram[i] = strconv.FormatFloat(shares[i], 'f', 3, 64)
+		}
+		qps = fmt.Sprintf("{max: %s, histogram: [%s]}", largest, strings.Join(histogram, ", "))
+	}
+	return fmt.Sprintf("the rates seen are not those planned for (%.2f of the %s in other ranges, limit %.2f): to re-plan, %swrite under cascade in %s `qps: %s`, "+
+		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP",
+		r.variation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.limit.Distance, fetch, workload, qps, files, choices(r.plan))
+}
+
+// choices are the flags that made a gear plan what it is beside its documents.
+func choices(p *formats.Plan) string {
+	var out strings.Builder
+	add := func(name string, value any) { fmt.Fprintf(&out, " --%s %v", name, value) }
+	if p.Objective.Name == "cost" || p.Objective.Name == "power" { // the SLO says the others
+		add("objective", p.Objective.Name)
+	}
+	kept := p.Options.Kept()
+	for _, o := range kept.Options() {
+		if kept.Chosen(o.Name) && kept.Get(o.Name) != o.Initial() {
+			add(o.Name, o.Text(kept.Get(o.Name)))
+		}
+	}
+	if p.Seed != 1 {
+		add("seed", p.Seed)
+	}
+	return out.String()
+}

@@ -1,0 +1,397 @@
+package programs
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"inferplan/executor/calls"
+	"inferplan/executor/tasks"
+	"inferplan/executor/turn"
+	form "inferplan/formats/calls"
+	"inferplan/policy"
+)
+
+// programs runs workflows as code on a plan of workflows: a program asks for tasks
+// over HTTP in place of the plan's segments. The policy places them, and expects what
+// comes next, as it does with all others. It implements calls.Backend.
+type programs struct {
+	inForce  func() *turn.Core // the core of the plan in force
+	draining func() bool       // nothing new is taken
+
+	mu   sync.Mutex
+	open map[string]*session
+}
+
+// session is a request whose program asks for its tasks.
+type session struct {
+	c   *turn.Core
+	f   *tasks.Flow
+	app int32
+
+	brought int64 // bytes of the request's inputs; 0: it brought none
+
+	// What follows belongs to the core's turn.
+	j       *turn.Job // nil: it has ended
+	slot    int32
+	news    calls.News
+	handles map[int32]form.Handle // by task slot
+	slots   map[form.Handle]int32
+	left    int  // tasks that have not ended
+	free    bool // its tasks have given their slots back
+	counted bool // what it brought
+}
+
+// New makes what the HTTP form of workflows as code runs on.
+func New(inForce func() *turn.Core, draining func() bool) calls.Backend {
+	return &programs{inForce: inForce, draining: draining, open: map[string]*session{}}
+}
+
+// MessageBytes implements calls.Backend.
+func (p *programs) MessageBytes() int64 {
+	c := p.inForce()
+	most := 0
+	for _, m := range slices.Concat(c.Served.Models, c.Services) {
+		elements := 0
+		for i := range m.Inputs {
+			elements += m.Inputs[i].Bytes / max(1, m.Inputs[i].Datatype.Size())
+		}
+		most = max(most, elements)
+	}
+	return textOfElement*int64(most) + textBeside
+}
+
+// How much JSON an element takes that a client writes with all its digits, and what stands
+// beside the tensors of a message.
+const (
+	textOfElement = 32
+	textBeside    = 64 << 10
+)
+
+// Begin implements calls.Backend.
+func (p *programs) Begin(request string, open *form.Open) (time.Duration, error) {
+	c := p.inForce()
+	f, ok := c.Answers.(*tasks.Flow)
+	if !ok || f.Tasks.Steps.Flows == nil {
+		return 0, fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
+	}
+	i := slices.IndexFunc(c.Served.Models, func(m *turn.Model) bool { return m.Name == open.Application })
+	if i < 0 {
+		return 0, fmt.Errorf("application: found %.40q, expected one of the plan in force", open.Application)
+	}
+	s := &session{c: c, f: f, app: int32(i), slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
+	j := turn.NewJob(c.Served.Models[i], 1)
+	j.Program, j.Answers, j.Arrived = s, c.Answers, c.Now()
+	j.Client = policy.ClientNumber(open.Client)
+	budget := j.Model.Slo
+	if open.TimeoutMS > 0 {
+		budget = min(budget, time.Duration(open.TimeoutMS*float64(time.Millisecond)))
+	}
+	s.j, j.Deadline = j, j.Arrived+budget
+	if err := s.bring(open.Inputs); err != nil {
+		j.Refs.Store(1)
+		j.Release()
+		return 0, err
+	}
+	if p.draining() || !c.Inbox.Submit(j) {
+		j.Refs.Store(1)
+		j.Release()
+		return 0, calls.ErrDraining
+	}
+	go s.watch(j)
+	var refusal error
+	c.Call(func() { refusal = s.begin() }) // a core that has ended answers the job
+	if refusal != nil {
+		return 0, refusal
+	}
+	p.mu.Lock()
+	p.open[request] = s
+	p.mu.Unlock()
+	return budget, nil
+}
+
+// bring takes in what a request brings: all that clients of its application send, or
+// nothing.
+func (s *session) bring(inputs map[string]any) error {
+	list := s.j.Model.Inputs
+	for name := range inputs {
+		if !slices.ContainsFunc(list, func(in turn.Tensor) bool { return in.Name == name }) {
+			return fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, s.j.Model.Name, turn.SpecsOf(list))
+		}
+	}
+	for i := range list {
+		if len(inputs) == 0 {
+			return nil
+		}
+		v, ok := inputs[list[i].Name]
+		if !ok {
+			return fmt.Errorf("inputs: found no %s, expected all inputs of %s: %v", list[i].Name, s.j.Model.Name, turn.SpecsOf(list))
+		}
+		data, err := tasks.TensorSample(&list[i], v)
+		if err != nil {
+			return fmt.Errorf("inputs.%s: %w", list[i].Name, err)
+		}
+		s.j.Inputs = append(s.j.Inputs, data)
+		s.brought += int64(len(data))
+	}
+	return nil
+}
+
+// begin counts what a request brought. It is the core's turn.
+func (s *session) begin() error {
+	if err := s.refusal(); err != nil {
+		return err
+	}
+	u := &s.f.Tasks
+	u.Used, s.counted = u.Used+s.brought, true
+	if s.brought == 0 || u.Limit == 0 || u.Used <= u.Limit {
+		return nil
+	}
+	s.c.Ledger.ClientGone(s.j)
+	s.c.Flush()
+	return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
+}
+
+// refusal is why a request takes nothing in any more; nil: it does.
+func (s *session) refusal() error {
+	switch {
+	case s.j == nil:
+		return form.ErrEnded
+	case s.j.Answered && s.j.Reason == policy.ReasonDraining:
+		return calls.ErrDraining
+	case s.j.Answered:
+		return &calls.Refused{Reason: s.j.Reason.String(), Retry: time.Second}
+	}
+	return nil
+}
+
+// watch waits for the end of a request. Tasks that it cut off have failed.
+func (s *session) watch(j *turn.Job) {
+	<-j.Done
+	var err error
+	if j.Outcome != turn.Served {
+		err = j.Problem()
+	}
+	cut := func() {
+		if s.j = nil; s.counted {
+			s.f.Tasks.Used -= s.brought
+		}
+		for _, h := range s.handles {
+			s.news.Ended(h, nil, err) // of those that have ended nothing changes
+		}
+	}
+	if !s.c.Call(cut) {
+		cut() // the core has ended, and nobody else is at it
+	}
+	j.Release()
+}
+
+func (p *programs) find(request string) *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[request]
+}
+
+// asks is a task with the values of the program's own that it takes, by input.
+type asks struct {
+	*calls.Task
+	service int32
+	own     [][]byte
+	size    int
+}
+
+// Enqueue implements calls.Backend.
+func (p *programs) Enqueue(request string, tasks []calls.Task, news calls.News) error {
+	s := p.find(request)
+	if s == nil {
+		return form.ErrEnded
+	}
+	var list []asks
+	for i := range tasks {
+		a, err := s.asks(&tasks[i])
+		if err != nil {
+			return fmt.Errorf("tasks[%d].%w", i, err)
+		}
+		list = append(list, a)
+	}
+	err := calls.ErrDraining
+	s.c.Call(func() { err = s.enqueue(list, news) })
+	return err
+}
+
+// asks finds a task's model and turns its values into tensors.
+func (s *session) asks(t *calls.Task) (a asks, err error) {
+	a.Task = t
+	a.service = int32(slices.IndexFunc(s.c.Services, func(m *turn.Model) bool { return m.Name == t.Model }))
+	if a.service < 0 {
+		return a, fmt.Errorf("model: found %.40q, expected one of the plan in force", t.Model)
+	}
+	own := s.c.Services[a.service]
+	if to := s.f.Tasks.Steps.PreOf(a.service, s.app); to != nil && (s.brought == 0 || len(t.Inputs) > 0) {
+		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.Name, to.Pre)
+	}
+	a.own = make([][]byte, len(own.Inputs))
+	for name, v := range t.Inputs {
+		i := slices.IndexFunc(own.Inputs, func(in turn.Tensor) bool { return in.Name == name })
+		if i < 0 {
+			return a, fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, own.Name, turn.SpecsOf(own.Inputs))
+		}
+		if a.own[i], err = tasks.TensorSample(&own.Inputs[i], v); err != nil {
+			return a, fmt.Errorf("inputs.%s: %w", name, err)
+		}
+		a.size += len(a.own[i])
+	}
+	return a, nil
+}
+
+// enqueue reveals tasks to the policy. It is the core's turn.
+func (s *session) enqueue(list []asks, news calls.News) error {
+	f := s.f
+	if err := s.refusal(); err != nil {
+		return err
+	}
+	known := map[form.Handle]int32{} // services of those in the list
+	size := int64(0)
+	for i := range list {
+		if err := s.fits(&list[i], known); err != nil {
+			return fmt.Errorf("tasks[%d].reads: %w", i, err)
+		}
+		known[list[i].Handle] = list[i].service
+		size += int64(list[i].size)
+	}
+	if f.Tasks.Limit > 0 && f.Tasks.Used+size > f.Tasks.Limit {
+		return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
+	}
+	s.news = news
+	out := &f.Tasks.Reveals
+	for i := range list {
+		a := &list[i]
+		slot := out.Take()
+		r := policy.Reveal{Req: s.slot, Task: slot, Service: a.service, FirstInput: int32(len(out.Inputs)), NumInputs: int32(max(1, len(a.Reads)))}
+		if a.Work != 0 && a.Work != 1 {
+			r.Work = max(1, int64(a.Work*1e6+.5))
+		}
+		for _, h := range a.Reads {
+			out.Inputs = append(out.Inputs, s.slots[h])
+		}
+		if len(a.Reads) == 0 {
+			out.Inputs = append(out.Inputs, -1)
+		}
+		f.Tasks.Bring(slot, a.own, a.size)
+		s.handles[slot], s.slots[a.Handle] = a.Handle, slot
+		out.Tasks = append(out.Tasks, r)
+	}
+	s.left += len(list)
+	f.Between = true
+	f.Reveal()
+	f.Between = false
+	f.Bring()
+	s.c.Flush()
+	return nil
+}
+
+// fits checks that what a task reads are the inputs that it was not given, or what the
+// step before its model reads.
+func (s *session) fits(a *asks, known map[form.Handle]int32) error {
+	own, i := s.c.Services[a.service], 0
+	given, err := s.given(a, known)
+	if err != nil {
+		return err
+	}
+	if to := s.f.Tasks.Steps.PreOf(a.service, s.app); to != nil {
+		same := func(g turn.Tensor, size int) bool { return g.Bytes == size }
+		if len(a.Reads) == 0 {
+			given = nil // the step reads the request's inputs by itself
+		}
+		if !slices.EqualFunc(given, to.Reads, same) {
+			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", turn.SpecsOf(given), to.Pre, a.Model, len(to.Reads), to.Reads)
+		}
+		return nil
+	}
+	for _, t := range given {
+		for i < len(own.Inputs) && a.own[i] != nil {
+			i++
+		}
+		if i == len(own.Inputs) || t.Bytes != own.Inputs[i].Bytes || t.Datatype != own.Inputs[i].Datatype {
+			if len(a.Reads) == 0 {
+				break
+			}
+			return fmt.Errorf("found %v, and the model %s takes %v", turn.SpecsOf(given), a.Model, turn.SpecsOf(own.Inputs))
+		}
+		i++
+	}
+	for ; i < len(own.Inputs); i++ {
+		if a.own[i] == nil {
+			return fmt.Errorf("nothing gives the input %s of the model %s", own.Inputs[i].Name, a.Model)
+		}
+	}
+	return nil
+}
+
+// given are the tensors of what a task reads: of other tasks, or else of the request.
+func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor, err error) {
+	for _, h := range a.Reads {
+		service, ok := known[h]
+		if slot, before := s.slots[h]; before {
+			service, ok = s.f.Tasks.List[slot].Service, true
+		}
+		if !ok {
+			return nil, fmt.Errorf("%w: %q", form.ErrUnknown, h)
+		}
+		out = append(out, s.c.Services[service].Outputs...)
+	}
+	if len(a.Reads) == 0 && s.brought > 0 {
+		out = s.j.Model.Inputs
+	}
+	return out, nil
+}
+
+// Begun implements taskSource.
+func (s *session) Begun(slot int32) { s.slot = slot }
+
+// Ended tells the program of a task that has ended.
+func (s *session) Ended(task int32) {
+	s.left--
+	if ta := &s.f.Tasks.List[task]; ta.Made != nil {
+		s.news.Ended(s.handles[task], tasks.OutputsOf(s.c.Services[ta.Service].Outputs, ta.Made), nil)
+	}
+}
+
+// Freed are the slots of the tasks of a request that has ended.
+func (s *session) Freed(list []int32) []int32 {
+	if s.free {
+		return list
+	}
+	s.free = true
+	first := len(list)
+	for slot := range s.handles {
+		list = append(list, slot)
+	}
+	slices.Sort(list[first:])
+	return list
+}
+
+// End implements calls.Backend.
+func (p *programs) End(request string) {
+	s := p.find(request)
+	if s == nil {
+		return
+	}
+	p.mu.Lock()
+	delete(p.open, request)
+	p.mu.Unlock()
+	s.c.Call(func() {
+		switch {
+		case s.j == nil || s.j.Answered:
+		case s.left > 0:
+			s.c.Ledger.ClientGone(s.j)
+		default:
+			out := &s.f.Tasks.Reveals
+			out.Over = append(out.Over, s.slot)
+			out.Freed = s.Freed(out.Freed)
+			s.f.Reveal()
+		}
+		s.c.Flush()
+	})
+}

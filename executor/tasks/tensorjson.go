@@ -1,0 +1,71 @@
+package tasks
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"inferplan/executor/oip"
+	"inferplan/executor/turn"
+	"inferplan/formats/calls"
+)
+
+// OutputsOf are a task's tensors as programs see them. They become JSON when they are
+// written, on the goroutine of whoever asks.
+func OutputsOf(list []turn.Tensor, made []byte) calls.Outputs {
+	out := calls.Outputs{}
+	for i := range list {
+		out[list[i].Name] = sampleValue{&list[i], made[:list[i].Bytes]}
+		made = made[list[i].Bytes:]
+	}
+	return out
+}
+
+// sampleValue is a sample of a tensor as a value: nested lists, or a plain value.
+// Numbers that JSON lacks are null.
+type sampleValue struct {
+	*turn.Tensor
+	data []byte
+}
+
+// MarshalJSON implements json.Marshaler.
+func (v sampleValue) MarshalJSON() ([]byte, error) {
+	out, err := json.Marshal(v.nested(v.Shape[1:], v.data))
+	if err != nil {
+		return nil, fmt.Errorf("writing the tensor %s: %w", v.Name, err)
+	}
+	return out, nil
+}
+
+func (v sampleValue) nested(shape []int64, data []byte) any {
+	if len(shape) == 0 {
+		x := oip.Element(v.Datatype, data, 0)
+		if f, ok := x.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
+			return nil
+		}
+		return x
+	}
+	list := make([]any, shape[0])
+	part := len(data) / max(1, int(shape[0]))
+	for i := range list {
+		list[i] = v.nested(shape[1:], data[i*part:][:part])
+	}
+	return list
+}
+
+// TensorSample is a tensor's sample made of a JSON value: a number, or lists of numbers
+// whose elements are taken one after the other.
+func TensorSample(t *turn.Tensor, value any) ([]byte, error) {
+	raw, ok := value.(json.RawMessage)
+	if !ok {
+		var err error
+		if raw, err = json.Marshal(value); err != nil {
+			return nil, fmt.Errorf("found %.40v: %w", value, err)
+		}
+	}
+	data, err := oip.ReadSample(raw, t.Datatype, t.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}

@@ -1,0 +1,253 @@
+package text
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"inferplan/engine/llm"
+	"inferplan/executor/completions"
+	"inferplan/executor/durable"
+	"inferplan/executor/turn"
+)
+
+// Agents are the agents of other processes, as the process that plans sees them. Any
+// number of processes have one; one of them plans, see Lead.
+type Agents struct {
+	store  durable.Shared // whose claims are handed on
+	Term   atomic.Uint64  // 0: this process does not plan
+	number atomic.Uint64  // of orders
+
+	mu   sync.Mutex
+	Runs map[uint64]*Mail
+}
+
+// elsewhere returns the agents that answer in place of this process; nil: there are none.
+func elsewhere(o *turn.Options) *Agents {
+	a, _ := o.Agents.(*Agents)
+	return a
+}
+
+// Mail is what an agent has told of a run.
+type Mail struct {
+	mu   sync.Mutex
+	Last RunNews
+	Came chan struct{}
+}
+
+// NewAgents talks to agents over a store.
+func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, Runs: map[uint64]*Mail{}} }
+
+// took takes what an agent tells; false: that is not for this process.
+func (a *Agents) took(n *AgentNews) bool {
+	if n.Term == 0 || n.Term != a.Term.Load() {
+		return false
+	}
+	for _, r := range n.Runs {
+		a.mu.Lock()
+		m := a.Runs[r.Number]
+		a.mu.Unlock()
+		if m == nil {
+			continue
+		}
+		m.mu.Lock()
+		r.Added = r.Added || m.Last.Added
+		m.Last = r
+		m.mu.Unlock()
+		select {
+		case m.Came <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// away is the hand in the process of an agent.
+type away struct {
+	*Agents
+	instance int
+	boot     atomic.Pointer[string] // of that process; nil: none so far
+}
+
+func newAway(a *Agents, instance int) *away { return &away{Agents: a, instance: instance} }
+
+// Orders are sent again after resend, and while something is under way it is asked after
+// every askAfter.
+const (
+	Resend   = time.Second
+	AskAfter = 30 * time.Millisecond
+)
+
+// tell sends an order until it is answered.
+func (h *away) tell(ctx context.Context, o *AgentOrder) (*AgentAnswer, error) {
+	if o.Term = h.Term.Load(); o.Term == 0 {
+		return nil, ErrOldTerm
+	}
+	for {
+		try, cancel := context.WithTimeout(ctx, Resend)
+		data, err := h.store.Ask(try, NameOfAgent(h.instance), Encode(o))
+		cancel()
+		switch {
+		case err == nil:
+			a := &AgentAnswer{}
+			if err := json.Unmarshal(data, a); err != nil {
+				return nil, fmt.Errorf("the answer of an agent: %w", err)
+			}
+			if boot := h.boot.Load(); boot != nil && *boot != a.Boot {
+				return nil, errors.New("the agent was started anew")
+			}
+			return a, a.Error.Err()
+		case errors.Is(err, durable.ErrNobody):
+			return nil, errors.New("there is no agent")
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !errors.Is(err, context.DeadlineExceeded):
+			return nil, err
+		}
+	}
+}
+
+func (h *away) Look(ctx context.Context, model string, _ func() int) (sight, error) {
+	a, err := h.tell(ctx, &AgentOrder{What: OrderLook, Model: model})
+	if a == nil {
+		return sight{}, err
+	}
+	return a.Sight, err
+}
+
+func (h *away) Prepare(ctx context.Context, model string, others []string) error {
+	h.boot.Store(nil)
+	a, err := h.tell(ctx, &AgentOrder{What: OrderLook})
+	if a == nil {
+		return err
+	}
+	h.boot.Store(&a.Boot)
+	return h.finish(ctx, &AgentOrder{What: OrderPrepare, Model: model, Others: others})
+}
+
+func (h *away) Change(ctx context.Context, model string, up bool) error {
+	o := &AgentOrder{What: OrderUnload, Model: model}
+	if up {
+		o.What = OrderLoad
+	}
+	return h.finish(ctx, o)
+}
+
+// finish sends an order that takes its time, and waits until it is done.
+func (h *away) finish(ctx context.Context, o *AgentOrder) error {
+	o.Number = h.number.Add(1)
+	for {
+		a, err := h.tell(ctx, o)
+		if err != nil || a.Done {
+			return err
+		}
+		select {
+		case <-time.After(AskAfter):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (h *away) write(ctx context.Context, w *writing) *streamEnd {
+	_, tokens, ok := w.SoFar(w.number)
+	end := &streamEnd{tokens: tokens}
+	if !ok {
+		end.err = errLeft
+		return end
+	}
+	o := &AgentOrder{What: OrderRun, Number: h.number.Add(1), ID: w.request.ID}
+	if o.Ticket, end.err = h.store.Hand(o.ID); end.err != nil {
+		end.err = fmt.Errorf("%w: %w", errLeft, end.err)
+		h.pause(ctx)
+		return end
+	}
+	m := &Mail{Came: make(chan struct{}, 1)}
+	h.mu.Lock()
+	h.Runs[o.Number] = m
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		delete(h.Runs, o.Number)
+		h.mu.Unlock()
+	}()
+	if _, err := h.tell(ctx, o); err != nil && ctx.Err() == nil {
+		end.err = &llm.Error{Kind: llm.ErrGone, Text: err.Error()}
+		h.pause(ctx)
+		return end
+	}
+	return h.follow(ctx, w, m, o.Number, end)
+}
+
+// againAfter is how long a run that ended without a reason of the request's own keeps its
+// place, so that the next one does not end likewise at once.
+const againAfter = 500 * time.Millisecond
+
+func (h *away) pause(ctx context.Context) {
+	select {
+	case <-time.After(againAfter):
+	case <-ctx.Done():
+	}
+}
+
+// leaveWithin is how long a run that was told to end may take to store its text.
+const leaveWithin = 10 * time.Second
+
+// follow takes what the agent tells of a run until it has ended.
+func (h *away) follow(ctx context.Context, w *writing, m *Mail, number uint64, end *streamEnd) *streamEnd {
+	stop, late := ctx.Done(), (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-m.Came:
+			m.mu.Lock()
+			n := m.Last
+			m.mu.Unlock()
+			if n.Tokens > end.tokens {
+				end.tokens, end.added = n.Tokens, true
+				w.reached(w.number, n.Tokens, w.now())
+				w.heard()
+				w.told(n.Tokens)
+			}
+			if n.End == nil {
+				continue
+			}
+			end.added = end.added || n.Added
+			end.result = completions.Result{Finish: n.End.Finish, PromptTokens: n.End.Prompt, OutputTokens: n.End.Output}
+			if end.err = n.End.Error.Err(); end.err != nil && context.Cause(ctx) != nil {
+				end.err = context.Cause(ctx)
+			} else if errors.Is(end.err, errLeft) {
+				h.pause(ctx)
+			}
+			return end
+		case <-stop:
+			stop, end.err = nil, context.Cause(ctx)
+			limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+			_, err := h.tell(limit, &AgentOrder{What: OrderLeave, Number: number})
+			cancel()
+			if err != nil || !errors.Is(end.err, errEvicted) {
+				return end
+			}
+			late = time.After(leaveWithin)
+		case <-late:
+			return end
+		}
+	}
+}
+
+// reached notes how far an answer is that another process writes.
+func (t *text) reached(run uint64, tokens int, now time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.Run.Load() != run || t.closed.Load() {
+		return
+	}
+	t.fresh += tokens - t.tokens
+	t.tokens = tokens
+	if t.last = now; t.first == 0 {
+		t.first = now
+	}
+}

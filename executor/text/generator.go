@@ -1,0 +1,294 @@
+package text
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"inferplan/engine/llm"
+	"inferplan/executor/oip"
+	"inferplan/executor/turn"
+	"inferplan/policy"
+)
+
+// generator has the prompts of one device answered by its server.
+type generator struct {
+	*generators
+	device  int32
+	stage   int32
+	name    string // for messages
+	model   string
+	servers *reach
+	serverWatch
+	why  string                 // it does not work, as the log says; of its watch
+	live map[uint64]*generation // by the serial of the batch's use
+}
+
+// generation is a prompt that a server answers.
+type generation struct {
+	*generator
+	b      *turn.Batch
+	serial uint64
+	began  time.Duration
+	stream *oip.TextStream // takes the text while it is made; nil: nobody wants it before the end
+	room   int             // bytes that the answer may have
+	limit  time.Duration   // that the next piece may take
+	heard  atomic.Int64    // when the server answered last, on the core's clock
+	cancel context.CancelCauseFunc
+	doubt  error // the server broke off; it is being looked at whether it is gone
+
+	before int // tokens of the answer that others have made
+
+	mu     sync.Mutex
+	text   []byte // the answer so far
+	tokens int    // of it
+	over   bool   // another generation goes on with it
+}
+
+// generationEnd is how a generation ended.
+type generationEnd struct{ err error }
+
+// Errors of answers for which tensors have no room.
+var (
+	errLong = errors.New("the answer has more bytes than were planned")
+	errZero = errors.New("the answer has a zero byte")
+)
+
+func newGenerator(a *generators, device, stage int32) *generator {
+	d := &a.c.Tables.Devices[device]
+	g := &generator{generators: a, device: device, stage: stage, live: map[uint64]*generation{}}
+	g.model = a.c.Tables.Services[a.c.Tables.Pipelines[a.c.Tables.Stages[stage].Pipeline].Service].Name
+	g.name = fmt.Sprintf("%s on %s %d", g.model, a.c.Tables.Kinds[d.Kind], d.GPU)
+	g.ask = make(chan struct{}, 1)
+	a.c.Metrics.Device(device, a.c.Tables.Kinds[d.Kind])
+	return g
+}
+
+// find takes the device's server from the options: that of the instance of a number.
+func (g *generator) find(instance int) (err error) {
+	if g.servers, err = NewReach(g.c.Options.Servers, nil, instance); err != nil {
+		return err
+	}
+	if !g.servers.has(g.model) {
+		return fmt.Errorf("instance %d (%s) has no server (--server %d=URL)", instance, g.name, instance)
+	}
+	return nil
+}
+
+// prepare has the server ready with the language model.
+func (g *generator) prepare(ctx context.Context) error {
+	return g.servers.Prepare(ctx, g.model, []string{g.model})
+}
+
+// admit begins to answer a prompt, behind what other servers have made of the answer.
+func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
+	ta := &g.answers.Tasks.List[b.Tasks[0]]
+	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: ta.Partial, tokens: ta.Tokens, before: ta.Tokens}
+	engine := &g.workflows.GenerationOf(b.Service.Index).On[g.c.Tables.Devices[g.device].Kind]
+	prompt, answer := g.longest(b.Service.Index)
+	r.limit = g.c.Options.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
+	r.heard.Store(int64(r.began))
+	g.live[b.Serial] = r
+	ctx, cancel := context.WithCancelCause(g.ctx)
+	r.cancel = cancel
+	gen := g.gen.Load()
+	request.Prompt += string(ta.Partial)
+	request.MaxTokens -= ta.Tokens
+	g.wg.Go(func() {
+		err := r.answer(ctx, request)
+		cancel(nil)
+		g.c.Inbox.Post(turn.News{Kind: generationEnded, Device: g.device, Gen: gen, Id: r.serial, Back: &generationEnd{err}})
+	})
+}
+
+// leave takes a generation off its server. Its task keeps what was made of the answer.
+func (g *generator) leave(r *generation) {
+	delete(g.live, r.serial)
+	r.cancel(errLeft)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	ta := &g.answers.Tasks.List[r.b.Tasks[0]]
+	ta.Partial, ta.Tokens = r.text, r.tokens
+}
+
+// Pauses until a server that takes no more requests is asked again. They double.
+const (
+	firstRetry = 10 * time.Millisecond
+	fullRetry  = time.Second
+)
+
+// answer asks the server, again and again while it takes no more requests.
+func (r *generation) answer(ctx context.Context, request *llm.Request) error {
+	if request.MaxTokens <= 0 { // all of the answer was there
+		return nil
+	}
+	server, use, err := r.servers.Use(r.model)
+	if err != nil {
+		return err
+	}
+	request.Model, request.Fields = use.Model, use.Fields
+	for pause := firstRetry; ; pause = min(2*pause, fullRetry) {
+		_, err := server.Complete(ctx, request, r.take)
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		full, _ := errors.AsType[*llm.Error](err)
+		if !errors.Is(err, llm.ErrFull) {
+			return err
+		}
+		r.heard.Store(int64(r.c.Now()))
+		timer := time.NewTimer(max(pause, min(full.RetryAfter, fullRetry)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take takes a piece of the answer.
+func (r *generation) take(t llm.Token) error {
+	r.heard.Store(int64(r.c.Now()))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over:
+		return errLeft
+	case len(r.text)+len(t.Text) > r.room:
+		return errLong
+	case strings.IndexByte(t.Text, 0) >= 0:
+		return errZero
+	}
+	if r.stream != nil && !r.stream.Add(len(r.text), t.Text) {
+		return errDiverged
+	}
+	r.text, r.tokens = append(r.text, t.Text...), r.before+t.Count
+	return nil
+}
+
+// ended takes the end of a generation.
+func (g *generator) ended(r *generation, err error) {
+	c, b, now := g.c, r.b, g.c.Now()
+	q := c.Ledger.At(g.answers.RequestOf(b.Tasks[0]))
+	b.Infer = now - r.began
+	refused, _ := errors.AsType[*llm.Error](err)
+	switch {
+	case q == nil || q.Job.Answered || errors.Is(err, errOver): // nobody waits for it
+	case err == nil:
+		data := make(answerTensor, b.Service.Outputs[0].Bytes)
+		copy(data, r.text)
+		c.Answers.Ran(b, data)
+	case errors.Is(err, llm.ErrGone), errors.Is(err, llm.ErrBroken):
+		r.doubt = err
+		g.lookNow()
+		return
+	case errors.Is(err, llm.ErrUnknownModel), errors.Is(err, llm.ErrUnauthorized), errors.Is(err, llm.ErrNoSuchPath), errors.Is(err, llm.ErrNoStream):
+		g.lost(err.Error())
+		return
+	case refused != nil && refused.Status >= 400 && refused.Status < 500:
+		c.Ledger.Fail(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
+	default:
+		c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
+	}
+	delete(g.live, r.serial)
+	c.FinishHop(b, g.device, r.began, now)
+	c.Flush()
+}
+
+// settle has the answers that broke off made again, now that the server was seen to answer. If
+// an answer broke off too often, its request fails.
+func (g *generator) settle() {
+	for _, r := range g.running() {
+		if r.doubt == nil {
+			continue
+		}
+		task := r.b.Tasks[0]
+		ta, q := &g.answers.Tasks.List[task], g.c.Ledger.At(g.answers.RequestOf(task))
+		if r.tokens > r.before {
+			ta.Failures = 0
+		}
+		if ta.Failures++; ta.Failures >= MostAttempts && q != nil && !q.Job.Answered {
+			g.c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, ta.Failures, r.doubt))
+		}
+		g.leave(r)
+		g.c.FailBatch(r.b, policy.ReasonFailed, r.doubt)
+		g.c.Flush()
+	}
+}
+
+// running lists what the server answers, in the order in which it began.
+func (g *generator) running() []*generation {
+	out := make([]*generation, 0, len(g.live))
+	for _, r := range g.live {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *generation) int { return cmp.Compare(a.serial, b.serial) })
+	return out
+}
+
+// lost: the server is gone, and what it answered.
+func (g *generator) lost(why string) {
+	g.gen.Add(1)
+	g.alive.Store(false)
+	g.c.Metrics.Up(g.device, false)
+	if why != "" {
+		g.c.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", why, "requests", len(g.live))
+	}
+	g.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	for _, r := range g.running() { // the policy did not abort them
+		g.leave(r)
+		g.c.FailBatch(r.b, policy.ReasonWorkerLost, nil)
+	}
+	g.c.Flush()
+	g.lookNow()
+}
+
+// ready: the server works.
+func (g *generator) ready() {
+	if g.alive.Load() {
+		return
+	}
+	g.alive.Store(true)
+	g.c.Metrics.Up(g.device, true)
+	g.c.Options.Log.Info("the server of a language model works", "instance", g.name)
+	g.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: g.device})
+	g.c.Flush()
+}
+
+// check looks whether the server answers.
+func (g *generator) check(ctx context.Context) {
+	gen := g.gen.Load()
+	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
+	defer cancel()
+	switch err := g.servers.alive(limit); {
+	case ctx.Err() != nil:
+	case err != nil:
+		g.c.Inbox.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
+	default:
+		g.c.Inbox.Post(turn.News{Kind: generatorAnswers, Device: g.device, Gen: gen})
+	}
+}
+
+// revive looks whether the server works again.
+func (g *generator) revive(ctx context.Context) {
+	gen := g.gen.Load()
+	limit, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
+	defer cancel()
+	err := g.prepare(limit)
+	switch {
+	case err == nil:
+		g.why = ""
+		g.c.Inbox.Post(turn.News{Kind: generatorReady, Device: g.device, Gen: gen})
+	case ctx.Err() == nil && err.Error() != g.why:
+		g.why = err.Error()
+		g.c.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)
+	}
+}

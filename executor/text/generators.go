@@ -1,0 +1,286 @@
+package text
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"inferplan/engine/llm"
+	"inferplan/executor/oip"
+	"inferplan/executor/steps"
+	"inferplan/executor/tasks"
+	"inferplan/executor/turn"
+	"inferplan/policy"
+	flows "inferplan/policy/flow"
+)
+
+// generators is the backend of devices that run a language model for modules of
+// applications. The server of each device (package engine/llm) answers prompts, which join
+// and leave it one by one. It belongs to the core's turn.
+type generators struct {
+	c         *turn.Core
+	answers   *tasks.Flow
+	workflows *flows.Workflows
+	list      []*generator // by device; nil where another backend executes
+	devices   []int32      // of this backend, ascending: the instances of Options.Servers
+	prompt    []byte       // scratch
+	serverCalls
+}
+
+// Kinds of news of generators.
+const (
+	generationEnded  uint8 = iota
+	generatorAnswers       // it was looked at
+	generatorLost
+	generatorReady
+)
+
+// Bytes of a prompt's and an answer's tensor for each token of the longest one. Tokens have
+// 4 bytes on average; answers have room for the rare ones with many.
+const (
+	promptTokenBytes = 8
+	answerTokenBytes = 32
+)
+
+// GeneratorsOf returns the backend of the devices that run language models of a plan of
+// workflows. If there are none, it returns nil.
+func GeneratorsOf(c *turn.Core) (turn.Backend, []int32) {
+	answers, ok := c.Answers.(*tasks.Flow)
+	workflows := flows.WorkflowsOf(c.Tables)
+	if !ok || workflows == nil {
+		return nil, nil
+	}
+	a := &generators{c: c, answers: answers, workflows: workflows, list: make([]*generator, len(c.Tables.Devices))}
+	for s := range c.Services {
+		if workflows.GenerationOf(int32(s)) == nil {
+			continue
+		}
+		prompt, answer := a.longest(int32(s))
+		c.Services[s].Inputs = []turn.Tensor{textTensor("prompt", prompt*promptTokenBytes)}
+		c.Services[s].Outputs = []turn.Tensor{textTensor("text", answer*answerTokenBytes)}
+		service := &c.Tables.Services[s]
+		for p := range service.NumPipelines {
+			stage := c.Tables.Pipelines[service.FirstPipeline+p].FirstStage
+			for _, d := range c.Tables.DevicesOf(stage) {
+				a.list[d] = newGenerator(a, d, stage)
+				a.devices = append(a.devices, d)
+			}
+		}
+	}
+	if len(a.devices) == 0 {
+		return nil, nil
+	}
+	slices.Sort(a.devices)
+	a.open()
+	return a, a.devices
+}
+
+// textTensor is a tensor that holds a text, filled up with zeros.
+func textTensor(name string, size int) turn.Tensor {
+	return turn.Tensor{Name: name, Datatype: oip.Uint8, Shape: []int64{-1, int64(size)}, Bytes: size, Text: true}
+}
+
+// longest returns the most tokens of a service's prompts and of its answers.
+func (a *generators) longest(service int32) (prompt, answer int) {
+	for i := range a.workflows.Asks {
+		ask := &a.workflows.Asks[i]
+		step := &a.workflows.Apps[ask.App].Segments[ask.Segment].Steps[ask.Step]
+		if slices.Contains(tasks.ServicesOfStep(step), service) {
+			prompt, answer = max(prompt, ask.Prompt.Longest()), max(answer, ask.Output.Longest())
+		}
+	}
+	return prompt, answer
+}
+
+// Start finds the servers. One that does not answer yet is waited for later: others work
+// meanwhile.
+func (a *generators) Start(ctx context.Context) error {
+	if err := checkServers(a.c.Options.Servers, len(a.devices)); err != nil {
+		return err
+	}
+	for i, d := range a.devices {
+		if err := a.list[d].find(i); err != nil {
+			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.c.Options.Silence)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, d := range a.devices {
+		g := a.list[d]
+		wg.Go(func() {
+			if err := g.prepare(ctx); err != nil {
+				a.c.Options.Log.Warn("the server of a language model does not answer yet", "instance", g.name, "error", err)
+				return
+			}
+			g.alive.Store(true)
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// Begin watches the servers. The policy hears of those that are not there.
+func (a *generators) Begin() {
+	for _, d := range a.devices {
+		g := a.list[d]
+		a.c.Metrics.Up(d, g.alive.Load())
+		if !g.alive.Load() {
+			a.c.Inbox.Post(turn.News{Kind: generatorLost, Device: d, Gen: g.gen.Load()})
+		}
+		a.wg.Go(func() { g.watch(a.ctx, g.check, g.revive) })
+	}
+}
+
+func (a *generators) Up(device int32) bool { return a.list[device].alive.Load() }
+
+// Run has the server of a device answer the prompt of a batch, which has one task.
+func (a *generators) Run(b *turn.Batch) {
+	g, task := a.list[b.Device()], b.Tasks[0]
+	q := a.c.Ledger.At(a.answers.RequestOf(task))
+	switch {
+	case !g.alive.Load(): // the policy hears of the loss, if it has not
+		return
+	case q == nil || q.Job.Answered: // nobody waits for it
+		a.finish(b)
+		return
+	}
+	prompt, err := a.promptOf(b.Service, task)
+	if err != nil && !q.Job.Answered {
+		a.c.Ledger.Fail(q.Job, err)
+	}
+	if q.Job.Answered {
+		a.finish(b)
+		return
+	}
+	longest := b.Service.Outputs[0].Bytes / answerTokenBytes
+	ta := &a.answers.Tasks.List[task]
+	if ta.Ask > 0 {
+		longest = a.workflows.Asks[ta.Ask-1].Output.Longest()
+	}
+	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, a.streamOf(q, task))
+	a.c.Began(b, g.device, a.c.Now())
+}
+
+// promptOf returns the prompt of a task of a service.
+func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
+	size := service.Inputs[0].Bytes
+	a.prompt = slices.Grow(a.prompt[:0], size)[:size]
+	if !a.answers.Fill(task, 0, a.prompt) {
+		made := steps.Text(a.answers.Input(task, 0))
+		if len(made) > size {
+			return "", oip.Invalid("", "the language model %s: found a prompt of %d bytes, expected at most %d, as was planned", service.Name, len(made), size)
+		}
+		clear(a.prompt[copy(a.prompt, made):])
+	}
+	prompt := string(steps.Text(a.prompt))
+	if prompt == "" {
+		return "", oip.Invalid("", "the language model %s: found an empty prompt, expected a text", service.Name)
+	}
+	return prompt, nil
+}
+
+// streamOf returns the stream of the client that waits for a task's text. If the task is not
+// the last of its request, or nobody wants the text before its end, it returns nil.
+func (a *generators) streamOf(q *turn.Request, task int32) *oip.TextStream {
+	ask, segments := a.answers.Tasks.List[task].Ask, a.answers.Tasks.Steps.Flows
+	if q.Job.Stream == nil || ask == 0 || segments == nil {
+		return nil
+	}
+	at, app := &a.workflows.Asks[ask-1], &segments.Apps[q.Job.Model.Index]
+	segment := &a.workflows.Apps[at.App].Segments[at.Segment]
+	if slices.ContainsFunc(segment.To, func(to int32) bool { return to >= 0 }) {
+		return nil
+	}
+	i := slices.IndexFunc(app.Ends, func(e tasks.SegmentEnd) bool { return a.workflows.GenerationOf(e.Service) != nil })
+	if i < 0 || app.Ends[i].Segment != at.Segment || app.Ends[i].Name != segment.Steps[at.Step].Name || app.Ends[i].Items != 1 {
+		return nil
+	}
+	return q.Job.Stream
+}
+
+// finish ends a batch that has nothing to do, once the policy can be told.
+func (a *generators) finish(b *turn.Batch) {
+	b.Failed = true
+	a.c.Skips = append(a.c.Skips, turn.Queued{Batch: b, Serial: b.Serial})
+}
+
+// Abort ends the answer to a batch's prompt.
+func (a *generators) Abort(b *turn.Batch) {
+	g := a.list[b.Device()]
+	if r := g.live[b.Serial]; r != nil {
+		g.leave(r)
+	}
+}
+
+// Evict does nothing: the policies of workflows take no sequence off its device.
+func (a *generators) Evict(*turn.Batch, bool) { a.c.Stats.Ignored++ }
+
+// Load answers at once. A server holds its language model from its start to its end.
+func (a *generators) Load(o turn.Order) {
+	why := policy.Return(0)
+	if network := a.c.Tables.Pipelines[a.c.Tables.Stages[a.list[o.Device].stage].Pipeline].Network; !o.Load || o.Network != network {
+		why = policy.ReturnRefused
+	}
+	now := a.c.Now()
+	a.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
+}
+
+// Place answers at once: a prompt goes to its server with the request.
+func (a *generators) Place(task, device, ticket int32) {
+	now := a.c.Now()
+	a.c.Placed(task, device, ticket, now, now)
+}
+
+// Took handles news of a generator.
+func (a *generators) Took(n *turn.News) {
+	g := a.list[n.Device]
+	if n.Gen != g.gen.Load() {
+		return
+	}
+	switch n.Kind {
+	case generationEnded:
+		if r := g.live[n.Id]; r != nil {
+			g.ended(r, n.Back.(*generationEnd).err)
+		}
+	case generatorAnswers:
+		g.settle()
+	case generatorLost:
+		g.lost(n.Text)
+	case generatorReady:
+		g.ready()
+	}
+}
+
+func (a *generators) Room() {}
+
+// Look ends answers that nobody waits for, and gives up servers that stand still.
+func (a *generators) Look(now, paused time.Duration) {
+	for _, d := range a.devices {
+		g := a.list[d]
+		for _, r := range g.running() {
+			r.heard.Add(int64(paused))
+			q := a.c.Ledger.At(a.answers.RequestOf(r.b.Tasks[0]))
+			if q == nil || q.Gone || q.Job.Answered {
+				r.cancel(errOver)
+				continue
+			}
+			if silent := now - time.Duration(r.heard.Load()); silent > r.limit && r.doubt == nil && g.alive.Load() {
+				a.c.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", silent)
+				g.lost("it stands still")
+				a.c.Flush()
+				break
+			}
+		}
+	}
+}
+
+// Close ends what runs.
+func (a *generators) Close(ctx context.Context) { a.end(ctx, a.c.Options.Log) }
+
+// answerTensor implements outputs: the answer to a prompt.
+type answerTensor []byte
+
+func (t answerTensor) Output(int) []byte { return t }

@@ -1,0 +1,187 @@
+package text
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/executor/series"
+	"inferplan/executor/turn"
+	"inferplan/policy"
+	"inferplan/policy/vqueue"
+)
+
+// QueueState is what the page of the queues shows. Times are seconds from now.
+type QueueState struct {
+	Open      int             `json:"open"`
+	Replans   replanCounts    `json:"replans"`
+	Instances []instanceState `json:"instances"`
+}
+
+type replanCounts struct {
+	Adopted    int64 `json:"adopted"`
+	Stayed     int64 `json:"stayed"`
+	OutOfTime  int64 `json:"out_of_time"`
+	Failed     int64 `json:"failed"`
+	ByDeadline int64 `json:"by_deadline"`
+}
+
+type instanceState struct {
+	Instance string       `json:"instance"`
+	Up       bool         `json:"up"`
+	Model    string       `json:"model,omitempty"`
+	Coming   string       `json:"coming,omitempty"`
+	Running  int          `json:"running"`
+	Room     int          `json:"room"`
+	Groups   []groupState `json:"groups,omitempty"`
+}
+
+type groupState struct {
+	Of       string  `json:"of"`
+	Requests int     `json:"requests"`
+	Start    float64 `json:"start_s"`
+	Due      float64 `json:"due_s"`
+}
+
+// viewer is a policy that shows its queues.
+type viewer interface {
+	View() []vqueue.QueueView
+	Replans() vqueue.Replans
+}
+
+// stateOfQueues is the state of a core's queues; false where its policy shows none.
+func stateOfQueues(c *turn.Core) (s QueueState, ok bool) {
+	p, shows := policy.As[viewer](c.Policy)
+	if !shows {
+		return s, false
+	}
+	read := func() {
+		now := c.Now()
+		s.Open = c.Ledger.Open
+		s.Replans = replanCounts(p.Replans())
+		for _, q := range p.View() {
+			s.Instances = append(s.Instances, stateOfInstance(c, &q, now))
+		}
+	}
+	if !c.Call(read) {
+		read() // the last round is over: nobody writes any more
+	}
+	return s, true
+}
+
+func stateOfInstance(c *turn.Core, q *vqueue.QueueView, now time.Duration) instanceState {
+	name := func(network int32) string {
+		if network < 0 {
+			return ""
+		}
+		return c.Tables.Networks[network].Name
+	}
+	i := instanceState{Instance: nameOf(c, q.Device), Up: q.Up, Model: name(q.Loaded), Coming: name(q.Coming), Running: q.Running, Room: -1}
+	if a, ok := c.BackendOf(q.Device).(*agents); ok {
+		i.Room = int(a.list[q.Device].room.Load())
+	}
+	for _, g := range q.Groups {
+		i.Groups = append(i.Groups, groupState{Of: c.Served.Models[g.Model].Label, Requests: g.Size, Start: (g.Start - now).Seconds(), Due: (g.Deadline - now).Seconds()})
+	}
+	return i
+}
+
+//go:embed queues.html
+var queuesPage []byte
+
+// pageEvery is how often the page is told of news.
+const pageEvery = time.Second
+
+// AddPages adds the page of the queues to the metrics server: /queues, what it
+// shows as JSON, the events that it follows, and the lengths of what was served.
+func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
+	mux.HandleFunc("GET /queues", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'")
+		w.Write(queuesPage)
+	})
+	mux.HandleFunc("GET /queues.json", func(w http.ResponseWriter, _ *http.Request) {
+		s, ok := stateOfQueues(inForce())
+		if !ok {
+			http.Error(w, "the plan's policy shows no queues", http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(s)
+	})
+	mux.HandleFunc("GET /queues/events", func(w http.ResponseWriter, r *http.Request) { queueEvents(w, r, inForce) })
+	mux.HandleFunc("GET /lengths", func(w http.ResponseWriter, r *http.Request) { ServeLengths(w, r, inForce()) })
+}
+
+// queueEvents sends the state of the queues until the client goes.
+func queueEvents(w http.ResponseWriter, r *http.Request, inForce func() *turn.Core) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	out := http.NewResponseController(w)
+	tick := time.NewTicker(pageEvery)
+	defer tick.Stop()
+	for {
+		s, ok := stateOfQueues(inForce())
+		if !ok {
+			return
+		}
+		data, err := json.Marshal(s)
+		if err != nil {
+			return
+		}
+		_ = out.SetWriteDeadline(time.Now().Add(10 * pageEvery))
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil || out.Flush() != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// groupGauges reads the queues when Prometheus asks.
+type groupGauges struct {
+	c                        *turn.Core
+	groups, waiting, replans *prometheus.Desc
+}
+
+func newGroupGauges(c *turn.Core) *groupGauges {
+	return &groupGauges{
+		c:       c,
+		groups:  prometheus.NewDesc(series.Prefix+"queue_groups", "Request groups in the queue of an instance.", []string{"instance"}, nil),
+		waiting: prometheus.NewDesc(series.Prefix+"queue_requests", "Requests in the queue of an instance.", []string{"instance"}, nil),
+		replans: prometheus.NewDesc(series.Prefix+"queue_replans_total", "Searches for an order of the queues, by how they ended. by_deadline: the earliest deadline goes first, because the search failed, found nothing better in time, or too much is late.", []string{"outcome"}, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (g *groupGauges) Describe(ch chan<- *prometheus.Desc) {
+	ch <- g.groups
+	ch <- g.waiting
+	ch <- g.replans
+}
+
+// Collect implements prometheus.Collector.
+func (g *groupGauges) Collect(ch chan<- prometheus.Metric) {
+	s, ok := stateOfQueues(g.c)
+	if !ok {
+		return
+	}
+	for _, i := range s.Instances {
+		n := 0
+		for _, x := range i.Groups {
+			n += x.Requests
+		}
+		ch <- prometheus.MustNewConstMetric(g.groups, prometheus.GaugeValue, float64(len(i.Groups)), i.Instance)
+		ch <- prometheus.MustNewConstMetric(g.waiting, prometheus.GaugeValue, float64(n), i.Instance)
+	}
+	for outcome, n := range map[string]int64{"adopted": s.Replans.Adopted, "stayed": s.Replans.Stayed, "out_of_time": s.Replans.OutOfTime, "failed": s.Replans.Failed, "by_deadline": s.Replans.ByDeadline} {
+		ch <- prometheus.MustNewConstMetric(g.replans, prometheus.CounterValue, float64(n), outcome)
+	}
+}

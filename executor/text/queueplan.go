@@ -1,0 +1,136 @@
+package text
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"inferplan/executor/completions"
+	"inferplan/formats"
+)
+
+// Planning is what a process does that shares its store with others: it takes requests
+// in, and plans while no other does. Requests that wait are claimed by who plans; their
+// places in virtual queues are in its memory alone, and who plans next makes them anew
+// from the store.
+type Planning struct {
+	queues *Queues
+	Agents *Agents
+	front  completions.Options // of the front end that claims
+	others refusals
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// OpenAgents opens the store of a plan of queues over which this process would plan, for the
+// agents of other processes; nil: they are none.
+func (o *QueueOptions) OpenAgents(ctx context.Context, plan *formats.Plan) (*Agents, error) {
+	if !Writes(plan) || o.Share == nil {
+		return nil, nil
+	}
+	store, err := o.Share(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return NewAgents(store), nil
+}
+
+func (p *Planning) begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.done.Go(func() {
+		if err := p.Agents.store.Lead(ctx, p.lead); err != nil {
+			p.front.Log.Error("this process plans no more", "error", err)
+		}
+	})
+}
+
+func (p *Planning) end() {
+	p.stop()
+	p.done.Wait()
+}
+
+// lead plans until ctx ends.
+func (p *Planning) lead(ctx context.Context, term uint64) {
+	p.front.Log.Info("this process plans", "term", term)
+	p.Agents.Term.Store(term)
+	p.queues.host.Plans.Set(1)
+	leave := sync.OnceFunc(func() {
+		p.Agents.Term.Store(0)
+		p.queues.host.Plans.Set(0)
+	})
+	defer leave()
+	stop, err := p.Agents.store.Answer(Planner, p.Answer)
+	if err != nil {
+		p.front.Log.Error("agents cannot reach this process", "error", err)
+		return
+	}
+	defer stop()
+	own := p.front
+	own.Store, own.Server = p.Agents.store, p.queues
+	front, err := completions.New(own)
+	if err != nil {
+		p.front.Log.Error("this process cannot claim requests", "error", err)
+		return
+	}
+	<-ctx.Done()
+	leave() // what is sent from now on is not of who plans
+	if err := front.Close(); err != nil {
+		p.front.Log.Warn("requests were not given back", "error", err)
+	}
+	p.queues.forgetAll()
+}
+
+// Answer answers agents of its term, and other front ends, while this process plans. For
+// others it is silent: the one that plans hears them, too.
+func (p *Planning) Answer(message []byte, reply func([]byte)) {
+	n := &AgentNews{}
+	if err := json.Unmarshal(message, n); err != nil {
+		p.others.add(err)
+		return
+	}
+	out := NewsAnswer{}
+	switch {
+	case n.Ask != nil && p.Agents.Term.Load() != 0:
+		_, err := p.queues.Admit(n.Ask)
+		errors.As(err, &out.Refused)
+	case n.Ask != nil || !p.Agents.took(n):
+		return
+	}
+	reply(Encode(out))
+}
+
+// Models implements completions.Server.
+func (p *Planning) Models() []completions.Model { return p.queues.Models() }
+
+// admitWithin bounds how long who plans may take to say whether a request may come in.
+// Without a word it may: it is stored, and waits.
+const admitWithin = time.Second
+
+// Admit implements completions.Server: who plans decides.
+func (p *Planning) Admit(r *completions.Request) (time.Duration, error) {
+	if p.Agents.Term.Load() != 0 {
+		return p.queues.Admit(r)
+	}
+	ask := *r
+	ask.Body, ask.Partial = nil, ""
+	ctx, cancel := context.WithTimeout(context.Background(), admitWithin)
+	defer cancel()
+	data, err := p.Agents.store.Ask(ctx, Planner, Encode(AgentNews{Ask: &ask}))
+	var a NewsAnswer
+	if err != nil || json.Unmarshal(data, &a) != nil || a.Refused == nil {
+		return 0, nil
+	}
+	return a.Refused.RetryAfter, a.Refused
+}
+
+// Serve implements completions.Server. It is not called: requests are served elsewhere.
+func (p *Planning) Serve(*completions.Request, completions.Output) {}
+
+// Forget implements completions.Server. Who serves the request finds its end in the store.
+func (p *Planning) Forget(string) {}
+
+var _ completions.Server = (*Planning)(nil)

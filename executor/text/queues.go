@@ -1,0 +1,226 @@
+package text
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/executor/completions"
+	"inferplan/executor/turn"
+	"inferplan/policy"
+	"inferplan/policy/vqueue"
+)
+
+// Queues answers requests for text by an executor's plan of queues: it is what the
+// front end asks (completions.Server). Requests that a plan leaves unfinished go to
+// the next plan with what was written; those that the end of the executor leaves stay
+// with the front end's store.
+type Queues struct {
+	host Host
+	wg   sync.WaitGroup // of what waits for the front end's store
+
+	mu   sync.Mutex
+	open map[string]holding // by the request's id
+}
+
+// holding is a request that a core has. It holds the job.
+type holding struct {
+	core *turn.Core
+	job  *turn.Job
+}
+
+// expecter is a policy that says what a request which came now would meet.
+type expecter interface {
+	Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) vqueue.Expectation
+}
+
+// Host is the executor as requests for text see it.
+type Host struct {
+	InForce  func() *turn.Core // the core of the plan in force
+	Draining func() bool       // nothing new is taken
+	Log      *slog.Logger
+	Registry *prometheus.Registry // of series that outlive plans
+	Plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
+}
+
+// NewQueues gives the requests for text of an executor's plans.
+func NewQueues(h Host) *Queues { return &Queues{host: h, open: map[string]holding{}} }
+
+// Wait returns once all that was told to the front end is done. It follows Close of
+// the executor.
+func (q *Queues) Wait() { q.wg.Wait() }
+
+// Models implements completions.Server.
+func (q *Queues) Models() []completions.Model {
+	c := q.host.InForce()
+	var out []completions.Model
+	seen := map[string]bool{}
+	for _, m := range c.Served.Models {
+		if seen[m.Name] {
+			continue
+		}
+		seen[m.Name] = true
+		o := completions.Model{ID: m.Name, OwnedBy: "inferplan", Created: c.Loop.Epoch()}
+		if c.Served.Named.Named(m.Name) {
+			o.Classes = c.Served.Named.Of(m.Name)
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// find is the model and class of a request in a core's plan.
+func (q *Queues) find(c *turn.Core, r *completions.Request) (*turn.Model, error) {
+	if i, ok := c.Served.Named.Find(r.Model, r.Class); ok {
+		return c.Served.Models[i], nil
+	}
+	e := &completions.ServerError{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "model_not_found", Param: "model", Msg: fmt.Sprintf("the model %q does not exist", r.Model)}
+	if c.Served.Named.Of(r.Model) != nil {
+		e.Status, e.Code, e.Param, e.Msg = http.StatusBadRequest, "class_not_found", "class", fmt.Sprintf("the model %q has no class %q", r.Model, r.Class)
+	}
+	return nil, e
+}
+
+// Due are the arrival and the deadline of a request on a core's clock. A deadline may
+// have passed before the clock began.
+func Due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
+	now, clock := c.Now(), c.Options.Clock()
+	came := now
+	if !r.Accepted.IsZero() {
+		came = min(now-clock.Sub(r.Accepted), now)
+	}
+	deadline = came + m.Slo
+	if !r.Deadline.IsZero() {
+		deadline = now + r.Deadline.Sub(clock)
+	}
+	return max(came, 0), deadline
+}
+
+// Admit implements completions.Server: what the policy expects of the queues decides.
+func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
+	c := q.host.InForce()
+	m, err := q.find(c, r)
+	if err != nil {
+		return 0, err
+	}
+	draining := &completions.Refusal{Reason: policy.ReasonDraining.String(), Msg: "the server is shutting down", RetryAfter: time.Second}
+	if q.host.Draining() {
+		return draining.RetryAfter, draining
+	}
+	_, deadline := Due(c, m, r)
+	var e vqueue.Expectation
+	if !c.Call(func() {
+		if p, ok := policy.As[expecter](c.Policy); ok {
+			e = p.Expect(c.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
+		}
+		if len(c.Ledger.Requests)-len(c.Ledger.Free) >= c.Options.MaxQueue {
+			e.Reason = policy.ReasonQueueFull
+		}
+	}) {
+		return draining.RetryAfter, draining
+	}
+	if e.Reason == policy.ReasonNone {
+		return 0, nil
+	}
+	again := max(e.Again, time.Second)
+	refusal := &completions.Refusal{Reason: e.Reason.String(), RetryAfter: again}
+	switch e.Reason {
+	case policy.ReasonQueueFull:
+		refusal.Msg = fmt.Sprintf("model %s: %d requests wait already", m.Label, e.Waiting)
+	default:
+		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.Label, (e.Answered - c.Now()).Round(time.Millisecond), (e.Answered - deadline).Round(time.Millisecond))
+	}
+	return again, refusal
+}
+
+// Serve implements completions.Server.
+func (q *Queues) Serve(r *completions.Request, out completions.Output) {
+	for {
+		c := q.host.InForce()
+		m, err := q.find(c, r)
+		if err != nil {
+			q.wg.Go(func() { out.Done(completions.Result{Err: err}) })
+			return
+		}
+		j := turn.NewJob(m, 1)
+		j.Answers = c.Answers
+		j.Text = newText(q, r, out)
+		j.Arrived, j.Deadline = Due(c, m, r)
+		j.Client = policy.ClientNumber(r.Client)
+		q.mu.Lock()
+		q.open[r.ID] = holding{c, j}
+		q.mu.Unlock()
+		if c.Inbox.Submit(j) {
+			return
+		}
+		q.mu.Lock()
+		delete(q.open, r.ID)
+		q.mu.Unlock()
+		j.Refs.Store(1)
+		j.Release()
+		if q.host.InForce() == c {
+			return // the end: the store has it
+		}
+	}
+}
+
+// Forget implements completions.Server.
+func (q *Queues) Forget(id string) {
+	q.mu.Lock()
+	a, ok := q.open[id]
+	if ok {
+		a.job.Refs.Add(1) // it may end before the core hears of this
+	}
+	q.mu.Unlock()
+	if ok {
+		a.core.Inbox.CancelJob(a.job)
+		a.job.Release()
+	}
+}
+
+// forgetAll stops all requests: another process has them.
+func (q *Queues) forgetAll() {
+	q.mu.Lock()
+	ids := slices.Collect(maps.Keys(q.open))
+	q.mu.Unlock()
+	for _, id := range ids {
+		q.Forget(id)
+	}
+}
+
+// finish tells the front end how a request ended, or gives it to the next plan. The
+// turn of the core that had it calls; the rest is done elsewhere.
+func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining bool) {
+	q.mu.Lock()
+	was := q.open[t.request.ID]
+	last := was.job == j // else the request was served anew meanwhile
+	if last {
+		delete(q.open, t.request.ID)
+	}
+	q.mu.Unlock()
+	j.Release()
+	q.wg.Go(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if !draining {
+			t.out.Done(r)
+			return
+		}
+		if err := t.out.Partial(); err != nil {
+			q.host.Log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
+		}
+		if last && q.host.InForce() != was.core {
+			next := *t.request
+			next.Partial, next.PartialTokens = string(t.partial), t.tokens
+			q.Serve(&next, t.out)
+		}
+	})
+}
+
+var _ completions.Server = (*Queues)(nil)

@@ -1,0 +1,108 @@
+package text
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/executor/completions"
+	"inferplan/executor/durable"
+	"inferplan/executor/httplimit"
+	"inferplan/executor/series"
+	"inferplan/executor/turn"
+	"inferplan/formats"
+)
+
+// QueueOptions are what plan serve is told of plans of queues.
+type QueueOptions struct {
+	// Front configures the front end; Store, Server, Door and Log are filled in.
+	Front completions.Options
+	// Open opens the store of accepted requests.
+	Open func() (durable.Store, error)
+	// Share opens a store that several processes share, instead of Open. Agents serve the
+	// requests (ServeAgent), and one of the processes plans.
+	Share func(context.Context) (durable.Shared, error)
+}
+
+// Writes tells whether a plan's models answer with text: it is served over OpenAI's
+// protocol alone.
+func Writes(plan *formats.Plan) bool { return formats.QueueOf(plan) != nil }
+
+// Front is the front end of a plan of queues with its store.
+type Front struct {
+	*completions.Front
+	queues *Queues
+	store  durable.Store
+	plans  *Planning // nil: one process does all
+}
+
+// NewFront makes the front end of a host's plan, behind a door, where that is one of
+// queues; nil: it is another.
+func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door) (*Front, error) {
+	c := h.InForce()
+	if !Writes(c.Plan) {
+		return nil, nil
+	}
+	if o.Open == nil && o.Share == nil {
+		return nil, fmt.Errorf("%w: a plan of queues needs a store for the requests that it accepts", turn.ErrPlan)
+	}
+	f := &Front{queues: NewQueues(h)}
+	front := o.Front
+	front.Server, front.Door, front.Log, front.Now = f.queues, door, h.Log, c.Options.Clock
+	var err error
+	agents := elsewhere(c.Options)
+	if agents != nil {
+		f.plans = &Planning{queues: f.queues, Agents: agents, front: front}
+		front.Server, front.Elsewhere = f.plans, true
+		f.store, err = o.Share(ctx)
+	} else {
+		f.store, err = o.Open()
+	}
+	if err != nil {
+		return nil, err
+	}
+	front.Store = f.store
+	if f.Front, err = completions.New(front); err != nil {
+		return nil, errors.Join(err, f.store.Close())
+	}
+	h.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
+	}, func() float64 {
+		if f.Full() {
+			return 1
+		}
+		return 0
+	}))
+	if f.plans != nil {
+		f.plans.others.log, f.plans.others.stores = h.Log, []durable.Shared{agents.store, f.store.(durable.Shared)}
+		h.Registry.MustRegister(f.plans.others.series())
+		f.plans.begin()
+	}
+	return f, nil
+}
+
+// Unready lets the front end serve on while its health says that it is not ready.
+func (f *Front) Unready() {
+	if f != nil {
+		f.Front.Hide()
+	}
+}
+
+// StopPlanning lets another process plan.
+func (f *Front) StopPlanning() {
+	if f != nil && f.plans != nil {
+		f.plans.end()
+	}
+}
+
+// CloseAll ends the front end after the executor. What is not answered stays in the store.
+func (f *Front) CloseAll() error {
+	f.queues.Wait()
+	err := errors.Join(f.Front.Close(), f.store.Close())
+	if f.plans != nil {
+		err = errors.Join(err, f.plans.Agents.store.Close())
+	}
+	return err
+}

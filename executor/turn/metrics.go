@@ -1,0 +1,203 @@
+package turn
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/executor/series"
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// Metrics are the Prometheus series of an executor. Everything that the hot
+// path touches is resolved once, when a plan is installed.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	requests *prometheus.CounterVec
+	drops    *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	batches  *prometheus.HistogramVec
+	restarts *prometheus.CounterVec
+	loads    *prometheus.CounterVec
+	workerUp *prometheus.GaugeVec
+	cpu      *prometheus.CounterVec
+
+	transfers, bytes *prometheus.CounterVec
+	Reference, Shm   tierMetrics
+	Stream           tierMetrics
+	Ipc, Pinned      tierMetrics
+
+	plan    *prometheus.GaugeVec
+	devices []*DeviceMetrics
+	gauges  *queueGauges
+	Labels  series.Labels
+}
+
+type tierMetrics struct{ Transfers, Bytes prometheus.Counter }
+
+// modelMetrics are a model's series.
+type modelMetrics struct {
+	inTime, late, dropped, failed prometheus.Counter
+	reasons                       []prometheus.Counter // by policy.Reason
+	latency                       prometheus.Observer
+	batch                         prometheus.Observer
+}
+
+// DeviceMetrics are a worker's series.
+type DeviceMetrics struct {
+	engineCPU, overheadCPU prometheus.Counter
+	restarts, Loads        prometheus.Counter
+	up                     prometheus.Gauge
+}
+
+// NewMetrics makes the series of a plan; the latency histogram has a bucket
+// edge at each SLO, so that attainment can be read off it.
+func NewMetrics(models []policy.Model) *Metrics {
+	l := series.LabelsOf(models)
+	var slos []time.Duration
+	for i := range models {
+		slos = append(slos, models[i].SLO)
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + name, Help: help}, labels)
+	}
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		Labels:   l,
+		requests: counter("requests_total", "Requests (samples) answered, by outcome: in_time, late, dropped or failed.", l.Names("outcome")...),
+		drops:    counter("drops_total", "Requests (samples) refused, by reason.", l.Names("reason")...),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: series.Prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: LatencyEdges(slos),
+		}, l.Names()),
+		batches: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: series.Prefix + "batch_size", Help: "Requests per dispatched batch.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
+		}, l.Names()),
+		restarts:  counter("worker_restarts_total", "Times that a worker was started again.", "device", "kind"),
+		loads:     counter("loads_total", "Networks loaded at run time.", "device", "kind"),
+		workerUp:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "worker_up", Help: "Whether the worker runs."}, []string{"device", "kind"}),
+		cpu:       counter("worker_cpu_seconds_total", "CPU time of workers: engine is inside the engine, overhead is the rest.", "device", "kind", "part"),
+		transfers: counter("transfers_total", "Tensors handed from a stage to the next, by tier.", "tier"),
+		bytes:     counter("transfer_bytes_total", "Bytes of tensors handed from a stage to the next, by tier.", "tier"),
+		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
+		gauges:    NewQueueGauges(l),
+	}
+	m.Registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.loads, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
+	m.Reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
+	m.Shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
+	m.Ipc = tierMetrics{m.transfers.WithLabelValues("ipc"), m.bytes.WithLabelValues("ipc")}
+	m.Pinned = tierMetrics{m.transfers.WithLabelValues("pinned"), m.bytes.WithLabelValues("pinned")}
+	m.Stream = tierMetrics{m.transfers.WithLabelValues("stream"), m.bytes.WithLabelValues("stream")}
+	return m
+}
+
+// LatencyEdges are latency buckets in seconds from 100 us to a minute, and the SLOs.
+func LatencyEdges(slos []time.Duration) []float64 {
+	var out []float64
+	for e := 100 * time.Microsecond; e <= time.Minute; e *= 10 {
+		for _, f := range []float64{1, 2.5, 5} {
+			if v := time.Duration(float64(e) * f); v <= time.Minute {
+				out = append(out, v.Seconds())
+			}
+		}
+	}
+	for _, s := range slos {
+		out = append(out, s.Seconds())
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (m *Metrics) model(k formats.ModelClass) *modelMetrics {
+	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.Labels.Values(k, o)...) }
+	own := m.Labels.Values(k)
+	mm := &modelMetrics{
+		inTime: outcome("in_time"), late: outcome("late"), dropped: outcome("dropped"), failed: outcome("failed"),
+		reasons: make([]prometheus.Counter, len(policy.Reasons())+1),
+		latency: m.latency.WithLabelValues(own...), batch: m.batches.WithLabelValues(own...),
+	}
+	for _, r := range policy.Reasons() {
+		mm.reasons[r] = m.drops.WithLabelValues(m.Labels.Values(k, r.String())...)
+	}
+	return mm
+}
+
+// answered counts a job's answer.
+func (m *modelMetrics) answered(j *Job, took time.Duration) {
+	n := float64(j.Samples)
+	switch j.Outcome {
+	case Served:
+		if j.Late {
+			m.late.Add(n)
+		} else {
+			m.inTime.Add(n)
+		}
+		for range j.Samples {
+			m.latency.Observe(took.Seconds())
+		}
+		return
+	case Failed:
+		m.failed.Add(n)
+	default:
+		m.dropped.Add(n)
+	}
+	if c := m.reasons[j.Reason]; c != nil {
+		c.Add(n)
+	}
+}
+
+func (m *Metrics) Device(index int32, kind string) *DeviceMetrics {
+	dev := strconv.Itoa(int(index))
+	d := &DeviceMetrics{
+		engineCPU: m.cpu.WithLabelValues(dev, kind, "engine"), overheadCPU: m.cpu.WithLabelValues(dev, kind, "overhead"),
+		restarts: m.restarts.WithLabelValues(dev, kind), Loads: m.loads.WithLabelValues(dev, kind), up: m.workerUp.WithLabelValues(dev, kind),
+	}
+	for int(index) >= len(m.devices) {
+		m.devices = append(m.devices, nil)
+	}
+	m.devices[index] = d
+	return d
+}
+
+func (d *DeviceMetrics) Ran(engine, process time.Duration) {
+	d.engineCPU.Add(max(engine, 0).Seconds())
+	d.overheadCPU.Add(max(process-engine, 0).Seconds())
+}
+
+func (m *Metrics) Up(device int32, up bool) {
+	v := 0.0
+	if up {
+		v = 1
+	}
+	m.devices[device].up.Set(v)
+}
+
+func (m *Metrics) Restarted(device int32) { m.devices[device].restarts.Inc() }
+
+// queueGauges reads the models' queues when Prometheus asks.
+type queueGauges struct {
+	Waiting, Running *prometheus.Desc
+	labels           series.Labels
+	Models           []*Model
+}
+
+func NewQueueGauges(l series.Labels) *queueGauges {
+	return &queueGauges{
+		labels:  l,
+		Waiting: prometheus.NewDesc(series.Prefix+"queue_length", "Requests (samples) that wait for a batch.", l.Names(), nil),
+		Running: prometheus.NewDesc(series.Prefix+"in_flight", "Requests (samples) in batches.", l.Names(), nil),
+	}
+}
+
+func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.Waiting; ch <- q.Running }
+
+func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range q.Models {
+		own := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})
+		ch <- prometheus.MustNewConstMetric(q.Waiting, prometheus.GaugeValue, float64(m.Waiting.Load()), own...)
+		ch <- prometheus.MustNewConstMetric(q.Running, prometheus.GaugeValue, float64(m.Running.Load()), own...)
+	}
+}

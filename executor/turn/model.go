@@ -1,0 +1,164 @@
+package turn
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/executor/oip"
+)
+
+// Model is a served model, or one SLO class of it.
+type Model struct {
+	Index      int32
+	Name       string
+	Class      string
+	Label      string // name/class, for messages
+	Slo        time.Duration
+	Inputs     []Tensor
+	Outputs    []Tensor
+	Parameters map[string]string // parameters of a workflow's requests, with their types
+	family     bool              // of models that may name their tensors differently
+	Stats      *modelStats
+	metrics    *modelMetrics
+
+	Waiting atomic.Int64 // samples with the policy, not in a batch
+	Running atomic.Int64 // samples in batches
+}
+
+// Tensor is an input or output of a model.
+type Tensor struct {
+	Name     string
+	Datatype oip.Datatype
+	Shape    []int64 // [0] is -1, the batch; of a model that runs whole all are fixed
+	Bytes    int     // per sample
+	Text     bool    // a text, filled up with zeros
+}
+
+var oipTypes = map[engine.DType]oip.Datatype{
+	engine.F32: oip.FP32, engine.F16: oip.FP16, engine.F64: oip.FP64, engine.I64: oip.Int64, engine.I32: oip.Int32,
+	engine.I16: oip.Int16, engine.I8: oip.Int8, engine.U64: oip.Uint64, engine.U32: oip.Uint32, engine.U16: oip.Uint16, engine.U8: oip.Uint8,
+	engine.Bool: oip.Bool, engine.BF16: oip.BF16,
+}
+
+// TensorsOf are the engine's tensors as the protocol knows them.
+func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
+	for _, s := range specs {
+		t, ok := oipTypes[s.Type]
+		if !ok {
+			return nil, fmt.Errorf("%s cannot be served over the protocol", s)
+		}
+		if len(s.Shape) == 0 || s.Shape[0] != engine.BatchDim && s.Shape[0] < 1 {
+			return nil, fmt.Errorf("%s has no batch dimension", s)
+		}
+		out = append(out, Tensor{Name: s.Name, Datatype: t, Shape: slices.Clone(s.Shape), Bytes: int(s.BytesAt(1))})
+	}
+	return out, nil
+}
+
+// SpecsOf turns them back.
+func SpecsOf(list []Tensor) []engine.Spec {
+	out := make([]engine.Spec, len(list))
+	for i, t := range list {
+		for own, d := range oipTypes {
+			if d == t.Datatype {
+				out[i] = engine.Spec{Name: t.Name, Type: own, Shape: t.Shape}
+			}
+		}
+	}
+	return out
+}
+
+// SetTensors notes a model's inputs or outputs, which all of its pipelines
+// must have alike.
+func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, what string) error {
+	got, err := TensorsOf(specs)
+	if err != nil {
+		return fmt.Errorf("%w: model %s: %s %w", ErrPlan, m.Name, what, err)
+	}
+	first := slices.Concat(m.Inputs, got)[:1]
+	for i := range got {
+		if (got[i].Shape[0] == engine.BatchDim) != (first[0].Shape[0] == engine.BatchDim) {
+			return fmt.Errorf("%w: model %s: %s and %s: either all tensors have a batch dimension, or none", ErrPlan, m.Name, first[0].Name, specs[i])
+		}
+	}
+	if *dst == nil {
+		*dst = got
+		return nil
+	}
+	same := slices.EqualFunc(*dst, got, func(a, b Tensor) bool {
+		return (a.Name == b.Name || m.family) && a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape)
+	})
+	if !same {
+		if m.family {
+			return fmt.Errorf("%w: the models of the family differ in the type or shape of their %ss: requests must fit all of them", ErrPlan, what)
+		}
+		return fmt.Errorf("%w: model %s: its pipelines differ in their %ss", ErrPlan, m.Name, what)
+	}
+	return nil
+}
+
+// runsWhole tells whether a request is one whole run, whose tensors have no batch dimension.
+func (m *Model) runsWhole() bool { return len(m.Inputs) > 0 && m.Inputs[0].Shape[0] != engine.BatchDim }
+
+// Describe makes the catalog, which describes the models to clients.
+func (s *offer) Describe(o *Options) (err error) {
+	var infos []oip.ModelInfo
+	for _, m := range s.Models {
+		if err := s.sameTensors(m); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(infos, func(i oip.ModelInfo) bool { return i.Name == m.Name }) {
+			continue // another class of it
+		}
+		info := oip.ModelInfo{Name: m.Name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
+		if m.runsWhole() {
+			info.MaxBatch = 0
+		}
+		if s.Named.Named(m.Name) {
+			info.Classes = s.Named.Of(m.Name)
+		}
+		for _, t := range m.Inputs {
+			info.Inputs = append(info.Inputs, oip.TensorInfo{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Text: t.Text})
+		}
+		for _, t := range m.Outputs {
+			info.Outputs = append(info.Outputs, oip.TensorInfo{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Text: t.Text})
+		}
+		infos = append(infos, info)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.sizes)) {
+		of := s.sizes[name]
+		like := infos[slices.IndexFunc(infos, func(i oip.ModelInfo) bool { return i.Name == of.buckets[0].model })]
+		info, err := of.describe(like, s)
+		if err != nil {
+			return err
+		}
+		infos = append(infos, info)
+	}
+	s.Catalog, err = oip.NewCatalog(infos...)
+	return err
+}
+
+// version is what clients see: a plan serves one version of a model.
+const version = "1"
+
+func platform(engine string) string {
+	if engine == "onnx" {
+		return "onnxruntime_onnx"
+	}
+	return "inferplan_" + engine
+}
+
+// FindTensor looks at the model's own position first.
+func FindTensor(ts []oip.Tensor, i int, name string) *oip.Tensor {
+	if i < len(ts) && ts[i].Name == name {
+		return &ts[i]
+	}
+	if k := slices.IndexFunc(ts, func(t oip.Tensor) bool { return t.Name == name }); k >= 0 {
+		return &ts[k]
+	}
+	return nil
+}

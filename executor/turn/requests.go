@@ -1,0 +1,315 @@
+package turn
+
+import (
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/fair"
+)
+
+// ledger keeps account of jobs and requests. It belongs to the core's turn.
+type ledger struct {
+	c        *Core
+	Requests []Request
+	Free     []int32
+	forsaken []int32 // slots of requests that nobody waits for
+	Open     int     // jobs without answer
+	shares   *fair.Shares
+	idle     []chan<- struct{}
+}
+
+// arrive takes a job in and tells the policy of its requests.
+func (l *ledger) arrive(j *Job) {
+	c := l.c
+	c.Stats.seen(j)
+	if c.stopping {
+		l.turnAway(j, policy.ReasonDraining)
+		return
+	}
+	if j.Text == nil && len(l.Requests)-len(l.Free)+j.Samples > c.Options.MaxQueue { // texts were accepted before
+		l.turnAway(j, policy.ReasonQueueFull)
+		return
+	}
+	if j.Text == nil && j.Client != 0 {
+		if j.shared = l.shares.Admit(c.Now(), j.Model.Index, j.Client, int32(j.Samples)); !j.shared {
+			j.refused = true
+			l.turnAway(j, policy.ReasonQueueFull)
+			return
+		}
+	}
+	l.Open++
+	m := j.Model
+	c.Loop.Tick() // the policy's now is then no earlier than the arrival
+	for k := range j.Samples {
+		slot := l.newRequest(j, k)
+		j.Slots[k] = slot
+		m.Waiting.Add(1)
+	}
+	c.Answers.Arrive(j)
+	// The core's hold on the job lasts until its last slot is settled, which is
+	// not before the last round of this loop.
+	for k, n := 0, j.Samples; k < n; k++ {
+		if j.Answered { // a sample before this one was dropped
+			l.Settle(j.Slots[k])
+			continue
+		}
+		slot := j.Slots[k]
+		ev := policy.Event{Kind: policy.Arrival, Model: m.Index, Service: m.Index, Req: slot, Task: slot, Arrived: j.Arrived, Deadline: j.Deadline, Client: j.Client, Value: int64(n - 1 - k)}
+		if j.Text != nil {
+			ev.Value = 1
+			ev.Tokens, ev.Limit = j.Text.Lengths()
+		}
+		c.Handle(ev)
+		c.Answers.Begin(slot)
+	}
+}
+
+// turnAway refuses a job that the policy does not hear of.
+func (l *ledger) turnAway(j *Job, reason policy.Reason) {
+	l.Open++
+	j.open = 0
+	l.Refuse(j, reason)
+	j.Release()
+}
+
+func (l *ledger) newRequest(j *Job, sample int) int32 {
+	var slot int32
+	if n := len(l.Free); n > 0 {
+		slot = l.Free[n-1]
+		l.Free = l.Free[:n-1]
+	} else {
+		slot = int32(len(l.Requests))
+		l.Requests = append(l.Requests, Request{})
+	}
+	l.Requests[slot] = Request{Job: j, Sample: int32(sample), Batch: -1}
+	return slot
+}
+
+// At is the request of a slot; nil where there is none.
+func (l *ledger) At(slot int32) *Request {
+	if slot < 0 || int(slot) >= len(l.Requests) || l.Requests[slot].Job == nil {
+		return nil
+	}
+	return &l.Requests[slot]
+}
+
+// Settle ends a request slot: the policy no longer names it.
+func (l *ledger) Settle(slot int32) {
+	q := &l.Requests[slot]
+	j := q.Job
+	if j == nil {
+		return
+	}
+	if q.Batch >= 0 {
+		j.Model.Running.Add(-1)
+	} else {
+		j.Model.Waiting.Add(-1)
+	}
+	j.Slots[q.Sample] = -1
+	*q = Request{Batch: -1}
+	l.Free = append(l.Free, slot)
+	if j.open--; j.open == 0 {
+		j.Release()
+	}
+}
+
+// Refuse answers a job with a drop.
+func (l *ledger) Refuse(j *Job, reason policy.Reason) {
+	if j.Answered {
+		return
+	}
+	j.Outcome, j.Reason = Dropped, reason
+	l.Answer(j)
+	l.forsake(j)
+}
+
+// Fail answers a job with an error.
+func (l *ledger) Fail(j *Job, err error) {
+	j.Outcome, j.Reason, j.Failure = Failed, policy.ReasonFailed, err
+	l.Answer(j)
+	l.forsake(j)
+}
+
+// forsake tells the policy that nobody waits for what is left of a job.
+func (l *ledger) forsake(j *Job) {
+	if j.open == 0 {
+		return
+	}
+	for _, slot := range j.Slots {
+		if slot >= 0 {
+			l.forsaken = append(l.forsaken, slot)
+		}
+	}
+}
+
+// forgo takes the next of the slots that nobody waits for; false: there is none.
+// Its event is a Cancel, unless the request is in a batch: then it runs with it.
+func (l *ledger) forgo() (ev policy.Event, more bool) {
+	n := len(l.forsaken)
+	if n == 0 {
+		return ev, false
+	}
+	slot := l.forsaken[n-1]
+	l.forsaken = l.forsaken[:n-1]
+	if q := &l.Requests[slot]; q.Job != nil && q.Job.Answered && q.Batch < 0 && !q.Gone {
+		ev = policy.Event{Kind: policy.Cancel, Model: q.Job.Model.Index, Service: q.Job.Model.Index, Req: slot, Task: slot}
+	}
+	return ev, true
+}
+
+func (l *ledger) Answer(j *Job) {
+	j.Answered = true
+	l.Open--
+	l.c.Stats.answered(j, l.c.Now())
+	if j.shared {
+		late := j.Outcome == Served && j.Late || j.Reason == policy.ReasonDeadline || j.Reason == policy.ReasonWorkerLost
+		l.shares.Ended(l.c.Now(), j.Model.Index, j.Client, int32(j.Samples), late && j.Deadline-j.Arrived >= j.Model.Slo)
+	}
+	if j.Text != nil {
+		j.Text.Over(j)
+		return
+	}
+	j.Done <- struct{}{}
+}
+
+// ClientGone: nobody waits for the job any more.
+func (l *ledger) ClientGone(j *Job) { l.Refuse(j, policy.ReasonCancelled) }
+
+// drop answers a request that the policy gave up.
+func (l *ledger) drop(slot int32, reason policy.Reason) {
+	if q := l.At(slot); q != nil {
+		l.Refuse(q.Job, reason)
+		l.c.Answers.Drop(slot)
+	}
+}
+
+// again notes when asking again is worth it; 0: that is not known.
+func (l *ledger) again(slot int32, at time.Duration) {
+	if q := l.At(slot); q != nil && at > 0 {
+		q.Job.RetryAfter = at - l.c.Now()
+	}
+}
+
+// tellIdle tells those who wait for it that all jobs are answered.
+func (l *ledger) tellIdle() {
+	if l.Open == 0 && len(l.idle) > 0 {
+		for _, ch := range l.idle {
+			close(ch)
+		}
+		l.idle = nil
+	}
+}
+
+// refuseAll answers all jobs, for good.
+func (l *ledger) refuseAll(reason policy.Reason) {
+	for i := range l.Requests {
+		if j := l.Requests[i].Job; j != nil {
+			l.Refuse(j, reason)
+		}
+	}
+	l.forsaken = nil
+}
+
+// Single is the part of answers whose requests have one task each, in the slot
+// of the request.
+type Single struct{ Core *Core }
+
+// Begin has nothing to reveal: the arrival did.
+func (Single) Begin(int32) {}
+
+// Enter notes the batch that tasks are in.
+func (s Single) Enter(b *Batch) {
+	n := int64(len(b.Tasks))
+	b.Service.Waiting.Add(-n)
+	b.Service.Running.Add(n)
+	for _, t := range b.Tasks {
+		s.Core.Ledger.Requests[t].Batch = b.Slot
+	}
+}
+
+// Again: the tasks of a batch wait with the policy again.
+func (s Single) Again(b *Batch) {
+	book := &s.Core.Ledger
+	for _, t := range b.Tasks {
+		q := &book.Requests[t]
+		if q.Job == nil {
+			continue
+		}
+		if q.Gone {
+			book.Settle(t)
+			continue
+		}
+		q.Batch = -1
+		b.Service.Running.Add(-1)
+		b.Service.Waiting.Add(1)
+		if q.Job.Answered { // it need not run again
+			book.forsaken = append(book.forsaken, t)
+		}
+	}
+}
+
+// Failed answers the requests of a batch that cannot run. The policy knows no
+// failed batches: the core tells it that the remaining stages took no time.
+func (s Single) Failed(b *Batch, reason policy.Reason, err error) (hide bool) {
+	for _, t := range b.Tasks {
+		j := s.Core.Ledger.Requests[t].Job
+		if j == nil || j.Answered {
+			continue
+		}
+		if err != nil {
+			s.Core.Ledger.Fail(j, err)
+		} else {
+			s.Core.Ledger.Refuse(j, reason)
+		}
+	}
+	return true
+}
+
+// Drop: one that sits in a batch keeps its slot until the batch is over.
+func (s Single) Drop(slot int32) {
+	if q := &s.Core.Ledger.Requests[slot]; q.Batch >= 0 {
+		q.Gone = true
+		return
+	}
+	s.Core.Ledger.Settle(slot)
+}
+
+// RequestOf is the task's own slot.
+func (Single) RequestOf(task int32) int32 { return task }
+
+// Input is the client's.
+func (s Single) Input(task int32, i int) []byte {
+	q := &s.Core.Ledger.Requests[task]
+	if q.Job == nil || q.Job.Answered {
+		return nil
+	}
+	return q.Job.Input(int(q.Sample), i)
+}
+
+// Place: what a task reads is the client's, and that is at every device.
+func (s Single) Place(task, device int32) { s.Core.BackendOf(device).Place(task, device, 0) }
+
+func (Single) Placed(*policy.Event, int32) bool { return true }
+
+// Scatter copies the outputs of a batch to its requests and tells how long that
+// took.
+func (s Single) Scatter(b *Batch, out Outputs) {
+	c := s.Core
+	begin := c.Now()
+	var bytes int64
+	for i := range b.Service.Outputs {
+		size := b.Service.Outputs[i].Bytes
+		src := out.Output(i)
+		for k, t := range b.Tasks {
+			q := &c.Ledger.Requests[t]
+			if q.Job == nil || q.Job.Answered {
+				continue
+			}
+			copy(q.Job.Outputs[i][int(q.Sample)*size:][:size], src[k*size:])
+		}
+		bytes += int64(len(src))
+	}
+	c.Stats.Egress.Add(bytes)
+	b.Answer = c.Now() - begin
+	c.Stats.BatchDone(b)
+}

@@ -1,0 +1,40 @@
+package turn
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"inferplan/formats"
+)
+
+// WriteFile writes the times whole or not at all, replacing what was there.
+func (s *Service) WriteFile(path string) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("recording service times: %w", err)
+	}
+	if _, err := formats.WriteBytes(path, append(data, '\n'), formats.Force(true)); err != nil {
+		return fmt.Errorf("recording service times: %w", err)
+	}
+	return nil
+}
+
+// ReadService reads what WriteFile wrote.
+func ReadService(path string) (*Service, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading service times: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	s := &Service{}
+	if err := d.Decode(s); err != nil {
+		return nil, &formats.Error{File: path, Found: err.Error(), Expected: "service times as 'plan serve --record' writes them"}
+	}
+	if d.More() {
+		return nil, &formats.Error{File: path, Found: "text after the document", Expected: "one JSON document"}
+	}
+	return s, nil
+}

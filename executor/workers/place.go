@@ -1,0 +1,328 @@
+package workers
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/engine/worker"
+	"inferplan/executor/turn"
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// stagePlan is what a worker must load for a stage.
+type stagePlan struct {
+	spec    worker.StageSpec
+	first   bool
+	last    bool
+	model   int32
+	batches int
+}
+
+// cpuSets hands out CPUs to the devices of a plan: the kinds with a place of
+// their own from there, the others from one common list.
+type cpuSets struct {
+	opt    *turn.Options
+	common []int
+	next   map[string]int // by kind; "" is the common list
+}
+
+// take gives a device its CPUs; none where the kind is no CPU.
+func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err error) {
+	place, own := s.opt.Places[kind]
+	n, named := formats.CPUThreads(kind)
+	key := kind
+	switch {
+	case own && place.Threads > 0:
+		n = place.Threads
+	case own && !named:
+		n = 1
+	case own:
+	case named:
+		key = ""
+		if s.common == nil {
+			if s.common, err = frontEndLeaves(s.opt.CPUs); err != nil {
+				return nil, 0, err
+			}
+		}
+		place.CPUs = s.common
+	case formats.IsCPU(kind):
+		return nil, 0, fmt.Errorf("%w: %w: device kind %s does not say how many CPUs it has: name them (--place %s=0-3)", turn.ErrPlan, engine.ErrNoDevice, kind, kind)
+	default:
+		return nil, 0, nil
+	}
+	next := s.next[key]
+	if next+n > len(place.CPUs) && (!s.opt.ShareCPUs || len(place.CPUs) == 0) {
+		return nil, 0, fmt.Errorf("%w: %w: the plan's device %d of kind %s needs %d more of this machine's CPUs, of which %d are left of %v",
+			turn.ErrPlan, engine.ErrNoDevice, gpu, kind, n, max(0, len(place.CPUs)-next), place.CPUs)
+	}
+	for k := range n {
+		cpu := place.CPUs[(next+k)%len(place.CPUs)]
+		if !slices.Contains(cpus, cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	s.next[key] = next + n
+	return cpus, n, nil
+}
+
+// frontEndLeaves are the CPUs for workers: those given, else all of this
+// process but the first, which is left to the front end.
+func frontEndLeaves(given []int) ([]int, error) {
+	if given != nil {
+		return given, nil
+	}
+	all, err := engine.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > 1 {
+		all = all[1:]
+	}
+	return all, nil
+}
+
+// isRemote tells whether a device of the plan is another host's.
+func isRemote(t *policy.Tables, device int, o *turn.Options) bool {
+	d := &t.Devices[device]
+	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
+}
+
+// checkRemote refuses kinds that the plan does not have.
+func checkRemote(t *policy.Tables, o *turn.Options) error {
+	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
+		k := slices.Index(t.Kinds, kind)
+		switch n := o.Remote[kind]; {
+		case k < 0:
+			return fmt.Errorf("%w: remote devices of kind %s: the plan has the kinds %s", turn.ErrPlan, kind, strings.Join(t.Kinds, ", "))
+		case n < 0 || n > int(t.KindCounts[k]):
+			return fmt.Errorf("%w: %d remote devices of kind %s: the plan has %d", turn.ErrPlan, n, kind, t.KindCounts[k])
+		case n > 0 && o.Lobby == nil:
+			return fmt.Errorf("%w: remote devices of kind %s, and nowhere for workers to join (--join-listen)", turn.ErrPlan, kind)
+		}
+	}
+	return nil
+}
+
+// placeDevices maps the plan's devices to this machine, but for those that another backend
+// than the first has.
+func placeDevices(t *policy.Tables, o *turn.Options, backend []uint8) ([]worker.Device, error) {
+	if err := checkRemote(t, o); err != nil {
+		return nil, err
+	}
+	out := make([]worker.Device, len(t.Devices))
+	sets := cpuSets{opt: o, next: map[string]int{}}
+	for i, d := range t.Devices {
+		kind := t.Kinds[d.Kind]
+		out[i] = worker.Device{Kind: kind, Index: int(d.GPU), Share: int(d.Share)}
+		if o.Engine == "replay" || backend[i] != 0 || isRemote(t, i, o) {
+			continue
+		}
+		var err error
+		if out[i].CPUs, out[i].Threads, err = sets.take(kind, d.GPU); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// planStages lists what each stage of the plan loads, in the order of
+// Tables.Stages. Only those that workers execute, the first backend, need a file.
+func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, backend []uint8) ([]stagePlan, error) {
+	var out []stagePlan
+	for mi := range plan.Deployment {
+		m := &plan.Deployment[mi]
+		path := ""
+		if o.Engine != "replay" && hasWorkers(t, len(out), backend) {
+			var err error
+			if path, err = findModel(o.ModelsDir, m); err != nil {
+				return nil, err
+			}
+		}
+		runsWhole := runsWhole(m)
+		inputs, err := Specs(m.Inputs, runsWhole, "input")
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
+		}
+		outputs, err := Specs(m.Outputs, runsWhole, "output")
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
+		}
+		var dims map[string][]int64
+		if o.Engine != "replay" && len(m.Inputs) > 0 {
+			dims = map[string][]int64{}
+			for _, t := range m.Inputs {
+				dims[t.Name] = t.Shape
+			}
+		}
+		values := givenValues(m)
+		for pi := range m.Pipelines {
+			p := &m.Pipelines[pi]
+			var in *formats.Cut
+			for si := range p.Stages {
+				s := &p.Stages[si]
+				sp := stagePlan{model: int32(mi), first: si == 0, last: si == len(p.Stages)-1, batches: p.Batch}
+				sp.spec = worker.StageSpec{
+					ID: uint32(len(out)), Model: m.Model, Path: path, SHA256: m.SHA256,
+					From: s.Blocks[0], To: s.Blocks[1], Blocks: m.NumBlocks, MaxBatch: p.Batch,
+					Whole: runsWhole, Seed: o.Seed, Dims: dims, Values: values,
+				}
+				if m.Bucket != nil {
+					sp.spec.File = m.Bucket.Of
+				}
+				if in != nil {
+					sp.spec.CutIn, sp.spec.FP16In = in.Tensors, in.DType == "FP16"
+				}
+				if s.Cut != nil {
+					sp.spec.CutOut, sp.spec.FP16Out = s.Cut.Tensors, s.Cut.DType == "FP16"
+				}
+				if o.Engine == "replay" {
+					for _, d := range s.InferUS {
+						sp.spec.InferNS = append(sp.spec.InferNS, int64(d.D()))
+					}
+					sp.spec.Inputs, sp.spec.Outputs = replayTensors(inputs, in), replayTensors(outputs, s.Cut)
+				}
+				out = append(out, sp)
+				in = s.Cut
+			}
+		}
+	}
+	if len(out) != len(t.Stages) {
+		return nil, fmt.Errorf("%w: %d stages in the plan, %d in its tables", turn.ErrPlan, len(out), len(t.Stages))
+	}
+	return out, nil
+}
+
+// hasWorkers returns true if workers execute a stage, and no other backend does.
+func hasWorkers(t *policy.Tables, stage int, backend []uint8) bool {
+	if stage >= len(t.Stages) {
+		return true
+	}
+	devices := t.DevicesOf(int32(stage))
+	return len(devices) == 0 || backend[devices[0]] == 0
+}
+
+// givenValues are the plan's values of a model's inputs: those that requests do not
+// bring, and those that the others are warmed up with.
+func givenValues(m *formats.Deployed) map[string]graph.Literal {
+	out := map[string]graph.Literal{}
+	for _, t := range slices.Concat(m.Constants, m.Inputs) {
+		if len(t.Value) > 0 {
+			out[t.Name] = graph.Literal{Shape: []int64{}, Values: t.Value}
+		}
+	}
+	return out
+}
+
+// replayTensors are a stage's boundary for an engine that has no model: the
+// model's own, or at a cut the bytes that the plan counts.
+func replayTensors(own []engine.Spec, cut *formats.Cut) []engine.Spec {
+	if cut == nil {
+		return own
+	}
+	name := "cut"
+	if len(cut.Tensors) > 0 {
+		name = cut.Tensors[0]
+	}
+	return []engine.Spec{{Name: name, Type: engine.U8, Shape: []int64{engine.BatchDim, max(cut.Bytes, 1)}}}
+}
+
+var datatypes = map[string]engine.DType{
+	"FP32": engine.F32, "FP16": engine.F16, "BF16": engine.BF16, "FP64": engine.F64, "INT64": engine.I64, "INT32": engine.I32, "INT16": engine.I16,
+	"INT8": engine.I8, "UINT64": engine.U64, "UINT32": engine.U32, "UINT16": engine.U16, "UINT8": engine.U8, "BOOL": engine.Bool,
+}
+
+// runsWhole tells whether every run of a model is one request with inputs of exactly the
+// declared shapes: its batch could not be made free, so that no dimension is the batch.
+func runsWhole(m *formats.Deployed) bool {
+	for _, t := range m.Inputs {
+		if len(t.Shape) == 0 || t.Shape[0] < 1 {
+			return false
+		}
+	}
+	for i := range m.Pipelines {
+		if p := &m.Pipelines[i]; p.Batch > 1 || len(p.Stages) > 1 {
+			return false
+		}
+	}
+	return len(m.Inputs) > 0
+}
+
+// Specs turns a plan's tensors into the engine's. A plan without them (its
+// models were imported) is replayed with one float per sample.
+func Specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engine.Spec, error) {
+	if len(tensors) == 0 {
+		return []engine.Spec{{Name: missing, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil
+	}
+	out := make([]engine.Spec, len(tensors))
+	for i, t := range tensors {
+		d, ok := datatypes[t.DType]
+		if !ok {
+			return nil, fmt.Errorf("%s %q: datatype %q: expected one of %s", missing, t.Name, t.DType, strings.Join(slices.Sorted(maps.Keys(datatypes)), ", "))
+		}
+		shape := slices.Clone(t.Shape)
+		if len(shape) == 0 {
+			return nil, fmt.Errorf("%s %q has no batch dimension", missing, t.Name)
+		}
+		if !runsWhole {
+			shape[0] = engine.BatchDim
+		}
+		for k, n := range shape {
+			if n < 1 && (k > 0 || runsWhole) {
+				return nil, fmt.Errorf("%s %q: shape %v: dimension %d is not fixed", missing, t.Name, t.Shape, k)
+			}
+		}
+		out[i] = engine.Spec{Name: t.Name, Type: d, Shape: shape}
+	}
+	return out, nil
+}
+
+// findOperators finds the libraries of custom operators that a plan's models need.
+func findOperators(plan *formats.Plan, o *turn.Options) ([]formats.OperatorLibrary, error) {
+	if o.Engine == "replay" {
+		return nil, nil
+	}
+	var out []formats.OperatorLibrary
+	for i := range plan.Deployment {
+		out = formats.UniqueOperators(out, plan.Deployment[i].Operators)
+	}
+	for i := range out {
+		path, err := out[i].Find(o.ModelsDir)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
+		}
+		out[i].Path = path
+	}
+	return out, nil
+}
+
+// findModel finds a model's file: by its name, else by its hash.
+func findModel(dir string, m *formats.Deployed) (string, error) {
+	name := m.Model
+	if m.Bucket != nil {
+		name = m.Bucket.Of
+	}
+	path := filepath.Join(dir, name+".onnx")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
+	if err != nil {
+		return "", fmt.Errorf("%w: model %s: %w", turn.ErrPlan, m.Model, err)
+	}
+	slices.Sort(files)
+	if m.SHA256 != "" {
+		for _, f := range files {
+			if sum, err := formats.Digest(f); err == nil && sum == m.SHA256 {
+				return f, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%w: model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models", turn.ErrPlan, m.Model, path, len(files), dir)
+}

@@ -1,0 +1,334 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"inferplan/engine/worker"
+	"inferplan/executor/turn"
+	"inferplan/policy"
+)
+
+// Workers is the backend of worker processes: one per device, with a queue in
+// front of each. It belongs to the core's turn.
+type Workers struct {
+	c        *turn.Core
+	Devices  []*Device // nil where another backend executes
+	Own      []*Device // the rest of them
+	Crew     *crew
+	copiers  *copiers
+	freeRuns []*run
+	nextRun  uint64
+	cmd      [1]worker.Run
+}
+
+// Kinds of news of workers.
+const (
+	resultCame uint8 = iota
+	workerLost
+	workerBack
+	swapCame
+)
+
+// New makes the backend of the devices that no other backend has.
+func New(c *turn.Core) (turn.Backend, error) {
+	w := &Workers{c: c, Devices: make([]*Device, len(c.Tables.Devices))}
+	w.Crew = &crew{cache: worker.NewCache(c.Options.CacheBytes), c: c, devices: w.Devices}
+	if !slices.Contains(c.ByDevice, 0) {
+		return w, nil
+	}
+	var err error
+	if w.Crew.stages, err = planStages(c.Plan, c.Tables, c.Options, c.ByDevice); err != nil {
+		return nil, err
+	}
+	if w.Crew.operators, err = findOperators(c.Plan, c.Options); err != nil {
+		return nil, err
+	}
+	if w.Crew.places, err = placeDevices(c.Tables, c.Options, c.ByDevice); err != nil {
+		return nil, err
+	}
+	for i := range c.Tables.Devices {
+		if c.ByDevice[i] != 0 {
+			continue
+		}
+		kind := c.Tables.Kinds[c.Tables.Devices[i].Kind]
+		w.Devices[i] = &Device{Index: int32(i), Kind: kind, remote: isRemote(c.Tables, i, c.Options), stats: c.Metrics.Device(int32(i), kind)}
+		if swaps(c.Tables, int32(i)) {
+			w.Devices[i].Home = &home{Loaded: make([]bool, len(c.Tables.Networks))}
+		}
+		w.Own = append(w.Own, w.Devices[i])
+	}
+	w.Crew.own = w.Own
+	return w, nil
+}
+
+// Start starts the processes, which load their models and share memory.
+func (w *Workers) Start(ctx context.Context) error { return w.Crew.startWorkers(ctx) }
+
+// Begin takes up work.
+func (w *Workers) Begin() {
+	w.copiers = newCopiers(helpers())
+	for _, d := range w.Own {
+		w.setUp(d, true)
+	}
+	w.Crew.watchOver()
+}
+
+func (w *Workers) setUp(d *Device, up bool) {
+	d.Up.Store(up)
+	w.c.Metrics.Up(d.Index, up)
+}
+
+func (w *Workers) Up(device int32) bool { return w.Devices[device].Up.Load() }
+
+// Took handles news of a worker.
+func (w *Workers) Took(n *turn.News) {
+	d := w.Devices[n.Device]
+	switch n.Kind {
+	case resultCame:
+		if n.Gen == d.Gen && d.Proc != nil {
+			w.result(d, n)
+		}
+	case workerLost:
+		if n.Gen == d.Gen && d.Proc != nil {
+			w.lost(d)
+		}
+	case swapCame:
+		if n.Gen == d.Gen && d.Proc != nil {
+			loadsOf(w).swapped(d, n)
+		}
+	case workerBack:
+		proc := n.Back.(*worker.Process)
+		d.Proc, d.Gen, d.total, d.pinned, d.pulse = proc, n.Gen, 0, proc.Pinned(), pulse{}
+		if d.Home != nil {
+			homesOf(w.Crew).settled(d)
+		}
+		w.setUp(d, true)
+		w.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
+		w.c.Flush()
+		w.pump(d)
+	}
+}
+
+// result takes a finished run.
+func (w *Workers) result(d *Device, n *turn.News) {
+	c := w.c
+	if len(d.Flight) == 0 || d.Flight[0].id != n.Id {
+		// Not what was asked: the worker cannot be trusted.
+		c.Options.Log.Error("worker answered out of order", "device", d.Index, "run", n.Id)
+		d.Proc.Kill()
+		return
+	}
+	r := d.Flight[0]
+	d.Flight = d.Flight[:copy(d.Flight, d.Flight[1:])]
+	d.count(c, r, n)
+	if len(d.Flight) > 0 {
+		defer w.markStarted(d.Flight[0])
+	}
+	if d.Home != nil {
+		d.Home.ranBeside(c.Since(n.Start), c.Since(n.End))
+		defer loadsOf(w).nextOrder(d)
+	}
+	defer w.pump(d)
+	b := r.Batch
+	if b == nil {
+		w.freeRun(r)
+		return
+	}
+	held := carriedOf(b)
+	held.run = nil
+	start, end := c.Since(n.Start), c.Since(n.End)
+	if b.Hop == 0 {
+		b.Started = start
+	}
+	b.Infer += end - start
+	b.Ready = n.End
+	if worker.Code(n.Code) != worker.OK {
+		c.Options.Log.Error("run failed", "model", b.Service.Label, "stage", r.stage, "batch", r.size, "error", n.Text)
+		c.FailBatch(b, policy.ReasonFailed, errors.New(n.Text))
+		w.freeRun(r)
+		return
+	}
+	r.in.give()
+	if b.Hop == len(b.Hops)-1 {
+		c.Answers.Ran(b, r)
+	} else {
+		held.in, held.by, r.out = r.out, r.to, slotRef{}
+	}
+	w.freeRun(r)
+	c.FinishHop(b, d.Index, start, end)
+}
+
+// lost: the worker of a device is gone, and what it ran.
+func (w *Workers) lost(d *Device) {
+	d.Proc = nil
+	w.setUp(d, false)
+	w.forgetMemory(d)
+	if d.Home != nil {
+		d.leaveHome()
+	}
+	flight := d.Flight
+	d.Flight = nil
+	w.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
+	for _, r := range flight {
+		if r.Batch != nil { // the policy did not abort it
+			w.c.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
+		}
+		w.freeRun(r)
+	}
+}
+
+// Abort forgets a batch: its result, or its turn in the queue, is ignored.
+func (w *Workers) Abort(b *turn.Batch) {
+	held := carriedOf(b)
+	if held.run != nil {
+		held.run.Batch = nil
+		held.run = nil
+	}
+	held.in.give()
+}
+
+// Evict does nothing: workers have no instances that a batch could leave.
+func (w *Workers) Evict(*turn.Batch, bool) { w.c.Stats.Ignored++ }
+
+// Load answers a load or unload. Where the plan gives a device no memory to
+// account for, its worker holds what is placed there from its start to its end,
+// also what the policy counts as not loaded at first: what is there is loaded at
+// once, and the rest is refused.
+func (w *Workers) Load(o turn.Order) {
+	if d := w.Devices[o.Device]; d.Home != nil {
+		loadsOf(w).swap(d, o)
+		return
+	}
+	why := policy.Return(0)
+	if w.Devices[o.Device].holds(w.c.Tables, o.Network) != o.Load {
+		why = policy.ReturnRefused
+	}
+	now := w.c.Now()
+	w.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
+}
+
+// Place answers at once: what tasks read is in the server's memory, from where it
+// is copied with the batch.
+func (w *Workers) Place(task, device, ticket int32) {
+	now := w.c.Now()
+	w.c.Placed(task, device, ticket, now, now)
+}
+
+// Close ends the processes.
+func (w *Workers) Close(ctx context.Context) {
+	if w.Crew.cancel == nil { // they have not begun
+		w.Crew.kill()
+		w.Crew.freeMemory()
+		return
+	}
+	w.Crew.cancel()
+	w.copiers.close()
+	var wg sync.WaitGroup
+	for _, d := range w.Own {
+		if d.Proc != nil {
+			wg.Go(func() { d.Proc.Shutdown(ctx) })
+		}
+	}
+	wg.Wait()
+	w.Crew.wg.Wait()
+	for _, n := range w.c.Inbox.Left() { // a worker that came back after the last round
+		if proc, ok := n.Back.(*worker.Process); ok {
+			proc.Kill()
+			proc.Wait()
+		}
+	}
+	w.Crew.freeMemory()
+}
+
+// A worker is taken to hang no earlier than after hangsAfter times what its run
+// was planned to take. One that gets CPU time is slow, as on a machine that is short of
+// it, and has slowFor times as long.
+const (
+	HangsAfter = 10
+	slowFor    = 10
+)
+
+// pulse says when a worker's process was last seen to get CPU time.
+type pulse struct {
+	looked, moved time.Duration
+	used          time.Duration
+}
+
+// beats are the least parts of a time that a process gets as CPU time where it works.
+const beats = 50
+
+// look measures, at most once every watchEvery.
+func (p *pulse) look(now time.Duration, proc *worker.Process) {
+	if now < p.looked+turn.WatchEvery {
+		return
+	}
+	used := proc.CPU()
+	if used-p.used >= (now-p.looked)/beats {
+		p.moved = now
+	}
+	p.looked, p.used = now, used
+}
+
+// Look kills workers that hang. Who has waited for one for another SLO past the
+// deadline is answered before that.
+func (w *Workers) Look(now, paused time.Duration) {
+	for _, d := range w.Own {
+		if d.Proc == nil {
+			continue
+		}
+		if d.Home != nil {
+			if d.Home.began += paused; loadsOf(w).overdue(d, now) {
+				w.c.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.c.Tables.Networks[d.Home.Doing.Network].Name, "for", now-d.Home.began)
+				d.Proc.Kill()
+				continue
+			}
+		}
+		if len(d.Flight) == 0 {
+			continue
+		}
+		r := d.Flight[0]
+		r.Started += paused
+		planned := time.Duration(0)
+		if infer := w.c.Tables.Stages[r.stage].Infer; r.size <= len(infer) {
+			planned = infer[r.size-1]
+		}
+		took := now - r.Started
+		w.giveUp(d.Flight, now, took)
+		w.giveUp(d.queue, now, took)
+		patience := w.c.Options.HangTimeout
+		if d.remote { // its host may be silent for a while
+			patience += worker.DefaultSilence
+		} else {
+			d.pulse.look(now, d.Proc)
+		}
+		patience = max(patience, HangsAfter*planned)
+		if took > patience && (now > d.pulse.moved+patience || took > slowFor*patience) {
+			w.c.Options.Log.Error("worker hangs and is killed", "device", d.Index, "kind", d.Kind, "stage", r.stage, "for", took)
+			d.Proc.Kill()
+		}
+	}
+}
+
+// giveUp answers the requests of runs that have waited too long for a worker, whose
+// run has taken so long. One that lasts no longer than an SLO may be about to end.
+func (w *Workers) giveUp(runs []*run, now, took time.Duration) {
+	book := &w.c.Ledger
+	for _, r := range runs {
+		if r.Batch == nil {
+			continue
+		}
+		for _, t := range r.Batch.Tasks {
+			q := book.At(w.c.Answers.RequestOf(t))
+			if q == nil || q.Job.Answered {
+				continue
+			}
+			if slo := q.Job.Model.Slo; took > slo && now > q.Job.Deadline+slo {
+				book.Refuse(q.Job, policy.ReasonWorkerLost)
+			}
+		}
+	}
+}

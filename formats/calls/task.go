@@ -1,0 +1,25 @@
+package calls
+
+import "errors"
+
+// Handle names a task of a request.
+type Handle string
+
+// Call is what a task does.
+type Call struct {
+	Model string  `json:"model"`
+	Work  float64 `json:"work,omitempty"` // as a part of the model's usual time; 0: as usual
+	// Reads are tasks of the request whose outputs this one reads.
+	Reads []Handle `json:"reads,omitempty"`
+	// Inputs are values of the program's own.
+	Inputs map[string]any `json:"inputs,omitempty"`
+}
+
+// Outputs are what a task gives, by name, as JSON has it.
+type Outputs map[string]any
+
+// ErrEnded says that a request is over: it was cancelled, or refused.
+var ErrEnded = errors.New("the request has ended")
+
+// ErrUnknown says that a handle is not of the request.
+var ErrUnknown = errors.New("no such task")
