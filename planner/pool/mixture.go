@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"slices"
 	"strings"
 
 	"inferplan/formats"
@@ -31,7 +32,8 @@ const (
 //
 //  1. Plans with one margin for all are solved, with and without time to fill batches.
 //  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
-//  3. That plan is simulated, and the choice made again from what it showed.
+//  3. That plan is simulated; if it is no better, the one with the other delay is. The choice is made
+//     again from what the better one showed.
 //
 // Models that take turns on devices, and plans that run already, are left as they are.
 func mix(ctx context.Context, a *tuning) error {
@@ -47,23 +49,44 @@ func mix(ctx context.Context, a *tuning) error {
 				return err
 			}
 		}
-		factors := roomFactors(a)
-		var cheapest setting
-		least := math.Inf(1)
-		for _, fill := range fills(a) {
-			if s, price := mixture(a, factors, fill); price < least {
-				cheapest, least = s, price
-			}
-		}
-		if math.IsInf(least, 1) || ctx.Err() != nil {
-			return nil
-		}
-		rate := a.best.rate
-		if next, err := a.try(ctx, cheapest); err != nil || next == nil || next != a.best || next.rate < rate*(1+worthwhile) {
+		better, err := tryMixtures(ctx, a)
+		if err != nil || !better {
 			return err
 		}
 	}
 	return nil
+}
+
+// tryMixtures tries the mixtures of margins with each delay of filling batches, the cheapest first, until
+// one is better than the best plan by something worthwhile. It returns whether one is.
+func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
+	type priced struct {
+		setting
+		price float64
+	}
+	var list []priced
+	factors := roomFactors(a)
+	for _, fill := range fills(a) {
+		if s, price := mixture(a, factors, fill); !math.IsInf(price, 1) {
+			list = append(list, priced{s, price})
+		}
+	}
+	slices.SortStableFunc(list, func(s, t priced) int { return cmp.Compare(s.price, t.price) })
+	rate := a.best.rate
+	for k, s := range list {
+		if ctx.Err() != nil || a.overBudget != nil {
+			break
+		}
+		work := a.work
+		next, err := a.try(ctx, s.setting)
+		if k > 0 {
+			a.work = work // what it takes leaves no fewer neighbours
+		}
+		if err != nil || next != nil && next == a.best && next.rate >= rate*(1+worthwhile) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // fills are the delays of filling a batch, as multiples, that the SLO may leave.
