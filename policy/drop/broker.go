@@ -193,7 +193,7 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
 	case b.Form != nil:
-		b.Form(Forming{Now: now, Start: start, b: b, w: w, out: out})
+		b.Form(Batch{Now: now, Start: start, b: b, w: w, out: out})
 		return
 	case b.Feas && !b.NoAside && !b.judge.whole(w, start):
 		b.spare(now, start, w, out)

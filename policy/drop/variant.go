@@ -24,7 +24,7 @@ type Variant struct {
 	// Keep is the test of a task that could enter a batch.
 	Keep func(c Candidate) bool
 	// Form fills a batch.
-	Form func(f Forming)
+	Form func(f Batch)
 	// Began hears how long a task will have been in a module when its batch ends, Admitted how long it queued.
 	Began    func(module int32, took time.Duration)
 	Admitted func(module int32, now, queued time.Duration)
@@ -42,46 +42,46 @@ type Candidate struct {
 	Revealed        time.Duration
 }
 
-// Forming is a batch that forms.
-type Forming struct {
+// Batch is a batch that forms.
+type Batch struct {
 	Now, Start time.Duration // now; of the batch
 	b          *broker
 	w          *worker
 	out        *policy.Actions
 }
 
-// Waiting is a task that waits for a batch.
-type Waiting struct {
+// Task is a task that waits for a batch.
+type Task struct {
 	Entry   flow.Entry
 	Request *flow.Request
 	Module  int32
 	Wanted  bool // its request is open
 }
 
-// Len returns how many tasks wait, Batch the planned batch.
-func (f Forming) Len() int { return f.w.waiting() }
+// Len returns how many tasks wait.
+func (f Batch) Len() int { return f.w.waiting() }
 
-// Batch returns the size of the planned batch.
-func (f Forming) Batch() int { return int(f.w.batch) }
+// Size returns the size of the planned batch.
+func (f Batch) Size() int { return int(f.w.batch) }
 
 // Room returns whether the batch takes a further task.
-func (f Forming) Room() bool { return f.w.room() }
+func (f Batch) Room() bool { return f.w.room() }
 
 // End returns when a batch of a size ends.
-func (f Forming) End(size int) time.Duration { return f.Start + f.w.infer[size-1] }
+func (f Batch) End(size int) time.Duration { return f.Start + f.w.infer[size-1] }
 
 // Next takes the first task out of the queue.
-func (f Forming) Next() Waiting {
+func (f Batch) Next() Task {
 	e := f.w.queue.popMin()
-	return Waiting{Entry: e, Request: &f.b.book.Requests[e.Req], Module: f.w.module, Wanted: f.b.book.Wanted(&e)}
+	return Task{Entry: e, Request: &f.b.book.Requests[e.Req], Module: f.w.module, Wanted: f.b.book.Wanted(&e)}
 }
 
 // Take puts a task that is wanted into the batch, whatever the test says.
-func (f Forming) Take(t *Waiting) {
+func (f Batch) Take(t *Task) {
 	f.b.admit(f.Now, f.Start, f.w, &t.Entry, &f.b.book.Tasks[t.Entry.Task])
 }
 
 // Drop refuses the request of a task that is wanted.
-func (f Forming) Drop(t *Waiting) {
+func (f Batch) Drop(t *Task) {
 	f.b.drop(f.Now, t.Entry.Req, t.Entry.Task, policy.ReasonDeadline, f.out)
 }

@@ -49,7 +49,7 @@ type Options struct {
 	// what is revealed and expected behind the task takes at least; otherwise as placed.
 	ByDeadline bool
 	// Rank gives another order, lowest first; nil: none.
-	Rank   func(Ranked) int64
+	Rank   func(Candidate) int64
 	GiveUp Giving
 	// Admit refuses at the entry what could not be in time beside all that was admitted.
 	Admit bool

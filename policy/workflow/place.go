@@ -238,7 +238,7 @@ func (p *placement) put(now int64, id, place int32, end, behind int64, out *poli
 	p.seq++
 	switch {
 	case p.opt.Rank != nil:
-		k.key = p.opt.Rank(p.ranked(now, k, behind))
+		k.key = p.opt.Rank(p.candidate(now, k, behind))
 	case !p.opt.ByDeadline:
 		k.key = p.seq
 	case k.req < 0:

@@ -56,8 +56,8 @@ func (v Devices) Look() {
 	}
 }
 
-// Ranked is a task that a device is to run in the order of Options.Rank. Times are in nanoseconds.
-type Ranked struct {
+// Candidate is a task that a device is to run in the order of Options.Rank. Times are in nanoseconds.
+type Candidate struct {
 	Now      int64
 	Expected bool  // it is not revealed yet
 	Deadline int64 // of its request
@@ -66,9 +66,9 @@ type Ranked struct {
 	Alone    int64 // time of the task in a batch of one
 }
 
-// ranked describes a task that has just been placed.
-func (p *placement) ranked(now int64, k *task, behind int64) Ranked {
-	r := Ranked{Now: now, Expected: k.req < 0, Behind: behind, Booked: p.booked(now), Alone: p.fleet.cost(k.service, k.place, 1, k.work)}
+// candidate describes a task that has just been placed.
+func (p *placement) candidate(now int64, k *task, behind int64) Candidate {
+	r := Candidate{Now: now, Expected: k.req < 0, Behind: behind, Booked: p.booked(now), Alone: p.fleet.cost(k.service, k.place, 1, k.work)}
 	if !r.Expected {
 		r.Deadline = p.requests[k.req].deadline
 	}

@@ -14,11 +14,8 @@ import (
 	"inferplan/policy/workflow"
 )
 
-// early is DyOrc as published: what comes as expected keeps the places that it was expected at.
-var early = workflow.Options{Predict: true, Width: 4}
-
-// ours are the policies of the product with one part changed.
-var ours = map[string]struct {
+// ablations are the policies of the product with one part changed.
+var ablations = map[string]struct {
 	name   string
 	change func(o *workflow.Options)
 }{
@@ -35,9 +32,10 @@ var ours = map[string]struct {
 	}},
 }
 
-// theirs are the policies of others.
-var theirs = map[string]workflow.Options{
-	"dyorc-early":   early,
+// options are the policies of others.
+var options = map[string]workflow.Options{
+	// DyOrc as published: what comes as expected keeps the places that it was expected at.
+	"dyorc-early":   {Predict: true, Width: 4},
 	"dyorc-rebind":  {Predict: true, Width: 4, Rebind: true},
 	"dyorc-sampled": {Predict: true, Width: 4, Prediction: predict.Options{Sampled: true}},
 	"dyorc-last":    {Predict: true, Width: 4, Prediction: predict.Options{LastOnly: true}},
@@ -51,18 +49,18 @@ var byCallNames = map[string]string{"greedy-edf": "greedy", "static-edf": "stati
 func init() {
 	for _, name := range slices.Sorted(maps.Keys(names())) {
 		policies.Register(formats.PlanFlow+" with segments", name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			slack, others := 1.0, maps.Clone(params)
+			slack, common := 1.0, maps.Clone(params)
 			if v, ok := params["slack"]; ok {
 				if slack = v; slack <= 0 || slack > 1e6 {
 					return nil, fmt.Errorf("policy %s: parameter slack is %v, expected more than 0", name, slack)
 				}
-				delete(others, "slack")
+				delete(common, "slack")
 			}
 			opt, err := Named(name, slack)
 			if err != nil {
 				return nil, err
 			}
-			if opt, err = opt.With(others); err != nil {
+			if opt, err = opt.With(common); err != nil {
 				return nil, fmt.Errorf("policy %s: %w", name, err)
 			}
 			return workflow.New(t, opt), nil
@@ -73,10 +71,10 @@ func init() {
 // names has the policies of this package.
 func names() map[string]bool {
 	out := map[string]bool{}
-	for name := range ours {
+	for name := range ablations {
 		out[name] = true
 	}
-	for name := range theirs {
+	for name := range options {
 		out[name] = true
 	}
 	for name := range byCallNames {
@@ -93,15 +91,15 @@ func Names() []string {
 // Named returns the options of a policy of this package or the product. A call's own deadline is slack
 // times its time alone.
 func Named(name string, slack float64) (workflow.Options, error) {
-	if opt, ok := theirs[name]; ok {
+	if opt, ok := options[name]; ok {
 		return opt, nil
 	}
 	if of, ok := byCallNames[name]; ok {
 		opt, err := workflow.Named(of)
-		opt.Rank = func(r workflow.Ranked) int64 { return r.Now + int64(slack*float64(r.Alone)) }
+		opt.Rank = func(r workflow.Candidate) int64 { return r.Now + int64(slack*float64(r.Alone)) }
 		return opt, err
 	}
-	if of, ok := ours[name]; ok {
+	if of, ok := ablations[name]; ok {
 		opt, err := workflow.Named(of.name)
 		of.change(&opt)
 		return opt, err
@@ -115,7 +113,7 @@ func Named(name string, slack float64) (workflow.Options, error) {
 const calm = int64(300 * time.Millisecond)
 
 // byRequest ranks tasks by the deadline of the request, less what comes behind.
-func byRequest(r workflow.Ranked) int64 {
+func byRequest(r workflow.Candidate) int64 {
 	switch {
 	case r.Expected:
 		return math.MaxInt64

@@ -9,7 +9,7 @@ import (
 
 // overload is PARD-oc: as back, and the entry admits a share for a second after a module's mean queueing
 // was above a limit (§5.3). Parameters: oc_limit_us, oc_admit.
-func overload(m *making) (drop.Variant, error) {
+func overload(m *inputs) (drop.Variant, error) {
 	limit, err := m.number("oc_limit_us", 25_000, 1e-3, 1e9)
 	if err != nil {
 		return drop.Variant{}, err
@@ -66,7 +66,7 @@ func (q *recent) mean(now time.Duration) time.Duration {
 
 // sampled is PARD with the quantile of sums that are drawn from the waits along a path, as the paper does
 // (§4.2), in place of a convolution. Parameter: samples, how many.
-func sampled(m *making) (drop.Variant, error) {
+func sampled(m *inputs) (drop.Variant, error) {
 	n, err := m.number("samples", 10_000, 1, 1e6)
 	if err != nil {
 		return drop.Variant{}, err

@@ -105,13 +105,13 @@ func (p *parts) second(now time.Duration, runs []time.Duration) {
 // window is Nexus: the first window of a batch in which all ends fit is kept, and what stands before it
 // is dropped (§6.3).
 func window(fits func(end time.Duration, r *flow.Request, module int32) bool) drop.Variant {
-	var list []drop.Waiting // the window
+	var list []drop.Task // the window
 	return drop.Variant{InOrder: true, High: &low,
 		Keep: func(c drop.Candidate) bool { return fits(c.End, c.Request, c.Module) },
-		Form: func(f drop.Forming) {
+		Form: func(f drop.Batch) {
 			list = list[:0]
 			for first := true; first || len(list) > 0; first = false {
-				for len(list) < f.Batch() && f.Len() > 0 {
+				for len(list) < f.Size() && f.Len() > 0 {
 					list = append(list, f.Next())
 				}
 				if len(list) == 0 || inTime(f, list, fits) {
@@ -136,7 +136,7 @@ func window(fits func(end time.Duration, r *flow.Request, module int32) bool) dr
 }
 
 // inTime tells whether all of a window fit that are wanted.
-func inTime(f drop.Forming, list []drop.Waiting, fits func(end time.Duration, r *flow.Request, module int32) bool) bool {
+func inTime(f drop.Batch, list []drop.Task, fits func(end time.Duration, r *flow.Request, module int32) bool) bool {
 	end := f.End(len(list))
 	for i := range list {
 		if w := &list[i]; w.Wanted && !fits(end, w.Request, w.Module) {

@@ -16,8 +16,8 @@ import (
 	"inferplan/policy/policies"
 )
 
-// making is what a variant is made from.
-type making struct {
+// inputs is what a variant is made from.
+type inputs struct {
 	t      *policy.Tables
 	rng    *rand.Rand
 	number func(key string, value, from, to float64) (float64, error) // a parameter of the variant's own
@@ -27,7 +27,7 @@ type making struct {
 var low, high = false, true
 
 // readings are the policies by name.
-var readings = map[string]func(m *making) (drop.Variant, error){
+var readings = map[string]func(m *inputs) (drop.Variant, error){
 	"naive":   always(drop.Variant{InOrder: true, High: &low, Keep: func(drop.Candidate) bool { return true }}),
 	"fcfs":    always(drop.Variant{InOrder: true, High: &low}),
 	"hbf":     always(drop.Variant{High: &high}),
@@ -43,28 +43,28 @@ var readings = map[string]func(m *making) (drop.Variant, error){
 
 	"pard-sampled": sampled,
 
-	"nexus": func(*making) (drop.Variant, error) {
+	"nexus": func(*inputs) (drop.Variant, error) {
 		return window(func(end time.Duration, r *flow.Request, _ int32) bool { return end <= r.Deadline }), nil
 	},
-	"nexus-cum": func(m *making) (drop.Variant, error) {
+	"nexus-cum": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
 		return window(func(end time.Duration, r *flow.Request, module int32) bool {
 			return end-r.Arrived <= p.upTo[p.at(r, module)]
 		}), nil
 	},
-	"clipper++": func(m *making) (drop.Variant, error) {
+	"clipper++": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
 		return drop.Variant{InOrder: true, High: &low, Keep: func(c drop.Candidate) bool { return c.Now-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
 	},
-	"clip-te": func(m *making) (drop.Variant, error) {
+	"clip-te": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
 		return drop.Variant{InOrder: true, High: &low, Keep: func(c drop.Candidate) bool { return c.Start-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
 	},
-	"split": func(m *making) (drop.Variant, error) {
+	"split": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
 		return drop.Variant{Keep: func(c drop.Candidate) bool { return c.End-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
 	},
-	"wcl": func(m *making) (drop.Variant, error) {
+	"wcl": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
 		return drop.Variant{Keep: func(c drop.Candidate) bool { return c.End-c.Revealed <= p.of[p.at(c.Request, c.Module)] }, Began: p.began, Second: p.second}, nil
 	},
@@ -73,8 +73,8 @@ var readings = map[string]func(m *making) (drop.Variant, error){
 func nothing(_, _ time.Duration) time.Duration { return 0 }
 
 // always is a variant that needs nothing of a plan.
-func always(v drop.Variant) func(*making) (drop.Variant, error) {
-	return func(*making) (drop.Variant, error) { return v, nil }
+func always(v drop.Variant) func(*inputs) (drop.Variant, error) {
+	return func(*inputs) (drop.Variant, error) { return v, nil }
 }
 
 // Names lists the policies, in order.
@@ -90,14 +90,14 @@ func init() {
 
 // variant makes a policy. Parameters that the variant does not take are those of the policy that it is one of.
 func variant(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-	others := maps.Clone(params)
+	common := maps.Clone(params)
 	seed := uint64(1)
 	if x, ok := params["seed"]; ok {
 		seed = uint64(x)
 	}
-	m := &making{t: t, rng: seeded.New(seed, "policy/"+strings.TrimSuffix(name, "-sampled")), number: func(key string, value, from, to float64) (float64, error) {
-		if x, ok := others[key]; ok {
-			delete(others, key)
+	m := &inputs{t: t, rng: seeded.New(seed, "policy/"+strings.TrimSuffix(name, "-sampled")), number: func(key string, value, from, to float64) (float64, error) {
+		if x, ok := common[key]; ok {
+			delete(common, key)
 			if value = x; !(x >= from && x <= to) {
 				return 0, fmt.Errorf("policy %s: the parameter %s is %v, expected %v to %v", name, key, x, from, to)
 			}
@@ -109,5 +109,5 @@ func variant(name string, t *policy.Tables, params map[string]float64) (policy.P
 		return nil, err
 	}
 	v.Name = name
-	return drop.NewVariant(t, others, v)
+	return drop.NewVariant(t, common, v)
 }

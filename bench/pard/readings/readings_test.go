@@ -199,7 +199,7 @@ func TestNoAllocation(t *testing.T) {
 // batch, which PARD (§4.2) gives for lambda .1 as 1.24, .84, .45 and .10 runs.
 func TestQuantiles(t *testing.T) {
 	rng := seeded.New(1, "waits")
-	v, err := sampled(&making{rng: rng, number: func(_ string, value, _, _ float64) (float64, error) { return value, nil }})
+	v, err := sampled(&inputs{rng: rng, number: func(_ string, value, _, _ float64) (float64, error) { return value, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

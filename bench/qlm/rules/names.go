@@ -23,8 +23,8 @@ type rule struct {
 // rules are the policies by name. Those that place requests in turn or at random
 // plan within each queue (QLM, figure 14).
 var rules = map[string]rule{
-	"round-robin": {opt: vqueue.Options{Without: dealt}},
-	"random":      {opt: vqueue.Options{Without: dealt, Deal: Random}},
+	"round-robin": {opt: vqueue.Options{Without: noBalancing}},
+	"random":      {opt: vqueue.Options{Without: noBalancing, Deal: Random}},
 	"shepherd":    {opt: vqueue.Options{Dispatch: Shepherd}},
 	"partition":   {opt: vqueue.Options{Rule: vqueue.EDF}, partition: true},
 	"gateway":     {opt: vqueue.Options{Dispatch: Gateway}, partition: true},
@@ -34,8 +34,8 @@ var rules = map[string]rule{
 // chironPressure keeps two instances of three free of interactive requests, for bursts.
 const chironPressure = 1. / 3
 
-// dealt leaves out the operation by which groups change queues.
-var dealt = [len(vqueue.Options{}.Without)]bool{vqueue.Balancing: true}
+// noBalancing leaves out the operation by which groups change queues.
+var noBalancing = [len(vqueue.Options{}.Without)]bool{vqueue.Balancing: true}
 
 // Random deals requests at random.
 func Random(seed uint64) func(instances int) int {
@@ -69,7 +69,7 @@ func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Se
 
 // New makes a policy by its name, with the parameters of virtual queues and of scales.
 func New(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-	r, others := rules[name], maps.Clone(params)
+	r, common := rules[name], maps.Clone(params)
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		if n, ok := scales[key]; ok {
 			v := params[key]
@@ -77,10 +77,10 @@ func New(name string, t *policy.Tables, params map[string]float64) (policy.Polic
 				return nil, fmt.Errorf("policy %s: parameter %s: found %g, expected %g to %g", name, key, v, n.from, n.to)
 			}
 			n.set(&r.scale, v)
-			delete(others, key)
+			delete(common, key)
 		}
 	}
-	opt, err := r.opt.With(name, others)
+	opt, err := r.opt.With(name, common)
 	if err != nil {
 		return nil, err
 	}
