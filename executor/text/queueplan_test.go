@@ -9,8 +9,8 @@ import (
 // What agents tell is answered by the process whose it is. Another one that still hears
 // it takes nothing from it.
 func TestPlannerAnswersItsTerm(t *testing.T) {
-	p := &Planning{Agents: NewAgents(nil)}
-	m := &Mail{Came: make(chan struct{}, 1)}
+	p := &planning{Agents: NewAgents(nil)}
+	m := &mail{came: make(chan struct{}, 1)}
 	p.Agents.Runs[7] = m
 	for _, c := range []struct {
 		own    uint64
