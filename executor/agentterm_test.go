@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/executor/completions"
 	"inferplan/executor/durable"
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
@@ -381,32 +380,5 @@ func TestAgentEndsUnderOrders(t *testing.T) {
 		stop()
 		close(over)
 		sent.Wait()
-	}
-}
-
-// What agents tell is answered by the process whose it is. Another one that still hears
-// it takes nothing from it.
-func TestPlannerAnswersItsTerm(t *testing.T) {
-	p := &text.Planning{Agents: text.NewAgents(nil)}
-	m := &text.Mail{Came: make(chan struct{}, 1)}
-	p.Agents.Runs[7] = m
-	for _, c := range []struct {
-		own    uint64
-		news   text.AgentNews
-		answer bool
-	}{
-		{0, text.AgentNews{Term: 0, Runs: []text.RunNews{{Number: 7, Tokens: 1}}}, false},
-		{0, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 2}}}, false},
-		{0, text.AgentNews{Ask: &completions.Request{}}, false},
-		{2, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 3}}}, false},
-		{4, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 4}}}, false},
-		{3, text.AgentNews{Term: 3, Runs: []text.RunNews{{Number: 7, Tokens: 5}}}, true},
-	} {
-		p.Agents.Term.Store(c.own)
-		before, answered := m.Last.Tokens, false
-		p.Answer(text.Encode(c.news), func([]byte) { answered = true })
-		if answered != c.answer || (m.Last.Tokens != before) != c.answer {
-			t.Errorf("term %d of %d: answered %v, taken %v", c.news.Term, c.own, answered, m.Last.Tokens != before)
-		}
 	}
 }

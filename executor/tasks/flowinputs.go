@@ -35,7 +35,7 @@ func (f *Flow) Input(task int32, i int) []byte {
 	if made == nil || len(made) == size || f.c.Services[ta.Service].Inputs[i].Text {
 		return made
 	}
-	item := ItemOf(made, size, ta.item)
+	item := itemOf(made, size, ta.item)
 	if item == nil && !(f.c.Options.MadeUp() && f.readsText(ta)) {
 		s := f.c.Services[ta.Service]
 		f.c.Ledger.Fail(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", ta.item, s.Label, s.Inputs[i].Name, size, len(made)))
@@ -50,9 +50,9 @@ func (f *Flow) readsText(ta *flowTask) bool {
 	})
 }
 
-// ItemOf is an item of an output that is cut into items of a size; nil: it has
+// itemOf is an item of an output that is cut into items of a size; nil: it has
 // no such item.
-func ItemOf(made []byte, size int, item int64) []byte {
+func itemOf(made []byte, size int, item int64) []byte {
 	if size <= 0 || len(made)%size != 0 || item < 0 || item >= int64(len(made)/size) {
 		return nil
 	}

@@ -23,7 +23,7 @@ type Agents struct {
 	number atomic.Uint64  // of orders
 
 	mu   sync.Mutex
-	Runs map[uint64]*Mail
+	Runs map[uint64]*mail
 }
 
 // elsewhere returns the agents that answer in place of this process; nil: there are none.
@@ -32,15 +32,15 @@ func elsewhere(o *turn.Options) *Agents {
 	return a
 }
 
-// Mail is what an agent has told of a run.
-type Mail struct {
+// mail is what an agent has told of a run.
+type mail struct {
 	mu   sync.Mutex
 	Last RunNews
-	Came chan struct{}
+	came chan struct{}
 }
 
 // NewAgents talks to agents over a store.
-func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, Runs: map[uint64]*Mail{}} }
+func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, Runs: map[uint64]*mail{}} }
 
 // took takes what an agent tells; false: that is not for this process.
 func (a *Agents) took(n *AgentNews) bool {
@@ -59,7 +59,7 @@ func (a *Agents) took(n *AgentNews) bool {
 		m.Last = r
 		m.mu.Unlock()
 		select {
-		case m.Came <- struct{}{}:
+		case m.came <- struct{}{}:
 		default:
 		}
 	}
@@ -166,7 +166,7 @@ func (h *away) write(ctx context.Context, w *writing) *streamEnd {
 		h.pause(ctx)
 		return end
 	}
-	m := &Mail{Came: make(chan struct{}, 1)}
+	m := &mail{came: make(chan struct{}, 1)}
 	h.mu.Lock()
 	h.Runs[o.Number] = m
 	h.mu.Unlock()
@@ -198,11 +198,11 @@ func (h *away) pause(ctx context.Context) {
 const leaveWithin = 10 * time.Second
 
 // follow takes what the agent tells of a run until it has ended.
-func (h *away) follow(ctx context.Context, w *writing, m *Mail, number uint64, end *streamEnd) *streamEnd {
+func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, end *streamEnd) *streamEnd {
 	stop, late := ctx.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
-		case <-m.Came:
+		case <-m.came:
 			m.mu.Lock()
 			n := m.Last
 			m.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"inferplan/formats"
 )
 
-// Planning is what a process does that shares its store with others: it takes requests
+// planning is what a process does that shares its store with others: it takes requests
 // in, and plans while no other does. Requests that wait are claimed by who plans; their
 // places in virtual queues are in its memory alone, and who plans next makes them anew
 // from the store.
-type Planning struct {
+type planning struct {
 	queues *Queues
 	Agents *Agents
 	front  completions.Options // of the front end that claims
@@ -38,7 +38,7 @@ func (o *QueueOptions) OpenAgents(ctx context.Context, plan *formats.Plan) (*Age
 	return NewAgents(store), nil
 }
 
-func (p *Planning) begin() {
+func (p *planning) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.done.Go(func() {
@@ -48,13 +48,13 @@ func (p *Planning) begin() {
 	})
 }
 
-func (p *Planning) end() {
+func (p *planning) end() {
 	p.stop()
 	p.done.Wait()
 }
 
 // lead plans until ctx ends.
-func (p *Planning) lead(ctx context.Context, term uint64) {
+func (p *planning) lead(ctx context.Context, term uint64) {
 	p.front.Log.Info("this process plans", "term", term)
 	p.Agents.Term.Store(term)
 	p.queues.host.Plans.Set(1)
@@ -86,7 +86,7 @@ func (p *Planning) lead(ctx context.Context, term uint64) {
 
 // Answer answers agents of its term, and other front ends, while this process plans. For
 // others it is silent: the one that plans hears them, too.
-func (p *Planning) Answer(message []byte, reply func([]byte)) {
+func (p *planning) Answer(message []byte, reply func([]byte)) {
 	n := &AgentNews{}
 	if err := json.Unmarshal(message, n); err != nil {
 		p.others.add(err)
@@ -104,14 +104,14 @@ func (p *Planning) Answer(message []byte, reply func([]byte)) {
 }
 
 // Models implements completions.Server.
-func (p *Planning) Models() []completions.Model { return p.queues.Models() }
+func (p *planning) Models() []completions.Model { return p.queues.Models() }
 
 // admitWithin bounds how long who plans may take to say whether a request may come in.
 // Without a word it may: it is stored, and waits.
 const admitWithin = time.Second
 
 // Admit implements completions.Server: who plans decides.
-func (p *Planning) Admit(r *completions.Request) (time.Duration, error) {
+func (p *planning) Admit(r *completions.Request) (time.Duration, error) {
 	if p.Agents.Term.Load() != 0 {
 		return p.queues.Admit(r)
 	}
@@ -128,9 +128,9 @@ func (p *Planning) Admit(r *completions.Request) (time.Duration, error) {
 }
 
 // Serve implements completions.Server. It is not called: requests are served elsewhere.
-func (p *Planning) Serve(*completions.Request, completions.Output) {}
+func (p *planning) Serve(*completions.Request, completions.Output) {}
 
 // Forget implements completions.Server. Who serves the request finds its end in the store.
-func (p *Planning) Forget(string) {}
+func (p *planning) Forget(string) {}
 
-var _ completions.Server = (*Planning)(nil)
+var _ completions.Server = (*planning)(nil)

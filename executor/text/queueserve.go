@@ -35,7 +35,7 @@ type Front struct {
 	*completions.Front
 	queues *Queues
 	store  durable.Store
-	plans  *Planning // nil: one process does all
+	plans  *planning // nil: one process does all
 }
 
 // NewFront makes the front end of a host's plan, behind a door, where that is one of
@@ -54,7 +54,7 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	var err error
 	agents := elsewhere(c.Options)
 	if agents != nil {
-		f.plans = &Planning{queues: f.queues, Agents: agents, front: front}
+		f.plans = &planning{queues: f.queues, Agents: agents, front: front}
 		front.Server, front.Elsewhere = f.plans, true
 		f.store, err = o.Share(ctx)
 	} else {
