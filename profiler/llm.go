@@ -19,12 +19,7 @@ type LLMOptions struct {
 	Device   string   // kind of measurements that name none
 	Rename   string   // of the one model taken
 	KVTokens int64    // capacity, as the server reported it; 0: as the files say, or not known
-	// Cut leaves out batches from start to end whose tokens do not fit the KV
-	// capacity: the server pre-empted there.
-	Cut        bool
-	MemoryGBps float64 // of the device, for what was measured without attention
-	SwapGBps   float64 // between host and device, for load times that were not measured
-	DiskGBps   float64
+	SwapGBps float64  // between host and device, for load times that were not measured
 	// Links and Layers add all-reduces to iterations that are sums of kernels; nil: they stay without.
 	Links  *llmruns.Links
 	Layers *llmruns.Layers
@@ -133,7 +128,7 @@ func (im *llmImport) add(place llmruns.Place) error {
 	if exchange != "" && exchange != formats.NoAllReduce {
 		measured = im.opt.Links.WithAllReduce(*im.opt.Layers, measured)
 	}
-	measured, left := im.usable(measured, kv, name)
+	measured = im.usable(measured, name)
 	var it *formats.Iteration
 	var fit *formats.IterationFit
 	var err error
@@ -142,7 +137,6 @@ func (im *llmImport) add(place llmruns.Place) error {
 			im.note("%s is left out: %v", name, err)
 			return nil
 		}
-		fit.Left = left
 		if !slices.ContainsFunc(measured, func(m llmruns.Measured) bool { return m.Phase != llmruns.Whole }) {
 			im.note("%s: fitted to batches from start to end, which hardly tell the cost of a prompt's token from that of a sequence", name)
 		}
@@ -154,10 +148,6 @@ func (im *llmImport) add(place llmruns.Place) error {
 		}
 	} else if it = im.fitted(place, name); it == nil {
 		return nil
-	}
-	if it.ContextNS == 0 && im.opt.MemoryGBps > 0 {
-		it.ContextNS = digits(float64(im.set.KVBytes[at.Model]) / im.opt.MemoryGBps / float64(at.TensorParallel))
-		im.note("%s: context is read at %g GB/s: assumed, attention was not measured", name, im.opt.MemoryGBps)
 	}
 	if exchange == formats.NoAllReduce {
 		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short; --link-gbps, --link-us and --model-config add them", name)
@@ -185,15 +175,12 @@ func (im *llmImport) exchange(place llmruns.Place) string {
 	return im.opt.Links.String()
 }
 
-// usable leaves out what a fit must not see: batches that did not fit, and turns
-// iterations without attention into what they bound.
-func (im *llmImport) usable(list []llmruns.Measured, kv int64, name string) (out []llmruns.Measured, left int) {
+// usable returns the measurements that a fit sees. Iterations measured without attention count as whole ones if there are
+// no others, which a note says, and are left out otherwise.
+func (im *llmImport) usable(list []llmruns.Measured, name string) (out []llmruns.Measured) {
 	partial := len(list) > 0 && !slices.ContainsFunc(list, func(m llmruns.Measured) bool { return m.Phase != llmruns.Partial })
 	for _, m := range list {
 		switch {
-		case m.Phase == llmruns.Whole && im.opt.Cut && kv > 0 && int64(m.Batch)*int64(m.Tokens+m.Output) > kv:
-			left++
-			continue
 		case m.Phase == llmruns.Partial && !partial:
 			continue
 		case m.Phase == llmruns.Partial && m.Batch <= 256:
@@ -206,7 +193,7 @@ func (im *llmImport) usable(list []llmruns.Measured, kv int64, name string) (out
 	if partial {
 		im.note("%s: a lower bound: attention, output layer and CPU were not measured", name)
 	}
-	return out, left
+	return out
 }
 
 // fitted takes coefficients that others fitted: those of small batches.
@@ -271,21 +258,14 @@ func (im *llmImport) loads(at llmruns.Place) *formats.ModelLoads {
 		took = append(took, m.Took)
 	}
 	bytes := float64(im.set.Weights[at.Model]) / float64(at.TensorParallel)
-	over := func(gbps float64) formats.Micros {
-		if gbps <= 0 {
-			return 0
-		}
-		return formats.Micros(time.Duration(bytes / gbps))
-	}
 	var said []string
 	if len(took) > 0 {
 		slices.Sort(took)
 		l.ColdUS = formats.Micros(took[len(took)/2])
 		said = append(said, fmt.Sprintf("cold: median of %d loads by %s", len(took), loader))
-	} else if l.ColdUS = over(im.opt.DiskGBps); l.ColdUS > 0 {
-		said = append(said, fmt.Sprintf("cold: bytes at %g GB/s, assumed", im.opt.DiskGBps))
 	}
-	if l.WarmUS = over(im.opt.SwapGBps); l.WarmUS > 0 {
+	if swap := im.opt.SwapGBps; swap > 0 && bytes > 0 {
+		l.WarmUS = formats.Micros(time.Duration(bytes / swap))
 		said = append(said, fmt.Sprintf("warm: bytes at %g GB/s, assumed", im.opt.SwapGBps))
 	}
 	if len(said) == 0 {

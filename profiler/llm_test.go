@@ -31,7 +31,7 @@ func TestImportLLM(t *testing.T) {
 		KV: map[llmruns.Place]int64{{Model: "f", TensorParallel: 1}: 66144}, Weights: map[string]int64{"m": 20e9, "v": 10e9}, KVBytes: map[string]int64{"m": 131072, "v": 160000},
 		Loads: []llmruns.Load{{Model: "M", Device: "A100", Loader: "sllm", Took: time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 4 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 6 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 5 * time.Second}, {Model: "m", Device: "A100", Loader: "sllm", Took: time.Second}},
 	}
-	p, err := ImportLLM(s, LLMOptions{SwapGBps: 20, MemoryGBps: 1600, Batch: 32, Prompt: 1000, Output: 200})
+	p, err := ImportLLM(s, LLMOptions{SwapGBps: 20, Batch: 32, Prompt: 1000, Output: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestImportLLM(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	_, v := p.LLMOn("v", "A100", 1)
-	if v == nil || v.Iteration.ContextNS != 100 || !strings.Contains(notes, "v on 1 x A100: a lower bound") || !strings.Contains(notes, "1600 GB/s: assumed") {
+	if v == nil || !strings.Contains(notes, "v on 1 x A100: a lower bound") {
 		t.Errorf("%+v; %s", v, notes)
 	}
 	_, f := p.LLMOn("f", "A100", 1)

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"inferplan/bench/qlm/instance"
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
+	"inferplan/profiler/llmrun"
 )
 
 type importLLMOptions struct {
@@ -35,14 +35,14 @@ func (o *exchangeOptions) flags(f *pflag.FlagSet) {
 }
 
 // read returns what was given; nil: nothing was.
-func (o *exchangeOptions) read(f *pflag.FlagSet) (*instance.Exchange, error) {
+func (o *exchangeOptions) read(f *pflag.FlagSet) (*llmrun.Exchange, error) {
 	if !f.Changed("link-gbps") && !f.Changed("link-us") && o.config == "" {
 		return nil, nil
 	}
 	if !(o.gbps >= 1e-3 && o.gbps < 1e6) || !(o.step >= 0 && o.step <= 1e6) || o.config == "" {
 		return nil, usageErrorf("--link-gbps %g --link-us %g --model-config %q: expected --link-gbps from .001 to 1e6, --link-us from 0 to 1e6, and a file: all-reduces take the three together", o.gbps, o.step, o.config)
 	}
-	x := &instance.Exchange{Links: llmruns.Links{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
+	x := &llmrun.Exchange{Links: llmruns.Links{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
 	err := readFile(o.config, "the model's config", func(f *os.File) (err error) { x.Layers, err = llmruns.ReadLayers(f, o.config); return err })
 	return x, err
 }
@@ -74,10 +74,7 @@ The profile says how far they are from what was measured. The numbers are added 
 	f.StringVar(&o.Engine, "engine", "", "engine to take, where a file has several")
 	f.StringVar(&o.Device, "device", "", "device kind of measurements that do not say theirs")
 	f.Int64Var(&o.KVTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size)")
-	f.BoolVar(&o.Cut, "cut-preempted", false, "leave out batches that do not fit the KV capacity")
-	f.Float64Var(&o.MemoryGBps, "memory-gbps", 0, "1e9 bytes a second of the device's memory, for iterations without attention")
 	f.Float64Var(&o.SwapGBps, "swap-gbps", 0, "1e9 bytes a second between host and device, for warm loads and KV")
-	f.Float64Var(&o.DiskGBps, "disk-gbps", 0, "1e9 bytes a second from disk, for cold loads that were not measured")
 	f.IntVar(&o.Batch, "one-batch", 0, "sequences of the one-batch profile; 0: none")
 	f.Float64Var(&o.Prompt, "prompt", 1000, "mean prompt of the one-batch profile")
 	f.Float64Var(&o.Output, "answer", 200, "mean answer of the one-batch profile")
@@ -103,7 +100,7 @@ func runImportLLM(p *printer, o *importLLMOptions, files []string) error {
 		name  string
 		value float64
 		least float64
-	}{{"kv-tokens", float64(o.KVTokens), 0}, {"memory-gbps", o.MemoryGBps, 0}, {"swap-gbps", o.SwapGBps, 0}, {"disk-gbps", o.DiskGBps, 0}, {"one-batch", float64(o.Batch), 0}, {"prompt", o.Prompt, 1}, {"answer", o.Output, 1}} {
+	}{{"kv-tokens", float64(o.KVTokens), 0}, {"swap-gbps", o.SwapGBps, 0}, {"one-batch", float64(o.Batch), 0}, {"prompt", o.Prompt, 1}, {"answer", o.Output, 1}} {
 		if !(f.value >= f.least && f.value < 1e15) {
 			return usageErrorf("--%s %g: expected at least %g", f.name, f.value, f.least)
 		}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/bench/qlm/instance"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/profiler"
+	"inferplan/profiler/llmrun"
 )
 
 type importVLLMOptions struct {
@@ -62,23 +62,23 @@ this run, which is then no test of them.`,
 	})
 }
 
-func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange, given bool) error {
+func runImportVLLM(p *printer, o *importVLLMOptions, exchange *llmrun.Exchange, given bool) error {
 	if o.cpu < 0 || o.cpuSequence < 0 || o.cpu > time.Second || o.cpuSequence > time.Second {
 		return usageErrorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", o.cpu, o.cpuSequence)
 	}
 	if o.kvTokens < 0 || o.kvTokens > 1<<30 {
 		return usageErrorf("--kv-tokens %d: expected 0 to %d", o.kvTokens, 1<<30)
 	}
-	run, err := instance.Open(o.steps, o.meta, o.requests, o.kvTokens, exchange)
+	run, err := llmrun.Open(o.steps, o.meta, o.requests, o.kvTokens, exchange)
 	if err != nil {
 		if _, env := errors.AsType[*os.PathError](err); env || errors.Is(err, profiler.ErrInput) || len(formats.Findings(err)) > 0 {
 			return withCode(exitUsage, err)
 		}
 		return err
 	}
-	cpu := instance.CPU{Iteration: o.cpu, Sequence: o.cpuSequence}
+	cpu := llmrun.CPU{Iteration: o.cpu, Sequence: o.cpuSequence}
 	if !given {
-		if cpu, err = instance.Calibrate(run); err != nil {
+		if cpu, err = llmrun.Calibrate(run); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange
 	return printComparison(p, o, run, cpu, given, x)
 }
 
-func writeRunTrace(path string, run *instance.Run) error {
+func writeRunTrace(path string, run *llmrun.Run) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("writing the trace: %w", err))
@@ -118,14 +118,14 @@ func writeRunTrace(path string, run *instance.Run) error {
 }
 
 // printComparison shows a run beside the model of it.
-func printComparison(p *printer, o *importVLLMOptions, run *instance.Run, cpu instance.CPU, given bool, x *instance.Comparison) error {
+func printComparison(p *printer, o *importVLLMOptions, run *llmrun.Run, cpu llmrun.CPU, given bool, x *llmrun.Comparison) error {
 	if p.json {
 		return p.document(map[string]any{"output": o.out, "run": run.Name, "fit": run.Fit, "cpu_us": formats.Micros(cpu.Iteration), "cpu_sequence_us": formats.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)})
 	}
 	if !given {
 		p.note("assumed: --cpu %v --cpu-sequence %v, fitted to this run", cpu.Iteration, cpu.Sequence)
 	}
-	row := func(what, unit string, f instance.Figure, scale float64) []string {
+	row := func(what, unit string, f llmrun.Figure, scale float64) []string {
 		return []string{what, fmt.Sprintf("%.3f", f.Real*scale), fmt.Sprintf("%.3f", f.Model*scale), unit, fmt.Sprintf("%+.2f %%", 100*f.Off())}
 	}
 	rows := [][]string{

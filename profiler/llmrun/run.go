@@ -1,4 +1,4 @@
-package instance
+package llmrun
 
 import (
 	"fmt"
@@ -82,11 +82,11 @@ type Exchange struct {
 // nil: they stay without. KV tokens above 0 stand for those that the server reported.
 func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Run, error) {
 	var set llmruns.Set
-	if err := with(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
+	if err := readFile(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
 		return nil, err
 	}
 	var m *llmruns.Meta
-	if err := with(meta, func(f *os.File) (err error) { m, err = llmruns.ReadMeta(f, meta, kvTokens); return err }); err != nil {
+	if err := readFile(meta, func(f *os.File) (err error) { m, err = llmruns.ReadMeta(f, meta, kvTokens); return err }); err != nil {
 		return nil, err
 	}
 	without := m.TensorParallel > 1 && slices.ContainsFunc(stepsOf(set.Measured, m), func(x llmruns.Measured) bool { return set.Kernels[x.Place] })
@@ -94,7 +94,7 @@ func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Ru
 		set.Measured = exchange.Links.WithAllReduce(exchange.Layers, set.Measured)
 	}
 	var list []llmruns.Served
-	if err := with(requests, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, requests); return err }); err != nil {
+	if err := readFile(requests, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, requests); return err }); err != nil {
 		return nil, err
 	}
 	run, err := New(m.Model+" on "+m.Device, set.Measured, m, list)
@@ -108,7 +108,8 @@ func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Ru
 	return run, err
 }
 
-func with(path string, read func(f *os.File) error) error {
+// readFile calls read with a file that it opens and closes.
+func readFile(path string, read func(f *os.File) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

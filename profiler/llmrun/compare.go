@@ -1,4 +1,4 @@
-package instance
+package llmrun
 
 import (
 	"math"
@@ -69,7 +69,7 @@ func (r *Run) compare(out []llm.Outcome, counts llm.Counts) *Comparison {
 		x.Makespan.Real, x.Makespan.Model = max(x.Makespan.Real, q.Last), max(x.Makespan.Model, o.End.Seconds())
 		x.MAPE += math.Abs(e2e[1][i]-e2e[0][i]) / max(e2e[0][i], float64(time.Microsecond)/1e9) / float64(n)
 	}
-	x.R2, x.QueuedR2 = R2(e2e[0], e2e[1]), R2(queued[0], queued[1])
+	x.R2, x.QueuedR2 = determination(e2e[0], e2e[1]), determination(queued[0], queued[1])
 	mean := func(list [2][]float64) Figure { return Figure{stat.Mean(list[0], nil), stat.Mean(list[1], nil)} }
 	x.E2E, x.TTFT, x.TPOT, x.Queued = mean(e2e), mean(ttft), mean(tpot), mean(queued)
 	x.E2EP99, x.TTFTP99, x.TPOTP99 = p99(e2e), p99(ttft), p99(tpot)
@@ -87,10 +87,9 @@ func p99(list [2][]float64) Figure {
 	return Figure{f[0], f[1]}
 }
 
-// R2 is the coefficient of determination of a prediction: 1 less the squared errors
-// over the squared distances from the mean. Where all are equal there is nothing to
-// explain: it is 1 of a perfect prediction, else 0.
-func R2(real, model []float64) float64 {
+// determination returns the coefficient of determination (R2) of a prediction: 1 less the squared errors over the
+// squared distances from the mean. If all values are equal, it returns 1 of a perfect prediction and 0 otherwise.
+func determination(real, model []float64) float64 {
 	mean := stat.Mean(real, nil)
 	errors, spread := 0.0, 0.0
 	for i := range real {
