@@ -74,6 +74,7 @@ type binder struct {
 	findings findings
 	path     []byte   // of the current node
 	nullable bool     // the current field may be null: a pointer that is always written
+	partial  bool     // unknown fields are skipped
 	options  []Option // of the plan's kind
 }
 
@@ -177,6 +178,9 @@ func (b *binder) object(n *node, v reflect.Value) {
 		f, ok := info.byName[k.name]
 		if !ok && info.section >= 0 && b.section(k, item, info, v) {
 			return !b.findings.cut
+		}
+		if !ok && b.partial {
+			return true
 		}
 		if !ok {
 			if b.findings.full() {
