@@ -107,7 +107,7 @@ func CompareSizes(a, b []TensorInfo) int {
 }
 
 // bucket checks what a model says of the one that it is a bucket of.
-func (c *checker) bucket(b *Bucket, model, path string) {
+func (c *Checker) bucket(b *Bucket, model, path string) {
 	if b == nil {
 		return
 	}

@@ -106,15 +106,13 @@ func classOK(name string) bool {
 }
 
 // className checks that the class of an entry at path can be one.
-func (c *checker) className(class, path string) {
-	if !classOK(class) {
-		c.fail(path+".class", "the text "+quote(class), fmt.Sprintf("up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName), "")
-	}
+func (c *Checker) className(class, path string) {
+	c.FailIf(!classOK(class), path+".class", "the text "+quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
 }
 
 // key checks that a model's name is there, that its class can be one, and that
 // the two stand once together.
-func (c *checker) key(seen map[ModelClass]int, i int, k ModelClass, path string) {
+func (c *Checker) key(seen map[ModelClass]int, i int, k ModelClass, path string) {
 	switch first, dup := seen[k]; {
 	case k.Model == "":
 		c.fail(path+".model", "an empty name", "a name", "")

@@ -79,7 +79,7 @@ var echoPart = workloadPart{name: "echoes", kind: PlanEcho, section: Echoes(nil)
 // Files names no file.
 func (s Echoes) Files() []SectionFile { return nil }
 
-func (s Echoes) check(c *checker) {
+func (s Echoes) check(c *Checker) {
 	if len(s) != EchoServices {
 		c.fail("echoes", fmt.Sprintf("%d services", len(s)), fmt.Sprint(EchoServices), "")
 	}

@@ -21,7 +21,7 @@ func TestExecution(t *testing.T) {
 	if got := p.Execution([]Pool{{Device: "cpu-1"}}); got != nil {
 		t.Errorf("a plan for CPUs carries %+v", got)
 	}
-	var c checker
+	var c Checker
 	plan := &Plan{Pools: []Pool{{Device: "H100"}}, Execution: []Execution{{Device: "H100"}, {Device: "H100"}, {Device: "L4"}, {Device: "H100", Precision: "int8"}}}
 	plan.checkExecution(&c)
 	for _, part := range []string{"execution[1].device", "execution[2].device", "execution[3].precision"} {

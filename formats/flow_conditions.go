@@ -20,13 +20,13 @@ type Conditions map[string]*condition.Expression
 // Conditions checks the expressions of an application and gives them back. Errors
 // name the field, and the column in the expression.
 func (a *Application) Conditions() (Conditions, error) {
-	var c checker
+	var c Checker
 	out := a.conditions(&c, "")
 	return out, c.err()
 }
 
 // conditions checks the expressions of an application.
-func (a *Application) conditions(c *checker, at string) Conditions {
+func (a *Application) conditions(c *Checker, at string) Conditions {
 	texts := a.expressions()
 	if len(texts) == 0 && len(a.Parameters) == 0 {
 		a.names(c, at)
@@ -99,7 +99,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // names are the names that conditions of an application may use, with their types.
 // A module that runs once for each of several items has a list of each output.
-func (a *Application) names(c *checker, at string) map[string]string {
+func (a *Application) names(c *Checker, at string) map[string]string {
 	out := map[string]string{}
 	put := func(name, typ, path string) {
 		if was, ok := out[name]; ok && was != typ {
@@ -115,8 +115,7 @@ func (a *Application) names(c *checker, at string) map[string]string {
 				continue
 			}
 			typ := types[name]
-			if !knownType(typ) {
-				c.fail(here, "the type "+quote(typ), "bool, int, double, string or list(…) of one of them", "")
+			if c.FailIf(!knownType(typ), here, "the type "+quote(typ), "bool, int, double, string or list(…) of one of them") {
 				continue
 			}
 			if many {

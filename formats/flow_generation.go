@@ -51,16 +51,13 @@ func (m *Module) Tokens() (prompt, output *Lengths) {
 const MostSample = 1000
 
 // recorded checks lengths that were recorded.
-func (c *checker) recorded(m *Module, at string) {
-	if m.Prompt != nil || m.Output != nil {
-		c.fail(at+".prompt", "a distribution beside recorded lengths", "one of the two", "")
-	}
+func (c *Checker) recorded(m *Module, at string) {
+	c.FailIf(m.Prompt != nil || m.Output != nil, at+".prompt", "a distribution beside recorded lengths", "one of the two")
 	if len(m.Sample) > MostSample {
 		c.fail(at+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MostSample), "lengths_file takes longer lists")
 	}
 	for i, row := range m.Sample {
-		if min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens {
-			c.failf(fmt.Sprint(row), fmt.Sprintf("prompt and answer of 1 to %d tokens", maxTokens), "", "%s.sample[%d]", at, i)
+		if c.FailIf(min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens, fmt.Sprintf("%s.sample[%d]", at, i), fmt.Sprint(row), "prompt and answer of 1 to %d tokens", maxTokens) {
 			return
 		}
 	}
@@ -82,7 +79,7 @@ func (l *Lengths) Longest() int {
 }
 
 // tokens checks the tokens of a module that asks for a language model.
-func (c *checker) tokens(m *Module, at string) {
+func (c *Checker) tokens(m *Module, at string) {
 	if !m.Generates() {
 		return
 	}
@@ -111,7 +108,7 @@ func (c *checker) tokens(m *Module, at string) {
 }
 
 // generated checks that a model is asked for by its tokens everywhere, or nowhere.
-func (s Applications) generated(c *checker) {
+func (s Applications) generated(c *Checker) {
 	type place struct {
 		tokens bool
 		at     string
@@ -139,16 +136,12 @@ func (f *FlowPlan) generation(p *planChecker, i int) {
 	if l == nil {
 		return
 	}
-	if !(l.PromptMean >= 1 && l.PromptMean <= maxTokens) || !(l.OutputMean >= 1 && l.OutputMean <= maxTokens) {
-		p.fail(at, fmt.Sprintf("a prompt of %g tokens and an answer of %g", l.PromptMean, l.OutputMean), fmt.Sprintf("1 to %d of each", maxTokens), "")
-	}
-	if l.KVBytesPerToken < 1 || l.KVBytesPerToken > maxLLMBytes {
-		p.fail(at+".kv_bytes_per_token", integer64(l.KVBytesPerToken), "1 or more", "")
-	}
+	p.FailIf(!(l.PromptMean >= 1 && l.PromptMean <= maxTokens) || !(l.OutputMean >= 1 && l.OutputMean <= maxTokens), at, fmt.Sprintf("a prompt of %g tokens and an answer of %g", l.PromptMean, l.OutputMean), "1 to %d of each", maxTokens)
+	p.FailIf(l.KVBytesPerToken < 1 || l.KVBytesPerToken > maxLLMBytes, at+".kv_bytes_per_token", l.KVBytesPerToken, "1 or more")
 	d := &p.plan.Deployment[i]
 	for k := range l.Instances {
 		in, here := &l.Instances[k], fmt.Sprintf("%s.instances[%d]", at, k)
-		in.check(p.checker, here)
+		in.check(p.Checker, here)
 		n := slices.IndexFunc(d.Pipelines, func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == in.Device })
 		switch {
 		case n < 0:
@@ -159,9 +152,7 @@ func (f *FlowPlan) generation(p *planChecker, i int) {
 			p.fail(here+".kv_tokens", integer64(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
 		}
 	}
-	if len(l.Instances) != len(d.Pipelines) {
-		p.fail(at+".instances", fmt.Sprintf("%d instances", len(l.Instances)), fmt.Sprintf("one for each of the %d pipelines", len(d.Pipelines)), "")
-	}
+	p.FailIf(len(l.Instances) != len(d.Pipelines), at+".instances", fmt.Sprintf("%d instances", len(l.Instances)), "one for each of the %d pipelines", len(d.Pipelines))
 }
 
 // Generations are the modules that are language models, by their names.

@@ -104,15 +104,13 @@ type FlowModeChange struct {
 }
 
 // checkFlow checks what a report says of applications.
-func (d *Report) checkFlow(c *checker) {
+func (d *Report) checkFlow(c *Checker) {
 	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
 		c.fail("share_of_bound", number(*d.ShareOfBound), "0 or more", "")
 	}
 	for i := range d.Modules {
 		m, at := &d.Modules[i], fmt.Sprintf("modules[%d]", i)
-		if m.Module == "" || m.Requests < 0 || m.Dropped < 0 {
-			c.fail(at, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each", "")
-		}
+		c.FailIf(m.Module == "" || m.Requests < 0 || m.Dropped < 0, at, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each")
 		c.share(at+".invalid", m.Invalid)
 	}
 	if d.Flow != nil {

@@ -85,7 +85,7 @@ func segmented(list []Segment) []Segment {
 
 // segmentGraph checks the segments of an application.
 type segmentGraph struct {
-	*checker
+	*Checker
 	list  []Segment
 	names []string
 	place map[string]int
@@ -94,12 +94,11 @@ type segmentGraph struct {
 }
 
 // checkSegments checks the segments of an application as a graph.
-func checkSegments(c *checker, list []Segment, at string) {
-	if len(list) > MaxModules {
-		c.fail(at, fmt.Sprintf("%d segments", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
+func checkSegments(c *Checker, list []Segment, at string) {
+	if c.FailIf(len(list) > MaxModules, at, fmt.Sprintf("%d segments", len(list)), "1 to %d", MaxModules) {
 		return
 	}
-	g := &segmentGraph{checker: c, list: list, names: make([]string, len(list)), place: map[string]int{}, to: make([][]int, len(list)), at: at}
+	g := &segmentGraph{Checker: c, list: list, names: make([]string, len(list)), place: map[string]int{}, to: make([][]int, len(list)), at: at}
 	for i := range list {
 		c.name(g.place, i, list[i].Name, "%s[%d].name", at, i)
 		g.place[list[i].Name], g.names[i] = i, list[i].Name
@@ -163,16 +162,14 @@ func (g *segmentGraph) ways(i int, at string) {
 }
 
 // unknown says that a name is none of those that there are.
-func (c *checker) unknown(name, what string, names []string, at string) {
+func (c *Checker) unknown(name, what string, names []string, at string) {
 	c.fail(at, "the "+what+" "+quote(name), "a "+what+" of the application", DidYouMean(name, names))
 }
 
 // steps checks the modules of a segment.
 func (g *segmentGraph) steps(i int, at string) {
 	list, seen := g.list[i].Modules, map[string]int{}
-	if len(list) == 0 || len(list) > MaxModules {
-		g.fail(at+".modules", fmt.Sprintf("%d modules", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
-	}
+	g.FailIf(len(list) == 0 || len(list) > MaxModules, at+".modules", fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules)
 	for k := range list {
 		m, here := &list[k], fmt.Sprintf("%s.modules[%d]", at, k)
 		g.name(seen, k, m.Name, "%s.name", here)
@@ -180,9 +177,7 @@ func (g *segmentGraph) steps(i int, at string) {
 		if len(m.Variants) > 0 || len(m.Branches) > 0 {
 			g.fail(here, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
 		}
-		if m.Work < 0 || m.Work > 1e3 {
-			g.fail(here+".work", number(m.Work), "a part of the usual work, at most 1000", "")
-		}
+		g.FailIf(m.Work < 0 || m.Work > 1e3, here+".work", m.Work, "a part of the usual work, at most 1000")
 		g.tokens(m, here)
 		read := map[string]int{}
 		for j, name := range m.After {
@@ -207,8 +202,7 @@ func (g *segmentGraph) readable(i, k int, name, at string) {
 			}
 		}
 	}
-	if slices.Contains(names, name) {
-		g.fail(at, quote(name)+", which never runs before", "a module before it in the segment, or in a segment that leads here", "")
+	if g.FailIf(slices.Contains(names, name), at, quote(name)+", which never runs before", "a module before it in the segment, or in a segment that leads here") {
 		return
 	}
 	g.unknown(name, "module", names, at)
@@ -239,16 +233,10 @@ func (g *segmentGraph) leads(from, to int) bool {
 // fanned checks what a module runs once for each of.
 func (g *segmentGraph) fanned(m *Module, before []Module, at string) {
 	if m.Each != "" {
-		if !slices.ContainsFunc(before, func(o Module) bool { return o.Name == m.Each }) {
-			g.fail(at+".each", quote(m.Each), "a module before it in the segment", "")
-		}
-		if m.Items != "" || !slices.Contains(m.After, m.Each) {
-			g.fail(at+".each", "a module that reads another one, or items of its own", "after with "+quote(m.Each)+" in it, and no items", "")
-		}
+		g.FailIf(!slices.ContainsFunc(before, func(o Module) bool { return o.Name == m.Each }), at+".each", quote(m.Each), "a module before it in the segment")
+		g.FailIf(m.Items != "" || !slices.Contains(m.After, m.Each), at+".each", "a module that reads another one, or items of its own", "after with "+quote(m.Each)+" in it, and no items")
 	}
-	if len(m.Chances) > 0 && m.Items == "" {
-		g.fail(at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "items that they are of", "")
-	}
+	g.FailIf(len(m.Chances) > 0 && m.Items == "", at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "items that they are of")
 	sum := 0.0
 	for j, p := range m.Chances {
 		g.share(fmt.Sprintf("%s.chances[%d]", at, j), p)
@@ -257,31 +245,23 @@ func (g *segmentGraph) fanned(m *Module, before []Module, at string) {
 	if len(m.Chances) > 0 && !(math.Abs(sum-1) <= 1e-6) {
 		g.fail(at+".chances", "probabilities that sum to "+formatFloat(sum), "1", "they are of 0, 1, 2 … items")
 	}
-	if len(m.Chances) > MaxModules+1 {
-		g.fail(at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), fmt.Sprintf("at most %d items", MaxModules), "")
-	}
+	g.FailIf(len(m.Chances) > MaxModules+1, at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "at most %d items", MaxModules)
 }
 
 // routed checks the models among which a request decides.
 func (g *segmentGraph) routed(m *Module, at string) {
 	if len(m.Routes) == 0 {
-		if m.Route != "" {
-			g.fail(at+".route", "an expression", "routes that it chooses from", "")
-		}
+		g.FailIf(m.Route != "", at+".route", "an expression", "routes that it chooses from")
 		return
 	}
-	if m.Model != "" {
-		g.fail(at+".model", "a model beside routes", "one of the two", "")
-	}
+	g.FailIf(m.Model != "", at+".model", "a model beside routes", "one of the two")
 	sum, seen := 0.0, map[string]int{}
 	for j := range m.Routes {
 		g.name(seen, j, m.Routes[j].Model, "%s.routes[%d].model", at, j)
 		g.share(fmt.Sprintf("%s.routes[%d].probability", at, j), m.Routes[j].Probability)
 		sum += m.Routes[j].Probability
 	}
-	if !(math.Abs(sum-1) <= 1e-6) {
-		g.fail(at+".routes", "probabilities that sum to "+formatFloat(sum), "1", "")
-	}
+	g.FailIf(!(math.Abs(sum-1) <= 1e-6), at+".routes", "probabilities that sum to "+formatFloat(sum), "1")
 }
 
 // reach checks that a request can come to every segment.

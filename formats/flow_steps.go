@@ -19,7 +19,7 @@ const StepPassages = "passages"
 const mostNearest = 64
 
 // checkSteps checks that a module's steps are known.
-func (m *Module) checkSteps(c *checker, at string) {
+func (m *Module) checkSteps(c *Checker, at string) {
 	if m.Pre != "" {
 		c.oneOf(at+".pre", m.Pre, PreSteps...)
 	}

@@ -144,10 +144,8 @@ func (a Application) WithDefaults() Application {
 // MaxModules bounds the modules of one application.
 const MaxModules = 64
 
-func (s Applications) check(c *checker) {
-	if len(s) == 0 {
-		c.fail("applications", "an empty list", "at least one application", "")
-	}
+func (s Applications) check(c *Checker) {
+	c.FailIf(len(s) == 0, "applications", "an empty list", "at least one application")
 	seen := map[string]int{}
 	for i := range s {
 		a, at := &s[i], fmt.Sprintf("applications[%d]", i)
@@ -162,9 +160,7 @@ func (s Applications) check(c *checker) {
 			name  string
 			value float64
 		}{{"weight", a.Weight}, {"rps", a.RPS}} {
-			if f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate {
-				c.fail(at+"."+f.name, number(f.value), fmt.Sprintf("0, or %g to %g", minRate, maxRate), "")
-			}
+			c.FailIf(f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate, at+"."+f.name, f.value, "0, or %g to %g", minRate, maxRate)
 		}
 		c.share(at+".accuracy", a.Accuracy)
 		a.checkGraph(c, at)
@@ -176,7 +172,7 @@ func (s Applications) check(c *checker) {
 }
 
 // checkGraph checks what an application is made of.
-func (a *Application) checkGraph(c *checker, at string) {
+func (a *Application) checkGraph(c *Checker, at string) {
 	full := a.WithDefaults()
 	switch {
 	case len(a.Modules) > 0 && len(a.Segments) > 0:
@@ -184,21 +180,17 @@ func (a *Application) checkGraph(c *checker, at string) {
 		return
 	case len(a.Segments) > 0:
 		checkSegments(c, full.Segments, at+".segments")
-		if a.Accuracy > 0 {
-			c.fail(at+".accuracy", number(a.Accuracy), "no floor: the models of segments have no variants", "")
-		}
+		c.FailIf(a.Accuracy > 0, at+".accuracy", a.Accuracy, "no floor: the models of segments have no variants")
 	default:
 		checkModules(c, full.Modules, at+".modules")
-		if a.Ways != "" {
-			c.fail(at+".transitions", quote(a.Ways), "an application with segments", "")
-		}
+		c.FailIf(a.Ways != "", at+".transitions", quote(a.Ways), "an application with segments")
 	}
 	a.conditions(c, at)
 }
 
 // moduleGraph checks the modules of an application as a graph.
 type moduleGraph struct {
-	*checker
+	*Checker
 	modules []Module
 	names   []string
 	place   map[string]int // of a name in the list
@@ -206,12 +198,11 @@ type moduleGraph struct {
 }
 
 // checkModules checks the graph of an application.
-func checkModules(c *checker, list []Module, at string) {
-	if len(list) == 0 || len(list) > MaxModules {
-		c.fail(at, fmt.Sprintf("%d modules", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
+func checkModules(c *Checker, list []Module, at string) {
+	if c.FailIf(len(list) == 0 || len(list) > MaxModules, at, fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules) {
 		return
 	}
-	g := &moduleGraph{checker: c, modules: list, names: make([]string, len(list)), place: map[string]int{}, at: at}
+	g := &moduleGraph{Checker: c, modules: list, names: make([]string, len(list)), place: map[string]int{}, at: at}
 	for i := range list {
 		c.name(g.place, i, list[i].Name, "%s[%d].name", at, i)
 		g.place[list[i].Name], g.names[i] = i, list[i].Name
@@ -258,17 +249,13 @@ func (g *moduleGraph) known(name, at string) {
 }
 
 // checkVariants checks the variants of a module, which stand in place of a model.
-func (m *Module) checkVariants(c *checker, at string) {
-	if len(m.Variants) > 0 && m.Model != "" {
-		c.fail(at+".model", "a model beside variants", "one of the two", "")
-	}
+func (m *Module) checkVariants(c *Checker, at string) {
+	c.FailIf(len(m.Variants) > 0 && m.Model != "", at+".model", "a model beside variants", "one of the two")
 	seen := map[string]int{}
 	for k := range m.Variants {
 		v := &m.Variants[k]
 		c.name(seen, k, v.Model, "%s.variants[%d].model", at, k)
-		if !(v.Accuracy > 0 && v.Accuracy <= 1) {
-			c.fail(fmt.Sprintf("%s.variants[%d].accuracy", at, k), number(v.Accuracy), "a share above 0, at most 1", "")
-		}
+		c.FailIf(!(v.Accuracy > 0 && v.Accuracy <= 1), fmt.Sprintf("%s.variants[%d].accuracy", at, k), v.Accuracy, "a share above 0, at most 1")
 	}
 }
 
@@ -283,9 +270,7 @@ func (g *moduleGraph) branches(i int, at string) {
 	for k := range m.Branches {
 		b := &m.Branches[k]
 		here := fmt.Sprintf("%s.branches[%d]", at, k)
-		if len(b.Later) > 0 {
-			g.fail(here+".later", fmt.Sprintf("%d probabilities", len(b.Later)), "none: a module is visited once", "")
-		}
+		g.FailIf(len(b.Later) > 0, here+".later", fmt.Sprintf("%d probabilities", len(b.Later)), "none: a module is visited once")
 		g.share(here+".probability", b.Probability)
 		sum += b.Probability
 		for j, name := range b.To {

@@ -11,7 +11,7 @@ type FrontEnd struct {
 	Cores int `json:"cores"` // CPUs that it has for itself
 }
 
-func (f *FrontEnd) check(c *checker) {
+func (f *FrontEnd) check(c *Checker) {
 	if f != nil && (f.Cores < 1 || f.Cores > maxCount) {
 		c.fail("front_end.cores", integer64(f.Cores), fmt.Sprintf("1 to %d CPUs", maxCount), "leave front_end out where it is not known")
 	}

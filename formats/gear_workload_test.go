@@ -22,7 +22,7 @@ func TestGridIsWhatTheSchemaSays(t *testing.T) {
 	}
 	for n, ok := range map[int]bool{-1: false, 1: false, 2: true, MaxGrid: true, MaxGrid + 1: false} {
 		c := Cascade{Family: []string{"a"}, SLO: CascadeSLO{Accuracy: .9}, QPS: CascadeQPS{Max: 1, Ranges: 1, Distribution: "zipf"}, Grid: n}
-		var check checker
+		var check Checker
 		c.check(&check)
 		refused := slices.ContainsFunc(check.list, func(e *Error) bool { return e.Path == "cascade.grid" })
 		if refused == ok {

@@ -65,12 +65,10 @@ func (l OperatorLibrary) Find(folder string) (string, error) {
 }
 
 // operators checks libraries of custom operators.
-func (c *checker) operators(list []OperatorLibrary, path string) {
+func (c *Checker) operators(list []OperatorLibrary, path string) {
 	for i := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if list[i].Path == "" {
-			c.fail(at+".path", "nothing", "the file of the library", "")
-		}
+		c.FailIf(list[i].Path == "", at+".path", "nothing", "the file of the library")
 		c.sha(at+".sha256", list[i].SHA256)
 	}
 }

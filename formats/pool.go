@@ -97,8 +97,7 @@ var poolOptions = []Option{
 
 func (s *PoolPlan) check(p *planChecker) {
 	p.some(len(p.plan.Deployment), "deployment", "at least one model")
-	if len(s.Models) != len(p.plan.Deployment) {
-		p.fail("pool.models", fmt.Sprintf("%d models", len(s.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
+	if p.FailIf(len(s.Models) != len(p.plan.Deployment), "pool.models", fmt.Sprintf("%d models", len(s.Models)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
 		return
 	}
 	if n := len(s.Headroom); n > 0 && n != len(s.Models) {
@@ -133,12 +132,8 @@ func (s *PoolPlan) headroom(p *planChecker, i int) {
 		return
 	}
 	h, at := &s.Headroom[i], fmt.Sprintf("pool.headroom[%d]", i)
-	if !(h.Margin >= 0 && h.Margin < 1) {
-		p.fail(at+".margin", number(h.Margin), "a share of the SLO from 0 to less than 1", "")
-	}
-	if !(h.Utilisation > 0 && h.Utilisation <= 1) {
-		p.fail(at+".utilisation", number(h.Utilisation), "a share above 0, at most 1", "")
-	}
+	p.FailIf(!(h.Margin >= 0 && h.Margin < 1), at+".margin", h.Margin, "a share of the SLO from 0 to less than 1")
+	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), at+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
 // throughput checks the objective against what it is defined as.
@@ -153,9 +148,7 @@ func (s *PoolPlan) throughput(p *planChecker) {
 			least = min(least, m.RPS/m.Weight)
 		}
 	}
-	if !math.IsInf(least, 1) && !closeTo(o.Value, least) {
-		p.fail("objective.value", number(o.Value), "the least rps / weight over the models, "+formatFloat(least), "")
-	}
+	p.FailIf(!math.IsInf(least, 1) && !closeTo(o.Value, least), "objective.value", o.Value, "the least rps / weight over the models, "+formatFloat(least))
 }
 
 // WorkloadModels are the models of a workload, each with its target and weight,
@@ -177,7 +170,7 @@ func ModelsOf(w *Workload) WorkloadModels {
 // Files names no file.
 func (s WorkloadModels) Files() []SectionFile { return nil }
 
-func (s WorkloadModels) check(c *checker) {
+func (s WorkloadModels) check(c *Checker) {
 	c.some(len(s), "models", "at least one model")
 	seen := map[ModelClass]int{}
 	for i := range s {
@@ -193,7 +186,7 @@ func (s WorkloadModels) check(c *checker) {
 const maxWeights = 1e6
 
 // checkWeights checks each weight against the largest.
-func (s WorkloadModels) checkWeights(c *checker) {
+func (s WorkloadModels) checkWeights(c *Checker) {
 	heaviest, most := 0, 0.0
 	for i := range s {
 		if w := max(s[i].Weight, 0); w > most || w == 0 && most < 1 {

@@ -195,11 +195,10 @@ func (q *QueuePlan) Pooled() (classes [][]int) {
 }
 
 func (q *QueuePlan) check(p *planChecker) {
-	if len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment) {
-		p.fail("queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), fmt.Sprintf("at least one, and the %d of the deployment in order", len(p.plan.Deployment)), "")
+	if p.FailIf(len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment), "queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), "at least one, and the %d of the deployment in order", len(p.plan.Deployment)) {
 		return
 	}
-	checkLLMs(p.checker, q.Models, nil, "queue.models")
+	checkLLMs(p.Checker, q.Models, nil, "queue.models")
 	for i := range q.Classes {
 		q.class(p, i)
 	}
@@ -217,9 +216,7 @@ func (q *QueuePlan) check(p *planChecker) {
 			p.oneOf(fmt.Sprintf("%s.lacks[%d]", at, k), l, "state_swap", "warm_start")
 		}
 	}
-	if len(q.Instances) == 0 {
-		p.fail("queue.instances", "an empty list", "at least one instance", "")
-	}
+	p.FailIf(len(q.Instances) == 0, "queue.instances", "an empty list", "at least one instance")
 	listed := make([]int, len(q.Groups))
 	for i := range q.Instances {
 		q.instance(p, i, listed)
@@ -241,12 +238,10 @@ func (q *QueuePlan) stated(p *planChecker) {
 	if r == nil {
 		return
 	}
-	if r.Runs < 1 || r.Runs > mostStatedRuns {
-		p.fail("queue.runs.runs", integer64(r.Runs), fmt.Sprintf("1 to %d", mostStatedRuns), "")
+	if p.FailIf(r.Runs < 1 || r.Runs > mostStatedRuns, "queue.runs.runs", r.Runs, "1 to %d", mostStatedRuns) {
 		return
 	}
-	if r.DurationUS <= 0 {
-		p.fail("queue.runs.duration_us", r.DurationUS.String(), "more than 0", "")
+	if p.FailIf(r.DurationUS <= 0, "queue.runs.duration_us", r.DurationUS.String(), "more than 0") {
 		return
 	}
 	rps := 0.0
@@ -261,25 +256,19 @@ func (q *QueuePlan) stated(p *planChecker) {
 
 func (q *QueuePlan) class(p *planChecker, i int) {
 	k, d, at := &q.Classes[i], &p.plan.Deployment[i], fmt.Sprintf("queue.classes[%d]", i)
-	if k.Key() != d.Key() {
-		p.fail(at+".model", quote(k.Key().String()), "the model at the same place of the deployment, "+quote(d.Key().String()), "")
+	if p.FailIf(k.Key() != d.Key(), at+".model", quote(k.Key().String()), "the model at the same place of the deployment, "+quote(d.Key().String())) {
 		return
 	}
-	if len(d.Pipelines) > 0 {
-		p.fail(fmt.Sprintf("deployment[%d].pipelines", i), fmt.Sprintf("%d pipelines", len(d.Pipelines)), "none: instances are in queue.instances", "")
-	}
+	p.FailIf(len(d.Pipelines) > 0, fmt.Sprintf("deployment[%d].pipelines", i), fmt.Sprintf("%d pipelines", len(d.Pipelines)), "none: instances are in queue.instances")
 	p.served(&k.Served, at)
 	p.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
 	p.share(at+".attainment", k.Attainment)
-	if k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0 {
-		p.fail(at, "a negative count of tokens", "0 or more", "")
-	}
-	k.Prompt.check(p.checker, at+".prompt")
-	k.Output.check(p.checker, at+".output")
-	k.Sessions.check(p.checker, at+".sessions")
+	p.FailIf(k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0, at, "a negative count of tokens", "0 or more")
+	k.Prompt.check(p.Checker, at+".prompt")
+	k.Output.check(p.Checker, at+".output")
+	k.Sessions.check(p.Checker, at+".sessions")
 	m := slices.IndexFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model })
-	if m < 0 {
-		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
+	if p.FailIf(m < 0, at+".model", "the model "+quote(k.Model), "one of queue.models") {
 		return
 	}
 	room := q.Models[m].ContextTokens
@@ -303,30 +292,21 @@ func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
 		p.put(pool, in.First, in.First+in.TensorParallel, 1)
 		p.gpus[pool] += float64(in.TensorParallel)
 	}
-	if in.TokenBudget < 1 || in.TokenBudget > maxTokens {
-		p.fail(at+".token_budget", integer64(in.TokenBudget), fmt.Sprintf("1 to %d", maxTokens), "")
-	}
+	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, at+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
 	if in.Scheduling != "" {
 		p.oneOf(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
 	}
 	if in.Preemption != "" {
 		p.oneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
 	}
-	if !slices.Contains(in.Models, in.Model) {
-		p.fail(at+".model", "the model "+quote(in.Model), "one of the instance's models", "")
-	}
-	if len(in.Sequences) != len(in.Models) {
-		p.fail(at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), fmt.Sprintf("%d, one per model", len(in.Models)), "")
-	}
+	p.FailIf(!slices.Contains(in.Models, in.Model), at+".model", "the model "+quote(in.Model), "one of the instance's models")
+	p.FailIf(len(in.Sequences) != len(in.Models), at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), "%d, one per model", len(in.Models))
 	for k, n := range in.Sequences {
-		if n < 1 || n > maxSequences {
-			p.failf(integer64(n), fmt.Sprintf("1 to %d", maxSequences), "", "%s.sequences[%d]", at, k)
-		}
+		p.FailIf(n < 1 || n > maxSequences, fmt.Sprintf("%s.sequences[%d]", at, k), n, "1 to %d", maxSequences)
 	}
 	q.runs(p, in, at)
 	for k, g := range in.Groups {
-		if g < 0 || g >= len(q.Groups) {
-			p.failf(integer64(g), fmt.Sprintf("0 to %d, an index into queue.groups", len(q.Groups)-1), "", "%s.groups[%d]", at, k)
+		if p.FailIf(g < 0 || g >= len(q.Groups), fmt.Sprintf("%s.groups[%d]", at, k), g, "0 to %d, an index into queue.groups", len(q.Groups)-1) {
 			continue
 		}
 		listed[g]++
@@ -354,37 +334,21 @@ func (q *QueuePlan) runs(p *planChecker, in *QueueInstance, at string) {
 			p.failf(quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first), "%s.caps[%d].class", at, k)
 		}
 		caps[c.Class] = k
-		if !slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }) {
-			p.failf("the class "+quote(c.Class), "a class of the plan", "", "%s.caps[%d].class", at, k)
-		}
-		if c.Sequences < 0 || c.Sequences > maxSequences {
-			p.failf(integer64(c.Sequences), fmt.Sprintf("0 to %d", maxSequences), "", "%s.caps[%d].sequences", at, k)
-		}
+		p.FailIf(!slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }), fmt.Sprintf("%s.caps[%d].class", at, k), "the class "+quote(c.Class), "a class of the plan")
+		p.FailIf(c.Sequences < 0 || c.Sequences > maxSequences, fmt.Sprintf("%s.caps[%d].sequences", at, k), c.Sequences, "0 to %d", maxSequences)
 	}
 }
 
 func (q *QueuePlan) group(p *planChecker, i, listed int) {
 	g, at := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
-	if !slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }) {
-		p.fail(at+".model", quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan", "")
-	}
-	if listed != 1 {
-		p.fail(at, fmt.Sprintf("a group in %d queues", listed), "one queue for each group", "")
-	}
-	if g.Requests < 1 {
-		p.fail(at+".requests", integer64(g.Requests), "1 or more", "")
-	}
-	if g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0 {
-		p.fail(at, "a negative count of tokens", "0 or more", "")
-	}
-	if g.CompletionUS < g.StartUS {
-		p.fail(at+".completion_us", "the number "+g.CompletionUS.String(), "at least start_us, "+g.StartUS.String(), "")
-	}
+	p.FailIf(!slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }), at+".model", quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan")
+	p.FailIf(listed != 1, at, fmt.Sprintf("a group in %d queues", listed), "one queue for each group")
+	p.FailIf(g.Requests < 1, at+".requests", g.Requests, "1 or more")
+	p.FailIf(g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0, at, "a negative count of tokens", "0 or more")
+	p.FailIf(g.CompletionUS < g.StartUS, at+".completion_us", g.CompletionUS, "at least start_us, "+g.StartUS.String())
 	for k := range g.Quantiles {
 		z := &g.Quantiles[k]
 		p.share(fmt.Sprintf("%s.quantiles[%d].share", at, k), z.Share)
-		if k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS) {
-			p.failf(formatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall", "", "%s.quantiles[%d]", at, k)
-		}
+		p.FailIf(k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS), fmt.Sprintf("%s.quantiles[%d]", at, k), formatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall")
 	}
 }

@@ -39,7 +39,7 @@ type DeviceTime struct {
 	Idle    float64 `json:"idle"`
 }
 
-func (t *TokenReport) checkTokens(c *checker) {
+func (t *TokenReport) checkTokens(c *Checker) {
 	for _, f := range [...]struct {
 		name  string
 		value *int64
@@ -67,9 +67,7 @@ func (t *TokenReport) checkTokens(c *checker) {
 			c.fail(at+".class", quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first))
 		}
 		seen[k.Class] = i
-		if k.Requests < 0 {
-			c.fail(at+".requests", integer64(k.Requests), "0 or more", "")
-		}
+		c.FailIf(k.Requests < 0, at+".requests", k.Requests, "0 or more")
 		c.share(at+".attainment", k.Attainment)
 		if k.Of != "" {
 			c.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)

@@ -13,7 +13,7 @@ type SessionState struct {
 }
 
 // checkSession checks what a model keeps; nil: nothing.
-func (c *checker) checkSession(s *SessionState, at string) {
+func (c *Checker) checkSession(s *SessionState, at string) {
 	if s == nil {
 		return
 	}

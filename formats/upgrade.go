@@ -60,7 +60,7 @@ type planModelV1 struct {
 // upgrade makes a plan of today. Options that the plan's kind never read are
 // dropped: version 1 stored those of all kinds.
 func (old *planV1) upgrade() (document, error) {
-	var c checker
+	var c Checker
 	p := &Plan{
 		Format: FormatPlan, Kind: old.Kind, Tool: old.Tool, Seed: old.Seed, Algorithm: old.Algorithm, Objective: old.Objective,
 		StoppedBy: old.StoppedBy, Inputs: old.Inputs, Pools: old.Pools, Deployment: make([]Deployed, 0, len(old.Models)),
@@ -88,14 +88,12 @@ func (old *planV1) upgrade() (document, error) {
 }
 
 // options takes over what the kind has.
-func (old *planV1) options(c *checker, v *Values) {
+func (old *planV1) options(c *Checker, v *Values) {
 	o := &old.Options
 	var slo SLO
 	if o.SLO != "" {
 		parsed, err := ParseSLO(o.SLO)
-		if err != nil {
-			c.fail("options.slo", "the text "+quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"", "")
-		}
+		c.FailIf(err != nil, "options.slo", "the text "+quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"")
 		slo = parsed
 	}
 	for i := range v.options {

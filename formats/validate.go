@@ -10,15 +10,40 @@ import (
 	"unicode"
 )
 
-// checker gathers what Validate finds. Paths are those of the document.
-type checker struct {
+// Checker gathers what the Validate of a document finds. Paths are those of the document.
+type Checker struct {
 	findings
 	path []byte // of numbers
 }
 
-func (c *checker) fail(path, found, expected, hint string) {
+func (c *Checker) fail(path, found, expected, hint string) {
 	c.add(&Error{Path: path, Found: found, Expected: expected, Hint: hint})
 }
+
+// FailIf adds a finding if a value is wrong: a row of a check. What was found is a number, a time or, as it is, a text.
+// The text of what was expected is formatted with args if there are any. It returns wrong.
+func (c *Checker) FailIf(wrong bool, path string, found any, expected string, args ...any) bool {
+	if !wrong || c.full() {
+		return wrong
+	}
+	text, is := found.(string)
+	switch x := found.(type) {
+	case float64:
+		text = number(x)
+	default:
+		if !is {
+			text = fmt.Sprint("the number ", x)
+		}
+	}
+	if len(args) > 0 {
+		expected = fmt.Sprintf(expected, args...)
+	}
+	c.fail(path, text, expected, "")
+	return true
+}
+
+// Err returns what was found, nil if nothing was.
+func (c *Checker) Err() error { return c.err() }
 
 // maxTime bounds times, so that sums of a few cannot overflow.
 const maxTime = 1 << 58
@@ -26,7 +51,7 @@ const maxTime = 1 << 58
 // numbers checks what holds in every document: no number is NaN or infinite,
 // no time or size is negative. c.path is kept beside the walk and turned into
 // text only for a finding: profiles hold a million numbers.
-func (c *checker) numbers(v reflect.Value) {
+func (c *Checker) numbers(v reflect.Value) {
 	mark := len(c.path)
 	switch v.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -86,28 +111,24 @@ func (c *checker) numbers(v reflect.Value) {
 }
 
 // header checks the format field and the numbers of a document.
-func (c *checker) header(doc any, format, want string) {
-	if format != want {
-		c.fail("format", "the text "+quote(format), want, "")
-	}
+func (c *Checker) header(doc any, format, want string) {
+	c.FailIf(format != want, "format", "the text "+quote(format), want)
 	c.numbers(reflect.ValueOf(doc).Elem())
 }
 
 // failf is fail with a path made of parts; call it only when something is wrong.
-func (c *checker) failf(found, expected, hint, path string, args ...any) {
+func (c *Checker) failf(found, expected, hint, path string, args ...any) {
 	c.fail(fmt.Sprintf(path, args...), found, expected, hint)
 }
 
 // some checks that a list is not empty.
-func (c *checker) some(n int, path, expected string) {
-	if n == 0 {
-		c.fail(path, "an empty list", expected, "")
-	}
+func (c *Checker) some(n int, path, expected string) {
+	c.FailIf(n == 0, path, "an empty list", expected)
 }
 
 // least checks a number against the least that it may be. The path is in two parts,
 // which are put together only for a finding.
-func least[T int | int64 | float64](c *checker, x, least T, at, name string) {
+func least[T int | int64 | float64](c *Checker, x, least T, at, name string) {
 	if x < least {
 		found := fmt.Sprint("the number ", x)
 		if f, real := any(x).(float64); real {
@@ -118,7 +139,7 @@ func least[T int | int64 | float64](c *checker, x, least T, at, name string) {
 }
 
 // oneOf checks a word against a list.
-func (c *checker) oneOf(path, word string, words ...string) {
+func (c *Checker) oneOf(path, word string, words ...string) {
 	if !slices.Contains(words, word) {
 		c.fail(path, "the text "+quote(word), strings.Join(words, ", "), DidYouMean(word, words))
 	}
@@ -138,7 +159,7 @@ func closeTo(a, b float64) bool {
 }
 
 // sha checks a SHA-256 in hexadecimal.
-func (c *checker) sha(path, s string) {
+func (c *Checker) sha(path, s string) {
 	const digits = "0123456789abcdef"
 	if len(s) == 64 && strings.Trim(s, digits) == "" {
 		return
@@ -147,20 +168,18 @@ func (c *checker) sha(path, s string) {
 }
 
 // name checks that a name is there and stands there once.
-func (c *checker) name(seen map[string]int, i int, name, path string, args ...any) {
-	if name == "" {
+func (c *Checker) name(seen map[string]int, i int, name, path string, args ...any) {
+	first, dup := seen[name]
+	switch {
+	case name == "":
 		c.failf("an empty name", "a name", "", path, args...)
-		return
-	}
-	if !printable(name) {
+	case !printable(name):
 		c.failf("the name "+quote(name), printableName, "", path, args...)
-		return
-	}
-	if first, dup := seen[name]; dup {
+	case dup:
 		c.failf(quote(name)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first), path, args...)
-		return
+	default:
+		seen[name] = i
 	}
-	seen[name] = i
 }
 
 const printableName = "a name without line breaks, tabs and other control characters"
@@ -193,7 +212,7 @@ func PercentileName(share float64) string {
 	return "p" + strconv.FormatFloat(100*share, 'g', 8, 64)
 }
 
-func (c *checker) percentile(text, path string) {
+func (c *Checker) percentile(text, path string) {
 	if _, err := ParsePercentile(text); err != nil {
 		c.fail(path, "the text "+quote(text), "a percentile between p0 and p100", "write it like p99")
 	}
@@ -203,7 +222,7 @@ func (c *checker) percentile(text, path string) {
 const maxElements = 1 << 30
 
 // tensors checks declared tensors.
-func (c *checker) tensors(list []TensorInfo, path string) {
+func (c *Checker) tensors(list []TensorInfo, path string) {
 	seen := map[string]int{}
 	for i := range list {
 		t := &list[i]
@@ -232,7 +251,7 @@ func (c *checker) tensors(list []TensorInfo, path string) {
 }
 
 // constants checks inputs of one value.
-func (c *checker) constants(list []TensorInfo, path string) {
+func (c *Checker) constants(list []TensorInfo, path string) {
 	c.tensors(list, path)
 	for i := range list {
 		if t := &list[i]; len(t.Value) != 1 || len(t.Shape) > 0 {

@@ -7,17 +7,13 @@ import (
 // capacity checks that the stage carries the pipeline, and that it promises no
 // more than its replicas can do.
 func (p *planChecker) capacity(l *Pipeline, s *Stage, pool *Pool, at string) {
-	if s.RPS < l.RPS && !closeTo(s.RPS, l.RPS) {
-		p.fail(at+".rps", number(s.RPS), "at least the pipeline's rate, "+formatFloat(l.RPS), "")
-	}
+	p.FailIf(s.RPS < l.RPS && !closeTo(s.RPS, l.RPS), at+".rps", s.RPS, "at least the pipeline's rate, "+formatFloat(l.RPS))
 	servers := float64(s.Replicas)
 	if pool.Sharing == SharingTime {
 		servers = min(servers, s.GPUs)
 	}
 	most := servers * float64(l.Batch) / p.plan.RunUS(l, s).D().Seconds()
-	if s.RPS > most && !closeTo(s.RPS, most) {
-		p.fail(at+".rps", number(s.RPS), "at most what its replicas can do, "+formatFloat(most), "")
-	}
+	p.FailIf(s.RPS > most && !closeTo(s.RPS, most), at+".rps", s.RPS, "at most what its replicas can do, "+formatFloat(most))
 }
 
 // placement puts the replicas of a stage on the devices of its pool.
@@ -26,18 +22,15 @@ func (p *planChecker) placement(s *Stage, pool int, info *Pool, at string) {
 	for k := range s.Placement {
 		g := &s.Placement[k]
 		where := fmt.Sprintf("%s.placement[%d]", at, k)
-		if g.Replicas < 1 || g.PerDevice < 1 || g.Replicas > maxCount*maxShares {
-			p.fail(where, fmt.Sprintf("%d replicas, %d per device", g.Replicas, g.PerDevice), "1 or more of each", "")
+		if p.FailIf(g.Replicas < 1 || g.PerDevice < 1 || g.Replicas > maxCount*maxShares, where, fmt.Sprintf("%d replicas, %d per device", g.Replicas, g.PerDevice), "1 or more of each") {
 			return
 		}
 		sum += g.Replicas
-		if g.PerDevice > s.Share {
-			p.fail(where+".per_device", integer64(g.PerDevice), fmt.Sprintf("at most %d shares of 1/%d on a device", s.Share, s.Share), "")
+		if p.FailIf(g.PerDevice > s.Share, where+".per_device", g.PerDevice, "at most %d shares of 1/%d on a device", s.Share, s.Share) {
 			return
 		}
 		devices := (g.Replicas + g.PerDevice - 1) / g.PerDevice
-		if g.First < 0 || g.First > info.Count-devices {
-			p.fail(where, fmt.Sprintf("devices %d to %d", g.First, g.First+devices-1), fmt.Sprintf("devices 0 to %d, which the pool has", info.Count-1), "")
+		if p.FailIf(g.First < 0 || g.First > info.Count-devices, where, fmt.Sprintf("devices %d to %d", g.First, g.First+devices-1), "devices 0 to %d, which the pool has", info.Count-1) {
 			return
 		}
 		if p.load[pool] == nil {
@@ -49,9 +42,7 @@ func (p *planChecker) placement(s *Stage, pool int, info *Pool, at string) {
 			p.put(pool, g.First+full, g.First+full+1, float64(rest)/float64(s.Share))
 		}
 	}
-	if sum != s.Replicas {
-		p.fail(at+".placement", fmt.Sprintf("%d replicas placed", sum), fmt.Sprintf("replicas, %d", s.Replicas), "")
-	}
+	p.FailIf(sum != s.Replicas, at+".placement", fmt.Sprintf("%d replicas placed", sum), "replicas, %d", s.Replicas)
 }
 
 // put adds load to the devices [first, last) of a pool; load holds differences

@@ -17,7 +17,7 @@ import (
 // promised rates, latencies add up and keep the SLO. Whether the plan agrees
 // with a profile and a cluster is another question (package planner/check).
 func (d *Plan) Validate() error {
-	var c checker
+	var c Checker
 	c.header(d, d.Format, FormatPlan)
 	c.oneOf("kind", d.Kind, PlanKinds()...)
 	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "trials", "work", "time", "interrupt")
@@ -26,7 +26,7 @@ func (d *Plan) Validate() error {
 	d.Options.check(&c)
 	checkPools(&c, d.Pools)
 	d.FrontEnd.check(&c)
-	p := &planChecker{checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
+	p := &planChecker{Checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
 	for i := range d.Pools {
 		p.pools[d.Pools[i].Device] = i
 		if n := d.Pools[i].Count; n > 0 && n <= maxCount {
@@ -36,29 +36,23 @@ func (d *Plan) Validate() error {
 	p.deployment()
 	p.section()
 	p.occupancy()
-	if d.Policy.Name == "" {
-		c.fail("policy.name", "an empty name", "a policy", "")
-	}
+	c.FailIf(d.Policy.Name == "", "policy.name", "an empty name", "a policy")
 	d.checkExecution(&c)
 	d.Arrivals.check(&c, "arrivals")
 	p.certificate()
 	for i := range d.Limits {
-		if d.Limits[i].What == "" {
-			c.fail(fmt.Sprintf("limits[%d].what", i), "an empty text", "what limits the plan", "")
-		}
+		c.FailIf(d.Limits[i].What == "", fmt.Sprintf("limits[%d].what", i), "an empty text", "what limits the plan")
 	}
 	return c.err()
 }
 
 // checkExecution sees that each kind of the plan's stands there once.
-func (d *Plan) checkExecution(c *checker) {
+func (d *Plan) checkExecution(c *Checker) {
 	seen := map[string]int{}
 	for i := range d.Execution {
 		e := &d.Execution[i]
 		c.name(seen, i, e.Device, "execution[%d].device", i)
-		if !slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }) {
-			c.fail(fmt.Sprintf("execution[%d].device", i), quote(e.Device), "a device of the plan's pools", "")
-		}
+		c.FailIf(!slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }), fmt.Sprintf("execution[%d].device", i), quote(e.Device), "a device of the plan's pools")
 		c.precision(e.Precision, "execution", i)
 	}
 }
@@ -69,10 +63,9 @@ const maxObjective = 1e15
 // check holds value, bound and gap against each other. Up to rounding the
 // bound is on the better side of the value, and the gap is their distance as a
 // part of the one or the other.
-func (o *Objective) check(c *checker) {
+func (o *Objective) check(c *Checker) {
 	c.oneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
-	if !(math.Abs(o.Value) <= maxObjective) {
-		c.fail("objective.value", number(o.Value), fmt.Sprintf("a number of at most %g", maxObjective), "")
+	if c.FailIf(!(math.Abs(o.Value) <= maxObjective), "objective.value", o.Value, "a number of at most %g", maxObjective) {
 		return
 	}
 	if o.Bound == nil {
@@ -82,8 +75,7 @@ func (o *Objective) check(c *checker) {
 		return
 	}
 	bound := *o.Bound
-	if !(math.Abs(bound) <= maxObjective) {
-		c.fail("objective.bound", number(bound), fmt.Sprintf("a number of at most %g", maxObjective), "")
+	if c.FailIf(!(math.Abs(bound) <= maxObjective), "objective.bound", bound, "a number of at most %g", maxObjective) {
 		return
 	}
 	most := o.Name == "throughput" || o.Name == "accuracy" || o.Name == "goodput"
@@ -110,23 +102,19 @@ func (o *Objective) check(c *checker) {
 	}
 }
 
-func checkInputs(c *checker, inputs []Input) {
+func checkInputs(c *Checker, inputs []Input) {
 	for i := range inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
 		in := &inputs[i]
-		if in.Role == "" {
-			c.fail(at+".role", "an empty text", "profile, cluster or workload", "")
-		}
-		if in.Path == "" || path.IsAbs(in.Path) {
-			c.fail(at+".path", "the text "+quote(in.Path), "a path relative to the document", "")
-		}
+		c.FailIf(in.Role == "", at+".role", "an empty text", "profile, cluster or workload")
+		c.FailIf(in.Path == "" || path.IsAbs(in.Path), at+".path", "the text "+quote(in.Path), "a path relative to the document")
 		c.sha(at+".sha256", in.SHA256)
 	}
 }
 
 // planChecker follows a plan's replicas onto devices.
 type planChecker struct {
-	*checker
+	*Checker
 	plan  *Plan
 	sound map[*Pipeline]bool // pipelines whose latency adds up
 	pools map[string]int
@@ -140,8 +128,7 @@ func (p *planChecker) section() {
 	if kind == nil {
 		return
 	}
-	if p.plan.Section == nil {
-		p.fail(kind.name, "nothing", "the section of a plan of kind "+kind.name, "")
+	if p.FailIf(p.plan.Section == nil, kind.name, "nothing", "the section of a plan of kind "+kind.name) {
 		return
 	}
 	if name := sectionName("plan", reflect.TypeOf(p.plan.Section)); name != kind.name {
@@ -167,7 +154,7 @@ func (p *planChecker) deployment() {
 		p.tensors(m.Outputs, at+".outputs")
 		p.constants(m.Constants, at+".constants")
 		p.operators(m.Operators, at+".operators")
-		least(p.checker, m.NumBlocks, 1, at, ".num_blocks")
+		least(p.Checker, m.NumBlocks, 1, at, ".num_blocks")
 		for k := range m.Pipelines {
 			p.pipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", at, k))
 		}
@@ -182,9 +169,7 @@ func (p *planChecker) served(m *Served, at string) {
 		p.fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
 	}
 	p.percentile(m.Percentile, at+".percentile")
-	if !(m.Weight > 0) {
-		p.fail(at+".weight", number(m.Weight), "a positive weight", "")
-	}
+	p.FailIf(!(m.Weight > 0), at+".weight", m.Weight, "a positive weight")
 }
 
 // keeps checks that a pipeline keeps what is promised for its model, and the
@@ -204,24 +189,18 @@ func (p *planChecker) class(m *Deployed, at string) {
 		return
 	}
 	first := &p.plan.Deployment[slices.IndexFunc(p.plan.Deployment, func(o Deployed) bool { return o.Model == m.Model })]
-	if m.SHA256 != first.SHA256 {
-		p.fail(at+".sha256", "the text "+quote(m.SHA256), "that of the model's other classes, "+quote(first.SHA256), "")
-	}
-	if m.NumBlocks != first.NumBlocks {
-		p.fail(at+".num_blocks", integer64(m.NumBlocks), fmt.Sprintf("that of the model's other classes, %d", first.NumBlocks), "")
-	}
+	p.FailIf(m.SHA256 != first.SHA256, at+".sha256", "the text "+quote(m.SHA256), "that of the model's other classes, "+quote(first.SHA256))
+	p.FailIf(m.NumBlocks != first.NumBlocks, at+".num_blocks", m.NumBlocks, "that of the model's other classes, %d", first.NumBlocks)
 }
 
 func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
-	if l.Batch < 1 {
-		p.fail(at+".batch", integer64(l.Batch), "1 or more", "")
+	if p.FailIf(l.Batch < 1, at+".batch", l.Batch, "1 or more") {
 		return
 	}
 	if !(l.RPS > 0) {
 		p.fail(at+".rps", number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
 	}
-	if len(l.Stages) == 0 {
-		p.fail(at+".stages", "an empty list", "at least one stage", "")
+	if p.FailIf(len(l.Stages) == 0, at+".stages", "an empty list", "at least one stage") {
 		return
 	}
 	next, latency, whole := 0, time.Duration(0), true
@@ -241,10 +220,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 			latency += s.Cut.TransferUS[l.Batch-1].D()
 		}
 	}
-	if next != m.NumBlocks {
-		p.fail(fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next),
-			fmt.Sprintf("%d, the number of blocks of the model", m.NumBlocks), "")
-	}
+	p.FailIf(next != m.NumBlocks, fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next), "%d, the number of blocks of the model", m.NumBlocks)
 	if !whole {
 		return // sums over what is broken would only repeat it
 	}
@@ -275,16 +251,13 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 		whole = false
 	case s.Cut != nil:
 		p.oneOf(at+".cut.dtype", s.Cut.DType, "FP32", "FP16")
-		least(p.checker, s.Cut.Bytes, 0, at, ".cut.bytes")
+		least(p.Checker, s.Cut.Bytes, 0, at, ".cut.bytes")
 		whole = p.times(s.Cut.TransferUS, l.Batch, at+".cut.transfer_us", 0) && whole
 	}
-	if s.Replicas < 1 || s.Replicas > maxCount*maxShares {
-		p.fail(at+".replicas", integer64(s.Replicas), "1 or more", "")
+	if p.FailIf(s.Replicas < 1 || s.Replicas > maxCount*maxShares, at+".replicas", s.Replicas, "1 or more") {
 		return whole
 	}
-	if !(s.GPUs > 0) {
-		p.fail(at+".gpus", number(s.GPUs), "a positive number of devices", "")
-	}
+	p.FailIf(!(s.GPUs > 0), at+".gpus", s.GPUs, "a positive number of devices")
 	i, ok := p.pools[s.Device]
 	if !ok {
 		p.fail(at+".device", "the device "+quote(s.Device), "a device of the plan's pools", p.didYouMean(s.Device))
@@ -292,8 +265,7 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 	}
 	pool := p.plan.Pools[i].WithDefaults()
 	p.gpus[i] += s.GPUs
-	if s.Share < 1 || s.Share > pool.MaxShares {
-		p.fail(at+".share", integer64(s.Share), fmt.Sprintf("1 to max_shares of the pool, %d", pool.MaxShares), "")
+	if p.FailIf(s.Share < 1 || s.Share > pool.MaxShares, at+".share", s.Share, "1 to max_shares of the pool, %d", pool.MaxShares) {
 		return whole
 	}
 	if whole && l.RPS > 0 {
@@ -310,8 +282,7 @@ func (p *planChecker) didYouMean(device string) string {
 
 // within checks that the intervals of a stage's times hold them.
 func (p *planChecker) within(s *Stage, batch int, at string) bool {
-	if len(s.InferRangeUS) != batch {
-		p.fail(at, fmt.Sprintf("%d intervals", len(s.InferRangeUS)), fmt.Sprintf("%d, one for each batch size up to the planned one", batch), "")
+	if p.FailIf(len(s.InferRangeUS) != batch, at, fmt.Sprintf("%d intervals", len(s.InferRangeUS)), "%d, one for each batch size up to the planned one", batch) {
 		return false
 	}
 	for b, r := range s.InferRangeUS {
@@ -325,14 +296,11 @@ func (p *planChecker) within(s *Stage, batch int, at string) bool {
 
 // times checks a list of times by batch size.
 func (p *planChecker) times(list []Micros, batch int, at string, least Micros) bool {
-	if len(list) != batch {
-		p.fail(at, fmt.Sprintf("%d times", len(list)), fmt.Sprintf("%d, one for each batch size up to the planned one", batch), "")
+	if p.FailIf(len(list) != batch, at, fmt.Sprintf("%d times", len(list)), "%d, one for each batch size up to the planned one", batch) {
 		return false
 	}
 	if i := slices.IndexFunc(list, func(m Micros) bool { return m < least }); i >= 0 {
-		if least > 0 && list[i] == 0 {
-			p.failf("the number 0", "a positive latency", "", "%s[%d]", at, i)
-		}
+		p.FailIf(least > 0 && list[i] == 0, fmt.Sprintf("%s[%d]", at, i), "the number 0", "a positive latency")
 		return false // negative ones are found with all numbers
 	}
 	return true
@@ -343,30 +311,24 @@ func (p *planChecker) certificate() {
 	if d == nil {
 		return
 	}
-	if !(d.Attainment > 0 && d.Attainment <= 1) {
-		p.fail("certified.attainment", number(d.Attainment), "a share above 0, at most 1", "")
-	}
-	least(p.checker, d.Runs, 1, "", "certified.runs")
-	least(p.checker, d.LoadFactor, 0, "", "certified.load_factor")
+	p.FailIf(!(d.Attainment > 0 && d.Attainment <= 1), "certified.attainment", d.Attainment, "a share above 0, at most 1")
+	least(p.Checker, d.Runs, 1, "", "certified.runs")
+	least(p.Checker, d.LoadFactor, 0, "", "certified.load_factor")
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("certified.models[%d]", i)
-		if !slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }) {
-			p.fail(at+".model", "the model "+quote(m.Key().String()), "a model of the plan", "")
-		}
-		least(p.checker, m.RPS, 0, at, ".rps")
+		p.FailIf(!slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }), at+".model", "the model "+quote(m.Key().String()), "a model of the plan")
+		least(p.Checker, m.RPS, 0, at, ".rps")
 		p.share(at+".attainment", m.Attainment)
 		p.interval(at+".attainment_interval", m.AttainmentCI)
 	}
 }
 
-func (c *checker) share(path string, x float64) {
-	if !(x >= 0 && x <= 1) {
-		c.fail(path, number(x), "a share from 0 to 1", "")
-	}
+func (c *Checker) share(path string, x float64) {
+	c.FailIf(!(x >= 0 && x <= 1), path, x, "a share from 0 to 1")
 }
 
-func (c *checker) interval(path string, ci [2]float64) {
+func (c *Checker) interval(path string, ci [2]float64) {
 	if !(ci[0] >= 0 && ci[0] <= ci[1] && ci[1] <= 1) {
 		c.fail(path, "the interval "+formatFloat(ci[0])+" to "+formatFloat(ci[1]), "two shares from 0 to 1 in order", "")
 	}

@@ -8,7 +8,7 @@ import (
 // Validate checks what the types of a profile cannot say and returns all
 // findings, each with its field path.
 func (d *Profile) Validate() error {
-	var c checker
+	var c Checker
 	c.header(d, d.Format, FormatProfile)
 	devices := map[string]int{}
 	for i := range d.Devices {
@@ -32,13 +32,13 @@ func (d *Profile) Validate() error {
 	return c.err()
 }
 
-func (c *checker) precision(p, list string, i int) {
+func (c *Checker) precision(p, list string, i int) {
 	if p != "" {
 		c.oneOf(fmt.Sprintf("%s[%d].precision", list, i), p, PrecisionFP16)
 	}
 }
 
-func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
+func (m *ProfileModel) check(c *Checker, path string, devices map[string]int) {
 	if m.Source != nil {
 		c.sha(path+".source.sha256", m.Source.SHA256)
 	}
@@ -62,18 +62,16 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 	}
 	blocks := map[string]int{}
 	for k := range m.Blocks {
-		b := &m.Blocks[k]
-		c.name(blocks, k, b.Name, "%s.blocks[%d].name", path, k)
-		c.tensors(b.Cut, fmt.Sprintf("%s.blocks[%d].cut", path, k))
+		b, at := &m.Blocks[k], fmt.Sprintf("%s.blocks[%d]", path, k)
+		c.name(blocks, k, b.Name, "%s.name", at)
+		c.tensors(b.Cut, at+".cut")
 		for _, f := range [...]struct {
 			name  string
 			value int64
 		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32.Bytes()}, {"cut_bytes_fp16", b.CutBytesFP16.Bytes()}, {"weight_bytes", b.WeightBytes}, {"macs", b.MACs}, {"tensor_bytes", b.TensorBytes}} {
-			if f.value < 0 {
-				c.failf(integer64(f.value), "0 or more", "", "%s.blocks[%d].%s", path, k, f.name)
-			}
+			least(c, f.value, 0, at, "."+f.name)
 		}
-		check(b.FP16, fmt.Sprintf("%s.blocks[%d]", path, k))
+		check(b.FP16, at)
 	}
 	type point struct {
 		device       string
@@ -82,11 +80,12 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 	seen := map[point]int{}
 	for k := range m.Measurements {
 		s := &m.Measurements[k]
-		s.check(c, len(m.Blocks), devices, path, k)
+		at := fmt.Sprintf("%s.measurements[%d]", path, k)
+		s.check(c, len(m.Blocks), devices, at)
 		p := point{s.Device, s.Share, s.Batch}
 		if first, dup := seen[p]; dup {
 			c.failf(fmt.Sprintf("device %s, share 1/%d, batch %d a second time", quote(s.Device), s.Share, s.Batch),
-				"each device, share and batch once", fmt.Sprintf("it stands at index %d already", first), "%s.measurements[%d]", path, k)
+				"each device, share and batch once", fmt.Sprintf("it stands at index %d already", first), "%s", at)
 		} else {
 			seen[p] = k
 		}
@@ -96,37 +95,27 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 // maxBatch bounds batch sizes: plans list a time for every batch up to theirs.
 const maxBatch = 1 << 16
 
-func (s *Measurement) check(c *checker, blocks int, devices map[string]int, path string, k int) {
+func (s *Measurement) check(c *Checker, blocks int, devices map[string]int, at string) {
 	if _, ok := devices[s.Device]; !ok {
-		c.failf("the device "+quote(s.Device), "a device of the profile's list devices", "", "%s.measurements[%d].device", path, k)
+		c.fail(at+".device", "the device "+quote(s.Device), "a device of the profile's list devices", "")
 	}
-	switch {
-	case s.Share < 1:
-		c.failf(integer64(s.Share), "1 or more: the v of a share 1/v", "", "%s.measurements[%d].share", path, k)
-	case s.Share > 1 && IsCPU(s.Device):
-		c.failf(integer64(s.Share), "1: CPU thread sets have no shares", "", "%s.measurements[%d].share", path, k)
-	}
-	if s.Batch < 1 || s.Batch > maxBatch {
-		c.failf(integer64(s.Batch), fmt.Sprintf("1 to %d", maxBatch), "", "%s.measurements[%d].batch", path, k)
-	}
-	if s.MemoryBytes < 0 {
-		c.failf(integer64(s.MemoryBytes), "0 or more", "", "%s.measurements[%d].memory_bytes", path, k)
-	}
-	if len(s.Blocks) != blocks {
-		c.failf(fmt.Sprintf("%d latencies", len(s.Blocks)), fmt.Sprintf("%d, one per block of the model", blocks), "", "%s.measurements[%d].blocks", path, k)
-	}
+	c.FailIf(s.Share < 1, at+".share", s.Share, "1 or more: the v of a share 1/v")
+	c.FailIf(s.Share > 1 && IsCPU(s.Device), at+".share", s.Share, "1: CPU thread sets have no shares")
+	c.FailIf(s.Batch < 1 || s.Batch > maxBatch, at+".batch", s.Batch, "1 to %d", maxBatch)
+	least(c, s.MemoryBytes, 0, at, ".memory_bytes")
+	c.FailIf(len(s.Blocks) != blocks, at+".blocks", fmt.Sprintf("%d latencies", len(s.Blocks)), "%d, one per block of the model", blocks)
 	if s.Whole != nil {
-		s.Whole.check(c, func() string { return fmt.Sprintf("%s.measurements[%d].whole", path, k) })
+		s.Whole.check(c, func() string { return at + ".whole" })
 	}
 	for b := range s.Blocks {
-		s.Blocks[b].check(c, func() string { return fmt.Sprintf("%s.measurements[%d].blocks[%d]", path, k, b) })
+		s.Blocks[b].check(c, func() string { return fmt.Sprintf("%s.blocks[%d]", at, b) })
 	}
 	for i := range s.Ranges {
-		s.checkRange(c, blocks, i, fmt.Sprintf("%s.measurements[%d].ranges[%d]", path, k, i))
+		s.checkRange(c, blocks, i, fmt.Sprintf("%s.ranges[%d]", at, i))
 	}
 }
 
-func (s *Measurement) checkRange(c *checker, blocks, i int, path string) {
+func (s *Measurement) checkRange(c *Checker, blocks, i int, path string) {
 	r := &s.Ranges[i]
 	first, last := r.Blocks[0], r.Blocks[1]
 	r.Latency.check(c, func() string { return path + ".latency" })
@@ -139,7 +128,7 @@ func (s *Measurement) checkRange(c *checker, blocks, i int, path string) {
 	}
 }
 
-func (l *Latency) check(c *checker, path func() string) {
+func (l *Latency) check(c *Checker, path func() string) {
 	if l.WallUS == 0 { // below 0: found with all numbers
 		c.fail(path()+".wall_us", "the number 0", "a positive latency", "raise what rounds to nothing to 1")
 	}

@@ -10,7 +10,7 @@ import (
 // findings, each with its field path: that every request is accounted for
 // once, and that shares and percentiles agree with the counts.
 func (d *Report) Validate() error {
-	var c checker
+	var c Checker
 	c.header(d, d.Format, FormatReport)
 	c.oneOf("source", d.Source, "simulate", "serve", "load")
 	if d.Plan != nil {
@@ -31,7 +31,7 @@ func (d *Report) Validate() error {
 	return c.err()
 }
 
-func (p *PlanReport) check(c *checker, at string) {
+func (p *PlanReport) check(c *Checker, at string) {
 	if p.SHA256 != "" {
 		c.sha(at+".sha256", p.SHA256)
 	}
@@ -40,7 +40,7 @@ func (p *PlanReport) check(c *checker, at string) {
 }
 
 // checkServed checks counts and latencies, those of models among them.
-func checkServed(c *checker, at string, all *Counts, latency *LatencySummary, models []ModelReport) {
+func checkServed(c *Checker, at string, all *Counts, latency *LatencySummary, models []ModelReport) {
 	all.checkCounts(c, at)
 	latency.check(c, join(at, "latency"))
 	seen := map[ModelClass]int{}
@@ -75,19 +75,17 @@ func checkServed(c *checker, at string, all *Counts, latency *LatencySummary, mo
 	}
 }
 
-func checkDevices(c *checker, at string, devices []DeviceReport) {
+func checkDevices(c *Checker, at string, devices []DeviceReport) {
 	for i := range devices {
 		at := join(at, fmt.Sprintf("devices[%d]", i))
-		if devices[i].Device == "" {
-			c.fail(at+".device", "an empty name", "a device", "")
-		}
+		c.FailIf(devices[i].Device == "", at+".device", "an empty name", "a device")
 		if u := devices[i].Utilisation; !(u >= 0 && u <= 1+1e-9) {
 			c.fail(at+".utilisation", number(u), "a share from 0 to 1", "")
 		}
 	}
 }
 
-func (n *Counts) checkCounts(c *checker, at string) {
+func (n *Counts) checkCounts(c *Checker, at string) {
 	byReason := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
 		k := n.DroppedByReason[reason]
@@ -122,7 +120,7 @@ func (n *Counts) checkCounts(c *checker, at string) {
 }
 
 // check sees that the percentiles do not fall.
-func (l *LatencySummary) check(c *checker, at string) {
+func (l *LatencySummary) check(c *Checker, at string) {
 	list := [...]struct {
 		name  string
 		value Micros

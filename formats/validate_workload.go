@@ -2,13 +2,12 @@ package formats
 
 import (
 	"cmp"
-	"fmt"
 )
 
 // Validate checks what the types of a workload cannot say and returns all
 // findings, each with its field path.
 func (d *Workload) Validate() error {
-	var c checker
+	var c Checker
 	c.header(d, d.Format, FormatWorkload)
 	if d.Section == nil {
 		names := sectionNames("workload")
@@ -20,7 +19,7 @@ func (d *Workload) Validate() error {
 	return c.err()
 }
 
-func (m *WorkloadModel) check(c *checker, path string) {
+func (m *WorkloadModel) check(c *Checker, path string) {
 	c.slo(m.SLO, path+".slo")
 	if m.Percentile != "" {
 		c.percentile(m.Percentile, path+".percentile")
@@ -29,23 +28,15 @@ func (m *WorkloadModel) check(c *checker, path string) {
 		name  string
 		value float64
 	}{{"weight", m.Weight}, {"batch_build_rps", m.BatchBuildRPS}, {"min_rps", m.MinRPS}} {
-		if f.value < 0 {
-			c.fail(path+"."+f.name, number(f.value), "a positive number", "")
-		}
+		c.FailIf(f.value < 0, path+"."+f.name, f.value, "a positive number")
 	}
-	if m.MinRPS > 0 && !(m.MinRPS >= minRate && m.MinRPS <= maxRate) {
-		c.fail(path+".min_rps", number(m.MinRPS), fmt.Sprintf("0, or a rate from %g to %g", minRate, maxRate), "")
-	}
+	c.FailIf(m.MinRPS > 0 && !(m.MinRPS >= minRate && m.MinRPS <= maxRate), path+".min_rps", m.MinRPS, "0, or a rate from %g to %g", minRate, maxRate)
 	if m.Margin != nil && !(*m.Margin >= 0 && *m.Margin < 1) {
 		c.fail(path+".margin", number(*m.Margin), "a share of the SLO from 0 to less than 1", "")
 	}
-	if !(m.Utilisation == 0 || m.Utilisation >= leastUse && m.Utilisation <= 1) {
-		c.fail(path+".utilisation", number(m.Utilisation), fmt.Sprintf("a share from %g to 1", leastUse), "")
-	}
+	c.FailIf(!(m.Utilisation == 0 || m.Utilisation >= leastUse && m.Utilisation <= 1), path+".utilisation", m.Utilisation, "a share from %g to 1", leastUse)
 	m.Lengths.check(c, path+".lengths")
-	if m.Accuracy < 0 || m.Accuracy > 1 {
-		c.fail(path+".accuracy", number(m.Accuracy), "a share from 0 to 1", "")
-	}
+	c.FailIf(m.Accuracy < 0 || m.Accuracy > 1, path+".accuracy", m.Accuracy, "a share from 0 to 1")
 }
 
 // leastUse is the least share of what replicas carry that may be promised.
@@ -58,7 +49,7 @@ const (
 	maxRate = 1e9
 )
 
-func (c *checker) slo(s SLO, path string) {
+func (c *Checker) slo(s SLO, path string) {
 	switch {
 	case s.IsZero():
 		c.fail(path, "nothing", "a latency target such as \"200ms\" or \"5x\"", "")
@@ -67,12 +58,11 @@ func (c *checker) slo(s SLO, path string) {
 	}
 }
 
-func (a *Arrivals) check(c *checker, at string) {
+func (a *Arrivals) check(c *Checker, at string) {
 	if a == nil {
 		return
 	}
-	if a.Trace != "" && (a.Process != "" || a.CV != 0) {
-		c.fail(at+".trace", "a trace beside a process", "one of the two", "")
+	if c.FailIf(a.Trace != "" && (a.Process != "" || a.CV != 0), at+".trace", "a trace beside a process", "one of the two") {
 		return
 	}
 	if a.Process != "" {

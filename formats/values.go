@@ -222,7 +222,7 @@ func (o *Option) accepts(value any) bool {
 }
 
 // check checks the values of a plan as Accept does, with their paths.
-func (v Values) check(c *checker) {
+func (v Values) check(c *Checker) {
 	for i := range v.options {
 		o := &v.options[i]
 		value, set := v.chosen[o.Name]

@@ -14,7 +14,7 @@ type WorkloadSection interface {
 	// Files are the files that the section names.
 	Files() []SectionFile
 
-	check(c *checker)
+	check(c *Checker)
 }
 
 // SectionFile is a file that a document names beside itself.
