@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"inferplan/formats"
 )
@@ -114,6 +117,7 @@ type Table struct {
 	Header []string
 	Row    []string // the current one; its texts are valid until the next
 	csv    *csv.Reader
+	wrong  error // the first typed cell of the row that is wrong, see Number
 }
 
 // NewTable reads the header of a file.
@@ -172,7 +176,7 @@ func (t *Table) Next() error {
 	return nil
 }
 
-// Each calls a function for every row that is left, until it fails.
+// Each calls a function for every row that is left, until it fails or a typed cell that it read is wrong.
 func (t *Table) Each(row func() error) error {
 	for {
 		if err := t.Next(); errors.Is(err, io.EOF) {
@@ -180,9 +184,92 @@ func (t *Table) Each(row func() error) error {
 		} else if err != nil {
 			return err
 		}
-		if err := row(); err != nil {
+		err := row()
+		if t.wrong != nil {
+			return t.wrong
+		}
+		if err != nil {
 			return err
 		}
+	}
+}
+
+// Column returns the first of the names that the table has a column of, and its index; without one the index is -1.
+func (t *Table) Column(names ...string) (string, int) {
+	for _, name := range names {
+		if i := slices.Index(t.Header, name); i >= 0 {
+			return name, i
+		}
+	}
+	return "", -1
+}
+
+// Need fails unless the table has these columns. Of names with a | between, one is enough.
+func (t *Table) Need(names ...string) error {
+	for _, name := range names {
+		if _, i := t.Column(strings.Split(name, "|")...); i < 0 {
+			expected := strings.ReplaceAll(strings.Join(names, ", "), "|", " or ") + " among them"
+			return &formats.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: expected}
+		}
+	}
+	return nil
+}
+
+// Text returns a cell of the row without the blanks around it, empty if the table has no such column.
+func (t *Table) Text(column string) string {
+	i := slices.Index(t.Header, column)
+	if i < 0 {
+		return ""
+	}
+	return strings.Clone(strings.TrimSpace(t.Row[i]))
+}
+
+// Number returns a cell of the row. If it is no number within the bounds, it returns the least, and Each fails.
+func (t *Table) Number(column string, least, most float64) float64 {
+	return number(t, column, least, most, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+}
+
+// Whole is Number of a whole number.
+func (t *Table) Whole(column string, least, most int) int {
+	return number(t, column, least, most, "a whole number from %d to %d", func(text string) (int, error) {
+		x, err := strconv.ParseFloat(text, 64) // 4.0 is a whole number, too
+		if err == nil && (x != math.Trunc(x) || math.Abs(x) > 1<<53) {
+			err = strconv.ErrSyntax
+		}
+		return int(x), err
+	})
+}
+
+// Time is Number of a time from 0 to most, in a column whose name ends in its unit: _us, _ms or else seconds.
+func (t *Table) Time(column string, most time.Duration) time.Duration {
+	unit := time.Second
+	switch {
+	case strings.HasSuffix(column, "_us"):
+		unit = time.Microsecond
+	case strings.HasSuffix(column, "_ms"):
+		unit = time.Millisecond
+	}
+	return time.Duration(math.Round(t.Number(column, 0, float64(most)/float64(unit)) * float64(unit)))
+}
+
+func number[T int | float64](t *Table, column string, least, most T, expected string, parse func(string) (T, error)) T {
+	i := slices.Index(t.Header, column)
+	if i < 0 {
+		t.Wrong(&formats.Error{File: t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
+		return least
+	}
+	x, err := parse(strings.TrimSpace(t.Row[i]))
+	if err != nil || !(x >= least && x <= most) {
+		t.Wrong(t.Cell(i, fmt.Sprintf(expected, least, most)))
+		return least
+	}
+	return x
+}
+
+// Wrong makes Each fail at the current row, unless something before was wrong.
+func (t *Table) Wrong(err error) {
+	if t.wrong == nil {
+		t.wrong = err
 	}
 }
 

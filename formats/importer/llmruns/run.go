@@ -183,14 +183,10 @@ func requestRows(f *csvfile.File) ([]Served, error) {
 	}
 	var out []Served
 	err = t.Each(func() error {
-		r := &reader{t: t}
-		const far = 1e12
+		second := func(column string) float64 { return t.Number(column, -1e12, 1e12) }
 		s := Served{
-			ID: r.text("request"), Prompt: r.whole("input_tokens", 1, mostTokens), Output: r.whole("output_tokens", 1, mostTokens),
-			Queued: r.number("queued_s", -far, far), Scheduled: r.number("scheduled_s", -far, far), First: r.number("first_token_s", -far, far), Last: r.number("last_token_s", -far, far),
-		}
-		if r.err != nil {
-			return r.err
+			ID: t.Text("request"), Prompt: t.Whole("input_tokens", 1, mostTokens), Output: t.Whole("output_tokens", 1, mostTokens),
+			Queued: second("queued_s"), Scheduled: second("scheduled_s"), First: second("first_token_s"), Last: second("last_token_s"),
 		}
 		if wrong := s.check(); wrong != "" {
 			return t.Fail(0, "", wrong, goodRequest)

@@ -119,7 +119,7 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"t_us,tokens\n":                    "the columns t_us,tokens",
 		"t_us,prompt_tokens,output_tokens": "no request",
 		"t_us,prompt_tokens,output_tokens\n5,1,1\n4,1,1\n": "trace.csv:3:1",
-		"prompt_tokens,output_tokens\n0,1\n":               "a number of tokens from 1",
+		"prompt_tokens,output_tokens\n0,1\n":               "a whole number from 1",
 		"prompt_tokens,output_tokens\n1,x\n":               "trace.csv:2:3",
 	} {
 		if _, err := read(t, text, Options{}); err == nil || !strings.Contains(err.Error(), want) {

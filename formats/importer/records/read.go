@@ -123,10 +123,7 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	if row[0] == "" || row[1] == "" {
 		return in.Fail(0, "sample_id", "an empty sample or model", "a name for each")
 	}
-	certainty, err := strconv.ParseFloat(row[3], 64)
-	if err != nil || !(certainty >= 0 && certainty <= 1) {
-		return in.Cell(3, "a number from 0 to 1")
-	}
+	certainty := in.Number("certainty", 0, 1)
 	if row[2] != "0" && row[2] != "1" {
 		return in.Cell(2, "0 or 1")
 	}
