@@ -53,7 +53,7 @@ func (d *Plan) checkExecution(c *Checker) {
 		e := &d.Execution[i]
 		c.name(seen, i, e.Device, "execution[%d].device", i)
 		c.FailIf(!slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }), fmt.Sprintf("execution[%d].device", i), quote(e.Device), "a device of the plan's pools")
-		c.precision(e.Precision, "execution", i)
+		checkPrecision(c, e.Precision, "execution", i)
 	}
 }
 

@@ -13,7 +13,7 @@ func (d *Profile) Validate() error {
 	devices := map[string]int{}
 	for i := range d.Devices {
 		c.name(devices, i, d.Devices[i].Device, "devices[%d].device", i)
-		c.precision(d.Devices[i].Precision, "devices", i)
+		checkPrecision(&c, d.Devices[i].Precision, "devices", i)
 		if p := &d.Devices[i]; p.MemoryBytes < 0 || p.CopyGbps < 0 || p.CostSeconds < 0 || p.MemoryGBps < 0 || p.MatmulGflops < 0 {
 			c.failf("a negative figure", "memory_bytes, copy_gbps, cost_seconds, memory_gbps and matmul_gflops of 0 or more", "", "devices[%d]", i)
 		}
@@ -32,7 +32,7 @@ func (d *Profile) Validate() error {
 	return c.err()
 }
 
-func (c *Checker) precision(p, list string, i int) {
+func checkPrecision(c *Checker, p, list string, i int) {
 	if p != "" {
 		c.oneOf(fmt.Sprintf("%s[%d].precision", list, i), p, PrecisionFP16)
 	}

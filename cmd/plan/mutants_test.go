@@ -19,10 +19,10 @@ import (
 	"inferplan/engine/llm/fake"
 	"inferplan/executor"
 	"inferplan/formats"
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
+	"inferplan/testkit/mutant"
 )
 
 // solved writes the problem of a kind below dir and returns its plan as JSON has it.

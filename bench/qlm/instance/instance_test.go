@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats/importer/bundletest"
 	"inferplan/profiler/llmrun"
+	"inferplan/testkit/bundletest"
 )
 
 func data(t *testing.T) string {
