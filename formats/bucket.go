@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"inferplan/formats/document"
 )
 
 // Bucket says that a model is another one at one size of its inputs: requests for
@@ -106,18 +108,18 @@ func CompareSizes(a, b []TensorInfo) int {
 	return 0
 }
 
-// bucket checks what a model says of the one that it is a bucket of.
-func (c *Checker) bucket(b *Bucket, model, path string) {
+// checkBucket checks what a model says of the one that it is a bucket of.
+func checkBucket(c *document.Checker, b *Bucket, model, path string) {
 	if b == nil {
 		return
 	}
 	switch {
 	case b.Of == "":
-		c.fail(path+".bucket.of", "an empty name", "a name", "")
+		c.Fail(path+".bucket.of", "an empty name", "a name", "")
 	case b.Of == model:
-		c.fail(path+".bucket.of", quote(b.Of), "another name than the model's", "")
+		c.Fail(path+".bucket.of", document.Quote(b.Of), "another name than the model's", "")
 	}
 	if p := b.Padding; p != nil && (p.Mask == "" || p.MaxDiff < 0) {
-		c.fail(path+".bucket.padding", "a padding without a mask, or a negative difference", "the input that says what is filled up, and a difference of 0 or more", "")
+		c.Fail(path+".bucket.padding", "a padding without a mask, or a negative difference", "the input that says what is filled up, and a difference of 0 or more", "")
 	}
 }

@@ -3,6 +3,8 @@ package formats
 import (
 	"fmt"
 	"sort"
+
+	"inferplan/formats/document"
 )
 
 // Calibration turns raw certainties into the share of right answers at them: a
@@ -25,7 +27,7 @@ func (steps Calibration) At(raw float64) float64 {
 	return steps[max(0, n-1)].Certainty
 }
 
-func (steps Calibration) check(c *Checker, path string) {
+func (steps Calibration) check(c *document.Checker, path string) {
 	for i, s := range steps {
 		here := fmt.Sprintf("%s[%d]", path, i)
 		c.FailIf(!(s.From >= 0 && s.From <= 1) || i > 0 && s.From <= steps[i-1].From, here+".from", s.From, "certainties from 0 to 1, rising")

@@ -2,7 +2,6 @@ package formats
 
 import (
 	"math"
-	"reflect"
 	"strconv"
 )
 
@@ -35,13 +34,8 @@ func (c CutBytes) Bytes() int64 {
 // MarshalJSON writes the size.
 func (c CutBytes) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, c.Bytes(), 10), nil }
 
-var cutBytesType = reflect.TypeFor[CutBytes]()
+// SetWhole sets a size that a document has; validation refuses what is negative.
+func (c *CutBytes) SetWhole(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
 
-// cut binds a size that is written.
-func (b *binder) cut(n *node, v reflect.Value) {
-	bytes := reflect.New(reflect.TypeFor[int64]()).Elem()
-	before := len(b.findings.list)
-	if b.integer(n, bytes); len(b.findings.list) == before {
-		v.SetInt(int64(KnownCut(max(bytes.Int(), -math.MaxInt64)))) // validation refuses what is negative
-	}
-}
+// Whole is the size as a document has it.
+func (c CutBytes) Whole() int64 { return c.Bytes() }

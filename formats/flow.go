@@ -6,6 +6,8 @@ import (
 	"iter"
 	"math"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // FlowPlan is the part of a plan of kind flow that says what its applications
@@ -195,18 +197,18 @@ func (f *FlowPlan) check(p *planChecker) {
 	}
 	for i := range f.Applications {
 		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
-		p.name(seen, i, a.Model, "%s.model", at)
+		p.Name(seen, i, a.Model, "%s.model", at)
 		p.served(&a.Served, at)
 		f.graph(p, a, at)
 		for _, name := range servicesOf(nil, a.Segments) {
 			if used[name] = true; !deployed[name] {
-				p.fail(at+".segments", "the model "+quote(name), "a deployed model", "")
+				p.Fail(at+".segments", "the model "+document.Quote(name), "a deployed model", "")
 			}
 		}
 		for k := range a.Modules {
 			m := &a.Modules[k]
 			used[m.Model] = true
-			p.FailIf(!deployed[m.Model] || len(m.Variants) > 0, fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+quote(m.Model), "one deployed model, without variants")
+			p.FailIf(!deployed[m.Model] || len(m.Variants) > 0, fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+document.Quote(m.Model), "one deployed model, without variants")
 		}
 	}
 	if p.FailIf(len(f.Modules) != len(p.plan.Deployment), "flow.modules", fmt.Sprintf("%d modules", len(f.Modules)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
@@ -245,7 +247,7 @@ func (f *FlowPlan) memory(p *planChecker) {
 		p.FailIf(m.WeightBytes < 0 || m.WorkingBytes < 0, fmt.Sprintf("flow.modules[%d].weight_bytes", i), min(m.WeightBytes, m.WorkingBytes), "0 or more")
 		f.kinds(p, i)
 		f.generation(p, i)
-		p.checkSession(m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
+		checkSession(p.Checker, m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
 		for k, d := range m.Resident {
 			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)
 			if p.FailIf(d < 0 || d >= len(room) || seen[d], at, d, "a device below %d, each once", len(room)) {
@@ -256,7 +258,7 @@ func (f *FlowPlan) memory(p *planChecker) {
 				continue
 			}
 			if room[d] -= m.WeightBytes; room[d] < 0 {
-				p.fail(at, fmt.Sprintf("%d bytes too many on device %d", -room[d], d), "copies that fit its memory beside the largest batch", "")
+				p.Fail(at, fmt.Sprintf("%d bytes too many on device %d", -room[d], d), "copies that fit its memory beside the largest batch", "")
 				room[d] = 0
 			}
 		}
@@ -317,7 +319,7 @@ func (f *FlowPlan) kinds(p *planChecker, i int) {
 		p.FailIf(on.WorkingBytes < 0 || on.WorkingBytes > m.WorkingBytes || on.LoadUS > m.ColdStartUS, at, fmt.Sprintf("a load of %v and %d bytes", on.LoadUS, on.WorkingBytes), "no more than cold_start_us and working_bytes of the module")
 		runs := func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == on.Device }
 		if d := &p.plan.Deployment[i]; len(m.Kinds) != len(d.Pipelines) || !slices.ContainsFunc(d.Pipelines, runs) {
-			p.fail(at+".device", quote(on.Device), "the device of a pipeline of "+d.Model+", each once", "")
+			p.Fail(at+".device", document.Quote(on.Device), "the device of a pipeline of "+d.Model+", each once", "")
 		}
 	}
 }
@@ -326,7 +328,7 @@ func (f *FlowPlan) kinds(p *planChecker, i int) {
 func (f *FlowPlan) graph(p *planChecker, a *FlowApplication, at string) {
 	switch {
 	case f.Workflow() && (len(a.Segments) == 0 || len(a.Modules) > 0 || f.Scaling != nil):
-		p.fail(at, "modules or a scaling table beside segments", "segments alone, of all applications", "")
+		p.Fail(at, "modules or a scaling table beside segments", "segments alone, of all applications", "")
 	case len(a.Segments) > 0:
 		checkSegments(p.Checker, a.Segments, at+".segments")
 	default:
@@ -338,11 +340,11 @@ func (f *FlowPlan) graph(p *planChecker, a *FlowApplication, at string) {
 // module checks a deployed module: whole models, each on devices of its own.
 func (f *FlowPlan) module(p *planChecker, i int, used map[string]bool) {
 	m, d, at := &f.Modules[i], &p.plan.Deployment[i], fmt.Sprintf("deployment[%d]", i)
-	if p.FailIf(m.Model != d.Model || d.Class != "", fmt.Sprintf("flow.modules[%d].model", i), quote(m.Model), "the model at the same place of the deployment, "+quote(d.Model)+", without a class") {
+	if p.FailIf(m.Model != d.Model || d.Class != "", fmt.Sprintf("flow.modules[%d].model", i), document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model)+", without a class") {
 		return
 	}
-	p.share(fmt.Sprintf("flow.modules[%d].accuracy", i), m.Accuracy)
-	p.FailIf(!used[d.Model], at+".model", quote(d.Model), "a model of some application's module")
+	p.Share(fmt.Sprintf("flow.modules[%d].accuracy", i), m.Accuracy)
+	p.FailIf(!used[d.Model], at+".model", document.Quote(d.Model), "a model of some application's module")
 	p.FailIf(len(d.Pipelines) == 0, at+".pipelines", "nothing", "a pipeline for each device kind that the module is on")
 	promised := f.Promised(d)
 	for k := range d.Pipelines {
@@ -361,7 +363,7 @@ func (f *FlowPlan) scaling(p *planChecker) {
 	for i := range s.Table {
 		at := fmt.Sprintf("flow.scaling.table[%d]", i)
 		if i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS) {
-			p.fail(at+".above_rps", number(s.Table[i].AboveRPS), "more than that of the row before", "")
+			p.Fail(at+".above_rps", document.Number(s.Table[i].AboveRPS), "more than that of the row before", "")
 		}
 		f.replicas(p, s.Table[i].Replicas, at+".replicas")
 	}
@@ -374,7 +376,7 @@ func (f *FlowPlan) replicas(p *planChecker, list []int, at string) {
 	}
 	for i, n := range list {
 		if most := p.plan.Deployment[i].Replicas(); n < 1 || n > most {
-			p.failf(integer64(n), fmt.Sprintf("1 to the replicas of the deployment, %d", most), "", "%s[%d]", at, i)
+			p.Failf(document.Whole(n), fmt.Sprintf("1 to the replicas of the deployment, %d", most), "", "%s[%d]", at, i)
 		}
 	}
 }

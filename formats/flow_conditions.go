@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"inferplan/formats/condition"
+
+	"inferplan/formats/document"
 )
 
 // knownType tells whether a text names a type of an output or parameter.
@@ -20,26 +22,26 @@ type Conditions map[string]*condition.Expression
 // Conditions checks the expressions of an application and gives them back. Errors
 // name the field, and the column in the expression.
 func (a *Application) Conditions() (Conditions, error) {
-	var c Checker
+	var c document.Checker
 	out := a.conditions(&c, "")
-	return out, c.err()
+	return out, c.Err()
 }
 
 // conditions checks the expressions of an application.
-func (a *Application) conditions(c *Checker, at string) Conditions {
+func (a *Application) conditions(c *document.Checker, at string) Conditions {
 	texts := a.expressions()
 	if len(texts) == 0 && len(a.Parameters) == 0 {
 		a.names(c, at)
 		return nil
 	}
-	found := len(c.list)
+	found := c.Count()
 	names := a.names(c, at)
-	if len(c.list) > found {
+	if c.Count() > found {
 		return nil
 	}
 	scope, err := condition.NewScope(names)
 	if err != nil {
-		c.fail(at, err.Error(), "names and types that conditions can use", "")
+		c.Fail(at, err.Error(), "names and types that conditions can use", "")
 		return nil
 	}
 	out := Conditions{}
@@ -54,7 +56,7 @@ func (a *Application) conditions(c *Checker, at string) Conditions {
 			if at != "" {
 				path = at + "." + path
 			}
-			c.fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", quote(t.text), where, reason), "a condition of type "+string(t.want), "")
+			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), where, reason), "a condition of type "+string(t.want), "")
 			continue
 		}
 		out[t.path] = x
@@ -99,11 +101,11 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // names are the names that conditions of an application may use, with their types.
 // A module that runs once for each of several items has a list of each output.
-func (a *Application) names(c *Checker, at string) map[string]string {
+func (a *Application) names(c *document.Checker, at string) map[string]string {
 	out := map[string]string{}
 	put := func(name, typ, path string) {
 		if was, ok := out[name]; ok && was != typ {
-			c.fail(path, name+" of type "+typ, "the type "+was+", as elsewhere in the application", "")
+			c.Fail(path, name+" of type "+typ, "the type "+was+", as elsewhere in the application", "")
 		}
 		out[name] = typ
 	}
@@ -111,11 +113,11 @@ func (a *Application) names(c *Checker, at string) map[string]string {
 		for _, name := range slices.Sorted(maps.Keys(types)) {
 			here := path + "." + name
 			if !identifier.MatchString(name) || !identifier.MatchString(owner) {
-				c.fail(here, quote(owner+"."+name), "names of letters, digits and underscores", "a module's name may differ from its model")
+				c.Fail(here, document.Quote(owner+"."+name), "names of letters, digits and underscores", "a module's name may differ from its model")
 				continue
 			}
 			typ := types[name]
-			if c.FailIf(!knownType(typ), here, "the type "+quote(typ), "bool, int, double, string or list(…) of one of them") {
+			if c.FailIf(!knownType(typ), here, "the type "+document.Quote(typ), "bool, int, double, string or list(…) of one of them") {
 				continue
 			}
 			if many {

@@ -3,6 +3,8 @@ package formats
 import (
 	"path/filepath"
 	"strconv"
+
+	"inferplan/formats/document"
 )
 
 // PreSteps and PostSteps are what a server can do before and after a module's
@@ -19,22 +21,22 @@ const StepPassages = "passages"
 const mostNearest = 64
 
 // checkSteps checks that a module's steps are known.
-func (m *Module) checkSteps(c *Checker, at string) {
+func (m *Module) checkSteps(c *document.Checker, at string) {
 	if m.Pre != "" {
-		c.oneOf(at+".pre", m.Pre, PreSteps...)
+		c.OneOf(at+".pre", m.Pre, PreSteps...)
 	}
 	if m.Post != "" {
-		c.oneOf(at+".post", m.Post, PostSteps...)
+		c.OneOf(at+".post", m.Post, PostSteps...)
 	}
 	switch p := m.Passages; {
 	case p == nil && m.Pre == StepPassages:
-		c.fail(at+".passages", "nothing", "the file that the step passages reads, and how many are taken", "passages: {file: passages.jsonl, nearest: 3}")
+		c.Fail(at+".passages", "nothing", "the file that the step passages reads, and how many are taken", "passages: {file: passages.jsonl, nearest: 3}")
 	case p == nil:
 	case m.Pre != StepPassages:
-		c.fail(at+".passages", quote(p.File), "nothing without the step that reads them", "pre: passages")
+		c.Fail(at+".passages", document.Quote(p.File), "nothing without the step that reads them", "pre: passages")
 	case !filepath.IsLocal(p.File):
-		c.fail(at+".passages.file", quote(p.File), "a file in the folder of the models", "")
+		c.Fail(at+".passages.file", document.Quote(p.File), "a file in the folder of the models", "")
 	case p.Nearest < 1 || p.Nearest > mostNearest:
-		c.fail(at+".passages.nearest", integer64(int64(p.Nearest)), "1 to "+strconv.Itoa(mostNearest), "")
+		c.Fail(at+".passages.nearest", document.Whole(int64(p.Nearest)), "1 to "+strconv.Itoa(mostNearest), "")
 	}
 }

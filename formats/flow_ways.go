@@ -1,6 +1,10 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+
+	"inferplan/formats/document"
+)
 
 // Transitions say which ways requests of workflows took: what prediction learns
 // from.
@@ -34,25 +38,25 @@ const maxRequests = 1 << 24
 
 // Validate checks what the types cannot say.
 func (d *Transitions) Validate() error {
-	var c Checker
-	c.header(d, d.Format, FormatTransitions)
+	var c document.Checker
+	c.Header(d, d.Format, FormatTransitions)
 	c.FailIf(len(d.Applications) == 0, "applications", "an empty list", "at least one application")
 	checkWays(&c, d.Applications, "applications")
-	return c.err()
+	return c.Err()
 }
 
 // checkWays checks the ways of applications.
-func checkWays(c *Checker, list []WaysOf, at string) {
+func checkWays(c *document.Checker, list []WaysOf, at string) {
 	seen := map[string]int{}
 	for i := range list {
-		c.name(seen, i, list[i].Application, "%s[%d].application", at, i)
+		c.Name(seen, i, list[i].Application, "%s[%d].application", at, i)
 		for k := range list[i].Ways {
 			list[i].Ways[k].check(c, fmt.Sprintf("%s[%d].ways[%d]", at, i, k))
 		}
 	}
 }
 
-func (w *Way) check(c *Checker, at string) {
+func (w *Way) check(c *document.Checker, at string) {
 	c.FailIf(w.Count < 1 || w.Count > maxRequests, at+".count", w.Count, "1 to %d requests", maxRequests)
 	if c.FailIf(len(w.Tasks) == 0 || len(w.Tasks) > MaxTasks, at+".tasks", fmt.Sprintf("%d tasks", len(w.Tasks)), "1 to %d", MaxTasks) {
 		return
@@ -60,7 +64,7 @@ func (w *Way) check(c *Checker, at string) {
 	c.FailIf(w.Known < 1 || w.Known > len(w.Tasks), at+".known", w.Known, "1 to the tasks of the way, %d", len(w.Tasks))
 	for i := range w.Tasks {
 		t := &w.Tasks[i]
-		c.FailIf(t.Model == "" || !printable(t.Model), fmt.Sprintf("%s.tasks[%d].model", at, i), "the name "+quote(t.Model), "a model")
+		c.FailIf(t.Model == "" || !document.Printable(t.Model), fmt.Sprintf("%s.tasks[%d].model", at, i), "the name "+document.Quote(t.Model), "a model")
 		c.FailIf(t.Work < 0 || t.Work > 1e3, fmt.Sprintf("%s.tasks[%d].work", at, i), t.Work, "a part of the usual work, at most 1000")
 		for k, back := range t.Reads {
 			c.FailIf(back < 1 || back > i, fmt.Sprintf("%s.tasks[%d].reads[%d]", at, i, k), back, "1 to the tasks before it, %d", i)
@@ -78,7 +82,7 @@ func (f *FlowPlan) transitions(p *planChecker) {
 	}
 	for i := range f.Transitions {
 		if name := f.Transitions[i].Application; !known[name] {
-			p.fail(fmt.Sprintf("flow.transitions[%d].application", i), quote(name), "an application of the plan", "")
+			p.Fail(fmt.Sprintf("flow.transitions[%d].application", i), document.Quote(name), "an application of the plan", "")
 		}
 	}
 }

@@ -2,6 +2,8 @@ package formats
 
 import (
 	"time"
+
+	"inferplan/formats/document"
 )
 
 // Iteration is what one iteration of an instance of a language model takes: one
@@ -91,7 +93,7 @@ func (it *Iteration) Residence(sequences int32, prompt, output float64, budget i
 	return time.Duration(first + tokens + others + 0.5)
 }
 
-func (it *Iteration) check(c *Checker, at string) {
+func (it *Iteration) check(c *document.Checker, at string) {
 	for _, f := range [...]struct {
 		name  string
 		value float64
@@ -100,7 +102,7 @@ func (it *Iteration) check(c *Checker, at string) {
 		c.FailIf(f.value < 0 || f.value > maxIterationNS, at+"."+f.name, f.value, "0 to %g", maxIterationNS)
 	}
 	if it.BaseNS == 0 {
-		c.fail(at+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
+		c.Fail(at+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
 	}
 }
 

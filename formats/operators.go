@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // OperatorLibrary is a library of custom operators that a model runs with.
@@ -64,12 +66,12 @@ func (l OperatorLibrary) Find(folder string) (string, error) {
 	return "", e
 }
 
-// operators checks libraries of custom operators.
-func (c *Checker) operators(list []OperatorLibrary, path string) {
+// checkOperators checks libraries of custom operators.
+func checkOperators(c *document.Checker, list []OperatorLibrary, path string) {
 	for i := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		c.FailIf(list[i].Path == "", at+".path", "nothing", "the file of the library")
-		c.sha(at+".sha256", list[i].SHA256)
+		c.SHA(at+".sha256", list[i].SHA256)
 	}
 }
 

@@ -3,6 +3,8 @@ package formats
 import (
 	"fmt"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // LLM are language models and the classes of requests that ask for them.
@@ -128,11 +130,11 @@ func (d *LLM) Files() []SectionFile {
 	return out
 }
 
-func (d *LLM) check(c *Checker) {
+func (d *LLM) check(c *document.Checker) {
 	c.FailIf(len(d.Models) == 0, "llm.models", "an empty list", "at least one model")
 	models := map[string]int{}
 	for i, m := range d.Models {
-		c.name(models, i, m, "llm.models[%d]", i)
+		c.Name(models, i, m, "llm.models[%d]", i)
 	}
 	c.FailIf(len(d.Classes) == 0, "llm.classes", "an empty list", "at least one class")
 	classes := map[string]int{}
@@ -140,24 +142,24 @@ func (d *LLM) check(c *Checker) {
 		at := fmt.Sprintf("llm.classes[%d]", i)
 		k := &d.Classes[i]
 		if k.Class != "" || len(d.Classes) > 1 {
-			c.name(classes, i, k.Class, "%s.class", at)
-			c.className(k.Class, at)
+			c.Name(classes, i, k.Class, "%s.class", at)
+			checkClassName(c, k.Class, at)
 		}
 		k.check(c, d, models, at)
 	}
 }
 
-func (k *LLMClass) check(c *Checker, d *LLM, models map[string]int, at string) {
+func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, at string) {
 	k.checkModels(c, d, models, at)
-	c.slo(k.SLO, at+".slo")
+	checkSlo(c, k.SLO, at+".slo")
 	if !k.WaitingSLO.IsZero() {
-		c.slo(k.WaitingSLO, at+".waiting_slo")
+		checkSlo(c, k.WaitingSLO, at+".waiting_slo")
 	}
 	if k.Of != "" {
-		c.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+		c.OneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
 	}
 	if k.Percentile != "" {
-		c.percentile(k.Percentile, at+".percentile")
+		c.Percentile(k.Percentile, at+".percentile")
 	}
 	c.FailIf(k.RPS != 0 && !(k.RPS >= minRate && k.RPS <= maxRate), at+".rps", k.RPS, "a rate from %g to %g", minRate, maxRate)
 	c.FailIf(k.MaxTokens < 0 || k.MaxTokens > maxTokens, at+".max_tokens", k.MaxTokens, "1 to %d", maxTokens)
@@ -168,26 +170,26 @@ func (k *LLMClass) check(c *Checker, d *LLM, models map[string]int, at string) {
 	k.Arrivals.check(c, at+".arrivals")
 }
 
-func (s *Sessions) check(c *Checker, at string) {
+func (s *Sessions) check(c *document.Checker, at string) {
 	if s == nil {
 		return
 	}
 	c.FailIf(!(s.Turns >= 1), at+".turns", s.Turns, "1 or more")
 	c.FailIf(s.SharedTokens < 0 || s.SharedTokens > maxTokens, at+".shared_tokens", s.SharedTokens, "0 to %d", maxTokens)
-	c.share(at+".repeats", s.Repeats)
+	c.Share(at+".repeats", s.Repeats)
 }
 
 // checkModels checks the models that a class is for, and its shares of them.
-func (k *LLMClass) checkModels(c *Checker, d *LLM, models map[string]int, at string) {
+func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]int, at string) {
 	seen := map[string]int{}
 	for i, m := range k.Models {
-		c.name(seen, i, m, "%s.models[%d]", at, i)
+		c.Name(seen, i, m, "%s.models[%d]", at, i)
 		if _, ok := models[m]; !ok {
 			hint := ""
-			if near := nearest(m, d.Models); near != "" {
+			if near := document.Nearest(m, d.Models); near != "" {
 				hint = "did you mean " + near + "?"
 			}
-			c.failf("the model "+quote(m), "one of llm.models", hint, "%s.models[%d]", at, i)
+			c.Failf("the model "+document.Quote(m), "one of llm.models", hint, "%s.models[%d]", at, i)
 		}
 	}
 	if len(k.Shares) == 0 {
@@ -202,23 +204,23 @@ func (k *LLMClass) checkModels(c *Checker, d *LLM, models map[string]int, at str
 		c.FailIf(x < 0, fmt.Sprintf("%s.shares[%d]", at, i), x, "0 or more")
 		sum += x
 	}
-	c.FailIf(len(k.Shares) != want || !(sum > 0), at+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), formatFloat(sum)), "%d, one per model, that sum to more than 0", want)
+	c.FailIf(len(k.Shares) != want || !(sum > 0), at+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", want)
 }
 
 // check sees that a distribution has what it needs and nothing else.
-func (l *Lengths) check(c *Checker, at string) {
+func (l *Lengths) check(c *document.Checker, at string) {
 	if l == nil {
 		return
 	}
-	c.oneOf(at+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
+	c.OneOf(at+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
 	c.FailIf(l.Max < 0 || l.Max > maxTokens, at+".max", l.Max, "1 to %d", maxTokens)
 	empirical, logT := l.Distribution == LengthsEmpirical, l.Distribution == LengthsLogT
 	positive := func(name string, x float64, needed bool) {
 		switch {
 		case needed && !(x > 0 && x <= maxTokens):
-			c.fail(at+"."+name, number(x), fmt.Sprintf("above 0, at most %d", maxTokens), "")
+			c.Fail(at+"."+name, document.Number(x), fmt.Sprintf("above 0, at most %d", maxTokens), "")
 		case !needed && x != 0:
-			c.fail(at+"."+name, number(x), "nothing with distribution "+l.Distribution, "")
+			c.Fail(at+"."+name, document.Number(x), "nothing with distribution "+l.Distribution, "")
 		}
 	}
 	positive("mean", l.Mean, !empirical && !logT)
@@ -231,7 +233,7 @@ func (l *Lengths) check(c *Checker, at string) {
 
 // checkEmpirical checks the lengths and weights of an empirical distribution;
 // another has none.
-func (l *Lengths) checkEmpirical(c *Checker, wanted bool, at string) {
+func (l *Lengths) checkEmpirical(c *document.Checker, wanted bool, at string) {
 	if !wanted {
 		c.FailIf(len(l.Tokens) > 0 || len(l.Weights) > 0, at+".tokens", "a list", "nothing with distribution "+l.Distribution)
 		return
@@ -245,5 +247,5 @@ func (l *Lengths) checkEmpirical(c *Checker, wanted bool, at string) {
 		c.FailIf(w < 0, fmt.Sprintf("%s.weights[%d]", at, i), w, "0 or more")
 		sum += w
 	}
-	c.FailIf(len(l.Weights) != len(l.Tokens) || !(sum > 0), at+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), formatFloat(sum)), "%d, one per length, that sum to more than 0", len(l.Tokens))
+	c.FailIf(len(l.Weights) != len(l.Tokens) || !(sum > 0), at+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), document.FormatFloat(sum)), "%d, one per length, that sum to more than 0", len(l.Tokens))
 }

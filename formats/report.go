@@ -188,3 +188,10 @@ type Tier struct {
 	Bytes          int64   `json:"bytes"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
+
+// Stored is the report without its wall-clock rate: the same run would not give the same bytes.
+func (d *Report) Stored() any {
+	c := *d
+	c.EventsPerSecond = 0
+	return &c
+}

@@ -1,6 +1,10 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+
+	"inferplan/formats/document"
+)
 
 // TokenReport is what a report of instances of language models has besides.
 type TokenReport struct {
@@ -39,41 +43,41 @@ type DeviceTime struct {
 	Idle    float64 `json:"idle"`
 }
 
-func (t *TokenReport) checkTokens(c *Checker) {
+func (t *TokenReport) checkTokens(c *document.Checker) {
 	for _, f := range [...]struct {
 		name  string
 		value *int64
 	}{{"swaps", t.Swaps}, {"loads", t.Loads}, {"evictions", t.Evictions}} {
 		if f.value != nil && *f.value < 0 {
-			c.fail(f.name, integer64(*f.value), "0 or more", "")
+			c.Fail(f.name, document.Whole(*f.value), "0 or more", "")
 		}
 	}
 	if t.Swaps != nil && t.Loads != nil && *t.Swaps > *t.Loads {
-		c.fail("swaps", integer64(*t.Swaps), fmt.Sprintf("at most the loads, %d", *t.Loads), "")
+		c.Fail("swaps", document.Whole(*t.Swaps), fmt.Sprintf("at most the loads, %d", *t.Loads), "")
 	}
 	if t.PrefixHits != nil {
-		c.share("prefix_hits", *t.PrefixHits)
+		c.Share("prefix_hits", *t.PrefixHits)
 	}
 	if t.KVInUse != nil {
-		c.share("kv_in_use", *t.KVInUse)
+		c.Share("kv_in_use", *t.KVInUse)
 	}
 	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
-		c.fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")
+		c.Fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")
 	}
 	seen := map[string]int{}
 	for i := range t.Classes {
 		k, at := &t.Classes[i], fmt.Sprintf("classes[%d]", i)
 		if first, twice := seen[k.Class]; twice {
-			c.fail(at+".class", quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first))
+			c.Fail(at+".class", document.Quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first))
 		}
 		seen[k.Class] = i
 		c.FailIf(k.Requests < 0, at+".requests", k.Requests, "0 or more")
-		c.share(at+".attainment", k.Attainment)
+		c.Share(at+".attainment", k.Attainment)
 		if k.Of != "" {
-			c.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+			c.OneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
 		}
 		if k.Percentile != "" {
-			c.percentile(k.Percentile, at+".percentile")
+			c.Percentile(k.Percentile, at+".percentile")
 		}
 	}
 }

@@ -3,19 +3,21 @@ package formats
 import (
 	"cmp"
 	"fmt"
+
+	"inferplan/formats/document"
 )
 
 // Validate checks what the types of a cluster cannot say and returns all
 // findings, each with its field path.
 func (d *Cluster) Validate() error {
-	var c Checker
-	c.header(d, d.Format, FormatCluster)
+	var c document.Checker
+	c.Header(d, d.Format, FormatCluster)
 	if d.Host != "" {
-		c.oneOf("host", d.Host, HostShared)
+		c.OneOf("host", d.Host, HostShared)
 	}
 	checkPools(&c, d.Pools)
 	d.FrontEnd.check(&c)
-	return c.err()
+	return c.Err()
 }
 
 // maxCount bounds the devices of a pool: beyond it a count is a mistake, and
@@ -25,25 +27,25 @@ const maxCount = 1_000_000
 // maxShares bounds max_shares for the same reason; MPS serves 48 clients.
 const maxShares = 64
 
-func checkPools(c *Checker, pools []Pool) {
-	c.some(len(pools), "pools", "at least one pool")
+func checkPools(c *document.Checker, pools []Pool) {
+	c.Some(len(pools), "pools", "at least one pool")
 	seen := map[string]int{}
 	for i := range pools {
 		p := &pools[i]
 		path := fmt.Sprintf("pools[%d]", i)
-		c.name(seen, i, p.Device, "pools[%d].device", i)
+		c.Name(seen, i, p.Device, "pools[%d].device", i)
 		c.FailIf(p.Count < 1 || p.Count > maxCount, path+".count", p.Count, "1 to %d devices", maxCount)
 		c.FailIf(p.MaxShares < 0 || p.MaxShares > maxShares, path+".max_shares", p.MaxShares, "1 to %d", maxShares)
 		c.FailIf(p.MaxShares > 1 && (IsCPU(p.Device) || p.Sharing == SharingTime), path+".max_shares", p.MaxShares, "1: CPU thread sets and time-shared devices have no shares")
 		c.FailIf(p.PerNode < 0 || p.PerNode > maxCount, path+".per_node", p.PerNode, "1 or more devices per node")
 		if p.NICGbps < 0 {
-			c.fail(path+".nic_gbps", number(p.NICGbps), "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
+			c.Fail(path+".nic_gbps", document.Number(p.NICGbps), "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
 		}
 		c.FailIf(p.NICEfficiency < 0 || p.NICEfficiency > 1, path+".nic_efficiency", p.NICEfficiency, "a share above 0, at most 1")
-		least(c, p.USDPerHour, 0, path, ".usd_per_hour")
-		least(c, p.Watts, 0, path, ".watts")
+		document.Least(c, p.USDPerHour, 0, path, ".usd_per_hour")
+		document.Least(c, p.Watts, 0, path, ".watts")
 		if p.Sharing != "" {
-			c.oneOf(path+".sharing", p.Sharing, SharingExclusive, SharingTime)
+			c.OneOf(path+".sharing", p.Sharing, SharingExclusive, SharingTime)
 		}
 	}
 }

@@ -2,18 +2,20 @@ package formats
 
 import (
 	"fmt"
+
+	"inferplan/formats/document"
 )
 
 // capacity checks that the stage carries the pipeline, and that it promises no
 // more than its replicas can do.
 func (p *planChecker) capacity(l *Pipeline, s *Stage, pool *Pool, at string) {
-	p.FailIf(s.RPS < l.RPS && !closeTo(s.RPS, l.RPS), at+".rps", s.RPS, "at least the pipeline's rate, "+formatFloat(l.RPS))
+	p.FailIf(s.RPS < l.RPS && !document.CloseTo(s.RPS, l.RPS), at+".rps", s.RPS, "at least the pipeline's rate, "+document.FormatFloat(l.RPS))
 	servers := float64(s.Replicas)
 	if pool.Sharing == SharingTime {
 		servers = min(servers, s.GPUs)
 	}
 	most := servers * float64(l.Batch) / p.plan.RunUS(l, s).D().Seconds()
-	p.FailIf(s.RPS > most && !closeTo(s.RPS, most), at+".rps", s.RPS, "at most what its replicas can do, "+formatFloat(most))
+	p.FailIf(s.RPS > most && !document.CloseTo(s.RPS, most), at+".rps", s.RPS, "at most what its replicas can do, "+document.FormatFloat(most))
 }
 
 // placement puts the replicas of a stage on the devices of its pool.
@@ -57,7 +59,7 @@ func (p *planChecker) occupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()
 		if total := p.gpus[i]; total > float64(pool.Count)*(1+1e-6) {
-			p.fail(fmt.Sprintf("pools[%d].count", i), integer64(pool.Count), "the devices that the stages take together, "+formatFloat(total), "")
+			p.Fail(fmt.Sprintf("pools[%d].count", i), document.Whole(pool.Count), "the devices that the stages take together, "+document.FormatFloat(total), "")
 		}
 		if pool.Sharing == SharingTime {
 			continue // a device of the pool may be in the lists of several stages
@@ -66,7 +68,7 @@ func (p *planChecker) occupancy() {
 		for g, step := range p.load[i] {
 			load += step
 			if load > 1+1e-9 {
-				p.fail(fmt.Sprintf("pools[%d]", i), fmt.Sprintf("device %d of %s given to stages %.4g times over", g, pool.Device, load),
+				p.Fail(fmt.Sprintf("pools[%d]", i), fmt.Sprintf("device %d of %s given to stages %.4g times over", g, pool.Device, load),
 					"shares of each device that sum to at most 1", "look at the placements that cover the device")
 				break
 			}

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"inferplan/formats/document"
 )
 
 // Validate checks a plan against itself, from first principles, and returns all
@@ -17,13 +18,13 @@ import (
 // promised rates, latencies add up and keep the SLO. Whether the plan agrees
 // with a profile and a cluster is another question (package planner/check).
 func (d *Plan) Validate() error {
-	var c Checker
-	c.header(d, d.Format, FormatPlan)
-	c.oneOf("kind", d.Kind, PlanKinds()...)
-	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "trials", "work", "time", "interrupt")
+	var c document.Checker
+	c.Header(d, d.Format, FormatPlan)
+	c.OneOf("kind", d.Kind, PlanKinds()...)
+	c.OneOf("stopped_by", d.StoppedBy, "proved", "gap", "trials", "work", "time", "interrupt")
 	d.Objective.check(&c)
 	checkInputs(&c, d.Inputs)
-	d.Options.check(&c)
+	d.Options.Check(&c)
 	checkPools(&c, d.Pools)
 	d.FrontEnd.check(&c)
 	p := &planChecker{Checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
@@ -43,16 +44,16 @@ func (d *Plan) Validate() error {
 	for i := range d.Limits {
 		c.FailIf(d.Limits[i].What == "", fmt.Sprintf("limits[%d].what", i), "an empty text", "what limits the plan")
 	}
-	return c.err()
+	return c.Err()
 }
 
 // checkExecution sees that each kind of the plan's stands there once.
-func (d *Plan) checkExecution(c *Checker) {
+func (d *Plan) checkExecution(c *document.Checker) {
 	seen := map[string]int{}
 	for i := range d.Execution {
 		e := &d.Execution[i]
-		c.name(seen, i, e.Device, "execution[%d].device", i)
-		c.FailIf(!slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }), fmt.Sprintf("execution[%d].device", i), quote(e.Device), "a device of the plan's pools")
+		c.Name(seen, i, e.Device, "execution[%d].device", i)
+		c.FailIf(!slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }), fmt.Sprintf("execution[%d].device", i), document.Quote(e.Device), "a device of the plan's pools")
 		checkPrecision(c, e.Precision, "execution", i)
 	}
 }
@@ -63,14 +64,14 @@ const maxObjective = 1e15
 // check holds value, bound and gap against each other. Up to rounding the
 // bound is on the better side of the value, and the gap is their distance as a
 // part of the one or the other.
-func (o *Objective) check(c *Checker) {
-	c.oneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
+func (o *Objective) check(c *document.Checker) {
+	c.OneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
 	if c.FailIf(!(math.Abs(o.Value) <= maxObjective), "objective.value", o.Value, "a number of at most %g", maxObjective) {
 		return
 	}
 	if o.Bound == nil {
 		if o.Gap != nil {
-			c.fail("objective.gap", number(*o.Gap), "null: there is no bound", "")
+			c.Fail("objective.gap", document.Number(*o.Gap), "null: there is no bound", "")
 		}
 		return
 	}
@@ -80,11 +81,11 @@ func (o *Objective) check(c *Checker) {
 	}
 	most := o.Name == "throughput" || o.Name == "accuracy" || o.Name == "goodput"
 	switch {
-	case closeTo(o.Value, bound):
+	case document.CloseTo(o.Value, bound):
 	case most && bound < o.Value:
-		c.fail("objective.bound", number(bound), "at least the value, "+formatFloat(o.Value), "a bound is what no plan can exceed")
+		c.Fail("objective.bound", document.Number(bound), "at least the value, "+document.FormatFloat(o.Value), "a bound is what no plan can exceed")
 	case !most && bound > o.Value:
-		c.fail("objective.bound", number(bound), "at most the value, "+formatFloat(o.Value), "a bound is what no plan can go below")
+		c.Fail("objective.bound", document.Number(bound), "at most the value, "+document.FormatFloat(o.Value), "a bound is what no plan can go below")
 	}
 	if o.Gap == nil {
 		return
@@ -94,27 +95,27 @@ func (o *Objective) check(c *Checker) {
 	high := min(apart/max(min(math.Abs(bound), math.Abs(o.Value)), 1e-12), maxObjective)
 	const slack = 2e-6
 	if g := *o.Gap; !(g >= low*(1-slack)-slack && g <= high*(1+slack)+slack) {
-		want := formatFloat(low)
-		if !closeTo(low, high) {
-			want += " to " + formatFloat(high)
+		want := document.FormatFloat(low)
+		if !document.CloseTo(low, high) {
+			want += " to " + document.FormatFloat(high)
 		}
-		c.fail("objective.gap", number(g), "what follows from value and bound, "+want, "")
+		c.Fail("objective.gap", document.Number(g), "what follows from value and bound, "+want, "")
 	}
 }
 
-func checkInputs(c *Checker, inputs []Input) {
+func checkInputs(c *document.Checker, inputs []Input) {
 	for i := range inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
 		in := &inputs[i]
 		c.FailIf(in.Role == "", at+".role", "an empty text", "profile, cluster or workload")
-		c.FailIf(in.Path == "" || path.IsAbs(in.Path), at+".path", "the text "+quote(in.Path), "a path relative to the document")
-		c.sha(at+".sha256", in.SHA256)
+		c.FailIf(in.Path == "" || path.IsAbs(in.Path), at+".path", "the text "+document.Quote(in.Path), "a path relative to the document")
+		c.SHA(at+".sha256", in.SHA256)
 	}
 }
 
 // planChecker follows a plan's replicas onto devices.
 type planChecker struct {
-	*Checker
+	*document.Checker
 	plan  *Plan
 	sound map[*Pipeline]bool // pipelines whose latency adds up
 	pools map[string]int
@@ -131,8 +132,8 @@ func (p *planChecker) section() {
 	if p.FailIf(p.plan.Section == nil, kind.name, "nothing", "the section of a plan of kind "+kind.name) {
 		return
 	}
-	if name := sectionName("plan", reflect.TypeOf(p.plan.Section)); name != kind.name {
-		p.fail(name, "a section "+name, "none in a plan of kind "+kind.name, "")
+	if name := sectionOf(p.plan.Section); name != kind.name {
+		p.Fail(name, "a section "+name, "none in a plan of kind "+kind.name, "")
 		return
 	}
 	p.plan.Section.check(p)
@@ -144,17 +145,17 @@ func (p *planChecker) deployment() {
 	for i := range p.plan.Deployment {
 		m := &p.plan.Deployment[i]
 		at := fmt.Sprintf("deployment[%d]", i)
-		p.key(seen, i, m.Key(), at)
+		checkKey(p.Checker, seen, i, m.Key(), at)
 		p.class(m, at)
 		if m.SHA256 != "" {
-			p.sha(at+".sha256", m.SHA256)
+			p.SHA(at+".sha256", m.SHA256)
 		}
-		p.bucket(m.Bucket, m.Model, at)
-		p.tensors(m.Inputs, at+".inputs")
-		p.tensors(m.Outputs, at+".outputs")
-		p.constants(m.Constants, at+".constants")
-		p.operators(m.Operators, at+".operators")
-		least(p.Checker, m.NumBlocks, 1, at, ".num_blocks")
+		checkBucket(p.Checker, m.Bucket, m.Model, at)
+		checkTensors(p.Checker, m.Inputs, at+".inputs")
+		checkTensors(p.Checker, m.Outputs, at+".outputs")
+		checkConstants(p.Checker, m.Constants, at+".constants")
+		checkOperators(p.Checker, m.Operators, at+".operators")
+		document.Least(p.Checker, m.NumBlocks, 1, at, ".num_blocks")
 		for k := range m.Pipelines {
 			p.pipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", at, k))
 		}
@@ -164,11 +165,11 @@ func (p *planChecker) deployment() {
 // served checks what is promised for one model.
 func (p *planChecker) served(m *Served, at string) {
 	if m.SLOUS <= 0 {
-		p.fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
+		p.Fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
 	} else if m.MarginUS >= m.SLOUS {
-		p.fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
+		p.Fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
 	}
-	p.percentile(m.Percentile, at+".percentile")
+	p.Percentile(m.Percentile, at+".percentile")
 	p.FailIf(!(m.Weight > 0), at+".weight", m.Weight, "a positive weight")
 }
 
@@ -176,10 +177,10 @@ func (p *planChecker) served(m *Served, at string) {
 // largest batch that was asked for.
 func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
 	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.sound[l] && need > m.SLOUS+Micros(time.Microsecond) {
-		p.fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
+		p.Fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
 	}
 	if most := p.plan.Options.Whole("max-batch"); most > 0 && l.Batch > most {
-		p.fail(at+".batch", integer64(l.Batch), fmt.Sprintf("at most options.max_batch, %d", most), "")
+		p.Fail(at+".batch", document.Whole(l.Batch), fmt.Sprintf("at most options.max_batch, %d", most), "")
 	}
 }
 
@@ -189,7 +190,7 @@ func (p *planChecker) class(m *Deployed, at string) {
 		return
 	}
 	first := &p.plan.Deployment[slices.IndexFunc(p.plan.Deployment, func(o Deployed) bool { return o.Model == m.Model })]
-	p.FailIf(m.SHA256 != first.SHA256, at+".sha256", "the text "+quote(m.SHA256), "that of the model's other classes, "+quote(first.SHA256))
+	p.FailIf(m.SHA256 != first.SHA256, at+".sha256", "the text "+document.Quote(m.SHA256), "that of the model's other classes, "+document.Quote(first.SHA256))
 	p.FailIf(m.NumBlocks != first.NumBlocks, at+".num_blocks", m.NumBlocks, "that of the model's other classes, %d", first.NumBlocks)
 }
 
@@ -198,7 +199,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 		return
 	}
 	if !(l.RPS > 0) {
-		p.fail(at+".rps", number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
+		p.Fail(at+".rps", document.Number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
 	}
 	if p.FailIf(len(l.Stages) == 0, at+".stages", "an empty list", "at least one stage") {
 		return
@@ -208,7 +209,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 		s := &l.Stages[i]
 		where := fmt.Sprintf("%s.stages[%d]", at, i)
 		if s.Blocks[0] != next || s.Blocks[1] <= s.Blocks[0] {
-			p.fail(where+".blocks", fmt.Sprintf("the range [%d, %d)", s.Blocks[0], s.Blocks[1]),
+			p.Fail(where+".blocks", fmt.Sprintf("the range [%d, %d)", s.Blocks[0], s.Blocks[1]),
 				fmt.Sprintf("a range that starts at %d, where the stage before ends, and holds a block", next), "")
 		}
 		next = s.Blocks[1]
@@ -225,7 +226,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 		return // sums over what is broken would only repeat it
 	}
 	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
-		p.fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+Micros(latency).String(), "")
+		p.Fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+Micros(latency).String(), "")
 	}
 	p.sound[l] = true
 }
@@ -241,17 +242,17 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 		whole = p.within(s, l.Batch, at+".infer_range_us")
 	}
 	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
-		p.fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
+		p.Fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
 	}
 	switch {
 	case last && s.Cut != nil:
-		p.fail(at+".cut", "a cut after the last stage", "none: the answer leaves there", "")
+		p.Fail(at+".cut", "a cut after the last stage", "none: the answer leaves there", "")
 	case !last && s.Cut == nil:
-		p.fail(at, "no cut", "the cut to the next stage", "")
+		p.Fail(at, "no cut", "the cut to the next stage", "")
 		whole = false
 	case s.Cut != nil:
-		p.oneOf(at+".cut.dtype", s.Cut.DType, "FP32", "FP16")
-		least(p.Checker, s.Cut.Bytes, 0, at, ".cut.bytes")
+		p.OneOf(at+".cut.dtype", s.Cut.DType, "FP32", "FP16")
+		document.Least(p.Checker, s.Cut.Bytes, 0, at, ".cut.bytes")
 		whole = p.times(s.Cut.TransferUS, l.Batch, at+".cut.transfer_us", 0) && whole
 	}
 	if p.FailIf(s.Replicas < 1 || s.Replicas > maxCount*maxShares, at+".replicas", s.Replicas, "1 or more") {
@@ -260,7 +261,7 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 	p.FailIf(!(s.GPUs > 0), at+".gpus", s.GPUs, "a positive number of devices")
 	i, ok := p.pools[s.Device]
 	if !ok {
-		p.fail(at+".device", "the device "+quote(s.Device), "a device of the plan's pools", p.didYouMean(s.Device))
+		p.Fail(at+".device", "the device "+document.Quote(s.Device), "a device of the plan's pools", p.didYouMean(s.Device))
 		return whole
 	}
 	pool := p.plan.Pools[i].WithDefaults()
@@ -287,7 +288,7 @@ func (p *planChecker) within(s *Stage, batch int, at string) bool {
 	}
 	for b, r := range s.InferRangeUS {
 		if us := s.InferUS[b]; r[0] > us || us > r[1] {
-			p.failf(fmt.Sprintf("%s to %s", r[0], r[1]), fmt.Sprintf("an interval that holds infer_us[%d], %s", b, us), "", "%s[%d]", at, b)
+			p.Failf(fmt.Sprintf("%s to %s", r[0], r[1]), fmt.Sprintf("an interval that holds infer_us[%d], %s", b, us), "", "%s[%d]", at, b)
 			return false
 		}
 	}
@@ -312,24 +313,14 @@ func (p *planChecker) certificate() {
 		return
 	}
 	p.FailIf(!(d.Attainment > 0 && d.Attainment <= 1), "certified.attainment", d.Attainment, "a share above 0, at most 1")
-	least(p.Checker, d.Runs, 1, "", "certified.runs")
-	least(p.Checker, d.LoadFactor, 0, "", "certified.load_factor")
+	document.Least(p.Checker, d.Runs, 1, "", "certified.runs")
+	document.Least(p.Checker, d.LoadFactor, 0, "", "certified.load_factor")
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("certified.models[%d]", i)
-		p.FailIf(!slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }), at+".model", "the model "+quote(m.Key().String()), "a model of the plan")
-		least(p.Checker, m.RPS, 0, at, ".rps")
-		p.share(at+".attainment", m.Attainment)
-		p.interval(at+".attainment_interval", m.AttainmentCI)
-	}
-}
-
-func (c *Checker) share(path string, x float64) {
-	c.FailIf(!(x >= 0 && x <= 1), path, x, "a share from 0 to 1")
-}
-
-func (c *Checker) interval(path string, ci [2]float64) {
-	if !(ci[0] >= 0 && ci[0] <= ci[1] && ci[1] <= 1) {
-		c.fail(path, "the interval "+formatFloat(ci[0])+" to "+formatFloat(ci[1]), "two shares from 0 to 1 in order", "")
+		p.FailIf(!slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }), at+".model", "the model "+document.Quote(m.Key().String()), "a model of the plan")
+		document.Least(p.Checker, m.RPS, 0, at, ".rps")
+		p.Share(at+".attainment", m.Attainment)
+		p.Interval(at+".attainment_interval", m.AttainmentCI)
 	}
 }

@@ -2,27 +2,29 @@ package formats
 
 import (
 	"cmp"
+
+	"inferplan/formats/document"
 )
 
 // Validate checks what the types of a workload cannot say and returns all
 // findings, each with its field path.
 func (d *Workload) Validate() error {
-	var c Checker
-	c.header(d, d.Format, FormatWorkload)
+	var c document.Checker
+	c.Header(d, d.Format, FormatWorkload)
 	if d.Section == nil {
-		names := sectionNames("workload")
-		c.fail("", "none of "+listOf(names), "exactly one of them", "")
+		names := named(workloadParts, func(p *workloadPart) string { return p.name })
+		c.Fail("", "none of "+document.List(names), "exactly one of them", "")
 	} else {
 		d.Section.check(&c)
 	}
 	d.Arrivals.check(&c, "arrivals")
-	return c.err()
+	return c.Err()
 }
 
-func (m *WorkloadModel) check(c *Checker, path string) {
-	c.slo(m.SLO, path+".slo")
+func (m *WorkloadModel) check(c *document.Checker, path string) {
+	checkSlo(c, m.SLO, path+".slo")
 	if m.Percentile != "" {
-		c.percentile(m.Percentile, path+".percentile")
+		c.Percentile(m.Percentile, path+".percentile")
 	}
 	for _, f := range [...]struct {
 		name  string
@@ -32,7 +34,7 @@ func (m *WorkloadModel) check(c *Checker, path string) {
 	}
 	c.FailIf(m.MinRPS > 0 && !(m.MinRPS >= minRate && m.MinRPS <= maxRate), path+".min_rps", m.MinRPS, "0, or a rate from %g to %g", minRate, maxRate)
 	if m.Margin != nil && !(*m.Margin >= 0 && *m.Margin < 1) {
-		c.fail(path+".margin", number(*m.Margin), "a share of the SLO from 0 to less than 1", "")
+		c.Fail(path+".margin", document.Number(*m.Margin), "a share of the SLO from 0 to less than 1", "")
 	}
 	c.FailIf(!(m.Utilisation == 0 || m.Utilisation >= leastUse && m.Utilisation <= 1), path+".utilisation", m.Utilisation, "a share from %g to 1", leastUse)
 	m.Lengths.check(c, path+".lengths")
@@ -49,16 +51,16 @@ const (
 	maxRate = 1e9
 )
 
-func (c *Checker) slo(s SLO, path string) {
+func checkSlo(c *document.Checker, s SLO, path string) {
 	switch {
 	case s.IsZero():
-		c.fail(path, "nothing", "a latency target such as \"200ms\" or \"5x\"", "")
+		c.Fail(path, "nothing", "a latency target such as \"200ms\" or \"5x\"", "")
 	case s.Duration < 0 || s.Times < 0 || s.Duration != 0 && s.Times != 0:
-		c.fail(path, "the target "+s.String(), "a positive duration or a positive multiple", "")
+		c.Fail(path, "the target "+s.String(), "a positive duration or a positive multiple", "")
 	}
 }
 
-func (a *Arrivals) check(c *Checker, at string) {
+func (a *Arrivals) check(c *document.Checker, at string) {
 	if a == nil {
 		return
 	}
@@ -66,13 +68,13 @@ func (a *Arrivals) check(c *Checker, at string) {
 		return
 	}
 	if a.Process != "" {
-		c.oneOf(at+".process", a.Process, "poisson", "gamma", "uniform")
+		c.OneOf(at+".process", a.Process, "poisson", "gamma", "uniform")
 	}
 	switch {
 	case a.Process == "gamma" && !(a.CV > 0):
-		c.fail(at+".cv", number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
+		c.Fail(at+".cv", document.Number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
 	case a.Process != "gamma" && a.CV != 0:
-		c.fail(at+".cv", number(a.CV), "no cv: only process gamma has one", "")
+		c.Fail(at+".cv", document.Number(a.CV), "no cv: only process gamma has one", "")
 	}
 }
 

@@ -1,5 +1,7 @@
 package formats
 
+import "inferplan/formats/document"
+
 // Workload says what is asked of the cluster. The section holds the one thing
 // that is asked for. It stands in the document under a name of its own: models,
 // cascade, applications or llm.
@@ -14,7 +16,7 @@ type WorkloadSection interface {
 	// Files are the files that the section names.
 	Files() []SectionFile
 
-	check(c *Checker)
+	check(c *document.Checker)
 }
 
 // SectionFile is a file that a document names beside itself.

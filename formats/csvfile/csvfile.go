@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // File is an open file, unpacked when it is a gzip file, whatever its name.
@@ -35,7 +35,7 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, errors.Join(&formats.Error{File: path, Found: "a folder", Expected: "a file"}, f.Close())
+		return nil, errors.Join(&document.Error{File: path, Found: "a folder", Expected: "a file"}, f.Close())
 	}
 	x, err := New(f, path)
 	if err != nil {
@@ -51,7 +51,7 @@ func New(r io.Reader, name string) (*File, error) {
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(f.Reader)
 		if err != nil {
-			return nil, &formats.Error{File: name, Found: "a gzip file that cannot be unpacked: " + err.Error()}
+			return nil, &document.Error{File: name, Found: "a gzip file that cannot be unpacked: " + err.Error()}
 		}
 		f.Reader = bufio.NewReaderSize(z, 1<<16)
 		f.closes = append(f.closes, z)
@@ -59,7 +59,7 @@ func New(r io.Reader, name string) (*File, error) {
 	}
 	f.plain = strings.HasSuffix(name, ".gz")
 	if head, _ := f.Peek(512); bytes.ContainsFunc(head, binary) {
-		e := &formats.Error{File: name, Found: "binary data", Expected: "a text, plain or packed with gzip"}
+		e := &document.Error{File: name, Found: "binary data", Expected: "a text, plain or packed with gzip"}
 		if f.plain {
 			e.Found = "binary data that is no gzip, in spite of the name"
 		}
@@ -105,7 +105,7 @@ func (g *lineGuard) Read(p []byte) (int, error) {
 			continue
 		}
 		if g.n++; g.n > g.max {
-			return 0, &formats.Error{File: g.f.Name, Line: g.line + 1, Column: 1, Found: "a line of more than " + formats.Bytes(g.max).String(), Expected: "a CSV file"}
+			return 0, &document.Error{File: g.f.Name, Line: g.line + 1, Column: 1, Found: "a line of more than " + document.Bytes(g.max).String(), Expected: "a CSV file"}
 		}
 	}
 	return n, err
@@ -123,7 +123,7 @@ type Table struct {
 // NewTable reads the header of a file.
 func NewTable(f *File) (*Table, error) {
 	t, err := newTable(f)
-	if e, ok := errors.AsType[*formats.Error](err); ok && f.plain && e.Hint == "" {
+	if e, ok := errors.AsType[*document.Error](err); ok && f.plain && e.Hint == "" {
 		e.Hint = readPlain
 	}
 	return t, err
@@ -134,7 +134,7 @@ func newTable(f *File) (*Table, error) {
 	t.csv.ReuseRecord = true
 	header, err := t.csv.Read()
 	if errors.Is(err, io.EOF) {
-		return nil, &formats.Error{File: f.Name, Found: "an empty file", Expected: "a header line of column names"}
+		return nil, &document.Error{File: f.Name, Found: "an empty file", Expected: "a header line of column names"}
 	}
 	if err != nil {
 		return nil, t.wrap(err)
@@ -156,7 +156,7 @@ func (t *Table) Expect(header ...string) error {
 	if slices.Equal(t.Header, header) {
 		return nil
 	}
-	e := &formats.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
+	e := &document.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
 	if t.plain {
 		e.Hint = readPlain
 	}
@@ -209,7 +209,7 @@ func (t *Table) Need(names ...string) error {
 	for _, name := range names {
 		if _, i := t.Column(strings.Split(name, "|")...); i < 0 {
 			expected := strings.ReplaceAll(strings.Join(names, ", "), "|", " or ") + " among them"
-			return &formats.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: expected}
+			return &document.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: expected}
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func (t *Table) Time(column string, most time.Duration) time.Duration {
 func number[T int | float64](t *Table, column string, least, most T, expected string, parse func(string) (T, error)) T {
 	i := slices.Index(t.Header, column)
 	if i < 0 {
-		t.Wrong(&formats.Error{File: t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
+		t.Wrong(&document.Error{File: t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
 		return least
 	}
 	x, err := parse(strings.TrimSpace(t.Row[i]))
@@ -276,25 +276,25 @@ func (t *Table) Wrong(err error) {
 // wrap turns what encoding/csv says into the error type of documents.
 func (t *Table) wrap(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
-		if e, ok := errors.AsType[*formats.Error](p.Err); ok {
+		if e, ok := errors.AsType[*document.Error](p.Err); ok {
 			return e
 		}
-		e := &formats.Error{File: t.Name, Line: p.Line, Column: p.Column, Found: "a line that is no CSV: " + p.Err.Error()}
+		e := &document.Error{File: t.Name, Line: p.Line, Column: p.Column, Found: "a line that is no CSV: " + p.Err.Error()}
 		if errors.Is(p.Err, csv.ErrFieldCount) {
 			e.Found, e.Expected = "another number of columns", fmt.Sprintf("%d, as in the header: %s", len(t.Header), strings.Join(t.Header, ","))
 		}
 		return e
 	}
-	if e, ok := errors.AsType[*formats.Error](err); ok {
+	if e, ok := errors.AsType[*document.Error](err); ok {
 		return e
 	}
 	return fmt.Errorf("reading %s: %w", t.Name, err)
 }
 
 // Fail is a finding about field i of the current row.
-func (t *Table) Fail(i int, column, found, expected string) *formats.Error {
+func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	line, col := t.csv.FieldPos(i)
-	e := &formats.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
+	e := &document.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
 	if t.plain && line == 1 {
 		e.Hint = readPlain
 	}
@@ -302,7 +302,7 @@ func (t *Table) Fail(i int, column, found, expected string) *formats.Error {
 }
 
 // Cell is a finding about the text of field i.
-func (t *Table) Cell(i int, expected string) *formats.Error {
+func (t *Table) Cell(i int, expected string) *document.Error {
 	return t.Fail(i, t.Header[i], Quote(t.Row[i]), expected)
 }
 

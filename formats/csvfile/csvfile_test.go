@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 func pack(t testing.TB, text string) []byte {
@@ -133,7 +133,7 @@ func FuzzTable(f *testing.F) {
 				t.Fatalf("a row of %d under a header of %d", len(r), len(header))
 			}
 		}
-		var e *formats.Error
+		var e *document.Error
 		if err != nil && errors.As(err, &e) && e.File == "" {
 			t.Fatalf("no file in %v", err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 var (
@@ -41,7 +42,7 @@ type point struct {
 type model struct {
 	name   string
 	points []point // in order of appearance
-	cost   map[point]map[int]formats.Micros
+	cost   map[point]map[int]document.Micros
 	cuts   map[int]int64
 	blocks int
 }
@@ -70,18 +71,18 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 		}
 		m := byName[name]
 		if m == nil {
-			m = &model{name: name, cost: map[point]map[int]formats.Micros{}, cuts: map[int]int64{}}
+			m = &model{name: name, cost: map[point]map[int]document.Micros{}, cuts: map[int]int64{}}
 			byName[name] = m
 			order = append(order, name)
 		}
 		p := point{device, t.Whole("vgpu_denominator", 1, 1024), t.Whole("batch", 1, 1<<20)}
 		block := t.Whole("block", 0, maxBlocks-1)
-		us, err := formats.ParseMicros(t.Row[5])
+		us, err := document.ParseMicros(t.Row[5])
 		if err != nil || us < 0 {
 			return t.Cell(5, "microseconds, not negative, at most three decimals")
 		}
 		if m.cost[p] == nil {
-			m.cost[p] = map[int]formats.Micros{}
+			m.cost[p] = map[int]document.Micros{}
 			m.points = append(m.points, p)
 		}
 		if _, twice := m.cost[p][block]; twice {
@@ -122,7 +123,7 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	for _, name := range order {
 		m := byName[name]
 		if m == nil {
-			return nil, &formats.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(slices.Sorted(maps.Keys(seen)), ", ")}
+			return nil, &document.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(slices.Sorted(maps.Keys(seen)), ", ")}
 		}
 		pm, err := m.profile(latencyName, cutsName)
 		if err != nil {
@@ -140,7 +141,7 @@ func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, er
 		if b < m.blocks-1 {
 			n, ok := m.cuts[b]
 			if !ok {
-				return nil, &formats.Error{File: cutsName, Path: "after_block", Found: fmt.Sprintf("no cut of %s after block %d", m.name, b), Expected: fmt.Sprintf("one after each of blocks 0 to %d", m.blocks-2)}
+				return nil, &document.Error{File: cutsName, Path: "after_block", Found: fmt.Sprintf("no cut of %s after block %d", m.name, b), Expected: fmt.Sprintf("one after each of blocks 0 to %d", m.blocks-2)}
 			}
 			block.CutBytesFP16 = formats.KnownCut(n)
 		}
@@ -151,7 +152,7 @@ func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, er
 		for b := range m.blocks {
 			us, ok := m.cost[p][b]
 			if !ok {
-				return nil, &formats.Error{File: latencyName, Path: "block", Found: fmt.Sprintf("no latency of %s block %d on %s 1/%d at batch %d", m.name, b, p.device, p.share, p.batch), Expected: fmt.Sprintf("all blocks 0 to %d", m.blocks-1)}
+				return nil, &document.Error{File: latencyName, Path: "block", Found: fmt.Sprintf("no latency of %s block %d on %s 1/%d at batch %d", m.name, b, p.device, p.share, p.batch), Expected: fmt.Sprintf("all blocks 0 to %d", m.blocks-1)}
 			}
 			row.Blocks = append(row.Blocks, formats.Latency{WallUS: us})
 		}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // module is an entry of a list.
@@ -22,7 +23,7 @@ type modules []module
 // Validate checks what Read does not look at.
 func (list modules) Validate() error {
 	if len(list) == 0 || len(list) > formats.MaxModules {
-		return &formats.Error{Found: fmt.Sprintf("%d modules", len(list)), Expected: fmt.Sprintf("1 to %d", formats.MaxModules)}
+		return &document.Error{Found: fmt.Sprintf("%d modules", len(list)), Expected: fmt.Sprintf("1 to %d", formats.MaxModules)}
 	}
 	ids := map[int]bool{}
 	for i, m := range list {
@@ -40,7 +41,7 @@ func (list modules) Validate() error {
 
 // fault is a finding about a field of the module at index i.
 func fault(i int, field, found, expected string) error {
-	return &formats.Error{Path: fmt.Sprintf("[%d].%s", i, field), Found: found, Expected: expected}
+	return &document.Error{Path: fmt.Sprintf("[%d].%s", i, field), Found: found, Expected: expected}
 }
 
 // maxBytes bounds a file.
@@ -57,7 +58,7 @@ func Workload(a formats.Application) *formats.Workload {
 // it, else with its id.
 func Read(r io.Reader, name string) (formats.Application, error) {
 	var list modules
-	if err := formats.ReadJSON(r, name, "a list of modules {name, id, pres, subs}", maxBytes, formats.SomeFields, &list); err != nil {
+	if err := document.ReadJSON(r, name, "a list of modules {name, id, pres, subs}", maxBytes, document.SomeFields, &list); err != nil {
 		return formats.Application{}, err
 	}
 	return list.application()

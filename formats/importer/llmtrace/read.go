@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // Row is a request.
@@ -79,7 +79,7 @@ func Read(f *csvfile.File, o Options) (*Trace, error) {
 		return nil
 	})
 	if err == nil && len(out.Rows) == 0 {
-		err = &formats.Error{File: f.Name, Found: "no request", Expected: "at least one"}
+		err = &document.Error{File: f.Name, Found: "no request", Expected: "at least one"}
 	}
 	return out, err
 }

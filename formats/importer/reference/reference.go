@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Plan is one recorded plan.
@@ -76,7 +77,7 @@ const maxBytes = 1 << 28
 // Read reads all plans; name is what errors call the file.
 func Read(r io.Reader, name string) ([]Plan, error) {
 	var list plans
-	err := formats.ReadJSON(r, name, "a JSON list of recorded plans", maxBytes, formats.AllFields, &list)
+	err := document.ReadJSON(r, name, "a JSON list of recorded plans", maxBytes, document.AllFields, &list)
 	return list, err
 }
 
@@ -95,14 +96,14 @@ func amounts(list ...float64) bool {
 
 // Validate checks what the types leave open.
 func (list plans) Validate() error {
-	var c formats.Checker
+	var c document.Checker
 	for i := range list {
 		list[i].check(&c, fmt.Sprintf("[%d]", i))
 	}
 	return c.Err()
 }
 
-func (p *Plan) check(c *formats.Checker, at string) {
+func (p *Plan) check(c *document.Checker, at string) {
 	c.FailIf(p.Case == "", at+".case", "nothing", "a name")
 	c.FailIf(p.Algorithm == "", at+".algorithm", "nothing", "NP, DART-r or PPipe")
 	c.FailIf(!(p.Margin >= 0 && p.Margin < 1), at+".slo_margin_fraction", p.Margin, "0 to less than 1")
@@ -122,7 +123,7 @@ func (p *Plan) check(c *formats.Checker, at string) {
 	}
 }
 
-func (d *DNN) check(c *formats.Checker, p *Plan, at string) {
+func (d *DNN) check(c *document.Checker, p *Plan, at string) {
 	c.FailIf(d.Model == "", at+".model", "nothing", "a name")
 	c.FailIf(!(d.SLOUS > 0 && d.SLOUS <= 1e12), at+".slo_us", d.SLOUS, "more than 0 microseconds")
 	c.FailIf(!amounts(d.MarginUS, d.BuildRPS, d.RPS), at, notAnAmount, "0 or more")
@@ -136,7 +137,7 @@ func (d *DNN) check(c *formats.Checker, p *Plan, at string) {
 	}
 }
 
-func (s *Partition) check(c *formats.Checker, p *Plan, batch int, at string) {
+func (s *Partition) check(c *document.Checker, p *Plan, batch int, at string) {
 	_, known := p.GPUs[s.GPU]
 	c.FailIf(!known, at+".gpu", strconv.Quote(s.GPU), "one of "+strings.Join(p.kinds(), ", "))
 	c.FailIf(s.Batch != batch || s.Batch < 1 || s.Batch > maxCount, at+".batch", s.Batch, "one batch size of 1 or more for all partitions of a pipeline")
@@ -168,18 +169,18 @@ func Find(plans []Plan, file, name, algorithm string) (*Plan, error) {
 		algorithms = append(algorithms, p.Algorithm)
 	}
 	if len(algorithms) > 0 {
-		return nil, &formats.Error{File: file, Path: "algorithm", Found: fmt.Sprintf("no plan %q of %s", algorithm, name), Expected: strings.Join(algorithms, " or ")}
+		return nil, &document.Error{File: file, Path: "algorithm", Found: fmt.Sprintf("no plan %q of %s", algorithm, name), Expected: strings.Join(algorithms, " or ")}
 	}
-	e := &formats.Error{File: file, Path: "case", Found: fmt.Sprintf("no case %q", name), Expected: fmt.Sprintf("one of its %d cases", len(cases))}
-	if e.Hint = formats.DidYouMean(name, cases); e.Hint == "" && len(cases) > 0 {
+	e := &document.Error{File: file, Path: "case", Found: fmt.Sprintf("no case %q", name), Expected: fmt.Sprintf("one of its %d cases", len(cases))}
+	if e.Hint = document.DidYouMean(name, cases); e.Hint == "" && len(cases) > 0 {
 		e.Hint = "such as " + cases[0]
 	}
 	return nil, e
 }
 
 // Micros is a recorded time.
-func Micros(us float64) formats.Micros {
-	return formats.Micros(math.Round(us * float64(time.Microsecond)))
+func Micros(us float64) document.Micros {
+	return document.Micros(math.Round(us * float64(time.Microsecond)))
 }
 
 // ClusterDocument is the cluster that the plan was made for.

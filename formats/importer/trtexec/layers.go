@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // Layers is the time of every layer of an engine.
@@ -128,8 +128,8 @@ func read(r io.Reader, name, expected string, into any) error {
 	if err != nil {
 		return err
 	}
-	err = formats.ReadJSON(f, name, expected, maxBytes, formats.SomeFields, into)
-	for _, e := range formats.Findings(err) {
+	err = document.ReadJSON(f, name, expected, maxBytes, document.SomeFields, into)
+	for _, e := range document.Findings(err) {
 		if e.Path == "" && e.Hint == "" { // a layer's name with a quote in it breaks the file
 			e.Hint = "trtexec does not escape names and writes nan where nothing ran"
 		}
@@ -146,7 +146,7 @@ func fault(i int, field, found, expected string) error {
 	if field != "" {
 		path += "." + field
 	}
-	return &formats.Error{Path: path, Found: found, Expected: expected}
+	return &document.Error{Path: path, Found: found, Expected: expected}
 }
 
 func checkTime(i int, field string, ms float64) error {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Files of our own making in the shape that trtexec writes, white space
@@ -144,7 +144,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("both kinds at once: %q", data)
 		}
 		for _, err := range []error{err, lerr} {
-			var e *formats.Error
+			var e *document.Error
 			if err != nil && (!errors.As(err, &e) || e.File != "x.json") {
 				t.Fatalf("%#v", err)
 			}

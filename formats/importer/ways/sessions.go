@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // ReadSessions reads a request trace of agents: CSV with a header, t_us or t_s,
@@ -37,7 +37,7 @@ func ReadSessions(f *csvfile.File, application string, gap time.Duration, into *
 		}
 	}
 	if requests == 0 {
-		return 0, &formats.Error{File: f.Name, Found: "no call", Expected: "at least one"}
+		return 0, &document.Error{File: f.Name, Found: "no call", Expected: "at least one"}
 	}
 	return requests, nil
 }

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"strconv"
@@ -146,7 +146,7 @@ func (p *jsonParser) object(n *node, depth int) {
 		k.name = p.str()
 		p.space()
 		if p.i == len(p.s) || p.s[p.i] != ':' {
-			p.fail(p.i, "':' after the field name "+quote(k.name), "")
+			p.fail(p.i, "':' after the field name "+Quote(k.name), "")
 		}
 		p.i++
 		p.space()
@@ -161,12 +161,12 @@ func (p *jsonParser) object(n *node, depth int) {
 			continue
 		}
 		if p.i == len(p.s) || p.s[p.i] != '}' {
-			p.fail(p.i, "',' or '}' after the field "+quote(k.name), "")
+			p.fail(p.i, "',' or '}' after the field "+Quote(k.name), "")
 		}
 		p.i++
 		names := p.keys[keys:]
 		if d := duplicateKey(names); d >= 0 {
-			panic(p.src.fail(names[d].pos, "", "the field "+quote(names[d].name)+" a second time", "each field once", ""))
+			panic(p.src.fail(names[d].pos, "", "the field "+Quote(names[d].name)+" a second time", "each field once", ""))
 		}
 		if p.tree {
 			n.kids = &kids{keys: append([]key(nil), names...), items: append([]node(nil), p.items[items:]...)}
@@ -281,7 +281,7 @@ func (p *jsonParser) number() string {
 	if p.i < len(p.s) {
 		switch c := p.s[p.i]; {
 		case c >= '0' && c <= '9' || c == '.' || c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
-			p.fail(p.i, "the end of the number "+quote(p.s[start:p.i]), "text such as \"200ms\" needs quotes; numbers have no leading zeros")
+			p.fail(p.i, "the end of the number "+Quote(p.s[start:p.i]), "text such as \"200ms\" needs quotes; numbers have no leading zeros")
 		}
 	}
 	return p.s[start:p.i]

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"encoding/json"

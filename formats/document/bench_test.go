@@ -1,8 +1,9 @@
-package formats
+package document
 
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ import (
 // every value stands, and by encoding/json, whose values know no place, or whose tokens
 // tell it. docs/dependencies.md has the figures.
 func BenchmarkText(b *testing.B) {
-	data := largeProfile(b)
+	data := largeText()
 	text := string(data)
 	for _, way := range []struct {
 		name string
@@ -33,6 +34,15 @@ func BenchmarkText(b *testing.B) {
 			}
 		})
 	}
+}
+
+// largeText is as large as a profile of many models gets: about 12 MB.
+func largeText() []byte {
+	text := []byte(`{"format":"inferplan.profile/v1","models":[`)
+	for i := range 150_000 {
+		text = fmt.Appendf(text, "\n  {\"wall_us\": %d.%03d, \"p99_us\": %d.5, \"samples\": %d, \"name\": \"block%d\"},", 1000+i%9000, i%1000, 2000+i, 10+i%90, i)
+	}
+	return append(text, "{}]}"...)
 }
 
 // orNil is an error that is nil where there is none.

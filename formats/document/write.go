@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"bytes"
@@ -33,6 +33,12 @@ type writeOptions struct{ force bool }
 // Force lets a file that differs be replaced when on.
 func Force(on bool) WriteOption { return func(o *writeOptions) { o.force = on } }
 
+// Stored is a document that files do not have as a whole.
+type Stored interface {
+	// Stored returns the document that is written.
+	Stored() any
+}
+
 // Write validates the document and writes it.
 func Write(w io.Writer, doc any) error {
 	data, err := marshalValid(doc)
@@ -58,10 +64,8 @@ func marshalValid(doc any) ([]byte, error) {
 	if v := reflect.ValueOf(doc); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("there is no document (%T)", doc)
 	}
-	if r, ok := doc.(*Report); ok && r.EventsPerSecond != 0 {
-		c := *r // a wall-clock rate: the same run would not give the same bytes
-		c.EventsPerSecond = 0
-		doc = &c
+	if s, ok := doc.(Stored); ok {
+		doc = s.Stored()
 	}
 	if v, ok := doc.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {

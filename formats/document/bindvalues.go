@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"errors"
@@ -99,6 +99,12 @@ func (b *binder) integer(n *node, v reflect.Value) {
 			b.fail(n, whole, "")
 		}
 		return
+	}
+	if v.Type().PkgPath() != "" {
+		if w, ok := v.Addr().Interface().(WholeNumber); ok {
+			w.SetWhole(i)
+			return
+		}
 	}
 	v.SetInt(i)
 }

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"maps"
@@ -39,11 +39,12 @@ func (v *Values) Set(name string, value any) error {
 	if err != nil {
 		return err
 	}
-	v.set(name, value)
+	v.Put(name, value)
 	return nil
 }
 
-func (v *Values) set(name string, value any) {
+// Put chooses a value that the option takes.
+func (v *Values) Put(name string, value any) {
 	v.chosen = maps.Clone(v.chosen)
 	if v.chosen == nil {
 		v.chosen = map[string]any{}
@@ -52,7 +53,11 @@ func (v *Values) set(name string, value any) {
 }
 
 func (v Values) names() []string {
-	return named(v.options, func(o *Option) string { return o.Name })
+	var out []string
+	for i := range v.options {
+		out = append(out, v.options[i].Name)
+	}
+	return out
 }
 
 // Get is the value of an option; nil where there is none of that name.
@@ -119,7 +124,7 @@ func (v Values) Kept() Values {
 	out := NewValues(v.options)
 	for i := range v.options {
 		if o := &v.options[i]; v.kept(o) {
-			out.set(o.Name, v.Get(o.Name))
+			out.Put(o.Name, v.Get(o.Name))
 		}
 	}
 	return out
@@ -140,7 +145,7 @@ func (v Values) node() node {
 		case int:
 			n.kind = numberNode
 		case float64:
-			n.kind, n.text = numberNode, formatFloat(x)
+			n.kind, n.text = numberNode, FormatFloat(x)
 		}
 		k.keys, k.items = append(k.keys, key{name: o.Key}), append(k.items, n)
 	}
@@ -175,7 +180,7 @@ func (b *binder) values(n *node, v reflect.Value) {
 		}
 		b.field(k.name)
 		if value, ok := b.value(&b.options[at], item); ok {
-			out.set(b.options[at].Name, value)
+			out.Put(b.options[at].Name, value)
 		}
 		b.path = b.path[:mark]
 		return !b.findings.cut
@@ -198,16 +203,16 @@ func (b *binder) value(o *Option, n *node) (any, bool) {
 	if len(b.findings.list) > before {
 		return nil, false
 	}
-	if _, hint := o.wrong(at.Interface()); !o.accepts(at.Interface()) {
-		b.fail(n, o.kept().Expected(), hint)
+	if _, hint := o.Wrong(at.Interface()); !o.accepts(at.Interface()) {
+		b.fail(n, o.Kept().Expected(), hint)
 		return nil, false
 	}
 	return at.Interface(), true
 }
 
-// kept is the option as plans hold it: a number is a number there, also where a
+// Kept is the option as plans hold it: a number is a number there, also where a
 // word may be typed for it.
-func (o *Option) kept() *Option {
+func (o *Option) Kept() *Option {
 	if o.Type != NumberOption {
 		return o
 	}
@@ -217,20 +222,20 @@ func (o *Option) kept() *Option {
 }
 
 func (o *Option) accepts(value any) bool {
-	found, _ := o.wrong(value)
+	found, _ := o.Wrong(value)
 	return found == ""
 }
 
-// check checks the values of a plan as Accept does, with their paths.
-func (v Values) check(c *Checker) {
+// Check checks the values of a plan as Accept does, with their paths.
+func (v Values) Check(c *Checker) {
 	for i := range v.options {
 		o := &v.options[i]
 		value, set := v.chosen[o.Name]
 		if !set || o.Key == "" {
 			continue
 		}
-		if found, hint := o.kept().wrong(value); found != "" {
-			c.fail("options."+o.Key, found, o.kept().Expected(), hint)
+		if found, hint := o.Kept().Wrong(value); found != "" {
+			c.Fail("options."+o.Key, found, o.Kept().Expected(), hint)
 		}
 	}
 }

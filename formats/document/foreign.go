@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func ReadJSON(r io.Reader, name, expected string, most int64, fields Fields, int
 	if err := b.findings.err(); err != nil {
 		return err
 	}
-	if v, ok := into.(document); ok {
+	if v, ok := into.(Document); ok {
 		if err := v.Validate(); err != nil {
 			return place(err, src, &root, func(path string) string { return path })
 		}

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"fmt"
@@ -96,16 +96,16 @@ func (o *Option) Accept(value any) (any, error) {
 	if i, ok := value.(int); ok && o.Type == NumberOption {
 		value = float64(i)
 	}
-	found, hint := o.wrong(value)
+	found, hint := o.Wrong(value)
 	if found == "" {
 		return value, nil
 	}
 	return nil, &Error{Path: "--" + o.Name, Found: found, Expected: o.Expected(), Hint: hint}
 }
 
-// wrong describes a value that the option does not take; it is empty for one
+// Wrong describes a value that the option does not take; it is empty for one
 // that it does.
-func (o *Option) wrong(value any) (found, hint string) {
+func (o *Option) Wrong(value any) (found, hint string) {
 	right := reflect.TypeOf(value) == reflect.TypeOf(o.zero())
 	found = fmt.Sprint(value)
 	switch v := value.(type) {
@@ -178,5 +178,8 @@ func (o *Option) Text(value any) string {
 
 // findOption returns the option of that name, or nil.
 func findOption(list []Option, name string) *Option {
-	return find(list, func(o *Option) bool { return o.Name == name })
+	if i := slices.IndexFunc(list, func(o Option) bool { return o.Name == name }); i >= 0 {
+		return &list[i]
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"errors"
@@ -48,7 +48,7 @@ var (
 func ParseMicros(text string) (Micros, error) {
 	ns, err := scaleDecimal(text, 3)
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a number of microseconds with at most three decimals: %w", quote(text), err)
+		return 0, fmt.Errorf("%s is not a number of microseconds with at most three decimals: %w", Quote(text), err)
 	}
 	return Micros(ns), nil
 }
@@ -57,7 +57,7 @@ func ParseMicros(text string) (Micros, error) {
 func ParseSeconds(text string) (time.Duration, error) {
 	ns, err := scaleDecimal(text, 9)
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a number of seconds with at most nine decimals: %w", quote(text), err)
+		return 0, fmt.Errorf("%s is not a number of seconds with at most nine decimals: %w", Quote(text), err)
 	}
 	return time.Duration(ns), nil
 }
@@ -254,7 +254,7 @@ func parseSpan(text string) (time.Duration, error) {
 			}
 		}
 		if ns == 0 {
-			return 0, fmt.Errorf("%w %s", errBadUnit, quote(unit))
+			return 0, fmt.Errorf("%w %s", errBadUnit, Quote(unit))
 		}
 		total.Add(total, r.Mul(r, new(big.Rat).SetInt64(ns)))
 	}
@@ -294,7 +294,7 @@ func formatSpan(d time.Duration, largest int64) string {
 // ParseSLO reads "200ms", "165577.2us" or "5x".
 func ParseSLO(text string) (SLO, error) {
 	fail := func(err error) (SLO, error) {
-		return SLO{}, fmt.Errorf("%s is not a latency target such as 200ms or 5x: %w", quote(text), err)
+		return SLO{}, fmt.Errorf("%s is not a latency target such as 200ms or 5x: %w", Quote(text), err)
 	}
 	t := strings.TrimSpace(text)
 	if number, ok := strings.CutSuffix(t, "x"); ok {
@@ -347,7 +347,7 @@ func (s SLO) Of(base time.Duration) time.Duration {
 func ParseDuration(text string) (Duration, error) {
 	d, err := parseSpan(text)
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a duration such as 30s or 200ms: %w", quote(text), err)
+		return 0, fmt.Errorf("%s is not a duration such as 30s or 200ms: %w", Quote(text), err)
 	}
 	return Duration(d), nil
 }

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"errors"
@@ -132,8 +132,8 @@ func encodingHint(text string) string {
 	return ""
 }
 
-// quote shows text from a document inside a message, shortened when long.
-func quote(s string) string { return fmt.Sprintf("%q", shorten(s)) }
+// Quote shows text from a document inside a message, shortened when long.
+func Quote(s string) string { return fmt.Sprintf("%q", shorten(s)) }
 
 func shorten(s string) string {
 	const most = 60
@@ -149,17 +149,14 @@ func shorten(s string) string {
 
 // DidYouMean is a hint at the candidate that s was probably meant to be, or "".
 func DidYouMean(s string, candidates []string) string {
-	if near := nearest(s, candidates); near != "" {
+	if near := Nearest(s, candidates); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return ""
 }
 
 // Nearest returns the candidate that s was probably meant to be, or "".
-func Nearest(s string, candidates []string) string { return nearest(s, candidates) }
-
-// nearest returns the candidate that s was probably meant to be, or "".
-func nearest(s string, candidates []string) string {
+func Nearest(s string, candidates []string) string {
 	best, bestDist := "", 1+max(1, (len(s)+1)/3)
 	for _, c := range candidates {
 		if d := editDistance(s, c, bestDist); d < bestDist {

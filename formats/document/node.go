@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"cmp"
@@ -53,7 +53,7 @@ func (n *node) describe() string {
 		}
 		return "the number " + t
 	case stringNode:
-		return "the text " + quote(n.text)
+		return "the text " + Quote(n.text)
 	case listNode:
 		return "a list"
 	}

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"errors"
@@ -109,7 +109,7 @@ func (y *yamlReader) node(a *yaml.Node, depth int) node {
 		y.fail(a, "an anchor or alias", "the value itself", "documents use plain YAML: repeat the value, and put text that starts with & or * in quotes")
 	}
 	if a.Style&yaml.TaggedStyle != 0 {
-		y.fail(a, "the tag "+quote(a.Tag), "a value without a tag", "put text that starts with ! in quotes")
+		y.fail(a, "the tag "+Quote(a.Tag), "a value without a tag", "put text that starts with ! in quotes")
 	}
 	n := node{pos: yamlPos(a)}
 	switch a.Kind {
@@ -142,7 +142,7 @@ func (y *yamlReader) scalar(n *node, a *yaml.Node) {
 	case a.Tag == "!!float" && strings.Contains(strings.ToLower(a.Value), "n"): // .inf and .nan
 		panic(y.src.fail(n.pos, strings.TrimPrefix(strings.Join(y.path, ""), "."), a.Value, "a finite number", nonFiniteHint))
 	case a.Tag == "!!int" || a.Tag == "!!float":
-		y.fail(a, "the number "+quote(a.Value), "a plain decimal number", "no leading zeros, underscores or other bases; put text in quotes")
+		y.fail(a, "the number "+Quote(a.Value), "a plain decimal number", "no leading zeros, underscores or other bases; put text in quotes")
 	}
 }
 
@@ -167,12 +167,12 @@ func (y *yamlReader) mapping(n *node, content []*yaml.Node, depth int) {
 		case name.Tag == "!!merge":
 			y.fail(name, "a merge key", "the fields themselves", "documents use plain YAML: repeat the fields")
 		case name.Kind != yaml.ScalarNode || name.Anchor != "" || name.Style&yaml.TaggedStyle != 0 || name.Style == 0 && name.Tag != "!!str" && name.Tag != "!!int":
-			y.fail(name, quote(name.Value)+" as a field name", "a name", "put it in quotes")
+			y.fail(name, Quote(name.Value)+" as a field name", "a name", "put it in quotes")
 		}
 		k := key{name: name.Value, pos: yamlPos(name)}
 		n.kids.keys[i], n.kids.items[i] = k, y.inside("."+k.name, value, depth)
 	}
 	if d := duplicateKey(n.kids.keys); d >= 0 {
-		panic(y.src.fail(n.kids.keys[d].pos, "", "the field "+quote(n.kids.keys[d].name)+" a second time", "each field once", ""))
+		panic(y.src.fail(n.kids.keys[d].pos, "", "the field "+Quote(n.kids.keys[d].name)+" a second time", "each field once", ""))
 	}
 }

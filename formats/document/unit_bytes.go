@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ var byteUnits = []struct {
 // ParseBytes reads "24GiB", "1.5GB" or an integer count of bytes.
 func ParseBytes(text string) (Bytes, error) {
 	fail := func(err error) (Bytes, error) {
-		return 0, fmt.Errorf("%s is not a size such as 24GiB, 512MB or a count of bytes: %w", quote(text), err)
+		return 0, fmt.Errorf("%s is not a size such as 24GiB, 512MB or a count of bytes: %w", Quote(text), err)
 	}
 	t := strings.TrimSpace(text)
 	if strings.HasPrefix(t, "-") {
@@ -47,7 +47,7 @@ func ParseBytes(text string) (Bytes, error) {
 		}
 	}
 	if scale == 0 {
-		return fail(fmt.Errorf("%w %s", errBadUnit, quote(unit)))
+		return fail(fmt.Errorf("%w %s", errBadUnit, Quote(unit)))
 	}
 	n, err := integer(r.Mul(r, new(big.Rat).SetInt64(scale)), errFractional)
 	if err != nil {

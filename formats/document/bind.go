@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"cmp"
@@ -15,8 +15,18 @@ type structInfo struct {
 	byName map[string]int
 	names  []string
 	// section is the field whose name in the document depends on the kind; -1
-	// without one.
-	section int
+	// without one. sections are what it may be.
+	section  int
+	sections []Section
+}
+
+// Named is a struct that a document may have the name of instead.
+type Named interface{ SetName(name string) }
+
+// WholeNumber is an integer that documents have in another form.
+type WholeNumber interface {
+	SetWhole(n int64)
+	Whole() int64
 }
 
 type fieldInfo struct {
@@ -26,7 +36,7 @@ type fieldInfo struct {
 	optional bool   // left out of the file when zero, or empty
 	empty    bool   // an empty list is written: it is not what leaving it out means
 	def      string // what leaving it out means; an explicit zero is then an error
-	table    string // of a section: the table that lists what it may be
+	table    string // of a section: what a document is called that has one
 }
 
 var structInfos sync.Map // reflect.Type to *structInfo
@@ -40,6 +50,7 @@ func infoOf(t reflect.Type) *structInfo {
 		tag := f.Tag.Get("json")
 		if table := f.Tag.Get("section"); table != "" {
 			info.section = len(info.fields)
+			info.sections = reflect.New(t).Interface().(Sectioned).Sections()
 			info.fields = append(info.fields, fieldInfo{index: f.Index, typ: f.Type, optional: true, table: table})
 			continue
 		}
@@ -61,7 +72,6 @@ var (
 	sloType      = reflect.TypeFor[SLO]()
 	durationType = reflect.TypeFor[Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
-	moduleType   = reflect.TypeFor[Module]()
 )
 
 // isRaw tells whether a type is carried undecoded: json.RawMessage and types
@@ -102,17 +112,9 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		b.unit(n, v, "a size", "write a whole number of bytes or text with a unit: \"24GiB\", \"512MB\"", true,
 			func(s string) (any, error) { return ParseBytes(s) })
 		return
-	case cutBytesType:
-		b.cut(n, v)
-		return
 	case valuesType:
 		b.values(n, v)
 		return
-	case moduleType:
-		if n.kind == stringNode { // its name alone
-			v.FieldByName("Name").SetString(n.text)
-			return
-		}
 	}
 	if isRaw(v.Type()) {
 		if n.kind == nullNode {
@@ -132,6 +134,10 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		b.bind(n, p.Elem())
 		v.Set(p)
 	case reflect.Struct:
+		if named, ok := v.Addr().Interface().(Named); ok && n.kind == stringNode {
+			named.SetName(n.text)
+			return
+		}
 		b.object(n, v)
 	case reflect.Slice:
 		b.slice(n, v)
@@ -247,7 +253,7 @@ func (info *structInfo) known() []string {
 	if info.section < 0 {
 		return info.names
 	}
-	return append(slices.Clone(info.names), sectionNames(info.fields[info.section].table)...)
+	return append(slices.Clone(info.names), info.sectionNames()...)
 }
 
 func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
@@ -259,7 +265,7 @@ func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 	for f := range info.fields {
 		switch name := info.fields[f].name; {
 		case f == info.section:
-			absent = append(absent, sectionNames(info.fields[f].table)...)
+			absent = append(absent, info.sectionNames()...)
 		case name != "" && seen&(1<<f) == 0:
 			absent = append(absent, name)
 		}

@@ -1,4 +1,4 @@
-package formats
+package document
 
 import (
 	"cmp"
@@ -37,8 +37,6 @@ func toNode(v reflect.Value, path string) (node, error) {
 			return node{kind: numberNode, text: t}, nil
 		}
 		return node{kind: stringNode, text: t}, nil
-	case cutBytesType:
-		return node{kind: numberNode, text: strconv.FormatInt(CutBytes(v.Int()).Bytes(), 10)}, nil
 	case valuesType:
 		return v.Interface().(Values).node(), nil
 	}
@@ -72,7 +70,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 		return mapNode(v, path)
 	case reflect.String:
 		if !utf8.ValidString(v.String()) {
-			return node{}, fmt.Errorf("%s: %s is not UTF-8", path, quote(v.String()))
+			return node{}, fmt.Errorf("%s: %s is not UTF-8", path, Quote(v.String()))
 		}
 		return node{kind: stringNode, text: v.String()}, nil
 	case reflect.Bool:
@@ -82,7 +80,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return node{}, fmt.Errorf("%s: %v cannot be written", path, f)
 		}
-		return node{kind: numberNode, text: formatFloat(f)}, nil
+		return node{kind: numberNode, text: FormatFloat(f)}, nil
 	}
 	if v.CanUint() {
 		return node{kind: numberNode, text: strconv.FormatUint(v.Uint(), 10)}, nil
@@ -90,11 +88,17 @@ func toNode(v reflect.Value, path string) (node, error) {
 	if !v.CanInt() {
 		return node{}, fmt.Errorf("%s: a %s cannot be written", path, v.Type())
 	}
-	return node{kind: numberNode, text: strconv.FormatInt(v.Int(), 10)}, nil
+	n := v.Int()
+	if v.Type().PkgPath() != "" {
+		if w, ok := v.Interface().(interface{ Whole() int64 }); ok {
+			n = w.Whole()
+		}
+	}
+	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
 }
 
-// formatFloat writes the shortest digits that read back to f.
-func formatFloat(f float64) string {
+// FormatFloat writes the shortest digits that read back to f.
+func FormatFloat(f float64) string {
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		return strconv.FormatFloat(f, 'e', -1, 64)
 	}
@@ -112,9 +116,9 @@ func structNode(v reflect.Value, path string) (node, error) {
 		}
 		name := f.name
 		if i == info.section {
-			name = sectionName(f.table, fv.Elem().Type())
+			name = info.sectionName(fv.Elem().Type())
 		}
-		n, err := toNode(fv, join(path, name))
+		n, err := toNode(fv, Join(path, name))
 		if err != nil {
 			return node{}, err
 		}
@@ -132,9 +136,9 @@ func mapNode(v reflect.Value, path string) (node, error) {
 	k := &kids{}
 	for _, name := range names {
 		if !utf8.ValidString(name) {
-			return node{}, fmt.Errorf("%s: the key %s is not UTF-8", path, quote(name))
+			return node{}, fmt.Errorf("%s: the key %s is not UTF-8", path, Quote(name))
 		}
-		n, err := toNode(v.MapIndex(reflect.ValueOf(name)), join(path, name))
+		n, err := toNode(v.MapIndex(reflect.ValueOf(name)), Join(path, name))
 		if err != nil {
 			return node{}, err
 		}
@@ -167,7 +171,8 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-func join(path, name string) string {
+// Join returns the path of a field of what is at a path.
+func Join(path, name string) string {
 	if path == "" {
 		return name
 	}
