@@ -234,9 +234,7 @@ func (g *GearPlan) check(p *planChecker) {
 	p.FailIf(g.SLOUS <= 0, "gear.slo_us", g.SLOUS, "a positive latency")
 	p.Percentile(g.Percentile, "gear.percentile")
 	p.Share("gear.accuracy_slo", g.Accuracy)
-	if g.Over != "" {
-		p.OneOf("gear.slo_over", g.Over, OverRanges, OverRequests)
-	}
+	p.Word("gear.slo_over", g.Over, OverRanges, OverRequests)
 	p.OneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
 	p.FailIf(g.Samples < 1 || g.HeldOut < 0, "gear.samples", g.Samples, "1 or more, and held_out of 0 or more")
 	if h := g.AccuracyHeldOut; h != nil {

@@ -295,9 +295,7 @@ func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
 		p.gpus[pool] += float64(in.TensorParallel)
 	}
 	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, at+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
-	if in.Scheduling != "" {
-		p.OneOf(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
-	}
+	p.Word(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
 	if in.Preemption != "" {
 		p.OneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
 	}

@@ -155,9 +155,7 @@ func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, at 
 	if !k.WaitingSLO.IsZero() {
 		checkSlo(c, k.WaitingSLO, at+".waiting_slo")
 	}
-	if k.Of != "" {
-		c.OneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
-	}
+	c.Word(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
 	if k.Percentile != "" {
 		c.Percentile(k.Percentile, at+".percentile")
 	}

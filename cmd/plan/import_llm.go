@@ -10,7 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
-	"inferplan/profiler"
+	"inferplan/profiler/llmfit"
 	"inferplan/profiler/llmrun"
 )
 
@@ -41,7 +41,7 @@ func (o *exchangeOptions) read(f *pflag.FlagSet) (*llmrun.Exchange, error) {
 }
 
 type llmImport struct {
-	profiler.LLMOptions
+	llmfit.Options
 	exchange exchangeOptions
 }
 
@@ -103,7 +103,7 @@ func (o *llmImport) run(r *importRun) error {
 			return err
 		}
 	}
-	profile, err := profiler.ImportLLM(&set, o.LLMOptions)
+	profile, err := llmfit.Import(&set, o.Options)
 	if err != nil {
 		return badInput(err)
 	}

@@ -152,6 +152,13 @@ func (c *Checker) OneOf(path, word string, words ...string) {
 	}
 }
 
+// Word is OneOf of a word that may be left out.
+func (c *Checker) Word(path, word string, words ...string) {
+	if word != "" {
+		c.OneOf(path, word, words...)
+	}
+}
+
 // Number writes a number for Error.Found.
 func Number(x float64) string { return "the number " + FormatFloat(x) }
 

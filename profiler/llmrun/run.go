@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
+	"inferplan/profiler/llmfit"
 	"inferplan/sim/llm"
 )
 
@@ -37,7 +38,7 @@ func New(name string, steps []llmruns.Measured, meta *llmruns.Meta, requests []l
 	if len(mine) == 0 {
 		return nil, fmt.Errorf("%w: no measured steps of %s on %d x %q", profiler.ErrInput, meta.Model, meta.TensorParallel, meta.Device)
 	}
-	it, fit, err := profiler.FitIteration(mine)
+	it, fit, err := llmfit.Iteration(mine)
 	if err != nil {
 		return nil, fmt.Errorf("fitting %s: %w", name, err)
 	}

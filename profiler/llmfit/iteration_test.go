@@ -1,4 +1,4 @@
-package profiler
+package llmfit
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
 )
 
 // measuredBy is what an iteration costs, taken at batches, contexts and prompts.
@@ -43,7 +44,7 @@ func TestFitIteration(t *testing.T) {
 	}{{"exact", 0, 1e-4}, {"with 2 % of noise", 0.02, 0.08}} {
 		list := measuredBy(&want, func(i int) float64 { return c.noise * math.Sin(float64(7*i)) })
 		list = append(list, llmruns.Measured{Phase: llmruns.Partial, Batch: 8, Took: time.Second}) // no bound of it enters
-		it, fit, err := FitIteration(list)
+		it, fit, err := Iteration(list)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,7 @@ func TestFitIteration(t *testing.T) {
 // part of reading the context.
 func TestFitIterationKeepsBounds(t *testing.T) {
 	odd := formats.Iteration{BaseNS: 10e6, SequenceNS: 50000, ContextNS: 64, PromptNS: 10000, AttentionNS: 40}
-	it, _, err := FitIteration(measuredBy(&odd, func(int) float64 { return 0 }))
+	it, _, err := Iteration(measuredBy(&odd, func(int) float64 { return 0 }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +77,11 @@ func TestFitIterationKeepsBounds(t *testing.T) {
 		{Phase: llmruns.Decode, Batch: 1, Context: 100, Took: 11 * time.Millisecond}, {Phase: llmruns.Decode, Batch: 1, Context: 10000, Took: 10 * time.Millisecond},
 		{Phase: llmruns.Decode, Batch: 8, Context: 100, Took: 12 * time.Millisecond}, {Phase: llmruns.Prefill, Batch: 1, Tokens: 100, Took: 11 * time.Millisecond}, {Phase: llmruns.Prefill, Batch: 1, Tokens: 1000, Took: 40 * time.Millisecond},
 	}
-	if it, _, err = FitIteration(falling); err != nil || it.ContextNS != 0 || it.SequenceNS < 0 {
+	if it, _, err = Iteration(falling); err != nil || it.ContextNS != 0 || it.SequenceNS < 0 {
 		t.Errorf("fitted %+v, %v", it, err)
 	}
 	for _, list := range [][]llmruns.Measured{nil, falling[:3], falling[3:]} {
-		if _, _, err := FitIteration(list); !errors.Is(err, ErrInput) {
+		if _, _, err := Iteration(list); !errors.Is(err, profiler.ErrInput) {
 			t.Errorf("%d measurements of one phase: %v", len(list), err)
 		}
 	}

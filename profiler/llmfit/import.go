@@ -1,4 +1,4 @@
-package profiler
+package llmfit
 
 import (
 	"fmt"
@@ -9,11 +9,12 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
 )
 
-// LLMOptions say what of others' measurements becomes a profile, and what they do
+// Options say what of others' measurements becomes a profile, and what they do
 // not tell.
-type LLMOptions struct {
+type Options struct {
 	Models   []string // to take; empty: all
 	Engine   string   // to take, where a file has several; empty: the first of a place
 	Device   string   // kind of measurements that name none
@@ -28,9 +29,9 @@ type LLMOptions struct {
 	Prompt, Output float64
 }
 
-// ImportLLM makes a profile of others' measurements. What is assumed or left out is
+// Import makes a profile of others' measurements. What is assumed or left out is
 // among its notes.
-func ImportLLM(s *llmruns.Set, o LLMOptions) (*formats.Profile, error) {
+func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
 	im := &llmImport{set: s, opt: o, p: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
 	for _, place := range im.places() {
 		if err := im.add(place); err != nil {
@@ -44,7 +45,7 @@ func ImportLLM(s *llmruns.Set, o LLMOptions) (*formats.Profile, error) {
 		im.note("--link-gbps and --link-us were not used: no iteration of several GPUs is a sum of kernels")
 	}
 	if o.Rename != "" && len(im.p.LLMs) > 1 {
-		return nil, fmt.Errorf("%w: %d models and one name for them, %q: choose a model", ErrInput, len(im.p.LLMs), o.Rename)
+		return nil, fmt.Errorf("%w: %d models and one name for them, %q: choose a model", profiler.ErrInput, len(im.p.LLMs), o.Rename)
 	}
 	if o.Rename != "" {
 		im.p.LLMs[0].Model = o.Rename
@@ -66,7 +67,7 @@ func (im *llmImport) nothing() error {
 	}
 	slices.Sort(models)
 	slices.Sort(engines)
-	return fmt.Errorf("%w: nothing that a profile could be made of among the models %s of the engines %s; %s", ErrInput,
+	return fmt.Errorf("%w: nothing that a profile could be made of among the models %s of the engines %s; %s", profiler.ErrInput,
 		strings.Join(slices.Compact(models), ", "), strings.Join(slices.Compact(engines), ", "), strings.Join(im.p.Notes, "; "))
 }
 
@@ -75,7 +76,7 @@ const few = numCoefficients - 1
 
 type llmImport struct {
 	set  *llmruns.Set
-	opt  LLMOptions
+	opt  Options
 	p    *formats.Profile
 	done []llmruns.Place
 }
@@ -111,7 +112,7 @@ func (im *llmImport) add(place llmruns.Place) error {
 		at.Device = im.opt.Device
 	}
 	if at.Device == "" {
-		return fmt.Errorf("%w: the measurements of %s do not say on which device: name its kind", ErrInput, place.Model)
+		return fmt.Errorf("%w: the measurements of %s do not say on which device: name its kind", profiler.ErrInput, place.Model)
 	}
 	if slices.Contains(im.done, at) {
 		return nil
@@ -133,7 +134,7 @@ func (im *llmImport) add(place llmruns.Place) error {
 	var fit *formats.IterationFit
 	var err error
 	if len(measured) > 0 {
-		if it, fit, err = FitIteration(measured); err != nil {
+		if it, fit, err = Iteration(measured); err != nil {
 			im.note("%s is left out: %v", name, err)
 			return nil
 		}
@@ -286,24 +287,4 @@ func (im *llmImport) put(at llmruns.Place, in formats.LLMInstance) {
 		im.p.LLMs = append(im.p.LLMs, formats.LLMProfile{Model: at.Model, WeightBytes: im.set.Weights[at.Model], KVBytesPerToken: im.set.KVBytes[at.Model]})
 	}
 	im.p.LLMs[k].Instances = append(im.p.LLMs[k].Instances, in)
-}
-
-// mergeLLMs adds the language models of a profile to another's. What is there of the
-// same model, device and tensor parallelism is replaced.
-func mergeLLMs(into, from *formats.Profile) {
-	for _, m := range from.LLMs {
-		k := slices.IndexFunc(into.LLMs, func(o formats.LLMProfile) bool { return o.Model == m.Model })
-		if k < 0 {
-			into.LLMs = append(into.LLMs, m)
-			continue
-		}
-		have := &into.LLMs[k]
-		have.WeightBytes, have.KVBytesPerToken, have.ContextTokens = max(have.WeightBytes, m.WeightBytes), max(have.KVBytesPerToken, m.KVBytesPerToken), max(have.ContextTokens, m.ContextTokens)
-		for _, in := range m.Instances {
-			same := func(o formats.LLMInstance) bool {
-				return o.Device == in.Device && o.TensorParallel == in.TensorParallel
-			}
-			have.Instances = append(slices.DeleteFunc(slices.Clone(have.Instances), same), in)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package profiler
+package llmfit
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
 )
 
 // coefficients of an iteration, in the order of a row.
@@ -97,21 +98,21 @@ func (b *Beside) row(hinge float64, row *[numCoefficients]float64) {
 // context costs.
 const tile = 32
 
-// FitIteration fits the coefficients of an iteration to measurements of one model
+// Iteration fits the coefficients of an iteration to measurements of one model
 // on one kind of devices: least squares of the relative error, with no coefficient
 // below 0, for the best hinge. Partial measurements are left out. Prompts that were
 // measured alone hardly tell attention from the rest; it is bounded by the cost of
 // reading context.
-func FitIteration(measured []llmruns.Measured) (*formats.Iteration, *formats.IterationFit, error) {
+func Iteration(measured []llmruns.Measured) (*formats.Iteration, *formats.IterationFit, error) {
 	return fit(observed(measured), tile, 1<<ofCPUSequence-1)
 }
 
-// FitServed fits an iteration to what was measured at a server: sequences that
+// Served fits an iteration to what was measured at a server: sequences that
 // decode alone, and prompts beside them. What the server's CPU adds to an iteration
 // is in its base. What it adds for a sequence is told from decoding by the prompts.
 // A pair of tokens costs at most what it costs in decoding: not every server
 // computes them in tiles.
-func FitServed(decode []llmruns.Measured, beside []Beside) (*formats.Iteration, *formats.IterationFit, error) {
+func Served(decode []llmruns.Measured, beside []Beside) (*formats.Iteration, *formats.IterationFit, error) {
 	list := observed(decode)
 	for i := range beside {
 		if b := &beside[i]; b.Took > 0 {
@@ -136,7 +137,7 @@ func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *fo
 	prompts := slices.ContainsFunc(list, func(o observation) bool { return o.b != nil || o.m.Phase != llmruns.Decode })
 	decodes := slices.ContainsFunc(list, func(o observation) bool { return !o.prefill() })
 	if !prompts || !decodes {
-		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", ErrInput, len(list))
+		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", profiler.ErrInput, len(list))
 	}
 	best, least := [numCoefficients]float64{}, math.Inf(1)
 	hinge, base := 0.0, leastBase(list)
@@ -150,7 +151,7 @@ func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *fo
 		}
 	}
 	if math.IsInf(least, 1) || best[ofBase] <= 0 {
-		return nil, nil, fmt.Errorf("%w: %d measurements do not tell what an iteration takes at least", ErrInput, len(list))
+		return nil, nil, fmt.Errorf("%w: %d measurements do not tell what an iteration takes at least", profiler.ErrInput, len(list))
 	}
 	it := &formats.Iteration{
 		BaseNS: digits(best[ofBase]), SequenceNS: digits(best[ofSequence]), ContextNS: digits(best[ofContext]),

@@ -1,4 +1,4 @@
-package profiler
+package llmfit
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
 )
 
 // Others' measurements become a profile with what they tell, and notes of what they
@@ -31,7 +32,7 @@ func TestImportLLM(t *testing.T) {
 		KV: map[llmruns.Place]int64{{Model: "f", TensorParallel: 1}: 66144}, Weights: map[string]int64{"m": 20e9, "v": 10e9}, KVBytes: map[string]int64{"m": 131072, "v": 160000},
 		Loads: []llmruns.Load{{Model: "M", Device: "A100", Loader: "sllm", Took: time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 4 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 6 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 5 * time.Second}, {Model: "m", Device: "A100", Loader: "sllm", Took: time.Second}},
 	}
-	p, err := ImportLLM(s, LLMOptions{SwapGBps: 20, Batch: 32, Prompt: 1000, Output: 200})
+	p, err := Import(s, Options{SwapGBps: 20, Batch: 32, Prompt: 1000, Output: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +50,11 @@ func TestImportLLM(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	into := &formats.Profile{Format: formats.FormatProfile, LLMs: []formats.LLMProfile{{Model: "m", Instances: []formats.LLMInstance{{Device: "A100", TensorParallel: 1}, {Device: "H100", TensorParallel: 1}}}}}
-	if err := Merge(into, p); err != nil || len(into.LLMs) != 3 || len(into.LLMs[0].Instances) != 2 || into.LLMs[0].Instances[1].Iteration != m.Iteration || into.LLMs[0].WeightBytes != 20e9 {
+	if err := profiler.Merge(into, p); err != nil || len(into.LLMs) != 3 || len(into.LLMs[0].Instances) != 2 || into.LLMs[0].Instances[1].Iteration != m.Iteration || into.LLMs[0].WeightBytes != 20e9 {
 		t.Errorf("%+v, %v", into.LLMs, err)
 	}
-	for _, o := range []LLMOptions{{Models: []string{"x"}}, {Rename: "one"}, {Engine: "none"}} {
-		if _, err := ImportLLM(s, o); !errors.Is(err, ErrInput) {
+	for _, o := range []Options{{Models: []string{"x"}}, {Rename: "one"}, {Engine: "none"}} {
+		if _, err := Import(s, o); !errors.Is(err, profiler.ErrInput) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -77,7 +78,7 @@ func TestFitServedWithoutBase(t *testing.T) {
 			beside = append(beside, Beside{Sequences: sequences, Context: 50, Prompt: prompt, Iterations: 2, Chunks: 1, Took: time.Duration(took)})
 		}
 	}
-	it, fit, err := FitServed(decode, beside)
+	it, fit, err := Served(decode, beside)
 	if err != nil {
 		t.Fatal(err)
 	}
