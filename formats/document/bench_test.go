@@ -7,11 +7,13 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	gojson "github.com/goccy/go-json"
 )
 
-// A document's text read in four ways: as documents are, as a tree that knows where
-// every value stands, and by encoding/json, whose values know no place, or whose tokens
-// tell it. docs/dependencies.md has the figures.
+// A document's text read as documents are, as a tree that knows where every value stands, and by libraries: tokens that
+// tell their place, and values that do not. docs/dependencies.md has the figures.
 func BenchmarkText(b *testing.B) {
 	data := largeText()
 	text := string(data)
@@ -23,6 +25,8 @@ func BenchmarkText(b *testing.B) {
 		{"tree", func() error { _, err := parseJSON(&source{file: "profile.json", text: text}); return orNil(err) }},
 		{"standard-tokens", func() error { return tokens(text) }},
 		{"standard-values", func() error { var v any; return json.Unmarshal(data, &v) }},
+		{"coming-tokens", func() error { return comingTokens(text) }},
+		{"goccy-values", func() error { var v any; return gojson.Unmarshal(data, &v) }},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			b.SetBytes(int64(len(data)))
@@ -51,6 +55,19 @@ func orNil(err *Error) error {
 		return nil
 	}
 	return err
+}
+
+// comingTokens reads a text with the reader of tokens that the standard library is to have, and asks each for its place.
+func comingTokens(text string) error {
+	d := jsontext.NewDecoder(strings.NewReader(text))
+	for {
+		if _, err := d.ReadToken(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		_ = d.InputOffset()
+	}
 }
 
 // tokens reads a text with the standard library's reader of tokens, and asks each for its place.
