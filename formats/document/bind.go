@@ -134,9 +134,11 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		b.bind(n, p.Elem())
 		v.Set(p)
 	case reflect.Struct:
-		if named, ok := v.Addr().Interface().(Named); ok && n.kind == stringNode {
-			named.SetName(n.text)
-			return
+		if n.kind == stringNode {
+			if named, ok := v.Addr().Interface().(Named); ok {
+				named.SetName(n.text)
+				return
+			}
 		}
 		b.object(n, v)
 	case reflect.Slice:
