@@ -28,7 +28,7 @@ var doors = map[string][]string{
 	"formats":  {},
 	"planner":  {"cputime", "solver", "sim", "policy", "formats"},
 	"policy":   {"formats", "solver/stoch"},
-	"profiler": {"engine", "formats"},
+	"profiler": {"engine", "formats", "sim"},
 	"sim":      {"policy", "formats"},
 	"solver":   {"cputime"},
 	"testkit":  {"engine", "executor", "formats", "planner", "policy", "sim"},

@@ -1,15 +1,39 @@
 package formats
 
+import (
+	"bytes"
+	"reflect"
+
+	"inferplan/formats/document"
+)
+
 // Read reads a document of any kind; doc is a *Profile, *Cluster and so on.
 func Read(path string) (kind string, doc any, err error) {
-	data, err := readFile(path)
-	if err != nil {
-		return "", nil, err
+	d, err := document.Read[document.Document](kindTable, path, "")
+	for _, k := range kindTable {
+		if reflect.TypeOf(k.Make()) == reflect.TypeOf(d) {
+			kind = k.Name
+		}
 	}
-	return decode(data, path, "")
+	return kind, d, err
 }
 
 // DecodeCluster is ReadCluster for bytes.
 func DecodeCluster(data []byte, name string) (*Cluster, error) {
-	return decodeAs[*Cluster](data, name, KindCluster)
+	return document.Decode[*Cluster](kindTable, string(data), name, KindCluster)
+}
+
+// maxFindings is how many findings an error has at most.
+const maxFindings = 20
+
+// marshalValid is Write to bytes.
+func marshalValid(doc any) ([]byte, error) {
+	var b bytes.Buffer
+	err := Write(&b, doc)
+	return b.Bytes(), err
+}
+
+// findOption returns the option of that name, or nil.
+func findOption(list []Option, name string) *Option {
+	return find(list, func(o *Option) bool { return o.Name == name })
 }

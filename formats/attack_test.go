@@ -165,7 +165,7 @@ func heapOfReading(t *testing.T, path string, heap func() uint64) int64 {
 }
 
 func TestFindingsAreFewAndInTheirPlace(t *testing.T) {
-	text := `{"format":"inferplan.plan/v1",` + strings.Repeat("\n", 3*stretch) + `"a":1,` + "\n  " + `"b":1,"modles":[]`
+	text := `{"format":"inferplan.plan/v1",` + strings.Repeat("\n", 3*(64<<10)) + `"a":1,` + "\n  " + `"b":1,"modles":[]`
 	for i := range 1000 {
 		text += fmt.Sprintf(`,"k%d":0`, i)
 	}

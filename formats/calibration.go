@@ -3,6 +3,8 @@ package formats
 import (
 	"fmt"
 	"sort"
+
+	"inferplan/formats/document"
 )
 
 // Calibration turns raw certainties into the share of right answers at them: a
@@ -25,14 +27,10 @@ func (steps Calibration) At(raw float64) float64 {
 	return steps[max(0, n-1)].Certainty
 }
 
-func (steps Calibration) check(c *checker, path string) {
+func (steps Calibration) check(c *document.Checker, path string) {
 	for i, s := range steps {
 		here := fmt.Sprintf("%s[%d]", path, i)
-		if !(s.From >= 0 && s.From <= 1) || i > 0 && s.From <= steps[i-1].From {
-			c.fail(here+".from", number(s.From), "certainties from 0 to 1, rising", "")
-		}
-		if !(s.Certainty >= 0 && s.Certainty <= 1) || i > 0 && s.Certainty < steps[i-1].Certainty {
-			c.fail(here+".certainty", number(s.Certainty), "certainties from 0 to 1 that do not fall", "")
-		}
+		c.FailIf(!(s.From >= 0 && s.From <= 1) || i > 0 && s.From <= steps[i-1].From, here+".from", s.From, "certainties from 0 to 1, rising")
+		c.FailIf(!(s.Certainty >= 0 && s.Certainty <= 1) || i > 0 && s.Certainty < steps[i-1].Certainty, here+".certainty", s.Certainty, "certainties from 0 to 1 that do not fall")
 	}
 }

@@ -3,6 +3,8 @@ package formats
 import (
 	"fmt"
 	"strings"
+
+	"inferplan/formats/document"
 )
 
 // ModelClass names what has an SLO, a queue and pipelines of its own: a model,
@@ -105,31 +107,29 @@ func classOK(name string) bool {
 	return len(name) <= maxClassName
 }
 
-// className checks that the class of an entry at path can be one.
-func (c *checker) className(class, path string) {
-	if !classOK(class) {
-		c.fail(path+".class", "the text "+quote(class), fmt.Sprintf("up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName), "")
-	}
+// checkClassName checks that the class of an entry at path can be one.
+func checkClassName(c *document.Checker, class, path string) {
+	c.FailIf(!classOK(class), path+".class", "the text "+document.Quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
 }
 
-// key checks that a model's name is there, that its class can be one, and that
+// checkKey checks that a model's name is there, that its class can be one, and that
 // the two stand once together.
-func (c *checker) key(seen map[ModelClass]int, i int, k ModelClass, path string) {
+func checkKey(c *document.Checker, seen map[ModelClass]int, i int, k ModelClass, path string) {
 	switch first, dup := seen[k]; {
 	case k.Model == "":
-		c.fail(path+".model", "an empty name", "a name", "")
+		c.Fail(path+".model", "an empty name", "a name", "")
 		return
-	case !printable(k.Model):
-		c.fail(path+".model", "the name "+quote(k.Model), printableName, "")
+	case !document.Printable(k.Model):
+		c.Fail(path+".model", "the name "+document.Quote(k.Model), document.PrintableName, "")
 		return
 	case !classOK(k.Class):
-		c.className(k.Class, path)
+		checkClassName(c, k.Class, path)
 		return
 	case dup && k.Class == "":
-		c.fail(path+".model", quote(k.Model)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first))
+		c.Fail(path+".model", document.Quote(k.Model)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first))
 		return
 	case dup:
-		c.fail(path+".class", quote(k.Class)+" of "+k.Model+" a second time", "each class of a model once", fmt.Sprintf("it stands at index %d already", first))
+		c.Fail(path+".class", document.Quote(k.Class)+" of "+k.Model+" a second time", "each class of a model once", fmt.Sprintf("it stands at index %d already", first))
 		return
 	}
 	seen[k] = i

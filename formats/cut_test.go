@@ -44,3 +44,14 @@ func TestCutOfNothing(t *testing.T) {
 		}
 	}
 }
+
+// YAML knows 1e1 and 2.5e+0 as numbers, as JSON does; in quotes they are text.
+func TestYAMLExponents(t *testing.T) {
+	c, err := DecodeCluster([]byte("format: inferplan.cluster/v1\npools:\n- {device: \"1e1\", count: 4, nic_gbps: 1e1}\n- {device: L4, count: 1, nic_gbps: 2.5e+0}\n"), "c.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Pools[0].NICGbps != 10 || c.Pools[1].NICGbps != 2.5 || c.Pools[0].Device != "1e1" {
+		t.Errorf("found %+v", c.Pools)
+	}
+}

@@ -5,6 +5,8 @@ package formats
 import (
 	"fmt"
 	"math"
+
+	"inferplan/formats/document"
 )
 
 // PlanEcho is the kind of plans that show how a kind is added. It exists in tests
@@ -45,7 +47,7 @@ func (s *EchoPlan) Pooled() [][]int { return nil }
 
 func (s *EchoPlan) check(p *planChecker) {
 	if len(s.Services) != EchoServices || len(p.plan.Deployment) != EchoServices {
-		p.fail("echo.services", fmt.Sprintf("%d services, %d deployed", len(s.Services), len(p.plan.Deployment)), fmt.Sprintf("%d of both", EchoServices), "")
+		p.Fail("echo.services", fmt.Sprintf("%d services, %d deployed", len(s.Services), len(p.plan.Deployment)), fmt.Sprintf("%d of both", EchoServices), "")
 		return
 	}
 	for i := range s.Services {
@@ -79,14 +81,14 @@ var echoPart = workloadPart{name: "echoes", kind: PlanEcho, section: Echoes(nil)
 // Files names no file.
 func (s Echoes) Files() []SectionFile { return nil }
 
-func (s Echoes) check(c *checker) {
+func (s Echoes) check(c *document.Checker) {
 	if len(s) != EchoServices {
-		c.fail("echoes", fmt.Sprintf("%d services", len(s)), fmt.Sprint(EchoServices), "")
+		c.Fail("echoes", fmt.Sprintf("%d services", len(s)), fmt.Sprint(EchoServices), "")
 	}
 	for i := range s {
 		if !(s[i].RPS > 0) {
-			c.fail(fmt.Sprintf("echoes[%d].rps", i), number(s[i].RPS), "a positive rate", "")
+			c.Fail(fmt.Sprintf("echoes[%d].rps", i), document.Number(s[i].RPS), "a positive rate", "")
 		}
-		c.slo(s[i].SLO, fmt.Sprintf("echoes[%d].slo", i))
+		checkSlo(c, s[i].SLO, fmt.Sprintf("echoes[%d].slo", i))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"inferplan/formats/document"
 )
 
 // A plan carries how its kinds' numbers were taken where there is a choice: GPUs.
@@ -21,11 +23,11 @@ func TestExecution(t *testing.T) {
 	if got := p.Execution([]Pool{{Device: "cpu-1"}}); got != nil {
 		t.Errorf("a plan for CPUs carries %+v", got)
 	}
-	var c checker
+	var c document.Checker
 	plan := &Plan{Pools: []Pool{{Device: "H100"}}, Execution: []Execution{{Device: "H100"}, {Device: "H100"}, {Device: "L4"}, {Device: "H100", Precision: "int8"}}}
 	plan.checkExecution(&c)
 	for _, part := range []string{"execution[1].device", "execution[2].device", "execution[3].precision"} {
-		if err := c.err(); err == nil || !strings.Contains(err.Error(), part) {
+		if err := c.Err(); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("nothing is said of %s: %v", part, err)
 		}
 	}

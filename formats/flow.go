@@ -6,6 +6,8 @@ import (
 	"iter"
 	"math"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // FlowPlan is the part of a plan of kind flow that says what its applications
@@ -188,44 +190,35 @@ func (d *Deployed) Replicas() int {
 }
 
 func (f *FlowPlan) check(p *planChecker) {
-	if len(f.Applications) == 0 {
-		p.fail("flow.applications", "an empty list", "at least one application", "")
-	}
+	p.FailIf(len(f.Applications) == 0, "flow.applications", "an empty list", "at least one application")
 	seen, deployed, used := map[string]int{}, map[string]bool{}, map[string]bool{}
 	for i := range p.plan.Deployment {
 		deployed[p.plan.Deployment[i].Model] = true
 	}
 	for i := range f.Applications {
 		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
-		p.name(seen, i, a.Model, "%s.model", at)
+		p.Name(seen, i, a.Model, "%s.model", at)
 		p.served(&a.Served, at)
 		f.graph(p, a, at)
 		for _, name := range servicesOf(nil, a.Segments) {
 			if used[name] = true; !deployed[name] {
-				p.fail(at+".segments", "the model "+quote(name), "a deployed model", "")
+				p.Fail(at+".segments", "the model "+document.Quote(name), "a deployed model", "")
 			}
 		}
 		for k := range a.Modules {
 			m := &a.Modules[k]
 			used[m.Model] = true
-			if !deployed[m.Model] || len(m.Variants) > 0 {
-				p.fail(fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+quote(m.Model), "one deployed model, without variants", "")
-			}
+			p.FailIf(!deployed[m.Model] || len(m.Variants) > 0, fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+document.Quote(m.Model), "one deployed model, without variants")
 		}
 	}
-	if len(f.Modules) != len(p.plan.Deployment) {
-		p.fail("flow.modules", fmt.Sprintf("%d modules", len(f.Modules)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
+	if p.FailIf(len(f.Modules) != len(p.plan.Deployment), "flow.modules", fmt.Sprintf("%d modules", len(f.Modules)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
 		return
 	}
 	for i := range f.Modules {
 		f.module(p, i, used)
 	}
-	if !(f.Lambda > 0 && f.Lambda < 1) {
-		p.fail("flow.lambda", number(f.Lambda), "a share above 0 and below 1", "")
-	}
-	if f.WindowUS <= 0 {
-		p.fail("flow.window_us", integer64(int64(f.WindowUS)), "a positive time", "")
-	}
+	p.FailIf(!(f.Lambda > 0 && f.Lambda < 1), "flow.lambda", f.Lambda, "a share above 0 and below 1")
+	p.FailIf(f.WindowUS <= 0, "flow.window_us", int64(f.WindowUS), "a positive time")
 	if f.Scaling != nil {
 		f.scaling(p)
 	}
@@ -251,16 +244,13 @@ func (f *FlowPlan) memory(p *planChecker) {
 	}
 	for i := range f.Modules {
 		m, seen := &f.Modules[i], map[int]bool{}
-		if m.WeightBytes < 0 || m.WorkingBytes < 0 {
-			p.fail(fmt.Sprintf("flow.modules[%d].weight_bytes", i), integer64(min(m.WeightBytes, m.WorkingBytes)), "0 or more", "")
-		}
+		p.FailIf(m.WeightBytes < 0 || m.WorkingBytes < 0, fmt.Sprintf("flow.modules[%d].weight_bytes", i), min(m.WeightBytes, m.WorkingBytes), "0 or more")
 		f.kinds(p, i)
 		f.generation(p, i)
-		p.checkSession(m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
+		checkSession(p.Checker, m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
 		for k, d := range m.Resident {
 			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)
-			if d < 0 || d >= len(room) || seen[d] {
-				p.fail(at, integer64(d), fmt.Sprintf("a device below %d, each once", len(room)), "")
+			if p.FailIf(d < 0 || d >= len(room) || seen[d], at, d, "a device below %d, each once", len(room)) {
 				continue
 			}
 			seen[d] = true
@@ -268,7 +258,7 @@ func (f *FlowPlan) memory(p *planChecker) {
 				continue
 			}
 			if room[d] -= m.WeightBytes; room[d] < 0 {
-				p.fail(at, fmt.Sprintf("%d bytes too many on device %d", -room[d], d), "copies that fit its memory beside the largest batch", "")
+				p.Fail(at, fmt.Sprintf("%d bytes too many on device %d", -room[d], d), "copies that fit its memory beside the largest batch", "")
 				room[d] = 0
 			}
 		}
@@ -326,12 +316,10 @@ func (f *FlowPlan) kinds(p *planChecker, i int) {
 	m := &f.Modules[i]
 	for k := range m.Kinds {
 		on, at := &m.Kinds[k], fmt.Sprintf("flow.modules[%d].kinds[%d]", i, k)
-		if on.WorkingBytes < 0 || on.WorkingBytes > m.WorkingBytes || on.LoadUS > m.ColdStartUS {
-			p.fail(at, fmt.Sprintf("a load of %v and %d bytes", on.LoadUS, on.WorkingBytes), "no more than cold_start_us and working_bytes of the module", "")
-		}
+		p.FailIf(on.WorkingBytes < 0 || on.WorkingBytes > m.WorkingBytes || on.LoadUS > m.ColdStartUS, at, fmt.Sprintf("a load of %v and %d bytes", on.LoadUS, on.WorkingBytes), "no more than cold_start_us and working_bytes of the module")
 		runs := func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == on.Device }
 		if d := &p.plan.Deployment[i]; len(m.Kinds) != len(d.Pipelines) || !slices.ContainsFunc(d.Pipelines, runs) {
-			p.fail(at+".device", quote(on.Device), "the device of a pipeline of "+d.Model+", each once", "")
+			p.Fail(at+".device", document.Quote(on.Device), "the device of a pipeline of "+d.Model+", each once", "")
 		}
 	}
 }
@@ -340,55 +328,42 @@ func (f *FlowPlan) kinds(p *planChecker, i int) {
 func (f *FlowPlan) graph(p *planChecker, a *FlowApplication, at string) {
 	switch {
 	case f.Workflow() && (len(a.Segments) == 0 || len(a.Modules) > 0 || f.Scaling != nil):
-		p.fail(at, "modules or a scaling table beside segments", "segments alone, of all applications", "")
+		p.Fail(at, "modules or a scaling table beside segments", "segments alone, of all applications", "")
 	case len(a.Segments) > 0:
-		checkSegments(p.checker, a.Segments, at+".segments")
+		checkSegments(p.Checker, a.Segments, at+".segments")
 	default:
-		checkModules(p.checker, a.Modules, at+".modules")
+		checkModules(p.Checker, a.Modules, at+".modules")
 	}
-	a.asked().conditions(p.checker, at)
+	a.asked().conditions(p.Checker, at)
 }
 
 // module checks a deployed module: whole models, each on devices of its own.
 func (f *FlowPlan) module(p *planChecker, i int, used map[string]bool) {
 	m, d, at := &f.Modules[i], &p.plan.Deployment[i], fmt.Sprintf("deployment[%d]", i)
-	if m.Model != d.Model || d.Class != "" {
-		p.fail(fmt.Sprintf("flow.modules[%d].model", i), quote(m.Model), "the model at the same place of the deployment, "+quote(d.Model)+", without a class", "")
+	if p.FailIf(m.Model != d.Model || d.Class != "", fmt.Sprintf("flow.modules[%d].model", i), document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model)+", without a class") {
 		return
 	}
-	p.share(fmt.Sprintf("flow.modules[%d].accuracy", i), m.Accuracy)
-	if !used[d.Model] {
-		p.fail(at+".model", quote(d.Model), "a model of some application's module", "")
-	}
-	if len(d.Pipelines) == 0 {
-		p.fail(at+".pipelines", "nothing", "a pipeline for each device kind that the module is on", "")
-	}
+	p.Share(fmt.Sprintf("flow.modules[%d].accuracy", i), m.Accuracy)
+	p.FailIf(!used[d.Model], at+".model", document.Quote(d.Model), "a model of some application's module")
+	p.FailIf(len(d.Pipelines) == 0, at+".pipelines", "nothing", "a pipeline for each device kind that the module is on")
 	promised := f.Promised(d)
 	for k := range d.Pipelines {
 		l := &d.Pipelines[k]
 		p.keeps(l, &promised, fmt.Sprintf("%s.pipelines[%d]", at, k))
-		if len(l.Stages) > 1 {
-			p.fail(fmt.Sprintf("%s.pipelines[%d].stages", at, k), fmt.Sprintf("%d stages", len(l.Stages)), "one: a module runs whole", "")
-		}
+		p.FailIf(len(l.Stages) > 1, fmt.Sprintf("%s.pipelines[%d].stages", at, k), fmt.Sprintf("%d stages", len(l.Stages)), "one: a module runs whole")
 	}
 }
 
 func (f *FlowPlan) scaling(p *planChecker) {
 	s := f.Scaling
-	if s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1 {
-		p.fail("flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker", "")
-	}
-	if !(s.RiseSigmas >= 0) || math.IsInf(s.RiseSigmas, 0) {
-		p.fail("flow.scaling.rise_sigmas", number(s.RiseSigmas), "0 or more", "")
-	}
+	p.FailIf(s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1, "flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker")
+	p.FailIf(!(s.RiseSigmas >= 0) || math.IsInf(s.RiseSigmas, 0), "flow.scaling.rise_sigmas", s.RiseSigmas, "0 or more")
 	f.replicas(p, s.Start, "flow.scaling.start")
-	if len(s.Table) == 0 || s.Table[0].AboveRPS != 0 {
-		p.fail("flow.scaling.table", fmt.Sprintf("%d rows", len(s.Table)), "rows from the rate 0 on", "")
-	}
+	p.FailIf(len(s.Table) == 0 || s.Table[0].AboveRPS != 0, "flow.scaling.table", fmt.Sprintf("%d rows", len(s.Table)), "rows from the rate 0 on")
 	for i := range s.Table {
 		at := fmt.Sprintf("flow.scaling.table[%d]", i)
 		if i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS) {
-			p.fail(at+".above_rps", number(s.Table[i].AboveRPS), "more than that of the row before", "")
+			p.Fail(at+".above_rps", document.Number(s.Table[i].AboveRPS), "more than that of the row before", "")
 		}
 		f.replicas(p, s.Table[i].Replicas, at+".replicas")
 	}
@@ -396,13 +371,12 @@ func (f *FlowPlan) scaling(p *planChecker) {
 
 // replicas checks a number of replicas for every module.
 func (f *FlowPlan) replicas(p *planChecker, list []int, at string) {
-	if len(list) != len(f.Modules) {
-		p.fail(at, fmt.Sprintf("%d numbers", len(list)), fmt.Sprintf("one per module, %d", len(f.Modules)), "")
+	if p.FailIf(len(list) != len(f.Modules), at, fmt.Sprintf("%d numbers", len(list)), "one per module, %d", len(f.Modules)) {
 		return
 	}
 	for i, n := range list {
 		if most := p.plan.Deployment[i].Replicas(); n < 1 || n > most {
-			p.failf(integer64(n), fmt.Sprintf("1 to the replicas of the deployment, %d", most), "", "%s[%d]", at, i)
+			p.Failf(document.Whole(n), fmt.Sprintf("1 to the replicas of the deployment, %d", most), "", "%s[%d]", at, i)
 		}
 	}
 }

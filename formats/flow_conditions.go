@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"inferplan/formats/condition"
+	"inferplan/formats/document"
 )
 
 // knownType tells whether a text names a type of an output or parameter.
@@ -20,26 +23,26 @@ type Conditions map[string]*condition.Expression
 // Conditions checks the expressions of an application and gives them back. Errors
 // name the field, and the column in the expression.
 func (a *Application) Conditions() (Conditions, error) {
-	var c checker
+	var c document.Checker
 	out := a.conditions(&c, "")
-	return out, c.err()
+	return out, c.Err()
 }
 
 // conditions checks the expressions of an application.
-func (a *Application) conditions(c *checker, at string) Conditions {
+func (a *Application) conditions(c *document.Checker, at string) Conditions {
 	texts := a.expressions()
 	if len(texts) == 0 && len(a.Parameters) == 0 {
 		a.names(c, at)
 		return nil
 	}
-	found := len(c.list)
+	found := c.Count()
 	names := a.names(c, at)
-	if len(c.list) > found {
+	if c.Count() > found {
 		return nil
 	}
 	scope, err := condition.NewScope(names)
 	if err != nil {
-		c.fail(at, err.Error(), "names and types that conditions can use", "")
+		c.Fail(at, err.Error(), "names and types that conditions can use", "")
 		return nil
 	}
 	out := Conditions{}
@@ -54,7 +57,7 @@ func (a *Application) conditions(c *checker, at string) Conditions {
 			if at != "" {
 				path = at + "." + path
 			}
-			c.fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", quote(t.text), where, reason), "a condition of type "+string(t.want), "")
+			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), where, reason), "a condition of type "+string(t.want), "")
 			continue
 		}
 		out[t.path] = x
@@ -99,11 +102,11 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // names are the names that conditions of an application may use, with their types.
 // A module that runs once for each of several items has a list of each output.
-func (a *Application) names(c *checker, at string) map[string]string {
+func (a *Application) names(c *document.Checker, at string) map[string]string {
 	out := map[string]string{}
 	put := func(name, typ, path string) {
 		if was, ok := out[name]; ok && was != typ {
-			c.fail(path, name+" of type "+typ, "the type "+was+", as elsewhere in the application", "")
+			c.Fail(path, name+" of type "+typ, "the type "+was+", as elsewhere in the application", "")
 		}
 		out[name] = typ
 	}
@@ -111,12 +114,11 @@ func (a *Application) names(c *checker, at string) map[string]string {
 		for _, name := range slices.Sorted(maps.Keys(types)) {
 			here := path + "." + name
 			if !identifier.MatchString(name) || !identifier.MatchString(owner) {
-				c.fail(here, quote(owner+"."+name), "names of letters, digits and underscores", "a module's name may differ from its model")
+				c.Fail(here, document.Quote(owner+"."+name), "names of letters, digits and underscores", "a module's name may differ from its model")
 				continue
 			}
 			typ := types[name]
-			if !knownType(typ) {
-				c.fail(here, "the type "+quote(typ), "bool, int, double, string or list(…) of one of them", "")
+			if c.FailIf(!knownType(typ), here, "the type "+document.Quote(typ), "bool, int, double, string or list(…) of one of them") {
 				continue
 			}
 			if many {
@@ -141,4 +143,36 @@ func (a *Application) names(c *checker, at string) map[string]string {
 		put("visit", "int", at)
 	}
 	return out
+}
+
+// PreSteps and PostSteps are what a server can do before and after a module's
+// model (package executor/steps).
+var (
+	PreSteps  = []string{"client", "ocr-image", "ocr-line", "ocr-upright", StepPassages, "text-words"}
+	PostSteps = []string{"ocr-box", "ocr-boxes", "ocr-text"}
+)
+
+// StepPassages makes a prompt of a question and of the passages nearest to it.
+const StepPassages = "passages"
+
+// mostNearest bounds the passages of a prompt.
+const mostNearest = 64
+
+// checkSteps checks that a module's steps are known.
+func (m *Module) checkSteps(c *document.Checker, at string) {
+	c.Word(at+".pre", m.Pre, PreSteps...)
+	if m.Post != "" {
+		c.OneOf(at+".post", m.Post, PostSteps...)
+	}
+	switch p := m.Passages; {
+	case p == nil && m.Pre == StepPassages:
+		c.Fail(at+".passages", "nothing", "the file that the step passages reads, and how many are taken", "passages: {file: passages.jsonl, nearest: 3}")
+	case p == nil:
+	case m.Pre != StepPassages:
+		c.Fail(at+".passages", document.Quote(p.File), "nothing without the step that reads them", "pre: passages")
+	case !filepath.IsLocal(p.File):
+		c.Fail(at+".passages.file", document.Quote(p.File), "a file in the folder of the models", "")
+	case p.Nearest < 1 || p.Nearest > mostNearest:
+		c.Fail(at+".passages.nearest", document.Whole(int64(p.Nearest)), "1 to "+strconv.Itoa(mostNearest), "")
+	}
 }

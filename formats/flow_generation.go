@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // FlowGeneration is a module of a plan of workflows that is a language model. Its instances are
@@ -50,17 +52,14 @@ func (m *Module) Tokens() (prompt, output *Lengths) {
 // MostSample is the most rows of a sample.
 const MostSample = 1000
 
-// recorded checks lengths that were recorded.
-func (c *checker) recorded(m *Module, at string) {
-	if m.Prompt != nil || m.Output != nil {
-		c.fail(at+".prompt", "a distribution beside recorded lengths", "one of the two", "")
-	}
+// checkRecorded checks lengths that were recorded.
+func checkRecorded(c *document.Checker, m *Module, at string) {
+	c.FailIf(m.Prompt != nil || m.Output != nil, at+".prompt", "a distribution beside recorded lengths", "one of the two")
 	if len(m.Sample) > MostSample {
-		c.fail(at+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MostSample), "lengths_file takes longer lists")
+		c.Fail(at+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MostSample), "lengths_file takes longer lists")
 	}
 	for i, row := range m.Sample {
-		if min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens {
-			c.failf(fmt.Sprint(row), fmt.Sprintf("prompt and answer of 1 to %d tokens", maxTokens), "", "%s.sample[%d]", at, i)
+		if c.FailIf(min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens, fmt.Sprintf("%s.sample[%d]", at, i), fmt.Sprint(row), "prompt and answer of 1 to %d tokens", maxTokens) {
 			return
 		}
 	}
@@ -81,16 +80,16 @@ func (l *Lengths) Longest() int {
 	return l.Max
 }
 
-// tokens checks the tokens of a module that asks for a language model.
-func (c *checker) tokens(m *Module, at string) {
+// checkTokens checks the tokens of a module that asks for a language model.
+func checkTokens(c *document.Checker, m *Module, at string) {
 	if !m.Generates() {
 		return
 	}
 	if m.Work != 0 {
-		c.fail(at+".work", number(m.Work), "nothing beside prompt and output", "the tokens say how much work it is")
+		c.Fail(at+".work", document.Number(m.Work), "nothing beside prompt and output", "the tokens say how much work it is")
 	}
 	if m.LengthsFile != "" || len(m.Sample) > 0 {
-		c.recorded(m, at)
+		checkRecorded(c, m, at)
 		return
 	}
 	for _, f := range [...]struct {
@@ -99,19 +98,19 @@ func (c *checker) tokens(m *Module, at string) {
 	}{{"prompt", m.Prompt}, {"output", m.Output}} {
 		here := at + "." + f.name
 		if f.l == nil {
-			c.fail(here, "nothing", "tokens of both prompt and output", "a language model reads the one and makes the other")
+			c.Fail(here, "nothing", "tokens of both prompt and output", "a language model reads the one and makes the other")
 			continue
 		}
-		found := len(c.list)
+		found := c.Count()
 		f.l.check(c, here)
-		if len(c.list) == found && f.l.Longest() == 0 {
-			c.fail(here+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
+		if c.Count() == found && f.l.Longest() == 0 {
+			c.Fail(here+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
 		}
 	}
 }
 
 // generated checks that a model is asked for by its tokens everywhere, or nowhere.
-func (s Applications) generated(c *checker) {
+func (s Applications) generated(c *document.Checker) {
 	type place struct {
 		tokens bool
 		at     string
@@ -124,7 +123,7 @@ func (s Applications) generated(c *checker) {
 				for _, name := range m.Services() {
 					first, twice := seen[name]
 					if twice && first.tokens != m.Generates() {
-						c.fail(at+".prompt", "the model "+quote(name)+" with tokens in one module and without in another", "tokens in all modules that ask for it, or in none", "the other one is "+first.at)
+						c.Fail(at+".prompt", "the model "+document.Quote(name)+" with tokens in one module and without in another", "tokens in all modules that ask for it, or in none", "the other one is "+first.at)
 					}
 					seen[name] = place{m.Generates(), at}
 				}
@@ -139,29 +138,23 @@ func (f *FlowPlan) generation(p *planChecker, i int) {
 	if l == nil {
 		return
 	}
-	if !(l.PromptMean >= 1 && l.PromptMean <= maxTokens) || !(l.OutputMean >= 1 && l.OutputMean <= maxTokens) {
-		p.fail(at, fmt.Sprintf("a prompt of %g tokens and an answer of %g", l.PromptMean, l.OutputMean), fmt.Sprintf("1 to %d of each", maxTokens), "")
-	}
-	if l.KVBytesPerToken < 1 || l.KVBytesPerToken > maxLLMBytes {
-		p.fail(at+".kv_bytes_per_token", integer64(l.KVBytesPerToken), "1 or more", "")
-	}
+	p.FailIf(!(l.PromptMean >= 1 && l.PromptMean <= maxTokens) || !(l.OutputMean >= 1 && l.OutputMean <= maxTokens), at, fmt.Sprintf("a prompt of %g tokens and an answer of %g", l.PromptMean, l.OutputMean), "1 to %d of each", maxTokens)
+	p.FailIf(l.KVBytesPerToken < 1 || l.KVBytesPerToken > maxLLMBytes, at+".kv_bytes_per_token", l.KVBytesPerToken, "1 or more")
 	d := &p.plan.Deployment[i]
 	for k := range l.Instances {
 		in, here := &l.Instances[k], fmt.Sprintf("%s.instances[%d]", at, k)
-		in.check(p.checker, here)
+		in.check(p.Checker, here)
 		n := slices.IndexFunc(d.Pipelines, func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == in.Device })
 		switch {
 		case n < 0:
-			p.fail(here+".device", quote(in.Device), "the device of a pipeline of "+d.Model, "")
+			p.Fail(here+".device", document.Quote(in.Device), "the device of a pipeline of "+d.Model, "")
 		case in.Sequences != d.Pipelines[n].Batch || in.KVTokens < 1:
-			p.fail(here, fmt.Sprintf("%d sequences with %d tokens of KV memory", in.Sequences, in.KVTokens), fmt.Sprintf("the %d sequences of the pipeline, and KV memory", d.Pipelines[n].Batch), "")
+			p.Fail(here, fmt.Sprintf("%d sequences with %d tokens of KV memory", in.Sequences, in.KVTokens), fmt.Sprintf("the %d sequences of the pipeline, and KV memory", d.Pipelines[n].Batch), "")
 		case in.KVTokens > f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken):
-			p.fail(here+".kv_tokens", integer64(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
+			p.Fail(here+".kv_tokens", document.Whole(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
 		}
 	}
-	if len(l.Instances) != len(d.Pipelines) {
-		p.fail(at+".instances", fmt.Sprintf("%d instances", len(l.Instances)), fmt.Sprintf("one for each of the %d pipelines", len(d.Pipelines)), "")
-	}
+	p.FailIf(len(l.Instances) != len(d.Pipelines), at+".instances", fmt.Sprintf("%d instances", len(l.Instances)), "one for each of the %d pipelines", len(d.Pipelines))
 }
 
 // Generations are the modules that are language models, by their names.

@@ -1,6 +1,10 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+
+	"inferplan/formats/document"
+)
 
 // ModuleReport is a module's part of a run of applications.
 type ModuleReport struct {
@@ -104,26 +108,24 @@ type FlowModeChange struct {
 }
 
 // checkFlow checks what a report says of applications.
-func (d *Report) checkFlow(c *checker) {
+func (d *Report) checkFlow(c *document.Checker) {
 	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
-		c.fail("share_of_bound", number(*d.ShareOfBound), "0 or more", "")
+		c.Fail("share_of_bound", document.Number(*d.ShareOfBound), "0 or more", "")
 	}
 	for i := range d.Modules {
 		m, at := &d.Modules[i], fmt.Sprintf("modules[%d]", i)
-		if m.Module == "" || m.Requests < 0 || m.Dropped < 0 {
-			c.fail(at, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each", "")
-		}
-		c.share(at+".invalid", m.Invalid)
+		c.FailIf(m.Module == "" || m.Requests < 0 || m.Dropped < 0, at, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each")
+		c.Share(at+".invalid", m.Invalid)
 	}
 	if d.Flow != nil {
-		c.share("flow.invalid", d.Flow.Invalid)
+		c.Share("flow.invalid", d.Flow.Invalid)
 	}
 	if w := d.Workflow; w != nil && (w.LoadsPerMinute < 0 || w.Batch < 0) {
-		c.fail("workflow", fmt.Sprintf("%g loads per minute, batches of %g", w.LoadsPerMinute, w.Batch), "0 or more of each", "")
+		c.Fail("workflow", fmt.Sprintf("%g loads per minute, batches of %g", w.LoadsPerMinute, w.Batch), "0 or more of each", "")
 	}
 	if w := d.Workflow; w != nil && w.Sessions != nil {
 		if s := w.Sessions; min(s.Reused, s.Recomputed, s.Moved, s.Dropped) < 0 {
-			c.fail("workflow.sessions", integer64(min(s.Reused, s.Recomputed, s.Moved, s.Dropped)), "0 or more", "")
+			c.Fail("workflow.sessions", document.Whole(min(s.Reused, s.Recomputed, s.Moved, s.Dropped)), "0 or more", "")
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"inferplan/formats/document"
 )
 
 // Segment is a part of a workflow whose tasks are all asked for at once. A module
@@ -85,7 +87,7 @@ func segmented(list []Segment) []Segment {
 
 // segmentGraph checks the segments of an application.
 type segmentGraph struct {
-	*checker
+	*document.Checker
 	list  []Segment
 	names []string
 	place map[string]int
@@ -94,31 +96,30 @@ type segmentGraph struct {
 }
 
 // checkSegments checks the segments of an application as a graph.
-func checkSegments(c *checker, list []Segment, at string) {
-	if len(list) > MaxModules {
-		c.fail(at, fmt.Sprintf("%d segments", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
+func checkSegments(c *document.Checker, list []Segment, at string) {
+	if c.FailIf(len(list) > MaxModules, at, fmt.Sprintf("%d segments", len(list)), "1 to %d", MaxModules) {
 		return
 	}
-	g := &segmentGraph{checker: c, list: list, names: make([]string, len(list)), place: map[string]int{}, to: make([][]int, len(list)), at: at}
+	g := &segmentGraph{Checker: c, list: list, names: make([]string, len(list)), place: map[string]int{}, to: make([][]int, len(list)), at: at}
 	for i := range list {
-		c.name(g.place, i, list[i].Name, "%s[%d].name", at, i)
+		c.Name(g.place, i, list[i].Name, "%s[%d].name", at, i)
 		g.place[list[i].Name], g.names[i] = i, list[i].Name
 	}
-	found := len(c.list)
+	found := c.Count()
 	for i := range list {
 		here := fmt.Sprintf("%s[%d]", at, i)
 		if s := &list[i]; s.Most < 0 || s.Most > MaxTasks {
-			c.fail(here+".most", integer64(s.Most), fmt.Sprintf("1 to %d visits", MaxTasks), "")
+			c.Fail(here+".most", document.Whole(s.Most), fmt.Sprintf("1 to %d visits", MaxTasks), "")
 		}
 		g.ways(i, here)
 		g.steps(i, here)
 	}
-	if len(c.list) > found {
+	if c.Count() > found {
 		return
 	}
 	g.reach()
 	g.bounded()
-	if len(c.list) == found {
+	if c.Count() == found {
 		g.size()
 	}
 }
@@ -129,18 +130,18 @@ func (g *segmentGraph) ways(i int, at string) {
 	for k := range next {
 		b, here := &next[k], fmt.Sprintf("%s.next[%d]", at, k)
 		visits = max(visits, len(b.Later)+1)
-		g.share(here+".probability", b.Probability)
+		g.Share(here+".probability", b.Probability)
 		for j, p := range b.Later {
-			g.share(fmt.Sprintf("%s.later[%d]", here, j), p)
+			g.Share(fmt.Sprintf("%s.later[%d]", here, j), p)
 		}
 		if len(b.To) > 1 {
-			g.fail(here+".to", fmt.Sprintf("%d segments", len(b.To)), "at most one", "tasks that run side by side are modules of one segment")
+			g.Fail(here+".to", fmt.Sprintf("%d segments", len(b.To)), "at most one", "tasks that run side by side are modules of one segment")
 		}
 		for j, name := range b.To {
 			if to, ok := g.place[name]; ok {
 				g.to[i] = append(g.to[i], to)
 			} else {
-				g.unknown(name, "segment", g.names, fmt.Sprintf("%s.to[%d]", here, j))
+				unknownName(g.Checker, name, "segment", g.names, fmt.Sprintf("%s.to[%d]", here, j))
 			}
 		}
 		if last := k == len(next)-1; b.When == "" != last && slices.ContainsFunc(next, func(b Branch) bool { return b.When != "" }) {
@@ -148,7 +149,7 @@ func (g *segmentGraph) ways(i int, at string) {
 			if last {
 				expected = "no condition: it is taken where none before it holds"
 			}
-			g.fail(here+".when", cmp.Or(b.When, "nothing"), expected, "")
+			g.Fail(here+".when", cmp.Or(b.When, "nothing"), expected, "")
 		}
 	}
 	for visit := 1; visit <= visits && len(next) > 0; visit++ {
@@ -157,36 +158,32 @@ func (g *segmentGraph) ways(i int, at string) {
 			sum += next[k].ChanceAt(visit)
 		}
 		if !(math.Abs(sum-1) <= 1e-6) {
-			g.fail(at+".next", fmt.Sprintf("probabilities that sum to %s at visit %d", formatFloat(sum), visit), "1", "a way with an empty list of segments ends the request")
+			g.Fail(at+".next", fmt.Sprintf("probabilities that sum to %s at visit %d", document.FormatFloat(sum), visit), "1", "a way with an empty list of segments ends the request")
 		}
 	}
 }
 
-// unknown says that a name is none of those that there are.
-func (c *checker) unknown(name, what string, names []string, at string) {
-	c.fail(at, "the "+what+" "+quote(name), "a "+what+" of the application", DidYouMean(name, names))
+// unknownName says that a name is none of those that there are.
+func unknownName(c *document.Checker, name, what string, names []string, at string) {
+	c.Fail(at, "the "+what+" "+document.Quote(name), "a "+what+" of the application", DidYouMean(name, names))
 }
 
 // steps checks the modules of a segment.
 func (g *segmentGraph) steps(i int, at string) {
 	list, seen := g.list[i].Modules, map[string]int{}
-	if len(list) == 0 || len(list) > MaxModules {
-		g.fail(at+".modules", fmt.Sprintf("%d modules", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
-	}
+	g.FailIf(len(list) == 0 || len(list) > MaxModules, at+".modules", fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules)
 	for k := range list {
 		m, here := &list[k], fmt.Sprintf("%s.modules[%d]", at, k)
-		g.name(seen, k, m.Name, "%s.name", here)
+		g.Name(seen, k, m.Name, "%s.name", here)
 		seen[m.Name] = k
 		if len(m.Variants) > 0 || len(m.Branches) > 0 {
-			g.fail(here, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
+			g.Fail(here, "variants or branches", "neither in a segment", "routes choose a model at run time, and next a segment")
 		}
-		if m.Work < 0 || m.Work > 1e3 {
-			g.fail(here+".work", number(m.Work), "a part of the usual work, at most 1000", "")
-		}
-		g.tokens(m, here)
+		g.FailIf(m.Work < 0 || m.Work > 1e3, here+".work", m.Work, "a part of the usual work, at most 1000")
+		checkTokens(g.Checker, m, here)
 		read := map[string]int{}
 		for j, name := range m.After {
-			g.name(read, j, name, "%s.after[%d]", here, j)
+			g.Name(read, j, name, "%s.after[%d]", here, j)
 			g.readable(i, k, name, fmt.Sprintf("%s.after[%d]", here, j))
 		}
 		g.fanned(m, list[:k], here)
@@ -207,11 +204,10 @@ func (g *segmentGraph) readable(i, k int, name, at string) {
 			}
 		}
 	}
-	if slices.Contains(names, name) {
-		g.fail(at, quote(name)+", which never runs before", "a module before it in the segment, or in a segment that leads here", "")
+	if g.FailIf(slices.Contains(names, name), at, document.Quote(name)+", which never runs before", "a module before it in the segment, or in a segment that leads here") {
 		return
 	}
-	g.unknown(name, "module", names, at)
+	unknownName(g.Checker, name, "module", names, at)
 }
 
 // leads tells whether a request can come from a segment to another (or to the
@@ -239,56 +235,42 @@ func (g *segmentGraph) leads(from, to int) bool {
 // fanned checks what a module runs once for each of.
 func (g *segmentGraph) fanned(m *Module, before []Module, at string) {
 	if m.Each != "" {
-		if !slices.ContainsFunc(before, func(o Module) bool { return o.Name == m.Each }) {
-			g.fail(at+".each", quote(m.Each), "a module before it in the segment", "")
-		}
-		if m.Items != "" || !slices.Contains(m.After, m.Each) {
-			g.fail(at+".each", "a module that reads another one, or items of its own", "after with "+quote(m.Each)+" in it, and no items", "")
-		}
+		g.FailIf(!slices.ContainsFunc(before, func(o Module) bool { return o.Name == m.Each }), at+".each", document.Quote(m.Each), "a module before it in the segment")
+		g.FailIf(m.Items != "" || !slices.Contains(m.After, m.Each), at+".each", "a module that reads another one, or items of its own", "after with "+document.Quote(m.Each)+" in it, and no items")
 	}
-	if len(m.Chances) > 0 && m.Items == "" {
-		g.fail(at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "items that they are of", "")
-	}
+	g.FailIf(len(m.Chances) > 0 && m.Items == "", at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "items that they are of")
 	sum := 0.0
 	for j, p := range m.Chances {
-		g.share(fmt.Sprintf("%s.chances[%d]", at, j), p)
+		g.Share(fmt.Sprintf("%s.chances[%d]", at, j), p)
 		sum += p
 	}
 	if len(m.Chances) > 0 && !(math.Abs(sum-1) <= 1e-6) {
-		g.fail(at+".chances", "probabilities that sum to "+formatFloat(sum), "1", "they are of 0, 1, 2 … items")
+		g.Fail(at+".chances", "probabilities that sum to "+document.FormatFloat(sum), "1", "they are of 0, 1, 2 … items")
 	}
-	if len(m.Chances) > MaxModules+1 {
-		g.fail(at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), fmt.Sprintf("at most %d items", MaxModules), "")
-	}
+	g.FailIf(len(m.Chances) > MaxModules+1, at+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "at most %d items", MaxModules)
 }
 
 // routed checks the models among which a request decides.
 func (g *segmentGraph) routed(m *Module, at string) {
 	if len(m.Routes) == 0 {
-		if m.Route != "" {
-			g.fail(at+".route", "an expression", "routes that it chooses from", "")
-		}
+		g.FailIf(m.Route != "", at+".route", "an expression", "routes that it chooses from")
 		return
 	}
-	if m.Model != "" {
-		g.fail(at+".model", "a model beside routes", "one of the two", "")
-	}
+	g.FailIf(m.Model != "", at+".model", "a model beside routes", "one of the two")
 	sum, seen := 0.0, map[string]int{}
 	for j := range m.Routes {
-		g.name(seen, j, m.Routes[j].Model, "%s.routes[%d].model", at, j)
-		g.share(fmt.Sprintf("%s.routes[%d].probability", at, j), m.Routes[j].Probability)
+		g.Name(seen, j, m.Routes[j].Model, "%s.routes[%d].model", at, j)
+		g.Share(fmt.Sprintf("%s.routes[%d].probability", at, j), m.Routes[j].Probability)
 		sum += m.Routes[j].Probability
 	}
-	if !(math.Abs(sum-1) <= 1e-6) {
-		g.fail(at+".routes", "probabilities that sum to "+formatFloat(sum), "1", "")
-	}
+	g.FailIf(!(math.Abs(sum-1) <= 1e-6), at+".routes", "probabilities that sum to "+document.FormatFloat(sum), "1")
 }
 
 // reach checks that a request can come to every segment.
 func (g *segmentGraph) reach() {
 	for i := 1; i < len(g.list); i++ {
 		if !g.leads(0, i) {
-			g.fail(fmt.Sprintf("%s[%d]", g.at, i), "the segment "+quote(g.list[i].Name)+", to which no way leads", "one that is reached from the first", "name it in the next of a segment")
+			g.Fail(fmt.Sprintf("%s[%d]", g.at, i), "the segment "+document.Quote(g.list[i].Name)+", to which no way leads", "one that is reached from the first", "name it in the next of a segment")
 		}
 	}
 }
@@ -306,7 +288,7 @@ func (g *segmentGraph) bounded() {
 			case g.list[to].Most > 0 || state[to] == 2:
 			case state[to] == 1:
 				from := slices.Index(path, g.list[to].Name)
-				g.fail(fmt.Sprintf("%s[%d].next", g.at, i), "a cycle without a bound: "+strings.Join(append(slices.Clone(path[from:]), g.list[to].Name), " > "),
+				g.Fail(fmt.Sprintf("%s[%d].next", g.at, i), "a cycle without a bound: "+strings.Join(append(slices.Clone(path[from:]), g.list[to].Name), " > "),
 					"most on one of its segments", "most: 3 ends a loop after three visits")
 			default:
 				walk(to)
@@ -341,6 +323,6 @@ func (g *segmentGraph) size() {
 		most += n * tasks
 	}
 	if most > MaxTasks {
-		g.fail(g.at, fmt.Sprintf("up to %d tasks of one request", most), fmt.Sprintf("at most %d", MaxTasks), "lower most, or the items of modules")
+		g.Fail(g.at, fmt.Sprintf("up to %d tasks of one request", most), fmt.Sprintf("at most %d", MaxTasks), "lower most, or the items of modules")
 	}
 }

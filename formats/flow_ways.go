@@ -1,6 +1,10 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+
+	"inferplan/formats/document"
+)
 
 // Transitions say which ways requests of workflows took: what prediction learns
 // from.
@@ -34,66 +38,51 @@ const maxRequests = 1 << 24
 
 // Validate checks what the types cannot say.
 func (d *Transitions) Validate() error {
-	var c checker
-	c.header(d, d.Format, FormatTransitions)
-	if len(d.Applications) == 0 {
-		c.fail("applications", "an empty list", "at least one application", "")
-	}
+	var c document.Checker
+	c.Header(d, d.Format, FormatTransitions)
+	c.FailIf(len(d.Applications) == 0, "applications", "an empty list", "at least one application")
 	checkWays(&c, d.Applications, "applications")
-	return c.err()
+	return c.Err()
 }
 
 // checkWays checks the ways of applications.
-func checkWays(c *checker, list []WaysOf, at string) {
+func checkWays(c *document.Checker, list []WaysOf, at string) {
 	seen := map[string]int{}
 	for i := range list {
-		c.name(seen, i, list[i].Application, "%s[%d].application", at, i)
+		c.Name(seen, i, list[i].Application, "%s[%d].application", at, i)
 		for k := range list[i].Ways {
 			list[i].Ways[k].check(c, fmt.Sprintf("%s[%d].ways[%d]", at, i, k))
 		}
 	}
 }
 
-func (w *Way) check(c *checker, at string) {
-	if w.Count < 1 || w.Count > maxRequests {
-		c.fail(at+".count", integer64(w.Count), fmt.Sprintf("1 to %d requests", maxRequests), "")
-	}
-	if len(w.Tasks) == 0 || len(w.Tasks) > MaxTasks {
-		c.fail(at+".tasks", fmt.Sprintf("%d tasks", len(w.Tasks)), fmt.Sprintf("1 to %d", MaxTasks), "")
+func (w *Way) check(c *document.Checker, at string) {
+	c.FailIf(w.Count < 1 || w.Count > maxRequests, at+".count", w.Count, "1 to %d requests", maxRequests)
+	if c.FailIf(len(w.Tasks) == 0 || len(w.Tasks) > MaxTasks, at+".tasks", fmt.Sprintf("%d tasks", len(w.Tasks)), "1 to %d", MaxTasks) {
 		return
 	}
-	if w.Known < 1 || w.Known > len(w.Tasks) {
-		c.fail(at+".known", integer64(w.Known), fmt.Sprintf("1 to the tasks of the way, %d", len(w.Tasks)), "")
-	}
+	c.FailIf(w.Known < 1 || w.Known > len(w.Tasks), at+".known", w.Known, "1 to the tasks of the way, %d", len(w.Tasks))
 	for i := range w.Tasks {
 		t := &w.Tasks[i]
-		if t.Model == "" || !printable(t.Model) {
-			c.failf("the name "+quote(t.Model), "a model", "", "%s.tasks[%d].model", at, i)
-		}
-		if t.Work < 0 || t.Work > 1e3 {
-			c.failf(number(t.Work), "a part of the usual work, at most 1000", "", "%s.tasks[%d].work", at, i)
-		}
+		c.FailIf(t.Model == "" || !document.Printable(t.Model), fmt.Sprintf("%s.tasks[%d].model", at, i), "the name "+document.Quote(t.Model), "a model")
+		c.FailIf(t.Work < 0 || t.Work > 1e3, fmt.Sprintf("%s.tasks[%d].work", at, i), t.Work, "a part of the usual work, at most 1000")
 		for k, back := range t.Reads {
-			if back < 1 || back > i {
-				c.failf(integer64(back), fmt.Sprintf("1 to the tasks before it, %d", i), "", "%s.tasks[%d].reads[%d]", at, i, k)
-			}
+			c.FailIf(back < 1 || back > i, fmt.Sprintf("%s.tasks[%d].reads[%d]", at, i, k), back, "1 to the tasks before it, %d", i)
 		}
 	}
 }
 
 // transitions checks the ways that a plan has.
 func (f *FlowPlan) transitions(p *planChecker) {
-	if len(f.Transitions) > 0 && !f.Workflow() {
-		p.fail("flow.transitions", "ways of requests", "none: the applications have no segments", "")
-	}
-	checkWays(p.checker, f.Transitions, "flow.transitions")
+	p.FailIf(len(f.Transitions) > 0 && !f.Workflow(), "flow.transitions", "ways of requests", "none: the applications have no segments")
+	checkWays(p.Checker, f.Transitions, "flow.transitions")
 	known := map[string]bool{}
 	for i := range f.Applications {
 		known[f.Applications[i].Model] = true
 	}
 	for i := range f.Transitions {
 		if name := f.Transitions[i].Application; !known[name] {
-			p.fail(fmt.Sprintf("flow.transitions[%d].application", i), quote(name), "an application of the plan", "")
+			p.Fail(fmt.Sprintf("flow.transitions[%d].application", i), document.Quote(name), "an application of the plan", "")
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // Applications are pipelines of modules, each under one deadline.
@@ -62,6 +64,9 @@ type Module struct {
 	LengthsFile string   `json:"lengths_file,omitempty"`
 	Sample      [][2]int `json:"sample,omitempty"`
 }
+
+// SetName makes a module that a document names alone.
+func (m *Module) SetName(name string) { m.Name = name }
 
 // Passages are texts that a prompt begins with: those of a file whose vectors are nearest to
 // what the module reads.
@@ -144,61 +149,53 @@ func (a Application) WithDefaults() Application {
 // MaxModules bounds the modules of one application.
 const MaxModules = 64
 
-func (s Applications) check(c *checker) {
-	if len(s) == 0 {
-		c.fail("applications", "an empty list", "at least one application", "")
-	}
+func (s Applications) check(c *document.Checker) {
+	c.FailIf(len(s) == 0, "applications", "an empty list", "at least one application")
 	seen := map[string]int{}
 	for i := range s {
 		a, at := &s[i], fmt.Sprintf("applications[%d]", i)
-		c.name(seen, i, a.Name, "applications[%d].name", i)
+		c.Name(seen, i, a.Name, "applications[%d].name", i)
 		if !a.SLO.IsZero() {
-			c.slo(a.SLO, at+".slo")
+			checkSlo(c, a.SLO, at+".slo")
 		}
 		if a.Percentile != "" {
-			c.percentile(a.Percentile, at+".percentile")
+			c.Percentile(a.Percentile, at+".percentile")
 		}
 		for _, f := range [...]struct {
 			name  string
 			value float64
 		}{{"weight", a.Weight}, {"rps", a.RPS}} {
-			if f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate {
-				c.fail(at+"."+f.name, number(f.value), fmt.Sprintf("0, or %g to %g", minRate, maxRate), "")
-			}
+			c.FailIf(f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate, at+"."+f.name, f.value, "0, or %g to %g", minRate, maxRate)
 		}
-		c.share(at+".accuracy", a.Accuracy)
+		c.Share(at+".accuracy", a.Accuracy)
 		a.checkGraph(c, at)
 		if (len(a.Segments) > 0) != (len(s[0].Segments) > 0) {
-			c.fail(at, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
+			c.Fail(at, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
 		}
 	}
 	s.generated(c)
 }
 
 // checkGraph checks what an application is made of.
-func (a *Application) checkGraph(c *checker, at string) {
+func (a *Application) checkGraph(c *document.Checker, at string) {
 	full := a.WithDefaults()
 	switch {
 	case len(a.Modules) > 0 && len(a.Segments) > 0:
-		c.fail(at+".segments", "segments beside modules", "one of the two", "")
+		c.Fail(at+".segments", "segments beside modules", "one of the two", "")
 		return
 	case len(a.Segments) > 0:
 		checkSegments(c, full.Segments, at+".segments")
-		if a.Accuracy > 0 {
-			c.fail(at+".accuracy", number(a.Accuracy), "no floor: the models of segments have no variants", "")
-		}
+		c.FailIf(a.Accuracy > 0, at+".accuracy", a.Accuracy, "no floor: the models of segments have no variants")
 	default:
 		checkModules(c, full.Modules, at+".modules")
-		if a.Ways != "" {
-			c.fail(at+".transitions", quote(a.Ways), "an application with segments", "")
-		}
+		c.FailIf(a.Ways != "", at+".transitions", document.Quote(a.Ways), "an application with segments")
 	}
 	a.conditions(c, at)
 }
 
 // moduleGraph checks the modules of an application as a graph.
 type moduleGraph struct {
-	*checker
+	*document.Checker
 	modules []Module
 	names   []string
 	place   map[string]int // of a name in the list
@@ -206,31 +203,30 @@ type moduleGraph struct {
 }
 
 // checkModules checks the graph of an application.
-func checkModules(c *checker, list []Module, at string) {
-	if len(list) == 0 || len(list) > MaxModules {
-		c.fail(at, fmt.Sprintf("%d modules", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
+func checkModules(c *document.Checker, list []Module, at string) {
+	if c.FailIf(len(list) == 0 || len(list) > MaxModules, at, fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules) {
 		return
 	}
-	g := &moduleGraph{checker: c, modules: list, names: make([]string, len(list)), place: map[string]int{}, at: at}
+	g := &moduleGraph{Checker: c, modules: list, names: make([]string, len(list)), place: map[string]int{}, at: at}
 	for i := range list {
-		c.name(g.place, i, list[i].Name, "%s[%d].name", at, i)
+		c.Name(g.place, i, list[i].Name, "%s[%d].name", at, i)
 		g.place[list[i].Name], g.names[i] = i, list[i].Name
 	}
-	found := len(c.list)
+	found := c.Count()
 	for i := range list {
 		here := fmt.Sprintf("%s[%d]", at, i)
 		list[i].checkVariants(c, here)
 		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.Each != "" || m.Route != "" || m.Routes != nil {
-			c.fail(here, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
+			c.Fail(here, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
 		}
 		if m := &list[i]; m.Generates() {
-			c.fail(here+".prompt", "tokens of a language model", "none: they are of modules in segments", "")
+			c.Fail(here+".prompt", "tokens of a language model", "none: they are of modules in segments", "")
 		}
 		list[i].checkSteps(c, here)
 		g.after(i, here)
 		g.branches(i, here)
 	}
-	if len(c.list) == found {
+	if c.Count() == found {
 		g.order()
 	}
 }
@@ -239,36 +235,32 @@ func checkModules(c *checker, list []Module, at string) {
 func (g *moduleGraph) after(i int, at string) {
 	m, seen := &g.modules[i], map[string]int{}
 	for k, name := range m.After {
-		g.name(seen, k, name, "%s.after[%d]", at, k)
+		g.Name(seen, k, name, "%s.after[%d]", at, k)
 		g.known(name, fmt.Sprintf("%s.after[%d]", at, k))
 	}
 	switch {
 	case i == 0 && len(m.After) > 0:
-		g.fail(at+".after", fmt.Sprintf("%d modules", len(m.After)), "none: requests enter at the first module", "put the module that requests enter at first")
+		g.Fail(at+".after", fmt.Sprintf("%d modules", len(m.After)), "none: requests enter at the first module", "put the module that requests enter at first")
 	case i > 0 && len(m.After) == 0:
-		g.fail(at+".after", "nothing", "the modules whose outputs it reads", "a module that follows none is never reached")
+		g.Fail(at+".after", "nothing", "the modules whose outputs it reads", "a module that follows none is never reached")
 	}
 }
 
 // known checks that a name is one of the application's modules.
 func (g *moduleGraph) known(name, at string) {
 	if _, ok := g.place[name]; !ok && name != "" {
-		g.unknown(name, "module", g.names, at)
+		unknownName(g.Checker, name, "module", g.names, at)
 	}
 }
 
 // checkVariants checks the variants of a module, which stand in place of a model.
-func (m *Module) checkVariants(c *checker, at string) {
-	if len(m.Variants) > 0 && m.Model != "" {
-		c.fail(at+".model", "a model beside variants", "one of the two", "")
-	}
+func (m *Module) checkVariants(c *document.Checker, at string) {
+	c.FailIf(len(m.Variants) > 0 && m.Model != "", at+".model", "a model beside variants", "one of the two")
 	seen := map[string]int{}
 	for k := range m.Variants {
 		v := &m.Variants[k]
-		c.name(seen, k, v.Model, "%s.variants[%d].model", at, k)
-		if !(v.Accuracy > 0 && v.Accuracy <= 1) {
-			c.fail(fmt.Sprintf("%s.variants[%d].accuracy", at, k), number(v.Accuracy), "a share above 0, at most 1", "")
-		}
+		c.Name(seen, k, v.Model, "%s.variants[%d].model", at, k)
+		c.FailIf(!(v.Accuracy > 0 && v.Accuracy <= 1), fmt.Sprintf("%s.variants[%d].accuracy", at, k), v.Accuracy, "a share above 0, at most 1")
 	}
 }
 
@@ -283,20 +275,18 @@ func (g *moduleGraph) branches(i int, at string) {
 	for k := range m.Branches {
 		b := &m.Branches[k]
 		here := fmt.Sprintf("%s.branches[%d]", at, k)
-		if len(b.Later) > 0 {
-			g.fail(here+".later", fmt.Sprintf("%d probabilities", len(b.Later)), "none: a module is visited once", "")
-		}
-		g.share(here+".probability", b.Probability)
+		g.FailIf(len(b.Later) > 0, here+".later", fmt.Sprintf("%d probabilities", len(b.Later)), "none: a module is visited once")
+		g.Share(here+".probability", b.Probability)
 		sum += b.Probability
 		for j, name := range b.To {
-			g.name(seen, k, name, "%s.to[%d]", here, j)
+			g.Name(seen, k, name, "%s.to[%d]", here, j)
 			if to, ok := g.place[name]; !ok || !slices.Contains(g.modules[to].After, m.Name) {
-				g.fail(fmt.Sprintf("%s.to[%d]", here, j), "the module "+quote(name), "a module that reads the output of "+quote(m.Name), "name it in the module's after")
+				g.Fail(fmt.Sprintf("%s.to[%d]", here, j), "the module "+document.Quote(name), "a module that reads the output of "+document.Quote(m.Name), "name it in the module's after")
 			}
 		}
 	}
 	if !(math.Abs(sum-1) <= 1e-6) {
-		g.fail(at+".branches", "probabilities that sum to "+formatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
+		g.Fail(at+".branches", "probabilities that sum to "+document.FormatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
 	}
 }
 
@@ -313,6 +303,6 @@ func (g *moduleGraph) order() {
 		}
 	}
 	if i := slices.Index(done, false); i >= 0 {
-		g.fail(fmt.Sprintf("%s[%d].after", g.at, i), "a module that waits for itself", "a graph without cycles", "loops have to be unrolled")
+		g.Fail(fmt.Sprintf("%s[%d].after", g.at, i), "a module that waits for itself", "a graph without cycles", "loops have to be unrolled")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"inferplan/formats/document"
 )
 
 // FrontEnd is what takes requests in, hands them to devices and answers them.
@@ -11,9 +13,9 @@ type FrontEnd struct {
 	Cores int `json:"cores"` // CPUs that it has for itself
 }
 
-func (f *FrontEnd) check(c *checker) {
+func (f *FrontEnd) check(c *document.Checker) {
 	if f != nil && (f.Cores < 1 || f.Cores > maxCount) {
-		c.fail("front_end.cores", integer64(f.Cores), fmt.Sprintf("1 to %d CPUs", maxCount), "leave front_end out where it is not known")
+		c.Fail("front_end.cores", document.Whole(f.Cores), fmt.Sprintf("1 to %d CPUs", maxCount), "leave front_end out where it is not known")
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"inferplan/formats/document"
 )
 
 // GearPlan is the part of a plan of kind gear that says how requests are
@@ -196,143 +198,129 @@ type ModelRecords struct {
 
 // checkRecords holds records against the models of their profile. A profile of
 // records alone has no models.
-func checkRecords(c *checker, list []Records, models map[string]int) {
+func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 	for i := range list {
 		r, at := &list[i], fmt.Sprintf("records[%d]", i)
-		if r.Planning < 1 || r.Planning > r.Samples {
-			c.fail(at+".planning", integer64(r.Planning), fmt.Sprintf("1 to the number of samples, %d", r.Samples), "")
-		}
-		c.some(len(r.Models), at+".models", "at least one model")
+		c.FailIf(r.Planning < 1 || r.Planning > r.Samples, at+".planning", r.Planning, "1 to the number of samples, %d", r.Samples)
+		c.Some(len(r.Models), at+".models", "at least one model")
 		seen := map[string]int{}
 		for k := range r.Models {
 			m := &r.Models[k]
 			here := fmt.Sprintf("%s.models[%d]", at, k)
-			c.name(seen, k, m.Model, "%s.models[%d].model", at, k)
+			c.Name(seen, k, m.Model, "%s.models[%d].model", at, k)
 			if _, ok := models[m.Model]; !ok && len(models) > 0 {
-				c.fail(here+".model", "the model "+quote(m.Model), "a model of the profile", "")
+				c.Fail(here+".model", "the model "+document.Quote(m.Model), "a model of the profile", "")
 			}
-			if len(m.Certainty) != r.Samples {
-				c.fail(here+".certainty", fmt.Sprintf("%d numbers", len(m.Certainty)), fmt.Sprintf("%d, one per sample", r.Samples), "")
-			}
+			c.FailIf(len(m.Certainty) != r.Samples, here+".certainty", fmt.Sprintf("%d numbers", len(m.Certainty)), "%d, one per sample", r.Samples)
 			if at := slices.IndexFunc(m.Certainty, func(x float64) bool { return !(x >= 0 && x <= 1) }); at >= 0 {
-				c.fail(fmt.Sprintf("%s.certainty[%d]", here, at), number(m.Certainty[at]), "a certainty from 0 to 1", "")
+				c.Fail(fmt.Sprintf("%s.certainty[%d]", here, at), document.Number(m.Certainty[at]), "a certainty from 0 to 1", "")
 			}
-			c.flags(m.Correct, r.Samples, here+".correct", "01")
+			checkFlags(c, m.Correct, r.Samples, here+".correct", "01")
 			m.Calibration.check(c, here+".calibration")
 		}
 	}
 }
 
-// flags checks a text of one character per sample.
-func (c *checker) flags(text string, samples int, path, alphabet string) {
-	if len(text) != samples {
-		c.fail(path, fmt.Sprintf("%d characters", len(text)), fmt.Sprintf("%d, one per sample", samples), "")
-	}
+// checkFlags checks a text of one character per sample.
+func checkFlags(c *document.Checker, text string, samples int, path, alphabet string) {
+	c.FailIf(len(text) != samples, path, fmt.Sprintf("%d characters", len(text)), "%d, one per sample", samples)
 	if at := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune(alphabet, r) }); at >= 0 {
-		c.fail(path, fmt.Sprintf("the character %q at sample %d", text[at], at), "one of "+alphabet, "")
+		c.Fail(path, fmt.Sprintf("the character %q at sample %d", text[at], at), "one of "+alphabet, "")
 	}
 }
 
 // check holds the gears of a plan against themselves and its deployment.
 func (g *GearPlan) check(p *planChecker) {
-	if g.SLOUS <= 0 {
-		p.fail("gear.slo_us", "the number "+g.SLOUS.String(), "a positive latency", "")
-	}
-	p.percentile(g.Percentile, "gear.percentile")
-	p.share("gear.accuracy_slo", g.Accuracy)
-	if g.Over != "" {
-		p.oneOf("gear.slo_over", g.Over, OverRanges, OverRequests)
-	}
-	p.oneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
-	if g.Samples < 1 || g.HeldOut < 0 {
-		p.fail("gear.samples", integer64(g.Samples), "1 or more, and held_out of 0 or more", "")
-	}
+	p.FailIf(g.SLOUS <= 0, "gear.slo_us", g.SLOUS, "a positive latency")
+	p.Percentile(g.Percentile, "gear.percentile")
+	p.Share("gear.accuracy_slo", g.Accuracy)
+	p.Word("gear.slo_over", g.Over, OverRanges, OverRequests)
+	p.OneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
+	p.FailIf(g.Samples < 1 || g.HeldOut < 0, "gear.samples", g.Samples, "1 or more, and held_out of 0 or more")
 	if h := g.AccuracyHeldOut; h != nil {
-		p.share("gear.accuracy_held_out", *h)
+		p.Share("gear.accuracy_held_out", *h)
 	}
 	if h := g.HeldOutInterval; h != nil && !(0 <= h[0] && h[0] <= h[1] && h[1] <= 1) {
-		p.fail("gear.accuracy_held_out_interval", "from "+formatFloat(h[0])+" to "+formatFloat(h[1]), "the ends of an interval from 0 to 1", "")
+		p.Fail("gear.accuracy_held_out_interval", "from "+document.FormatFloat(h[0])+" to "+document.FormatFloat(h[1]), "the ends of an interval from 0 to 1", "")
 	}
-	if len(g.Models) != len(p.plan.Deployment) {
-		p.fail("gear.models", fmt.Sprintf("%d models", len(g.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
-		return
-	}
-	replicas := map[string]int{}
-	for i := range g.Models {
-		m, d := &g.Models[i], &p.plan.Deployment[i]
-		at := fmt.Sprintf("gear.models[%d]", i)
-		if m.Model != d.Model {
-			p.fail(at+".model", quote(m.Model), "the model at the same place of the deployment, "+quote(d.Model), "")
-		}
-		if d.Class != "" {
-			p.fail(fmt.Sprintf("deployment[%d].class", i), "the class "+quote(d.Class), "none: a cascade has one SLO", "")
-		}
-		promised := g.Promised(d)
-		kinds := map[string]int{} // the devices of a pipeline's stages, as one text
-		for n := range d.Pipelines {
-			at := fmt.Sprintf("deployment[%d].pipelines[%d]", i, n)
-			p.keeps(&d.Pipelines[n], &promised, at)
-			chains, along := d.Pipelines[n].Chains(), d.Pipelines[n].Devices()
-			for k := range d.Pipelines[n].Stages {
-				if err := ChainError(at, k, d.Pipelines[n].Stages[k].Replicas, chains); err != nil {
-					p.add(err)
-					return
-				}
-			}
-			if before, twice := kinds[along]; twice {
-				p.fail(at+".stages[0].device", quote(along)+" as in pipeline "+fmt.Sprint(before), "one pipeline for each device kind, or sequence of kinds along its stages", "")
+	replicas := map[string]int{} // by model
+	if !p.FailIf(len(g.Models) != len(p.plan.Deployment), "gear.models", fmt.Sprintf("%d models", len(g.Models)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
+		for i := range g.Models {
+			if !g.checkModel(p, i, replicas) {
 				return
 			}
-			kinds[along] = n
-			replicas[m.Model] += chains
 		}
-		if len(d.Pipelines) == 0 {
-			p.fail(fmt.Sprintf("deployment[%d].pipelines", i), "nothing", "a pipeline for each device kind, or sequence of kinds, that the model is on", "")
-			return
-		}
-		if len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds) {
-			p.fail(at+".thresholds", fmt.Sprintf("%d thresholds", len(m.Thresholds)), fmt.Sprintf("at most %d, ascending", MaxGrid-1), "")
-			return
-		}
-		p.flags(m.Levels, g.Samples, at+".levels", GearLevels[:len(m.Thresholds)+1])
-		m.Calibration.check(p.checker, at+".calibration")
-		p.flags(m.Correct, g.Samples, at+".correct", "01")
+		g.checkGears(p, replicas)
 	}
-	if len(g.Gears) == 0 {
-		p.fail("gear.gears", "an empty list", "at least one gear", "")
+}
+
+// checkModel checks a model of the family with its part of the deployment, and counts its replicas. It returns false if
+// the gears cannot be checked against it.
+func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bool {
+	m, d := &g.Models[i], &p.plan.Deployment[i]
+	at, deployed := fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("deployment[%d]", i)
+	p.FailIf(m.Model != d.Model, at+".model", document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model))
+	p.FailIf(d.Class != "", deployed+".class", "the class "+document.Quote(d.Class), "none: a cascade has one SLO")
+	promised := g.Promised(d)
+	kinds := map[string]int{} // the devices of a pipeline's stages, as one text
+	for n := range d.Pipelines {
+		l, at := &d.Pipelines[n], fmt.Sprintf("%s.pipelines[%d]", deployed, n)
+		p.keeps(l, &promised, at)
+		chains, along := l.Chains(), l.Devices()
+		for k := range l.Stages {
+			if err := ChainError(at, k, l.Stages[k].Replicas, chains); err != nil {
+				p.Add(err)
+				return false
+			}
+		}
+		before, twice := kinds[along]
+		if p.FailIf(twice, at+".stages[0].device", document.Quote(along)+" as in pipeline "+fmt.Sprint(before), "one pipeline for each device kind, or sequence of kinds along its stages") {
+			return false
+		}
+		kinds[along] = n
+		replicas[m.Model] += chains
+	}
+	if p.FailIf(len(d.Pipelines) == 0, deployed+".pipelines", "nothing", "a pipeline for each device kind, or sequence of kinds, that the model is on") ||
+		p.FailIf(len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds), at+".thresholds", fmt.Sprintf("%d thresholds", len(m.Thresholds)), "at most %d, ascending", MaxGrid-1) {
+		return false
+	}
+	checkFlags(p.Checker, m.Levels, g.Samples, at+".levels", GearLevels[:len(m.Thresholds)+1])
+	m.Calibration.check(p.Checker, at+".calibration")
+	checkFlags(p.Checker, m.Correct, g.Samples, at+".correct", "01")
+	return true
+}
+
+// checkGears checks that the gears cover the rates without a gap, and each gear.
+func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
+	if p.FailIf(len(g.Gears) == 0, "gear.gears", "an empty list", "at least one gear") {
 		return
 	}
 	from := 0.0
 	for i := range g.Gears {
 		r, at := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
-		if !closeTo(r.FromQPS, from) || !(r.ToQPS > r.FromQPS) {
-			p.fail(at+".from_qps", "the range "+formatFloat(r.FromQPS)+" to "+formatFloat(r.ToQPS), "a range that starts at "+formatFloat(from), "")
-		}
+		p.FailIf(!document.CloseTo(r.FromQPS, from) || !(r.ToQPS > r.FromQPS), at+".from_qps", "the range "+document.FormatFloat(r.FromQPS)+" to "+document.FormatFloat(r.ToQPS), "a range that starts at "+document.FormatFloat(from))
 		from = r.ToQPS
-		p.share(at+".accuracy", r.Accuracy)
-		p.share(at+".weight", r.Weight)
-		p.share(at+".rate_share", r.RateShare)
-		p.share(at+".late", r.Late)
+		p.Share(at+".accuracy", r.Accuracy)
+		p.Share(at+".weight", r.Weight)
+		p.Share(at+".rate_share", r.RateShare)
+		p.Share(at+".late", r.Late)
 		if g.Over != OverRequests || g.Weights != "measured" {
-			p.share(at+".utilisation", r.Utilisation)
-		} else if !(r.Utilisation >= 0) || math.IsInf(r.Utilisation, 1) {
-			p.fail(at+".utilisation", number(r.Utilisation), "a share of the time, 0 or more", "")
+			p.Share(at+".utilisation", r.Utilisation)
+		} else {
+			p.FailIf(!(r.Utilisation >= 0) || math.IsInf(r.Utilisation, 1), at+".utilisation", r.Utilisation, "a share of the time, 0 or more")
 		}
 		g.stages(p, r, at, replicas)
 	}
-	if !closeTo(from, g.MaxQPS) {
-		p.fail("gear.max_qps", number(g.MaxQPS), "the rate at which the last gear ends, "+formatFloat(from), "")
-	}
+	p.FailIf(!document.CloseTo(from, g.MaxQPS), "gear.max_qps", g.MaxQPS, "the rate at which the last gear ends, "+document.FormatFloat(from))
 }
 
 func (g *GearPlan) stages(p *planChecker, r *Gear, at string, replicas map[string]int) {
-	p.some(len(r.Stages), at+".stages", "at least one model")
+	p.Some(len(r.Stages), at+".stages", "at least one model")
 	before := -1
 	for k := range r.Stages {
 		s, here := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", at, k)
 		i := slices.IndexFunc(g.Models, func(m GearModel) bool { return m.Model == s.Model })
-		if i <= before {
-			p.fail(here+".model", "the model "+quote(s.Model), "a model of the plan that stands after those of the stages before", "")
+		if p.FailIf(i <= before, here+".model", "the model "+document.Quote(s.Model), "a model of the plan that stands after those of the stages before") {
 			return
 		}
 		before = i
@@ -340,20 +328,20 @@ func (g *GearPlan) stages(p *planChecker, r *Gear, at string, replicas map[strin
 		last := k == len(r.Stages)-1
 		switch {
 		case last && s.Level != 0:
-			p.fail(here+".level", integer64(s.Level), "none: the last stage answers", "")
+			p.Fail(here+".level", document.Whole(s.Level), "none: the last stage answers", "")
 		case !last && (s.Level < 1 || s.Level > len(thresholds)):
-			p.fail(here+".level", integer64(s.Level), fmt.Sprintf("1 to %d, the number of thresholds of %s", len(thresholds), s.Model), "")
+			p.Fail(here+".level", document.Whole(s.Level), fmt.Sprintf("1 to %d, the number of thresholds of %s", len(thresholds), s.Model), "")
 		case !last && s.Threshold != thresholds[s.Level-1]:
-			p.fail(here+".threshold", number(s.Threshold), "the threshold of the level, "+formatFloat(thresholds[s.Level-1]), "")
+			p.Fail(here+".threshold", document.Number(s.Threshold), "the threshold of the level, "+document.FormatFloat(thresholds[s.Level-1]), "")
 		}
-		least(p.checker, s.MinQueue, 1, here, ".min_queue")
-		p.share(here+".fraction", s.Fraction)
+		document.Least(p.Checker, s.MinQueue, 1, here, ".min_queue")
+		p.Share(here+".fraction", s.Fraction)
 		sum := 0.0
 		for _, x := range s.Split {
 			sum += x
 		}
-		if len(s.Split) != replicas[s.Model] || !closeTo(sum, 1) || slices.ContainsFunc(s.Split, func(x float64) bool { return x < 0 }) {
-			p.fail(here+".split", fmt.Sprintf("%d shares that sum to %s", len(s.Split), formatFloat(sum)),
+		if len(s.Split) != replicas[s.Model] || !document.CloseTo(sum, 1) || slices.ContainsFunc(s.Split, func(x float64) bool { return x < 0 }) {
+			p.Fail(here+".split", fmt.Sprintf("%d shares that sum to %s", len(s.Split), document.FormatFloat(sum)),
 				fmt.Sprintf("%d shares, one per replica of %s, that sum to 1", replicas[s.Model], s.Model), "")
 		}
 	}

@@ -1,6 +1,10 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+
+	"inferplan/formats/document"
+)
 
 // Cascade is a family of models asked in order of size.
 type Cascade struct {
@@ -67,50 +71,42 @@ func (d *Cascade) Files() []SectionFile {
 	return []SectionFile{{Role: "qps", Path: d.QPS.Measured}}
 }
 
-func (d *Cascade) check(c *checker) {
-	c.some(len(d.Family), "cascade.family", "at least one model")
+func (d *Cascade) check(c *document.Checker) {
+	c.Some(len(d.Family), "cascade.family", "at least one model")
 	seen := map[string]int{}
 	for i, m := range d.Family {
-		c.name(seen, i, m, "cascade.family[%d]", i)
+		c.Name(seen, i, m, "cascade.family[%d]", i)
 	}
 	switch {
 	case d.SLO.Latency.IsZero() && d.SLO.Accuracy == 0:
-		c.fail("cascade.slo", "neither latency nor accuracy", "one of the two, or both: what is left out is optimised, with both the number of devices", "")
+		c.Fail("cascade.slo", "neither latency nor accuracy", "one of the two, or both: what is left out is optimised, with both the number of devices", "")
 	case !d.SLO.Latency.IsZero():
-		c.slo(d.SLO.Latency, "cascade.slo.latency")
+		checkSlo(c, d.SLO.Latency, "cascade.slo.latency")
 	}
-	if d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1 {
-		c.fail("cascade.slo.accuracy", number(d.SLO.Accuracy), "a share from 0 to 1", "")
-	}
+	c.FailIf(d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1, "cascade.slo.accuracy", d.SLO.Accuracy, "a share from 0 to 1")
 	if d.SLO.Percentile != "" {
-		c.percentile(d.SLO.Percentile, "cascade.slo.percentile")
+		c.Percentile(d.SLO.Percentile, "cascade.slo.percentile")
 	}
 	if d.SLO.Over != "" {
-		c.oneOf("cascade.slo.over", d.SLO.Over, OverRanges, OverRequests)
+		c.OneOf("cascade.slo.over", d.SLO.Over, OverRanges, OverRequests)
 		if d.SLO.Over == OverRequests && d.SLO.Latency.IsZero() {
-			c.fail("cascade.slo.over", quote(d.SLO.Over), "a latency beside it", "without one the least latency of every range is looked for")
+			c.Fail("cascade.slo.over", document.Quote(d.SLO.Over), "a latency beside it", "without one the least latency of every range is looked for")
 		}
 	}
-	if d.Grid != 0 && (d.Grid < 2 || d.Grid > MaxGrid) {
-		c.fail("cascade.grid", integer64(d.Grid), fmt.Sprintf("2 to %d", MaxGrid), "")
-	}
+	c.FailIf(d.Grid != 0 && (d.Grid < 2 || d.Grid > MaxGrid), "cascade.grid", d.Grid, "2 to %d", MaxGrid)
 	d.QPS.check(c)
 }
 
 // maxRanges bounds the ranges of rates, each of which has a gear.
 const maxRanges = 1000
 
-func (q *CascadeQPS) check(c *checker) {
+func (q *CascadeQPS) check(c *document.Checker) {
 	ways := 0
 	if q.Distribution != "" {
 		ways++
-		c.oneOf("cascade.qps.distribution", q.Distribution, "zipf", "uniform")
-		if !(q.Max > 0) {
-			c.fail("cascade.qps.max", number(q.Max), "a positive rate", "")
-		}
-		if q.Ranges == 0 {
-			c.fail("cascade.qps.ranges", integer64(q.Ranges), fmt.Sprintf("1 to %d", maxRanges), "")
-		}
+		c.OneOf("cascade.qps.distribution", q.Distribution, "zipf", "uniform")
+		c.FailIf(!(q.Max > 0), "cascade.qps.max", q.Max, "a positive rate")
+		c.FailIf(q.Ranges == 0, "cascade.qps.ranges", q.Ranges, "1 to %d", maxRanges)
 	}
 	if q.Measured != "" {
 		ways++
@@ -119,25 +115,13 @@ func (q *CascadeQPS) check(c *checker) {
 		ways++
 		sum := 0.0
 		for i, x := range q.Histogram {
-			if x < 0 {
-				c.fail(fmt.Sprintf("cascade.qps.histogram[%d]", i), number(x), "0 or more", "")
-			}
+			c.FailIf(x < 0, fmt.Sprintf("cascade.qps.histogram[%d]", i), x, "0 or more")
 			sum += x
 		}
-		if sum == 0 {
-			c.fail("cascade.qps.histogram", "no weight at all", "at least one positive weight", "")
-		}
-		if !(q.Max > 0) {
-			c.fail("cascade.qps.max", number(q.Max), "the rate at which the last bar ends", "")
-		}
+		c.FailIf(sum == 0, "cascade.qps.histogram", "no weight at all", "at least one positive weight")
+		c.FailIf(!(q.Max > 0), "cascade.qps.max", q.Max, "the rate at which the last bar ends")
 	}
-	if ways != 1 {
-		c.fail("cascade.qps", fmt.Sprintf("%d of distribution, measured and histogram", ways), "exactly one of them", "")
-	}
-	if q.Max < 0 || q.Max > 0 && q.Max < minRate {
-		c.fail("cascade.qps.max", number(q.Max), fmt.Sprintf("a rate of %g or more", minRate), "")
-	}
-	if q.Ranges < 0 || q.Ranges > maxRanges {
-		c.fail("cascade.qps.ranges", integer64(q.Ranges), fmt.Sprintf("1 to %d", maxRanges), "")
-	}
+	c.FailIf(ways != 1, "cascade.qps", fmt.Sprintf("%d of distribution, measured and histogram", ways), "exactly one of them")
+	c.FailIf(q.Max < 0 || q.Max > 0 && q.Max < minRate, "cascade.qps.max", q.Max, "a rate of %g or more", minRate)
+	c.FailIf(q.Ranges < 0 || q.Ranges > maxRanges, "cascade.qps.ranges", q.Ranges, "1 to %d", maxRanges)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+
+	"inferplan/formats/document"
 )
 
 // The schema of grid allows what is taken, no more and no less.
@@ -22,9 +24,9 @@ func TestGridIsWhatTheSchemaSays(t *testing.T) {
 	}
 	for n, ok := range map[int]bool{-1: false, 1: false, 2: true, MaxGrid: true, MaxGrid + 1: false} {
 		c := Cascade{Family: []string{"a"}, SLO: CascadeSLO{Accuracy: .9}, QPS: CascadeQPS{Max: 1, Ranges: 1, Distribution: "zipf"}, Grid: n}
-		var check checker
+		var check document.Checker
 		c.check(&check)
-		refused := slices.ContainsFunc(check.list, func(e *Error) bool { return e.Path == "cascade.grid" })
+		refused := slices.ContainsFunc(document.Findings(check.Err()), func(e *Error) bool { return e.Path == "cascade.grid" })
 		if refused == ok {
 			t.Errorf("grid %d: refused %v", n, refused)
 		}

@@ -1,8 +1,9 @@
 package formats
 
 import (
-	"fmt"
 	"time"
+
+	"inferplan/formats/document"
 )
 
 // Iteration is what one iteration of an instance of a language model takes: one
@@ -92,18 +93,16 @@ func (it *Iteration) Residence(sequences int32, prompt, output float64, budget i
 	return time.Duration(first + tokens + others + 0.5)
 }
 
-func (it *Iteration) check(c *checker, at string) {
+func (it *Iteration) check(c *document.Checker, at string) {
 	for _, f := range [...]struct {
 		name  string
 		value float64
 	}{{"base_ns", it.BaseNS}, {"sequence_ns", it.SequenceNS}, {"context_ns", it.ContextNS}, {"prompt_ns", it.PromptNS}, {"hinge_tokens", it.HingeTokens},
 		{"attention_ns", it.AttentionNS}, {"cpu_ns", it.CPUNS}, {"cpu_sequence_ns", it.CPUSequenceNS}} {
-		if f.value < 0 || f.value > maxIterationNS {
-			c.fail(at+"."+f.name, number(f.value), fmt.Sprintf("0 to %g", maxIterationNS), "")
-		}
+		c.FailIf(f.value < 0 || f.value > maxIterationNS, at+"."+f.name, f.value, "0 to %g", maxIterationNS)
 	}
 	if it.BaseNS == 0 {
-		c.fail(at+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
+		c.Fail(at+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
 	}
 }
 

@@ -54,7 +54,7 @@ func TestOptionTextIsRead(t *testing.T) {
 	for _, kind := range PlanKinds() {
 		for _, o := range PlanOptions(kind) {
 			t.Run(kind+" "+o.Name, func(t *testing.T) {
-				if found, _ := o.wrong(o.Initial()); found != "" && o.Default != nil {
+				if found, _ := o.Wrong(o.Initial()); found != "" && o.Default != nil {
 					t.Errorf("the default is refused: %s", found)
 				}
 				rapid.Check(t, func(t *rapid.T) {
@@ -94,7 +94,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 					if !rapid.Bool().Draw(t, "choose "+o.Name) {
 						continue
 					}
-					value := drawValue(t, o.kept())
+					value := drawValue(t, o.Kept())
 					if n, whole := value.(int); whole && n > 0 {
 						value = max(n, least[o.Name])
 					}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+
+	"inferplan/formats/document"
 )
 
 // PlanPool is the kind of plans of pooled pipelines.
@@ -96,31 +98,30 @@ var poolOptions = []Option{
 }
 
 func (s *PoolPlan) check(p *planChecker) {
-	p.some(len(p.plan.Deployment), "deployment", "at least one model")
-	if len(s.Models) != len(p.plan.Deployment) {
-		p.fail("pool.models", fmt.Sprintf("%d models", len(s.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
+	p.Some(len(p.plan.Deployment), "deployment", "at least one model")
+	if p.FailIf(len(s.Models) != len(p.plan.Deployment), "pool.models", fmt.Sprintf("%d models", len(s.Models)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
 		return
 	}
 	if n := len(s.Headroom); n > 0 && n != len(s.Models) {
-		p.fail("pool.headroom", fmt.Sprintf("%d entries", n), fmt.Sprintf("none, or one of each of the %d models", len(s.Models)), "")
+		p.Fail("pool.headroom", fmt.Sprintf("%d entries", n), fmt.Sprintf("none, or one of each of the %d models", len(s.Models)), "")
 		return
 	}
 	for i := range s.Models {
 		m, at := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
 		if d := &p.plan.Deployment[i]; m.Key() != d.Key() {
-			p.fail(at+".model", quote(m.Key().String()), "the model at the same place of the deployment, "+quote(d.Key().String()), "")
+			p.Fail(at+".model", document.Quote(m.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String()), "")
 			return
 		}
 		p.served(m, at)
 		s.headroom(p, i)
-		if sum := p.plan.Deployment[i].RPS(); !closeTo(sum, m.RPS) {
-			p.fail(at+".rps", number(m.RPS), "the sum over its pipelines, "+formatFloat(sum), "")
+		if sum := p.plan.Deployment[i].RPS(); !document.CloseTo(sum, m.RPS) {
+			p.Fail(at+".rps", document.Number(m.RPS), "the sum over its pipelines, "+document.FormatFloat(sum), "")
 		}
 		for k := range p.plan.Deployment[i].Pipelines {
 			l, at := &p.plan.Deployment[i].Pipelines[k], fmt.Sprintf("deployment[%d].pipelines[%d]", i, k)
 			p.keeps(l, m, at)
 			if most := p.plan.Options.Whole("max-partitions"); most > 0 && len(l.Stages) > most {
-				p.fail(at+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", most), "")
+				p.Fail(at+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", most), "")
 			}
 		}
 	}
@@ -133,12 +134,8 @@ func (s *PoolPlan) headroom(p *planChecker, i int) {
 		return
 	}
 	h, at := &s.Headroom[i], fmt.Sprintf("pool.headroom[%d]", i)
-	if !(h.Margin >= 0 && h.Margin < 1) {
-		p.fail(at+".margin", number(h.Margin), "a share of the SLO from 0 to less than 1", "")
-	}
-	if !(h.Utilisation > 0 && h.Utilisation <= 1) {
-		p.fail(at+".utilisation", number(h.Utilisation), "a share above 0, at most 1", "")
-	}
+	p.FailIf(!(h.Margin >= 0 && h.Margin < 1), at+".margin", h.Margin, "a share of the SLO from 0 to less than 1")
+	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), at+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
 // throughput checks the objective against what it is defined as.
@@ -153,9 +150,7 @@ func (s *PoolPlan) throughput(p *planChecker) {
 			least = min(least, m.RPS/m.Weight)
 		}
 	}
-	if !math.IsInf(least, 1) && !closeTo(o.Value, least) {
-		p.fail("objective.value", number(o.Value), "the least rps / weight over the models, "+formatFloat(least), "")
-	}
+	p.FailIf(!math.IsInf(least, 1) && !document.CloseTo(o.Value, least), "objective.value", o.Value, "the least rps / weight over the models, "+document.FormatFloat(least))
 }
 
 // WorkloadModels are the models of a workload, each with its target and weight,
@@ -177,12 +172,12 @@ func ModelsOf(w *Workload) WorkloadModels {
 // Files names no file.
 func (s WorkloadModels) Files() []SectionFile { return nil }
 
-func (s WorkloadModels) check(c *checker) {
-	c.some(len(s), "models", "at least one model")
+func (s WorkloadModels) check(c *document.Checker) {
+	c.Some(len(s), "models", "at least one model")
 	seen := map[ModelClass]int{}
 	for i := range s {
 		at := fmt.Sprintf("models[%d]", i)
-		c.key(seen, i, s[i].Key(), at)
+		checkKey(c, seen, i, s[i].Key(), at)
 		s[i].check(c, at)
 	}
 	s.checkWeights(c)
@@ -193,7 +188,7 @@ func (s WorkloadModels) check(c *checker) {
 const maxWeights = 1e6
 
 // checkWeights checks each weight against the largest.
-func (s WorkloadModels) checkWeights(c *checker) {
+func (s WorkloadModels) checkWeights(c *document.Checker) {
 	heaviest, most := 0, 0.0
 	for i := range s {
 		if w := max(s[i].Weight, 0); w > most || w == 0 && most < 1 {
@@ -203,9 +198,9 @@ func (s WorkloadModels) checkWeights(c *checker) {
 	for i := range s {
 		switch w := cmp.Or(s[i].Weight, 1); {
 		case w > 0 && (w < 1e-9 || w > 1e9):
-			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
+			c.Fail(fmt.Sprintf("models[%d].weight", i), document.Number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
 		case w > 0 && w*maxWeights < most && most <= 1e9:
-			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", most, heaviest),
+			c.Fail(fmt.Sprintf("models[%d].weight", i), document.Number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", most, heaviest),
 				"min_rps gives a model a floor of its own")
 		}
 	}

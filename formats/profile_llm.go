@@ -1,6 +1,10 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+
+	"inferplan/formats/document"
+)
 
 // LLMProfile is one language model: what its instances cost on every device kind
 // that was measured.
@@ -108,22 +112,18 @@ func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, 
 }
 
 // checkLLMs checks language models; devices is nil where instances may be on any.
-func checkLLMs(c *checker, list []LLMProfile, devices map[string]int, at string) {
+func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, at string) {
 	seen := map[string]int{}
 	for i := range list {
 		m, here := &list[i], fmt.Sprintf("%s[%d]", at, i)
-		c.name(seen, i, m.Model, "%s[%d].model", at, i)
+		c.Name(seen, i, m.Model, "%s[%d].model", at, i)
 		for _, f := range [...]struct {
 			name  string
 			value int64
 		}{{"weight_bytes", m.WeightBytes}, {"kv_bytes_per_token", m.KVBytesPerToken}, {"context_tokens", int64(m.ContextTokens)}} {
-			if f.value < 0 || f.value > maxLLMBytes {
-				c.fail(here+"."+f.name, integer64(f.value), "0 or more", "")
-			}
+			c.FailIf(f.value < 0 || f.value > maxLLMBytes, here+"."+f.name, f.value, "0 or more")
 		}
-		if len(m.Instances) == 0 {
-			c.fail(here+".instances", "an empty list", "at least one instance", "")
-		}
+		c.FailIf(len(m.Instances) == 0, here+".instances", "an empty list", "at least one instance")
 		type place struct {
 			device string
 			tp     int
@@ -132,10 +132,10 @@ func checkLLMs(c *checker, list []LLMProfile, devices map[string]int, at string)
 		for k := range m.Instances {
 			in, at := &m.Instances[k], fmt.Sprintf("%s.instances[%d]", here, k)
 			if _, ok := devices[in.Device]; !ok && devices != nil {
-				c.fail(at+".device", "the device "+quote(in.Device), "a device of the list devices", "")
+				c.Fail(at+".device", "the device "+document.Quote(in.Device), "a device of the list devices", "")
 			}
 			if first, twice := places[place{in.Device, in.TensorParallel}]; twice {
-				c.fail(at, fmt.Sprintf("device %s with tensor_parallel %d a second time", quote(in.Device), in.TensorParallel), "each once", fmt.Sprintf("it stands at index %d already", first))
+				c.Fail(at, fmt.Sprintf("device %s with tensor_parallel %d a second time", document.Quote(in.Device), in.TensorParallel), "each once", fmt.Sprintf("it stands at index %d already", first))
 			} else {
 				places[place{in.Device, in.TensorParallel}] = k
 			}
@@ -152,33 +152,27 @@ const (
 	maxTokens         = 1 << 30
 )
 
-func (in *LLMInstance) check(c *checker, at string) {
-	if in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel {
-		c.fail(at+".tensor_parallel", integer64(in.TensorParallel), fmt.Sprintf("1 to %d", maxTensorParallel), "")
-	}
+func (in *LLMInstance) check(c *document.Checker, at string) {
+	c.FailIf(in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel, at+".tensor_parallel", in.TensorParallel, "1 to %d", maxTensorParallel)
 	in.Iteration.check(c, at+".iteration")
 	for _, f := range [...]struct {
 		name  string
 		value int64
 		most  int64
 	}{{"kv_tokens", in.KVTokens, maxLLMBytes}, {"block_tokens", int64(in.BlockTokens), maxTokens}, {"sequences", int64(in.Sequences), maxSequences}, {"token_budget", int64(in.TokenBudget), maxTokens}} {
-		if f.value < 0 || f.value > f.most {
-			c.fail(at+"."+f.name, integer64(f.value), fmt.Sprintf("0 to %d", f.most), "")
-		}
+		c.FailIf(f.value < 0 || f.value > f.most, at+"."+f.name, f.value, "0 to %d", f.most)
 	}
 	switch {
 	case in.KVTokens > 0:
-		c.oneOf(at+".kv_source", in.KVSource, KVFromServer, KVMeasured, KVComputed)
+		c.OneOf(at+".kv_source", in.KVSource, KVFromServer, KVMeasured, KVComputed)
 	case in.KVSource != "":
-		c.fail(at+".kv_source", quote(in.KVSource), "nothing without kv_tokens", "")
+		c.Fail(at+".kv_source", document.Quote(in.KVSource), "nothing without kv_tokens", "")
 	}
-	if in.SwapGBps < 0 {
-		c.fail(at+".swap_gbps", number(in.SwapGBps), "0 or more", "")
-	}
+	c.FailIf(in.SwapGBps < 0, at+".swap_gbps", in.SwapGBps, "0 or more")
 	if f := in.Fit; f != nil && (f.DecodeMAPE < 0 || f.DecodeMax < 0 || f.PrefillMAPE < 0 || f.PrefillMax < 0 || f.BesideMAPE < 0 || f.BesideMax < 0 || f.Interval < 0 || f.Points < 0 || f.Left < 0) {
-		c.fail(at+".fit", "a negative figure", "errors and counts of 0 or more", "")
+		c.Fail(at+".fit", "a negative figure", "errors and counts of 0 or more", "")
 	}
 	if b := in.OneBatch; b != nil && (b.Sequences < 1 || b.PrefillUS == 0 || b.TokenUS == 0 || !(b.Inefficiency > 0) || !(b.TokensPerSecond > 0) || b.Error < 0) {
-		c.fail(at+".one_batch", "a figure of 0 or less", "positive sequences, prefill_us, token_us, inefficiency and tokens_per_second", "")
+		c.Fail(at+".one_batch", "a figure of 0 or less", "positive sequences, prefill_us, token_us, inefficiency and tokens_per_second", "")
 	}
 }

@@ -3,6 +3,8 @@ package formats
 import (
 	"fmt"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // PlanQueue is the kind of plans that order the queues of language models.
@@ -195,31 +197,28 @@ func (q *QueuePlan) Pooled() (classes [][]int) {
 }
 
 func (q *QueuePlan) check(p *planChecker) {
-	if len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment) {
-		p.fail("queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), fmt.Sprintf("at least one, and the %d of the deployment in order", len(p.plan.Deployment)), "")
+	if p.FailIf(len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment), "queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), "at least one, and the %d of the deployment in order", len(p.plan.Deployment)) {
 		return
 	}
-	checkLLMs(p.checker, q.Models, nil, "queue.models")
+	checkLLMs(p.Checker, q.Models, nil, "queue.models")
 	for i := range q.Classes {
 		q.class(p, i)
 	}
 	for i := range q.Hosts {
 		if h := &q.Hosts[i]; h.Device == "" || h.MemoryBytes < 1 {
-			p.fail(fmt.Sprintf("queue.hosts[%d]", i), fmt.Sprintf("%d bytes beside %s", h.MemoryBytes, quote(h.Device)), "a positive size beside a device", "")
+			p.Fail(fmt.Sprintf("queue.hosts[%d]", i), fmt.Sprintf("%d bytes beside %s", h.MemoryBytes, document.Quote(h.Device)), "a positive size beside a device", "")
 		}
 	}
 	q.stated(p)
 	q.estimates(p)
 	for i := range q.Operations {
 		o, at := &q.Operations[i], fmt.Sprintf("queue.operations[%d]", i)
-		p.oneOf(at+".resume", o.Resume, PreemptByRecompute, PreemptBySwap)
+		p.OneOf(at+".resume", o.Resume, PreemptByRecompute, PreemptBySwap)
 		for k, l := range o.Lacks {
-			p.oneOf(fmt.Sprintf("%s.lacks[%d]", at, k), l, "state_swap", "warm_start")
+			p.OneOf(fmt.Sprintf("%s.lacks[%d]", at, k), l, "state_swap", "warm_start")
 		}
 	}
-	if len(q.Instances) == 0 {
-		p.fail("queue.instances", "an empty list", "at least one instance", "")
-	}
+	p.FailIf(len(q.Instances) == 0, "queue.instances", "an empty list", "at least one instance")
 	listed := make([]int, len(q.Groups))
 	for i := range q.Instances {
 		q.instance(p, i, listed)
@@ -241,12 +240,10 @@ func (q *QueuePlan) stated(p *planChecker) {
 	if r == nil {
 		return
 	}
-	if r.Runs < 1 || r.Runs > mostStatedRuns {
-		p.fail("queue.runs.runs", integer64(r.Runs), fmt.Sprintf("1 to %d", mostStatedRuns), "")
+	if p.FailIf(r.Runs < 1 || r.Runs > mostStatedRuns, "queue.runs.runs", r.Runs, "1 to %d", mostStatedRuns) {
 		return
 	}
-	if r.DurationUS <= 0 {
-		p.fail("queue.runs.duration_us", r.DurationUS.String(), "more than 0", "")
+	if p.FailIf(r.DurationUS <= 0, "queue.runs.duration_us", r.DurationUS.String(), "more than 0") {
 		return
 	}
 	rps := 0.0
@@ -254,37 +251,31 @@ func (q *QueuePlan) stated(p *planChecker) {
 		rps += q.Classes[i].RPS
 	}
 	if n := rps * r.DurationUS.D().Seconds() * float64(r.Runs); !(n <= mostStatedRequests) {
-		p.fail("queue.runs", fmt.Sprintf("%d runs of %v at %s requests a second, which are %.3g requests", r.Runs, r.DurationUS.D(), formatFloat(rps), n),
+		p.Fail("queue.runs", fmt.Sprintf("%d runs of %v at %s requests a second, which are %.3g requests", r.Runs, r.DurationUS.D(), document.FormatFloat(rps), n),
 			fmt.Sprintf("at most %d requests", mostStatedRequests), "the figures of a plan come from shorter runs: plan again")
 	}
 }
 
 func (q *QueuePlan) class(p *planChecker, i int) {
 	k, d, at := &q.Classes[i], &p.plan.Deployment[i], fmt.Sprintf("queue.classes[%d]", i)
-	if k.Key() != d.Key() {
-		p.fail(at+".model", quote(k.Key().String()), "the model at the same place of the deployment, "+quote(d.Key().String()), "")
+	if p.FailIf(k.Key() != d.Key(), at+".model", document.Quote(k.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String())) {
 		return
 	}
-	if len(d.Pipelines) > 0 {
-		p.fail(fmt.Sprintf("deployment[%d].pipelines", i), fmt.Sprintf("%d pipelines", len(d.Pipelines)), "none: instances are in queue.instances", "")
-	}
+	p.FailIf(len(d.Pipelines) > 0, fmt.Sprintf("deployment[%d].pipelines", i), fmt.Sprintf("%d pipelines", len(d.Pipelines)), "none: instances are in queue.instances")
 	p.served(&k.Served, at)
-	p.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
-	p.share(at+".attainment", k.Attainment)
-	if k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0 {
-		p.fail(at, "a negative count of tokens", "0 or more", "")
-	}
-	k.Prompt.check(p.checker, at+".prompt")
-	k.Output.check(p.checker, at+".output")
-	k.Sessions.check(p.checker, at+".sessions")
+	p.OneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+	p.Share(at+".attainment", k.Attainment)
+	p.FailIf(k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0, at, "a negative count of tokens", "0 or more")
+	k.Prompt.check(p.Checker, at+".prompt")
+	k.Output.check(p.Checker, at+".output")
+	k.Sessions.check(p.Checker, at+".sessions")
 	m := slices.IndexFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model })
-	if m < 0 {
-		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
+	if p.FailIf(m < 0, at+".model", "the model "+document.Quote(k.Model), "one of queue.models") {
 		return
 	}
 	room := q.Models[m].ContextTokens
 	if in, out := k.Prompt.Longest(), k.Output.Longest(); room > 0 && in+out > room {
-		p.fail(at+".output", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out), fmt.Sprintf("at most the %d tokens of the context of %s together", room, k.Model), "")
+		p.Fail(at+".output", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out), fmt.Sprintf("at most the %d tokens of the context of %s together", room, k.Model), "")
 	}
 }
 
@@ -295,43 +286,32 @@ func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
 	pool, ok := p.pools[in.Device]
 	switch {
 	case !ok:
-		p.fail(at+".device", "the device "+quote(in.Device), "a device of the plan's pools", p.didYouMean(in.Device))
+		p.Fail(at+".device", "the device "+document.Quote(in.Device), "a device of the plan's pools", p.didYouMean(in.Device))
 		return
 	case in.TensorParallel < 1 || in.First < 0 || in.First > p.plan.Pools[pool].Count-in.TensorParallel:
-		p.fail(at+".first", fmt.Sprintf("devices %d to %d", in.First, in.First+in.TensorParallel-1), fmt.Sprintf("devices 0 to %d, which the pool has", p.plan.Pools[pool].Count-1), "")
+		p.Fail(at+".first", fmt.Sprintf("devices %d to %d", in.First, in.First+in.TensorParallel-1), fmt.Sprintf("devices 0 to %d, which the pool has", p.plan.Pools[pool].Count-1), "")
 	case p.load[pool] != nil:
 		p.put(pool, in.First, in.First+in.TensorParallel, 1)
 		p.gpus[pool] += float64(in.TensorParallel)
 	}
-	if in.TokenBudget < 1 || in.TokenBudget > maxTokens {
-		p.fail(at+".token_budget", integer64(in.TokenBudget), fmt.Sprintf("1 to %d", maxTokens), "")
-	}
-	if in.Scheduling != "" {
-		p.oneOf(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
-	}
+	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, at+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
+	p.Word(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
 	if in.Preemption != "" {
-		p.oneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
+		p.OneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
 	}
-	if !slices.Contains(in.Models, in.Model) {
-		p.fail(at+".model", "the model "+quote(in.Model), "one of the instance's models", "")
-	}
-	if len(in.Sequences) != len(in.Models) {
-		p.fail(at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), fmt.Sprintf("%d, one per model", len(in.Models)), "")
-	}
+	p.FailIf(!slices.Contains(in.Models, in.Model), at+".model", "the model "+document.Quote(in.Model), "one of the instance's models")
+	p.FailIf(len(in.Sequences) != len(in.Models), at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), "%d, one per model", len(in.Models))
 	for k, n := range in.Sequences {
-		if n < 1 || n > maxSequences {
-			p.failf(integer64(n), fmt.Sprintf("1 to %d", maxSequences), "", "%s.sequences[%d]", at, k)
-		}
+		p.FailIf(n < 1 || n > maxSequences, fmt.Sprintf("%s.sequences[%d]", at, k), n, "1 to %d", maxSequences)
 	}
 	q.runs(p, in, at)
 	for k, g := range in.Groups {
-		if g < 0 || g >= len(q.Groups) {
-			p.failf(integer64(g), fmt.Sprintf("0 to %d, an index into queue.groups", len(q.Groups)-1), "", "%s.groups[%d]", at, k)
+		if p.FailIf(g < 0 || g >= len(q.Groups), fmt.Sprintf("%s.groups[%d]", at, k), g, "0 to %d, an index into queue.groups", len(q.Groups)-1) {
 			continue
 		}
 		listed[g]++
 		if !slices.Contains(in.Models, q.Groups[g].Model) {
-			p.failf("a group of the model "+quote(q.Groups[g].Model), "one of the instance's models", "", "%s.groups[%d]", at, k)
+			p.Failf("a group of the model "+document.Quote(q.Groups[g].Model), "one of the instance's models", "", "%s.groups[%d]", at, k)
 		}
 	}
 }
@@ -341,50 +321,34 @@ func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
 func (q *QueuePlan) runs(p *planChecker, in *QueueInstance, at string) {
 	seen := map[string]int{}
 	for k, m := range in.Models {
-		p.name(seen, k, m, "%s.models[%d]", at, k)
+		p.Name(seen, k, m, "%s.models[%d]", at, k)
 		known := Profile{LLMs: q.Models}
 		if _, cost := known.LLMOn(m, in.Device, in.TensorParallel); cost == nil {
-			p.failf("the model "+quote(m), fmt.Sprintf("one of queue.models with an instance on %d x %s", in.TensorParallel, in.Device), "", "%s.models[%d]", at, k)
+			p.Failf("the model "+document.Quote(m), fmt.Sprintf("one of queue.models with an instance on %d x %s", in.TensorParallel, in.Device), "", "%s.models[%d]", at, k)
 		}
 	}
 	caps := map[string]int{}
 	for k := range in.Caps {
 		c := &in.Caps[k]
 		if first, twice := caps[c.Class]; twice {
-			p.failf(quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first), "%s.caps[%d].class", at, k)
+			p.Failf(document.Quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first), "%s.caps[%d].class", at, k)
 		}
 		caps[c.Class] = k
-		if !slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }) {
-			p.failf("the class "+quote(c.Class), "a class of the plan", "", "%s.caps[%d].class", at, k)
-		}
-		if c.Sequences < 0 || c.Sequences > maxSequences {
-			p.failf(integer64(c.Sequences), fmt.Sprintf("0 to %d", maxSequences), "", "%s.caps[%d].sequences", at, k)
-		}
+		p.FailIf(!slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }), fmt.Sprintf("%s.caps[%d].class", at, k), "the class "+document.Quote(c.Class), "a class of the plan")
+		p.FailIf(c.Sequences < 0 || c.Sequences > maxSequences, fmt.Sprintf("%s.caps[%d].sequences", at, k), c.Sequences, "0 to %d", maxSequences)
 	}
 }
 
 func (q *QueuePlan) group(p *planChecker, i, listed int) {
 	g, at := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
-	if !slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }) {
-		p.fail(at+".model", quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan", "")
-	}
-	if listed != 1 {
-		p.fail(at, fmt.Sprintf("a group in %d queues", listed), "one queue for each group", "")
-	}
-	if g.Requests < 1 {
-		p.fail(at+".requests", integer64(g.Requests), "1 or more", "")
-	}
-	if g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0 {
-		p.fail(at, "a negative count of tokens", "0 or more", "")
-	}
-	if g.CompletionUS < g.StartUS {
-		p.fail(at+".completion_us", "the number "+g.CompletionUS.String(), "at least start_us, "+g.StartUS.String(), "")
-	}
+	p.FailIf(!slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }), at+".model", document.Quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan")
+	p.FailIf(listed != 1, at, fmt.Sprintf("a group in %d queues", listed), "one queue for each group")
+	p.FailIf(g.Requests < 1, at+".requests", g.Requests, "1 or more")
+	p.FailIf(g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0, at, "a negative count of tokens", "0 or more")
+	p.FailIf(g.CompletionUS < g.StartUS, at+".completion_us", g.CompletionUS, "at least start_us, "+g.StartUS.String())
 	for k := range g.Quantiles {
 		z := &g.Quantiles[k]
-		p.share(fmt.Sprintf("%s.quantiles[%d].share", at, k), z.Share)
-		if k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS) {
-			p.failf(formatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall", "", "%s.quantiles[%d]", at, k)
-		}
+		p.Share(fmt.Sprintf("%s.quantiles[%d].share", at, k), z.Share)
+		p.FailIf(k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS), fmt.Sprintf("%s.quantiles[%d]", at, k), document.FormatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall")
 	}
 }

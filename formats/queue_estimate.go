@@ -3,6 +3,8 @@ package formats
 import (
 	"fmt"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // QueueEstimate is what an estimator of request completion times knows of a model on
@@ -43,21 +45,15 @@ func (q *QueuePlan) estimates(p *planChecker) {
 		e, at := &q.Estimates[i], fmt.Sprintf("queue.estimates[%d]", i)
 		k := key{e.Model, e.Device, e.MegaTokens > 0}
 		if first, twice := seen[k]; twice {
-			p.fail(at+".model", quote(e.Model)+" on "+quote(e.Device)+" a second time", "each model and device once, and once for mega prompts", fmt.Sprintf("it stands at index %d already", first))
+			p.Fail(at+".model", document.Quote(e.Model)+" on "+document.Quote(e.Device)+" a second time", "each model and device once, and once for mega prompts", fmt.Sprintf("it stands at index %d already", first))
 		}
 		seen[k] = i
-		if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == e.Model }) {
-			p.fail(at+".model", "the model "+quote(e.Model), "one of queue.models", "")
-		}
+		p.FailIf(!slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == e.Model }), at+".model", "the model "+document.Quote(e.Model), "one of queue.models")
 		if _, ok := p.pools[e.Device]; !ok {
-			p.fail(at+".device", "the device "+quote(e.Device), "a device of the plan's pools", p.didYouMean(e.Device))
+			p.Fail(at+".device", "the device "+document.Quote(e.Device), "a device of the plan's pools", p.didYouMean(e.Device))
 		}
-		if e.MegaTokens < 0 || e.MegaTokens > maxTokens {
-			p.fail(at+".mega_tokens", integer64(e.MegaTokens), fmt.Sprintf("1 to %d", maxTokens), "")
-		}
-		if !(e.Batch >= 1) || e.Batch > maxSequences {
-			p.fail(at+".batch", "the number "+formatFloat(e.Batch), fmt.Sprintf("1 to %d", maxSequences), "")
-		}
+		p.FailIf(e.MegaTokens < 0 || e.MegaTokens > maxTokens, at+".mega_tokens", e.MegaTokens, "1 to %d", maxTokens)
+		p.FailIf(!(e.Batch >= 1) || e.Batch > maxSequences, at+".batch", "the number "+document.FormatFloat(e.Batch), "1 to %d", maxSequences)
 		e.times(p, at)
 	}
 }
@@ -73,20 +69,12 @@ func (e *QueueEstimate) times(p *planChecker, at string) {
 		{"prompt_mean", e.PromptMean}, {"prompt_sd", e.PromptSD}, {"output_mean", e.OutputMean}, {"output_sd", e.OutputSD},
 		{"noise_ns", e.NoiseNS}, {"fitted_ns", e.FittedNS},
 	} {
-		if !(f.value >= 0 && f.value <= most) {
-			p.fail(at+"."+f.name, "the number "+formatFloat(f.value), "0 or more", "")
-		}
+		p.FailIf(!(f.value >= 0 && f.value <= most), at+"."+f.name, "the number "+document.FormatFloat(f.value), "0 or more")
 	}
-	if e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0 {
-		p.fail(at+".output_ns", "requests that take no time", "an answer of positive length and times above 0", "")
-	}
-	if !(e.Filling >= 0 && e.Filling <= 1) {
-		p.fail(at+".filling", "the number "+formatFloat(e.Filling), "a share from 0 to 1", "")
-	}
+	p.FailIf(e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0, at+".output_ns", "requests that take no time", "an answer of positive length and times above 0")
+	p.FailIf(!(e.Filling >= 0 && e.Filling <= 1), at+".filling", "the number "+document.FormatFloat(e.Filling), "a share from 0 to 1")
 	if at := at + ".residences_us"; !slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0 {
-		p.fail(at, "times that fall, or are below 0", "times of at least 0, ascending", "")
+		p.Fail(at, "times that fall, or are below 0", "times of at least 0, ascending", "")
 	}
-	if !(e.InterceptNS >= -most && e.InterceptNS <= most) {
-		p.fail(at+".intercept_ns", "the number "+formatFloat(e.InterceptNS), "a time in ns", "")
-	}
+	p.FailIf(!(e.InterceptNS >= -most && e.InterceptNS <= most), at+".intercept_ns", "the number "+document.FormatFloat(e.InterceptNS), "a time in ns")
 }

@@ -3,6 +3,8 @@ package formats
 import (
 	"fmt"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // LLM are language models and the classes of requests that ask for them.
@@ -128,80 +130,64 @@ func (d *LLM) Files() []SectionFile {
 	return out
 }
 
-func (d *LLM) check(c *checker) {
-	if len(d.Models) == 0 {
-		c.fail("llm.models", "an empty list", "at least one model", "")
-	}
+func (d *LLM) check(c *document.Checker) {
+	c.FailIf(len(d.Models) == 0, "llm.models", "an empty list", "at least one model")
 	models := map[string]int{}
 	for i, m := range d.Models {
-		c.name(models, i, m, "llm.models[%d]", i)
+		c.Name(models, i, m, "llm.models[%d]", i)
 	}
-	if len(d.Classes) == 0 {
-		c.fail("llm.classes", "an empty list", "at least one class", "")
-	}
+	c.FailIf(len(d.Classes) == 0, "llm.classes", "an empty list", "at least one class")
 	classes := map[string]int{}
 	for i := range d.Classes {
 		at := fmt.Sprintf("llm.classes[%d]", i)
 		k := &d.Classes[i]
 		if k.Class != "" || len(d.Classes) > 1 {
-			c.name(classes, i, k.Class, "%s.class", at)
-			c.className(k.Class, at)
+			c.Name(classes, i, k.Class, "%s.class", at)
+			checkClassName(c, k.Class, at)
 		}
 		k.check(c, d, models, at)
 	}
 }
 
-func (k *LLMClass) check(c *checker, d *LLM, models map[string]int, at string) {
+func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, at string) {
 	k.checkModels(c, d, models, at)
-	c.slo(k.SLO, at+".slo")
+	checkSlo(c, k.SLO, at+".slo")
 	if !k.WaitingSLO.IsZero() {
-		c.slo(k.WaitingSLO, at+".waiting_slo")
+		checkSlo(c, k.WaitingSLO, at+".waiting_slo")
 	}
-	if k.Of != "" {
-		c.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
-	}
+	c.Word(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
 	if k.Percentile != "" {
-		c.percentile(k.Percentile, at+".percentile")
+		c.Percentile(k.Percentile, at+".percentile")
 	}
-	if k.RPS != 0 && !(k.RPS >= minRate && k.RPS <= maxRate) {
-		c.fail(at+".rps", number(k.RPS), fmt.Sprintf("a rate from %g to %g", minRate, maxRate), "")
-	}
-	if k.MaxTokens < 0 || k.MaxTokens > maxTokens {
-		c.fail(at+".max_tokens", integer64(k.MaxTokens), fmt.Sprintf("1 to %d", maxTokens), "")
-	}
-	if k.LengthsFile != "" && (k.Prompt != nil || k.Output != nil) {
-		c.fail(at+".lengths_file", "a file beside prompt or output", "one of the two", "")
-	}
+	c.FailIf(k.RPS != 0 && !(k.RPS >= minRate && k.RPS <= maxRate), at+".rps", k.RPS, "a rate from %g to %g", minRate, maxRate)
+	c.FailIf(k.MaxTokens < 0 || k.MaxTokens > maxTokens, at+".max_tokens", k.MaxTokens, "1 to %d", maxTokens)
+	c.FailIf(k.LengthsFile != "" && (k.Prompt != nil || k.Output != nil), at+".lengths_file", "a file beside prompt or output", "one of the two")
 	k.Prompt.check(c, at+".prompt")
 	k.Output.check(c, at+".output")
 	k.Sessions.check(c, at+".sessions")
 	k.Arrivals.check(c, at+".arrivals")
 }
 
-func (s *Sessions) check(c *checker, at string) {
+func (s *Sessions) check(c *document.Checker, at string) {
 	if s == nil {
 		return
 	}
-	if !(s.Turns >= 1) {
-		c.fail(at+".turns", number(s.Turns), "1 or more", "")
-	}
-	if s.SharedTokens < 0 || s.SharedTokens > maxTokens {
-		c.fail(at+".shared_tokens", integer64(s.SharedTokens), fmt.Sprintf("0 to %d", maxTokens), "")
-	}
-	c.share(at+".repeats", s.Repeats)
+	c.FailIf(!(s.Turns >= 1), at+".turns", s.Turns, "1 or more")
+	c.FailIf(s.SharedTokens < 0 || s.SharedTokens > maxTokens, at+".shared_tokens", s.SharedTokens, "0 to %d", maxTokens)
+	c.Share(at+".repeats", s.Repeats)
 }
 
 // checkModels checks the models that a class is for, and its shares of them.
-func (k *LLMClass) checkModels(c *checker, d *LLM, models map[string]int, at string) {
+func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]int, at string) {
 	seen := map[string]int{}
 	for i, m := range k.Models {
-		c.name(seen, i, m, "%s.models[%d]", at, i)
+		c.Name(seen, i, m, "%s.models[%d]", at, i)
 		if _, ok := models[m]; !ok {
 			hint := ""
-			if near := nearest(m, d.Models); near != "" {
+			if near := document.Nearest(m, d.Models); near != "" {
 				hint = "did you mean " + near + "?"
 			}
-			c.failf("the model "+quote(m), "one of llm.models", hint, "%s.models[%d]", at, i)
+			c.Failf("the model "+document.Quote(m), "one of llm.models", hint, "%s.models[%d]", at, i)
 		}
 	}
 	if len(k.Shares) == 0 {
@@ -213,67 +199,51 @@ func (k *LLMClass) checkModels(c *checker, d *LLM, models map[string]int, at str
 	}
 	sum := 0.0
 	for i, x := range k.Shares {
-		if x < 0 {
-			c.failf(number(x), "0 or more", "", "%s.shares[%d]", at, i)
-		}
+		c.FailIf(x < 0, fmt.Sprintf("%s.shares[%d]", at, i), x, "0 or more")
 		sum += x
 	}
-	if len(k.Shares) != want || !(sum > 0) {
-		c.fail(at+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), formatFloat(sum)), fmt.Sprintf("%d, one per model, that sum to more than 0", want), "")
-	}
+	c.FailIf(len(k.Shares) != want || !(sum > 0), at+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", want)
 }
 
 // check sees that a distribution has what it needs and nothing else.
-func (l *Lengths) check(c *checker, at string) {
+func (l *Lengths) check(c *document.Checker, at string) {
 	if l == nil {
 		return
 	}
-	c.oneOf(at+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
-	if l.Max < 0 || l.Max > maxTokens {
-		c.fail(at+".max", integer64(l.Max), fmt.Sprintf("1 to %d", maxTokens), "")
-	}
+	c.OneOf(at+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
+	c.FailIf(l.Max < 0 || l.Max > maxTokens, at+".max", l.Max, "1 to %d", maxTokens)
 	empirical, logT := l.Distribution == LengthsEmpirical, l.Distribution == LengthsLogT
 	positive := func(name string, x float64, needed bool) {
 		switch {
 		case needed && !(x > 0 && x <= maxTokens):
-			c.fail(at+"."+name, number(x), fmt.Sprintf("above 0, at most %d", maxTokens), "")
+			c.Fail(at+"."+name, document.Number(x), fmt.Sprintf("above 0, at most %d", maxTokens), "")
 		case !needed && x != 0:
-			c.fail(at+"."+name, number(x), "nothing with distribution "+l.Distribution, "")
+			c.Fail(at+"."+name, document.Number(x), "nothing with distribution "+l.Distribution, "")
 		}
 	}
 	positive("mean", l.Mean, !empirical && !logT)
 	positive("sd", l.SD, l.Distribution == LengthsNormal || l.Distribution == LengthsLognormal)
 	positive("scale", l.Scale, logT)
 	positive("tail", l.Tail, logT)
-	if l.Location != 0 && !logT {
-		c.fail(at+".location", number(l.Location), "nothing with distribution "+l.Distribution, "")
-	}
+	c.FailIf(l.Location != 0 && !logT, at+".location", l.Location, "nothing with distribution "+l.Distribution)
 	l.checkEmpirical(c, empirical, at)
 }
 
 // checkEmpirical checks the lengths and weights of an empirical distribution;
 // another has none.
-func (l *Lengths) checkEmpirical(c *checker, wanted bool, at string) {
+func (l *Lengths) checkEmpirical(c *document.Checker, wanted bool, at string) {
 	if !wanted {
-		if len(l.Tokens) > 0 || len(l.Weights) > 0 {
-			c.fail(at+".tokens", "a list", "nothing with distribution "+l.Distribution, "")
-		}
+		c.FailIf(len(l.Tokens) > 0 || len(l.Weights) > 0, at+".tokens", "a list", "nothing with distribution "+l.Distribution)
 		return
 	}
-	if len(l.Tokens) == 0 || !slices.IsSorted(l.Tokens) || l.Tokens[0] < 1 || l.Tokens[len(l.Tokens)-1] > maxTokens {
-		c.fail(at+".tokens", fmt.Sprintf("%d lengths", len(l.Tokens)), fmt.Sprintf("at least one, ascending, each from 1 to %d", maxTokens), "")
-	}
+	c.FailIf(len(l.Tokens) == 0 || !slices.IsSorted(l.Tokens) || l.Tokens[0] < 1 || l.Tokens[len(l.Tokens)-1] > maxTokens, at+".tokens", fmt.Sprintf("%d lengths", len(l.Tokens)), "at least one, ascending, each from 1 to %d", maxTokens)
 	if len(l.Weights) == 0 {
 		return
 	}
 	sum := 0.0
 	for i, w := range l.Weights {
-		if w < 0 {
-			c.failf(number(w), "0 or more", "", "%s.weights[%d]", at, i)
-		}
+		c.FailIf(w < 0, fmt.Sprintf("%s.weights[%d]", at, i), w, "0 or more")
 		sum += w
 	}
-	if len(l.Weights) != len(l.Tokens) || !(sum > 0) {
-		c.fail(at+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), formatFloat(sum)), fmt.Sprintf("%d, one per length, that sum to more than 0", len(l.Tokens)), "")
-	}
+	c.FailIf(len(l.Weights) != len(l.Tokens) || !(sum > 0), at+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), document.FormatFloat(sum)), "%d, one per length, that sum to more than 0", len(l.Tokens))
 }

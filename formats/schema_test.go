@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"inferplan/formats/document"
 )
 
 // schemaDoc is the part of a JSON Schema that has a counterpart in a Go type.
@@ -34,8 +37,8 @@ type schemaDoc struct {
 // both sides, of the same type, required where Go always writes it.
 func TestSchemasMatchTypes(t *testing.T) {
 	for _, k := range kindTable {
-		t.Run(k.name, func(t *testing.T) {
-			data, err := Schema(k.name)
+		t.Run(k.Name, func(t *testing.T) {
+			data, err := Schema(k.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,9 +47,9 @@ func TestSchemasMatchTypes(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := &matcher{t: t, defs: root.Defs, used: map[string]bool{}}
-			m.match(&root, reflect.TypeOf(k.make()).Elem(), k.name)
-			if c := root.Properties["format"].Const; c != k.format {
-				t.Errorf("format is %q, want %q", c, k.format)
+			m.match(&root, reflect.TypeOf(k.Make()).Elem(), k.Name)
+			if c := root.Properties["format"].Const; c != k.Format {
+				t.Errorf("format is %q, want %q", c, k.Format)
 			}
 			for name := range root.Defs {
 				if !m.used[name] && !strings.HasSuffix(name, "Options") {
@@ -77,7 +80,7 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 			m.t.Errorf("%s: no definition %s", at, name)
 			return
 		}
-		if !first && typ.Kind() == reflect.Struct && typ != sloType {
+		if !first && typ.Kind() == reflect.Struct && typ != reflect.TypeFor[SLO]() {
 			if name != typ.Name() {
 				m.t.Errorf("%s: definition %s for Go type %s", at, name, typ.Name())
 			}
@@ -86,26 +89,26 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 	}
 	want := ""
 	switch typ {
-	case microsType:
+	case reflect.TypeFor[Micros]():
 		if name != "Micros" {
 			m.t.Errorf("%s: is not of definition Micros", at)
 		}
 		want = "number"
-	case sloType:
+	case reflect.TypeFor[SLO]():
 		if name != "SLO" {
 			m.t.Errorf("%s: is not of definition SLO", at)
 		}
 		want = "string"
-	case bytesType:
+	case reflect.TypeFor[Bytes]():
 		if name != "Bytes" {
 			m.t.Errorf("%s: is not of definition Bytes", at)
 		}
 		return
-	case valuesType:
+	case reflect.TypeFor[Values]():
 		return // made from the table that binding uses, too
 	}
-	if isRaw(typ) {
-		return
+	if typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Uint8 {
+		return // carried as it is
 	}
 	switch {
 	case want != "":
@@ -159,40 +162,46 @@ func (m *matcher) object(s *schemaDoc, typ reflect.Type, at, name string) {
 		m.t.Errorf("%s: definition %s for Go type %s", at, name, typ.Name())
 	}
 	text, short := s.Type.([]any) // a module may be its name alone
-	short = short && typ == moduleType && slices.Equal(text, []any{"object", "string"})
+	short = short && typ == reflect.TypeFor[Module]() && slices.Equal(text, []any{"object", "string"})
 	if s.Type != "object" && !short || string(s.AdditionalProperties) != "false" {
 		m.t.Errorf("%s: is not a closed object", at)
 	}
-	info := infoOf(typ)
-	for i := range info.fields {
-		f := &info.fields[i]
-		if i == info.section {
-			for _, e := range sections(f.table) {
-				m.match(s.Properties[e.name], e.typ, at+"."+e.name)
+	known := map[string]bool{}
+	for _, f := range reflect.VisibleFields(typ) {
+		if f.Tag.Get("section") != "" {
+			for _, e := range reflect.New(typ).Interface().(document.Sectioned).Sections() {
+				known[e.Name] = true
+				m.match(s.Properties[e.Name], e.Type, at+"."+e.Name)
 			}
 			continue
 		}
-		path := at + "." + f.name
-		p := s.Properties[f.name]
-		m.match(p, f.typ, path)
-		if slices.Contains(s.Required, f.name) == f.optional {
-			m.t.Errorf("%s: required is %v, but Go leaves it out when empty: %v", path, !f.optional, f.optional)
+		field, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || !f.IsExported() || field == "" || field == "-" {
+			continue
+		}
+		known[field] = true
+		optional := strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero")
+		path := at + "." + field
+		p := s.Properties[field]
+		m.match(p, f.Type, path)
+		if slices.Contains(s.Required, field) == optional {
+			m.t.Errorf("%s: required is %v, but Go leaves it out when empty: %v", path, !optional, optional)
 		}
 		if p == nil {
 			continue
 		}
 		_, isPointer := p.Type.([]any)
-		if nullable := f.typ.Kind() == reflect.Pointer && !f.optional; isPointer != nullable {
+		if nullable := f.Type.Kind() == reflect.Pointer && !optional; isPointer != nullable {
 			m.t.Errorf("%s: may be null in the schema: %v, in Go: %v", path, isPointer, nullable)
 		}
 	}
 	for f := range s.Properties {
-		if _, ok := info.byName[f]; !ok && (info.section < 0 || !slices.Contains(sectionNames(info.fields[info.section].table), f)) {
+		if !known[f] {
 			m.t.Errorf("%s.%s: no such field in Go type %s", at, f, typ.Name())
 		}
 	}
 	for _, f := range s.Required {
-		if _, ok := info.byName[f]; !ok {
+		if !known[f] {
 			m.t.Errorf("%s: requires %s, which Go type %s lacks", at, f, typ.Name())
 		}
 	}
@@ -237,26 +246,17 @@ func TestSchemasAcceptExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, root, err := parse(string(data), file)
-			if err != nil {
-				t.Fatal(err)
-			}
 			kind, doc, err := Decode(data, file)
 			if err != nil {
 				t.Error(err)
 				continue
 			}
-			if root.field("format").text != kindOf(kind).format { // an older version: what it becomes
-				if data, err = Marshal(doc); err == nil {
-					_, root, err = parse(string(data), "upgraded.json")
-				}
-				if err != nil {
+			value := generic(t, data)
+			if value.(map[string]any)["format"] != kindTable.Find(kind).Format { // an older version: what it becomes
+				if data, err = Marshal(doc); err != nil {
 					t.Fatal(err)
 				}
-			}
-			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(appendCompact(nil, &root)))
-			if err != nil {
-				t.Fatal(err)
+				value = generic(t, data)
 			}
 			if err := compiled[kind].Validate(value); err != nil {
 				t.Errorf("%s does not pass the schema: %v", file, err)
@@ -269,4 +269,21 @@ func TestSchemasAcceptExamples(t *testing.T) {
 			t.Errorf("no example of a %s", kind)
 		}
 	}
+}
+
+// generic reads JSON or YAML without a type.
+func generic(t *testing.T, data []byte) any {
+	t.Helper()
+	var value any
+	err := yaml.Unmarshal(data, &value)
+	if err == nil {
+		data, err = json.Marshal(value)
+	}
+	if err == nil {
+		value, err = jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }

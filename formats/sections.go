@@ -2,7 +2,8 @@ package formats
 
 import (
 	"reflect"
-	"strings"
+
+	"inferplan/formats/document"
 )
 
 // planKind is one kind of plan: what its section is and which options it has.
@@ -51,6 +52,14 @@ func planKindOf(name string) *planKind {
 	return find(planKinds, func(k *planKind) bool { return k.name == name })
 }
 
+// sectionOf is the name of the kind that a section belongs to, empty of none.
+func sectionOf(section PlanSection) string {
+	if k := find(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
+		return k.name
+	}
+	return ""
+}
+
 // WorkloadKind is the kind of plans that are made for what a workload asks for,
 // and the name of the field that says so; both are empty without a section.
 func (d *Workload) WorkloadKind() (kind, field string) {
@@ -63,91 +72,22 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 	return "", ""
 }
 
-// sectionEntry is a row of a table as the binder and the writer see it.
-type sectionEntry struct {
-	name   string
-	typ    reflect.Type
-	schema string
-}
-
-// sections lists the rows of the table that a section's tag names.
-func sections(table string) []sectionEntry {
-	var out []sectionEntry
-	switch table {
-	case KindPlan:
-		for i := range planKinds {
-			k := &planKinds[i]
-			out = append(out, sectionEntry{k.name, reflect.TypeOf(k.section), k.schema})
-		}
-	case KindWorkload:
-		for i := range workloadParts {
-			p := &workloadParts[i]
-			out = append(out, sectionEntry{p.name, reflect.TypeOf(p.section), p.schema})
-		}
+// Sections lists the sections that plans may have.
+func (*Plan) Sections() []document.Section {
+	var out []document.Section
+	for i := range planKinds {
+		k := &planKinds[i]
+		out = append(out, document.Section{Name: k.name, Type: reflect.TypeOf(k.section), Schema: k.schema, Options: k.options})
 	}
 	return out
 }
 
-// sectionNames lists the fields that a section may have.
-func sectionNames(table string) []string {
-	return named(sections(table), func(e *sectionEntry) string { return e.name })
-}
-
-// sectionName is the field under which a section of that type stands.
-func sectionName(table string, typ reflect.Type) string {
-	for _, e := range sections(table) {
-		if e.typ == typ {
-			return e.name
-		}
+// Sections lists the sections that workloads may have.
+func (*Workload) Sections() []document.Section {
+	var out []document.Section
+	for i := range workloadParts {
+		p := &workloadParts[i]
+		out = append(out, document.Section{Name: p.name, Type: reflect.TypeOf(p.section), Schema: p.schema})
 	}
-	return ""
-}
-
-// ofKind finds the options of a plan whose fields are about to be bound: what
-// they are depends on its kind, which may stand anywhere in the document. Where
-// the kind is unknown, that is the finding, and the options are not looked at.
-func (b *binder) ofKind(n *node, info *structInfo) {
-	kind := n.field("kind")
-	if info.fields[info.section].table != KindPlan || kind == nil || kind.kind != stringNode {
-		return
-	}
-	if b.options = PlanOptions(kind.text); b.options != nil {
-		return
-	}
-	b.findings.add(b.src.fail(kind.pos, "kind", kind.describe(), strings.Join(PlanKinds(), ", "), DidYouMean(kind.text, PlanKinds())))
-}
-
-// section binds a field where it is a section; it tells whether it is one.
-func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) bool {
-	f := &info.fields[info.section]
-	for _, e := range sections(f.table) {
-		if e.name != k.name {
-			continue
-		}
-		at := v.FieldByIndex(f.index)
-		mark := len(b.path)
-		if !at.IsNil() {
-			b.field(k.name)
-			both := sectionName(f.table, at.Elem().Type()) + " and " + k.name
-			b.findings.add(b.src.fail(item.pos, string(b.path), both, "exactly one of "+listOf(sectionNames(f.table)), "make two "+f.table+"s"))
-			b.path = b.path[:mark]
-			return true
-		}
-		b.field(k.name)
-		section := reflect.New(e.typ).Elem()
-		b.nullable = false // of the field before
-		b.bind(item, section)
-		at.Set(section)
-		b.path = b.path[:mark]
-		return true
-	}
-	return false
-}
-
-// listOf writes "a, b and c".
-func listOf(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+	return out
 }

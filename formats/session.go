@@ -1,6 +1,10 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+
+	"inferplan/formats/document"
+)
 
 // SessionState is what a model keeps of a request on a device from one task to the
 // next, such as keys and values of a language model. All figures are of the part
@@ -13,17 +17,17 @@ type SessionState struct {
 }
 
 // checkSession checks what a model keeps; nil: nothing.
-func (c *checker) checkSession(s *SessionState, at string) {
+func checkSession(c *document.Checker, s *SessionState, at string) {
 	if s == nil {
 		return
 	}
 	if s.Bytes < 1 || s.Bytes > 1<<50 {
-		c.fail(at+".bytes", integer64(s.Bytes), "1 or more bytes", "leave the state out of a model that keeps none")
+		c.Fail(at+".bytes", document.Whole(s.Bytes), "1 or more bytes", "leave the state out of a model that keeps none")
 	}
 	if s.RecomputeUS <= 0 {
-		c.fail(at+".recompute_us", fmt.Sprint(s.RecomputeUS.D()), "a time above 0", "")
+		c.Fail(at+".recompute_us", fmt.Sprint(s.RecomputeUS.D()), "a time above 0", "")
 	}
 	if s.NearUS < 0 || s.FarUS < s.NearUS {
-		c.fail(at+".far_us", fmt.Sprint(s.FarUS.D()), "at least near_us, which is 0 or more", "")
+		c.Fail(at+".far_us", fmt.Sprint(s.FarUS.D()), "at least near_us, which is 0 or more", "")
 	}
 }

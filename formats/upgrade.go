@@ -1,6 +1,11 @@
 package formats
 
-import "strings"
+import (
+	"reflect"
+	"strings"
+
+	"inferplan/formats/document"
+)
 
 // planV1 is a plan of version 1: options and promises of all kinds in one form,
 // models with both what is promised and where they run.
@@ -57,10 +62,10 @@ type planModelV1 struct {
 	Pipelines  []Pipeline   `json:"pipelines"`
 }
 
-// upgrade makes a plan of today. Options that the plan's kind never read are
+// Upgrade makes a plan of today. Options that the plan's kind never read are
 // dropped: version 1 stored those of all kinds.
-func (old *planV1) upgrade() (document, error) {
-	var c checker
+func (old *planV1) Upgrade() (document.Document, error) {
+	var c document.Checker
 	p := &Plan{
 		Format: FormatPlan, Kind: old.Kind, Tool: old.Tool, Seed: old.Seed, Algorithm: old.Algorithm, Objective: old.Objective,
 		StoppedBy: old.StoppedBy, Inputs: old.Inputs, Pools: old.Pools, Deployment: make([]Deployed, 0, len(old.Models)),
@@ -74,12 +79,12 @@ func (old *planV1) upgrade() (document, error) {
 	}
 	kind := planKindOf(old.Kind)
 	if kind == nil {
-		c.oneOf("kind", old.Kind, PlanKinds()...)
-		return nil, c.err()
+		c.OneOf("kind", old.Kind, PlanKinds()...)
+		return nil, c.Err()
 	}
 	p.Options = NewValues(kind.options)
 	old.options(&c, &p.Options)
-	if err := c.err(); err != nil {
+	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	p.Options = p.Options.Kept()
@@ -88,32 +93,29 @@ func (old *planV1) upgrade() (document, error) {
 }
 
 // options takes over what the kind has.
-func (old *planV1) options(c *checker, v *Values) {
+func (old *planV1) options(c *document.Checker, v *Values) {
 	o := &old.Options
 	var slo SLO
 	if o.SLO != "" {
 		parsed, err := ParseSLO(o.SLO)
-		if err != nil {
-			c.fail("options.slo", "the text "+quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"", "")
-		}
+		c.FailIf(err != nil, "options.slo", "the text "+document.Quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"")
 		slo = parsed
 	}
-	for i := range v.options {
-		at := &v.options[i]
+	for _, at := range v.Options() {
 		value, ok := map[string]any{
 			"margin": o.Margin, "gpu_rounding": o.GPURounding, "max_partitions": o.MaxPartitions, "slo": slo, "cut_dtype": o.CutDType,
 			"max_batch": o.MaxBatch, "blocks": o.Blocks, "blocks_by": o.BlocksBy, "batch_build": o.BatchBuild, "min_load_rps": o.MinLoadRPS,
 			"gap_target": o.GapTarget, "effort": o.Effort,
 		}[at.Key]
 		_, number := value.(float64)
-		if !ok || value == at.zero() && !number {
+		if !ok || !number && reflect.ValueOf(value).IsZero() {
 			continue // left out: its default
 		}
-		if found, hint := at.wrong(value); found != "" {
-			c.fail("options."+at.Key, found, at.kept().Expected(), hint)
+		if found, hint := at.Wrong(value); found != "" {
+			c.Fail("options."+at.Key, found, at.Kept().Expected(), hint)
 			continue
 		}
-		v.set(at.Name, value)
+		v.Put(at.Name, value)
 	}
 }
 
@@ -134,8 +136,8 @@ func (old *planV1) section(p *Plan) {
 	p.Section = s
 }
 
-// path is where version 1 has what a plan of today has at a path.
-func (old *planV1) path(today string) string {
+// Path is where version 1 has what a plan of today has at a path.
+func (old *planV1) Path(today string) string {
 	if rest, ok := strings.CutPrefix(today, "deployment"); ok {
 		return "models" + rest
 	}

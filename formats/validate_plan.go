@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"inferplan/formats/document"
 )
 
 // Validate checks a plan against itself, from first principles, and returns all
@@ -17,16 +18,16 @@ import (
 // promised rates, latencies add up and keep the SLO. Whether the plan agrees
 // with a profile and a cluster is another question (package planner/check).
 func (d *Plan) Validate() error {
-	var c checker
-	c.header(d, d.Format, FormatPlan)
-	c.oneOf("kind", d.Kind, PlanKinds()...)
-	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "trials", "work", "time", "interrupt")
+	var c document.Checker
+	c.Header(d, d.Format, FormatPlan)
+	c.OneOf("kind", d.Kind, PlanKinds()...)
+	c.OneOf("stopped_by", d.StoppedBy, "proved", "gap", "trials", "work", "time", "interrupt")
 	d.Objective.check(&c)
 	checkInputs(&c, d.Inputs)
-	d.Options.check(&c)
+	d.Options.Check(&c)
 	checkPools(&c, d.Pools)
 	d.FrontEnd.check(&c)
-	p := &planChecker{checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
+	p := &planChecker{Checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
 	for i := range d.Pools {
 		p.pools[d.Pools[i].Device] = i
 		if n := d.Pools[i].Count; n > 0 && n <= maxCount {
@@ -36,30 +37,24 @@ func (d *Plan) Validate() error {
 	p.deployment()
 	p.section()
 	p.occupancy()
-	if d.Policy.Name == "" {
-		c.fail("policy.name", "an empty name", "a policy", "")
-	}
+	c.FailIf(d.Policy.Name == "", "policy.name", "an empty name", "a policy")
 	d.checkExecution(&c)
 	d.Arrivals.check(&c, "arrivals")
 	p.certificate()
 	for i := range d.Limits {
-		if d.Limits[i].What == "" {
-			c.fail(fmt.Sprintf("limits[%d].what", i), "an empty text", "what limits the plan", "")
-		}
+		c.FailIf(d.Limits[i].What == "", fmt.Sprintf("limits[%d].what", i), "an empty text", "what limits the plan")
 	}
-	return c.err()
+	return c.Err()
 }
 
 // checkExecution sees that each kind of the plan's stands there once.
-func (d *Plan) checkExecution(c *checker) {
+func (d *Plan) checkExecution(c *document.Checker) {
 	seen := map[string]int{}
 	for i := range d.Execution {
 		e := &d.Execution[i]
-		c.name(seen, i, e.Device, "execution[%d].device", i)
-		if !slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }) {
-			c.fail(fmt.Sprintf("execution[%d].device", i), quote(e.Device), "a device of the plan's pools", "")
-		}
-		c.precision(e.Precision, "execution", i)
+		c.Name(seen, i, e.Device, "execution[%d].device", i)
+		c.FailIf(!slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }), fmt.Sprintf("execution[%d].device", i), document.Quote(e.Device), "a device of the plan's pools")
+		checkPrecision(c, e.Precision, "execution", i)
 	}
 }
 
@@ -69,30 +64,28 @@ const maxObjective = 1e15
 // check holds value, bound and gap against each other. Up to rounding the
 // bound is on the better side of the value, and the gap is their distance as a
 // part of the one or the other.
-func (o *Objective) check(c *checker) {
-	c.oneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
-	if !(math.Abs(o.Value) <= maxObjective) {
-		c.fail("objective.value", number(o.Value), fmt.Sprintf("a number of at most %g", maxObjective), "")
+func (o *Objective) check(c *document.Checker) {
+	c.OneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
+	if c.FailIf(!(math.Abs(o.Value) <= maxObjective), "objective.value", o.Value, "a number of at most %g", maxObjective) {
 		return
 	}
 	if o.Bound == nil {
 		if o.Gap != nil {
-			c.fail("objective.gap", number(*o.Gap), "null: there is no bound", "")
+			c.Fail("objective.gap", document.Number(*o.Gap), "null: there is no bound", "")
 		}
 		return
 	}
 	bound := *o.Bound
-	if !(math.Abs(bound) <= maxObjective) {
-		c.fail("objective.bound", number(bound), fmt.Sprintf("a number of at most %g", maxObjective), "")
+	if c.FailIf(!(math.Abs(bound) <= maxObjective), "objective.bound", bound, "a number of at most %g", maxObjective) {
 		return
 	}
 	most := o.Name == "throughput" || o.Name == "accuracy" || o.Name == "goodput"
 	switch {
-	case closeTo(o.Value, bound):
+	case document.CloseTo(o.Value, bound):
 	case most && bound < o.Value:
-		c.fail("objective.bound", number(bound), "at least the value, "+formatFloat(o.Value), "a bound is what no plan can exceed")
+		c.Fail("objective.bound", document.Number(bound), "at least the value, "+document.FormatFloat(o.Value), "a bound is what no plan can exceed")
 	case !most && bound > o.Value:
-		c.fail("objective.bound", number(bound), "at most the value, "+formatFloat(o.Value), "a bound is what no plan can go below")
+		c.Fail("objective.bound", document.Number(bound), "at most the value, "+document.FormatFloat(o.Value), "a bound is what no plan can go below")
 	}
 	if o.Gap == nil {
 		return
@@ -102,31 +95,27 @@ func (o *Objective) check(c *checker) {
 	high := min(apart/max(min(math.Abs(bound), math.Abs(o.Value)), 1e-12), maxObjective)
 	const slack = 2e-6
 	if g := *o.Gap; !(g >= low*(1-slack)-slack && g <= high*(1+slack)+slack) {
-		want := formatFloat(low)
-		if !closeTo(low, high) {
-			want += " to " + formatFloat(high)
+		want := document.FormatFloat(low)
+		if !document.CloseTo(low, high) {
+			want += " to " + document.FormatFloat(high)
 		}
-		c.fail("objective.gap", number(g), "what follows from value and bound, "+want, "")
+		c.Fail("objective.gap", document.Number(g), "what follows from value and bound, "+want, "")
 	}
 }
 
-func checkInputs(c *checker, inputs []Input) {
+func checkInputs(c *document.Checker, inputs []Input) {
 	for i := range inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
 		in := &inputs[i]
-		if in.Role == "" {
-			c.fail(at+".role", "an empty text", "profile, cluster or workload", "")
-		}
-		if in.Path == "" || path.IsAbs(in.Path) {
-			c.fail(at+".path", "the text "+quote(in.Path), "a path relative to the document", "")
-		}
-		c.sha(at+".sha256", in.SHA256)
+		c.FailIf(in.Role == "", at+".role", "an empty text", "profile, cluster or workload")
+		c.FailIf(in.Path == "" || path.IsAbs(in.Path), at+".path", "the text "+document.Quote(in.Path), "a path relative to the document")
+		c.SHA(at+".sha256", in.SHA256)
 	}
 }
 
 // planChecker follows a plan's replicas onto devices.
 type planChecker struct {
-	*checker
+	*document.Checker
 	plan  *Plan
 	sound map[*Pipeline]bool // pipelines whose latency adds up
 	pools map[string]int
@@ -140,12 +129,11 @@ func (p *planChecker) section() {
 	if kind == nil {
 		return
 	}
-	if p.plan.Section == nil {
-		p.fail(kind.name, "nothing", "the section of a plan of kind "+kind.name, "")
+	if p.FailIf(p.plan.Section == nil, kind.name, "nothing", "the section of a plan of kind "+kind.name) {
 		return
 	}
-	if name := sectionName("plan", reflect.TypeOf(p.plan.Section)); name != kind.name {
-		p.fail(name, "a section "+name, "none in a plan of kind "+kind.name, "")
+	if name := sectionOf(p.plan.Section); name != kind.name {
+		p.Fail(name, "a section "+name, "none in a plan of kind "+kind.name, "")
 		return
 	}
 	p.plan.Section.check(p)
@@ -157,17 +145,17 @@ func (p *planChecker) deployment() {
 	for i := range p.plan.Deployment {
 		m := &p.plan.Deployment[i]
 		at := fmt.Sprintf("deployment[%d]", i)
-		p.key(seen, i, m.Key(), at)
+		checkKey(p.Checker, seen, i, m.Key(), at)
 		p.class(m, at)
 		if m.SHA256 != "" {
-			p.sha(at+".sha256", m.SHA256)
+			p.SHA(at+".sha256", m.SHA256)
 		}
-		p.bucket(m.Bucket, m.Model, at)
-		p.tensors(m.Inputs, at+".inputs")
-		p.tensors(m.Outputs, at+".outputs")
-		p.constants(m.Constants, at+".constants")
-		p.operators(m.Operators, at+".operators")
-		least(p.checker, m.NumBlocks, 1, at, ".num_blocks")
+		checkBucket(p.Checker, m.Bucket, m.Model, at)
+		checkTensors(p.Checker, m.Inputs, at+".inputs")
+		checkTensors(p.Checker, m.Outputs, at+".outputs")
+		checkConstants(p.Checker, m.Constants, at+".constants")
+		checkOperators(p.Checker, m.Operators, at+".operators")
+		document.Least(p.Checker, m.NumBlocks, 1, at, ".num_blocks")
 		for k := range m.Pipelines {
 			p.pipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", at, k))
 		}
@@ -177,24 +165,22 @@ func (p *planChecker) deployment() {
 // served checks what is promised for one model.
 func (p *planChecker) served(m *Served, at string) {
 	if m.SLOUS <= 0 {
-		p.fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
+		p.Fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
 	} else if m.MarginUS >= m.SLOUS {
-		p.fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
+		p.Fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
 	}
-	p.percentile(m.Percentile, at+".percentile")
-	if !(m.Weight > 0) {
-		p.fail(at+".weight", number(m.Weight), "a positive weight", "")
-	}
+	p.Percentile(m.Percentile, at+".percentile")
+	p.FailIf(!(m.Weight > 0), at+".weight", m.Weight, "a positive weight")
 }
 
 // keeps checks that a pipeline keeps what is promised for its model, and the
 // largest batch that was asked for.
 func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
 	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.sound[l] && need > m.SLOUS+Micros(time.Microsecond) {
-		p.fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
+		p.Fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
 	}
 	if most := p.plan.Options.Whole("max-batch"); most > 0 && l.Batch > most {
-		p.fail(at+".batch", integer64(l.Batch), fmt.Sprintf("at most options.max_batch, %d", most), "")
+		p.Fail(at+".batch", document.Whole(l.Batch), fmt.Sprintf("at most options.max_batch, %d", most), "")
 	}
 }
 
@@ -204,24 +190,18 @@ func (p *planChecker) class(m *Deployed, at string) {
 		return
 	}
 	first := &p.plan.Deployment[slices.IndexFunc(p.plan.Deployment, func(o Deployed) bool { return o.Model == m.Model })]
-	if m.SHA256 != first.SHA256 {
-		p.fail(at+".sha256", "the text "+quote(m.SHA256), "that of the model's other classes, "+quote(first.SHA256), "")
-	}
-	if m.NumBlocks != first.NumBlocks {
-		p.fail(at+".num_blocks", integer64(m.NumBlocks), fmt.Sprintf("that of the model's other classes, %d", first.NumBlocks), "")
-	}
+	p.FailIf(m.SHA256 != first.SHA256, at+".sha256", "the text "+document.Quote(m.SHA256), "that of the model's other classes, "+document.Quote(first.SHA256))
+	p.FailIf(m.NumBlocks != first.NumBlocks, at+".num_blocks", m.NumBlocks, "that of the model's other classes, %d", first.NumBlocks)
 }
 
 func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
-	if l.Batch < 1 {
-		p.fail(at+".batch", integer64(l.Batch), "1 or more", "")
+	if p.FailIf(l.Batch < 1, at+".batch", l.Batch, "1 or more") {
 		return
 	}
 	if !(l.RPS > 0) {
-		p.fail(at+".rps", number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
+		p.Fail(at+".rps", document.Number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
 	}
-	if len(l.Stages) == 0 {
-		p.fail(at+".stages", "an empty list", "at least one stage", "")
+	if p.FailIf(len(l.Stages) == 0, at+".stages", "an empty list", "at least one stage") {
 		return
 	}
 	next, latency, whole := 0, time.Duration(0), true
@@ -229,7 +209,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 		s := &l.Stages[i]
 		where := fmt.Sprintf("%s.stages[%d]", at, i)
 		if s.Blocks[0] != next || s.Blocks[1] <= s.Blocks[0] {
-			p.fail(where+".blocks", fmt.Sprintf("the range [%d, %d)", s.Blocks[0], s.Blocks[1]),
+			p.Fail(where+".blocks", fmt.Sprintf("the range [%d, %d)", s.Blocks[0], s.Blocks[1]),
 				fmt.Sprintf("a range that starts at %d, where the stage before ends, and holds a block", next), "")
 		}
 		next = s.Blocks[1]
@@ -241,15 +221,12 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 			latency += s.Cut.TransferUS[l.Batch-1].D()
 		}
 	}
-	if next != m.NumBlocks {
-		p.fail(fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next),
-			fmt.Sprintf("%d, the number of blocks of the model", m.NumBlocks), "")
-	}
+	p.FailIf(next != m.NumBlocks, fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next), "%d, the number of blocks of the model", m.NumBlocks)
 	if !whole {
 		return // sums over what is broken would only repeat it
 	}
 	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
-		p.fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+Micros(latency).String(), "")
+		p.Fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+Micros(latency).String(), "")
 	}
 	p.sound[l] = true
 }
@@ -265,35 +242,31 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 		whole = p.within(s, l.Batch, at+".infer_range_us")
 	}
 	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
-		p.fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
+		p.Fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
 	}
 	switch {
 	case last && s.Cut != nil:
-		p.fail(at+".cut", "a cut after the last stage", "none: the answer leaves there", "")
+		p.Fail(at+".cut", "a cut after the last stage", "none: the answer leaves there", "")
 	case !last && s.Cut == nil:
-		p.fail(at, "no cut", "the cut to the next stage", "")
+		p.Fail(at, "no cut", "the cut to the next stage", "")
 		whole = false
 	case s.Cut != nil:
-		p.oneOf(at+".cut.dtype", s.Cut.DType, "FP32", "FP16")
-		least(p.checker, s.Cut.Bytes, 0, at, ".cut.bytes")
+		p.OneOf(at+".cut.dtype", s.Cut.DType, "FP32", "FP16")
+		document.Least(p.Checker, s.Cut.Bytes, 0, at, ".cut.bytes")
 		whole = p.times(s.Cut.TransferUS, l.Batch, at+".cut.transfer_us", 0) && whole
 	}
-	if s.Replicas < 1 || s.Replicas > maxCount*maxShares {
-		p.fail(at+".replicas", integer64(s.Replicas), "1 or more", "")
+	if p.FailIf(s.Replicas < 1 || s.Replicas > maxCount*maxShares, at+".replicas", s.Replicas, "1 or more") {
 		return whole
 	}
-	if !(s.GPUs > 0) {
-		p.fail(at+".gpus", number(s.GPUs), "a positive number of devices", "")
-	}
+	p.FailIf(!(s.GPUs > 0), at+".gpus", s.GPUs, "a positive number of devices")
 	i, ok := p.pools[s.Device]
 	if !ok {
-		p.fail(at+".device", "the device "+quote(s.Device), "a device of the plan's pools", p.didYouMean(s.Device))
+		p.Fail(at+".device", "the device "+document.Quote(s.Device), "a device of the plan's pools", p.didYouMean(s.Device))
 		return whole
 	}
 	pool := p.plan.Pools[i].WithDefaults()
 	p.gpus[i] += s.GPUs
-	if s.Share < 1 || s.Share > pool.MaxShares {
-		p.fail(at+".share", integer64(s.Share), fmt.Sprintf("1 to max_shares of the pool, %d", pool.MaxShares), "")
+	if p.FailIf(s.Share < 1 || s.Share > pool.MaxShares, at+".share", s.Share, "1 to max_shares of the pool, %d", pool.MaxShares) {
 		return whole
 	}
 	if whole && l.RPS > 0 {
@@ -310,13 +283,12 @@ func (p *planChecker) didYouMean(device string) string {
 
 // within checks that the intervals of a stage's times hold them.
 func (p *planChecker) within(s *Stage, batch int, at string) bool {
-	if len(s.InferRangeUS) != batch {
-		p.fail(at, fmt.Sprintf("%d intervals", len(s.InferRangeUS)), fmt.Sprintf("%d, one for each batch size up to the planned one", batch), "")
+	if p.FailIf(len(s.InferRangeUS) != batch, at, fmt.Sprintf("%d intervals", len(s.InferRangeUS)), "%d, one for each batch size up to the planned one", batch) {
 		return false
 	}
 	for b, r := range s.InferRangeUS {
 		if us := s.InferUS[b]; r[0] > us || us > r[1] {
-			p.failf(fmt.Sprintf("%s to %s", r[0], r[1]), fmt.Sprintf("an interval that holds infer_us[%d], %s", b, us), "", "%s[%d]", at, b)
+			p.Failf(fmt.Sprintf("%s to %s", r[0], r[1]), fmt.Sprintf("an interval that holds infer_us[%d], %s", b, us), "", "%s[%d]", at, b)
 			return false
 		}
 	}
@@ -325,14 +297,11 @@ func (p *planChecker) within(s *Stage, batch int, at string) bool {
 
 // times checks a list of times by batch size.
 func (p *planChecker) times(list []Micros, batch int, at string, least Micros) bool {
-	if len(list) != batch {
-		p.fail(at, fmt.Sprintf("%d times", len(list)), fmt.Sprintf("%d, one for each batch size up to the planned one", batch), "")
+	if p.FailIf(len(list) != batch, at, fmt.Sprintf("%d times", len(list)), "%d, one for each batch size up to the planned one", batch) {
 		return false
 	}
 	if i := slices.IndexFunc(list, func(m Micros) bool { return m < least }); i >= 0 {
-		if least > 0 && list[i] == 0 {
-			p.failf("the number 0", "a positive latency", "", "%s[%d]", at, i)
-		}
+		p.FailIf(least > 0 && list[i] == 0, fmt.Sprintf("%s[%d]", at, i), "the number 0", "a positive latency")
 		return false // negative ones are found with all numbers
 	}
 	return true
@@ -343,31 +312,85 @@ func (p *planChecker) certificate() {
 	if d == nil {
 		return
 	}
-	if !(d.Attainment > 0 && d.Attainment <= 1) {
-		p.fail("certified.attainment", number(d.Attainment), "a share above 0, at most 1", "")
-	}
-	least(p.checker, d.Runs, 1, "", "certified.runs")
-	least(p.checker, d.LoadFactor, 0, "", "certified.load_factor")
+	p.FailIf(!(d.Attainment > 0 && d.Attainment <= 1), "certified.attainment", d.Attainment, "a share above 0, at most 1")
+	document.Least(p.Checker, d.Runs, 1, "", "certified.runs")
+	document.Least(p.Checker, d.LoadFactor, 0, "", "certified.load_factor")
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("certified.models[%d]", i)
-		if !slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }) {
-			p.fail(at+".model", "the model "+quote(m.Key().String()), "a model of the plan", "")
+		p.FailIf(!slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }), at+".model", "the model "+document.Quote(m.Key().String()), "a model of the plan")
+		document.Least(p.Checker, m.RPS, 0, at, ".rps")
+		p.Share(at+".attainment", m.Attainment)
+		p.Interval(at+".attainment_interval", m.AttainmentCI)
+	}
+}
+
+// capacity checks that the stage carries the pipeline, and that it promises no
+// more than its replicas can do.
+func (p *planChecker) capacity(l *Pipeline, s *Stage, pool *Pool, at string) {
+	p.FailIf(s.RPS < l.RPS && !document.CloseTo(s.RPS, l.RPS), at+".rps", s.RPS, "at least the pipeline's rate, "+document.FormatFloat(l.RPS))
+	servers := float64(s.Replicas)
+	if pool.Sharing == SharingTime {
+		servers = min(servers, s.GPUs)
+	}
+	most := servers * float64(l.Batch) / p.plan.RunUS(l, s).D().Seconds()
+	p.FailIf(s.RPS > most && !document.CloseTo(s.RPS, most), at+".rps", s.RPS, "at most what its replicas can do, "+document.FormatFloat(most))
+}
+
+// placement puts the replicas of a stage on the devices of its pool.
+func (p *planChecker) placement(s *Stage, pool int, info *Pool, at string) {
+	sum := 0
+	for k := range s.Placement {
+		g := &s.Placement[k]
+		where := fmt.Sprintf("%s.placement[%d]", at, k)
+		if p.FailIf(g.Replicas < 1 || g.PerDevice < 1 || g.Replicas > maxCount*maxShares, where, fmt.Sprintf("%d replicas, %d per device", g.Replicas, g.PerDevice), "1 or more of each") {
+			return
 		}
-		least(p.checker, m.RPS, 0, at, ".rps")
-		p.share(at+".attainment", m.Attainment)
-		p.interval(at+".attainment_interval", m.AttainmentCI)
+		sum += g.Replicas
+		if p.FailIf(g.PerDevice > s.Share, where+".per_device", g.PerDevice, "at most %d shares of 1/%d on a device", s.Share, s.Share) {
+			return
+		}
+		devices := (g.Replicas + g.PerDevice - 1) / g.PerDevice
+		if p.FailIf(g.First < 0 || g.First > info.Count-devices, where, fmt.Sprintf("devices %d to %d", g.First, g.First+devices-1), "devices 0 to %d, which the pool has", info.Count-1) {
+			return
+		}
+		if p.load[pool] == nil {
+			continue // the count itself is wrong
+		}
+		full, rest := g.Replicas/g.PerDevice, g.Replicas%g.PerDevice
+		p.put(pool, g.First, g.First+full, float64(g.PerDevice)/float64(s.Share))
+		if rest > 0 {
+			p.put(pool, g.First+full, g.First+full+1, float64(rest)/float64(s.Share))
+		}
 	}
+	p.FailIf(sum != s.Replicas, at+".placement", fmt.Sprintf("%d replicas placed", sum), "replicas, %d", s.Replicas)
 }
 
-func (c *checker) share(path string, x float64) {
-	if !(x >= 0 && x <= 1) {
-		c.fail(path, number(x), "a share from 0 to 1", "")
-	}
+// put adds load to the devices [first, last) of a pool; load holds differences
+// between neighbours until occupancy sums them.
+func (p *planChecker) put(pool, first, last int, load float64) {
+	p.load[pool][first] += load
+	p.load[pool][last] -= load
 }
 
-func (c *checker) interval(path string, ci [2]float64) {
-	if !(ci[0] >= 0 && ci[0] <= ci[1] && ci[1] <= 1) {
-		c.fail(path, "the interval "+formatFloat(ci[0])+" to "+formatFloat(ci[1]), "two shares from 0 to 1 in order", "")
+// occupancy checks that no device is given away twice.
+func (p *planChecker) occupancy() {
+	for i := range p.plan.Pools {
+		pool := p.plan.Pools[i].WithDefaults()
+		if total := p.gpus[i]; total > float64(pool.Count)*(1+1e-6) {
+			p.Fail(fmt.Sprintf("pools[%d].count", i), document.Whole(pool.Count), "the devices that the stages take together, "+document.FormatFloat(total), "")
+		}
+		if pool.Sharing == SharingTime {
+			continue // a device of the pool may be in the lists of several stages
+		}
+		load := 0.0
+		for g, step := range p.load[i] {
+			load += step
+			if load > 1+1e-9 {
+				p.Fail(fmt.Sprintf("pools[%d]", i), fmt.Sprintf("device %d of %s given to stages %.4g times over", g, pool.Device, load),
+					"shares of each device that sum to at most 1", "look at the placements that cover the device")
+				break
+			}
+		}
 	}
 }

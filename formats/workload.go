@@ -1,5 +1,11 @@
 package formats
 
+import (
+	"cmp"
+
+	"inferplan/formats/document"
+)
+
 // Workload says what is asked of the cluster. The section holds the one thing
 // that is asked for. It stands in the document under a name of its own: models,
 // cascade, applications or llm.
@@ -14,7 +20,7 @@ type WorkloadSection interface {
 	// Files are the files that the section names.
 	Files() []SectionFile
 
-	check(c *checker)
+	check(c *document.Checker)
 }
 
 // SectionFile is a file that a document names beside itself.
@@ -46,4 +52,81 @@ type Arrivals struct {
 	Process string  `json:"process,omitempty"` // poisson (default), gamma, uniform
 	CV      float64 `json:"cv,omitempty"`      // of the gaps, with gamma
 	Trace   string  `json:"trace,omitempty"`   // a request trace instead of a process
+}
+
+// Validate checks what the types of a workload cannot say and returns all
+// findings, each with its field path.
+func (d *Workload) Validate() error {
+	var c document.Checker
+	c.Header(d, d.Format, FormatWorkload)
+	if d.Section == nil {
+		names := named(workloadParts, func(p *workloadPart) string { return p.name })
+		c.Fail("", "none of "+document.List(names), "exactly one of them", "")
+	} else {
+		d.Section.check(&c)
+	}
+	d.Arrivals.check(&c, "arrivals")
+	return c.Err()
+}
+
+func (m *WorkloadModel) check(c *document.Checker, path string) {
+	checkSlo(c, m.SLO, path+".slo")
+	if m.Percentile != "" {
+		c.Percentile(m.Percentile, path+".percentile")
+	}
+	for _, f := range [...]struct {
+		name  string
+		value float64
+	}{{"weight", m.Weight}, {"batch_build_rps", m.BatchBuildRPS}, {"min_rps", m.MinRPS}} {
+		c.FailIf(f.value < 0, path+"."+f.name, f.value, "a positive number")
+	}
+	c.FailIf(m.MinRPS > 0 && !(m.MinRPS >= minRate && m.MinRPS <= maxRate), path+".min_rps", m.MinRPS, "0, or a rate from %g to %g", minRate, maxRate)
+	if m.Margin != nil && !(*m.Margin >= 0 && *m.Margin < 1) {
+		c.Fail(path+".margin", document.Number(*m.Margin), "a share of the SLO from 0 to less than 1", "")
+	}
+	c.FailIf(!(m.Utilisation == 0 || m.Utilisation >= leastUse && m.Utilisation <= 1), path+".utilisation", m.Utilisation, "a share from %g to 1", leastUse)
+	m.Lengths.check(c, path+".lengths")
+	c.FailIf(m.Accuracy < 0 || m.Accuracy > 1, path+".accuracy", m.Accuracy, "a share from 0 to 1")
+}
+
+// leastUse is the least share of what replicas carry that may be promised.
+const leastUse = 0.01
+
+// Rates that a floor may have: a request in eleven days, and more than any
+// cluster serves.
+const (
+	minRate = 1e-6
+	maxRate = 1e9
+)
+
+func checkSlo(c *document.Checker, s SLO, path string) {
+	switch {
+	case s.IsZero():
+		c.Fail(path, "nothing", "a latency target such as \"200ms\" or \"5x\"", "")
+	case s.Duration < 0 || s.Times < 0 || s.Duration != 0 && s.Times != 0:
+		c.Fail(path, "the target "+s.String(), "a positive duration or a positive multiple", "")
+	}
+}
+
+func (a *Arrivals) check(c *document.Checker, at string) {
+	if a == nil {
+		return
+	}
+	if c.FailIf(a.Trace != "" && (a.Process != "" || a.CV != 0), at+".trace", "a trace beside a process", "one of the two") {
+		return
+	}
+	c.Word(at+".process", a.Process, "poisson", "gamma", "uniform")
+	switch {
+	case a.Process == "gamma" && !(a.CV > 0):
+		c.Fail(at+".cv", document.Number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
+	case a.Process != "gamma" && a.CV != 0:
+		c.Fail(at+".cv", document.Number(a.CV), "no cv: only process gamma has one", "")
+	}
+}
+
+// WithDefaults returns the model with what was left out filled in: p99 and
+// weight 1.
+func (m WorkloadModel) WithDefaults() WorkloadModel {
+	m.Percentile, m.Weight = cmp.Or(m.Percentile, "p99"), cmp.Or(m.Weight, 1)
+	return m
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/sim"
 	"inferplan/solver/highs"
+	"inferplan/testkit/mutant"
 )
 
 // Plans of every kind know what requests take beside their runs, and simulation of them counts it.

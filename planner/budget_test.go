@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/solver/highs"
+	"inferplan/testkit/mutant"
 )
 
 // manyRequests returns a problem of two models of 5 to 8.5 ms, with texts of its documents replaced.

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/policy/policies"
 	"inferplan/solver/highs"
+	"inferplan/testkit/mutant"
 )
 
 // Documents with parts left out, doubled, unused or renamed end in an error with its

@@ -11,10 +11,10 @@ import (
 	"sync"
 	"testing"
 
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
+	"inferplan/testkit/mutant"
 )
 
 // faulty is a solver that fails on some of its calls, by their numbers from 0.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/solver/highs"
+	"inferplan/testkit/mutant"
 )
 
 // countdown is a context that ends after it was asked so often whether it has.

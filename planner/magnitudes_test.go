@@ -8,9 +8,9 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/formats"
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/solver/highs"
+	"inferplan/testkit/mutant"
 )
 
 // What a solve takes follows from what the devices carry: neither 65,537 devices nor rates

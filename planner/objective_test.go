@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"inferplan/formats/importer/bundletest"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
+	"inferplan/testkit/bundletest"
 )
 
 // Asked for a load, the planner takes the least of what counts, proves how

@@ -47,8 +47,8 @@
 //
 // # Language models
 //
-// iteration.go fits what an iteration of a server costs to measurements, and llm.go
-// makes a profile of those of others.
+// Package llmfit fits what an iteration of a server costs and makes a profile of others' measurements, llmserver measures
+// a running server, and llmrun compares a run of one with its model.
 //
 // TestRepeatability (INFERPLAN_LONG=1) measures how well two profiles agree.
 package profiler

@@ -167,3 +167,23 @@ func relativeTo(file, path string) string {
 	}
 	return filepath.ToSlash(rel)
 }
+
+// mergeLLMs adds the language models of a profile to another's. What is there of the
+// same model, device and tensor parallelism is replaced.
+func mergeLLMs(into, from *formats.Profile) {
+	for _, m := range from.LLMs {
+		k := slices.IndexFunc(into.LLMs, func(o formats.LLMProfile) bool { return o.Model == m.Model })
+		if k < 0 {
+			into.LLMs = append(into.LLMs, m)
+			continue
+		}
+		have := &into.LLMs[k]
+		have.WeightBytes, have.KVBytesPerToken, have.ContextTokens = max(have.WeightBytes, m.WeightBytes), max(have.KVBytesPerToken, m.KVBytesPerToken), max(have.ContextTokens, m.ContextTokens)
+		for _, in := range m.Instances {
+			same := func(o formats.LLMInstance) bool {
+				return o.Device == in.Device && o.TensorParallel == in.TensorParallel
+			}
+			have.Instances = append(slices.DeleteFunc(slices.Clone(have.Instances), same), in)
+		}
+	}
+}

@@ -19,7 +19,7 @@ import (
 // its layers, or both.
 type TRTExecRun struct {
 	Share, Batch int
-	Times        *trtexec.Times
+	Times        []time.Duration // of each inference on the GPU
 	Layers       *trtexec.Layers
 	Name         string // in errors, and in the profile as the source
 }
@@ -254,12 +254,12 @@ func (im *trtImport) profile() *formats.Profile {
 		me.Whole = &formats.Latency{WallUS: formats.Micros(whole), Samples: samples}
 		scale := 1.0
 		if r.Times != nil {
-			me.Whole = latencyOf(r.Times.Compute)
+			me.Whole = latencyOf(r.Times)
 			if whole > 0 {
 				scale = float64(me.Whole.WallUS) / float64(whole)
 				scales = append(scales, fmt.Sprintf("%.3f at batch %d", scale, r.Batch))
 			}
-			d.CostSeconds += sumOf(r.Times.Compute).Seconds()
+			d.CostSeconds += sumOf(r.Times).Seconds()
 		}
 		for _, t := range im.times[i] {
 			l := formats.Latency{WallUS: max(formats.Micros(float64(t)*scale+0.5), 1), Samples: samples}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"inferplan/formats/mutant"
+	"inferplan/testkit/mutant"
 )
 
 // instance is a problem, as documents by role, with what is odd about it.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/formats/mutant"
+	"inferplan/testkit/mutant"
 )
 
 type options struct {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"inferplan/formats/arrivals"
-	"inferplan/formats/importer/bundletest"
+	"inferplan/testkit/bundletest"
 )
 
 func made(t *testing.T, args ...string) string {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats/importer/bundletest"
+	"inferplan/testkit/bundletest"
 )
 
 // Wherever a search starts, and whatever points are known, it ends where the

@@ -4,7 +4,7 @@
 //	main.go      flags, parts and tables
 //	figures.go   figures.json: every claim with what was asked and what was measured
 //	keep.go      results that a second start does not measure again
-//	instance.go  the model of an instance against runs of vLLM (package instance)
+//	instance.go  the model of an instance against runs of vLLM (package profiler/llmrun)
 //	exchange.go   all-reduces of a ring against measured ones
 //	speed.go     what the simulator of instances takes
 //	long.go      what long queues and many instances take

@@ -8,6 +8,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/qlm/instance"
 	"inferplan/bench/table"
+	"inferplan/profiler/llmrun"
 )
 
 // instances holds the model of an instance against runs of real servers.
@@ -20,17 +21,17 @@ func (b *bench) instances(t *table.Table) error {
 	t.Columns = []string{"constants", "run", "per iteration", "per sequence", "mean real/model s", "mean", "p99", "R2", "MAPE", "TPOT", "TPOT p99", "TTFT", "R2 queued", "makespan", "preempted"}
 	for _, c := range []struct {
 		name      string
-		fit       func(...*instance.Run) (instance.CPU, error)
-		on, tests []*instance.Run
+		fit       func(...*llmrun.Run) (llmrun.CPU, error)
+		on, tests []*llmrun.Run
 		off       float64 // asked of mean, p99 and time per token
 		mean, r2  float64
 		mape      float64 // 0: not asked
 	}{
-		{"one set for both", instance.Calibrate, runs, runs, 0.02, 0.02, 0.99, 0.02},
-		{"fitted on the RTX PRO 6000", instance.Calibrate, []*instance.Run{big}, []*instance.Run{small}, 0, 0.04, 0.98, 0},
-		{"fitted on the RTX 4090", instance.Calibrate, []*instance.Run{small}, []*instance.Run{big}, 0, 0, 0, 0},
-		{"both constants free, fitted on the RTX PRO 6000", instance.Free, []*instance.Run{big}, []*instance.Run{small}, 0, 0, 0, 0},
-		{"both constants free, fitted on the RTX 4090", instance.Free, []*instance.Run{small}, []*instance.Run{big}, 0, 0, 0, 0},
+		{"one set for both", llmrun.Calibrate, runs, runs, 0.02, 0.02, 0.99, 0.02},
+		{"fitted on the RTX PRO 6000", llmrun.Calibrate, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0.04, 0.98, 0},
+		{"fitted on the RTX 4090", llmrun.Calibrate, []*llmrun.Run{small}, []*llmrun.Run{big}, 0, 0, 0, 0},
+		{"both constants free, fitted on the RTX PRO 6000", llmrun.Free, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0, 0, 0},
+		{"both constants free, fitted on the RTX 4090", llmrun.Free, []*llmrun.Run{small}, []*llmrun.Run{big}, 0, 0, 0, 0},
 	} {
 		cpu, err := c.fit(c.on...)
 		if err != nil {

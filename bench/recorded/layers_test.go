@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/bundletest"
+	"inferplan/testkit/bundletest"
 )
 
 // Layers cost what their block does, at every batch and share, and none is so

@@ -28,24 +28,29 @@ func useFlagSections(root *cobra.Command) {
 	root.SetUsageTemplate(text)
 }
 
-// flagSections is the help of a verb's flags: first those that every kind of plan has.
-func flagSections(flags *pflag.FlagSet) string {
-	common := pflag.NewFlagSet("", pflag.ContinueOnError)
-	of := map[string]*pflag.FlagSet{}
+// byKind parts the flags of a verb into those that every kind of plan has, and those of some, by kind.
+func byKind(flags *pflag.FlagSet) (common *pflag.FlagSet, of map[string]*pflag.FlagSet) {
+	common, of = pflag.NewFlagSet("", pflag.ContinueOnError), map[string]*pflag.FlagSet{}
 	flags.VisitAll(func(f *pflag.Flag) {
 		if len(f.Annotations[kindsOfFlag]) == 0 {
 			common.AddFlag(f)
 			return
 		}
 		for i, kind := range f.Annotations[kindsOfFlag] {
-			own := *f
-			own.Usage = f.Annotations[helpOfFlag][i]
+			copied := *f
+			copied.Usage = f.Annotations[helpOfFlag][i]
 			if of[kind] == nil {
 				of[kind] = pflag.NewFlagSet("", pflag.ContinueOnError)
 			}
-			of[kind].AddFlag(&own)
+			of[kind].AddFlag(&copied)
 		}
 	})
+	return common, of
+}
+
+// flagSections is the help of a verb's flags: first those that every kind of plan has.
+func flagSections(flags *pflag.FlagSet) string {
+	common, of := byKind(flags)
 	var b strings.Builder
 	if common.HasAvailableFlags() {
 		b.WriteString("\n\nFlags:\n" + wrapped(common))

@@ -1,15 +1,42 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/blocks"
+	"inferplan/profiler"
 )
+
+// importer is a verb of plan import: its name, its flags and what it does.
+type importer struct {
+	use, short, long, example string
+
+	args     cobra.PositionalArgs
+	out      string // file that it writes by default
+	kind     string // of what it writes
+	extends  bool   // numbers are added to a profile
+	flags    func(f *pflag.FlagSet)
+	required []string
+	words    map[string][]string // that a flag may be
+	run      func(r *importRun) error
+}
+
+// importRun is a run of an importer.
+type importRun struct {
+	*printer
+	ctx  context.Context
+	set  *pflag.FlagSet
+	args []string
+	path string // of what is written
+	into string // profile that numbers are added to; empty: the output, if it exists
+}
 
 func newImportCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
@@ -18,22 +45,75 @@ func newImportCommand(g *globals) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newImportBlocksCommand(g), newImportReferenceCommand(g), newImportTraceCommand(g), newImportRecordsCommand(g), newImportTRTExecCommand(g),
-		newImportPipelineCommand(g), newImportLLMCommand(g), newImportVLLMCommand(g), newImportTransitionsCommand(g), newImportWorkloadCommand(g))
+	for _, i := range []importer{
+		importBlocks(), importReference(), importTrace(), importRecords(), importTRTExec(), importPipeline(), importLLM(), importVLLM(), importTransitions(), importWorkload(),
+	} {
+		cmd.AddCommand(i.command(g))
+	}
 	return cmd
 }
 
-// importing completes the command of an importer, which writes one document of a kind.
-func importing(g *globals, cmd *cobra.Command, out *string, name, kind string, run func(p *printer, args []string) error) *cobra.Command {
-	cmd.Flags().StringVarP(out, "output", "o", name, kind+" to write")
+// command makes the verb.
+func (i importer) command(g *globals) *cobra.Command {
+	r := &importRun{}
+	cmd := &cobra.Command{Use: i.use, Short: i.short, Long: i.long, Example: i.example, Args: i.args}
+	r.set = cmd.Flags()
+	i.flags(r.set)
+	if i.extends {
+		r.set.StringVar(&r.into, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
+	}
+	r.set.StringVarP(&r.path, "output", "o", i.out, i.kind+" to write")
+	for _, name := range i.required {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	for name, words := range i.words {
+		complete(cmd, name, words...)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p := newPrinter(cmd, g)
-		if err := p.output("output", *out, kind); err != nil {
+		r.printer, r.ctx, r.args = newPrinter(cmd, g), cmd.Context(), args
+		if err := r.output("output", r.path, i.kind); err != nil {
 			return err
 		}
-		return run(p, args)
+		return i.run(r)
 	}
 	return cmd
+}
+
+// done writes the document, and shows what became of the measurements: values as JSON, or a line.
+func (r *importRun) done(doc any, values map[string]any, format string, args ...any) error {
+	if err := r.save(r.path, doc, true); err != nil {
+		return err
+	}
+	return r.show(values, format, args...)
+}
+
+// show prints values, the output among them, as JSON, or a line.
+func (r *importRun) show(values map[string]any, format string, args ...any) error {
+	if r.json {
+		values["output"] = r.path
+		return r.document(values)
+	}
+	fmt.Fprintf(r.out, format+"\n", args...)
+	return nil
+}
+
+// merge adds a profile to the one that numbers are added to, and writes that.
+func (r *importRun) merge(profile *formats.Profile) error {
+	_, err := r.extend(r.into, r.path, func(into *formats.Profile) error {
+		if err := profiler.Merge(into, profile); err != nil {
+			return withCode(exitUsage, err)
+		}
+		return withCode(exitUsage, into.Validate())
+	})
+	return err
+}
+
+// badInput gives an error the code of bad usage if the files are to blame for it.
+func badInput(err error) error {
+	if _, missing := errors.AsType[*os.PathError](err); missing || errors.Is(err, profiler.ErrInput) || len(formats.Findings(err)) > 0 {
+		return withCode(exitUsage, err)
+	}
+	return err
 }
 
 // readFile reads a file with what is given.
@@ -46,49 +126,36 @@ func readFile(path, what string, read func(*os.File) error) error {
 	return withCode(exitUsage, read(f))
 }
 
-type importBlocksOptions struct {
-	latency, cuts string
-	models        []string
-	out           string
+// profileToExtend is the profile that numbers or records are added to: the one
+// named, else the output where it exists, else a new one.
+func profileToExtend(path, out string) (*formats.Profile, error) {
+	named := path != ""
+	if !named {
+		path = out
+	}
+	profile, err := formats.ReadProfile(path)
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return emptyProfile(), nil
+	}
+	return profile, withCode(exitUsage, err)
 }
 
-func newImportBlocksCommand(g *globals) *cobra.Command {
-	o := &importBlocksOptions{}
-	cmd := &cobra.Command{
-		Use:   "blocks --latency F --cuts F [--models a,b]",
-		Short: "Block latencies and cut sizes (CSV) into a profile",
-		Long: `Block latencies and cut sizes (CSV) into a profile.
-
-latency: model,gpu,vgpu_denominator,block,batch,latency_us
-cuts:    model,after_block,bytes_fp16_batch1`,
-		Example: `  plan import blocks --latency block_latency.csv --cuts cut_sizes.csv --models fcn,encnet -o profile.json`,
-		Args:    noArguments,
+// extend adds to a profile, the one named or else the output, and writes the output.
+// Where they are the same no other process writes there meanwhile.
+func (p *printer) extend(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
+	if info, err := os.Stat(out); out != toStdout && path == "" && (err != nil || info.Mode().IsRegular()) {
+		return profiler.Update(out, emptyProfile(), add)
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.latency, "latency", "", "CSV of block latencies (required)")
-	f.StringVar(&o.cuts, "cuts", "", "CSV of cut sizes (required)")
-	f.StringSliceVar(&o.models, "models", nil, "models to take, in this order (default all)")
-	_ = cmd.MarkFlagRequired("latency")
-	_ = cmd.MarkFlagRequired("cuts")
-	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, _ []string) error { return runImportBlocks(p, o) })
+	profile, err := profileToExtend(path, out)
+	if err != nil {
+		return nil, err
+	}
+	if err := add(profile); err != nil {
+		return nil, err
+	}
+	return profile, p.save(out, profile, true)
 }
 
-func runImportBlocks(p *printer, o *importBlocksOptions) error {
-	var profile *formats.Profile
-	if err := readFile(o.latency, "latencies", func(latency *os.File) error {
-		return readFile(o.cuts, "cut sizes", func(cuts *os.File) (err error) {
-			profile, err = blocks.Read(latency, o.latency, cuts, o.cuts, o.models, filepath.Base(o.latency))
-			return err
-		})
-	}); err != nil {
-		return err
-	}
-	if err := p.save(o.out, profile, true); err != nil {
-		return err
-	}
-	if p.json {
-		return p.document(map[string]any{"output": o.out, "models": len(profile.Models), "devices": len(profile.Devices)})
-	}
-	fmt.Fprintf(p.out, "wrote %s: %s on %s\n", o.out, plural(len(profile.Models), "model"), plural(len(profile.Devices), "device kind"))
-	return nil
+func emptyProfile() *formats.Profile {
+	return &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -9,17 +8,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"inferplan/bench/qlm/instance"
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
-	"inferplan/profiler"
+	"inferplan/profiler/llmfit"
+	"inferplan/profiler/llmrun"
 )
-
-type importLLMOptions struct {
-	profiler.LLMOptions
-	exchange     exchangeOptions
-	profile, out string
-}
 
 // exchangeOptions say what the GPUs of an instance exchange where its iterations are sums of kernels of one.
 type exchangeOptions struct {
@@ -35,24 +28,29 @@ func (o *exchangeOptions) flags(f *pflag.FlagSet) {
 }
 
 // read returns what was given; nil: nothing was.
-func (o *exchangeOptions) read(f *pflag.FlagSet) (*instance.Exchange, error) {
+func (o *exchangeOptions) read(f *pflag.FlagSet) (*llmrun.Exchange, error) {
 	if !f.Changed("link-gbps") && !f.Changed("link-us") && o.config == "" {
 		return nil, nil
 	}
 	if !(o.gbps >= 1e-3 && o.gbps < 1e6) || !(o.step >= 0 && o.step <= 1e6) || o.config == "" {
 		return nil, usageErrorf("--link-gbps %g --link-us %g --model-config %q: expected --link-gbps from .001 to 1e6, --link-us from 0 to 1e6, and a file: all-reduces take the three together", o.gbps, o.step, o.config)
 	}
-	x := &instance.Exchange{Links: llmruns.Links{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
+	x := &llmrun.Exchange{Links: llmruns.Links{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
 	err := readFile(o.config, "the model's config", func(f *os.File) (err error) { x.Layers, err = llmruns.ReadLayers(f, o.config); return err })
 	return x, err
 }
 
-func newImportLLMCommand(g *globals) *cobra.Command {
-	o := &importLLMOptions{}
-	cmd := &cobra.Command{
-		Use:   "llm FILE...",
-		Short: "Others' measurements of language models into a profile",
-		Long: `Others' measurements of language models into a profile.
+type llmImport struct {
+	llmfit.Options
+	exchange exchangeOptions
+}
+
+func importLLM() importer {
+	o := &llmImport{}
+	return importer{
+		use:   "llm FILE...",
+		short: "Others' measurements of language models into a profile",
+		long: `Others' measurements of language models into a profile.
 
 What a file is follows from its columns: iterations of an engine, prompt phase and time
 per token (Splitwise), batches from start to end (LLM-Inference-Bench), servers under closed
@@ -63,75 +61,56 @@ capacities, sizes, load times. JSON files are results of vllm bench serve --save
 The coefficients of an iteration are fitted per model, device kind and tensor parallelism.
 The profile says how far they are from what was measured. The numbers are added to
 --profile (default: the output file, where it exists).`,
-		Example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
+		example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
   plan import llm steps.csv --model Qwen3-32B --link-gbps 16 --link-us 20 --model-config config.json
   plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
-		Args: cobra.MinimumNArgs(1),
+		args: cobra.MinimumNArgs(1), out: "profile.json", kind: formats.KindProfile, extends: true,
+		flags: func(f *pflag.FlagSet) {
+			f.StringSliceVar(&o.Models, "model", nil, "models to take (default all)")
+			f.StringVar(&o.Rename, "name", "", "name of the one model that is taken")
+			f.StringVar(&o.Engine, "engine", "", "engine to take, where a file has several")
+			f.StringVar(&o.Device, "device", "", "device kind of measurements that do not say theirs")
+			f.Int64Var(&o.KVTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size)")
+			f.Float64Var(&o.SwapGBps, "swap-gbps", 0, "1e9 bytes a second between host and device, for warm loads and KV")
+			f.IntVar(&o.Batch, "one-batch", 0, "sequences of the one-batch profile; 0: none")
+			f.Float64Var(&o.Prompt, "prompt", 1000, "mean prompt of the one-batch profile")
+			f.Float64Var(&o.Output, "answer", 200, "mean answer of the one-batch profile")
+			o.exchange.flags(f)
+		},
+		run: o.run,
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&o.Models, "model", nil, "models to take (default all)")
-	f.StringVar(&o.Rename, "name", "", "name of the one model that is taken")
-	f.StringVar(&o.Engine, "engine", "", "engine to take, where a file has several")
-	f.StringVar(&o.Device, "device", "", "device kind of measurements that do not say theirs")
-	f.Int64Var(&o.KVTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size)")
-	f.BoolVar(&o.Cut, "cut-preempted", false, "leave out batches that do not fit the KV capacity")
-	f.Float64Var(&o.MemoryGBps, "memory-gbps", 0, "1e9 bytes a second of the device's memory, for iterations without attention")
-	f.Float64Var(&o.SwapGBps, "swap-gbps", 0, "1e9 bytes a second between host and device, for warm loads and KV")
-	f.Float64Var(&o.DiskGBps, "disk-gbps", 0, "1e9 bytes a second from disk, for cold loads that were not measured")
-	f.IntVar(&o.Batch, "one-batch", 0, "sequences of the one-batch profile; 0: none")
-	f.Float64Var(&o.Prompt, "prompt", 1000, "mean prompt of the one-batch profile")
-	f.Float64Var(&o.Output, "answer", 200, "mean answer of the one-batch profile")
-	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
-	o.exchange.flags(f)
-	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, args []string) error {
-		x, err := o.exchange.read(f)
-		if err != nil {
-			return err
-		}
-		if x != nil {
-			if len(o.Models) != 1 {
-				return usageErrorf("--model-config is of one model: found --model %s, expected one", list(o.Models))
-			}
-			o.Links, o.Layers = &x.Links, &x.Layers
-		}
-		return runImportLLM(p, o, args)
-	})
 }
 
-func runImportLLM(p *printer, o *importLLMOptions, files []string) error {
-	for _, f := range []struct {
-		name  string
-		value float64
-		least float64
-	}{{"kv-tokens", float64(o.KVTokens), 0}, {"memory-gbps", o.MemoryGBps, 0}, {"swap-gbps", o.SwapGBps, 0}, {"disk-gbps", o.DiskGBps, 0}, {"one-batch", float64(o.Batch), 0}, {"prompt", o.Prompt, 1}, {"answer", o.Output, 1}} {
-		if !(f.value >= f.least && f.value < 1e15) {
-			return usageErrorf("--%s %g: expected at least %g", f.name, f.value, f.least)
+func (o *llmImport) run(r *importRun) error {
+	x, err := o.exchange.read(r.set)
+	if err != nil {
+		return err
+	}
+	if x != nil {
+		if len(o.Models) != 1 {
+			return usageErrorf("--model-config is of one model: found --model %s, expected one", list(o.Models))
 		}
+		o.Links, o.Layers = &x.Links, &x.Layers
+	}
+	const most = 1e15
+	if err := first(number("kv-tokens", float64(o.KVTokens), 0, most), number("swap-gbps", o.SwapGBps, 0, most), whole("one-batch", o.Batch, 0, most),
+		number("prompt", o.Prompt, 1, most), number("answer", o.Output, 1, most)); err != nil {
+		return err
 	}
 	var set llmruns.Set
-	for _, name := range files {
+	for _, name := range r.args {
 		if err := readFile(name, "measurements", func(f *os.File) error { return set.Read(f, name) }); err != nil {
 			return err
 		}
 	}
-	into, err := profileToExtend(o.profile, o.out)
+	profile, err := llmfit.Import(&set, o.Options)
 	if err != nil {
+		return badInput(err)
+	}
+	if err := r.merge(profile); err != nil {
 		return err
 	}
-	profile, err := profiler.ImportLLM(&set, o.LLMOptions)
-	if err == nil {
-		err = profiler.Merge(into, profile)
-	}
-	if errors.Is(err, profiler.ErrInput) || len(formats.Findings(err)) > 0 {
-		return withCode(exitUsage, err)
-	}
-	if err != nil {
-		return err
-	}
-	if err := p.save(o.out, into, true); err != nil {
-		return err
-	}
-	return printLLMs(p, o.out, profile)
+	return printLLMs(r.printer, r.path, profile)
 }
 
 // printLLMs shows what became of measurements of language models.

@@ -1,65 +1,50 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"inferplan/formats"
 	"inferplan/formats/importer/flowgraph"
 )
 
-type importPipelineOptions struct {
-	file, name, slo, out string
-	rps                  float64
-}
-
-func newImportPipelineCommand(g *globals) *cobra.Command {
-	o := &importPipelineOptions{}
-	cmd := &cobra.Command{
-		Use:     "pipeline FILE --slo 400ms",
-		Short:   "A list of modules (JSON: name, id, pres, subs) into an application of a workload",
-		Example: `  plan import pipeline traffic.json --slo 400ms --rps 120 -o workload.json`,
-		Args:    cobra.ExactArgs(1),
+func importPipeline() importer {
+	var name, slo string
+	var rps float64
+	return importer{
+		use:     "pipeline FILE --slo 400ms",
+		short:   "A list of modules (JSON: name, id, pres, subs) into an application of a workload",
+		example: `  plan import pipeline traffic.json --slo 400ms --rps 120 -o workload.json`,
+		args:    cobra.ExactArgs(1), out: "workload.json", kind: formats.KindWorkload,
+		flags: func(f *pflag.FlagSet) {
+			f.StringVar(&name, "name", "", "name of the application (default: the file's, without its ending)")
+			f.StringVar(&slo, "slo", "", "latency SLO of the whole, such as 400ms or 5x")
+			f.Float64Var(&rps, "rps", 0, "rate to be carried")
+		},
+		run: func(r *importRun) error {
+			file := r.args[0]
+			var app formats.Application
+			err := readFile(file, "the list of modules", func(f *os.File) (err error) { app, err = flowgraph.Read(f, file); return err })
+			if err != nil {
+				return err
+			}
+			app.Name, app.RPS = cmp.Or(name, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))), rps
+			if slo != "" {
+				if app.SLO, err = formats.ParseSLO(slo); err != nil {
+					return usageErrorf("--slo %s: %w", slo, err)
+				}
+			}
+			doc := flowgraph.Workload(app)
+			if err := doc.Validate(); err != nil {
+				return withCode(exitUsage, fmt.Errorf("the application of %s: %w", file, err))
+			}
+			return r.done(doc, map[string]any{"application": app.Name, "modules": len(app.Modules)}, "%s: application %s of %d modules", r.path, app.Name, len(app.Modules))
+		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.name, "name", "", "name of the application (default: the file's, without its ending)")
-	f.StringVar(&o.slo, "slo", "", "latency SLO of the whole, such as 400ms or 5x")
-	f.Float64Var(&o.rps, "rps", 0, "rate to be carried")
-	return importing(g, cmd, &o.out, "workload.json", formats.KindWorkload, func(p *printer, args []string) error {
-		o.file = args[0]
-		return runImportPipeline(p, o)
-	})
-}
-
-func runImportPipeline(p *printer, o *importPipelineOptions) error {
-	var app formats.Application
-	err := readFile(o.file, "the list of modules", func(f *os.File) (err error) { app, err = flowgraph.Read(f, o.file); return err })
-	if err != nil {
-		return err
-	}
-	app.Name, app.RPS = o.name, o.rps
-	if app.Name == "" {
-		app.Name = strings.TrimSuffix(filepath.Base(o.file), filepath.Ext(o.file))
-	}
-	if o.slo != "" {
-		if app.SLO, err = formats.ParseSLO(o.slo); err != nil {
-			return usageErrorf("--slo %s: %w", o.slo, err)
-		}
-	}
-	doc := flowgraph.Workload(app)
-	if err := doc.Validate(); err != nil {
-		return withCode(exitUsage, fmt.Errorf("the application of %s: %w", o.file, err))
-	}
-	if err := p.save(o.out, doc, true); err != nil {
-		return err
-	}
-	if p.json {
-		return p.document(map[string]any{"output": o.out, "application": app.Name, "modules": len(app.Modules)})
-	}
-	fmt.Fprintf(p.out, "%s: application %s of %d modules\n", o.out, app.Name, len(app.Modules))
-	return nil
 }

@@ -1,40 +1,32 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"inferplan/engine/certainty"
 	"inferplan/formats"
 	"inferplan/formats/importer/records"
-	"inferplan/profiler"
 )
 
-type importRecordsOptions struct {
-	file      string
-	models    []string
-	heldOut   float64
-	seed      uint64
-	noShuffle bool
-	calibrate bool
-	score     string
-	profile   string
-	out       string
+type recordsImport struct {
+	records.Options
+	models []string
+	score  string
 }
 
-func newImportRecordsCommand(g *globals) *cobra.Command {
-	o := &importRecordsOptions{}
-	cmd := &cobra.Command{
-		Use:   "records FILE [--models a,b] [--profile F]",
-		Short: "Per-sample answers of a family of models (CSV) into the records of a profile",
-		Long: `Per-sample answers of a family of models (CSV, plain or .gz) into the records of a profile:
+func importRecords() importer {
+	o := &recordsImport{}
+	return importer{
+		use:   "records FILE [--models a,b] [--profile F]",
+		short: "Per-sample answers of a family of models (CSV) into the records of a profile",
+		long: `Per-sample answers of a family of models (CSV, plain or .gz) into the records of a profile:
 what a cascade of these models is planned on.
 
   sample_id,model,correct,certainty     one row per sample and model; correct is 0 or 1,
@@ -47,41 +39,35 @@ certainty by the share of right answers at it (isotonic regression on the sample
 --models takes these models, in this order; NEW=OLD takes the rows of OLD under the name NEW,
 for a profile that calls the model so. The records are added to --profile (default: the
 output file, where it exists) and replace records of the same models there.`,
-		Example: `  plan import records answers.csv.gz --models small,base,large -o profile.json
+		example: `  plan import records answers.csv.gz --models small,base,large -o profile.json
   plan import records frugalml_imdb.csv.gz --models 'small=GitHub(Vader),base=Amazon,large=Google' --held-out 0.25 --calibrate
   plan import records answers.csv --profile measured.json -o profile.json`,
-		Args: cobra.ExactArgs(1),
+		args: cobra.ExactArgs(1), out: "profile.json", kind: formats.KindProfile, extends: true,
+		words: map[string][]string{"score": certainty.Names()},
+		flags: func(f *pflag.FlagSet) {
+			f.StringSliceVar(&o.models, "models", nil, "models to take, in this order, or NEW=OLD (default all, as they appear)")
+			f.Float64Var(&o.HeldOut, "held-out", 0.25, "share of the samples to keep apart, from 0 to below 1")
+			f.Uint64Var(&o.Seed, "seed", 1, "seed of the shuffle")
+			f.BoolVar(&o.NoShuffle, "no-shuffle", false, "keep the samples in order of their ids")
+			f.BoolVar(&o.Calibrate, "calibrate", false, "replace certainties by the share of right answers at them")
+			f.StringVar(&o.score, "score", "", "what the certainty in the file is, such as top1-top2, for the profile")
+		},
+		run: o.run,
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&o.models, "models", nil, "models to take, in this order, or NEW=OLD (default all, as they appear)")
-	f.Float64Var(&o.heldOut, "held-out", 0.25, "share of the samples to keep apart, from 0 to below 1")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the shuffle")
-	f.BoolVar(&o.noShuffle, "no-shuffle", false, "keep the samples in order of their ids")
-	f.BoolVar(&o.calibrate, "calibrate", false, "replace certainties by the share of right answers at them")
-	f.StringVar(&o.score, "score", "", "what the certainty in the file is, such as top1-top2, for the profile")
-	f.StringVar(&o.profile, "profile", "", "profile that the records are added to (default: the output file, if it exists)")
-	complete(cmd, "score", certainty.Names()...)
-	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, args []string) error {
-		o.file = args[0]
-		return runImportRecords(p, o)
-	})
 }
 
-func runImportRecords(p *printer, o *importRecordsOptions) error {
-	if !(o.heldOut >= 0 && o.heldOut < 1) {
-		return usageErrorf("--held-out %v: expected a share from 0 to below 1, such as 0.25", o.heldOut)
+func (o *recordsImport) run(r *importRun) error {
+	if !(o.HeldOut >= 0 && o.HeldOut < 1) {
+		return usageErrorf("--held-out %v: expected a share from 0 to below 1, such as 0.25", o.HeldOut)
 	}
 	names, rows, err := o.names()
 	if err != nil {
 		return err
 	}
+	file := r.args[0]
+	o.Models, o.Source = rows, filepath.Base(file)
 	var rec *formats.Records
-	if err := readFile(o.file, "records", func(f *os.File) (err error) {
-		rec, err = records.Read(f, o.file, records.Options{
-			Models: rows, Seed: o.seed, NoShuffle: o.noShuffle, HeldOut: o.heldOut, Calibrate: o.calibrate, Source: filepath.Base(o.file),
-		})
-		return err
-	}); err != nil {
+	if err := readFile(file, "records", func(f *os.File) (err error) { rec, err = records.Read(f, file, o.Options); return err }); err != nil {
 		return err
 	}
 	for i, n := range names {
@@ -89,7 +75,7 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 	}
 	rec.Score = o.score
 	replaced := false
-	profile, err := p.extend(o.profile, o.out, func(profile *formats.Profile) error {
+	profile, err := r.extend(r.into, r.path, func(profile *formats.Profile) error {
 		replaced = addRecords(profile, rec)
 		if err := profile.Validate(); err != nil {
 			return withCode(exitUsage, fmt.Errorf("the records do not fit the profile; --models NEW=OLD gives a model the profile's name: %w", err))
@@ -100,14 +86,14 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 		return err
 	}
 	if len(profile.Models) == 0 {
-		p.note("note: %s holds records alone; a plan needs latencies too: plan profile, or plan import, with the same -o", o.out)
+		r.note("note: %s holds records alone; a plan needs latencies too: plan profile, or plan import, with the same -o", r.path)
 	}
-	return printRecords(p, rec, o.out, replaced)
+	return printRecords(r.printer, rec, r.path, replaced)
 }
 
 // names splits --models into the profile's names and those of the rows; both
 // are nil where all are taken.
-func (o *importRecordsOptions) names() (names, rows []string, err error) {
+func (o *recordsImport) names() (names, rows []string, err error) {
 	for _, m := range o.models {
 		as, of, both := strings.Cut(m, "=")
 		if !both {
@@ -122,40 +108,6 @@ func (o *importRecordsOptions) names() (names, rows []string, err error) {
 		names, rows = append(names, as), append(rows, of)
 	}
 	return names, rows, nil
-}
-
-// profileToExtend is the profile that numbers or records are added to: the one
-// named, else the output where it exists, else a new one.
-func profileToExtend(path, out string) (*formats.Profile, error) {
-	named := path != ""
-	if !named {
-		path = out
-	}
-	profile, err := formats.ReadProfile(path)
-	if !named && errors.Is(err, fs.ErrNotExist) {
-		return emptyProfile(), nil
-	}
-	return profile, withCode(exitUsage, err)
-}
-
-// extend adds to a profile, the one named or else the output, and writes the output.
-// Where they are the same no other process writes there meanwhile.
-func (p *printer) extend(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
-	if info, err := os.Stat(out); out != toStdout && path == "" && (err != nil || info.Mode().IsRegular()) {
-		return profiler.Update(out, emptyProfile(), add)
-	}
-	profile, err := profileToExtend(path, out)
-	if err != nil {
-		return nil, err
-	}
-	if err := add(profile); err != nil {
-		return nil, err
-	}
-	return profile, p.save(out, profile, true)
-}
-
-func emptyProfile() *formats.Profile {
-	return &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
 }
 
 // addRecords puts records into a profile, in the place of those of the same

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
@@ -16,21 +17,19 @@ import (
 	"inferplan/policy/policies"
 )
 
-type importTransitionsOptions struct {
-	files       []string
+type transitionsImport struct {
 	from        string
 	plan        string
 	application string
 	gap         time.Duration
-	out         string
 }
 
-func newImportTransitionsCommand(g *globals) *cobra.Command {
-	o := &importTransitionsOptions{}
-	cmd := &cobra.Command{
-		Use:   "transitions FILE... --from log|spans|sessions",
-		Short: "Recorded requests of workflows into the ways that they took",
-		Long: `Recorded requests of workflows into the ways that they took, which prediction learns from.
+func importTransitions() importer {
+	o := &transitionsImport{}
+	return importer{
+		use:   "transitions FILE... --from log|spans|sessions",
+		short: "Recorded requests of workflows into the ways that they took",
+		long: `Recorded requests of workflows into the ways that they took, which prediction learns from.
 
 log:      event logs of 'plan serve --event-log' or 'plan simulate --event-log', over --plan
 spans:    OpenTelemetry spans in JSON (OTLP), a document or one per line; a trace is a request,
@@ -40,31 +39,26 @@ sessions: a request trace of agents in CSV: t_us or t_s, session, model; also ap
           are a request, up to a pause of --gap
 
 Name the file in an application's transitions in the workload.`,
-		Example: `  plan import transitions events.log --from log --plan plan.json
+		example: `  plan import transitions events.log --from log --plan plan.json
   plan import transitions spans.jsonl --from spans --application chat -o transitions.json`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.files = args
-			return runImportTransitions(newPrinter(cmd, g), o)
+		args: cobra.MinimumNArgs(1), out: "transitions.json", kind: formats.KindTransitions, required: []string{"from"},
+		words: map[string][]string{"from": {"log", "spans", "sessions"}},
+		flags: func(f *pflag.FlagSet) {
+			f.StringVar(&o.from, "from", "", "what was recorded: log, spans or sessions (required)")
+			f.StringVar(&o.plan, "plan", "plan.json", "plan of the runs that event logs are of")
+			f.StringVar(&o.application, "application", "", "application of what does not say it (default: the name of a trace's first span; sessions)")
+			f.DurationVar(&o.gap, "gap", 10*time.Second, "pause of a session after which its next call begins another request")
 		},
+		run: o.run,
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "", "what was recorded: log, spans or sessions (required)")
-	f.StringVar(&o.plan, "plan", "plan.json", "plan of the runs that event logs are of")
-	f.StringVar(&o.application, "application", "", "application of what does not say it (default: the name of a trace's first span; sessions)")
-	f.DurationVar(&o.gap, "gap", 10*time.Second, "pause of a session after which its next call begins another request")
-	f.StringVarP(&o.out, "output", "o", "transitions.json", "document to write")
-	_ = cmd.MarkFlagRequired("from")
-	complete(cmd, "from", "log", "spans", "sessions")
-	return cmd
 }
 
-func runImportTransitions(p *printer, o *importTransitionsOptions) error {
-	if err := first(p.output("output", o.out, formats.KindTransitions), oneOf("from", o.from, "log", "spans", "sessions"), longer("gap", o.gap)); err != nil {
+func (o *transitionsImport) run(r *importRun) error {
+	if err := first(oneOf("from", o.from, "log", "spans", "sessions"), longer("gap", o.gap)); err != nil {
 		return err
 	}
 	rec, requests := ways.NewRecorder(), 0
-	for _, path := range o.files {
+	for _, path := range r.args {
 		n, err := o.file(path, rec)
 		if err != nil {
 			return withCode(exitUsage, err)
@@ -75,21 +69,19 @@ func runImportTransitions(p *printer, o *importTransitionsOptions) error {
 	if err := doc.Validate(); err != nil {
 		return withCode(exitUsage, err)
 	}
-	if err := p.save(o.out, doc, true); err != nil {
+	if err := r.save(r.path, doc, true); err != nil {
 		return err
 	}
-	if p.json {
-		return p.document(map[string]any{"output": o.out, "requests": requests, "applications": len(doc.Applications)})
+	if !r.json {
+		for _, a := range doc.Applications {
+			fmt.Fprintf(r.out, "%s: %s\n", a.Application, plural(len(a.Ways), "way"))
+		}
 	}
-	for _, a := range doc.Applications {
-		fmt.Fprintf(p.out, "%s: %s\n", a.Application, plural(len(a.Ways), "way"))
-	}
-	fmt.Fprintf(p.out, "wrote %s: %s\n", o.out, plural(requests, "request"))
-	return nil
+	return r.show(map[string]any{"requests": requests, "applications": len(doc.Applications)}, "wrote %s: %s", r.path, plural(requests, "request"))
 }
 
 // file reads a file, packed with gzip or not.
-func (o *importTransitionsOptions) file(path string, into *ways.Recorder) (n int, err error) {
+func (o *transitionsImport) file(path string, into *ways.Recorder) (n int, err error) {
 	if o.from == "log" {
 		f, err := openLog(path)
 		if err != nil {
@@ -111,7 +103,7 @@ func (o *importTransitionsOptions) file(path string, into *ways.Recorder) (n int
 }
 
 // logs reads an event log of a run of the plan.
-func (o *importTransitionsOptions) logs(r io.Reader, path string, into *ways.Recorder) (int, error) {
+func (o *transitionsImport) logs(r io.Reader, path string, into *ways.Recorder) (int, error) {
 	plan, err := readPlan(o.plan)
 	if err != nil {
 		return 0, err

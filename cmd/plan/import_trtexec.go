@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"inferplan/engine/ort"
 	"inferplan/formats"
@@ -17,24 +16,18 @@ import (
 	"inferplan/profiler"
 )
 
-type importTRTExecOptions struct {
-	name, model   string
-	device        string
-	deviceName    string
-	driver        string
-	engineVersion string
-	runs          []string
-	blocks        int
-	profile, out  string
+type trtexecImport struct {
+	profiler.TRTExecOptions
 	inputOptions
+	runs []string
 }
 
-func newImportTRTExecCommand(g *globals) *cobra.Command {
-	o := &importTRTExecOptions{}
-	cmd := &cobra.Command{
-		Use:   "trtexec --device KIND --run batch=B,times=F,profile=F [--model FILE.onnx | --name NAME]",
-		Short: "Times and layers that TensorRT's trtexec exported into a profile",
-		Long: `Times and layers that TensorRT's trtexec exported into a profile.
+func importTRTExec() importer {
+	o := &trtexecImport{}
+	return importer{
+		use:   "trtexec --device KIND --run batch=B,times=F,profile=F [--model FILE.onnx | --name NAME]",
+		short: "Times and layers that TensorRT's trtexec exported into a profile",
+		long: `Times and layers that TensorRT's trtexec exported into a profile.
 
 Every --run is what trtexec exported of one batch size, as comma-separated KEY=VALUE:
   batch    the batch size (default 1)
@@ -49,77 +42,65 @@ can be cut, and the profile says what crosses there (this runs the model once an
 Runtime). Without it the cut sizes stay unknown: no plan cuts the model across a network.
 
 The numbers are added to --profile (default: the output file, where it exists).`,
-		Example: `  trtexec --onnx=resnet50.onnx --shapes=data:4x3x224x224 --exportTimes=t4.json --exportProfile=p4.json --separateProfileRun
+		example: `  trtexec --onnx=resnet50.onnx --shapes=data:4x3x224x224 --exportTimes=t4.json --exportProfile=p4.json --separateProfileRun
   plan import trtexec --model resnet50.onnx --device L4 --run batch=1,times=t1.json,profile=p1.json --run batch=4,times=t4.json,profile=p4.json
   plan import trtexec --name resnet50 --device L4 --tensorrt 10.3.0 --run batch=1,times=t1.json -o profile.json`,
-		Args: noArguments,
+		args: noArguments, out: "profile.json", kind: formats.KindProfile, extends: true, required: []string{"device", "run"},
+		flags: func(f *pflag.FlagSet) {
+			f.StringVar(&o.Model, "name", "", "name of the model (default that of --model)")
+			f.StringVar(&o.File, "model", "", "ONNX file that the engines were built from")
+			o.inputOptions.flags(f)
+			f.StringVar(&o.Device.Device, "device", "", "device kind of the numbers, such as L4 (required)")
+			f.StringVar(&o.Device.Name, "device-name", "", "the GPU as its driver names it, for the profile")
+			f.StringVar(&o.Device.Driver, "driver", "", "version of the driver, for the profile")
+			f.StringVar(&o.Device.EngineVersion, "tensorrt", "", "version of TensorRT, for the profile")
+			f.StringArrayVar(&o.runs, "run", nil, "batch=B,share=V,times=FILE,profile=FILE of one batch size (repeatable)")
+			f.IntVar(&o.Blocks, "blocks", profiler.DefaultBlocks, "blocks to group the layers into")
+		},
+		run: o.run,
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.name, "name", "", "name of the model (default that of --model)")
-	f.StringVar(&o.model, "model", "", "ONNX file that the engines were built from")
-	o.inputOptions.flags(f)
-	f.StringVar(&o.device, "device", "", "device kind of the numbers, such as L4 (required)")
-	f.StringVar(&o.deviceName, "device-name", "", "the GPU as its driver names it, for the profile")
-	f.StringVar(&o.driver, "driver", "", "version of the driver, for the profile")
-	f.StringVar(&o.engineVersion, "tensorrt", "", "version of TensorRT, for the profile")
-	f.StringArrayVar(&o.runs, "run", nil, "batch=B,share=V,times=FILE,profile=FILE of one batch size (repeatable)")
-	f.IntVar(&o.blocks, "blocks", profiler.DefaultBlocks, "blocks to group the layers into")
-	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
-	_ = cmd.MarkFlagRequired("device")
-	_ = cmd.MarkFlagRequired("run")
-	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, _ []string) error { return runImportTRTExec(cmd.Context(), p, o) })
 }
 
-func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) error {
-	opt := profiler.TRTExecOptions{
-		Model: o.name, File: o.model, Blocks: o.blocks, Out: o.out,
-		Device: formats.ProfileDevice{Device: o.device, Name: o.deviceName, Driver: o.driver, EngineVersion: o.engineVersion},
-	}
-	if o.blocks < 1 {
-		return usageErrorf("--blocks %d: expected at least 1", o.blocks)
+func (o *trtexecImport) run(r *importRun) error {
+	if o.Blocks < 1 {
+		return usageErrorf("--blocks %d: expected at least 1", o.Blocks)
 	}
 	for _, text := range o.runs {
-		r, err := readTRTExecRun(text)
+		run, err := readTRTExecRun(text)
 		if err != nil {
 			return err
 		}
-		opt.Runs = append(opt.Runs, *r)
+		o.Runs = append(o.Runs, *run)
 	}
-	inputs := profiler.Options{Models: []string{o.model}}
+	inputs := profiler.Options{Models: []string{o.File}}
 	if err := o.fill(&inputs); err != nil {
 		return err
 	}
 	switch {
-	case len(o.shapes)+len(o.values)+len(o.ops) > 0 && o.model == "":
+	case len(o.shapes)+len(o.values)+len(o.ops) > 0 && o.File == "":
 		return usageErrorf("--shape, --input and --ops are about --model, which is not named")
 	case len(inputs.Buckets) > 0:
 		return usageErrorf("--shape: trtexec ran at one size: import each size under a --name of its own")
 	}
-	opt.Dims, opt.Values = inputs.Dims, inputs.Values
-	into, err := profileToExtend(o.profile, o.out)
+	into, err := profileToExtend(r.into, r.path)
 	if err != nil {
 		return err
 	}
-	opt.Into = into
-	if o.model != "" {
+	o.Out, o.Dims, o.Values, o.Into = r.path, inputs.Dims, inputs.Values, into
+	if o.File != "" {
 		eng, err := ort.Open("")
 		if err != nil {
 			return fmt.Errorf("opening the engine, which finds the cuts of --model: %w", err)
 		}
 		defer eng.Close()
-		if opt.Operators, err = o.register(eng, into); err != nil {
+		if o.Operators, err = o.register(eng, into); err != nil {
 			return err
 		}
-		opt.Prober = eng
+		o.Prober = eng
 	}
-	profile, err := profiler.ImportTRTExec(ctx, opt)
+	profile, err := profiler.ImportTRTExec(r.ctx, o.TRTExecOptions)
 	if err == nil {
-		_, err = p.extend(o.profile, o.out, func(into *formats.Profile) error {
-			if err := profiler.Merge(into, profile); err != nil {
-				return err
-			}
-			return withCode(exitUsage, into.Validate())
-		})
+		err = r.merge(profile)
 	}
 	if errors.Is(err, profiler.ErrInput) {
 		return withCode(exitUsage, err)
@@ -128,11 +109,11 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 		return err
 	}
 	m := &profile.Models[0]
-	if p.json {
-		return p.document(map[string]any{"output": o.out, "model": m.Model, "blocks": len(m.Blocks), "measurements": len(m.Measurements)})
+	if r.json {
+		return r.show(map[string]any{"model": m.Model, "blocks": len(m.Blocks), "measurements": len(m.Measurements)}, "")
 	}
 	for _, n := range profile.Notes {
-		p.note("note: %s", n)
+		r.note("note: %s", n)
 	}
 	var rows [][]string
 	for _, me := range m.Measurements {
@@ -144,11 +125,10 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 			m.Model, me.Device, fmt.Sprintf("1/%d", me.Share), fmt.Sprint(me.Batch), ms(me.Whole.WallUS.D()), fmt.Sprint(len(me.Blocks)), ms(least.D()) + ".." + ms(most.D()),
 		})
 	}
-	if err := p.table("llrrrrr", []string{"model", "device", "share", "batch", "whole ms", "blocks", "ms each"}, rows); err != nil {
+	if err := r.table("llrrrrr", []string{"model", "device", "share", "batch", "whole ms", "blocks", "ms each"}, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.out, "wrote %s\n", o.out)
-	return nil
+	return r.show(nil, "wrote %s", r.path)
 }
 
 // readTRTExecRun reads one --run with its files.

@@ -6,28 +6,26 @@ import (
 	"os"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"inferplan/bench/qlm/instance"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
-	"inferplan/profiler"
+	"inferplan/profiler/llmrun"
 )
 
-type importVLLMOptions struct {
-	steps, meta, requests string
-	cpu, cpuSequence      time.Duration
-	profile, out, trace   string
-	kvTokens              int64
-	exchange              exchangeOptions
+type vllmImport struct {
+	steps, meta, requests, trace string
+	cpu                          llmrun.CPU
+	kvTokens                     int64
+	exchange                     exchangeOptions
 }
 
-func newImportVLLMCommand(g *globals) *cobra.Command {
-	o := &importVLLMOptions{}
-	cmd := &cobra.Command{
-		Use:   "vllm-run --steps F --meta F --requests F",
-		Short: "A run of a vLLM server into a profile, with the model of it beside",
-		Long: `A run of a vLLM server into a profile, with the model of it beside.
+func importVLLM() importer {
+	o := &vllmImport{}
+	return importer{
+		use:   "vllm-run --steps F --meta F --requests F",
+		short: "A run of a vLLM server into a profile, with the model of it beside",
+		long: `A run of a vLLM server into a profile, with the model of it beside.
 
 steps:    what an iteration takes, as plan import llm reads it
 meta:     meta.json of the server; the KV capacity is taken from there
@@ -37,48 +35,40 @@ requests: request,input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,
 The run is simulated with the fitted iteration and what the server's CPU adds to it:
 --cpu per iteration and --cpu-sequence per sequence in it. Without them they are fitted to
 this run, which is then no test of them.`,
-		Example: `  plan import vllm-run --steps steps.csv --meta meta.json --requests requests.jsonl --cpu 706us --cpu-sequence 20us -o profile.json`,
-		Args:    noArguments,
+		example: `  plan import vllm-run --steps steps.csv --meta meta.json --requests requests.jsonl --cpu 706us --cpu-sequence 20us -o profile.json`,
+		args:    noArguments, out: "profile.json", kind: formats.KindProfile, extends: true, required: []string{"steps", "meta", "requests"},
+		flags: func(f *pflag.FlagSet) {
+			f.StringVar(&o.steps, "steps", "", "measured iterations (required)")
+			f.StringVar(&o.meta, "meta", "", "what the server says of itself (required)")
+			f.StringVar(&o.requests, "requests", "", "requests of the run (required)")
+			f.DurationVar(&o.cpu.Iteration, "cpu", 0, "time that the server's CPU adds to an iteration (default: fitted to the run)")
+			f.DurationVar(&o.cpu.Sequence, "cpu-sequence", 0, "time that it adds for each sequence in it")
+			f.Int64Var(&o.kvTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size), instead of what meta.json says")
+			o.exchange.flags(f)
+			f.StringVar(&o.trace, "trace", "", "request trace to write as well")
+		},
+		run: o.run,
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.steps, "steps", "", "measured iterations (required)")
-	f.StringVar(&o.meta, "meta", "", "what the server says of itself (required)")
-	f.StringVar(&o.requests, "requests", "", "requests of the run (required)")
-	f.DurationVar(&o.cpu, "cpu", 0, "time that the server's CPU adds to an iteration (default: fitted to the run)")
-	f.DurationVar(&o.cpuSequence, "cpu-sequence", 0, "time that it adds for each sequence in it")
-	f.Int64Var(&o.kvTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size), instead of what meta.json says")
-	o.exchange.flags(f)
-	f.StringVar(&o.trace, "trace", "", "request trace to write as well")
-	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
-	for _, name := range []string{"steps", "meta", "requests"} {
-		_ = cmd.MarkFlagRequired(name)
-	}
-	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, _ []string) error {
-		x, err := o.exchange.read(f)
-		if err != nil {
-			return err
-		}
-		return runImportVLLM(p, o, x, f.Changed("cpu") || f.Changed("cpu-sequence"))
-	})
 }
 
-func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange, given bool) error {
-	if o.cpu < 0 || o.cpuSequence < 0 || o.cpu > time.Second || o.cpuSequence > time.Second {
-		return usageErrorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", o.cpu, o.cpuSequence)
-	}
-	if o.kvTokens < 0 || o.kvTokens > 1<<30 {
-		return usageErrorf("--kv-tokens %d: expected 0 to %d", o.kvTokens, 1<<30)
-	}
-	run, err := instance.Open(o.steps, o.meta, o.requests, o.kvTokens, exchange)
+func (o *vllmImport) run(r *importRun) error {
+	exchange, err := o.exchange.read(r.set)
 	if err != nil {
-		if _, env := errors.AsType[*os.PathError](err); env || errors.Is(err, profiler.ErrInput) || len(formats.Findings(err)) > 0 {
-			return withCode(exitUsage, err)
-		}
 		return err
 	}
-	cpu := instance.CPU{Iteration: o.cpu, Sequence: o.cpuSequence}
+	cpu, given := o.cpu, r.set.Changed("cpu") || r.set.Changed("cpu-sequence")
+	if min(cpu.Iteration, cpu.Sequence) < 0 || max(cpu.Iteration, cpu.Sequence) > time.Second {
+		return usageErrorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", cpu.Iteration, cpu.Sequence)
+	}
+	if err := whole("kv-tokens", int(o.kvTokens), 0, 1<<30); err != nil {
+		return err
+	}
+	run, err := llmrun.Open(o.steps, o.meta, o.requests, o.kvTokens, exchange)
+	if err != nil {
+		return badInput(err)
+	}
 	if !given {
-		if cpu, err = instance.Calibrate(run); err != nil {
+		if cpu, err = llmrun.Calibrate(run); err != nil {
 			return err
 		}
 	}
@@ -86,14 +76,7 @@ func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange
 	if err != nil {
 		return err
 	}
-	into, err := profileToExtend(o.profile, o.out)
-	if err != nil {
-		return err
-	}
-	if err := profiler.Merge(into, run.Profile(cpu, given, x)); err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.save(o.out, into, true); err != nil {
+	if err := r.merge(run.Profile(cpu, given, x)); err != nil {
 		return err
 	}
 	if o.trace != "" {
@@ -101,44 +84,44 @@ func runImportVLLM(p *printer, o *importVLLMOptions, exchange *instance.Exchange
 			return err
 		}
 	}
-	return printComparison(p, o, run, cpu, given, x)
+	return printComparison(r, run, cpu, given, x)
 }
 
-func writeRunTrace(path string, run *instance.Run) error {
+func writeRunTrace(path string, run *llmrun.Run) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("writing the trace: %w", err))
 	}
 	list := make([]arrivals.Request, len(run.Requests))
-	for i, r := range run.Requests {
-		list[i] = arrivals.Request{At: time.Duration(r.Queued * 1e9), ID: r.ID, PromptTokens: int32(r.Prompt), OutputTokens: int32(r.Output)}
+	for i, q := range run.Requests {
+		list[i] = arrivals.Request{At: time.Duration(q.Queued * 1e9), ID: q.ID, PromptTokens: int32(q.Prompt), OutputTokens: int32(q.Output)}
 	}
 	_, err = arrivals.WriteTrace(f, arrivals.Slice(list), []string{run.Meta.Model}, "id", "prompt_tokens", "output_tokens")
 	return errors.Join(err, f.Close())
 }
 
 // printComparison shows a run beside the model of it.
-func printComparison(p *printer, o *importVLLMOptions, run *instance.Run, cpu instance.CPU, given bool, x *instance.Comparison) error {
-	if p.json {
-		return p.document(map[string]any{"output": o.out, "run": run.Name, "fit": run.Fit, "cpu_us": formats.Micros(cpu.Iteration), "cpu_sequence_us": formats.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)})
+func printComparison(r *importRun, run *llmrun.Run, cpu llmrun.CPU, given bool, x *llmrun.Comparison) error {
+	if r.json {
+		return r.show(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": formats.Micros(cpu.Iteration), "cpu_sequence_us": formats.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)}, "")
 	}
 	if !given {
-		p.note("assumed: --cpu %v --cpu-sequence %v, fitted to this run", cpu.Iteration, cpu.Sequence)
+		r.note("assumed: --cpu %v --cpu-sequence %v, fitted to this run", cpu.Iteration, cpu.Sequence)
 	}
-	row := func(what, unit string, f instance.Figure, scale float64) []string {
+	row := func(what, unit string, f llmrun.Figure, scale float64) []string {
 		return []string{what, fmt.Sprintf("%.3f", f.Real*scale), fmt.Sprintf("%.3f", f.Model*scale), unit, fmt.Sprintf("%+.2f %%", 100*f.Off())}
 	}
 	rows := [][]string{
 		row("end to end, mean", "s", x.E2E, 1), row("end to end, p99", "s", x.E2EP99, 1), row("time to first token, mean", "s", x.TTFT, 1), row("time to first token, p99", "s", x.TTFTP99, 1),
 		row("time per token, mean", "ms", x.TPOT, 1e3), row("time per token, p99", "ms", x.TPOTP99, 1e3), row("until scheduled, mean", "s", x.Queued, 1), row("makespan", "s", x.Makespan, 1),
 	}
-	if err := p.table("lrrlr", []string{run.Name, "real", "model", "", "off"}, rows); err != nil {
+	if err := r.table("lrrlr", []string{run.Name, "real", "model", "", "off"}, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.out, "end to end, request by request: R2 %.4f, mean error %.2f %%; until scheduled: R2 %.4f; %s, %s pre-empted by the model\n", x.R2, 100*x.MAPE, x.QueuedR2, plural(x.Requests, "request"), plural(int(x.Preempted), "sequence"))
-	fmt.Fprintf(p.out, "wrote %s\n", o.out)
+	fmt.Fprintf(r.out, "end to end, request by request: R2 %.4f, mean error %.2f %%; until scheduled: R2 %.4f; %s, %s pre-empted by the model\n", x.R2, 100*x.MAPE, x.QueuedR2, plural(x.Requests, "request"), plural(int(x.Preempted), "sequence"))
+	fmt.Fprintf(r.out, "wrote %s\n", r.path)
 	for _, doubt := range run.Doubts(cpu, given, x) {
-		p.note("warning: %s", doubt)
+		r.note("warning: %s", doubt)
 	}
 	return nil
 }

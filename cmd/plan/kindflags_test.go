@@ -33,7 +33,7 @@ var planVerbs = map[string]func(plan string) []string{
 var ofAllKinds = map[string]string{
 	"serve":    "http metrics policy event-log output max-body memory-limit host max-queue tls-cert tls-key token-file keys drain drain-delay log-format access-log",
 	"load":     "load poisson trace model class mix arrivals-gaps-us seed plan protocol duration warmup grace max-in-flight token-file outcomes output",
-	"simulate": "load poisson trace model class mix arrivals-gaps-us seed find-max-load up-to loads attainment load-reference policy duration warmup window runs event-log verify output",
+	"simulate": "load poisson trace model class mix arrivals-gaps-us seed find-max-load up-to loads attainment policy duration warmup window runs event-log verify output",
 	"replay":   "plan policy",
 	"check":    "against profile was cluster workload max-regression format no-solve",
 	"diff":     "tolerance format",

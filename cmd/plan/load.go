@@ -109,7 +109,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if !o.given() {
 		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
 	}
-	rates, err := o.rates(plan, "")
+	rates, err := o.rates(plan)
 	if err != nil {
 		return err
 	}

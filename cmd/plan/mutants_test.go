@@ -18,11 +18,11 @@ import (
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/formats"
-	"inferplan/formats/mutant"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
 	"inferplan/testkit/llm/fake"
+	"inferplan/testkit/mutant"
 )
 
 // solved writes the problem of a kind below dir and returns its plan as JSON has it.

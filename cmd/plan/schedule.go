@@ -74,7 +74,7 @@ func (s *schedule) chosen(plan *formats.Plan) ([]bool, error) {
 
 // rates are the requests per second of each model, and of each of its classes,
 // at load 1.
-func (s *schedule) rates(plan *formats.Plan, reference string) ([]float64, error) {
+func (s *schedule) rates(plan *formats.Plan) ([]float64, error) {
 	chosen, err := s.chosen(plan)
 	if err != nil {
 		return nil, err
@@ -82,25 +82,11 @@ func (s *schedule) rates(plan *formats.Plan, reference string) ([]float64, error
 	if err := first(positive("load", s.load), number("poisson", s.poisson, 0, math.MaxFloat64)); err != nil {
 		return nil, err
 	}
-	from := plan
-	if reference != "" {
-		if from, err = readPlan(reference); err != nil {
-			return nil, withCode(exitUsage, err)
-		}
-	}
-	promised := map[formats.ModelClass]float64{}
-	for _, m := range from.Served() {
-		promised[m.Key()] = m.RPS
-	}
 	served := plan.Served()
 	out := make([]float64, len(served))
 	for i := range served {
-		rps, ok := promised[served[i].Key()]
-		if !ok {
-			return nil, usageErrorf("--load-reference %s: no model %q there", reference, served[i].Key())
-		}
 		if chosen[i] {
-			out[i] = rps
+			out[i] = served[i].RPS
 		}
 	}
 	if err := s.divide(served, chosen, out); err != nil {

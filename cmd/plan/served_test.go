@@ -69,7 +69,7 @@ func served(ts *testscript.TestScript, neg bool, args []string) {
 var servers sync.Map
 
 // drained ends the server as an operator does and requires that it ends well, or
-// with an exit code.
+// with an exit code. What it wrote to stderr is what stderr then looks at.
 func drained(ts *testscript.TestScript, neg bool, args []string) {
 	v, ok := servers.LoadAndDelete(ts)
 	if neg || len(args) > 1 || !ok {
@@ -78,6 +78,8 @@ func drained(ts *testscript.TestScript, neg bool, args []string) {
 	s := v.(*server)
 	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
 	<-s.done
+	_, werr := ts.Stderr().Write([]byte(s.text.String()))
+	ts.Check(werr)
 	err := s.cmd.Wait()
 	if len(args) == 1 && fmt.Sprint(s.cmd.ProcessState.ExitCode()) == args[0] {
 		return

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"inferplan/formats/mutant"
+	"inferplan/testkit/mutant"
 )
 
 // signalled are command lines of every verb, in a folder with the documents of a large

@@ -28,7 +28,6 @@ type simulateOptions struct {
 	upTo             float64
 	attainment       float64   // 0: what percentiles say
 	shares           []float64 // of requests in time, of everything served
-	loadReference    string
 	policy           string
 	network          string
 	loads            string
@@ -82,7 +81,6 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 	f.Float64Var(&o.upTo, "up-to", sim.MostLoad, "highest load that --find-max-load looks at, from 0.05 to 5")
 	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the rest of the report is of the last")
 	f.Float64Var(&o.attainment, "attainment", 0, "share of requests in time that --find-max-load asks for; default: what the percentile of each model or class says, .99 for p99")
-	f.StringVar(&o.loadReference, "load-reference", "", "plan whose rates are load 1.0 (default the simulated plan)")
 	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.Help()+"; default the plan's)")
 	f.StringVar(&o.network, "network", "", "who shares links: nodes (the cluster's NICs) or stages (as the PPipe artifact assumes; default with --policy artifact)")
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "virtual time of arrivals")
@@ -216,7 +214,7 @@ func (o *simulateOptions) scenario(p *printer, plan *formats.Plan) (*sim.Scenari
 	sc.Policy = spec
 	o.shares = kind.Asked{Attainment: o.attainment}.Shares(plan)
 	sc.Load, sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.load, o.duration, o.warmup, o.window, o.seed, o.verify
-	if sc.Rates, err = o.rates(plan, o.loadReference); err != nil {
+	if sc.Rates, err = o.rates(plan); err != nil {
 		return nil, err
 	}
 	return sc, o.services(sc, plan)

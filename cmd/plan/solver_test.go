@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/mutant"
+	"inferplan/testkit/mutant"
 )
 
 // solverOf waits for the process in which another one solves. Before it runs its own program it shares memory with it.

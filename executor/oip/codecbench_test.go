@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	gojson "github.com/goccy/go-json"
 	"google.golang.org/protobuf/proto"
 
 	"inferplan/executor/oip/oippb"
@@ -98,6 +99,14 @@ func benchJSON(b *testing.B, r *Request, c *Catalog, binary bool) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := json.Unmarshal(text, &jsonRequest{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run(name+"/fastest", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := gojson.Unmarshal(text, &jsonRequest{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -9,11 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // File is an open file, unpacked when it is a gzip file, whatever its name.
@@ -32,7 +35,7 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, errors.Join(&formats.Error{File: path, Found: "a folder", Expected: "a file"}, f.Close())
+		return nil, errors.Join(&document.Error{File: path, Found: "a folder", Expected: "a file"}, f.Close())
 	}
 	x, err := New(f, path)
 	if err != nil {
@@ -48,7 +51,7 @@ func New(r io.Reader, name string) (*File, error) {
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(f.Reader)
 		if err != nil {
-			return nil, &formats.Error{File: name, Found: "a gzip file that cannot be unpacked: " + err.Error()}
+			return nil, &document.Error{File: name, Found: "a gzip file that cannot be unpacked: " + err.Error()}
 		}
 		f.Reader = bufio.NewReaderSize(z, 1<<16)
 		f.closes = append(f.closes, z)
@@ -56,7 +59,7 @@ func New(r io.Reader, name string) (*File, error) {
 	}
 	f.plain = strings.HasSuffix(name, ".gz")
 	if head, _ := f.Peek(512); bytes.ContainsFunc(head, binary) {
-		e := &formats.Error{File: name, Found: "binary data", Expected: "a text, plain or packed with gzip"}
+		e := &document.Error{File: name, Found: "binary data", Expected: "a text, plain or packed with gzip"}
 		if f.plain {
 			e.Found = "binary data that is no gzip, in spite of the name"
 		}
@@ -102,7 +105,7 @@ func (g *lineGuard) Read(p []byte) (int, error) {
 			continue
 		}
 		if g.n++; g.n > g.max {
-			return 0, &formats.Error{File: g.f.Name, Line: g.line + 1, Column: 1, Found: "a line of more than " + formats.Bytes(g.max).String(), Expected: "a CSV file"}
+			return 0, &document.Error{File: g.f.Name, Line: g.line + 1, Column: 1, Found: "a line of more than " + document.Bytes(g.max).String(), Expected: "a CSV file"}
 		}
 	}
 	return n, err
@@ -114,12 +117,13 @@ type Table struct {
 	Header []string
 	Row    []string // the current one; its texts are valid until the next
 	csv    *csv.Reader
+	wrong  error // the first typed cell of the row that is wrong, see Number
 }
 
 // NewTable reads the header of a file.
 func NewTable(f *File) (*Table, error) {
 	t, err := newTable(f)
-	if e, ok := errors.AsType[*formats.Error](err); ok && f.plain && e.Hint == "" {
+	if e, ok := errors.AsType[*document.Error](err); ok && f.plain && e.Hint == "" {
 		e.Hint = readPlain
 	}
 	return t, err
@@ -130,7 +134,7 @@ func newTable(f *File) (*Table, error) {
 	t.csv.ReuseRecord = true
 	header, err := t.csv.Read()
 	if errors.Is(err, io.EOF) {
-		return nil, &formats.Error{File: f.Name, Found: "an empty file", Expected: "a header line of column names"}
+		return nil, &document.Error{File: f.Name, Found: "an empty file", Expected: "a header line of column names"}
 	}
 	if err != nil {
 		return nil, t.wrap(err)
@@ -152,7 +156,7 @@ func (t *Table) Expect(header ...string) error {
 	if slices.Equal(t.Header, header) {
 		return nil
 	}
-	e := &formats.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
+	e := &document.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
 	if t.plain {
 		e.Hint = readPlain
 	}
@@ -172,7 +176,7 @@ func (t *Table) Next() error {
 	return nil
 }
 
-// Each calls a function for every row that is left, until it fails.
+// Each calls a function for every row that is left, until it fails or a typed cell that it read is wrong.
 func (t *Table) Each(row func() error) error {
 	for {
 		if err := t.Next(); errors.Is(err, io.EOF) {
@@ -180,34 +184,117 @@ func (t *Table) Each(row func() error) error {
 		} else if err != nil {
 			return err
 		}
-		if err := row(); err != nil {
+		err := row()
+		if t.wrong != nil {
+			return t.wrong
+		}
+		if err != nil {
 			return err
 		}
+	}
+}
+
+// Column returns the first of the names that the table has a column of, and its index; without one the index is -1.
+func (t *Table) Column(names ...string) (string, int) {
+	for _, name := range names {
+		if i := slices.Index(t.Header, name); i >= 0 {
+			return name, i
+		}
+	}
+	return "", -1
+}
+
+// Need fails unless the table has these columns. Of names with a | between, one is enough.
+func (t *Table) Need(names ...string) error {
+	for _, name := range names {
+		if _, i := t.Column(strings.Split(name, "|")...); i < 0 {
+			expected := strings.ReplaceAll(strings.Join(names, ", "), "|", " or ") + " among them"
+			return &document.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: expected}
+		}
+	}
+	return nil
+}
+
+// Text returns a cell of the row without the blanks around it, empty if the table has no such column.
+func (t *Table) Text(column string) string {
+	i := slices.Index(t.Header, column)
+	if i < 0 {
+		return ""
+	}
+	return strings.Clone(strings.TrimSpace(t.Row[i]))
+}
+
+// Number returns a cell of the row. If it is no number within the bounds, it returns the least, and Each fails.
+func (t *Table) Number(column string, least, most float64) float64 {
+	return number(t, column, least, most, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+}
+
+// Whole is Number of a whole number.
+func (t *Table) Whole(column string, least, most int) int {
+	return number(t, column, least, most, "a whole number from %d to %d", func(text string) (int, error) {
+		x, err := strconv.ParseFloat(text, 64) // 4.0 is a whole number, too
+		if err == nil && (x != math.Trunc(x) || math.Abs(x) > 1<<53) {
+			err = strconv.ErrSyntax
+		}
+		return int(x), err
+	})
+}
+
+// Time is Number of a time from 0 to most, in a column whose name ends in its unit: _us, _ms or else seconds.
+func (t *Table) Time(column string, most time.Duration) time.Duration {
+	unit := time.Second
+	switch {
+	case strings.HasSuffix(column, "_us"):
+		unit = time.Microsecond
+	case strings.HasSuffix(column, "_ms"):
+		unit = time.Millisecond
+	}
+	return time.Duration(math.Round(t.Number(column, 0, float64(most)/float64(unit)) * float64(unit)))
+}
+
+func number[T int | float64](t *Table, column string, least, most T, expected string, parse func(string) (T, error)) T {
+	i := slices.Index(t.Header, column)
+	if i < 0 {
+		t.Wrong(&document.Error{File: t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
+		return least
+	}
+	x, err := parse(strings.TrimSpace(t.Row[i]))
+	if err != nil || !(x >= least && x <= most) {
+		t.Wrong(t.Cell(i, fmt.Sprintf(expected, least, most)))
+		return least
+	}
+	return x
+}
+
+// Wrong makes Each fail at the current row, unless something before was wrong.
+func (t *Table) Wrong(err error) {
+	if t.wrong == nil {
+		t.wrong = err
 	}
 }
 
 // wrap turns what encoding/csv says into the error type of documents.
 func (t *Table) wrap(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
-		if e, ok := errors.AsType[*formats.Error](p.Err); ok {
+		if e, ok := errors.AsType[*document.Error](p.Err); ok {
 			return e
 		}
-		e := &formats.Error{File: t.Name, Line: p.Line, Column: p.Column, Found: "a line that is no CSV: " + p.Err.Error()}
+		e := &document.Error{File: t.Name, Line: p.Line, Column: p.Column, Found: "a line that is no CSV: " + p.Err.Error()}
 		if errors.Is(p.Err, csv.ErrFieldCount) {
 			e.Found, e.Expected = "another number of columns", fmt.Sprintf("%d, as in the header: %s", len(t.Header), strings.Join(t.Header, ","))
 		}
 		return e
 	}
-	if e, ok := errors.AsType[*formats.Error](err); ok {
+	if e, ok := errors.AsType[*document.Error](err); ok {
 		return e
 	}
 	return fmt.Errorf("reading %s: %w", t.Name, err)
 }
 
 // Fail is a finding about field i of the current row.
-func (t *Table) Fail(i int, column, found, expected string) *formats.Error {
+func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	line, col := t.csv.FieldPos(i)
-	e := &formats.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
+	e := &document.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
 	if t.plain && line == 1 {
 		e.Hint = readPlain
 	}
@@ -215,7 +302,7 @@ func (t *Table) Fail(i int, column, found, expected string) *formats.Error {
 }
 
 // Cell is a finding about the text of field i.
-func (t *Table) Cell(i int, expected string) *formats.Error {
+func (t *Table) Cell(i int, expected string) *document.Error {
 	return t.Fail(i, t.Header[i], Quote(t.Row[i]), expected)
 }
 

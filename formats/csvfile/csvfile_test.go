@@ -11,8 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 func pack(t testing.TB, text string) []byte {
@@ -132,7 +133,7 @@ func FuzzTable(f *testing.F) {
 				t.Fatalf("a row of %d under a header of %d", len(r), len(header))
 			}
 		}
-		var e *formats.Error
+		var e *document.Error
 		if err != nil && errors.As(err, &e) && e.File == "" {
 			t.Fatalf("no file in %v", err)
 		}
@@ -164,5 +165,54 @@ func TestNamedGzip(t *testing.T) {
 	}
 	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "found a folder, expected a file") {
 		t.Errorf("a folder: %v", err)
+	}
+}
+
+// Typed cells are read by the names of their columns, and the first that is wrong ends the reading with its place.
+func TestTypedCells(t *testing.T) {
+	open := func(text string) *Table {
+		f, err := New(strings.NewReader(text), "x.csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tab, err := NewTable(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tab
+	}
+	tab := open("name,n,share,wait_us,wait_ms,wait_s\n a ,4.0,0.5,1.5,1.5,1.5\n")
+	err := tab.Each(func() error {
+		if tab.Text("name") != "a" || tab.Text("none") != "" || tab.Whole("n", 1, 4) != 4 || tab.Number("share", 0, 1) != .5 {
+			t.Errorf("%q is read otherwise", tab.Row)
+		}
+		for column, want := range map[string]time.Duration{"wait_us": 1500, "wait_ms": 1500 * time.Microsecond, "wait_s": 1500 * time.Millisecond} {
+			if got := tab.Time(column, time.Hour); got != want {
+				t.Errorf("%s is %v, want %v", column, got, want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for text, want := range map[string]string{
+		"n,share\n5,0\n":   `x.csv:2:1: n: found the text "5", expected a whole number from 1 to 4`,
+		"n,share\n1.5,0\n": `x.csv:2:1: n: found the text "1.5", expected a whole number from 1 to 4`,
+		"n,share\n1,NaN\n": `x.csv:2:3: share: found the text "NaN", expected a number from 0 to 1`,
+		"n,share\n9,7\n":   `x.csv:2:1: n:`,
+		"n\n1\n":           "found no column share",
+	} {
+		tab := open(text)
+		err := tab.Each(func() error { tab.Whole("n", 1, 4); tab.Number("share", 0, 1); return nil })
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	if err := open("b,a\n").Need("a|x", "b"); err != nil {
+		t.Error(err)
+	}
+	if err := open("b,c\n").Need("b", "a|x"); err == nil || !strings.Contains(err.Error(), "x.csv:1:1: found the columns b,c, expected b, a or x among them") {
+		t.Error(err)
 	}
 }

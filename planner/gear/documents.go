@@ -13,8 +13,8 @@ import (
 	"inferplan/planner/gear/verify"
 	"inferplan/planner/kind"
 	"inferplan/planner/stages"
-	"inferplan/solver/milp"
 	policygear "inferplan/policy/gear"
+	"inferplan/solver/milp"
 )
 
 // Method plans cascades of a family of models for a driver.

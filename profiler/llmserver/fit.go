@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
+	"inferplan/profiler/llmfit"
 )
 
 // Means of the one-batch profile, where the context has room for them.
@@ -30,7 +31,7 @@ const disturbed = 0.1
 func (r *runner) result() (*Result, error) {
 	budget := r.tokenBudget()
 	var decodes []llmruns.Measured
-	var besides []profiler.Beside
+	var besides []llmfit.Beside
 	out := &Result{}
 	width, most := 0.0, 0
 	for _, p := range r.measured() {
@@ -45,7 +46,7 @@ func (r *runner) result() (*Result, error) {
 			decodes = append(decodes, llmruns.Measured{Phase: llmruns.Decode, Batch: p.Sequences, Context: s.Context, Took: s.TookUS.D()})
 			most = max(most, p.Sequences)
 		default:
-			b := profiler.Beside{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Took: s.TookUS.D()}
+			b := llmfit.Beside{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Took: s.TookUS.D()}
 			if p.What == prefill && budget > 0 {
 				b.Iterations = (s.Prompt + budget - 1) / budget
 				b.Chunks = b.Iterations
@@ -57,7 +58,7 @@ func (r *runner) result() (*Result, error) {
 	if len(decodes) == 0 || len(besides) == 0 {
 		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(besides), len(decodes))
 	}
-	it, fit, err := profiler.FitServed(decodes, besides)
+	it, fit, err := llmfit.Served(decodes, besides)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func (r *runner) result() (*Result, error) {
 		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(most), TokenBudget: budget, Loads: r.modelLoads(),
 	}
 	context := float64(cmp.Or(r.facts.Context, unknownContext))
-	in.OneBatch = profiler.OneBatch(it, decodes, most, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
+	in.OneBatch = llmfit.OneBatch(it, decodes, most, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
 	if r.facts.Doubt != "" {
 		r.note("KV capacity", "%s", r.facts.Doubt)
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats/importer/bundletest"
 	"inferplan/policy/vqueue"
+	"inferplan/testkit/bundletest"
 )
 
 // open reads the traces, or skips.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler/llmrun"
 )
 
 // bundled are the runs that the data has, of LLMServingSim's bench/examples: 300
@@ -22,25 +23,35 @@ var bundled = []struct {
 
 // Bundled reads the runs that the data has, the RTX 4090's first. A third one, of
 // Qwen3-30B-A3B, has no profile and ran as two copies: it is left out.
-func Bundled(data string) ([]*Run, error) {
+func Bundled(data string) ([]*llmrun.Run, error) {
 	dir := filepath.Join(data, "llm-profiles")
 	var set llmruns.Set
 	steps := filepath.Join(dir, "llmservingsim_composed.csv")
-	if err := with(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
+	if err := readFile(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
 		return nil, fmt.Errorf("reading the steps: %w", err)
 	}
-	var out []*Run
+	var out []*llmrun.Run
 	for _, b := range bundled {
 		path := filepath.Join(dir, b.file)
 		var list []llmruns.Served
-		if err := with(path, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, path); return err }); err != nil {
+		if err := readFile(path, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, path); return err }); err != nil {
 			return nil, fmt.Errorf("reading a run: %w", err)
 		}
-		r, err := New(b.meta.Model+" on "+b.meta.Device, set.Measured, &b.meta, list)
+		r, err := llmrun.New(b.meta.Model+" on "+b.meta.Device, set.Measured, &b.meta, list)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// readFile calls read with a file that it opens and closes.
+func readFile(path string, read func(f *os.File) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return read(f)
 }

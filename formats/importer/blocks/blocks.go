@@ -1,7 +1,6 @@
 package blocks
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 var (
@@ -18,9 +18,8 @@ var (
 	cutHeader     = []string{"model", "after_block", "bytes_fp16_batch1"}
 )
 
-// table reads a CSV file with a fixed header and hands each row to add. Errors
-// of add are wrapped with file and line.
-func table(r io.Reader, name string, header []string, add func(row []string) error) error {
+// table reads a CSV file with a fixed header and calls row for each of its rows.
+func table(r io.Reader, name string, header []string, row func(t *csvfile.Table) error) error {
 	f, err := csvfile.New(r, name)
 	if err != nil {
 		return err
@@ -32,31 +31,7 @@ func table(r io.Reader, name string, header []string, add func(row []string) err
 	if err := t.Expect(header...); err != nil {
 		return err
 	}
-	for {
-		err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := add(t.Row); err != nil {
-			var bad *formats.Error
-			if errors.As(err, &bad) {
-				at := t.Fail(max(0, slices.Index(header, bad.Path)), bad.Path, bad.Found, bad.Expected)
-				bad.File, bad.Line, bad.Column = at.File, at.Line, at.Column
-			}
-			return err
-		}
-	}
-}
-
-func whole(field, text string, least, most int) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, &formats.Error{Path: field, Found: strconv.Quote(text), Expected: fmt.Sprintf("a whole number from %d to %d", least, most)}
-	}
-	return n, nil
+	return t.Each(func() error { return row(t) })
 }
 
 type point struct {
@@ -67,13 +42,16 @@ type point struct {
 type model struct {
 	name   string
 	points []point // in order of appearance
-	cost   map[point]map[int]formats.Micros
+	cost   map[point]map[int]document.Micros
 	cuts   map[int]int64
 	blocks int
 }
 
-// maxBlocks bounds what a file may ask us to hold.
-const maxBlocks = 100_000
+// Bounds of what a file may ask us to hold, and of the bytes at a cut.
+const (
+	maxBlocks = 100_000
+	maxBytes  = 1 << 50
+)
 
 // Read makes a profile of the named models, in that order, or of all models of
 // the latency file in order of appearance when none is named. source says where
@@ -85,68 +63,51 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	seen := map[string]bool{}
 	wanted := func(name string) bool { return len(models) == 0 || slices.Contains(models, name) }
 
-	err := table(latency, latencyName, latencyHeader, func(row []string) error {
-		seen[row[0]] = true
-		if !wanted(row[0]) {
+	err := table(latency, latencyName, latencyHeader, func(t *csvfile.Table) error {
+		name, device := t.Text("model"), t.Text("gpu")
+		seen[name] = true
+		if !wanted(name) {
 			return nil
 		}
-		m := byName[row[0]]
+		m := byName[name]
 		if m == nil {
-			m = &model{name: row[0], cost: map[point]map[int]formats.Micros{}, cuts: map[int]int64{}}
-			byName[row[0]] = m
-			order = append(order, row[0])
+			m = &model{name: name, cost: map[point]map[int]document.Micros{}, cuts: map[int]int64{}}
+			byName[name] = m
+			order = append(order, name)
 		}
-		share, err := whole("vgpu_denominator", row[2], 1, 1024)
-		if err != nil {
-			return err
-		}
-		block, err := whole("block", row[3], 0, maxBlocks-1)
-		if err != nil {
-			return err
-		}
-		batch, err := whole("batch", row[4], 1, 1<<20)
-		if err != nil {
-			return err
-		}
-		us, err := formats.ParseMicros(row[5])
+		p := point{device, t.Whole("vgpu_denominator", 1, 1024), t.Whole("batch", 1, 1<<20)}
+		block := t.Whole("block", 0, maxBlocks-1)
+		us, err := document.ParseMicros(t.Row[5])
 		if err != nil || us < 0 {
-			return &formats.Error{Path: "latency_us", Found: strconv.Quote(row[5]), Expected: "microseconds, not negative, at most three decimals"}
+			return t.Cell(5, "microseconds, not negative, at most three decimals")
 		}
-		p := point{row[1], share, batch}
 		if m.cost[p] == nil {
-			m.cost[p] = map[int]formats.Micros{}
+			m.cost[p] = map[int]document.Micros{}
 			m.points = append(m.points, p)
 		}
 		if _, twice := m.cost[p][block]; twice {
-			return &formats.Error{Path: "block", Found: fmt.Sprintf("block %d of %s on %s 1/%d at batch %d again", block, m.name, p.device, share, batch), Expected: "each once"}
+			return t.Fail(3, "block", fmt.Sprintf("block %d of %s on %s 1/%d at batch %d again", block, m.name, p.device, p.share, p.batch), "each once")
 		}
 		m.cost[p][block] = us
 		m.blocks = max(m.blocks, block+1)
-		if !slices.Contains(devices, row[1]) {
-			devices = append(devices, row[1])
+		if !slices.Contains(devices, device) {
+			devices = append(devices, device)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = table(cuts, cutsName, cutHeader, func(row []string) error {
-		m := byName[row[0]]
+	err = table(cuts, cutsName, cutHeader, func(t *csvfile.Table) error {
+		m := byName[t.Text("model")]
 		if m == nil {
 			return nil // a model that is not imported
 		}
-		after, err := whole("after_block", row[1], 0, maxBlocks-1)
-		if err != nil {
-			return err
-		}
-		n, err := strconv.ParseInt(row[2], 10, 64)
-		if err != nil || n < 0 {
-			return &formats.Error{Path: "bytes_fp16_batch1", Found: strconv.Quote(row[2]), Expected: "a count of bytes"}
-		}
+		after := t.Whole("after_block", 0, maxBlocks-1)
 		if _, twice := m.cuts[after]; twice {
-			return &formats.Error{Path: "after_block", Found: fmt.Sprintf("the cut of %s after block %d again", m.name, after), Expected: "each once"}
+			return t.Fail(1, "after_block", fmt.Sprintf("the cut of %s after block %d again", m.name, after), "each once")
 		}
-		m.cuts[after] = n
+		m.cuts[after] = int64(t.Whole("bytes_fp16_batch1", 0, maxBytes))
 		return nil
 	})
 	if err != nil {
@@ -162,7 +123,7 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	for _, name := range order {
 		m := byName[name]
 		if m == nil {
-			return nil, &formats.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(slices.Sorted(maps.Keys(seen)), ", ")}
+			return nil, &document.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(slices.Sorted(maps.Keys(seen)), ", ")}
 		}
 		pm, err := m.profile(latencyName, cutsName)
 		if err != nil {
@@ -180,7 +141,7 @@ func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, er
 		if b < m.blocks-1 {
 			n, ok := m.cuts[b]
 			if !ok {
-				return nil, &formats.Error{File: cutsName, Path: "after_block", Found: fmt.Sprintf("no cut of %s after block %d", m.name, b), Expected: fmt.Sprintf("one after each of blocks 0 to %d", m.blocks-2)}
+				return nil, &document.Error{File: cutsName, Path: "after_block", Found: fmt.Sprintf("no cut of %s after block %d", m.name, b), Expected: fmt.Sprintf("one after each of blocks 0 to %d", m.blocks-2)}
 			}
 			block.CutBytesFP16 = formats.KnownCut(n)
 		}
@@ -191,7 +152,7 @@ func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, er
 		for b := range m.blocks {
 			us, ok := m.cost[p][b]
 			if !ok {
-				return nil, &formats.Error{File: latencyName, Path: "block", Found: fmt.Sprintf("no latency of %s block %d on %s 1/%d at batch %d", m.name, b, p.device, p.share, p.batch), Expected: fmt.Sprintf("all blocks 0 to %d", m.blocks-1)}
+				return nil, &document.Error{File: latencyName, Path: "block", Found: fmt.Sprintf("no latency of %s block %d on %s 1/%d at batch %d", m.name, b, p.device, p.share, p.batch), Expected: fmt.Sprintf("all blocks 0 to %d", m.blocks-1)}
 			}
 			row.Blocks = append(row.Blocks, formats.Latency{WallUS: us})
 		}

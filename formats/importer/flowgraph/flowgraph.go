@@ -1,22 +1,47 @@
 package flowgraph
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
-// module is an entry of the list.
+// module is an entry of a list.
 type module struct {
 	Name string `json:"name"`
-	ID   *int   `json:"id"`
-	Pres []int  `json:"pres"`
-	Subs []int  `json:"subs"`
+	ID   int    `json:"id"`
+	Pres []int  `json:"pres,omitempty"`
+	Subs []int  `json:"subs,omitempty"`
+}
+
+type modules []module
+
+// Validate checks what Read does not look at.
+func (list modules) Validate() error {
+	if len(list) == 0 || len(list) > formats.MaxModules {
+		return &document.Error{Found: fmt.Sprintf("%d modules", len(list)), Expected: fmt.Sprintf("1 to %d", formats.MaxModules)}
+	}
+	ids := map[int]bool{}
+	for i, m := range list {
+		switch {
+		case m.Name == "":
+			return fault(i, "name", "nothing", "the name of a module")
+		case ids[m.ID]:
+			return fault(i, "id", strconv.Itoa(m.ID)+" a second time", "each id once")
+		}
+		ids[m.ID] = true
+	}
+	_, err := list.application()
+	return err
+}
+
+// fault is a finding about a field of the module at index i.
+func fault(i int, field, found, expected string) error {
+	return &document.Error{Path: fmt.Sprintf("[%d].%s", i, field), Found: found, Expected: expected}
 }
 
 // maxBytes bounds a file.
@@ -32,94 +57,48 @@ func Workload(a formats.Application) *formats.Workload {
 // has the name of the list as its model, and as its own name where no other has
 // it, else with its id.
 func Read(r io.Reader, name string) (formats.Application, error) {
-	list, err := decode(r, name)
-	if err != nil {
+	var list modules
+	if err := document.ReadJSON(r, name, "a list of modules {name, id, pres, subs}", maxBytes, document.SomeFields, &list); err != nil {
 		return formats.Application{}, err
 	}
-	fail := func(i int, field, found, expected string) error {
-		return &formats.Error{File: name, Path: fmt.Sprintf("[%d].%s", i, field), Found: found, Expected: expected}
-	}
+	return list.application()
+}
+
+// application returns the application of modules whose names and ids were checked.
+func (list modules) application() (out formats.Application, err error) {
 	at, names := map[int]int{}, map[string]int{}
 	for i, m := range list {
-		switch {
-		case m.Name == "":
-			return formats.Application{}, fail(i, "name", "nothing", "the name of a module")
-		case m.ID == nil:
-			return formats.Application{}, fail(i, "id", "nothing", "a whole number")
-		}
-		if _, twice := at[*m.ID]; twice {
-			return formats.Application{}, fail(i, "id", strconv.Itoa(*m.ID)+" a second time", "each id once")
-		}
-		at[*m.ID] = i
+		at[m.ID] = i
 		names[m.Name]++
 	}
-	var out formats.Application
-	for i, m := range list {
-		own := formats.Module{Name: m.Name, Model: m.Name}
+	name := func(m module) string {
 		if names[m.Name] > 1 {
-			own.Name = fmt.Sprintf("%s-%d", m.Name, *m.ID)
+			return fmt.Sprintf("%s-%d", m.Name, m.ID)
 		}
+		return m.Name
+	}
+	for i, m := range list {
+		next := formats.Module{Name: name(m), Model: m.Name}
 		for k, id := range m.Pres {
 			p, ok := at[id]
-			if !ok || !slices.Contains(list[p].Subs, *m.ID) {
-				return formats.Application{}, fail(i, fmt.Sprintf("pres[%d]", k), strconv.Itoa(id), "the id of a module whose subs have "+strconv.Itoa(*m.ID))
+			if !ok || !slices.Contains(list[p].Subs, m.ID) {
+				return out, fault(i, fmt.Sprintf("pres[%d]", k), strconv.Itoa(id), "the id of a module whose subs have "+strconv.Itoa(m.ID))
 			}
-			own.After = append(own.After, naming(list[p], names))
+			next.After = append(next.After, name(list[p]))
 		}
 		for k, id := range m.Subs {
-			if s, ok := at[id]; !ok || !slices.Contains(list[s].Pres, *m.ID) {
-				return formats.Application{}, fail(i, fmt.Sprintf("subs[%d]", k), strconv.Itoa(id), "the id of a module whose pres have "+strconv.Itoa(*m.ID))
+			if s, ok := at[id]; !ok || !slices.Contains(list[s].Pres, m.ID) {
+				return out, fault(i, fmt.Sprintf("subs[%d]", k), strconv.Itoa(id), "the id of a module whose pres have "+strconv.Itoa(m.ID))
 			}
 		}
 		if len(m.Pres) > 0 {
-			out.Modules = append(out.Modules, own)
+			out.Modules = append(out.Modules, next)
 			continue
 		}
 		if len(out.Modules) > 0 && len(out.Modules[0].After) == 0 {
-			return formats.Application{}, fail(i, "pres", "an empty list, as of "+out.Modules[0].Name, "one module where requests enter")
+			return out, fault(i, "pres", "an empty list, as of "+out.Modules[0].Name, "one module where requests enter")
 		}
-		out.Modules = slices.Insert(out.Modules, 0, own)
+		out.Modules = slices.Insert(out.Modules, 0, next)
 	}
 	return out, nil
-}
-
-// naming is the name of a module in the application.
-func naming(m module, names map[string]int) string {
-	if names[m.Name] > 1 {
-		return fmt.Sprintf("%s-%d", m.Name, *m.ID)
-	}
-	return m.Name
-}
-
-func decode(r io.Reader, name string) ([]module, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
-	}
-	if len(data) > maxBytes {
-		return nil, &formats.Error{File: name, Found: "more than 1 MiB", Expected: "a list of modules"}
-	}
-	var list []module
-	if err := json.Unmarshal(data, &list); err != nil {
-		e := &formats.Error{File: name, Found: err.Error(), Expected: "a list of modules {name, id, pres, subs}"}
-		if bad, ok := errors.AsType[*json.SyntaxError](err); ok {
-			e.Line, e.Column = position(data, bad.Offset)
-		}
-		return nil, e
-	}
-	if len(list) == 0 || len(list) > formats.MaxModules {
-		return nil, &formats.Error{File: name, Found: fmt.Sprintf("%d modules", len(list)), Expected: fmt.Sprintf("1 to %d", formats.MaxModules)}
-	}
-	return list, nil
-}
-
-// position is the line and column of an offset.
-func position(data []byte, offset int64) (line, column int) {
-	line, column = 1, 1
-	for _, c := range data[:min(int64(len(data)), max(0, offset-1))] {
-		if column++; c == '\n' {
-			line, column = line+1, 1
-		}
-	}
-	return line, column
 }

@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 
 func TestErrorsNameThePlace(t *testing.T) {
 	for text, want := range map[string]string{
-		`[`:  "p.json:1:1: found unexpected end",
+		`[`:  "p.json:1:2: found the end of the file",
 		`[]`: "0 modules",
 		`[{"name":"a","id":0,"subs":[1]},{"name":"b","id":1}]`: "[0].subs[0]: found 1, expected the id of a module whose pres have 0",
 		`[{"name":"a","id":0},{"name":"b","id":1,"pres":[0]}]`: "[1].pres[0]: found 0, expected the id of a module whose subs have 1",
@@ -38,7 +38,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		`[{"name":"a","id":0},{"name":"b","id":1}]`:            "one module where requests enter",
 		`[{"name":"a"}]`:          "[0].id: found nothing",
 		`[{"id":1}]`:              "[0].name: found nothing",
-		`[{"name":"a","id":"x"}]`: "cannot unmarshal",
+		`[{"name":"a","id":"x"}]`: "p.json:1:19: [0].id: found the text \"x\", expected a whole number",
 	} {
 		if _, err := flowgraph.Read(strings.NewReader(text), "p.json"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)

@@ -1,16 +1,12 @@
 package llmruns
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
 )
 
@@ -75,7 +71,7 @@ type Set struct {
 type table struct {
 	name    string
 	columns []string // that tell it from others
-	row     func(s *Set, r *reader) error
+	row     func(s *Set, r reader)
 }
 
 var tables = []table{
@@ -113,67 +109,22 @@ func (s *Set) Read(in io.Reader, name string) error {
 		}
 		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(known, ", "))
 	}
-	if err := t.Each(func() error {
-		r := &reader{t: t}
-		return cmp.Or(tables[at].row(s, r), r.err)
-	}); err != nil {
+	if err := t.Each(func() error { tables[at].row(s, reader{t}); return nil }); err != nil {
 		return err
 	}
 	s.Sources = append(s.Sources, name)
 	return nil
 }
 
-// reader takes cells of a row; the first that is wrong is kept.
-type reader struct {
-	t   *csvfile.Table
-	err error
-}
-
-func (r *reader) text(column string) string {
-	i := slices.Index(r.t.Header, column)
-	if i < 0 {
-		return ""
-	}
-	return strings.Clone(strings.TrimSpace(r.t.Row[i]))
-}
-
-func (r *reader) number(column string, least, most float64) float64 {
-	i := slices.Index(r.t.Header, column)
-	if i < 0 {
-		r.fail(&formats.Error{File: r.t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
-		return least
-	}
-	x, err := strconv.ParseFloat(strings.TrimSpace(r.t.Row[i]), 64)
-	if err != nil || !(x >= least && x <= most) {
-		r.fail(r.t.Cell(i, fmt.Sprintf("a number from %g to %g", least, most)))
-		return least
-	}
-	return x
-}
-
-func (r *reader) whole(column string, least, most float64) int {
-	x := r.number(column, least, most)
-	if x != math.Trunc(x) && r.err == nil {
-		r.fail(r.t.Cell(slices.Index(r.t.Header, column), "a whole number"))
-	}
-	return int(x)
-}
-
-func (r *reader) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
-}
+// reader reads rows of a file.
+type reader struct{ *csvfile.Table }
 
 // Bounds of what a measurement may be.
 const (
 	mostTokens = 1 << 30
 	mostMS     = 1e8
+	mostTime   = mostMS * time.Millisecond
 )
-
-func (r *reader) ms(column string) time.Duration {
-	return time.Duration(r.number(column, 0, mostMS)*1e6 + 0.5)
-}
 
 // device makes a kind of what others call a GPU.
 func device(name string) string {
@@ -184,39 +135,38 @@ func device(name string) string {
 	return strings.ReplaceAll(name, " ", "-")
 }
 
-func (r *reader) place() Place {
-	p := Place{Model: r.text("model"), Device: device(r.text("gpu")), TensorParallel: 1, Engine: r.text("source")}
+func (r reader) place() Place {
+	p := Place{Model: r.Text("model"), Device: device(r.Text("gpu")), TensorParallel: 1, Engine: r.Text("source")}
 	if p.Model == "" || p.Device == "" {
-		r.fail(r.t.Fail(0, "", "a row without model or gpu", "both"))
+		r.Wrong(r.Fail(0, "", "a row without model or gpu", "both"))
 	}
 	for _, column := range []string{"tp", "num_gpus"} {
-		if slices.Contains(r.t.Header, column) {
-			p.TensorParallel = r.whole(column, 1, 1024)
+		if slices.Contains(r.Header, column) {
+			p.TensorParallel = r.Whole(column, 1, 1024)
 		}
 	}
 	return p
 }
 
-func (r *reader) phase() Phase {
-	switch r.text("phase") {
+func (r reader) phase() Phase {
+	switch r.Text("phase") {
 	case "prefill":
 		return Prefill
 	case "decode":
 		return Decode
 	}
-	r.fail(r.t.Cell(slices.Index(r.t.Header, "phase"), "prefill or decode"))
+	r.Wrong(r.Cell(slices.Index(r.Header, "phase"), "prefill or decode"))
 	return Prefill
 }
 
-func stepRow(s *Set, r *reader) error {
-	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.whole("batch", 1, mostTokens), Context: r.number("context_tokens", 0, mostTokens), Took: r.ms("latency_ms")}
+func stepRow(s *Set, r reader) {
+	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, mostTokens), Context: r.Number("context_tokens", 0, mostTokens), Took: r.Time("latency_ms", mostTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.whole("new_tokens_per_seq", 1, mostTokens)
+		m.Tokens = r.Whole("new_tokens_per_seq", 1, mostTokens)
 		m.Context = max(0, m.Context-float64(m.Tokens)) // the file counts the new ones
 	}
 	s.composed(m.Place)
 	s.Measured = append(s.Measured, m)
-	return nil
 }
 
 // composed notes that iterations of a place are sums of kernels.
@@ -227,102 +177,94 @@ func (s *Set) composed(at Place) {
 	s.Kernels[at] = true
 }
 
-func splitwiseRow(s *Set, r *reader) error {
-	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.whole("batch", 1, mostTokens), Took: r.ms("latency_ms")}
+func splitwiseRow(s *Set, r reader) {
+	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, mostTokens), Took: r.Time("latency_ms", mostTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.whole("input_tokens", 1, mostTokens)
+		m.Tokens = r.Whole("input_tokens", 1, mostTokens)
 	} else {
-		m.Context = r.number("mean_context_tokens", 0, mostTokens)
+		m.Context = r.Number("mean_context_tokens", 0, mostTokens)
 	}
 	s.Measured = append(s.Measured, m)
-	return nil
 }
 
-func wholeRow(s *Set, r *reader) error {
-	m := Measured{Place: r.place(), Phase: Whole, Batch: r.whole("batch", 1, mostTokens), Tokens: r.whole("input_len_eq_output_len", 1, mostTokens)}
-	m.Engine, m.Output = r.text("framework"), m.Tokens
-	m.Took = time.Duration(r.number("e2e_latency_s", 0, mostMS)*1e9 + 0.5)
+func wholeRow(s *Set, r reader) {
+	m := Measured{Place: r.place(), Phase: Whole, Batch: r.Whole("batch", 1, mostTokens), Tokens: r.Whole("input_len_eq_output_len", 1, mostTokens)}
+	m.Engine, m.Output = r.Text("framework"), m.Tokens
+	m.Took = r.Time("e2e_latency_s", mostTime)
 	s.Measured = append(s.Measured, m)
-	return nil
 }
 
 // servingRow is a server under so many requests at once, each followed by another:
 // in the time of one of them all the others run their prompts and answers as well,
 // which makes it a batch from start to end. The time to the first token of a request
 // alone is that of its prompt.
-func servingRow(s *Set, r *reader) error {
+func servingRow(s *Set, r reader) {
 	together := "concurrency"
-	if r.text(together) == "" && r.text("batch") != "" {
+	if r.Text(together) == "" && r.Text("batch") != "" {
 		together = "batch"
 	}
-	m := Measured{Place: r.place(), Phase: Whole, Batch: r.whole(together, 1, mostTokens), Tokens: r.whole("input_tokens", 1, mostTokens), Output: r.whole("output_tokens", 1, mostTokens)}
-	m.Engine = r.text("framework")
+	m := Measured{Place: r.place(), Phase: Whole, Batch: r.Whole(together, 1, mostTokens), Tokens: r.Whole("input_tokens", 1, mostTokens), Output: r.Whole("output_tokens", 1, mostTokens)}
+	m.Engine = r.Text("framework")
 	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout is another engine
-		text := r.text(column)
+		text := r.Text(column)
 		switch {
 		case text == "" || text == "0" || text == "1" || text == "unspecified":
 		case column == "precision":
 			m.Engine += " " + text
 		default:
-			n := r.whole(column, 1, 1<<10)
+			n := r.Whole(column, 1, 1<<10)
 			if m.Engine += fmt.Sprintf(" %s%d", column, n); column != "moe_ep" {
 				m.TensorParallel *= n
 			}
 		}
 	}
-	first := r.ms("ttft_ms")
-	m.Took = first + time.Duration(float64(m.Output-1)*float64(r.ms("tpot_ms")))
+	first := r.Time("ttft_ms", mostTime)
+	m.Took = first + time.Duration(float64(m.Output-1)*float64(r.Time("tpot_ms", mostTime)))
 	s.Measured = append(s.Measured, m)
 	if m.Batch == 1 {
 		s.Measured = append(s.Measured, Measured{Place: m.Place, Phase: Prefill, Batch: 1, Tokens: m.Tokens, Took: first})
 	}
-	return nil
 }
 
-func partialRow(s *Set, r *reader) error {
-	m := Measured{Place: r.place(), Phase: Partial, Batch: r.whole("num_tokens", 1, mostTokens), Took: r.ms("dense_ms_all_layers")}
+func partialRow(s *Set, r reader) {
+	m := Measured{Place: r.place(), Phase: Partial, Batch: r.Whole("num_tokens", 1, mostTokens), Took: time.Duration(r.Number("dense_ms_all_layers", 0, mostMS)*1e6 + 0.5)}
 	s.composed(m.Place)
 	s.Measured = append(s.Measured, m)
-	return nil
 }
 
-func fittedRow(s *Set, r *reader) error {
-	f := Fitted{Place: r.place(), Threshold: r.whole("decode_batch_threshold", 0, mostTokens), A: r.number("a_ms", -mostMS, mostMS), B: r.number("b", -mostMS, mostMS), C: r.number("c", -mostMS, mostMS)}
-	f.Engine = r.text("engine")
-	switch phase := r.text("phase"); phase {
+func fittedRow(s *Set, r reader) {
+	f := Fitted{Place: r.place(), Threshold: r.Whole("decode_batch_threshold", 0, mostTokens), A: r.Number("a_ms", -mostMS, mostMS), B: r.Number("b", -mostMS, mostMS), C: r.Number("c", -mostMS, mostMS)}
+	f.Engine = r.Text("engine")
+	switch phase := r.Text("phase"); phase {
 	case "prefill":
 	case "decoding_smallbs", "decoding_largebs":
 		f.Decode, f.SmallOnly = true, phase == "decoding_smallbs"
 	default:
-		r.fail(r.t.Cell(slices.Index(r.t.Header, "phase"), "prefill, decoding_smallbs or decoding_largebs"))
+		r.Wrong(r.Cell(slices.Index(r.Header, "phase"), "prefill, decoding_smallbs or decoding_largebs"))
 	}
 	s.Fitted = append(s.Fitted, f)
-	return nil
 }
 
-func capacityRow(s *Set, r *reader) error {
-	model := r.text("model")
+func capacityRow(s *Set, r reader) {
+	model := r.Text("model")
 	model = model[strings.LastIndex(model, "/")+1:]
 	if s.KV == nil {
 		s.KV = map[Place]int64{}
 	}
-	if tokens, pp := r.whole("max_num_tokens", 0, mostTokens), r.whole("pp", 1, 1024); pp == 1 {
-		s.KV[Place{Model: model, TensorParallel: r.whole("tp", 1, 1024)}] = int64(tokens)
+	if tokens, pp := r.Whole("max_num_tokens", 0, mostTokens), r.Whole("pp", 1, 1024); pp == 1 {
+		s.KV[Place{Model: model, TensorParallel: r.Whole("tp", 1, 1024)}] = int64(tokens)
 	}
-	return nil
 }
 
-func sizeRow(s *Set, r *reader) error {
+func sizeRow(s *Set, r reader) {
 	if s.Weights == nil {
 		s.Weights, s.KVBytes = map[string]int64{}, map[string]int64{}
 	}
 	const mostBytes = 1 << 50
-	s.Weights[r.text("model")] = int64(r.whole("weight_bytes_16bit", 0, mostBytes))
-	s.KVBytes[r.text("model")] = int64(r.whole("kv_bytes_per_token_16bit", 0, mostBytes))
-	return nil
+	s.Weights[r.Text("model")] = int64(r.Whole("weight_bytes_16bit", 0, mostBytes))
+	s.KVBytes[r.Text("model")] = int64(r.Whole("kv_bytes_per_token_16bit", 0, mostBytes))
 }
 
-func loadRow(s *Set, r *reader) error {
-	s.Loads = append(s.Loads, Load{Model: r.text("model"), Device: device(r.text("hardware")), Loader: r.text("loader"), Took: time.Duration(r.number("loading_time_s", 0, mostMS) * 1e9)})
-	return nil
+func loadRow(s *Set, r reader) {
+	s.Loads = append(s.Loads, Load{Model: r.Text("model"), Device: device(r.Text("hardware")), Loader: r.Text("loader"), Took: r.Time("loading_time_s", mostTime)})
 }

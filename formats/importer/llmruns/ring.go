@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Links are those between the GPUs of an instance.
@@ -83,7 +83,7 @@ type config struct {
 func ReadLayers(in io.Reader, name string) (Layers, error) {
 	var f config
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
-		return Layers{}, &formats.Error{File: name, Found: "no config.json of a model: " + err.Error(), Expected: "a JSON object with num_hidden_layers and hidden_size"}
+		return Layers{}, &document.Error{File: name, Found: "no config.json of a model: " + err.Error(), Expected: "a JSON object with num_hidden_layers and hidden_size"}
 	}
 	at := ""
 	if f.Text != nil && f.Layers == 0 {
@@ -95,7 +95,7 @@ func ReadLayers(in io.Reader, name string) (Layers, error) {
 		value, most int
 	}{{"num_hidden_layers", f.Layers, mostLayers}, {"hidden_size", f.Hidden, mostHidden}} {
 		if c.value < 1 || c.value > c.most {
-			return Layers{}, &formats.Error{File: name, Path: at + c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: fmt.Sprintf("a number from 1 to %d, as in the config.json that its authors publish", c.most)}
+			return Layers{}, &document.Error{File: name, Path: at + c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: fmt.Sprintf("a number from 1 to %d, as in the config.json that its authors publish", c.most)}
 		}
 	}
 	size := 2

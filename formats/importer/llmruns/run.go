@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // Meta is what a server of vLLM says of itself.
@@ -58,7 +58,7 @@ const defaultBlock = 16
 func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	var f metaFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
-		return nil, &formats.Error{File: name, Found: "no meta.json of a server: " + err.Error(), Expected: "a JSON object with engine_kwargs and kv_cache"}
+		return nil, &document.Error{File: name, Found: "no meta.json of a server: " + err.Error(), Expected: "a JSON object with engine_kwargs and kv_cache"}
 	}
 	m := &Meta{
 		Model: f.Model[strings.LastIndex(f.Model, "/")+1:], Version: f.Version, Device: device(f.Hardware.Device),
@@ -79,7 +79,7 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 		value int64
 	}{{"kv_cache.num_gpu_blocks", m.KVTokens}, {"kv_cache.block_size", int64(m.Block)}, {"engine_kwargs.max_num_seqs", int64(m.Sequences)}, {"engine_kwargs.max_num_batched_tokens", int64(m.Budget)}} {
 		if c.value < 1 || c.value > mostTokens {
-			return nil, &formats.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: "a positive number, as the server reported it"}
+			return nil, &document.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: "a positive number, as the server reported it"}
 		}
 	}
 	return m, nil
@@ -123,7 +123,7 @@ func ReadRequests(in io.Reader, name string) ([]Served, error) {
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, &formats.Error{File: name, Found: "no request", Expected: "at least one"}
+		return nil, &document.Error{File: name, Found: "no request", Expected: "at least one"}
 	}
 	slices.SortStableFunc(out, func(a, b Served) int { return cmp.Compare(a.Queued, b.Queued) })
 	zero := out[0].Queued
@@ -162,16 +162,16 @@ func requestLines(f io.Reader, name string) ([]Served, error) {
 		}
 		var l servedLine
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return nil, &formats.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
+			return nil, &document.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
 		}
 		r := Served(l)
 		if wrong := r.check(); wrong != "" {
-			return nil, &formats.Error{File: name, Line: n, Column: 1, Found: wrong, Expected: goodRequest}
+			return nil, &document.Error{File: name, Line: n, Column: 1, Found: wrong, Expected: goodRequest}
 		}
 		out = append(out, r)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, &formats.Error{File: name, Found: "lines that cannot be read: " + err.Error()}
+		return nil, &document.Error{File: name, Found: "lines that cannot be read: " + err.Error()}
 	}
 	return out, nil
 }
@@ -183,14 +183,10 @@ func requestRows(f *csvfile.File) ([]Served, error) {
 	}
 	var out []Served
 	err = t.Each(func() error {
-		r := &reader{t: t}
-		const far = 1e12
+		second := func(column string) float64 { return t.Number(column, -1e12, 1e12) }
 		s := Served{
-			ID: r.text("request"), Prompt: r.whole("input_tokens", 1, mostTokens), Output: r.whole("output_tokens", 1, mostTokens),
-			Queued: r.number("queued_s", -far, far), Scheduled: r.number("scheduled_s", -far, far), First: r.number("first_token_s", -far, far), Last: r.number("last_token_s", -far, far),
-		}
-		if r.err != nil {
-			return r.err
+			ID: t.Text("request"), Prompt: t.Whole("input_tokens", 1, mostTokens), Output: t.Whole("output_tokens", 1, mostTokens),
+			Queued: second("queued_s"), Scheduled: second("scheduled_s"), First: second("first_token_s"), Last: second("last_token_s"),
 		}
 		if wrong := s.check(); wrong != "" {
 			return t.Fail(0, "", wrong, goodRequest)
@@ -218,10 +214,10 @@ type benchFile struct {
 func (s *Set) readBench(in io.Reader, name string) error {
 	var f benchFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<28)).Decode(&f); err != nil {
-		return &formats.Error{File: name, Found: "no result of vllm bench serve: " + err.Error(), Expected: "a JSON object"}
+		return &document.Error{File: name, Found: "no result of vllm bench serve: " + err.Error(), Expected: "a JSON object"}
 	}
 	fail := func(path, found, expected string) error {
-		return &formats.Error{File: name, Path: path, Found: found, Expected: expected}
+		return &document.Error{File: name, Path: path, Found: found, Expected: expected}
 	}
 	switch {
 	case f.Completed < 1 || f.TotalIn < f.Completed || f.TotalOut < f.Completed:

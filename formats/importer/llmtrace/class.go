@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Class is a class of requests of one model, and how many rows it is made of.
@@ -109,7 +110,7 @@ func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 	s := &formats.Sessions{Turns: digits(float64(len(rows)) / float64(firsts)), SharedTokens: max(0, shared)}
 	if thinks > 0 {
 		s.Repeats = digits(said.slope())
-		s.ThinkUS = formats.Micros(time.Duration(think / float64(thinks) * float64(time.Second)).Round(time.Microsecond))
+		s.ThinkUS = document.Micros(time.Duration(think / float64(thinks) * float64(time.Second)).Round(time.Microsecond))
 	}
 	if s.Repeats == 1 {
 		s.Repeats = 0 // all, which is what nothing says

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -26,7 +27,7 @@ func read(t *testing.T, text string, o Options) (*Trace, error) {
 // What a workload's own generator makes is found again in its trace: rate, variation,
 // lengths, sessions.
 func TestClassesOfASyntheticTrace(t *testing.T) {
-	want := formats.Sessions{Turns: 4, SharedTokens: 200, ThinkUS: formats.Micros(20 * time.Second), Repeats: 0.8}
+	want := formats.Sessions{Turns: 4, SharedTokens: 200, ThinkUS: document.Micros(20 * time.Second), Repeats: 0.8}
 	rng := func(name string) *rand.Rand { return seeded.New(1, name) }
 	src := arrivals.Gamma(rng("gaps"), 0, 8, 2, 5000*time.Second)
 	src = arrivals.WithLengths(src, rng("lengths"), &formats.Lengths{Distribution: "lognormal", Mean: 300, SD: 200, Max: 4000}, &formats.Lengths{Distribution: "normal", Mean: 150, SD: 50, Max: 1000})
@@ -119,7 +120,7 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"t_us,tokens\n":                    "the columns t_us,tokens",
 		"t_us,prompt_tokens,output_tokens": "no request",
 		"t_us,prompt_tokens,output_tokens\n5,1,1\n4,1,1\n": "trace.csv:3:1",
-		"prompt_tokens,output_tokens\n0,1\n":               "a number of tokens from 1",
+		"prompt_tokens,output_tokens\n0,1\n":               "a whole number from 1",
 		"prompt_tokens,output_tokens\n1,x\n":               "trace.csv:2:3",
 	} {
 		if _, err := read(t, text, Options{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -144,7 +145,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		classes := trace.Classes()
-		if _, err := Workload(classes, "m", Target{SLO: formats.SLO{Duration: time.Second}}); err != nil && !odd(classes) {
+		if _, err := Workload(classes, "m", Target{SLO: document.SLO{Duration: time.Second}}); err != nil && !odd(classes) {
 			t.Fatal(err)
 		}
 	})

@@ -5,11 +5,12 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Target is what classes are asked to keep.
 type Target struct {
-	SLO        formats.SLO
+	SLO        document.SLO
 	Of         string // what the SLO is of; empty: end to end
 	Percentile string // empty: p99
 }

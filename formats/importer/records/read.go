@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -56,14 +57,14 @@ func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 	for _, m := range names {
 		at := slices.Index(t.models, m)
 		if at < 0 {
-			return nil, &formats.Error{File: name, Path: "model", Found: "no row of " + strconv.Quote(m), Expected: "rows of every model asked for", Hint: "the models there: " + strings.Join(t.models, ", ")}
+			return nil, &document.Error{File: name, Path: "model", Found: "no row of " + strconv.Quote(m), Expected: "rows of every model asked for", Hint: "the models there: " + strings.Join(t.models, ", ")}
 		}
 		rec := formats.ModelRecords{Model: m, Certainty: make([]float64, n)}
 		correct := make([]byte, n)
 		for i, s := range order {
 			a := t.answers[at][s]
 			if !a.seen {
-				return nil, &formats.Error{File: name, Path: "sample_id", Found: fmt.Sprintf("no row of %s for sample %s", m, t.ids[s]), Expected: "one row per sample and model"}
+				return nil, &document.Error{File: name, Path: "sample_id", Found: fmt.Sprintf("no row of %s for sample %s", m, t.ids[s]), Expected: "one row per sample and model"}
 			}
 			rec.Certainty[i], correct[i] = a.certainty, '0'
 			if a.correct {
@@ -109,7 +110,7 @@ func readTable(r io.Reader, name string) (*table, error) {
 		return nil, err
 	}
 	if len(t.ids) == 0 {
-		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "one per sample and model"}
+		return nil, &document.Error{File: name, Found: "no row below the header", Expected: "one per sample and model"}
 	}
 	for m := range t.answers {
 		t.answers[m] = append(t.answers[m], make([]answer, len(t.ids)-len(t.answers[m]))...)
@@ -123,10 +124,7 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	if row[0] == "" || row[1] == "" {
 		return in.Fail(0, "sample_id", "an empty sample or model", "a name for each")
 	}
-	certainty, err := strconv.ParseFloat(row[3], 64)
-	if err != nil || !(certainty >= 0 && certainty <= 1) {
-		return in.Cell(3, "a number from 0 to 1")
-	}
+	certainty := in.Number("certainty", 0, 1)
 	if row[2] != "0" && row[2] != "1" {
 		return in.Cell(2, "0 or 1")
 	}

@@ -1,6 +1,9 @@
 package reference
 
-import "inferplan/formats"
+import (
+	"inferplan/formats"
+	"inferplan/formats/document"
+)
 
 // WorkloadDocument is the workload that the plan was made for.
 func (p *Plan) WorkloadDocument() *formats.Workload {
@@ -8,7 +11,7 @@ func (p *Plan) WorkloadDocument() *formats.Workload {
 	for i := range p.DNNs {
 		d := &p.DNNs[i]
 		models = append(models, formats.WorkloadModel{
-			Model: d.Model, SLO: formats.SLO{Duration: Micros(d.SLOUS).D()}, Weight: p.Weights[i], BatchBuildRPS: d.BuildRPS,
+			Model: d.Model, SLO: document.SLO{Duration: Micros(d.SLOUS).D()}, Weight: p.Weights[i], BatchBuildRPS: d.BuildRPS,
 		})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Section: models}

@@ -1,17 +1,17 @@
 package reference
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Plan is one recorded plan.
@@ -68,143 +68,87 @@ type Partition struct {
 	RPS        *float64 `json:"rps"`
 }
 
+// plans is the list that a file holds.
+type plans []Plan
+
+// maxBytes bounds a file.
+const maxBytes = 1 << 28
+
 // Read reads all plans; name is what errors call the file.
 func Read(r io.Reader, name string) ([]Plan, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	line := func() int {
-		at := min(int(dec.InputOffset()), len(data))
-		return 1 + bytes.Count(data[:at], []byte("\n"))
-	}
-	fail := func(path, found, expected string) error {
-		return &formats.Error{File: name, Line: line(), Path: path, Found: found, Expected: expected}
-	}
-	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
-		return nil, fail("", "no list", "a JSON list of recorded plans")
-	}
-	var out []Plan
-	for i := 0; dec.More(); i++ {
-		at := fmt.Sprintf("[%d]", i)
-		var p Plan
-		if err := dec.Decode(&p); err != nil {
-			return nil, decodeError(err, fail, at)
-		}
-		if err := p.validate(at); err != nil {
-			var bad *formats.Error
-			if errors.As(err, &bad) {
-				bad.File, bad.Line = name, line()
-			}
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, fail("", "an end before the list's", "a closing ]")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fail("", "text after the list", "the end of the file")
-	}
-	return out, nil
+	var list plans
+	err := document.ReadJSON(r, name, "a JSON list of recorded plans", maxBytes, document.AllFields, &list)
+	return list, err
 }
 
-func decodeError(err error, fail func(path, found, expected string) error, at string) error {
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		return fail(at+"."+kind.Field, "a "+kind.Value, "a "+kind.Type.String())
-	}
-	return fail(at, strings.TrimPrefix(err.Error(), "json: "), "a recorded plan")
+// Bounds of numbers of devices, replicas and blocks, and of rates and times.
+const (
+	maxCount  = 1_000_000
+	maxAmount = 1e15
+)
+
+const notAnAmount = "a number out of range"
+
+// amounts tells whether all numbers are from 0 to a bound.
+func amounts(list ...float64) bool {
+	return !slices.ContainsFunc(list, func(v float64) bool { return !(v >= 0 && v < maxAmount) })
 }
 
-// maxCount bounds numbers of devices, replicas and blocks.
-const maxCount = 1_000_000
+// Validate checks what the types leave open.
+func (list plans) Validate() error {
+	var c document.Checker
+	for i := range list {
+		list[i].check(&c, fmt.Sprintf("[%d]", i))
+	}
+	return c.Err()
+}
 
-// validate checks what the types leave open.
-func (p *Plan) validate(at string) error {
-	bad := func(path string, found any, expected string) error {
-		return &formats.Error{Path: at + "." + path, Found: fmt.Sprint(found), Expected: expected}
-	}
-	amount := func(v float64) bool { return v >= 0 && !math.IsInf(v, 0) && v < 1e15 }
-	switch {
-	case p.Case == "":
-		return bad("case", "nothing", "a name")
-	case p.Algorithm == "":
-		return bad("algorithm", "nothing", "NP, DART-r or PPipe")
-	case len(p.Weights) != len(p.DNNs):
-		return bad("weights", fmt.Sprintf("%d weights", len(p.Weights)), fmt.Sprintf("%d, one per DNN", len(p.DNNs)))
-	case !(p.Margin >= 0 && p.Margin < 1):
-		return bad("slo_margin_fraction", p.Margin, "0 to less than 1")
-	case !amount(p.BatchBuild) || !amount(p.Gbps) || !amount(p.Objective):
-		return bad("objective_min_weighted_rps", "a number out of range", "0 or more")
-	case p.MaxPartitions < 1 || p.MaxPartitions > 8:
-		return bad("max_partitions", p.MaxPartitions, "1 to 8")
-	}
+func (p *Plan) check(c *document.Checker, at string) {
+	c.FailIf(p.Case == "", at+".case", "nothing", "a name")
+	c.FailIf(p.Algorithm == "", at+".algorithm", "nothing", "NP, DART-r or PPipe")
+	c.FailIf(!(p.Margin >= 0 && p.Margin < 1), at+".slo_margin_fraction", p.Margin, "0 to less than 1")
+	c.FailIf(!amounts(p.BatchBuild, p.Gbps, p.Objective), at+".objective_min_weighted_rps", notAnAmount, "0 or more")
+	c.FailIf(p.MaxPartitions < 1 || p.MaxPartitions > 8, at+".max_partitions", p.MaxPartitions, "1 to 8")
 	for _, k := range p.kinds() {
-		if n := p.GPUs[k]; n < 0 || n > maxCount {
-			return bad("gpus."+k, n, "a count of devices")
-		}
-		if v := p.Shares[k]; v < 1 || v > 64 {
-			return bad("mps_levels."+k, v, "1 to 64 shares")
-		}
-		if n := p.PerNode[k]; n < 1 || n > maxCount {
-			return bad("gpus_per_server."+k, n, "1 or more")
-		}
+		c.FailIf(p.GPUs[k] < 0 || p.GPUs[k] > maxCount, at+".gpus."+k, p.GPUs[k], "a count of devices")
+		c.FailIf(p.Shares[k] < 1 || p.Shares[k] > 64, at+".mps_levels."+k, p.Shares[k], "1 to 64 shares")
+		c.FailIf(p.PerNode[k] < 1 || p.PerNode[k] > maxCount, at+".gpus_per_server."+k, p.PerNode[k], "1 or more")
+	}
+	if c.FailIf(len(p.Weights) != len(p.DNNs), at+".weights", fmt.Sprintf("%d weights", len(p.Weights)), "%d, one per DNN", len(p.DNNs)) {
+		return
 	}
 	for i := range p.DNNs {
-		d := &p.DNNs[i]
-		at := fmt.Sprintf("dnns[%d]", i)
-		switch {
-		case d.Model == "":
-			return bad(at+".model", "nothing", "a name")
-		case !(p.Weights[i] > 0) || !amount(p.Weights[i]):
-			return bad(fmt.Sprintf("weights[%d]", i), p.Weights[i], "more than 0")
-		case !(d.SLOUS > 0) || d.SLOUS > 1e12:
-			return bad(at+".slo_us", d.SLOUS, "more than 0 microseconds")
-		case !amount(d.MarginUS) || !amount(d.BuildRPS) || !amount(d.RPS):
-			return bad(at, "a number out of range", "0 or more")
-		}
-		for j := range d.Pipelines {
-			pl := &d.Pipelines[j]
-			at := fmt.Sprintf("%s.pipelines[%d]", at, j)
-			if !amount(pl.RPS) || !amount(pl.BuildUS) {
-				return bad(at, "a number out of range", "0 or more")
-			}
-			if len(pl.Partitions) == 0 || len(pl.Partitions) > p.MaxPartitions {
-				return bad(at+".partitions", fmt.Sprintf("%d partitions", len(pl.Partitions)), fmt.Sprintf("1 to %d", p.MaxPartitions))
-			}
-			for s := range pl.Partitions {
-				part := &pl.Partitions[s]
-				at := fmt.Sprintf("%s.partitions[%d]", at, s)
-				if _, ok := p.GPUs[part.GPU]; !ok {
-					return bad(at+".gpu", fmt.Sprintf("%q", part.GPU), "one of "+strings.Join(p.kinds(), ", "))
-				}
-				switch {
-				case part.Batch != pl.Partitions[0].Batch || part.Batch < 1 || part.Batch > maxCount:
-					return bad(at+".batch", part.Batch, "one batch size of 1 or more for all partitions of a pipeline")
-				case part.Replicas < 1 || part.Replicas > maxCount:
-					return bad(at+".num_vgpus", part.Replicas, "1 or more")
-				case part.Share < 1 || part.Share > p.Shares[part.GPU]:
-					return bad(at+".vgpu_denominator", part.Share, fmt.Sprintf("1 to %d", p.Shares[part.GPU]))
-				case !amount(part.GPUs) || !amount(part.InferUS) || !amount(part.TransferUS) || part.RPS != nil && !amount(*part.RPS):
-					return bad(at, "a number out of range", "0 or more")
-				}
-			}
+		c.FailIf(!(p.Weights[i] > 0 && p.Weights[i] < maxAmount), fmt.Sprintf("%s.weights[%d]", at, i), p.Weights[i], "more than 0")
+		p.DNNs[i].check(c, p, fmt.Sprintf("%s.dnns[%d]", at, i))
+	}
+}
+
+func (d *DNN) check(c *document.Checker, p *Plan, at string) {
+	c.FailIf(d.Model == "", at+".model", "nothing", "a name")
+	c.FailIf(!(d.SLOUS > 0 && d.SLOUS <= 1e12), at+".slo_us", d.SLOUS, "more than 0 microseconds")
+	c.FailIf(!amounts(d.MarginUS, d.BuildRPS, d.RPS), at, notAnAmount, "0 or more")
+	for j := range d.Pipelines {
+		l, at := &d.Pipelines[j], fmt.Sprintf("%s.pipelines[%d]", at, j)
+		c.FailIf(!amounts(l.RPS, l.BuildUS), at, notAnAmount, "0 or more")
+		c.FailIf(len(l.Partitions) == 0 || len(l.Partitions) > p.MaxPartitions, at+".partitions", fmt.Sprintf("%d partitions", len(l.Partitions)), "1 to %d", p.MaxPartitions)
+		for s := range l.Partitions {
+			l.Partitions[s].check(c, p, l.Partitions[0].Batch, fmt.Sprintf("%s.partitions[%d]", at, s))
 		}
 	}
-	return nil
+}
+
+func (s *Partition) check(c *document.Checker, p *Plan, batch int, at string) {
+	_, known := p.GPUs[s.GPU]
+	c.FailIf(!known, at+".gpu", strconv.Quote(s.GPU), "one of "+strings.Join(p.kinds(), ", "))
+	c.FailIf(s.Batch != batch || s.Batch < 1 || s.Batch > maxCount, at+".batch", s.Batch, "one batch size of 1 or more for all partitions of a pipeline")
+	c.FailIf(s.Replicas < 1 || s.Replicas > maxCount, at+".num_vgpus", s.Replicas, "1 or more")
+	c.FailIf(known && (s.Share < 1 || s.Share > p.Shares[s.GPU]), at+".vgpu_denominator", s.Share, "1 to %d", p.Shares[s.GPU])
+	c.FailIf(!amounts(s.GPUs, s.InferUS, s.TransferUS) || s.RPS != nil && !amounts(*s.RPS), at, notAnAmount, "0 or more")
 }
 
 // kinds are the device kinds in order.
 func (p *Plan) kinds() []string {
-	var out []string
-	for k := range p.GPUs {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(p.GPUs))
 }
 
 // Find picks the plan of a case and an algorithm; the name of an algorithm
@@ -225,18 +169,18 @@ func Find(plans []Plan, file, name, algorithm string) (*Plan, error) {
 		algorithms = append(algorithms, p.Algorithm)
 	}
 	if len(algorithms) > 0 {
-		return nil, &formats.Error{File: file, Path: "algorithm", Found: fmt.Sprintf("no plan %q of %s", algorithm, name), Expected: strings.Join(algorithms, " or ")}
+		return nil, &document.Error{File: file, Path: "algorithm", Found: fmt.Sprintf("no plan %q of %s", algorithm, name), Expected: strings.Join(algorithms, " or ")}
 	}
-	e := &formats.Error{File: file, Path: "case", Found: fmt.Sprintf("no case %q", name), Expected: fmt.Sprintf("one of its %d cases", len(cases))}
-	if e.Hint = formats.DidYouMean(name, cases); e.Hint == "" && len(cases) > 0 {
+	e := &document.Error{File: file, Path: "case", Found: fmt.Sprintf("no case %q", name), Expected: fmt.Sprintf("one of its %d cases", len(cases))}
+	if e.Hint = document.DidYouMean(name, cases); e.Hint == "" && len(cases) > 0 {
 		e.Hint = "such as " + cases[0]
 	}
 	return nil, e
 }
 
 // Micros is a recorded time.
-func Micros(us float64) formats.Micros {
-	return formats.Micros(math.Round(us * float64(time.Microsecond)))
+func Micros(us float64) document.Micros {
+	return document.Micros(math.Round(us * float64(time.Microsecond)))
 }
 
 // ClusterDocument is the cluster that the plan was made for.

@@ -46,11 +46,11 @@ func TestErrors(t *testing.T) {
 		old, new string
 		want     []string
 	}{
-		"no list":       {"[\n", "{\n", []string{"p.json:1", "list"}},
+		"no list":       {"[\n", "{\n", []string{"p.json:2:1", "list"}},
 		"cut off":       {"\n]", "", []string{"p.json", "]"}},
-		"more":          {"\n]", "\n] 1", []string{"p.json:9", "after the list"}},
+		"more":          {"\n]", "\n] 1", []string{"p.json:9:3", "more text after the document"}},
 		"unknown field": {`"group"`, `"grope"`, []string{"p.json", "grope"}},
-		"type":          {`"bw_gbps":10`, `"bw_gbps":"10"`, []string{"bw_gbps", "string", "float64"}},
+		"type":          {`"bw_gbps":10`, `"bw_gbps":"10"`, []string{"p.json:2:87: [0].bw_gbps: found the text", "a number", "take the quotes off"}},
 		"weights":       {`"weights":[1]`, `"weights":[1,2]`, []string{"[0].weights", "2 weights", "1, one per DNN"}},
 		"kind":          {`"gpu":"T4"`, `"gpu":"H100"`, []string{"partitions[0].gpu", "H100", "L4, T4"}},
 		"share":         {`"vgpu_denominator":2`, `"vgpu_denominator":3`, []string{"partitions[1].vgpu_denominator", "3", "1 to 2"}},

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Prompts are labelled questions for language models: the label is the answer
@@ -50,7 +50,7 @@ func ReadPrompts(r io.Reader, name string) (*Prompts, error) {
 		return nil, err
 	}
 	if len(p.Labels) == 0 {
-		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "a question per row"}
+		return nil, &document.Error{File: name, Found: "no row below the header", Expected: "a question per row"}
 	}
 	return p, nil
 }

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // Bounds of what a file may ask us to hold.
@@ -59,7 +59,7 @@ func Read(r io.Reader, name string) (*Set, error) {
 		return nil, err
 	}
 	if len(s.Labels) == 0 {
-		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "a sample per row"}
+		return nil, &document.Error{File: name, Found: "no row below the header", Expected: "a sample per row"}
 	}
 	return s, nil
 }
@@ -125,7 +125,7 @@ func (s *Set) WriteFile(path string) error {
 			return fmt.Errorf("writing samples: %w", err)
 		}
 	}
-	if _, err := formats.WriteBytes(path, out.Bytes(), formats.Force(true)); err != nil {
+	if _, err := document.WriteBytes(path, out.Bytes(), document.Force(true)); err != nil {
 		return fmt.Errorf("writing samples: %w", err)
 	}
 	return nil

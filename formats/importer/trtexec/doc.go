@@ -9,10 +9,8 @@
 //
 //	[{"count": 625}, {"name": "conv1 + relu1", "timeMs": 36.6, "averageMs": 0.0586, "medianMs": 0.0583, "percentage": 1.2}, …]
 //
-// latencyMs is h2dMs + computeMs + d2hMs. TensorRT 8.0 to 8.5 write endToEndMs
-// as well, and no medianMs. Layers stand in the order in which the engine runs
-// them; timeMs is the sum over the iterations.
+// computeMs, name, count, timeMs, averageMs and medianMs are read; TensorRT 8.0 to 8.5 write no medianMs. Layers stand in
+// the order in which the engine runs them; timeMs is the sum over the iterations.
 //
-// The package parses and checks; what becomes of the numbers is the profiler's
-// decision.
+// The package parses and checks; what becomes of the numbers is the profiler's decision.
 package trtexec

@@ -6,6 +6,9 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // Layers is the time of every layer of an engine.
@@ -32,71 +35,127 @@ func (l *Layers) Total() time.Duration {
 // MaxLayers bounds an engine.
 const MaxLayers = 5000
 
-var layerFields = []string{"count", "name", "timeMs", "averageMs", "medianMs", "percentage"}
+// entry is an entry of a file, as far as it is read: the first has the count of iterations, each of the others a layer.
+type entry struct {
+	Count  int      `json:"count,omitempty"`
+	Name   string   `json:"name,omitempty"`
+	Total  *float64 `json:"timeMs,omitempty"`
+	Mean   *float64 `json:"averageMs,omitempty"`
+	Median *float64 `json:"medianMs,omitempty"`
+}
+
+type entries []entry
+
+// Validate checks the entries.
+func (list entries) Validate() error {
+	if len(list) == 0 {
+		return fault(-1, "", "an empty list", "the count of iterations, and layers")
+	}
+	if list[0].Count < 1 || list[0].Name != "" {
+		return fault(0, "", "no object with a count of iterations alone", `{"count": N} before the layers`)
+	}
+	if n := len(list) - 1; n < 1 || n > MaxLayers {
+		return fault(0, "", fmt.Sprintf("%d layers behind the count", n), fmt.Sprintf("1 to %d", MaxLayers))
+	}
+	for i := range list[1:] {
+		if err := list[1+i].check(1+i, float64(list[0].Count)); err != nil {
+			return err
+		}
+	}
+	if l := list.layers(); l.Total() == 0 {
+		return fault(0, "", "no layer that takes time", "at least one")
+	}
+	return nil
+}
+
+// check checks the layer at index i of the file.
+func (e *entry) check(i int, iterations float64) error {
+	switch {
+	case e.Name == "":
+		return fault(i, "name", "nothing", "the name of a layer")
+	case e.Count != 0:
+		return fault(i, "count", "a second count", "one, at the start")
+	case e.Mean == nil:
+		return fault(i, "averageMs", "nothing", "milliseconds")
+	case e.Total == nil || *e.Total < 0:
+		return fault(i, "timeMs", "no time over all iterations", "milliseconds of 0 or more")
+	// Figures have six digits. The mean of a layer under a condition is over the iterations that run it.
+	case *e.Total-*e.Mean*iterations > 1e-3**e.Total+1e-6:
+		return fault(i, "timeMs", number(*e.Total), fmt.Sprintf("at most averageMs times the %g iterations, %.6g", iterations, *e.Mean*iterations))
+	case e.Median != nil:
+		if err := checkTime(i, "medianMs", *e.Median); err != nil {
+			return err
+		}
+	}
+	return checkTime(i, "averageMs", *e.Mean)
+}
+
+// layers returns what the entries say.
+func (list entries) layers() *Layers {
+	l := &Layers{Count: list[0].Count}
+	for i := range list[1:] {
+		e, iterations := &list[1+i], float64(list[0].Count)
+		t := *e.Mean
+		switch {
+		case *e.Mean*iterations-*e.Total > 1e-2**e.Total+1e-6: // it ran in some of the iterations
+			t = *e.Total / iterations
+		case e.Median != nil:
+			t = *e.Median
+		}
+		l.Layers = append(l.Layers, Layer{Name: e.Name, Time: duration(t)})
+	}
+	return l
+}
 
 // ReadLayers reads what --exportProfile wrote; name is what errors call it.
 func ReadLayers(r io.Reader, name string) (*Layers, error) {
-	const what = "a list of layers, as trtexec --exportProfile writes it"
-	list, err := readEntries(r, name, what, layerFields)
-	if err != nil {
+	var list entries
+	if err := read(r, name, "a list of layers, as trtexec --exportProfile writes it", &list); err != nil {
 		return nil, err
 	}
-	if len(list) == 0 {
-		return nil, (&file{name: name}).fail(0, "", "an empty list", what, "")
-	}
-	head := &list[0]
-	count := head.numbers["count"]
-	if len(head.names) != 1 || !(count >= 1 && count <= math.MaxInt32) || count != math.Trunc(count) {
-		return nil, head.fail("", "no object with a count of iterations alone", `{"count": N} before the layers`, "")
-	}
-	if n := len(list) - 1; n < 1 || n > MaxLayers {
-		return nil, head.fail("", fmt.Sprintf("%d layers behind the count", n), fmt.Sprintf("1 to %d", MaxLayers), "")
-	}
-	l := &Layers{Count: int(count)}
-	for i := range list[1:] {
-		layer, err := list[1+i].layer(count)
-		if err != nil {
-			return nil, err
-		}
-		l.Layers = append(l.Layers, layer)
-	}
-	if l.Total() == 0 {
-		return nil, head.fail("", "no layer that takes time", "at least one", "")
-	}
-	return l, nil
+	return list.layers(), nil
 }
 
-func (e *entry) layer(count float64) (Layer, error) {
-	l := Layer{Name: e.texts["name"]}
-	if l.Name == "" {
-		return l, e.fail("name", "nothing", "the name of a layer", "")
+// Bounds of what is read: bytes of a file, unpacked, and milliseconds of a time, an hour.
+const (
+	maxBytes  = 1 << 28
+	maxMillis = 3.6e6
+)
+
+// read reads a file, plain or packed with gzip.
+func read(r io.Reader, name, expected string, into any) error {
+	f, err := csvfile.New(r, name)
+	if err != nil {
+		return err
 	}
-	if _, ok := e.numbers["count"]; ok {
-		return l, e.fail("count", "a second count", "one, at the start", "")
+	err = document.ReadJSON(f, name, expected, maxBytes, document.SomeFields, into)
+	for _, e := range document.Findings(err) {
+		if e.Path == "" && e.Hint == "" { // a layer's name with a quote in it breaks the file
+			e.Hint = "trtexec does not escape names and writes nan where nothing ran"
+		}
 	}
-	var err error
-	if l.Time, err = e.time("averageMs"); err != nil {
-		return l, err
-	}
-	total, ok := e.numbers["timeMs"]
-	if !ok || !(total >= 0) {
-		return l, e.fail("timeMs", "no time over all iterations", "milliseconds of 0 or more", "")
-	}
-	// Figures have six digits. A layer under a condition runs in some of the
-	// iterations only: its mean is over those.
-	mean := e.numbers["averageMs"]
-	if total-mean*count > 1e-3*total+1e-6 {
-		return l, e.fail("timeMs", "the number "+strconv.FormatFloat(total, 'g', -1, 64), fmt.Sprintf("at most averageMs times the %g iterations, %.6g", count, mean*count), "")
-	}
-	sometimes := mean*count-total > 1e-2*total+1e-6
-	if share, ok := e.numbers["percentage"]; ok && !(share >= 0 && share <= 100.1) {
-		return l, e.fail("percentage", "the number "+strconv.FormatFloat(share, 'g', -1, 64), "a percentage", "")
-	}
-	switch _, median := e.numbers["medianMs"]; {
-	case sometimes:
-		l.Time = time.Duration(math.Round(total / count * 1e6))
-	case median:
-		l.Time, err = e.time("medianMs")
-	}
-	return l, err
+	return err
 }
+
+// fault is a finding about a field of the entry at index i; -1: about the list.
+func fault(i int, field, found, expected string) error {
+	path := ""
+	if i >= 0 {
+		path = fmt.Sprintf("[%d]", i)
+	}
+	if field != "" {
+		path += "." + field
+	}
+	return &document.Error{Path: path, Found: found, Expected: expected}
+}
+
+func checkTime(i int, field string, ms float64) error {
+	if ms >= 0 && ms <= maxMillis {
+		return nil
+	}
+	return fault(i, field, number(ms), "milliseconds from 0 to an hour")
+}
+
+func number(x float64) string { return "the number " + strconv.FormatFloat(x, 'g', -1, 64) }
+
+func duration(ms float64) time.Duration { return time.Duration(math.Round(ms * 1e6)) }

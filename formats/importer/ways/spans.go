@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // The attributes that name a model, in order: ours, and those of the semantic
@@ -102,7 +103,7 @@ func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces in
 		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return 0, &formats.Error{File: name, Path: fmt.Sprintf("document %d", n), Found: err.Error(), Expected: "spans as OTLP writes them in JSON: resourceSpans"}
+			return 0, &document.Error{File: name, Path: fmt.Sprintf("document %d", n), Found: err.Error(), Expected: "spans as OTLP writes them in JSON: resourceSpans"}
 		}
 		for i := range doc.ResourceSpans {
 			for k := range doc.ResourceSpans[i].ScopeSpans {
@@ -128,7 +129,7 @@ func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces in
 		into.Add(cmp.Or(t.application, application, t.root, "unnamed"), Way(t.calls))
 	}
 	if traces == 0 {
-		return 0, &formats.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1]}
+		return 0, &document.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1]}
 	}
 	return traces, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // text writes ways on a line each.
@@ -34,22 +35,22 @@ func spanText(trace, id, parent, name, model string, start, end int) string {
 	return fmt.Sprintf(`{"traceId":%q,"spanId":%q,"parentSpanId":%q,"name":%q,"startTimeUnixNano":"%d","endTimeUnixNano":"%d"%s}`, trace, id, parent, name, start, end, attributes)
 }
 
-func document(spans ...string) string {
+func recorded(spans ...string) string {
 	return `{"resourceSpans":[{"resource":{},"scopeSpans":[{"spans":[` + strings.Join(spans, ",") + `]}]}]}` + "\n"
 }
 
 func TestSpans(t *testing.T) {
 	var in strings.Builder
 	for _, trace := range []string{"a", "b"} {
-		in.WriteString(document(
+		in.WriteString(recorded(
 			spanText(trace, "0", "", "answer", "", 0, 100),
 			spanText(trace, "1", "0", "call", "see", 1, 10),
 			spanText(trace, "2", "0", "call", "see", 1, 12),
 			spanText(trace, "3", "0", "call", "reply", 13, 30),
 		))
-		in.WriteString(document(spanText(trace, "4", "0", "agent", "draw", 31, 60), spanText(trace, "5", "4", "inner", "draw-small", 32, 50)))
+		in.WriteString(recorded(spanText(trace, "4", "0", "agent", "draw", 31, 60), spanText(trace, "5", "4", "inner", "draw-small", 32, 50)))
 	}
-	in.WriteString(document(spanText("c", "9", "", "other", "", 0, 5)))
+	in.WriteString(recorded(spanText("c", "9", "", "other", "", 0, 5)))
 	r := NewRecorder()
 	n, err := ReadSpans(strings.NewReader(in.String()), "spans.json", "", r)
 	d := r.Document()
@@ -62,7 +63,7 @@ func TestSpans(t *testing.T) {
 	if want := "answer 2x 2: see[] see[] reply[2 1] draw-small[1]\n"; text(d) != want {
 		t.Errorf("found\n%sexpected\n%s", text(d), want)
 	}
-	for _, bad := range []string{"", "[", `{"resourceSpans":7}`, document(spanText("a", "1", "", "x", "", 0, 1)), `{"resourceSpans":[{"scopeSpans":[{"spans":[{"startTimeUnixNano":"x"}]}]}]}`} {
+	for _, bad := range []string{"", "[", `{"resourceSpans":7}`, recorded(spanText("a", "1", "", "x", "", 0, 1)), `{"resourceSpans":[{"scopeSpans":[{"spans":[{"startTimeUnixNano":"x"}]}]}]}`} {
 		if _, err := ReadSpans(strings.NewReader(bad), "spans.json", "", NewRecorder()); err == nil || !strings.Contains(err.Error(), "spans.json") {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -91,7 +92,7 @@ func TestSessions(t *testing.T) {
 }
 
 func FuzzSpans(f *testing.F) {
-	f.Add(document(spanText("a", "1", "", "x", "m", 0, 1), spanText("a", "2", "1", "y", "n", 1, 0)))
+	f.Add(recorded(spanText("a", "1", "", "x", "m", 0, 1), spanText("a", "2", "1", "y", "n", 1, 0)))
 	f.Add(`{"resourceSpans":[]}`)
 	f.Fuzz(func(t *testing.T, in string) {
 		r := NewRecorder()
@@ -99,9 +100,9 @@ func FuzzSpans(f *testing.F) {
 			return
 		}
 		d := r.Document()
-		data, err := formats.Marshal(d)
+		data, err := document.Marshal(d)
 		if err != nil {
-			return // a name that no document may have
+			return // a name that no recorded may have
 		}
 		if _, _, err := formats.Decode(data, "x.json"); err != nil {
 			t.Fatal(err)
@@ -121,7 +122,7 @@ func FuzzSessions(f *testing.F) {
 		if _, err := ReadSessions(file, "", time.Second, r); err != nil {
 			return
 		}
-		if data, err := formats.Marshal(r.Document()); err == nil {
+		if data, err := document.Marshal(r.Document()); err == nil {
 			if _, _, err := formats.Decode(data, "x.json"); err != nil {
 				t.Fatal(err)
 			}

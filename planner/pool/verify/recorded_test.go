@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/bundletest"
 	"inferplan/planner/check"
 	"inferplan/planner/pool"
+	"inferplan/testkit/bundletest"
 )
 
 // Every recorded plan of the reference data becomes a valid plan of ours whose

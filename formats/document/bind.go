@@ -1,0 +1,277 @@
+package document
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// structInfo is what binding and writing need to know of a struct type.
+type structInfo struct {
+	fields []fieldInfo // in the order of the type: the order of writing
+	byName map[string]int
+	names  []string
+	// section is the field whose name in the document depends on the kind; -1
+	// without one. sections are what it may be.
+	section  int
+	sections []Section
+}
+
+// Named is a struct that a document may have the name of instead.
+type Named interface{ SetName(name string) }
+
+// WholeNumber is an integer that documents have in another form.
+type WholeNumber interface {
+	SetWhole(n int64)
+	Whole() int64
+}
+
+type fieldInfo struct {
+	name     string
+	index    []int // through embedded structs
+	typ      reflect.Type
+	optional bool   // left out of the file when zero, or empty
+	empty    bool   // an empty list is written: it is not what leaving it out means
+	def      string // what leaving it out means; an explicit zero is then an error
+	table    string // of a section: what a document is called that has one
+}
+
+var structInfos sync.Map // reflect.Type to *structInfo
+
+func infoOf(t reflect.Type) *structInfo {
+	if v, ok := structInfos.Load(t); ok {
+		return v.(*structInfo)
+	}
+	info := &structInfo{byName: map[string]int{}, section: -1}
+	for _, f := range reflect.VisibleFields(t) {
+		tag := f.Tag.Get("json")
+		if table := f.Tag.Get("section"); table != "" {
+			info.section = len(info.fields)
+			info.sections = reflect.New(t).Interface().(Sectioned).Sections()
+			info.fields = append(info.fields, fieldInfo{index: f.Index, typ: f.Type, optional: true, table: table})
+			continue
+		}
+		if f.Anonymous || !f.IsExported() || tag == "-" || tag == "" {
+			continue
+		}
+		name, rest, _ := strings.Cut(tag, ",")
+		info.byName[name] = len(info.fields)
+		info.names = append(info.names, name)
+		info.fields = append(info.fields, fieldInfo{name: name, index: f.Index, typ: f.Type,
+			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), empty: strings.Contains(rest, "omitzero"), def: f.Tag.Get("default")})
+	}
+	v, _ := structInfos.LoadOrStore(t, info)
+	return v.(*structInfo)
+}
+
+var (
+	microsType   = reflect.TypeFor[Micros]()
+	sloType      = reflect.TypeFor[SLO]()
+	durationType = reflect.TypeFor[Duration]()
+	bytesType    = reflect.TypeFor[Bytes]()
+)
+
+// isRaw tells whether a type is carried undecoded: json.RawMessage and types
+// made of it.
+func isRaw(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 }
+
+// binder fills Go values from nodes and gathers what does not fit.
+type binder struct {
+	src      *source
+	findings findings
+	path     []byte   // of the current node
+	nullable bool     // the current field may be null: a pointer that is always written
+	partial  bool     // unknown fields are skipped
+	options  []Option // of the plan's kind
+}
+
+func (b *binder) fail(n *node, expected, hint string) {
+	if b.findings.full() {
+		return
+	}
+	b.findings.add(b.src.fail(n.pos, string(b.path), n.describe(), expected, hint))
+}
+
+func (b *binder) bind(n *node, v reflect.Value) {
+	switch v.Type() {
+	case microsType:
+		b.micros(n, v)
+		return
+	case sloType:
+		b.unit(n, v, "a latency target", "write text with a unit: \"200ms\", \"165577.2us\", or \"5x\" for 5 times the fastest batch-1 latency", false,
+			func(s string) (any, error) { return ParseSLO(s) })
+		return
+	case durationType:
+		b.unit(n, v, "a duration", "write text with a unit: \"30s\", \"200ms\", \"5m\"", false,
+			func(s string) (any, error) { return ParseDuration(s) })
+		return
+	case bytesType:
+		b.unit(n, v, "a size", "write a whole number of bytes or text with a unit: \"24GiB\", \"512MB\"", true,
+			func(s string) (any, error) { return ParseBytes(s) })
+		return
+	case valuesType:
+		b.values(n, v)
+		return
+	}
+	if isRaw(v.Type()) {
+		if n.kind == nullNode {
+			b.fail(n, "an object or a list", "leave the field out instead")
+			return
+		}
+		v.SetBytes(appendCompact(nil, n))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if n.kind == nullNode && b.nullable {
+			v.SetZero()
+			return
+		}
+		p := reflect.New(v.Type().Elem())
+		b.bind(n, p.Elem())
+		v.Set(p)
+	case reflect.Struct:
+		if n.kind == stringNode {
+			if named, ok := v.Addr().Interface().(Named); ok {
+				named.SetName(n.text)
+				return
+			}
+		}
+		b.object(n, v)
+	case reflect.Slice:
+		b.slice(n, v)
+	case reflect.Array:
+		b.array(n, v)
+	case reflect.Map:
+		b.mapping(n, v)
+	case reflect.String:
+		if n.kind != stringNode {
+			hint := ""
+			if n.kind == numberNode || n.kind == boolNode {
+				hint = "put it in quotes"
+			}
+			b.fail(n, "text", hint)
+			return
+		}
+		v.SetString(n.text)
+	case reflect.Bool:
+		if n.kind != boolNode {
+			b.fail(n, "true or false", "")
+			return
+		}
+		v.SetBool(n.text == "true")
+	case reflect.Float32, reflect.Float64:
+		b.float(n, v)
+	default:
+		b.integer(n, v)
+	}
+}
+
+func (b *binder) object(n *node, v reflect.Value) {
+	if n.kind != objectNode {
+		b.fail(n, "an object", "")
+		return
+	}
+	info := infoOf(v.Type())
+	if info.section >= 0 {
+		b.ofKind(n, info)
+	}
+	var seen uint64 // no document type has more than 64 fields
+	known := false  // seen is of all fields already
+	mark := len(b.path)
+	n.each(func(k *key, item *node) bool {
+		f, ok := info.byName[k.name]
+		if !ok && info.section >= 0 && b.section(k, item, info, v) {
+			return !b.findings.cut
+		}
+		if !ok && b.partial {
+			return true
+		}
+		if !ok {
+			if b.findings.full() {
+				return false
+			}
+			if !known {
+				n.each(func(k *key, _ *node) bool {
+					if f, ok := info.byName[k.name]; ok {
+						seen |= 1 << f
+					}
+					return true
+				})
+				known = true
+			}
+			b.unknown(k, info, seen)
+			return true
+		}
+		seen |= 1 << f
+		b.field(k.name)
+		fv := v.FieldByIndex(info.fields[f].index)
+		b.nullable = !info.fields[f].optional
+		b.bind(item, fv)
+		if def := info.fields[f].def; def != "" && item.kind == numberNode && fv.IsZero() {
+			b.zero(item, def)
+		}
+		b.path = b.path[:mark]
+		return !b.findings.cut
+	})
+	if b.findings.cut {
+		return
+	}
+	for f := range info.fields {
+		if f != info.section && seen&(1<<f) == 0 && !info.fields[f].optional && !b.findings.full() {
+			b.field(info.fields[f].name)
+			b.findings.add(b.src.fail(n.pos, string(b.path), "nothing", describeType(info.fields[f].typ), ""))
+			b.path = b.path[:mark]
+		}
+	}
+}
+
+// zero refuses an explicit zero, unless the number failed to bind already.
+func (b *binder) zero(n *node, def string) {
+	if f, err := strconv.ParseFloat(n.text, 64); err == nil && f == 0 {
+		b.fail(n, "a positive number", "leave the field out for the default: "+def)
+	}
+}
+
+func (b *binder) field(name string) {
+	if len(b.path) > 0 {
+		b.path = append(b.path, '.')
+	}
+	b.path = append(b.path, name...)
+}
+
+func (b *binder) index(i int) {
+	b.path = append(b.path, '[')
+	b.path = strconv.AppendInt(b.path, int64(i), 10)
+	b.path = append(b.path, ']')
+}
+
+// unknown refuses a field; seen are those that the object has.
+// known lists the fields, and those that a section may have.
+func (info *structInfo) known() []string {
+	if info.section < 0 {
+		return info.names
+	}
+	return append(slices.Clone(info.names), info.sectionNames()...)
+}
+
+func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
+	mark := len(b.path)
+	b.field(shorten(k.name))
+	e := b.src.fail(k.pos, string(b.path), "an unknown field", "", "")
+	b.path = b.path[:mark]
+	var absent []string // a field that is there already is not what was meant
+	for f := range info.fields {
+		switch name := info.fields[f].name; {
+		case f == info.section:
+			absent = append(absent, info.sectionNames()...)
+		case name != "" && seen&(1<<f) == 0:
+			absent = append(absent, name)
+		}
+	}
+	e.Hint = cmp.Or(DidYouMean(k.name, absent), "known here: "+strings.Join(info.known(), ", "))
+	b.findings.add(e)
+}

@@ -1,0 +1,200 @@
+package document
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"strconv"
+)
+
+// slice binds a list. The room grows with the values that were bound: a text of
+// two bytes a value must not make room for a model each.
+func (b *binder) slice(n *node, v reflect.Value) {
+	if n.kind != listNode {
+		b.fail(n, "a list", "")
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+	mark := len(b.path)
+	i := 0
+	n.each(func(_ *key, item *node) bool {
+		if i == v.Cap() {
+			v.Grow(max(i, 4))
+		}
+		v.SetLen(i + 1)
+		b.index(i)
+		b.bind(item, v.Index(i))
+		b.path = b.path[:mark]
+		i++
+		return !b.findings.cut
+	})
+}
+
+func (b *binder) array(n *node, v reflect.Value) {
+	if n.kind != listNode || n.len() != v.Len() {
+		b.fail(n, "a list of "+strconv.Itoa(v.Len())+" values", "")
+		return
+	}
+	mark := len(b.path)
+	i := 0
+	n.each(func(_ *key, item *node) bool {
+		b.index(i)
+		b.bind(item, v.Index(i))
+		b.path = b.path[:mark]
+		i++
+		return true
+	})
+}
+
+func (b *binder) mapping(n *node, v reflect.Value) {
+	if n.kind != objectNode {
+		b.fail(n, "an object", "")
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	mark := len(b.path)
+	n.each(func(k *key, item *node) bool {
+		b.field(k.name)
+		elem := reflect.New(v.Type().Elem()).Elem()
+		b.bind(item, elem)
+		v.SetMapIndex(reflect.ValueOf(k.name), elem)
+		b.path = b.path[:mark]
+		return !b.findings.cut
+	})
+}
+
+func (b *binder) float(n *node, v reflect.Value) {
+	if n.kind != numberNode {
+		b.fail(n, "a number", numberHint(n))
+		return
+	}
+	f, err := strconv.ParseFloat(n.text, 64)
+	if err != nil || math.IsInf(f, 0) {
+		b.fail(n, "a number within the range of a 64-bit float", "")
+		return
+	}
+	v.SetFloat(f)
+}
+
+func (b *binder) integer(n *node, v reflect.Value) {
+	const whole = "a whole number"
+	if n.kind != numberNode {
+		b.fail(n, whole, numberHint(n))
+		return
+	}
+	if v.CanUint() {
+		u, err := strconv.ParseUint(n.text, 10, v.Type().Bits())
+		if err != nil {
+			b.fail(n, "a whole number from 0 to 2^"+strconv.Itoa(v.Type().Bits())+"-1", "")
+			return
+		}
+		v.SetUint(u)
+		return
+	}
+	i, err := strconv.ParseInt(n.text, 10, v.Type().Bits())
+	if err != nil {
+		if errors.Is(err, strconv.ErrRange) {
+			b.fail(n, "a whole number that fits "+strconv.Itoa(v.Type().Bits())+" bits", "")
+		} else {
+			b.fail(n, whole, "")
+		}
+		return
+	}
+	if v.Type().PkgPath() != "" {
+		if w, ok := v.Addr().Interface().(WholeNumber); ok {
+			w.SetWhole(i)
+			return
+		}
+	}
+	v.SetInt(i)
+}
+
+// numberHint helps with numbers that were written as text.
+func numberHint(n *node) string {
+	if n.kind == stringNode && isNumber(n.text) {
+		return "take the quotes off"
+	}
+	if n.kind == stringNode {
+		if number, unit := splitUnit(n.text); number != "" && unit != "" {
+			return "the field's name tells the unit: write the number alone"
+		}
+	}
+	return ""
+}
+
+func (b *binder) micros(n *node, v reflect.Value) {
+	const expected = "a number of microseconds with at most three decimals"
+	if n.kind != numberNode {
+		b.fail(n, expected, numberHint(n))
+		return
+	}
+	ns, err := scaleDecimal(n.text, 3)
+	switch {
+	case errors.Is(err, errPrecise):
+		b.fail(n, expected, "times are exact to the nanosecond: round it")
+	case err != nil:
+		b.fail(n, expected, err.Error())
+	default:
+		v.SetInt(ns)
+	}
+}
+
+// unit binds a value that a person writes with a unit.
+func (b *binder) unit(n *node, v reflect.Value, expected, hint string, bare bool, parse func(string) (any, error)) {
+	if n.kind != stringNode && !(bare && n.kind == numberNode) {
+		b.fail(n, expected, hint)
+		return
+	}
+	if n.kind == numberNode { // no unit, no exponent, no fraction
+		i, err := strconv.ParseInt(n.text, 10, 64)
+		if err != nil || i < 0 {
+			b.fail(n, expected, hint)
+			return
+		}
+		v.SetInt(i)
+		return
+	}
+	x, err := parse(n.text)
+	if err != nil {
+		if cause := errors.Unwrap(err); cause != nil {
+			hint = cause.Error() + "; " + hint
+		}
+		b.fail(n, expected, hint)
+		return
+	}
+	v.Set(reflect.ValueOf(x))
+}
+
+// describeType says what a field of this type expects.
+func describeType(t reflect.Type) string {
+	switch t {
+	case microsType:
+		return "a number of microseconds"
+	case sloType:
+		return "a latency target such as \"200ms\""
+	case durationType:
+		return "a duration such as \"30s\""
+	case bytesType:
+		return "a size such as \"24GiB\""
+	case valuesType:
+		return "an object"
+	}
+	if isRaw(t) {
+		return "an object or a list"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return describeType(t.Elem()) + " or null"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}

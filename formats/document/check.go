@@ -1,0 +1,216 @@
+package document
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Checker gathers what the Validate of a document finds. Paths are those of the document.
+type Checker struct {
+	findings
+	path []byte // of numbers
+}
+
+// Fail adds a finding.
+func (c *Checker) Fail(path, found, expected, hint string) {
+	c.add(&Error{Path: path, Found: found, Expected: expected, Hint: hint})
+}
+
+// FailIf adds a finding if a value is wrong: a row of a check. What was found is a number, a time or, as it is, a text.
+// The text of what was expected is formatted with args if there are any. It returns wrong.
+func (c *Checker) FailIf(wrong bool, path string, found any, expected string, args ...any) bool {
+	if !wrong || c.full() {
+		return wrong
+	}
+	text, is := found.(string)
+	switch x := found.(type) {
+	case float64:
+		text = Number(x)
+	default:
+		if !is {
+			text = fmt.Sprint("the number ", x)
+		}
+	}
+	if len(args) > 0 {
+		expected = fmt.Sprintf(expected, args...)
+	}
+	c.Fail(path, text, expected, "")
+	return true
+}
+
+// Add adds a finding.
+func (c *Checker) Add(e *Error) { c.add(e) }
+
+// Count returns how many findings there are.
+func (c *Checker) Count() int { return len(c.list) }
+
+// Err returns what was found, nil if nothing was.
+func (c *Checker) Err() error { return c.err() }
+
+// maxTime bounds times, so that sums of a few cannot overflow.
+const maxTime = 1 << 58
+
+// numbers checks what holds in every document: no number is NaN or infinite,
+// no time or size is negative. c.path is kept beside the walk and turned into
+// text only for a finding: profiles hold a million numbers.
+func (c *Checker) numbers(v reflect.Value) {
+	mark := len(c.path)
+	switch v.Kind() {
+	case reflect.Float32, reflect.Float64:
+		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
+			c.Fail(string(c.path), fmt.Sprint(f), "a finite number", "")
+		}
+	case reflect.Int64:
+		switch v.Type() {
+		case microsType, durationType:
+			if v.Int() > maxTime {
+				c.Fail(string(c.path), "the time "+fmt.Sprint(v.Interface()), "at most nine years", "")
+				return
+			}
+		case bytesType:
+		default:
+			return
+		}
+		if v.Int() < 0 {
+			c.Fail(string(c.path), "the negative value "+fmt.Sprint(v.Interface()), "0 or more", "")
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			c.numbers(v.Elem())
+		}
+	case reflect.Struct:
+		info := infoOf(v.Type())
+		for i := range info.fields {
+			name := info.fields[i].name
+			if at := v.FieldByIndex(info.fields[i].index); i == info.section && !at.IsNil() {
+				name = info.sectionName(at.Elem().Type())
+			}
+			c.path = append(append(c.path, '.'), name...)
+			if mark == 0 {
+				c.path = append(c.path[:0], c.path[1:]...)
+			}
+			c.numbers(v.FieldByIndex(info.fields[i].index))
+			c.path = c.path[:mark]
+		}
+	case reflect.Slice, reflect.Array:
+		if k := v.Type().Elem().Kind(); k == reflect.String || k == reflect.Uint8 {
+			return
+		}
+		for i := range v.Len() {
+			c.path = append(strconv.AppendInt(append(c.path, '['), int64(i), 10), ']')
+			c.numbers(v.Index(i))
+			c.path = c.path[:mark]
+		}
+	case reflect.Map:
+		names := v.MapKeys()
+		slices.SortFunc(names, func(a, b reflect.Value) int { return compareNames(a.String(), b.String()) })
+		for _, name := range names {
+			c.path = append(append(c.path, '.'), name.String()...)
+			c.numbers(v.MapIndex(name))
+			c.path = c.path[:mark]
+		}
+	}
+}
+
+// Header checks the format field and the numbers of a document.
+func (c *Checker) Header(doc any, format, want string) {
+	c.FailIf(format != want, "format", "the text "+Quote(format), want)
+	c.numbers(reflect.ValueOf(doc).Elem())
+}
+
+// Failf is fail with a path made of parts; call it only when something is wrong.
+func (c *Checker) Failf(found, expected, hint, path string, args ...any) {
+	c.Fail(fmt.Sprintf(path, args...), found, expected, hint)
+}
+
+// Some checks that a list is not empty.
+func (c *Checker) Some(n int, path, expected string) {
+	c.FailIf(n == 0, path, "an empty list", expected)
+}
+
+// Least checks a number against the least that it may be. The path is in two parts,
+// which are put together only for a finding.
+func Least[T int | int64 | float64](c *Checker, x, least T, at, name string) {
+	if x < least {
+		found := fmt.Sprint("the number ", x)
+		if f, real := any(x).(float64); real {
+			found = Number(f)
+		}
+		c.Fail(at+name, found, fmt.Sprint(least)+" or more", "")
+	}
+}
+
+// OneOf checks a word against a list.
+func (c *Checker) OneOf(path, word string, words ...string) {
+	if !slices.Contains(words, word) {
+		c.Fail(path, "the text "+Quote(word), strings.Join(words, ", "), DidYouMean(word, words))
+	}
+}
+
+// Word is OneOf of a word that may be left out.
+func (c *Checker) Word(path, word string, words ...string) {
+	if word != "" {
+		c.OneOf(path, word, words...)
+	}
+}
+
+// Number writes a number for Error.Found.
+func Number(x float64) string { return "the number " + FormatFloat(x) }
+
+// Whole is Number of a whole number.
+func Whole[T int | int32 | int64](n T) string {
+	return "the number " + strconv.FormatInt(int64(n), 10)
+}
+
+// CloseTo tells whether two figures agree to about six digits, the precision to
+// which sums and ratios in a document must hold.
+func CloseTo(a, b float64) bool {
+	return math.Abs(a-b) <= 1e-6*max(math.Abs(a), math.Abs(b), 1e-3)
+}
+
+// SHA checks a SHA-256 in hexadecimal.
+func (c *Checker) SHA(path, s string) {
+	const digits = "0123456789abcdef"
+	if len(s) == 64 && strings.Trim(s, digits) == "" {
+		return
+	}
+	c.Fail(path, "the text "+Quote(s), "a SHA-256 as 64 lower-case hexadecimal digits", "")
+}
+
+// Name checks that a name is there and stands there once.
+func (c *Checker) Name(seen map[string]int, i int, name, path string, args ...any) {
+	first, dup := seen[name]
+	switch {
+	case name == "":
+		c.Failf("an empty name", "a name", "", path, args...)
+	case !Printable(name):
+		c.Failf("the name "+Quote(name), PrintableName, "", path, args...)
+	case dup:
+		c.Failf(Quote(name)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first), path, args...)
+	default:
+		seen[name] = i
+	}
+}
+
+// PrintableName says what Printable asks for.
+const PrintableName = "a name without line breaks, tabs and other control characters"
+
+// Printable tells whether a name can stand in a line of a table or log.
+func Printable(name string) bool { return !strings.ContainsFunc(name, unicode.IsControl) }
+
+// Share checks a share.
+func (c *Checker) Share(path string, x float64) {
+	c.FailIf(!(x >= 0 && x <= 1), path, x, "a share from 0 to 1")
+}
+
+// Interval checks the ends of an interval of shares.
+func (c *Checker) Interval(path string, ci [2]float64) {
+	if !(ci[0] >= 0 && ci[0] <= ci[1] && ci[1] <= 1) {
+		c.Fail(path, "the interval "+FormatFloat(ci[0])+" to "+FormatFloat(ci[1]), "two shares from 0 to 1 in order", "")
+	}
+}

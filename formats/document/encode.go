@@ -1,0 +1,319 @@
+package document
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"inferplan/formats/jsontext"
+)
+
+// lineWidth is the column up to which a list or a small object stays on one line.
+const lineWidth = 110
+
+// toNode is the inverse of binder.bind: fields in the order of the type, zero
+// optional fields left out, empty lists and maps written as such, never null.
+func toNode(v reflect.Value, path string) (node, error) {
+	switch v.Type() {
+	case microsType:
+		return node{kind: numberNode, text: Micros(v.Int()).String()}, nil
+	case sloType:
+		s := v.Interface().(SLO)
+		if s.IsZero() {
+			return node{}, fmt.Errorf("%s: a latency target is missing", path)
+		}
+		return node{kind: stringNode, text: s.String()}, nil
+	case durationType:
+		return node{kind: stringNode, text: Duration(v.Int()).String()}, nil
+	case bytesType:
+		t := Bytes(v.Int()).String()
+		if isNumber(t) {
+			return node{kind: numberNode, text: t}, nil
+		}
+		return node{kind: stringNode, text: t}, nil
+	case valuesType:
+		return v.Interface().(Values).node(), nil
+	}
+	if isRaw(v.Type()) {
+		n, e := parseJSON(&source{text: string(v.Bytes())})
+		if e != nil {
+			return node{}, fmt.Errorf("%s: %w", path, e)
+		}
+		return n, nil
+	}
+	switch v.Kind() {
+	case reflect.Interface:
+		return toNode(v.Elem(), path)
+	case reflect.Pointer:
+		if v.IsNil() {
+			return node{kind: nullNode}, nil
+		}
+		return toNode(v.Elem(), path)
+	case reflect.Struct:
+		return structNode(v, path)
+	case reflect.Slice, reflect.Array:
+		items := make([]node, v.Len())
+		for i := range items {
+			var err error
+			if items[i], err = toNode(v.Index(i), path+"["+strconv.Itoa(i)+"]"); err != nil {
+				return node{}, err
+			}
+		}
+		return node{kind: listNode, kids: &kids{items: items}}, nil
+	case reflect.Map:
+		return mapNode(v, path)
+	case reflect.String:
+		if !utf8.ValidString(v.String()) {
+			return node{}, fmt.Errorf("%s: %s is not UTF-8", path, Quote(v.String()))
+		}
+		return node{kind: stringNode, text: v.String()}, nil
+	case reflect.Bool:
+		return node{kind: boolNode, text: strconv.FormatBool(v.Bool())}, nil
+	case reflect.Float32, reflect.Float64:
+		f := v.Float()
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return node{}, fmt.Errorf("%s: %v cannot be written", path, f)
+		}
+		return node{kind: numberNode, text: FormatFloat(f)}, nil
+	}
+	if v.CanUint() {
+		return node{kind: numberNode, text: strconv.FormatUint(v.Uint(), 10)}, nil
+	}
+	if !v.CanInt() {
+		return node{}, fmt.Errorf("%s: a %s cannot be written", path, v.Type())
+	}
+	n := v.Int()
+	if v.Type().PkgPath() != "" {
+		if w, ok := v.Interface().(interface{ Whole() int64 }); ok {
+			n = w.Whole()
+		}
+	}
+	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
+}
+
+// FormatFloat writes the shortest digits that read back to f.
+func FormatFloat(f float64) string {
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+func structNode(v reflect.Value, path string) (node, error) {
+	info := infoOf(v.Type())
+	k := &kids{keys: make([]key, 0, len(info.fields)), items: make([]node, 0, len(info.fields))}
+	for i := range info.fields {
+		f := &info.fields[i]
+		fv := v.FieldByIndex(f.index)
+		if f.optional && (fv.IsZero() || !f.empty && isEmpty(fv)) {
+			continue
+		}
+		name := f.name
+		if i == info.section {
+			name = info.sectionName(fv.Elem().Type())
+		}
+		n, err := toNode(fv, Join(path, name))
+		if err != nil {
+			return node{}, err
+		}
+		k.keys, k.items = append(k.keys, key{name: name}), append(k.items, n)
+	}
+	return node{kind: objectNode, kids: k}, nil
+}
+
+func mapNode(v reflect.Value, path string) (node, error) {
+	names := make([]string, 0, v.Len())
+	for _, k := range v.MapKeys() {
+		names = append(names, k.String())
+	}
+	slices.SortFunc(names, compareNames)
+	k := &kids{}
+	for _, name := range names {
+		if !utf8.ValidString(name) {
+			return node{}, fmt.Errorf("%s: the key %s is not UTF-8", path, Quote(name))
+		}
+		n, err := toNode(v.MapIndex(reflect.ValueOf(name)), Join(path, name))
+		if err != nil {
+			return node{}, err
+		}
+		k.keys, k.items = append(k.keys, key{name: name}), append(k.items, n)
+	}
+	return node{kind: objectNode, kids: k}, nil
+}
+
+// compareNames orders map keys: counts such as batch sizes by value, the rest
+// as text after them.
+func compareNames(a, b string) int {
+	x, errX := strconv.ParseUint(a, 10, 63)
+	y, errY := strconv.ParseUint(b, 10, 63)
+	switch {
+	case errX == nil && errY == nil && x != y:
+		return cmp.Compare(x, y)
+	case errX == nil && errY != nil:
+		return -1
+	case errX != nil && errY == nil:
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+func isEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	}
+	return v.IsZero()
+}
+
+// Join returns the path of a field of what is at a path.
+func Join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// appendCompact writes JSON without any space.
+func appendCompact(b []byte, n *node) []byte { return appendLine(b, n, "") }
+
+// appendCompactText is appendCompact for a text that scanJSON has checked.
+func appendCompactText(b []byte, text string) []byte {
+	p := jsonParser{s: text}
+	for p.i < len(text) {
+		switch c := text[p.i]; c {
+		case ' ', '\t', '\n', '\r':
+			p.i++
+		case '"':
+			b = jsontext.AppendQuoted(b, p.str())
+		default:
+			b = append(b, c)
+			p.i++
+		}
+	}
+	return b
+}
+
+// appendPretty writes JSON for people: two spaces per level; an object without
+// further objects, or a list of plain values, stays on one line while it fits;
+// longer lists of plain values are filled line by line.
+func appendPretty(b []byte, n *node, indent, column int) []byte {
+	if n.kind < listNode || n.len() == 0 {
+		return appendCompact(b, n)
+	}
+	if flat(n, 2) {
+		mark := len(b)
+		b = appendLine(b, n, " ")
+		if column+utf8.RuneCount(b[mark:]) <= lineWidth {
+			return b
+		}
+		b = b[:mark]
+	}
+	newline := "\n" + strings.Repeat("  ", indent+1)
+	open, shut := brackets(n)
+	fill := n.kind == listNode && flat(n, 1)
+	b = append(b, open)
+	start := 0 // of the current line
+	for i := range n.len() {
+		item := &n.kids.items[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if fill && i > 0 {
+			mark := len(b)
+			b = appendCompact(append(b, ' '), item)
+			if utf8.RuneCount(b[start:])+1 <= lineWidth {
+				continue
+			}
+			b = b[:mark]
+		}
+		b = append(b, newline...)
+		start = len(b) - len(newline) + 1
+		if n.kind == objectNode {
+			b = append(jsontext.AppendQuoted(b, n.kids.keys[i].name), ':', ' ')
+		}
+		b = appendPretty(b, item, indent+1, utf8.RuneCount(b[start:]))
+	}
+	b = append(b, newline[:len(newline)-2]...)
+	return append(b, shut)
+}
+
+// flat tells whether n holds at most depth-1 further levels and no object.
+func flat(n *node, depth int) bool {
+	if n.kind < listNode {
+		return true
+	}
+	if depth == 0 {
+		return false
+	}
+	for i := range n.len() {
+		item := &n.kids.items[i]
+		if item.kind == objectNode && item.len() > 0 || !flat(item, depth-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendLine writes JSON on one line with a space, or none, after each comma and
+// colon.
+func appendLine(b []byte, n *node, space string) []byte {
+	switch n.kind {
+	case nullNode:
+		return append(b, "null"...)
+	case boolNode, numberNode:
+		return append(b, n.text...)
+	case stringNode:
+		return jsontext.AppendQuoted(b, n.text)
+	}
+	if n.kids == nil && n.text != "" {
+		return appendCompactText(b, n.text)
+	}
+	open, shut := brackets(n)
+	b = append(b, open)
+	first := true
+	n.each(func(k *key, item *node) bool {
+		if !first {
+			b = append(append(b, ','), space...)
+		}
+		first = false
+		if n.kind == objectNode {
+			b = append(append(jsontext.AppendQuoted(b, k.name), ':'), space...)
+		}
+		b = appendLine(b, item, space)
+		return true
+	})
+	return append(b, shut)
+}
+
+func brackets(n *node) (open, shut byte) {
+	if n.kind == objectNode {
+		return '{', '}'
+	}
+	return '[', ']'
+}
+
+// Marshal writes any value made of this package's types as the JSON that files
+// and --json output hold: fixed order of fields, deterministic lines, a final
+// newline. It does not validate; Write does.
+func Marshal(doc any) ([]byte, error) {
+	v := reflect.ValueOf(doc)
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if !v.IsValid() || v.Kind() == reflect.Pointer {
+		return nil, fmt.Errorf("writing a document: there is none (%T)", doc)
+	}
+	n, err := toNode(v, "")
+	if err != nil {
+		return nil, fmt.Errorf("writing a %T: %w", doc, err)
+	}
+	return append(appendPretty(nil, &n, 0, 0), '\n'), nil
+}
+
+var _ json.Marshaler = Micros(0)

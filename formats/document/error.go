@@ -1,0 +1,195 @@
+package document
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Error is one finding about a document: where it stands, what was found
+// there, what was expected and, where it helps, what to do. Whatever is wrong
+// with the content of a file is reported as an *Error, or as Errors when there
+// are several; failures to read or write the file itself wrap the system's error.
+type Error struct {
+	File     string // as the caller named it
+	Line     int    // from 1; 0 when not known
+	Column   int    // in characters, from 1
+	Path     string // of the field: pools[1].nic_gbps; empty for the document
+	Found    string // what stands there
+	Expected string // what should stand there
+	Hint     string // what to do about it
+}
+
+// Error is one line, and a second one with the hint where there is one.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File)
+		if e.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+		}
+		b.WriteString(": ")
+	}
+	if e.Path != "" {
+		b.WriteString(e.Path)
+		b.WriteString(": ")
+	}
+	switch {
+	case e.Found != "" && e.Expected != "":
+		fmt.Fprintf(&b, "found %s, expected %s", e.Found, e.Expected)
+	case e.Found != "":
+		b.WriteString(e.Found)
+	case e.Expected != "":
+		fmt.Fprintf(&b, "expected %s", e.Expected)
+	}
+	if e.Hint != "" {
+		b.WriteString("\n  hint: ")
+		b.WriteString(e.Hint)
+	}
+	return b.String()
+}
+
+// Errors is several findings about one document, in the order of the document.
+type Errors []*Error
+
+// Error is the findings, one after the other.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives errors.As and errors.Is the single findings.
+func (es Errors) Unwrap() []error {
+	out := make([]error, len(es))
+	for i, e := range es {
+		out[i] = e
+	}
+	return out
+}
+
+// Findings lists the findings inside err, which may wrap an *Error or Errors;
+// nil when it holds none.
+func Findings(err error) []*Error {
+	if es, ok := errors.AsType[Errors](err); ok {
+		return es
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return []*Error{e}
+	}
+	return nil
+}
+
+// maxFindings bounds the findings about one document: after so many, more
+// would not help.
+const maxFindings = 20
+
+// findings gathers what is wrong with a document.
+type findings struct {
+	list Errors
+	cut  bool
+}
+
+// full says that there is one more than is shown, and that no other is needed:
+// making a finding takes time, and so does looking for more.
+func (f *findings) full() bool {
+	f.cut = f.cut || len(f.list) >= maxFindings
+	return f.cut
+}
+
+func (f *findings) add(e *Error) {
+	if f.full() {
+		return
+	}
+	f.list = append(f.list, e)
+}
+
+// err is nil, the single finding, or all of them.
+func (f *findings) err() error {
+	switch len(f.list) {
+	case 0:
+		return nil
+	case 1:
+		return f.list[0]
+	}
+	if f.cut {
+		last := f.list[len(f.list)-1]
+		return append(f.list, &Error{File: last.File, Found: fmt.Sprintf("more than %d findings; the rest is left out", maxFindings)})
+	}
+	return f.list
+}
+
+// encodingHint tells what a text that is not UTF-8 probably is.
+func encodingHint(text string) string {
+	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") || len(text) > 1 && (text[0] == 0) != (text[1] == 0) {
+		return "it looks like UTF-16: save it as UTF-8"
+	}
+	if strings.HasPrefix(text, "\x1f\x8b") {
+		return "it is packed with gzip: unpack it first"
+	}
+	return ""
+}
+
+// Quote shows text from a document inside a message, shortened when long.
+func Quote(s string) string { return fmt.Sprintf("%q", shorten(s)) }
+
+func shorten(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for cut > 0 && s[cut]&0xC0 == 0x80 { // not inside a character
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// DidYouMean is a hint at the candidate that s was probably meant to be, or "".
+func DidYouMean(s string, candidates []string) string {
+	if near := Nearest(s, candidates); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return ""
+}
+
+// Nearest returns the candidate that s was probably meant to be, or "".
+func Nearest(s string, candidates []string) string {
+	best, bestDist := "", 1+max(1, (len(s)+1)/3)
+	for _, c := range candidates {
+		if d := editDistance(s, c, bestDist); d < bestDist {
+			best, bestDist = c, d
+		}
+	}
+	return best
+}
+
+// editDistance is the Levenshtein distance in which two neighbours that are
+// swapped count once, the most frequent slip of fingers; or limit where it is at
+// least that.
+func editDistance(a, b string, limit int) int {
+	if len(a) > 100 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before, last, row = last, row, before
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+	}
+	return min(row[len(b)], limit)
+}

@@ -1,0 +1,47 @@
+package document
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+)
+
+// Fields says what an object of another program's JSON may hold.
+type Fields bool
+
+// All fields must be known, or some are: those that are not known are skipped.
+const (
+	AllFields  Fields = false
+	SomeFields Fields = true
+)
+
+// ReadJSON decodes the JSON of another program, of up to most bytes, into the value that into points at. Its types have
+// json tags as those of documents have: a field without omitempty must be there. If into has a method Validate, its
+// findings get their line and column. name is what errors call the source, and expected what it should be.
+func ReadJSON(r io.Reader, name, expected string, most int64, fields Fields, into any) error {
+	var text strings.Builder
+	if _, err := io.Copy(&text, io.LimitReader(r, most+1)); err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	if int64(text.Len()) > most {
+		return &Error{File: name, Found: "more than " + Bytes(most).String(), Expected: expected}
+	}
+	src := &source{file: name, text: strings.TrimPrefix(text.String(), "\ufeff")}
+	root, e := scanJSON(src)
+	if e != nil {
+		e.Expected += ", in " + expected
+		return e
+	}
+	b := &binder{src: src, partial: fields == SomeFields}
+	b.bind(&root, reflect.ValueOf(into).Elem())
+	if err := b.findings.err(); err != nil {
+		return err
+	}
+	if v, ok := into.(Document); ok {
+		if err := v.Validate(); err != nil {
+			return place(err, src, &root, func(path string) string { return path })
+		}
+	}
+	return nil
+}

@@ -1,0 +1,329 @@
+package document
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"inferplan/formats/jsontext"
+)
+
+// parseJSON reads exactly one JSON value (RFC 8259) into nodes that know where
+// they stand. Strings without escapes and numbers are parts of the text, so a
+// document costs little more than itself: json.Decoder.Token takes five times as
+// long (docs/dependencies.md).
+//
+// This is the whole tree. scanJSON is what documents are read with.
+func parseJSON(src *source) (root node, err *Error) {
+	return (&jsonParser{src: src, s: src.text, tree: true}).document()
+}
+
+// scanJSON checks the text as parseJSON does and builds nothing: the lists and
+// objects of the node that it returns are parts of the text, and their children
+// come into being one at a time when they are asked for (node.each). So a
+// document costs what it is bound to, however many values its text has.
+func scanJSON(src *source) (node, *Error) {
+	return (&jsonParser{src: src, s: src.text}).document()
+}
+
+func (p *jsonParser) document() (root node, err *Error) {
+	src := p.src
+	if !utf8.ValidString(p.s) {
+		i := 0
+		for i < len(p.s) {
+			r, size := utf8.DecodeRuneInString(p.s[i:])
+			if r == utf8.RuneError && size == 1 {
+				break
+			}
+			i += size
+		}
+		return root, src.fail(int64(i), "", "bytes that are not UTF-8", "a UTF-8 text", encodingHint(p.s))
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(*Error)
+			if !ok {
+				panic(r)
+			}
+			err = e
+		}
+	}()
+	p.space()
+	if p.i == len(p.s) {
+		return root, src.fail(int64(p.i), "", "an empty file", "a JSON document", "")
+	}
+	root = p.value(0)
+	p.space()
+	if p.i < len(p.s) {
+		return root, src.fail(int64(p.i), "", "more text after the document", "the end of the file", "a file holds one document")
+	}
+	return root, nil
+}
+
+// jsonParser is a recursive-descent parser; it leaves by panicking with an
+// *Error, which parseJSON catches.
+type jsonParser struct {
+	src   *source
+	s     string
+	i     int
+	tree  bool   // lists and objects get their children
+	items []node // scratch stacks: children of the open containers
+	keys  []key
+}
+
+func (p *jsonParser) space() { p.i = jsontext.Space(p.s, p.i) }
+
+// fail leaves with what stands at position i.
+func (p *jsonParser) fail(i int, expected, hint string) {
+	found := "the end of the file"
+	if i < len(p.s) {
+		r, _ := utf8.DecodeRuneInString(p.s[i:])
+		found = strconv.QuoteRune(r)
+	}
+	panic(p.src.fail(int64(i), "", found, expected, hint))
+}
+
+func (p *jsonParser) value(depth int) node {
+	if depth > maxDepth {
+		panic(p.src.fail(int64(p.i), "", "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", ""))
+	}
+	if p.i == len(p.s) {
+		p.fail(p.i, "a value", "the file ends too early; was it cut off?")
+	}
+	n := node{pos: int64(p.i)}
+	switch c := p.s[p.i]; {
+	case c == '{' || c == '[':
+		start := p.i
+		if c == '{' {
+			n.kind = objectNode
+			p.object(&n, depth)
+		} else {
+			n.kind = listNode
+			p.list(&n, depth)
+		}
+		if !p.tree {
+			n.text = p.s[start:p.i]
+		}
+	case c == '"':
+		n.kind = stringNode
+		n.text = p.str()
+	case c == '-' || c >= '0' && c <= '9':
+		n.kind = numberNode
+		n.text = p.number()
+	default:
+		for _, w := range [...]struct {
+			text string
+			kind nodeKind
+		}{{"true", boolNode}, {"false", boolNode}, {"null", nullNode}} {
+			if strings.HasPrefix(p.s[p.i:], w.text) {
+				p.i += len(w.text)
+				n.kind, n.text = w.kind, w.text
+				return n
+			}
+		}
+		p.refuseNonFinite()
+		p.fail(p.i, "a value", "")
+	}
+	return n
+}
+
+func (p *jsonParser) object(n *node, depth int) {
+	p.i++
+	items, keys := len(p.items), len(p.keys)
+	for first := true; ; first = false {
+		p.space()
+		if first && p.i < len(p.s) && p.s[p.i] == '}' {
+			p.i++
+			return
+		}
+		if p.i == len(p.s) || p.s[p.i] != '"' {
+			if p.i < len(p.s) && p.s[p.i] == '}' {
+				p.fail(p.i, "a field name in quotes", "remove the comma before it")
+			}
+			p.fail(p.i, "a field name in quotes", "")
+		}
+		k := key{pos: int64(p.i)}
+		k.name = p.str()
+		p.space()
+		if p.i == len(p.s) || p.s[p.i] != ':' {
+			p.fail(p.i, "':' after the field name "+Quote(k.name), "")
+		}
+		p.i++
+		p.space()
+		v := p.value(depth + 1)
+		p.keys = append(p.keys, k)
+		if p.tree {
+			p.items = append(p.items, v)
+		}
+		p.space()
+		if p.i < len(p.s) && p.s[p.i] == ',' {
+			p.i++
+			continue
+		}
+		if p.i == len(p.s) || p.s[p.i] != '}' {
+			p.fail(p.i, "',' or '}' after the field "+Quote(k.name), "")
+		}
+		p.i++
+		names := p.keys[keys:]
+		if d := duplicateKey(names); d >= 0 {
+			panic(p.src.fail(names[d].pos, "", "the field "+Quote(names[d].name)+" a second time", "each field once", ""))
+		}
+		if p.tree {
+			n.kids = &kids{keys: append([]key(nil), names...), items: append([]node(nil), p.items[items:]...)}
+		}
+		p.items, p.keys = p.items[:items], p.keys[:keys]
+		return
+	}
+}
+
+func (p *jsonParser) list(n *node, depth int) {
+	p.i++
+	items := len(p.items)
+	for first := true; ; first = false {
+		p.space()
+		if p.i < len(p.s) && p.s[p.i] == ']' {
+			if !first {
+				p.fail(p.i, "a value", "remove the comma before it")
+			}
+			p.i++
+			return
+		}
+		v := p.value(depth + 1)
+		if p.tree {
+			p.items = append(p.items, v)
+		}
+		p.space()
+		if p.i < len(p.s) && p.s[p.i] == ',' {
+			p.i++
+			continue
+		}
+		if p.i == len(p.s) || p.s[p.i] != ']' {
+			p.fail(p.i, "',' or ']' after a value of the list", "")
+		}
+		p.i++
+		if p.tree {
+			n.kids = &kids{items: append([]node(nil), p.items[items:]...)}
+		}
+		p.items = p.items[:items]
+		return
+	}
+}
+
+// child reads the current value of a text that was checked before. What a list or
+// object holds is passed over.
+func (p *jsonParser) child() node {
+	c := p.s[p.i]
+	if c != '{' && c != '[' {
+		return p.value(0)
+	}
+	n := node{kind: listNode, pos: int64(p.i)}
+	if c == '{' {
+		n.kind = objectNode
+	}
+	start, depth := p.i, 0
+	for ; ; p.i++ {
+		switch p.s[p.i] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				p.i++
+				n.text = p.s[start:p.i]
+				return n
+			}
+		case '"':
+			for p.i++; p.s[p.i] != '"'; p.i++ {
+				if p.s[p.i] == '\\' {
+					p.i++
+				}
+			}
+		}
+	}
+}
+
+// each reads the children of a list or object that scanJSON has checked.
+// base is where its text stands in the document.
+func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bool) {
+	p.i++
+	p.space()
+	var k key
+	var item node
+	for p.s[p.i] != ']' && p.s[p.i] != '}' {
+		if object {
+			k.pos = base + int64(p.i)
+			k.name = p.str()
+			p.space()
+			p.i++ // the colon
+			p.space()
+		}
+		item = p.child()
+		item.pos += base
+		if !f(&k, &item) {
+			return
+		}
+		p.space()
+		if p.s[p.i] == ',' {
+			p.i++
+			p.space()
+		}
+	}
+}
+
+// number reads a number; p.i stands on its first byte.
+func (p *jsonParser) number() string {
+	start := p.i
+	end, _, fault := jsontext.Number(p.s, start)
+	if fault != jsontext.NoFault {
+		p.refuseNonFinite()
+		p.fail(end, "a digit", "")
+	}
+	p.i = end
+	if p.i < len(p.s) {
+		switch c := p.s[p.i]; {
+		case c >= '0' && c <= '9' || c == '.' || c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+			p.fail(p.i, "the end of the number "+Quote(p.s[start:p.i]), "text such as \"200ms\" needs quotes; numbers have no leading zeros")
+		}
+	}
+	return p.s[start:p.i]
+}
+
+// isNumber says whether all of s is one JSON number.
+func isNumber(s string) bool {
+	end, _, fault := jsontext.Number(s, 0)
+	return fault == jsontext.NoFault && end == len(s)
+}
+
+// str reads a string; p.i stands on its opening quote. Without escapes it is a part of
+// the text.
+func (p *jsonParser) str() string {
+	start := p.i + 1
+	end, plain, fault := jsontext.String(p.s, p.i)
+	p.i = end
+	if fault != jsontext.NoFault {
+		p.failString(end, fault)
+	}
+	content := p.s[start : end-1]
+	if plain {
+		return content
+	}
+	b, place, fault := jsontext.Unescape(nil, content, true)
+	if fault != jsontext.NoFault {
+		p.failString(start+place, fault)
+	}
+	return string(b)
+}
+
+func (p *jsonParser) failString(at int, fault jsontext.Fault) {
+	switch fault {
+	case jsontext.Control:
+		p.fail(at, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
+	case jsontext.BadEscape:
+		p.fail(at, `an escape that JSON knows: \" \\ \/ \b \f \n \r \t \uXXXX`, "")
+	case jsontext.BadHex:
+		p.fail(at, `four hexadecimal digits after \u`, "")
+	case jsontext.HalfOfPair:
+		p.fail(at, "the second half of a surrogate pair", "")
+	default:
+		p.fail(at, "the closing quote of a text", "the file ends too early; was it cut off?")
+	}
+}

@@ -1,0 +1,227 @@
+package document
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A node is one value of a document with its position, the common form of JSON
+// and YAML: everything after the parsers (binding, locating findings, writing)
+// knows only nodes.
+type node struct {
+	kind nodeKind
+	pos  int64  // JSON: byte offset; YAML: line<<32 | column
+	text string // the string, or the number as written, or true and false; of lists and objects of scanJSON, their text
+	kids *kids  // of other lists and objects; nil when empty
+}
+
+type kids struct {
+	keys  []key // of objects, beside items
+	items []node
+}
+
+type key struct {
+	name string
+	pos  int64
+}
+
+type nodeKind uint8
+
+const (
+	nullNode nodeKind = iota
+	boolNode
+	numberNode
+	stringNode
+	listNode
+	objectNode
+)
+
+// describe says what stands at n, for Error.Found.
+func (n *node) describe() string {
+	switch n.kind {
+	case nullNode:
+		return "null"
+	case boolNode:
+		return n.text
+	case numberNode:
+		t := n.text
+		if len(t) > 40 {
+			t = t[:40] + "…"
+		}
+		return "the number " + t
+	case stringNode:
+		return "the text " + Quote(n.text)
+	case listNode:
+		return "a list"
+	}
+	return "an object"
+}
+
+func (n *node) len() int {
+	if n.kids != nil {
+		return len(n.kids.items)
+	}
+	count := 0
+	n.each(func(*key, *node) bool { count++; return true })
+	return count
+}
+
+// each calls f with each value of a list or object, and its key, until f returns
+// false. They are f's for the length of the call.
+func (n *node) each(f func(k *key, item *node) bool) {
+	if n.kind < listNode {
+		return
+	}
+	if n.kids == nil && n.text != "" {
+		p := jsonParser{s: n.text}
+		p.each(n.kind == objectNode, n.pos, f)
+		return
+	}
+	if n.kids == nil {
+		return
+	}
+	var none key
+	for i := range n.kids.items {
+		k := &none
+		if n.kind == objectNode {
+			k = &n.kids.keys[i]
+		}
+		if !f(k, &n.kids.items[i]) {
+			return
+		}
+	}
+}
+
+// field returns the value of a key, or nil.
+func (n *node) field(name string) (found *node) {
+	if n.kind != objectNode {
+		return nil
+	}
+	n.each(func(k *key, item *node) bool {
+		if k.name == name {
+			found = new(*item)
+		}
+		return found == nil
+	})
+	return found
+}
+
+// item returns the value at a place of a list, or nil.
+func (n *node) item(i int) (found *node) {
+	if n.kind != listNode || i < 0 {
+		return nil
+	}
+	n.each(func(_ *key, item *node) bool {
+		if i == 0 {
+			found = new(*item)
+		}
+		i--
+		return found == nil
+	})
+	return found
+}
+
+// source is the text that nodes came from.
+type source struct {
+	file string
+	text string
+	yaml bool
+	// before is how many lines end in front of every stretch of the text: made
+	// once, when the first finding is shown.
+	before []int32
+}
+
+// stretch is the length of a source's stretches, in bytes.
+const stretch = 64 << 10
+
+// locate turns a position into line and column, the column in characters.
+func (s *source) locate(pos int64) (line, column int) {
+	if s.yaml {
+		return int(pos >> 32), int(pos & 0xFFFFFFFF)
+	}
+	if s.before == nil {
+		s.before = []int32{0}
+		for at := 0; at+stretch <= len(s.text); at += stretch {
+			s.before = append(s.before, s.before[len(s.before)-1]+int32(strings.Count(s.text[at:at+stretch], "\n")))
+		}
+	}
+	before := s.text[:min(int(pos), len(s.text))]
+	whole := len(before) / stretch
+	line = 1 + int(s.before[whole]) + strings.Count(before[whole*stretch:], "\n")
+	return line, 1 + utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])
+}
+
+// fail makes a finding at a position.
+func (s *source) fail(pos int64, path, found, expected, hint string) *Error {
+	line, col := s.locate(pos)
+	return &Error{File: s.file, Line: line, Column: col, Path: path, Found: found, Expected: expected, Hint: hint}
+}
+
+// find returns the node at a field path, or the closest ancestor that exists.
+func (n *node) find(path string) *node {
+	for path != "" {
+		if path[0] == '[' {
+			end := strings.IndexByte(path, ']')
+			if end < 0 {
+				return n
+			}
+			i, err := strconv.Atoi(path[1:end])
+			path = strings.TrimPrefix(path[end+1:], ".")
+			if err != nil {
+				return n
+			}
+			item := n.item(i)
+			if item == nil {
+				return n
+			}
+			n = item
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			end = len(path)
+		}
+		next := n.field(path[:end])
+		if next == nil {
+			return n
+		}
+		n, path = next, strings.TrimPrefix(path[end:], ".")
+	}
+	return n
+}
+
+// maxDepth bounds the nesting of documents; ours need a tenth of it.
+const maxDepth = 100
+
+// duplicateKey returns the index of the first key that stood before, or -1.
+func duplicateKey(keys []key) int {
+	if len(keys) <= 16 {
+		for i := range keys {
+			for j := range i {
+				if keys[i].name == keys[j].name {
+					return i
+				}
+			}
+		}
+		return -1
+	}
+	// In the order of their names equal ones stand side by side. This takes a
+	// fraction of the memory of a set.
+	order := make([]int32, len(keys))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(x, y int32) int {
+		return cmp.Or(cmp.Compare(keys[x].name, keys[y].name), cmp.Compare(x, y))
+	})
+	first := -1
+	for i, at := range order[1:] {
+		if keys[order[i]].name == keys[at].name && (first < 0 || int(at) < first) {
+			first = int(at)
+		}
+	}
+	return first
+}

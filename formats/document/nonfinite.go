@@ -1,0 +1,66 @@
+package document
+
+import (
+	"strconv"
+	"strings"
+)
+
+// nonFiniteHint says what to do about a number that is none.
+const nonFiniteHint = "leave the field out where there is no value"
+
+// refuseNonFinite leaves where NaN or an infinity stands, as some programs write them.
+// No document may have one, and JSON knows none.
+func (p *jsonParser) refuseNonFinite() {
+	word := p.s[p.i:min(p.i+len("-Infinity"), len(p.s))]
+	if i := strings.IndexFunc(word[min(1, len(word)):], func(r rune) bool { return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') }); i >= 0 {
+		word = word[:i+1]
+	}
+	switch strings.ToLower(strings.TrimLeft(word, "+-")) {
+	case "nan", "inf", "infinity":
+		panic(p.src.fail(int64(p.i), pathTo(p.s, p.i), word, "a finite number", "NaN and infinity are no JSON numbers: "+nonFiniteHint))
+	}
+}
+
+// pathTo is the path of the field whose value begins at a place of a JSON text, which
+// is well formed up to there.
+func pathTo(s string, place int) string {
+	type container struct {
+		object bool
+		name   string // of the field
+		item   int
+	}
+	var open []container
+	for i := 0; i < place; i++ {
+		in := len(open) - 1
+		switch s[i] {
+		case '{', '[':
+			open = append(open, container{object: s[i] == '{'})
+		case '}', ']':
+			open = open[:in]
+		case ',':
+			open[in].item++
+		case '"':
+			start := i + 1
+			for i++; s[i] != '"'; i++ {
+				if s[i] == '\\' {
+					i++
+				}
+			}
+			if in >= 0 && open[in].object && strings.HasPrefix(strings.TrimLeft(s[i+1:], " \t\r\n"), ":") {
+				open[in].name = s[start:i]
+			}
+		}
+	}
+	var path strings.Builder
+	for _, c := range open {
+		switch {
+		case !c.object:
+			path.WriteString("[" + strconv.Itoa(c.item) + "]")
+		case path.Len() > 0:
+			path.WriteString("." + c.name)
+		default:
+			path.WriteString(c.name)
+		}
+	}
+	return path.String()
+}

@@ -1,0 +1,185 @@
+package document
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// OptionType says what values an option takes. The Go type of a value follows
+// from it.
+type OptionType uint8
+
+// Types of options, with the Go type of their values.
+const (
+	FlagOption     OptionType = iota // bool
+	WholeOption                      // int
+	NumberOption                     // float64
+	ChoiceOption                     // string, one of Choices
+	DurationOption                   // time.Duration
+	SLOOption                        // SLO, zero when not set
+	TextOption                       // string, of which the kind of plan says what it takes
+)
+
+// Option describes one choice that a kind of plan offers. Flags, completion,
+// help, the configuration file, validation and the options of a plan come from
+// it.
+type Option struct {
+	Name    string // of the flag: max-batch
+	Key     string // in the plan's options: max_batch; empty: a plan does not keep it
+	Type    OptionType
+	Default any // of this kind; nil: the zero value of the type
+	// Recommended is the value on the command line if the flag is not set; if it is nil, the default is.
+	Recommended any
+	Min         float64 // of numbers; of durations in seconds
+	Max         float64 // of numbers; 0: no upper bound
+	Below       bool    // Max itself is not allowed
+	// Choices are the words that a choice may be. A number may be one of them
+	// instead of a figure (margin: auto).
+	Choices []string
+	Needs   []string // one of these options must be set as well
+	Help    string
+}
+
+// zeros are the zero values of the types.
+var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, ChoiceOption: "", DurationOption: time.Duration(0), SLOOption: SLO{}, TextOption: ""}
+
+// zero is the zero value of the option's Go type.
+func (o *Option) zero() any { return zeros[o.Type] }
+
+// Initial is the value that the option has when nobody sets it.
+func (o *Option) Initial() any {
+	if o.Default == nil {
+		return o.zero()
+	}
+	return o.Default
+}
+
+// Parse reads a value as it is typed for a flag. Errors name the flag.
+func (o *Option) Parse(text string) (any, error) {
+	value, err := o.parse(text)
+	if err != nil {
+		return nil, &Error{Path: "--" + o.Name, Found: strconv.Quote(text), Expected: o.Expected()}
+	}
+	return o.Accept(value)
+}
+
+func (o *Option) parse(text string) (any, error) {
+	switch o.Type {
+	case FlagOption:
+		return strconv.ParseBool(text)
+	case WholeOption:
+		return strconv.Atoi(text)
+	case NumberOption:
+		if slices.Contains(o.Choices, text) {
+			return text, nil
+		}
+		return strconv.ParseFloat(text, 64)
+	case DurationOption:
+		return time.ParseDuration(text)
+	case SLOOption:
+		if text == "" {
+			return SLO{}, nil
+		}
+		return ParseSLO(text)
+	}
+	return text, nil
+}
+
+// Accept checks a value and returns it in the option's Go type: whole numbers
+// are taken for numbers, texts for words. Errors name the flag.
+func (o *Option) Accept(value any) (any, error) {
+	if i, ok := value.(int); ok && o.Type == NumberOption {
+		value = float64(i)
+	}
+	found, hint := o.Wrong(value)
+	if found == "" {
+		return value, nil
+	}
+	return nil, &Error{Path: "--" + o.Name, Found: found, Expected: o.Expected(), Hint: hint}
+}
+
+// Wrong describes a value that the option does not take; it is empty for one
+// that it does.
+func (o *Option) Wrong(value any) (found, hint string) {
+	right := reflect.TypeOf(value) == reflect.TypeOf(o.zero())
+	found = fmt.Sprint(value)
+	switch v := value.(type) {
+	case int:
+		right = right && o.within(float64(v))
+	case float64:
+		right = right && o.within(v)
+	case time.Duration:
+		right = right && o.within(v.Seconds())
+	case SLO:
+		again, err := o.parse(v.String())
+		right = right && err == nil && again == v
+	case string:
+		right = o.Type == TextOption || slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption)
+		if found = strconv.Quote(v); o.Type == ChoiceOption {
+			hint = DidYouMean(v, o.Choices)
+		}
+	}
+	if right {
+		return "", ""
+	}
+	return found, hint
+}
+
+func (o *Option) within(x float64) bool {
+	return x >= o.Min && !math.IsInf(x, 0) && (o.Max == 0 || x < o.Max || x == o.Max && !o.Below)
+}
+
+// Expected says what values the option takes.
+func (o *Option) Expected() string {
+	switch o.Type {
+	case FlagOption:
+		return "true or false"
+	case ChoiceOption:
+		return strings.Join(o.Choices, " or ")
+	case SLOOption:
+		return "a latency target such as 200ms or 5x"
+	case TextOption:
+		return "a text"
+	}
+	what := map[OptionType]string{WholeOption: "a whole number", NumberOption: "a number", DurationOption: "a duration"}[o.Type]
+	unit := ""
+	if o.Type == DurationOption {
+		unit = "s"
+	}
+	switch {
+	case o.Max == 0:
+		what += fmt.Sprintf(" of at least %g%s", o.Min, unit)
+	case o.Below:
+		what += fmt.Sprintf(" from %g%s to less than %g%s", o.Min, unit, o.Max, unit)
+	default:
+		what += fmt.Sprintf(" from %g%s to %g%s", o.Min, unit, o.Max, unit)
+	}
+	if len(o.Choices) > 0 {
+		what += ", or " + strings.Join(o.Choices, ", ")
+	}
+	return what
+}
+
+// Text writes a value as it is typed for a flag.
+func (o *Option) Text(value any) string {
+	switch v := value.(type) {
+	case SLO:
+		return v.String()
+	case time.Duration:
+		return Duration(v).String()
+	}
+	return fmt.Sprint(value)
+}
+
+// findOption returns the option of that name, or nil.
+func findOption(list []Option, name string) *Option {
+	if i := slices.IndexFunc(list, func(o Option) bool { return o.Name == name }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}

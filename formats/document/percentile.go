@@ -1,0 +1,39 @@
+package document
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ParsePercentile reads "p99" or "p99.9" as 0.99 or 0.999.
+func ParsePercentile(text string) (float64, error) {
+	number, ok := strings.CutPrefix(text, "p")
+	if _, err := rational(number); ok && err == nil {
+		if v, err := strconv.ParseFloat(number, 64); err == nil && v > 0 && v < 100 {
+			return v / 100, nil
+		}
+	}
+	return 0, fmt.Errorf("%s is not a percentile between p0 and p100, such as p99", Quote(text))
+}
+
+// ShareAt returns the share of requests that a percentile wants in time: .99 where there is none.
+func ShareAt(percentile string) float64 {
+	share, err := ParsePercentile(percentile)
+	if err != nil {
+		return 0.99
+	}
+	return share
+}
+
+// PercentileName writes what ParsePercentile reads.
+func PercentileName(share float64) string {
+	return "p" + strconv.FormatFloat(100*share, 'g', 8, 64)
+}
+
+// Percentile checks a percentile.
+func (c *Checker) Percentile(text, path string) {
+	if _, err := ParsePercentile(text); err != nil {
+		c.Fail(path, "the text "+Quote(text), "a percentile between p0 and p100", "write it like p99")
+	}
+}

@@ -1,0 +1,133 @@
+package document
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Schema returns the JSON Schema of documents with one of these sections: that of the document with those of the
+// sections in it, and of the options of each where there are any. name is what a document is called.
+func Schema(text, name string, list []Section) ([]byte, error) {
+	root, err := parseSchema(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the schema of a %s: %w", name, err)
+	}
+	oneOf, options := listNodeOf(), false
+	for _, e := range list {
+		options = options || e.Options != nil
+	}
+	for _, e := range list {
+		part, err := parseSchema(e.Schema)
+		if err != nil {
+			return nil, fmt.Errorf("reading the schema of the section %s of a %s: %w", e.Name, name, err)
+		}
+		root.field("properties").put(e.Name, *part.field("section"))
+		if defs := part.field("$defs"); defs != nil {
+			for i := range defs.len() {
+				root.field("$defs").put(defs.kids.keys[i].name, defs.kids.items[i])
+			}
+		}
+		oneOf.add(sectionChoice(e.Name, options))
+	}
+	root.put("oneOf", oneOf)
+	if options {
+		putOptions(&root, list, name)
+	}
+	return append(appendPretty(nil, &root, 0, 0), '\n'), nil
+}
+
+func parseSchema(text string) (node, error) {
+	root, e := parseJSON(&source{text: text})
+	if e != nil {
+		return root, e
+	}
+	return root, nil
+}
+
+// sectionChoice is the schema of a document with one of its sections.
+func sectionChoice(section string, options bool) node {
+	out := objectOf("required", listNodeOf(textNode(section)))
+	if options {
+		out.put("properties", objectOf(
+			"kind", objectOf("const", textNode(section)),
+			"options", objectOf("$ref", textNode("#/$defs/"+optionsDefinition(section)))))
+	}
+	return out
+}
+
+// optionsDefinition names the definition of a kind's options.
+func optionsDefinition(kind string) string { return strings.ToUpper(kind[:1]) + kind[1:] + "Options" }
+
+// putOptions fills in the kinds of a document and the options of each.
+func putOptions(root *node, list []Section, name string) {
+	kinds := listNodeOf()
+	for i := range list {
+		k := &list[i]
+		kinds.add(textNode(k.Name))
+		properties, required := objectOf(), listNodeOf()
+		for j := range k.Options {
+			o := &k.Options[j]
+			if o.Key == "" {
+				continue
+			}
+			properties.put(o.Key, o.schema())
+		}
+		root.field("$defs").put(optionsDefinition(k.Name), objectOf(
+			"description", textNode("The choices under which a "+name+" of kind "+k.Name+" was made. What is left out is off."),
+			"type", textNode("object"), "required", required,
+			"additionalProperties", node{kind: boolNode, text: "false"}, "properties", properties))
+	}
+	root.field("properties").put("kind", objectOf("enum", kinds))
+	root.field("properties").put("options", objectOf("type", textNode("object")))
+}
+
+// schema describes the values that an option takes.
+func (o *Option) schema() node {
+	words := listNodeOf()
+	for _, w := range o.Choices {
+		words.add(textNode(w))
+	}
+	out := objectOf()
+	switch o.Type {
+	case FlagOption:
+		out.put("type", textNode("boolean"))
+	case WholeOption, NumberOption:
+		out.put("type", textNode(map[OptionType]string{WholeOption: "integer", NumberOption: "number"}[o.Type]))
+		out.put("minimum", numberNodeOf(o.Min))
+		if o.Max > 0 {
+			out.put(map[bool]string{false: "maximum", true: "exclusiveMaximum"}[o.Below], numberNodeOf(o.Max))
+		}
+	case ChoiceOption:
+		out.put("enum", words)
+	default:
+		out.put("type", textNode("string"))
+	}
+	out.put("description", textNode(o.Help))
+	return out
+}
+
+func textNode(s string) node        { return node{kind: stringNode, text: s} }
+func numberNodeOf(x float64) node   { return node{kind: numberNode, text: FormatFloat(x)} }
+func listNodeOf(items ...node) node { return node{kind: listNode, kids: &kids{items: items}} }
+func (n *node) add(item node)       { n.kids.items = append(n.kids.items, item) }
+func (n *node) put(name string, item node) {
+	if n.kids == nil {
+		n.kids = &kids{}
+	}
+	for i := range n.kids.keys {
+		if n.kids.keys[i].name == name {
+			n.kids.items[i] = item
+			return
+		}
+	}
+	n.kids.keys, n.kids.items = append(n.kids.keys, key{name: name}), append(n.kids.items, item)
+}
+
+// objectOf makes an object of names and their values.
+func objectOf(pairs ...any) node {
+	n := node{kind: objectNode, kids: &kids{}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		n.put(pairs[i].(string), pairs[i+1].(node))
+	}
+	return n
+}

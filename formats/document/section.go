@@ -1,0 +1,88 @@
+package document
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Section is what a document may have in the field with the tag section.
+type Section struct {
+	Name    string // of the field in the document
+	Type    reflect.Type
+	Schema  string
+	Options []Option // of documents with this section
+}
+
+// Sectioned is a document with a section. A field kind, where it has one, says which.
+type Sectioned interface{ Sections() []Section }
+
+// sectionNames lists the fields that a section may have.
+func (info *structInfo) sectionNames() []string {
+	var out []string
+	for i := range info.sections {
+		out = append(out, info.sections[i].Name)
+	}
+	return out
+}
+
+// sectionName is the field under which a section of that type stands.
+func (info *structInfo) sectionName(typ reflect.Type) string {
+	for i := range info.sections {
+		if info.sections[i].Type == typ {
+			return info.sections[i].Name
+		}
+	}
+	return ""
+}
+
+// ofKind finds the options of a plan whose fields are about to be bound: what
+// they are depends on its kind, which may stand anywhere in the document. Where
+// the kind is unknown, that is the finding, and the options are not looked at.
+func (b *binder) ofKind(n *node, info *structInfo) {
+	kind := n.field("kind")
+	if _, has := info.byName["kind"]; !has || kind == nil || kind.kind != stringNode {
+		return
+	}
+	if i := slices.IndexFunc(info.sections, func(s Section) bool { return s.Name == kind.text }); i >= 0 {
+		b.options = info.sections[i].Options
+		return
+	}
+	names := info.sectionNames()
+	b.findings.add(b.src.fail(kind.pos, "kind", kind.describe(), strings.Join(names, ", "), DidYouMean(kind.text, names)))
+}
+
+// section binds a field where it is a section; it tells whether it is one.
+func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) bool {
+	f := &info.fields[info.section]
+	for _, e := range info.sections {
+		if e.Name != k.name {
+			continue
+		}
+		at := v.FieldByIndex(f.index)
+		mark := len(b.path)
+		if !at.IsNil() {
+			b.field(k.name)
+			both := info.sectionName(at.Elem().Type()) + " and " + k.name
+			b.findings.add(b.src.fail(item.pos, string(b.path), both, "exactly one of "+List(info.sectionNames()), "make two "+f.table+"s"))
+			b.path = b.path[:mark]
+			return true
+		}
+		b.field(k.name)
+		section := reflect.New(e.Type).Elem()
+		b.nullable = false // of the field before
+		b.bind(item, section)
+		at.Set(section)
+		b.path = b.path[:mark]
+		return true
+	}
+	return false
+}
+
+// List writes "a, b and c".
+func List(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}

@@ -1,0 +1,73 @@
+package document
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// Bytes is a size: an integer count of bytes, or text with a unit ("24GiB",
+// "512MB").
+type Bytes int64
+
+// byteUnits lists the units of sizes, largest first, binary before decimal.
+var byteUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"PiB", 1 << 50}, {"PB", 1e15}, {"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9},
+	{"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3},
+}
+
+// ParseBytes reads "24GiB", "1.5GB" or an integer count of bytes.
+func ParseBytes(text string) (Bytes, error) {
+	fail := func(err error) (Bytes, error) {
+		return 0, fmt.Errorf("%s is not a size such as 24GiB, 512MB or a count of bytes: %w", Quote(text), err)
+	}
+	t := strings.TrimSpace(text)
+	if strings.HasPrefix(t, "-") {
+		return fail(errNegative)
+	}
+	number, unit := splitUnit(t)
+	r, err := rational(number)
+	if err != nil {
+		return fail(err)
+	}
+	scale := int64(0)
+	switch unit = strings.TrimSpace(unit); unit {
+	case "", "B":
+		scale = 1
+	case "KB": // a frequent spelling of kB
+		scale = 1000
+	}
+	for _, u := range byteUnits {
+		if u.name == unit {
+			scale = u.bytes
+		}
+	}
+	if scale == 0 {
+		return fail(fmt.Errorf("%w %s", errBadUnit, Quote(unit)))
+	}
+	n, err := integer(r.Mul(r, new(big.Rat).SetInt64(scale)), errFractional)
+	if err != nil {
+		return fail(err)
+	}
+	return Bytes(n), nil
+}
+
+// String writes the shortest exact text: "24GiB", "512MB", "1234567".
+func (b Bytes) String() string {
+	best := strconv.FormatInt(int64(b), 10)
+	if b <= 0 {
+		return best
+	}
+	for _, u := range byteUnits {
+		if int64(b)%u.bytes == 0 {
+			if t := strconv.FormatInt(int64(b)/u.bytes, 10) + u.name; len(t) < len(best) {
+				best = t
+			}
+		}
+	}
+	return best
+}

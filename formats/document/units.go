@@ -1,0 +1,356 @@
+package document
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Micros is a duration that documents write as microseconds with at most three
+// decimals; it is held as integer nanoseconds, so reading and writing are exact.
+type Micros time.Duration
+
+// D returns the duration.
+func (m Micros) D() time.Duration { return time.Duration(m) }
+
+// SLO is a latency target as a person writes it: absolute ("200ms",
+// "165577.2us") or as a multiple of the whole-model batch-1 latency on the
+// fastest device kind of the profile ("5x").
+type SLO struct {
+	Duration time.Duration // set when absolute
+	Times    float64       // set when a multiple
+}
+
+// IsZero tells whether no target was given.
+func (s SLO) IsZero() bool { return s == SLO{} }
+
+// Duration is a duration written by a person: "30s", "200ms", "5m".
+type Duration time.Duration
+
+// D returns the duration.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+var (
+	errNotNumber  = errors.New("not a decimal number")
+	errPrecise    = errors.New("too many decimals")
+	errTooLarge   = errors.New("out of range")
+	errNoUnit     = errors.New("no unit")
+	errBadUnit    = errors.New("unknown unit")
+	errNegative   = errors.New("negative")
+	errFractional = errors.New("not a whole number of bytes")
+)
+
+// ParseMicros reads a count of microseconds with at most three decimals.
+func ParseMicros(text string) (Micros, error) {
+	ns, err := scaleDecimal(text, 3)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a number of microseconds with at most three decimals: %w", Quote(text), err)
+	}
+	return Micros(ns), nil
+}
+
+// ParseSeconds reads a count of seconds with at most nine decimals, exactly.
+func ParseSeconds(text string) (time.Duration, error) {
+	ns, err := scaleDecimal(text, 9)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a number of seconds with at most nine decimals: %w", Quote(text), err)
+	}
+	return time.Duration(ns), nil
+}
+
+// String writes the microseconds with the fewest decimals, without a unit.
+func (m Micros) String() string { return string(m.append(nil)) }
+
+func (m Micros) append(b []byte) []byte {
+	// Work on the magnitude as unsigned: the smallest integer has no negation.
+	u := uint64(m)
+	if m < 0 {
+		b = append(b, '-')
+		u = -u
+	}
+	b = strconv.AppendUint(b, u/1000, 10)
+	frac := u % 1000
+	if frac == 0 {
+		return b
+	}
+	b = append(b, '.', byte('0'+frac/100), byte('0'+frac/10%10), byte('0'+frac%10))
+	for b[len(b)-1] == '0' {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// scaleDecimal returns text * 10^pow exactly, or an error where that is no
+// 64-bit integer. Exponents are accepted; nothing passes through a float.
+func scaleDecimal(text string, pow int) (int64, error) {
+	s := text
+	neg := strings.HasPrefix(s, "-")
+	if neg {
+		s = s[1:]
+	}
+	var mant uint64
+	digits, point, exp := 0, -1, 0 // digits after leading zeros; places after the point
+	seen := false
+	trailing := 0 // zeros not yet put into mant
+	i := 0
+	for ; i < len(s); i++ {
+		c := s[i]
+		if c == '.' && point < 0 && seen {
+			point = 0
+			continue
+		}
+		if c < '0' || c > '9' {
+			break
+		}
+		seen = true
+		if point >= 0 {
+			point++
+		}
+		if c == '0' {
+			trailing++
+			continue
+		}
+		for ; trailing > 0; trailing-- {
+			if mant != 0 {
+				if digits++; digits > 19 {
+					return 0, tooLong(point)
+				}
+				mant *= 10
+			}
+		}
+		if digits++; digits > 19 {
+			return 0, tooLong(point)
+		}
+		mant = mant*10 + uint64(c-'0')
+	}
+	if !seen || s[i-1] == '.' {
+		return 0, errNotNumber
+	}
+	if i < len(s) {
+		if s[i] != 'e' && s[i] != 'E' {
+			return 0, errNotNumber
+		}
+		e, err := strconv.Atoi(s[i+1:])
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return 0, errNotNumber
+		}
+		exp = min(max(e, -1000000), 1000000)
+	}
+	if mant == 0 {
+		return 0, nil
+	}
+	if point > 0 {
+		exp -= point
+	}
+	exp += pow + trailing
+	if exp < 0 {
+		return 0, errPrecise
+	}
+	for ; exp > 0; exp-- {
+		if mant > math.MaxUint64/10 {
+			return 0, errTooLarge
+		}
+		mant *= 10
+	}
+	if neg && mant <= math.MaxInt64+1 {
+		return int64(-mant), nil // also the smallest integer, which has no positive
+	}
+	if mant > math.MaxInt64 {
+		return 0, errTooLarge
+	}
+	return int64(mant), nil
+}
+
+// tooLong says what more than 19 significant digits mean.
+func tooLong(point int) error {
+	if point > 0 {
+		return errPrecise
+	}
+	return errTooLarge
+}
+
+// timeUnits lists the units of durations, largest first.
+var timeUnits = []struct {
+	name string
+	ns   int64
+}{
+	{"h", int64(time.Hour)}, {"m", int64(time.Minute)}, {"s", int64(time.Second)},
+	{"ms", int64(time.Millisecond)}, {"us", int64(time.Microsecond)}, {"ns", 1},
+}
+
+// splitUnit splits "12.5ms" after the digits and the point.
+func splitUnit(s string) (number, unit string) {
+	i := 0
+	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.') {
+		i++
+	}
+	return s[:i], s[i:]
+}
+
+// maxText bounds the text of a value with a unit: more is not written by hand.
+const maxText = 64
+
+// rational reads digits with at most one point, exactly.
+func rational(s string) (*big.Rat, error) {
+	if s == "" || len(s) > maxText || s[0] == '.' || s[len(s)-1] == '.' || strings.Count(s, ".") > 1 {
+		return nil, errNotNumber
+	}
+	r, ok := new(big.Rat).SetString(s)
+	if !ok {
+		return nil, errNotNumber
+	}
+	return r, nil
+}
+
+// integer returns r as an int64.
+func integer(r *big.Rat, inexact error) (int64, error) {
+	if !r.IsInt() {
+		return 0, inexact
+	}
+	if !r.Num().IsInt64() {
+		return 0, errTooLarge
+	}
+	return r.Num().Int64(), nil
+}
+
+// parseSpan reads "200ms", or several such terms as in "1h30m".
+func parseSpan(text string) (time.Duration, error) {
+	rest := strings.TrimSpace(text)
+	switch {
+	case rest == "":
+		return 0, errNotNumber
+	case len(rest) > maxText:
+		return 0, errTooLarge
+	case rest[0] == '-':
+		return 0, errNegative
+	}
+	total := new(big.Rat)
+	for rest != "" {
+		number, after := splitUnit(rest)
+		r, err := rational(number)
+		if err != nil {
+			return 0, err
+		}
+		end := strings.IndexAny(after, "0123456789.")
+		if end < 0 {
+			end = len(after)
+		}
+		unit := strings.TrimSpace(after[:end])
+		rest = after[end:]
+		if unit == "" {
+			return 0, errNoUnit
+		}
+		if unit == "µs" || unit == "μs" {
+			unit = "us"
+		}
+		ns := int64(0)
+		for _, u := range timeUnits {
+			if u.name == unit {
+				ns = u.ns
+			}
+		}
+		if ns == 0 {
+			return 0, fmt.Errorf("%w %s", errBadUnit, Quote(unit))
+		}
+		total.Add(total, r.Mul(r, new(big.Rat).SetInt64(ns)))
+	}
+	ns, err := integer(total, errPrecise)
+	return time.Duration(ns), err
+}
+
+// formatSpan writes a duration in the largest of the given units that needs at
+// most three decimals and no leading zero, so that parseSpan returns it exactly.
+func formatSpan(d time.Duration, largest int64) string {
+	for _, u := range timeUnits {
+		if u.ns > largest || int64(d) < u.ns {
+			continue
+		}
+		whole, rest := int64(d)/u.ns, int64(d)%u.ns
+		if u.ns >= int64(time.Minute) {
+			if rest == 0 {
+				return strconv.FormatInt(whole, 10) + u.name
+			}
+			continue
+		}
+		if rest != 0 && rest%max(u.ns/1000, 1) != 0 {
+			continue
+		}
+		text := strconv.FormatInt(whole, 10)
+		if rest != 0 {
+			text += strings.TrimRight(fmt.Sprintf(".%03d", rest/(u.ns/1000)), "0")
+		}
+		return text + u.name
+	}
+	if d == 0 {
+		return "0s"
+	}
+	return strconv.FormatInt(int64(d), 10) + "ns"
+}
+
+// ParseSLO reads "200ms", "165577.2us" or "5x".
+func ParseSLO(text string) (SLO, error) {
+	fail := func(err error) (SLO, error) {
+		return SLO{}, fmt.Errorf("%s is not a latency target such as 200ms or 5x: %w", Quote(text), err)
+	}
+	t := strings.TrimSpace(text)
+	if number, ok := strings.CutSuffix(t, "x"); ok {
+		if strings.HasPrefix(number, "-") {
+			return fail(errNegative)
+		}
+		if _, err := rational(strings.TrimSpace(number)); err != nil {
+			return fail(err)
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		switch {
+		case err != nil || v > 1e6:
+			return fail(errTooLarge)
+		case v < 1e-6:
+			return fail(errors.New("not positive"))
+		}
+		return SLO{Times: v}, nil
+	}
+	d, err := parseSpan(t)
+	if err != nil {
+		return fail(err)
+	}
+	if d <= 0 {
+		return fail(errors.New("not positive"))
+	}
+	return SLO{Duration: d}, nil
+}
+
+// String writes the target as ParseSLO reads it; empty without one.
+func (s SLO) String() string {
+	switch {
+	case s.IsZero():
+		return ""
+	case s.Times != 0:
+		return strconv.FormatFloat(s.Times, 'f', -1, 64) + "x"
+	}
+	return formatSpan(s.Duration, int64(time.Second))
+}
+
+// Of returns the target as a duration, given the latency that "x" multiplies.
+// The product is rounded to whole nanoseconds.
+func (s SLO) Of(base time.Duration) time.Duration {
+	if s.Times == 0 {
+		return s.Duration
+	}
+	return time.Duration(math.Round(s.Times * float64(base)))
+}
+
+// ParseDuration reads "30s", "200ms", "1h30m"; it is exact and never negative.
+func ParseDuration(text string) (Duration, error) {
+	d, err := parseSpan(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a duration such as 30s or 200ms: %w", Quote(text), err)
+	}
+	return Duration(d), nil
+}
+
+// String writes the duration as ParseDuration reads it.
+func (d Duration) String() string { return formatSpan(time.Duration(d), int64(time.Hour)) }

@@ -1,0 +1,215 @@
+package document
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+)
+
+// ExistsError tells that a file is there already, with other content.
+type ExistsError struct{ File string }
+
+// Error names the file and the way out.
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("%s: the file exists and differs\n  hint: name it with -o, or use --force to replace it", e.File)
+}
+
+// Is makes errors.Is(err, fs.ErrExist) true.
+func (e *ExistsError) Is(target error) bool { return target == fs.ErrExist }
+
+// WriteOption changes how WriteFile and WriteBytes treat what is there.
+type WriteOption func(*writeOptions)
+
+type writeOptions struct{ force bool }
+
+// Force lets a file that differs be replaced when on.
+func Force(on bool) WriteOption { return func(o *writeOptions) { o.force = on } }
+
+// Stored is a document that files do not have as a whole.
+type Stored interface {
+	// Stored returns the document that is written.
+	Stored() any
+}
+
+// Write validates the document and writes it.
+func Write(w io.Writer, doc any) error {
+	data, err := marshalValid(doc)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// WriteFile validates the document and writes it to path whole or not at all.
+// A file with the same bytes is left untouched (changed is false); one that
+// differs is an *ExistsError unless Force is given.
+func WriteFile(path string, doc any, opts ...WriteOption) (changed bool, err error) {
+	data, err := marshalValid(doc)
+	if err != nil {
+		return false, fmt.Errorf("writing %s: %w", path, err)
+	}
+	return WriteBytes(path, data, opts...)
+}
+
+func marshalValid(doc any) ([]byte, error) {
+	if v := reflect.ValueOf(doc); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("there is no document (%T)", doc)
+	}
+	if s, ok := doc.(Stored); ok {
+		doc = s.Stored()
+	}
+	if v, ok := doc.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return nil, fmt.Errorf("refusing to write an invalid document: %w", err)
+		}
+	}
+	return Marshal(doc)
+}
+
+// WriteBytes writes a file under the rules of WriteFile: a temporary file in
+// the same folder, flushed to disk, then put in place in one step.
+func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, err error) {
+	var o writeOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	target, mode, exists, err := inspect(path)
+	if err != nil {
+		return false, fmt.Errorf("writing %s: %w", path, err)
+	}
+	if exists && !mode.IsRegular() { // a pipe or terminal: /dev/stdout
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return false, fmt.Errorf("writing: %w", err)
+		}
+		_, err = f.Write(data)
+		return true, errors.Join(err, f.Close())
+	}
+	if exists {
+		old, err := os.ReadFile(target)
+		if err != nil {
+			return false, fmt.Errorf("comparing with what is there: %w", err)
+		}
+		if bytes.Equal(old, data) {
+			return false, nil
+		}
+		if !o.force {
+			return false, &ExistsError{File: path}
+		}
+	}
+	tmp, err := writeTemp(target, data, mode, exists)
+	if err != nil {
+		return false, fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err := install(tmp, target, path, o.force); err != nil {
+		os.Remove(tmp)
+		return false, err
+	}
+	return true, syncDir(filepath.Dir(target))
+}
+
+// inspect follows links, so that the file behind one is replaced and not the link.
+func inspect(path string) (target string, mode fs.FileMode, exists bool, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if dest, err := os.Readlink(path); err == nil { // a link to a file yet to be made
+			if !filepath.IsAbs(dest) {
+				dest = filepath.Join(filepath.Dir(path), dest)
+			}
+			return dest, 0, false, nil
+		}
+		return path, 0, false, nil
+	}
+	if err != nil {
+		return "", 0, false, err
+	}
+	if info.IsDir() {
+		return "", 0, false, errors.New("it is a folder")
+	}
+	if target, err = filepath.EvalSymlinks(path); err != nil {
+		target = path
+	}
+	return target, info.Mode(), true, nil
+}
+
+// writeTemp writes a file beside target, flushed to disk.
+func writeTemp(target string, data []byte, mode fs.FileMode, keepMode bool) (name string, err error) {
+	var f *os.File
+	for range 100 {
+		name = filepath.Join(filepath.Dir(target), fmt.Sprintf(".%s.%08x.tmp", filepath.Base(target), rand.Uint32()))
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(data)
+	if err == nil && keepMode {
+		err = f.Chmod(mode.Perm())
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(name)
+		return "", err
+	}
+	return name, nil
+}
+
+// install puts the finished file in place. Without force it must not replace a
+// file that appeared meanwhile, which a link guarantees where links exist.
+func install(tmp, target, path string, force bool) error {
+	if !force {
+		err := os.Link(tmp, target)
+		switch {
+		case err == nil:
+			return os.Remove(tmp)
+		case errors.Is(err, fs.ErrExist):
+			return &ExistsError{File: path}
+		}
+	}
+	if err := os.Rename(tmp, target); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// syncDir makes the new name durable; file systems that cannot say so are fine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	_ = d.Sync()
+	return d.Close()
+}
+
+// Digest returns the SHA-256 of a file's bytes in hexadecimal. A pipe has none
+// to return: it can be read once.
+func Digest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("hashing: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		return "", &Error{File: path, Found: "a pipe, device or folder", Expected: "a file, which can be read again"}
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("hashing %s: %w", path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,303 @@
+package formats
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"inferplan/formats/document"
+)
+
+// Bucket says that a model is another one at one size of its inputs: requests for
+// that one run in the smallest bucket that takes them.
+type Bucket struct {
+	Of string `json:"of"` // what requests of any length ask for
+	// Padding says that shorter requests may be filled up; nil: they must have the size.
+	Padding *Padding `json:"padding,omitempty"`
+}
+
+// Padding says how requests are filled up with zeros. The answers were seen to stay
+// the same.
+type Padding struct {
+	Mask    string  `json:"mask"`     // input whose zeros say what is filled up
+	MaxDiff float64 `json:"max_diff"` // of answers, relative to the larger of 1 and the value
+}
+
+// BucketName is the name of a model's bucket: MODEL@128, or MODEL@320x240 where
+// dimensions have several sizes.
+func BucketName(model string, inputs []TensorInfo) string {
+	if n := BucketLength(inputs); n > 0 {
+		return model + "@" + strconv.FormatInt(n, 10)
+	}
+	for _, t := range inputs {
+		var sizes []string
+		for _, axis := range t.DynamicAxes {
+			sizes = append(sizes, strconv.FormatInt(t.Shape[axis], 10))
+		}
+		if len(sizes) > 0 {
+			return model + "@" + strings.Join(sizes, "x")
+		}
+	}
+	return model
+}
+
+// BucketLength is the one size of all dimensions in which buckets differ; 0 where
+// they have several.
+func BucketLength(tensors []TensorInfo) int64 {
+	length := int64(0)
+	for _, t := range tensors {
+		for _, axis := range t.DynamicAxes {
+			if size := t.Shape[axis]; length == 0 {
+				length = size
+			} else if size != length {
+				return 0
+			}
+		}
+	}
+	return length
+}
+
+// Buckets are the models of a profile that are another one at a size of its inputs,
+// the smallest first.
+func (p *Profile) Buckets(of string) []*ProfileModel {
+	var out []*ProfileModel
+	for i := range p.Models {
+		if m := &p.Models[i]; m.Bucket != nil && m.Bucket.Of == of {
+			out = append(out, m)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *ProfileModel) int { return CompareSizes(a.Inputs, b.Inputs) })
+	return out
+}
+
+// Requested are the names that requests ask for: the models, and in the place of
+// buckets, once, what they are buckets of.
+func (p *Profile) Requested() []string {
+	var out []string
+	for i := range p.Models {
+		name := p.Models[i].Model
+		if b := p.Models[i].Bucket; b != nil {
+			name = b.Of
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// CompareSizes orders buckets by the number of elements of their inputs.
+func CompareSizes(a, b []TensorInfo) int {
+	elements := func(list []TensorInfo) (sum float64) {
+		for _, t := range list {
+			n := 1.0
+			for _, d := range t.Shape {
+				n *= float64(max(d, 1))
+			}
+			sum += n
+		}
+		return sum
+	}
+	x, y := elements(a), elements(b)
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// checkBucket checks what a model says of the one that it is a bucket of.
+func checkBucket(c *document.Checker, b *Bucket, model, path string) {
+	if b == nil {
+		return
+	}
+	switch {
+	case b.Of == "":
+		c.Fail(path+".bucket.of", "an empty name", "a name", "")
+	case b.Of == model:
+		c.Fail(path+".bucket.of", document.Quote(b.Of), "another name than the model's", "")
+	}
+	if p := b.Padding; p != nil && (p.Mask == "" || p.MaxDiff < 0) {
+		c.Fail(path+".bucket.padding", "a padding without a mask, or a negative difference", "the input that says what is filled up, and a difference of 0 or more", "")
+	}
+}
+
+// CutBytes is what crosses a cut, per sample, as a profile says it. The zero
+// value is not known: the field is absent. A zero that is written is NoBytes.
+type CutBytes int64
+
+// NoBytes is a cut that is known to carry nothing.
+const NoBytes CutBytes = math.MinInt64
+
+// KnownCut is a size that is known, be it zero.
+func KnownCut(bytes int64) CutBytes {
+	if bytes == 0 {
+		return NoBytes
+	}
+	return CutBytes(bytes)
+}
+
+// Known tells whether the profile says the size.
+func (c CutBytes) Known() bool { return c != 0 }
+
+// Bytes is the size, 0 where it is not known.
+func (c CutBytes) Bytes() int64 {
+	if c == NoBytes {
+		return 0
+	}
+	return int64(c)
+}
+
+// MarshalJSON writes the size.
+func (c CutBytes) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, c.Bytes(), 10), nil }
+
+// SetWhole sets a size that a document has; validation refuses what is negative.
+func (c *CutBytes) SetWhole(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
+
+// Whole is the size as a document has it.
+func (c CutBytes) Whole() int64 { return c.Bytes() }
+
+// OperatorLibrary is a library of custom operators that a model runs with.
+type OperatorLibrary struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+}
+
+// ReadOperators returns the libraries of custom operators in files.
+func ReadOperators(paths []string) ([]OperatorLibrary, error) {
+	var out []OperatorLibrary
+	for _, path := range paths {
+		sum, err := Digest(path)
+		if err != nil {
+			return nil, err
+		}
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		out = append(out, OperatorLibrary{path, sum})
+	}
+	return UniqueOperators(out), nil
+}
+
+// UniqueOperators lists each library once, in order.
+func UniqueOperators(lists ...[]OperatorLibrary) []OperatorLibrary {
+	var out []OperatorLibrary
+	for _, l := range slices.Concat(lists...) {
+		if !slices.ContainsFunc(out, func(o OperatorLibrary) bool { return o.SHA256 == l.SHA256 }) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Find returns the library's file: the one at its path, else the one of its name in a folder. Its
+// hash must be the library's.
+func (l OperatorLibrary) Find(folder string) (string, error) {
+	beside := filepath.Join(folder, filepath.Base(l.Path))
+	other := ""
+	for _, path := range []string{l.Path, beside} {
+		switch sum, err := Digest(path); {
+		case err == nil && sum == l.SHA256:
+			return filepath.Abs(path)
+		case err == nil && other == "":
+			other = fmt.Sprintf("%s has SHA-256 %s", path, sum)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return "", err
+		}
+	}
+	e := &Error{File: l.Path, Found: "no such file, and none of its name beside the models", Expected: "the library of custom operators with SHA-256 " + l.SHA256,
+		Hint: "put it at " + beside + ", or profile again with --ops"}
+	if other != "" {
+		e.Found = other
+	}
+	return "", e
+}
+
+// checkOperators checks libraries of custom operators.
+func checkOperators(c *document.Checker, list []OperatorLibrary, path string) {
+	for i := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		c.FailIf(list[i].Path == "", at+".path", "nothing", "the file of the library")
+		c.SHA(at+".sha256", list[i].SHA256)
+	}
+}
+
+// Deployed returns a deployment of the model that has no pipelines yet.
+func (m *ProfileModel) Deployed() Deployed {
+	d := Deployed{
+		Model: m.Model, Bucket: m.Bucket, Inputs: m.Inputs, Outputs: m.Outputs, Constants: m.Constants, Operators: m.Operators,
+		NumBlocks: len(m.Blocks), Pipelines: []Pipeline{}, RequestUS: m.RequestUS, RequestCPUUS: m.RequestCPUUS,
+	}
+	if m.Source != nil {
+		d.SHA256 = m.Source.SHA256
+	}
+	return d
+}
+
+// How a file of weights is identified: by its size and this many pieces of this
+// many bytes. Hashing gigabytes whole would take longer than loading them.
+const pieces, pieceBytes = 256, 4096
+
+// SampleFile adds to a hash what identifies a file of weights, which a model calls by a name.
+func SampleFile(f *os.File, name string, h hash.Hash) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h.Write(binary.LittleEndian.AppendUint64([]byte(name), uint64(st.Size())))
+	data := make([]byte, pieceBytes)
+	for k := range int64(pieces) {
+		at := (st.Size() - pieceBytes) / (pieces - 1) * k
+		n, err := f.ReadAt(data, max(0, at))
+		if err != nil && err != io.EOF {
+			return err
+		}
+		h.Write(data[:n])
+		if at <= 0 && k == 0 && st.Size() <= pieceBytes {
+			break
+		}
+	}
+	return nil
+}
+
+// Digest returns the SHA-256 of a model's file today, in hexadecimal, and of samples of its files of
+// weights.
+func (s *ModelSource) Digest(path string) (string, error) {
+	if len(s.Weights) == 0 {
+		return Digest(path)
+	}
+	h := sha256.New()
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("hashing: %w", err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("hashing %s: %w", path, err)
+	}
+	for _, name := range s.Weights {
+		w, err := os.Open(filepath.Join(filepath.Dir(path), name))
+		if err != nil {
+			return "", fmt.Errorf("hashing: %w", err)
+		}
+		err = SampleFile(w, name, h)
+		w.Close()
+		if err != nil {
+			return "", fmt.Errorf("hashing %s: %w", w.Name(), err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,331 @@
+package llmfit
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"gonum.org/v1/gonum/mat"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
+)
+
+// coefficients of an iteration, in the order of a row.
+const (
+	ofBase = iota
+	ofSequence
+	ofContext
+	ofPrompt
+	ofAttention
+	ofCPUSequence // told apart only where prompts ran beside sequences
+	numCoefficients
+)
+
+// hinges are the values of formats.Iteration.HingeTokens that a fit tries: a
+// prompt's tokens cost nothing more up to there.
+var hinges = []float64{0, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512}
+
+// Beside is iterations that run a prompt beside sequences that decode. Without
+// sequences it is a prompt alone, in all its iterations.
+type Beside struct {
+	Sequences  int     // that decode
+	Context    float64 // tokens of each of them, in the mean
+	Prompt     int     // tokens
+	Iterations int     // in all
+	Chunks     int     // of them, with a part of the prompt
+	Took       time.Duration
+}
+
+// observation is how often each coefficient counts in what was measured: m or b.
+type observation struct {
+	m    *llmruns.Measured
+	b    *Beside
+	took float64 // ns
+}
+
+// prefill tells whether it is of prompts alone.
+func (o *observation) prefill() bool {
+	if o.b != nil {
+		return o.b.Sequences == 0
+	}
+	return o.m.Phase == llmruns.Prefill
+}
+
+// row is what an observation counts of each coefficient, for a hinge.
+func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
+	*row = [numCoefficients]float64{}
+	if o.b != nil {
+		o.b.row(hinge, row)
+		return
+	}
+	m := o.m
+	batch := float64(m.Batch)
+	prompt := func() {
+		tokens := float64(m.Tokens)
+		row[ofPrompt] += max(0, batch*tokens-hinge)
+		row[ofAttention] += batch * tokens * (m.Context + tokens/2)
+		row[ofCPUSequence] += batch
+		row[ofBase]++
+	}
+	switch m.Phase {
+	case llmruns.Prefill:
+		prompt()
+	case llmruns.Decode:
+		row[ofBase], row[ofSequence], row[ofContext], row[ofCPUSequence] = 1, batch, batch*m.Context, batch
+	case llmruns.Whole:
+		prompt()
+		steps := float64(m.Output - 1)
+		row[ofBase] += steps
+		row[ofSequence] += steps * batch
+		row[ofCPUSequence] += steps * batch
+		row[ofContext] += batch * (steps*float64(m.Tokens) + steps*(steps-1)/2)
+	}
+}
+
+func (b *Beside) row(hinge float64, row *[numCoefficients]float64) {
+	n, chunks, decode := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations)
+	row[ofBase], row[ofSequence], row[ofContext] = float64(b.Iterations), decode, decode*b.Context
+	row[ofPrompt], row[ofAttention] = max(0, chunks*(float64(b.Sequences)-hinge)+n), n*n/2
+	row[ofCPUSequence] = decode + chunks
+}
+
+// tile is how many tokens of a chunk attend to a block of context at once, at
+// least: kernels of the FlashAttention kind read it once per tile. A pair of tokens
+// of a prompt therefore costs at most a tile's part of what reading a token of
+// context costs.
+const tile = 32
+
+// Iteration fits the coefficients of an iteration to measurements of one model
+// on one kind of devices: least squares of the relative error, with no coefficient
+// below 0, for the best hinge. Partial measurements are left out. Prompts that were
+// measured alone hardly tell attention from the rest; it is bounded by the cost of
+// reading context.
+func Iteration(measured []llmruns.Measured) (*formats.Iteration, *formats.IterationFit, error) {
+	return fit(observed(measured), tile, 1<<ofCPUSequence-1)
+}
+
+// Served fits an iteration to what was measured at a server: sequences that
+// decode alone, and prompts beside them. What the server's CPU adds to an iteration
+// is in its base. What it adds for a sequence is told from decoding by the prompts.
+// A pair of tokens costs at most what it costs in decoding: not every server
+// computes them in tiles.
+func Served(decode []llmruns.Measured, beside []Beside) (*formats.Iteration, *formats.IterationFit, error) {
+	list := observed(decode)
+	for i := range beside {
+		if b := &beside[i]; b.Took > 0 {
+			list = append(list, observation{b: b, took: float64(b.Took)})
+		}
+	}
+	return fit(list, 1, 1<<numCoefficients-1)
+}
+
+func observed(measured []llmruns.Measured) []observation {
+	var list []observation
+	for i := range measured {
+		if m := &measured[i]; m.Phase != llmruns.Partial && m.Took > 0 {
+			list = append(list, observation{m: m, took: float64(m.Took)})
+		}
+	}
+	return list
+}
+
+// fit finds the coefficients whose bits are set in allowed.
+func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *formats.IterationFit, error) {
+	prompts := slices.ContainsFunc(list, func(o observation) bool { return o.b != nil || o.m.Phase != llmruns.Decode })
+	decodes := slices.ContainsFunc(list, func(o observation) bool { return !o.prefill() })
+	if !prompts || !decodes {
+		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", profiler.ErrInput, len(list))
+	}
+	best, least := [numCoefficients]float64{}, math.Inf(1)
+	hinge, base := 0.0, leastBase(list)
+	for _, h := range hinges {
+		x, err := nonNegative(list, h, base, -1, allowed)
+		if most := x[ofContext] / tile; x[ofAttention] > most {
+			x, err = nonNegative(list, h, base, most, allowed&^(1<<ofAttention))
+		}
+		if err < least {
+			best, least, hinge = x, err, h
+		}
+	}
+	if math.IsInf(least, 1) || best[ofBase] <= 0 {
+		return nil, nil, fmt.Errorf("%w: %d measurements do not tell what an iteration takes at least", profiler.ErrInput, len(list))
+	}
+	it := &formats.Iteration{
+		BaseNS: digits(best[ofBase]), SequenceNS: digits(best[ofSequence]), ContextNS: digits(best[ofContext]),
+		PromptNS: digits(best[ofPrompt]), HingeTokens: hinge, AttentionNS: digits(best[ofAttention]), CPUSequenceNS: digits(best[ofCPUSequence]),
+	}
+	return it, errorsOf(it, list), nil
+}
+
+// digits rounds to six: more were never measured.
+func digits(x float64) float64 {
+	if x == 0 {
+		return 0
+	}
+	scale := math.Pow(10, 5-math.Floor(math.Log10(math.Abs(x))))
+	return math.Round(x*scale) / scale
+}
+
+// basePart is the least base as a part of the shortest iteration, since no iteration is free. On a
+// CPU each sequence of a small model takes as long as the first, and nothing is left for the base.
+const basePart = 0.01
+
+// leastBase returns the least base that a fit may have, in nanoseconds.
+func leastBase(list []observation) float64 {
+	shortest := math.Inf(1)
+	for i := range list {
+		var row [numCoefficients]float64
+		list[i].row(0, &row)
+		shortest = min(shortest, list[i].took/row[ofBase])
+	}
+	return basePart * shortest
+}
+
+// nonNegative returns the least-squares solution whose base is at least the one given and whose
+// other coefficients are not negative, and its sum of squared relative errors. It tries all subsets
+// of the coefficients allowed; in those without the base, the base is the least. If attention is not
+// negative, it is the value of that coefficient.
+func nonNegative(list []observation, hinge, base, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
+	rows, rest := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
+	want := make([]float64, len(list))
+	for i := range list {
+		list[i].row(hinge, &rows[i])
+		for k := range rows[i] {
+			rows[i][k] /= list[i].took
+		}
+		rest[i] = 1 - rows[i][ofAttention]*max(0, attention)
+	}
+	least = math.Inf(1)
+	for set := 1; set < 1<<numCoefficients; set++ {
+		if set&^allowed != 0 {
+			continue
+		}
+		fixed := base // if the set leaves the base out
+		if set&(1<<ofBase) != 0 {
+			fixed = 0
+		}
+		for i := range rows {
+			want[i] = rest[i] - rows[i][ofBase]*fixed
+		}
+		var in []int
+		for k := range numCoefficients {
+			if set>>k&1 == 1 {
+				in = append(in, k)
+			}
+		}
+		if len(list) < len(in) {
+			continue
+		}
+		x, ok := solve(rows, want, in)
+		if !ok || fixed == 0 && x[ofBase] < base {
+			continue
+		}
+		sum := 0.0
+		for i := range rows {
+			e := -want[i]
+			for _, k := range in {
+				e += rows[i][k] * x[k]
+			}
+			sum += e * e
+		}
+		if sum < least*(1-1e-12) {
+			best, least = x, sum
+			best[ofBase] += fixed
+			if attention >= 0 {
+				best[ofAttention] = attention
+			}
+		}
+	}
+	return best, least
+}
+
+// solve is the least-squares solution of rows * x = want over some columns; false
+// where it is not defined, or one of them is negative.
+func solve(rows [][numCoefficients]float64, want []float64, in []int) (x [numCoefficients]float64, ok bool) {
+	a := mat.NewDense(len(rows), len(in), nil)
+	scale := make([]float64, len(in)) // so that columns are of one size
+	for i := range rows {
+		for j, k := range in {
+			scale[j] = max(scale[j], math.Abs(rows[i][k]))
+		}
+	}
+	if slices.Min(scale) == 0 {
+		return x, false
+	}
+	for i := range rows {
+		for j, k := range in {
+			a.Set(i, j, rows[i][k]/scale[j])
+		}
+	}
+	var qr mat.QR
+	qr.Factorize(a)
+	var out mat.VecDense
+	if qr.SolveVecTo(&out, false, mat.NewVecDense(len(rows), want)) != nil || qr.Cond() > 1e8 {
+		return x, false
+	}
+	for j, k := range in {
+		if x[k] = out.AtVec(j) / scale[j]; x[k] < 0 {
+			return x, false
+		}
+	}
+	return x, true
+}
+
+// predict is what an iteration, or the iterations of a batch, take by a fit.
+func predict(it *formats.Iteration, o *observation) float64 {
+	var row [numCoefficients]float64
+	o.row(it.HingeTokens, &row)
+	return row[ofBase]*it.BaseNS + row[ofSequence]*it.SequenceNS + row[ofContext]*it.ContextNS + row[ofPrompt]*it.PromptNS + row[ofAttention]*it.AttentionNS + row[ofCPUSequence]*it.CPUSequenceNS
+}
+
+// errorsOf compares a fit with what it was made from. Batches from start to end
+// count as decoding, which most of them is.
+func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
+	f := &formats.IterationFit{Points: len(list)}
+	prompts, decodes, besides := 0, 0, 0
+	for i := range list {
+		o := &list[i]
+		sum, most, n := &f.DecodeMAPE, &f.DecodeMax, &decodes
+		switch {
+		case o.prefill():
+			sum, most, n = &f.PrefillMAPE, &f.PrefillMax, &prompts
+		case o.b != nil:
+			sum, most, n = &f.BesideMAPE, &f.BesideMax, &besides
+		}
+		e := math.Abs(predict(it, o)-o.took) / o.took
+		*sum += e
+		*most = max(*most, e)
+		*n++
+	}
+	f.PrefillMAPE, f.DecodeMAPE, f.BesideMAPE = share(f.PrefillMAPE, prompts), share(f.DecodeMAPE, decodes), share(f.BesideMAPE, besides)
+	f.PrefillMax, f.DecodeMax, f.BesideMax = digits(f.PrefillMax), digits(f.DecodeMax), digits(f.BesideMax)
+	return f
+}
+
+func share(sum float64, n int) float64 { return digits(sum / float64(max(1, n))) }
+
+// OneBatch is the profile that QLM takes of one batch (section 6): its prompt
+// phase, a time per token and a throughput, all taken as constant. The error is of
+// its time per token against what was measured at other batches and contexts.
+func OneBatch(it *formats.Iteration, measured []llmruns.Measured, sequences int, prompt, output float64) *formats.OneBatch {
+	token := it.PerToken(int32(sequences), prompt+output/2)
+	prefill := it.Prefill(int32(max(1, prompt)), 0)
+	// A slot of the batch runs a prompt per answer, beside the others' decoding.
+	residence := float64(prefill)*float64(sequences) + output*float64(token)
+	b := &formats.OneBatch{
+		Sequences: sequences, PrefillUS: formats.Micros(prefill), TokenUS: formats.Micros(token),
+		Inefficiency: digits(residence / (output * float64(token))), TokensPerSecond: digits(float64(sequences) * output / (residence / float64(time.Second))),
+	}
+	sum, n := 0.0, 0
+	for i := range measured {
+		if m := &measured[i]; m.Phase == llmruns.Decode && m.Took > 0 {
+			sum += math.Abs(float64(token)-float64(m.Took)) / float64(m.Took)
+			n++
+		}
+	}
+	b.Error = share(sum, n)
+	return b
+}

@@ -1,0 +1,106 @@
+package llmrun
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+
+	"inferplan/sim/llm"
+)
+
+// Figure is a figure of a run, measured and by the model.
+type Figure struct {
+	Real  float64 `json:"real"`
+	Model float64 `json:"model"`
+}
+
+// Off is how far the model is from what was measured, as a share of it.
+func (f Figure) Off() float64 {
+	if f.Real == 0 {
+		return 0
+	}
+	return f.Model/f.Real - 1
+}
+
+// Comparison is a run beside the model of it. Times are seconds from the instant
+// at which the server queued a request.
+type Comparison struct {
+	Requests  int     `json:"requests"`
+	E2E       Figure  `json:"e2e_mean_s"`
+	E2EP99    Figure  `json:"e2e_p99_s"`
+	TTFT      Figure  `json:"ttft_mean_s"`
+	TTFTP99   Figure  `json:"ttft_p99_s"`
+	TPOT      Figure  `json:"tpot_mean_s"` // (last - first token) / (output - 1)
+	TPOTP99   Figure  `json:"tpot_p99_s"`
+	Queued    Figure  `json:"queued_mean_s"` // until it was scheduled
+	Makespan  Figure  `json:"makespan_s"`
+	R2        float64 `json:"r2"`   // of end-to-end latency, request by request
+	MAPE      float64 `json:"mape"` // likewise
+	QueuedR2  float64 `json:"queued_r2"`
+	Preempted int64   `json:"preempted"` // by the model
+}
+
+// Compare simulates a run.
+func (r *Run) Compare(c CPU) (*Comparison, error) {
+	out, counts, err := r.Simulate(c)
+	if err != nil {
+		return nil, err
+	}
+	return r.compare(out, counts), nil
+}
+
+func (r *Run) compare(out []llm.Outcome, counts llm.Counts) *Comparison {
+	n := len(out)
+	var e2e, ttft, tpot, queued [2][]float64
+	x := &Comparison{Requests: n, Preempted: counts.Preempted}
+	for i, q := range r.Requests {
+		o := &out[i]
+		add := func(list *[2][]float64, real, model float64) {
+			list[0], list[1] = append(list[0], real), append(list[1], model)
+		}
+		add(&e2e, q.Last-q.Queued, o.End.Seconds()-q.Queued)
+		add(&ttft, q.First-q.Queued, o.First.Seconds()-q.Queued)
+		add(&queued, q.Scheduled-q.Queued, o.Start.Seconds()-q.Queued)
+		if q.Output > 1 {
+			add(&tpot, (q.Last-q.First)/float64(q.Output-1), o.TPOT(int32(q.Output)).Seconds())
+		}
+		x.Makespan.Real, x.Makespan.Model = max(x.Makespan.Real, q.Last), max(x.Makespan.Model, o.End.Seconds())
+		x.MAPE += math.Abs(e2e[1][i]-e2e[0][i]) / max(e2e[0][i], float64(time.Microsecond)/1e9) / float64(n)
+	}
+	x.R2, x.QueuedR2 = determination(e2e[0], e2e[1]), determination(queued[0], queued[1])
+	mean := func(list [2][]float64) Figure { return Figure{stat.Mean(list[0], nil), stat.Mean(list[1], nil)} }
+	x.E2E, x.TTFT, x.TPOT, x.Queued = mean(e2e), mean(ttft), mean(tpot), mean(queued)
+	x.E2EP99, x.TTFTP99, x.TPOTP99 = p99(e2e), p99(ttft), p99(tpot)
+	return x
+}
+
+func p99(list [2][]float64) Figure {
+	var f [2]float64
+	for k := range list {
+		slices.Sort(list[k])
+		if n := len(list[k]); n > 0 {
+			f[k] = list[k][int(math.Ceil(0.99*float64(n)))-1]
+		}
+	}
+	return Figure{f[0], f[1]}
+}
+
+// determination returns the coefficient of determination (R2) of a prediction: 1 less the squared errors over the
+// squared distances from the mean. If all values are equal, it returns 1 of a perfect prediction and 0 otherwise.
+func determination(real, model []float64) float64 {
+	mean := stat.Mean(real, nil)
+	errors, spread := 0.0, 0.0
+	for i := range real {
+		errors += (model[i] - real[i]) * (model[i] - real[i])
+		spread += (real[i] - mean) * (real[i] - mean)
+	}
+	if spread == 0 && errors > 0 {
+		return 0
+	}
+	if spread == 0 {
+		return 1
+	}
+	return 1 - errors/spread
+}

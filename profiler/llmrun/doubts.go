@@ -1,0 +1,36 @@
+package llmrun
+
+import (
+	"fmt"
+
+	"inferplan/formats"
+)
+
+// leastR2 is the R2 of end-to-end latencies below which a run is poorly explained.
+const leastR2 = .9
+
+// Doubts says why the model of a run is not to be trusted; given: its CPU constants were not fitted to it.
+func (r *Run) Doubts(c CPU, given bool, x *Comparison) []string {
+	var out []string
+	if r.AllReduce == formats.NoAllReduce {
+		out = append(out, r.withoutAllReduce())
+	}
+	return append(out, poor(c, given, x)...)
+}
+
+// poor says what of a run its model does not explain.
+func poor(c CPU, given bool, x *Comparison) []string {
+	var out []string
+	if !given && c.Iteration >= mostSum/2 {
+		out = append(out, fmt.Sprintf("the time that the CPU adds to an iteration was fitted to %v, the most that is looked at: the steps lack something", c.Iteration))
+	}
+	if x.R2 < leastR2 {
+		out = append(out, fmt.Sprintf("the model explains the run poorly: R2 %.2f of end-to-end latency, request by request", x.R2))
+	}
+	return out
+}
+
+// withoutAllReduce says that the steps are without what the GPUs exchange.
+func (r *Run) withoutAllReduce() string {
+	return fmt.Sprintf("the steps of %s on %d x %s are WITHOUT ALL-REDUCES between the GPUs: --link-gbps, --link-us and --model-config add them", r.Meta.Model, r.Meta.TensorParallel, r.Device)
+}

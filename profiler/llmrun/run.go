@@ -1,0 +1,156 @@
+package llmrun
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
+	"inferplan/profiler/llmfit"
+	"inferplan/sim/llm"
+)
+
+// Run is a run of a real server beside the model of it.
+type Run struct {
+	Name     string
+	Meta     llmruns.Meta
+	Device   string // its kind, as the steps call it
+	Fit      formats.IterationFit
+	Model    llm.Model
+	Options  llm.Options
+	Requests []llmruns.Served
+	// AllReduce says what was assumed of all-reduces; empty: they were measured, or there are none.
+	AllReduce string
+}
+
+// New makes a run of its parts. The times of iterations are fitted to what steps
+// has of the server's model, on as many devices of its kind.
+func New(name string, steps []llmruns.Measured, meta *llmruns.Meta, requests []llmruns.Served) (*Run, error) {
+	if meta.DataParallel > 1 {
+		return nil, fmt.Errorf("%w: %s ran as %d copies, and which request went where is not recorded", profiler.ErrInput, name, meta.DataParallel)
+	}
+	mine := stepsOf(steps, meta)
+	if len(mine) == 0 {
+		return nil, fmt.Errorf("%w: no measured steps of %s on %d x %q", profiler.ErrInput, meta.Model, meta.TensorParallel, meta.Device)
+	}
+	it, fit, err := llmfit.Iteration(mine)
+	if err != nil {
+		return nil, fmt.Errorf("fitting %s: %w", name, err)
+	}
+	for i, r := range requests {
+		if int64(r.Prompt+r.Output) > meta.KVTokens {
+			return nil, fmt.Errorf("%w: request %d of %s has %d tokens, the server holds %d", profiler.ErrInput, i, name, r.Prompt+r.Output, meta.KVTokens)
+		}
+	}
+	return &Run{
+		Name: name, Meta: *meta, Device: mine[0].Device, Fit: *fit, Requests: requests,
+		Model:   llm.Model{Iteration: *it, KV: meta.KVTokens, Sequences: int32(meta.Sequences)},
+		Options: llm.Options{Budget: int32(meta.Budget), Block: int32(meta.Block), Prefix: meta.Prefix},
+	}, nil
+}
+
+// stepsOf takes the steps of the server's model on its kind of devices. A driver
+// calls a kind by a longer name than a table does; where there is one kind alone, it
+// is that.
+func stepsOf(steps []llmruns.Measured, meta *llmruns.Meta) []llmruns.Measured {
+	compact := func(device string) string { return strings.ReplaceAll(device, "-", "") }
+	kinds := map[string][]llmruns.Measured{}
+	for _, m := range steps {
+		if m.Model == meta.Model && m.TensorParallel == meta.TensorParallel {
+			kinds[m.Device] = append(kinds[m.Device], m)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if len(kinds) == 1 || strings.Contains(compact(meta.Device), compact(kind)) {
+			return kinds[kind]
+		}
+	}
+	return nil
+}
+
+// Exchange is what GPUs of an instance exchange, and over what.
+type Exchange struct {
+	Links  llmruns.Links
+	Layers llmruns.Layers
+}
+
+// Open reads a run from its three files. Steps of several GPUs that are sums of kernels get the all-reduces of exchange;
+// nil: they stay without. KV tokens above 0 stand for those that the server reported.
+func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Run, error) {
+	var set llmruns.Set
+	if err := readFile(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
+		return nil, err
+	}
+	var m *llmruns.Meta
+	if err := readFile(meta, func(f *os.File) (err error) { m, err = llmruns.ReadMeta(f, meta, kvTokens); return err }); err != nil {
+		return nil, err
+	}
+	without := m.TensorParallel > 1 && slices.ContainsFunc(stepsOf(set.Measured, m), func(x llmruns.Measured) bool { return set.Kernels[x.Place] })
+	if without && exchange != nil {
+		set.Measured = exchange.Links.WithAllReduce(exchange.Layers, set.Measured)
+	}
+	var list []llmruns.Served
+	if err := readFile(requests, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, requests); return err }); err != nil {
+		return nil, err
+	}
+	run, err := New(m.Model+" on "+m.Device, set.Measured, m, list)
+	switch {
+	case err != nil || !without:
+	case exchange == nil:
+		run.AllReduce = formats.NoAllReduce
+	default:
+		run.AllReduce = exchange.Links.String()
+	}
+	return run, err
+}
+
+// readFile calls read with a file that it opens and closes.
+func readFile(path string, read func(f *os.File) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return read(f)
+}
+
+// Simulate serves the run's requests with the model. A request that is preempted
+// finds what is left of its own prefix: each is a session of its own.
+func (r *Run) Simulate(c CPU) ([]llm.Outcome, llm.Counts, error) {
+	m := r.Model
+	m.Iteration.CPUNS, m.Iteration.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
+	list := make([]llm.Request, len(r.Requests))
+	for i, q := range r.Requests {
+		list[i] = llm.Request{At: time.Duration(q.Queued * 1e9), Prompt: int32(q.Prompt), Output: int32(q.Output), Session: int64(i + 1)}
+	}
+	out, counts, err := llm.Serve(r.Options, m, list)
+	if err != nil {
+		return nil, counts, fmt.Errorf("simulating %s: %w", r.Name, err)
+	}
+	return out, counts, nil
+}
+
+// Profile returns the profile of the run's server with the doubts about it. If given is true, the CPU
+// constants were not fitted to the run.
+func (r *Run) Profile(c CPU, given bool, x *Comparison) *formats.Profile {
+	it := r.Model.Iteration
+	it.CPUNS, it.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
+	fit := r.Fit
+	var notes []string
+	if r.AllReduce == formats.NoAllReduce {
+		notes = append(notes, r.withoutAllReduce())
+	}
+	return &formats.Profile{
+		Notes:  notes,
+		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.Device, Engine: "imported", EngineVersion: r.Meta.Version}}, Models: []formats.ProfileModel{},
+		LLMs: []formats.LLMProfile{{Model: r.Meta.Model, Instances: []formats.LLMInstance{{
+			Device: r.Device, TensorParallel: r.Meta.TensorParallel, Engine: "vllm " + r.Meta.Version, Iteration: it, Fit: &fit,
+			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget, AllReduce: r.AllReduce, Doubts: poor(c, given, x),
+		}}}},
+	}
+}
