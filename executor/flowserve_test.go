@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	_ "inferplan/bench/pard/readings" // back, which drops at the last module alone
 	"inferplan/executor/oip"
 	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
