@@ -63,7 +63,7 @@ func (o *options) all(ctx context.Context) error {
 	for range o.atOnce {
 		wg.Go(func() {
 			for i := range next {
-				if list[i], errs[i] = o.judge(ctx, drawInstance(problems, o.first+uint64(i))); errs[i] == nil {
+				if list[i], errs[i] = o.judge(ctx, mutant.DrawOdd(problems, o.first+uint64(i))); errs[i] == nil {
 					o.say(list[i])
 				}
 			}
@@ -99,7 +99,7 @@ func (o *options) all(ctx context.Context) error {
 // say prints a line of an instance if it is wrong, or all are asked for.
 func (o *options) say(out *outcome) {
 	if o.verbose || len(out.wrong) > 0 {
-		fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v after Ctrl-C %s\n", out.seed, out.kind, strings.Join(out.flags, " "), strings.Join(out.odd, ", "),
+		fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v after Ctrl-C %s\n", out.Seed, out.Kind, strings.Join(out.flags, " "), strings.Join(out.What, ", "),
 			out.code, out.cpu.Seconds(), out.memory>>20, out.after.Round(time.Millisecond), strings.Join(out.wrong, "; "))
 	}
 }
