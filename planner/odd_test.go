@@ -29,7 +29,7 @@ func TestOddProblems(t *testing.T) {
 	seeds := []uint64{112, 54} // many models that are alike on few devices; three workflows that are alike
 	together := 25 * time.Second
 	if os.Getenv("INFERPLAN_LONG") != "" {
-		seeds, together = append(seeds, 26, 113, 166), time.Hour // 1,479 devices and an SLO of hours; thousands of groups; a long no
+		seeds, together = append(seeds, 26, 113, 166, 177), time.Hour // 1,479 devices and an SLO of hours; thousands of groups; a long no; 18 models at least price
 	}
 	for seed := range uint64(300) {
 		seeds = append(seeds, 1+seed)
