@@ -22,7 +22,7 @@ const (
 	nearDigits    = 6                // of values that are tried
 	nearTrials    = 80               // problems that are solved at most
 	nearTime      = 10 * time.Second // of the processor, and the safety net: what is not found by then is left out
-	nearTimes     = 3                // the same in times of what it took to find that there is no plan, where that is more
+	nearTimes     = 2                // the same in times of what it took to find that there is no plan, where that is more
 	mostNearTime  = 2 * time.Minute
 	nearGap       = 0.95 // a plan of any quality tells that there is one
 	jointSteps    = 12

@@ -48,7 +48,7 @@ func TestBudgetOfWorkflows(t *testing.T) {
 		return sc.Within(1) == nil
 	}
 	batches, iterations := workflows.Fleet{Devices: 20, Gigabytes: 40}, workflows.Fleet{Devices: 20, Gigabytes: 40, Generations: true}
-	if !within(batches, 1900) || within(batches, 2100) || !within(iterations, 1050) || within(iterations, 1150) {
-		t.Error("a budget allows other numbers of requests than 10000 / 5 and 10000 / 9")
+	if !within(batches, 570) || within(batches, 610) || !within(iterations, 1050) || within(iterations, 1150) {
+		t.Error("a budget allows other numbers of requests than 10000 / 17 and 10000 / 9")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ type options struct {
 	plan    string
 	figures string
 	verbose bool
+	atOnce  int
 	command string
 }
 
@@ -31,6 +33,7 @@ func main() {
 	f.Uint64Var(&o.first, "first", 1, "seed of the first instance")
 	f.StringVar(&o.plan, "plan", "bin/plan", "the program")
 	f.StringVar(&o.figures, "figures", "", "file that the figures are put into")
+	f.IntVar(&o.atOnce, "at-once", 1, "instances that are solved at once")
 	f.BoolVar(&o.verbose, "v", false, "a line for each instance")
 	err := f.Parse(os.Args[1:])
 	o.command = figures.Command(f, "bench-odd", "ODD")
@@ -54,24 +57,31 @@ func (o *options) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var list []*outcome
+	list, errs := make([]*outcome, o.n), make([]error, o.n)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range o.atOnce {
+		wg.Go(func() {
+			for i := range next {
+				if list[i], errs[i] = o.judge(ctx, mutant.DrawOdd(problems, o.first+uint64(i))); errs[i] == nil {
+					o.say(list[i])
+				}
+			}
+		})
+	}
+	for i := 0; i < o.n && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return err
+	}
 	wrong := 0
-	for i := range o.n {
-		out, err := o.judge(ctx, drawInstance(problems, o.first+uint64(i)))
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	for _, out := range list {
 		if len(out.wrong) > 0 {
 			wrong++
 		}
-		if o.verbose || len(out.wrong) > 0 {
-			fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v after Ctrl-C %s\n", out.seed, out.kind, strings.Join(out.flags, " "), strings.Join(out.odd, ", "),
-				out.code, out.cpu.Seconds(), out.memory>>20, out.after.Round(time.Millisecond), strings.Join(out.wrong, "; "))
-		}
-		list = append(list, out)
 	}
 	rows := measured(list)
 	fmt.Print(figures.Table(rows))
@@ -84,6 +94,14 @@ func (o *options) all(ctx context.Context) error {
 		return fmt.Errorf("%d of %d instances are wrong", wrong, len(list))
 	}
 	return nil
+}
+
+// say prints a line of an instance if it is wrong, or all are asked for.
+func (o *options) say(out *outcome) {
+	if o.verbose || len(out.wrong) > 0 {
+		fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v after Ctrl-C %s\n", out.Seed, out.Kind, strings.Join(out.flags, " "), strings.Join(out.What, ", "),
+			out.code, out.cpu.Seconds(), out.memory>>20, out.after.Round(time.Millisecond), strings.Join(out.wrong, "; "))
+	}
 }
 
 // measured returns the figures of outcomes.

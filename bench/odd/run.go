@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"inferplan/testkit/mutant"
 )
 
 // What a search may take.
@@ -30,7 +33,8 @@ const (
 
 // outcome holds what a search used for an instance, and what was wrong.
 type outcome struct {
-	*instance
+	*mutant.Odd
+	flags  []string
 	code   int
 	cpu    time.Duration
 	memory int64
@@ -39,14 +43,18 @@ type outcome struct {
 }
 
 // judge solves an instance, and again with an interrupt where there is time for one.
-func (o *options) judge(ctx context.Context, x *instance) (*outcome, error) {
+func (o *options) judge(ctx context.Context, x *mutant.Odd) (*outcome, error) {
 	dir, err := os.MkdirTemp("", "odd-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	args := append([]string{"solve", "-o", filepath.Join(dir, "plan.json"), "--force"}, x.flags...)
-	for role, tree := range x.documents {
+	out := &outcome{Odd: x}
+	for _, name := range slices.Sorted(maps.Keys(x.Options)) {
+		out.flags = append(out.flags, "--"+name, fmt.Sprint(x.Options[name]))
+	}
+	args := append([]string{"solve", "-o", filepath.Join(dir, "plan.json"), "--force"}, out.flags...)
+	for role, tree := range x.Documents {
 		text, err := json.Marshal(tree)
 		if err != nil {
 			return nil, err
@@ -57,7 +65,6 @@ func (o *options) judge(ctx context.Context, x *instance) (*outcome, error) {
 		}
 		args = append(args, "--"+role, path)
 	}
-	out := &outcome{instance: x}
 	r, err := o.run(ctx, args, 0)
 	if err != nil {
 		return nil, err
@@ -75,7 +82,7 @@ func (o *options) judge(ctx context.Context, x *instance) (*outcome, error) {
 	if r.wall < worthCut {
 		return out, nil
 	}
-	rng := rand.New(rand.NewPCG(x.seed, 8))
+	rng := rand.New(rand.NewPCG(x.Seed, 8))
 	cut, err := o.run(ctx, args, time.Duration(rng.Float64()*float64(r.wall)))
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 )
 
 // A run of a certification has so many requests, enough for a p99, where that takes from ten
-// seconds to ten minutes. Where arrivals do not depend on each other, runs of high rates are
+// seconds to ten minutes; of workflows, which take more work each, a fourth. Where arrivals do not depend on each other, runs of high rates are
 // shorter than ten seconds: they have independentRequests, and last at least fewestSLOs of the
 // longest SLO.
 const (
@@ -52,11 +52,15 @@ type Test struct {
 
 // New prepares the test of a plan. What is not asked has defaults. Its runs have no budget.
 func New(plan *formats.Plan, asked kind.Asked) (*Test, error) {
-	filled, err := asked.Of(plan, requests, LeastDuration(plan), longestRun)
+	sc, err := sim.NewScenario(plan)
+	if err != nil {
+		return nil, fmt.Errorf("certifying: %w", err)
+	}
+	filled, err := asked.Of(plan, requests/sim.Fewer(sc.Tables), LeastDuration(plan), longestRun)
 	if err != nil {
 		return nil, err
 	}
-	t, err := NewAsked(plan, filled)
+	t, err := on(sc, plan, filled)
 	if err == nil && asked.Duration == 0 {
 		t.longest = longestRun
 	}
@@ -69,7 +73,12 @@ func NewAsked(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	t := &Test{Scenario: sc, Asked: asked, Shares: asked.Shares(plan), plan: plan, runs: asked.Runs}
+	return on(sc, plan, asked)
+}
+
+// on is NewAsked on the plan's scenario.
+func on(sc *sim.Scenario, plan *formats.Plan, asked kind.Asked) (t *Test, err error) {
+	t = &Test{Scenario: sc, Asked: asked, Shares: asked.Shares(plan), plan: plan, runs: asked.Runs}
 	if a := plan.Arrivals; a != nil && a.Trace != "" {
 		if sc.Recorded, err = record(plan, asked.Dir); err != nil {
 			return nil, err

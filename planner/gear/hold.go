@@ -7,6 +7,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/sim"
 )
 
 // A run of the test has so many requests where that takes at most five minutes. Near the highest rate a
@@ -22,7 +23,11 @@ func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 		if formats.GearOf(plan).Over == formats.OverRequests {
 			return nil, "the SLO is one over all of the measured requests, and a range may miss it", nil
 		}
-		fresh, err := certify.Fresh(asked).Of(plan, heldRequests, certify.LeastDuration(plan), longestHeld)
+		sc, err := sim.NewScenario(plan)
+		if err != nil {
+			return nil, "", err
+		}
+		fresh, err := certify.Fresh(asked).Of(plan, heldRequests/sim.Fewer(sc.Tables), certify.LeastDuration(plan), longestHeld)
 		if err != nil {
 			return nil, "", err
 		}

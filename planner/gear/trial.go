@@ -8,6 +8,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"inferplan/sim"
 	"inferplan/solver/tolerance"
 )
 
@@ -70,7 +71,7 @@ type Trial struct {
 
 // Of the shortest trial: the requests that it has, but where batches or many devices ask for
 // more; those that it never exceeds; and how many times as long as the largest batches of a
-// cascade the time is within which a shorter one asks for its answers.
+// cascade the time is within which a shorter one asks for its answers. On many devices it has fewer requests.
 const (
 	trialRequests = 200_000
 	mostRequests  = 2_000_000
@@ -96,7 +97,8 @@ func lengthened(surplus float64) float64 { return 1 + 20*surplus }
 // Shorter than many batches take it is not: then what waits is no longer what counts.
 func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
 	path := time.Duration(0)
-	if float64(p.SLO.Seconds())*20*rate <= trialRequests {
+	most := trialRequests / fewer(p)
+	if float64(p.SLO.Seconds())*20*rate <= most {
 		return p.SLO
 	}
 	batch, _ := speedsOf(p)
@@ -109,7 +111,16 @@ func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
 		}
 		path += longest
 	}
-	return min(p.SLO, max(manyBatches*path, time.Duration(trialRequests/(20*rate)*float64(time.Second))))
+	return min(p.SLO, max(manyBatches*path, time.Duration(most/(20*rate)*float64(time.Second))))
+}
+
+// fewer returns how many times fewer requests runs have than on few devices.
+func fewer(p *Problem) float64 {
+	devices := 0
+	for _, k := range p.kinds() {
+		devices += k.Devices
+	}
+	return sim.FewerOn(devices)
 }
 
 // streamName names a stream of arrivals for trials.

@@ -80,8 +80,8 @@ func (c *cheapest) most(ctx context.Context) error {
 		}
 	}
 	q := c.on(p).program(with(set, c.best.list), 1e6, 0)
-	if c.partial {
-		q.pin(c.best)
+	if c.partial || c.many() {
+		q.pin(c.best) // the plan stays as it is: only what it leaves idle is looked at
 	}
 	if c.stay != nil {
 		q.limitMoves(c.stay, c.stay.most)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -203,8 +204,9 @@ func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 	return e
 }
 
-// missing is the fewest devices of every pool to add for every model to have one
-// replica of each stage of some pipeline; nil where that is not known.
+// missing returns the fewest devices of every pool to add for every model to have one
+// replica of each stage of some pipeline; nil where that is not known. Models that can use
+// the same devices are counted together.
 func (x *diagnosis) missing(ctx context.Context) []int {
 	m := milp.New("devices missing")
 	pools := make([]milp.Row, len(x.Pools))
@@ -213,21 +215,11 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 		extra[k] = m.AddInt("more "+x.Pools[k].Kind, 0, 1e6, 1)
 		pools[k] = m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count), milp.Term{Var: extra[k], Coef: -1})
 	}
-	for d := range x.Models {
-		row := m.AddEQ("model "+x.Models[d].Name, 1)
-		seen := map[string]bool{}
-		for _, ti := range x.allowed {
-			t := &x.templates[ti]
-			if t.Model != d {
-				continue
-			}
-			use := x.leastDevices(t)
-			key := fmt.Sprint(use)
-			if seen[key] {
-				continue
-			}
-			seen[key] = true
-			z := m.AddBool("", 0)
+	uses, models := x.leastUses()
+	for _, key := range slices.Sorted(maps.Keys(models)) {
+		row := m.AddEQ("models", float64(len(models[key])))
+		for _, use := range uses[models[key][0]] {
+			z := m.AddInt("", 0, float64(len(models[key])), 0)
 			m.AddTerm(row, z, 1)
 			for k, v := range use {
 				m.AddTerm(pools[k], z, v)
@@ -243,6 +235,24 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 		out[k] = sol.Int(v)
 	}
 	return out
+}
+
+// leastUses returns by model the devices of every pool that one replica of each stage of a
+// pipeline can take, each use once, and the models by the text of these.
+func (x *diagnosis) leastUses() (uses [][][]float64, models map[string][]int) {
+	uses, models = make([][][]float64, len(x.Models)), map[string][]int{}
+	for _, ti := range x.allowed {
+		t := &x.templates[ti]
+		if use := x.leastDevices(t); !slices.ContainsFunc(uses[t.Model], func(o []float64) bool { return slices.Equal(o, use) }) {
+			uses[t.Model] = append(uses[t.Model], use)
+		}
+	}
+	for d := range uses {
+		slices.SortFunc(uses[d], slices.Compare)
+		key := fmt.Sprint(uses[d])
+		models[key] = append(models[key], d)
+	}
+	return uses, models
 }
 
 // memoryTogether is the pool whose memory is too small for every model to have

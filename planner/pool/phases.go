@@ -41,6 +41,10 @@ func (x *phases) plan(ctx context.Context) error {
 		}
 		basis = with(append(basis, set...))
 	}
+	if x.value() == 0 && !x.partial && slices.ContainsFunc((&diagnosis{x.search}).missing(ctx), func(n int) bool { return n > 0 }) {
+		x.inner = x.score()
+		return nil // not even one replica of everything fits
+	}
 	if x.many() && x.best != nil {
 		if err := x.bundles(ctx); err != nil {
 			return err

@@ -43,7 +43,7 @@ func (s *solving) order(ctx context.Context, c *candidate, q *formats.QueuePlan)
 		if err := o.arrange(ctx); err != nil {
 			return err
 		}
-		if err := o.write(q, first); err != nil {
+		if err := o.write(ctx, q, first); err != nil {
 			return err
 		}
 		first += x.Instances()
@@ -225,8 +225,9 @@ func (o *ordering) prove(ctx context.Context, sampled bool, nodes int64) error {
 // shares are the quantiles of a completion that a plan states.
 var shares = []float64{0.5, 0.9, 0.99}
 
-// write puts groups and queues into the plan; first is the pool's first instance.
-func (o *ordering) write(q *formats.QueuePlan, first int) error {
+// write puts groups and queues into the plan; first is the pool's first instance. Once ctx has ended, groups have no
+// quantiles.
+func (o *ordering) write(ctx context.Context, q *formats.QueuePlan, first int) error {
 	if o.state == nil {
 		return nil
 	}
@@ -252,12 +253,18 @@ func (o *ordering) write(q *formats.QueuePlan, first int) error {
 			r := o.described(x, e)
 			r.StartUS, r.CompletionUS = micros(start), micros(start+cost.Work+cost.Residence)
 			for _, share := range shares {
+				if ctx.Err() != nil {
+					break
+				}
 				at := e.Ended(share, start, cost.Work, math.Sqrt(strays), len(x.requests))
 				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(micros(at), r.StartUS)})
 			}
 			q.Instances[first+i].Groups = append(q.Instances[first+i].Groups, len(q.Groups))
 			q.Groups = append(q.Groups, r)
 		}
+	}
+	if ctx.Err() != nil {
+		o.run.Warn("interrupted: groups of requests have no quantiles of their completion")
 	}
 	return nil
 }

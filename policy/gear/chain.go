@@ -16,9 +16,10 @@ type fleet struct {
 	path    []int32 // devices of the chains, chain after chain
 	queues  []queue // by chain
 	devices []device
-	batches []batch // by the device that they start on
-	running []int32 // requests of each batch
-	most    int32   // largest batch
+	queued  []uint64 // set of devices, in bits, that has all that requests wait for
+	batches []batch  // by the device that they start on
+	running []int32  // requests of each batch
+	most    int32    // largest batch
 }
 
 // chain is a replica of a pipeline: a device for each of its stages. It has a

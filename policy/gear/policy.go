@@ -77,7 +77,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	}
 	pipelines := len(t.Pipelines)
 	p := &Policy{
-		fleet: fleet{t: t, most: t.MaxBatch(), devices: make([]device, len(t.Devices))},
+		fleet: fleet{t: t, most: t.MaxBatch(), devices: make([]device, len(t.Devices)), queued: make([]uint64, (len(t.Devices)+63)/64)},
 		gears: g.Gears, opt: opt, flushAt: -1, minQ: make([]int32, pipelines),
 	}
 	shares, err := 0, error(nil)

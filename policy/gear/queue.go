@@ -1,6 +1,8 @@
 package gear
 
 import (
+	"math/bits"
+	"slices"
 	"time"
 
 	"inferplan/policy"
@@ -81,6 +83,8 @@ func (p *Policy) push(now time.Duration, slot, at int32) {
 	}
 	q.tail = slot
 	q.length++
+	d := p.startOf(at)
+	p.queued[d/64] |= 1 << (d % 64)
 }
 
 // pop fills a list with the first requests of a queue, and adds them to another.
@@ -117,11 +121,17 @@ func (p *Policy) remove(slot int32) {
 	r.queue = none
 }
 
-// serveIdle looks at all devices that do nothing.
+// serveIdle looks at all devices that do nothing and that requests may wait for.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
-	for d := range p.devices {
-		if dev := &p.devices[d]; dev.work == 0 && !dev.down {
-			p.serve(now, int32(d), out)
+	for w, set := range p.queued {
+		for ; set != 0; set &= set - 1 {
+			d := int32(64*w + bits.TrailingZeros64(set))
+			switch dev := &p.devices[d]; {
+			case !slices.ContainsFunc(dev.starts, func(c int32) bool { return p.queues[c].length > 0 }):
+				p.queued[w] &^= 1 << (d % 64)
+			case dev.work == 0 && !dev.down:
+				p.serve(now, d, out)
+			}
 		}
 	}
 }
