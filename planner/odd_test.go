@@ -75,7 +75,7 @@ func TestOddProblems(t *testing.T) {
 		}
 		cancel()
 	}
-	if solved < 10 {
+	if solved < len(problems) {
 		t.Errorf("%d problems: too few for the test to say anything", solved)
 	}
 }

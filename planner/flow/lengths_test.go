@@ -98,7 +98,7 @@ func TestLongLengthsFile(t *testing.T) {
 
 // Recorded lengths stand alone, and what is wrong with them is told.
 func TestWrongLengths(t *testing.T) {
-	for text, expected := range map[string]string{"prompt_tokens,output_tokens\n": "lengths of requests", "a,b\n1,2\n": "prompt_tokens and output_tokens", "prompt_tokens,output_tokens\n0,2\n": "1 or more tokens"} {
+	for text, expected := range map[string]string{"prompt_tokens,output_tokens\n": "lengths of requests", "a,b\n1,2\n": "prompt_tokens and output_tokens", "prompt_tokens,output_tokens\n0,2\n": "expected a whole number from 1"} {
 		if _, err := plan(t.Context(), recorded(t, text), kind.NewRun(highs.Solver{})); err == nil || !strings.Contains(err.Error(), expected) {
 			t.Errorf("%q: %v, expected %q", text, err, expected)
 		}

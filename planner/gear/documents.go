@@ -139,6 +139,13 @@ func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
 	return err
 }
 
+// Of what is nearest where devices are missing: up to mostMore and three times as many as there are it is more devices,
+// beyond that a lower rate, which is partOfRoom of what the work of the cheapest cascade leaves room for.
+const (
+	mostMore   = 64
+	partOfRoom = 0.8
+)
+
 // noGears turns the method's infeasibility into the planner's.
 func (r *resolved) noGears(inf *Infeasible, devices int) *kind.InfeasibleError {
 	out := &kind.InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
@@ -148,7 +155,10 @@ func (r *resolved) noGears(inf *Infeasible, devices int) *kind.InfeasibleError {
 	if len(r.pools) > 1 {
 		return out // which kind it should be more of is not said
 	}
-	if more := inf.Devices - devices; more > 0 && inf.Target == 0 {
+	if more := inf.Devices - devices; more > mostMore+3*devices && inf.Target == 0 {
+		out.Constraint = "devices"
+		out.Nearest.LoadFactor = partOfRoom * min(1, inf.MaxQPS/inf.Edge)
+	} else if more > 0 && inf.Target == 0 {
 		out.Constraint = "devices"
 		out.Nearest.Devices = []kind.MissingCount{{Device: r.pools[0].Device, Count: more}}
 	} else {
