@@ -140,9 +140,6 @@ type Link struct {
 	Gbps float64
 }
 
-// Wants tells whether the policy hears events of a kind.
-func (t *Tables) Wants(kind EventKind) bool { return t.Hears == 0 || t.Hears&(1<<kind) != 0 }
-
 // DevicesOf returns the devices of a stage.
 func (t *Tables) DevicesOf(stage int32) []int32 {
 	s := &t.Stages[stage]

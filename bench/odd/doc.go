@@ -1,4 +1,4 @@
-// Command odd measures whether every search ends. It draws problems of all kinds (formats/mutant) that are tiny, huge, equal or
+// Command odd measures whether every search ends. It draws problems of all kinds (testkit/mutant) that are tiny, huge, equal or
 // one too many: SLOs of microseconds or hours, a millionth or a million times the rates, one device or ten
 // thousand, models that are all the same, grids that list millions. plan solve has to end within 20 s of CPU and
 // 1 GiB, with a documented exit code, and within a second of Ctrl-C at a random moment.

@@ -117,7 +117,7 @@ func (r *Ranges) notice(url string) string {
 	largest := strconv.FormatFloat(r.width*float64(n), 'g', 6, 64)
 	fetch, qps := "", ""
 	if url != "" {
-		// Twice the windows, since those that fade are on average as olr.
+		// Twice the windows, since those that fade are on average as old.
 		fetch = fmt.Sprintf("type `curl -fsS '%s?last=%d' -o %s` in the plan's folder, ", url, 2*r.limit.Windows, path.Join(path.Dir(workload), "rates.csv"))
 		qps = fmt.Sprintf("{measured: rates.csv, max: %s, ranges: %d}", largest, n)
 	} else {

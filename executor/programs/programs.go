@@ -347,7 +347,7 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor
 	return out, nil
 }
 
-// Begun implements taskSource.
+// Begun notes the slot of the request.
 func (s *session) Begun(slot int32) { s.slot = slot }
 
 // Ended tells the program of a task that has ended.

@@ -280,7 +280,7 @@ func (a *generators) Look(now, paused time.Duration) {
 // Close ends what runs.
 func (a *generators) Close(ctx context.Context) { a.end(ctx, a.c.Options.Log) }
 
-// answerTensor implements outputs: the answer to a prompt.
+// answerTensor implements turn.Outputs: the answer to a prompt.
 type answerTensor []byte
 
 func (t answerTensor) Output(int) []byte { return t }

@@ -51,7 +51,7 @@ type Answer interface {
 	Ran(b *Batch, out Outputs)
 	// Ended follows the last stage of a batch, before BatchFinished is told.
 	Ended(b *Batch, device int32)
-	// Told follows it.
+	// Told is called after the policy has heard BatchFinished.
 	Told(b *Batch)
 	// Complete takes the last answer of a request as its answer.
 	Complete(slot int32)

@@ -101,7 +101,7 @@ type Options struct {
 
 	// Servers are the servers of the plan's instances of language models. Silence is how
 	// long one may answer nothing until it is taken to be gone; 0: 5 s.
-	// With Agents, an *executor.Agents, instances are those of other processes
+	// With Agents, an *text.Agents, instances are those of other processes
 	// (ServeAgent) instead.
 	// Adapters are models of the plan that a server serves as adapters of another one.
 	Servers  []InstanceServer

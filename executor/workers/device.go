@@ -55,12 +55,12 @@ func (w *Workers) Run(b *turn.Batch) {
 	d := w.Devices[h.Device]
 	if b.Hop > 0 {
 		from := w.Devices[b.Hops[b.Hop-1].Device]
-		moved(w.c, w.c.Tables.Stages[h.Stage].CutBytes*int64(len(b.Tasks)), from, d, carriedOf(b).by, b.Handed)
+		moved(w.c, w.c.Tables.Stages[h.Stage].CutBytes*int64(len(b.Tasks)), from, d, batchRunOf(b).by, b.Handed)
 	}
 	r := w.newRun()
 	*r = run{id: w.nextRun, Batch: b, device: d, stage: h.Stage, size: len(b.Tasks)}
 	w.nextRun++
-	carriedOf(b).run = r
+	batchRunOf(b).run = r
 	if loadsOf(w).lacks(d, r.stage) {
 		b.Why = policy.ReturnNotLoaded
 		w.c.FailBatch(b, policy.ReasonFailed, nil)
@@ -145,7 +145,7 @@ func (w *Workers) send(d *Device, r *run) {
 		w.gatherInputs(b, d, own, slot)
 		b.Gather = w.c.Now() - start
 	} else {
-		held := carriedOf(b)
+		held := batchRunOf(b)
 		r.in, held.in = held.in, slotRef{}
 		from := r.in.pool
 		cmd.Segment = w.Devices[from.device].Segment.ID

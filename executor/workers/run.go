@@ -7,18 +7,18 @@ import (
 	"inferplan/executor/turn"
 )
 
-// carried is what workers keep of a batch.
-type carried struct {
+// batchRun is the state of a batch on workers.
+type batchRun struct {
 	run *run    // queued or under way; nil between
 	in  slotRef // its tensor for the next stage
 	by  tier    // that the tensor came by
 }
 
-// carriedOf is what workers keep of a batch.
-func carriedOf(b *turn.Batch) *carried {
-	c, _ := b.Exec.(*carried)
+// batchRunOf returns the state of a batch, which the first call makes.
+func batchRunOf(b *turn.Batch) *batchRun {
+	c, _ := b.Exec.(*batchRun)
 	if c == nil {
-		c = &carried{}
+		c = &batchRun{}
 		b.Exec = c
 	}
 	return c
@@ -70,7 +70,7 @@ type run struct {
 	from, to tier // by which its input came and its output goes; nil: the client's
 }
 
-// Output implements outputs.
+// Output implements turn.Outputs.
 func (r *run) Output(i int) []byte {
 	own := r.out.pool
 	return r.device.Segment.TensorAt(own.loaded.Outputs, i, r.size, own.Layout.Out(int(r.out.slot)))

@@ -138,7 +138,7 @@ func (w *Workers) result(d *Device, n *turn.News) {
 		w.freeRun(r)
 		return
 	}
-	held := carriedOf(b)
+	held := batchRunOf(b)
 	held.run = nil
 	start, end := c.Since(n.Start), c.Since(n.End)
 	if b.Hop == 0 {
@@ -183,7 +183,7 @@ func (w *Workers) lost(d *Device) {
 
 // Abort forgets a batch: its result, or its turn in the queue, is ignored.
 func (w *Workers) Abort(b *turn.Batch) {
-	held := carriedOf(b)
+	held := batchRunOf(b)
 	if held.run != nil {
 		held.run.Batch = nil
 		held.run = nil

@@ -61,9 +61,7 @@
 //
 // Times of ranges of blocks need not add up: a stage takes what its blocks do in one
 // piece (package stages). No bound rests on sums of blocks. Templates carry the times
-// of their own stages, and pricing has them on the arcs of its paths; where they are
-// differences of two numbers a cut, as without measured ranges, it is linear in the
-// cuts, else quadratic.
+// of their own stages, and pricing looks at each template (sieve.go).
 //
 // Every phase stops on deterministic work, so the same problem gives the same
 // plan; only a cancelled context or a time limit makes it depend on the clock. Package
