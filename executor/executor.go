@@ -134,12 +134,12 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 	return prometheus.Gatherers{&x.history, x.own.registry}
 }
 
-// host is what requests for text see of the executor.
+// host holds the fields of the executor that requests for text use.
 func (x *Executor) host() text.Host {
 	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans}
 }
 
-// Programs is what the HTTP form of workflows as code runs on.
+// Programs runs the programs of the HTTP form of workflows as code.
 func (x *Executor) Programs() calls.Backend { return programs.New(x.core.Load, x.draining.Load) }
 
 // Infer runs one validated request.

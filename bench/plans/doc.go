@@ -3,8 +3,8 @@
 //
 //	main.go    flags
 //	cases.go   the problems, in sets
-//	record.go  a solve, and what is kept of it
-//	judge.go   now against before: what is worse, and figures
+//	record.go  a solve and its figures, in a file for later runs
+//	judge.go   a table of this run against an earlier one, and the cases that are worse
 //
 //	make bench-plans PLANS="-keep bench/plans/results/before.json"
 //	make bench-plans PLANS="-against bench/plans/results/before.json"

@@ -15,7 +15,7 @@ import (
 	"inferplan/solver/highs"
 )
 
-// record is what is kept of a solve.
+// record holds the figures of one solve.
 type record struct {
 	Set     string   `json:"set"`
 	Case    string   `json:"case"`

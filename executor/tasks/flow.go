@@ -196,7 +196,7 @@ func (f *Flow) Ran(b *turn.Batch, out turn.Outputs) {
 	c.Stats.BatchDone(b)
 }
 
-// outcome is what became of a task.
+// outcome says how a task ended.
 func (f *Flow) outcome(t int32) policy.Outcome {
 	ta := &f.Tasks.List[t]
 	if f.judge == nil || ta.Made == nil {

@@ -243,7 +243,7 @@ func (a *agents) Look(now, paused time.Duration) {
 // Close ends what runs. What was written is stored.
 func (a *agents) Close(ctx context.Context) { a.end(ctx, a.c.Options.Log) }
 
-// nameOf is how an instance is called in metrics and messages.
+// nameOf returns the name of an instance in metrics and messages.
 func nameOf(c *turn.Core, device int32) string {
 	d := &c.Tables.Devices[device]
 	return strconv.Itoa(int(c.Tables.InstanceOf(device))) + ":" + c.Tables.Kinds[d.Kind]

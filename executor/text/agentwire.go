@@ -64,7 +64,7 @@ type NewsAnswer struct {
 	Refused *completions.Refusal `json:"refused,omitempty"`
 }
 
-// WireEnd is how a run ended.
+// WireEnd says how a run ended.
 type WireEnd struct {
 	Error  *wireError `json:"error,omitempty"`
 	Finish string     `json:"finish,omitempty"`

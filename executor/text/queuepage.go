@@ -15,7 +15,7 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// QueueState is what the page of the queues shows. Times are seconds from now.
+// QueueState holds the figures of the page of queues. Times are seconds from now.
 type QueueState struct {
 	Open      int             `json:"open"`
 	Replans   replanCounts    `json:"replans"`

@@ -15,7 +15,7 @@ import (
 	"inferplan/formats"
 )
 
-// QueueOptions are what plan serve is told of plans of queues.
+// QueueOptions are the flags of plan serve for plans of queues.
 type QueueOptions struct {
 	// Front configures the front end; Store, Server, Door and Log are filled in.
 	Front completions.Options

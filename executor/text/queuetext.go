@@ -45,7 +45,7 @@ var (
 	errOver    = errors.New("nobody waits for the answer")
 )
 
-// JobText is what a job of a plan of queues asks for.
+// JobText holds the prompt and options of a job of a plan of queues.
 func JobText(j *turn.Job) *text { return j.Text.(*text) }
 
 func newText(q *Queues, r *completions.Request, out completions.Output) *text {

@@ -55,7 +55,7 @@ type Kinds struct {
 	First func(c *Core) (Backend, error)
 }
 
-// execution is what executes the decisions of a core.
+// execution carries out the decisions of a core.
 type execution struct {
 	Backends []Backend
 	ByDevice []uint8 // backend by device

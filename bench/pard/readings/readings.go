@@ -16,7 +16,7 @@ import (
 	"inferplan/policy/policies"
 )
 
-// inputs is what a variant is made from.
+// inputs are the parts from which a variant is built.
 type inputs struct {
 	t      *policy.Tables
 	rng    *rand.Rand

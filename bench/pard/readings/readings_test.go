@@ -61,7 +61,7 @@ func (h *hand) end(now time.Duration) string {
 	return h.said()
 }
 
-// said writes what was dispatched and dropped.
+// said writes the requests that were dispatched and dropped.
 func (h *hand) said() string {
 	var out []string
 	for i := range h.out.List {

@@ -14,14 +14,14 @@ import (
 // tick and is halved when requests of the first band are late, or wait too long
 // (additive increase, multiplicative decrease).
 type gateway struct {
-	*pooling
+	*sharedList
 	caps []int32 // by instance
 	late bool    // since the last tick
 }
 
 // Gateway makes the rule like an inference gateway.
 func Gateway(s *vqueue.Servers) vqueue.Dispatcher {
-	g := &gateway{pooling: newPooling(s), caps: slices.Repeat([]int32{1}, int(s.Len()))}
+	g := &gateway{sharedList: newSharedList(s), caps: slices.Repeat([]int32{1}, int(s.Len()))}
 	g.bands = urgent(s.Tables())
 	return g
 }

@@ -9,27 +9,27 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// pooling is one list from which all instances take, for rules that bind a request to
+// sharedList is one list from which all instances take, for rules that bind a request to
 // an instance as late as they can.
-type pooling struct {
+type sharedList struct {
 	*vqueue.Servers
 	pool   [][]int32 // requests that wait by network: by band, then the earliest deadline first
 	pooled []bool    // by request: it waits in the pool
 	bands  []bool    // by served model: it is in the first band; nil: there is one band
 }
 
-func newPooling(s *vqueue.Servers) *pooling {
-	return &pooling{Servers: s, pool: make([][]int32, len(s.Tables().Networks))}
+func newSharedList(s *vqueue.Servers) *sharedList {
+	return &sharedList{Servers: s, pool: make([][]int32, len(s.Tables().Networks))}
 }
 
 // network is the network of a served model.
-func (p *pooling) network(model int32) int32 {
+func (p *sharedList) network(model int32) int32 {
 	t := p.Tables()
 	return t.Pipelines[t.Models[model].FirstPipeline].Network
 }
 
 // model is a served model of a network.
-func (p *pooling) model(network int32) int32 {
+func (p *sharedList) model(network int32) int32 {
 	for m := range p.Tables().Models {
 		if p.network(int32(m)) == network {
 			return int32(m)
@@ -39,7 +39,7 @@ func (p *pooling) model(network int32) int32 {
 }
 
 // before orders requests that wait: by band, deadline and slot.
-func (p *pooling) before(a, b int32) int {
+func (p *sharedList) before(a, b int32) int {
 	x, y := p.Request(a), p.Request(b)
 	if p.bands != nil && p.bands[x.Model] != p.bands[y.Model] {
 		if p.bands[x.Model] {
@@ -51,7 +51,7 @@ func (p *pooling) before(a, b int32) int {
 }
 
 // Await puts a request into the pool.
-func (p *pooling) Await(req int32) {
+func (p *sharedList) Await(req int32) {
 	for int(req) >= len(p.pooled) {
 		p.pooled = append(p.pooled, false)
 	}
@@ -62,10 +62,10 @@ func (p *pooling) Await(req int32) {
 }
 
 // Has returns whether a request waits in the pool.
-func (p *pooling) Has(req int32) bool { return int(req) < len(p.pooled) && p.pooled[req] }
+func (p *sharedList) Has(req int32) bool { return int(req) < len(p.pooled) && p.pooled[req] }
 
 // Forget takes a request out of the pool.
-func (p *pooling) Forget(req int32) {
+func (p *sharedList) Forget(req int32) {
 	if !p.Has(req) {
 		return
 	}
@@ -76,19 +76,19 @@ func (p *pooling) Forget(req int32) {
 }
 
 // send takes a request out of the pool and has an instance serve it.
-func (p *pooling) send(q, req int32, out *policy.Actions) {
+func (p *sharedList) send(q, req int32, out *policy.Actions) {
 	p.Forget(req)
 	p.Dispatch(q, req, out)
 }
 
 // Ended implements vqueue.Dispatcher.
-func (*pooling) Ended(time.Duration, int32) {}
+func (*sharedList) Ended(time.Duration, int32) {}
 
 // Tick implements vqueue.Dispatcher.
-func (*pooling) Tick(time.Duration) {}
+func (*sharedList) Tick(time.Duration) {}
 
 // Violation tells whether a request waits that is late if it starts later than now.
-func (p *pooling) Violation(now time.Duration) bool {
+func (p *sharedList) Violation(now time.Duration) bool {
 	for n := range p.pool {
 		for _, req := range p.pool[n] {
 			if r := p.Request(req); r.Deadline < now+p.Lead(0, r.Model) {
@@ -101,7 +101,7 @@ func (p *pooling) Violation(now time.Duration) bool {
 
 // Stuck is a request in the pool past its deadline that no instance which is up can
 // serve; -1: none.
-func (p *pooling) Stuck(now time.Duration) int32 {
+func (p *sharedList) Stuck(now time.Duration) int32 {
 	for n := range p.pool {
 		for _, req := range p.pool[n] {
 			if r := p.Request(req); r.Deadline <= now && !r.Promised && !p.served(r.Model) {
@@ -113,7 +113,7 @@ func (p *pooling) Stuck(now time.Duration) int32 {
 }
 
 // served tells whether an instance that is up serves a model.
-func (p *pooling) served(model int32) bool {
+func (p *sharedList) served(model int32) bool {
 	for q := range p.Len() {
 		if p.Instance(q).Up && p.Serves(q, model) {
 			return true

@@ -12,13 +12,13 @@ import (
 // shepherd is like SHEPHERD: one list, the earliest deadline first. An idle instance takes the batch of one
 // model with the most requests in time per second, and takes no more until it is empty.
 type shepherd struct {
-	*pooling
+	*sharedList
 	chosen []int32 // by instance: network that it was loaded for; -1: none
 }
 
 // Shepherd makes the rule like SHEPHERD.
 func Shepherd(s *vqueue.Servers) vqueue.Dispatcher {
-	return shepherd{newPooling(s), slices.Repeat([]int32{-1}, int(s.Len()))}
+	return shepherd{newSharedList(s), slices.Repeat([]int32{-1}, int(s.Len()))}
 }
 
 // Assign gives every idle instance a batch. It is filled once and runs to its end.
