@@ -180,7 +180,7 @@ type OperatorLibrary struct {
 func ReadOperators(paths []string) ([]OperatorLibrary, error) {
 	var out []OperatorLibrary
 	for _, path := range paths {
-		sum, err := Digest(path)
+		sum, err := document.Digest(path)
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +209,7 @@ func (l OperatorLibrary) Find(folder string) (string, error) {
 	beside := filepath.Join(folder, filepath.Base(l.Path))
 	other := ""
 	for _, path := range []string{l.Path, beside} {
-		switch sum, err := Digest(path); {
+		switch sum, err := document.Digest(path); {
 		case err == nil && sum == l.SHA256:
 			return filepath.Abs(path)
 		case err == nil && other == "":
@@ -218,7 +218,7 @@ func (l OperatorLibrary) Find(folder string) (string, error) {
 			return "", err
 		}
 	}
-	e := &Error{File: l.Path, Found: "no such file, and none of its name beside the models", Expected: "the library of custom operators with SHA-256 " + l.SHA256,
+	e := &document.Error{File: l.Path, Found: "no such file, and none of its name beside the models", Expected: "the library of custom operators with SHA-256 " + l.SHA256,
 		Hint: "put it at " + beside + ", or profile again with --ops"}
 	if other != "" {
 		e.Found = other
@@ -277,7 +277,7 @@ func SampleFile(f *os.File, name string, h hash.Hash) error {
 // weights.
 func (s *ModelSource) Digest(path string) (string, error) {
 	if len(s.Weights) == 0 {
-		return Digest(path)
+		return document.Digest(path)
 	}
 	h := sha256.New()
 	f, err := os.Open(path)

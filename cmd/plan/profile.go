@@ -14,6 +14,7 @@ import (
 	"inferplan/engine/certainty"
 	"inferplan/engine/ort"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/samples"
 	"inferplan/profiler"
 )
@@ -321,7 +322,7 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 			if x.Share > 1 {
 				device = fmt.Sprintf("1/%d %s", x.Share, x.Device)
 			}
-			var chain, slowest formats.Micros
+			var chain, slowest document.Micros
 			for _, b := range x.Blocks {
 				chain += b.WallUS
 				slowest = max(slowest, b.WallUS)

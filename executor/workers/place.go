@@ -13,6 +13,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -148,11 +149,11 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, backend [
 		runsWhole := runsWhole(m)
 		inputs, err := Specs(m.Inputs, runsWhole, "input")
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
 		}
 		outputs, err := Specs(m.Outputs, runsWhole, "output")
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
 		var dims map[string][]int64
 		if o.Engine != "replay" && len(m.Inputs) > 0 {
@@ -319,7 +320,7 @@ func findModel(dir string, m *formats.Deployed) (string, error) {
 	slices.Sort(files)
 	if m.SHA256 != "" {
 		for _, f := range files {
-			if sum, err := formats.Digest(f); err == nil && sum == m.SHA256 {
+			if sum, err := document.Digest(f); err == nil && sum == m.SHA256 {
 				return f, nil
 			}
 		}
