@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 )
 
 // Plan says what runs where and which policy decides at run time. It is
@@ -96,18 +97,18 @@ type Input struct {
 // Deployed is where a model runs, or one SLO class of it: its tensors, its blocks
 // and its pipelines with their placement.
 type Deployed struct {
-	Model        string            `json:"model"`
-	Class        string            `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
-	SHA256       string            `json:"sha256,omitempty"` // of the model file
-	Bucket       *Bucket           `json:"bucket,omitempty"` // where it is another model at one size of its inputs
-	Inputs       []TensorInfo      `json:"inputs,omitempty"`
-	Outputs      []TensorInfo      `json:"outputs,omitempty"`
-	Constants    []TensorInfo      `json:"constants,omitempty"` // inputs of the file that always have one value
-	Operators    []OperatorLibrary `json:"operators,omitempty"` // that it runs with
-	NumBlocks    int               `json:"num_blocks"`
-	Pipelines    []Pipeline        `json:"pipelines"`
-	RequestUS    document.Micros   `json:"request_us,omitempty"`     // what a request takes beside its runs; absent: not known
-	RequestCPUUS document.Micros   `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent: not known
+	Model        string                      `json:"model"`
+	Class        string                      `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
+	SHA256       string                      `json:"sha256,omitempty"` // of the model file
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Inputs       []TensorInfo                `json:"inputs,omitempty"`
+	Outputs      []TensorInfo                `json:"outputs,omitempty"`
+	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value
+	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
+	NumBlocks    int                         `json:"num_blocks"`
+	Pipelines    []Pipeline                  `json:"pipelines"`
+	RequestUS    document.Micros             `json:"request_us,omitempty"`     // what a request takes beside its runs; absent: not known
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent: not known
 }
 
 // RPS is the rate that the model's pipelines carry together.

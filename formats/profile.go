@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 )
 
 // BusyNote begins the note of a profile whose device was taken by other work as well.
@@ -82,22 +83,22 @@ type DeviceState struct {
 
 // ProfileModel is one model: its blocks and what they cost.
 type ProfileModel struct {
-	Model        string            `json:"model"`
-	Source       *ModelSource      `json:"source,omitempty"`
-	Bucket       *Bucket           `json:"bucket,omitempty"` // where it is another model at one size of its inputs
-	Inputs       []TensorInfo      `json:"inputs,omitempty"`
-	Outputs      []TensorInfo      `json:"outputs,omitempty"`
-	Constants    []TensorInfo      `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
-	Operators    []OperatorLibrary `json:"operators,omitempty"` // that it runs with
-	FP16         *FP16Check        `json:"fp16,omitempty"`      // of the whole model, where it computes in float16
-	Blocks       []Block           `json:"blocks"`
-	Measurements []Measurement     `json:"measurements"`
-	Loads        []DeviceLoad      `json:"loads,omitempty"` // onto devices
-	Move         *OutputMove       `json:"output_move,omitempty"`
-	Session      *SessionState     `json:"session_state,omitempty"`
-	RequestUS    document.Micros   `json:"request_us,omitempty"`     // median of what a request takes beside its runs: client, loopback and front end of the machine
-	DispatchUS   document.Micros   `json:"dispatch_us,omitempty"`    // median of what a batch takes up its device beside its run: its way into the device's memory, and the command's
-	RequestCPUUS document.Micros   `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
+	Model        string                      `json:"model"`
+	Source       *ModelSource                `json:"source,omitempty"`
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Inputs       []TensorInfo                `json:"inputs,omitempty"`
+	Outputs      []TensorInfo                `json:"outputs,omitempty"`
+	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
+	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
+	FP16         *FP16Check                  `json:"fp16,omitempty"`      // of the whole model, where it computes in float16
+	Blocks       []Block                     `json:"blocks"`
+	Measurements []Measurement               `json:"measurements"`
+	Loads        []DeviceLoad                `json:"loads,omitempty"` // onto devices
+	Move         *OutputMove                 `json:"output_move,omitempty"`
+	Session      *SessionState               `json:"session_state,omitempty"`
+	RequestUS    document.Micros             `json:"request_us,omitempty"`     // median of what a request takes beside its runs: client, loopback and front end of the machine
+	DispatchUS   document.Micros             `json:"dispatch_us,omitempty"`    // median of what a batch takes up its device beside its run: its way into the device's memory, and the command's
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
 }
 
 // DeviceLoad is how long the model takes to come to a device.

@@ -13,6 +13,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/importer/trtexec"
+	"inferplan/formats/modelfile"
 	"inferplan/formats/report"
 )
 
@@ -41,7 +42,7 @@ type TRTExecOptions struct {
 	Dims   map[string]map[string][]int64
 	Values map[string]map[string]graph.Literal
 	// Operators are the libraries of custom operators that the engine has.
-	Operators []formats.OperatorLibrary
+	Operators []modelfile.OperatorLibrary
 	Out       string // the profile, to which paths are relative
 
 	// Into is the profile that the numbers go to, for the cuts that it has

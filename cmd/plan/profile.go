@@ -16,6 +16,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/importer/samples"
+	"inferplan/formats/modelfile"
 	"inferplan/profiler"
 )
 
@@ -216,7 +217,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 
 // held returns the profile to extend, nil where there is none, and the libraries of custom operators,
 // which the engine gets.
-func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []formats.OperatorLibrary, error) {
+func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []modelfile.OperatorLibrary, error) {
 	p, err := formats.ReadProfile(o.out)
 	if errors.Is(err, os.ErrNotExist) {
 		p, err = nil, nil

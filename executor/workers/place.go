@@ -14,6 +14,7 @@ import (
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 	"inferplan/policy"
 )
 
@@ -285,13 +286,13 @@ func Specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engi
 }
 
 // findOperators finds the libraries of custom operators that a plan's models need.
-func findOperators(plan *formats.Plan, o *turn.Options) ([]formats.OperatorLibrary, error) {
+func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLibrary, error) {
 	if o.Engine == "replay" {
 		return nil, nil
 	}
-	var out []formats.OperatorLibrary
+	var out []modelfile.OperatorLibrary
 	for i := range plan.Deployment {
-		out = formats.UniqueOperators(out, plan.Deployment[i].Operators)
+		out = modelfile.UniqueOperators(out, plan.Deployment[i].Operators)
 	}
 	for i := range out {
 		path, err := out[i].Find(o.ModelsDir)

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 	"inferplan/solver/milp"
 )
 
@@ -180,7 +181,7 @@ func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
 		if _, err := os.Stat(path); err != nil {
 			continue // a plan needs no model file; serving says what is missing
 		}
-		sum, err := src.Digest(path)
+		sum, err := modelfile.Digest(path, src.Weights)
 		if err != nil {
 			r.Warn("the model file of %s cannot be read: %v", m.Model, err)
 		} else if sum != src.SHA256 {
