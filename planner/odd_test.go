@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"inferplan/cputime"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 	"inferplan/testkit/mutant"
@@ -56,7 +56,7 @@ func TestOddProblems(t *testing.T) {
 		_, err = planner.Solve(t.Context(), in, opt, highs.Solver{}, nil)
 		took, wall := cputime.Used()-before, time.Since(start)
 		_, infeasible := errors.AsType[*planner.InfeasibleError](err)
-		if took > most || err != nil && !infeasible && len(formats.Findings(err)) == 0 {
+		if took > most || err != nil && !infeasible && len(document.Findings(err)) == 0 {
 			t.Errorf("seed %d, %s %v (%v): %v, %v of CPU time", seed, x.Kind, x.Options, x.What, err, took)
 		}
 		if solved++; wall < mostAfter/4 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -26,7 +26,7 @@ type Policy struct {
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	own := Of(t)
 	if own == nil {
-		return nil, &formats.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
+		return nil, &document.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
 	if err := own.check(t); err != nil {
 		return nil, err
