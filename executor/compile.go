@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -55,7 +54,7 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, policy.P
 
 // link binds modules to the tensors of those that they read, and makes the catalog.
 func link(c *turn.Core) error {
-	if f, ok := c.Answers.(*tasks.Flow); ok {
+	if f, ok := c.Answers.(interface{ Join() error }); ok {
 		if err := f.Join(); err != nil {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}

@@ -13,7 +13,6 @@ import (
 	"inferplan/executor/loop"
 	"inferplan/executor/oip"
 	"inferplan/executor/programs"
-	"inferplan/executor/tasks"
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
@@ -158,8 +157,7 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			return nil, err
 		}
 		if !c.Inbox.Submit(j) {
-			j.Refs.Store(1)
-			j.Release()
+			j.Forget()
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining
 			}
@@ -177,24 +175,21 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	brought, refusal := tasks.ParseParameters(m, req.Params)
-	if refusal != nil {
+	j := turn.NewJob(m, max(req.Batch, 1))
+	j.Stream, j.Answers = req.Text, c.Answers
+	if refusal := j.Answers.Admit(j, req.Params); refusal != nil {
+		j.Forget()
 		return nil, refusal
 	}
-	j := turn.NewJob(m, max(req.Batch, 1))
-	j.Brought, j.Stream = brought, req.Text
 	for i := range m.Inputs {
 		in := &m.Inputs[i]
 		t := turn.FindTensor(req.Inputs, i, in.Name)
 		if t == nil || len(t.Data) != j.Samples*in.Bytes || t.Datatype != in.Datatype {
-			j.Refs.Store(1)
-			j.Release()
+			j.Forget()
 			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
 		}
 		j.Inputs = append(j.Inputs, t.Data)
 	}
-	j.Answers = c.Answers
-	j.Answers.Admit(j)
 	j.Client = policy.ClientNumber(req.Client)
 	now := c.Now()
 	j.Arrived = now

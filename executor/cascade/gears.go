@@ -130,7 +130,7 @@ func (g *Cascade) Tick(now time.Duration) {
 func (g *Cascade) Rates() *drift.Rates { return &g.ranges.Rates }
 
 // Admit gives a job room for who answered its samples.
-func (g *Cascade) Admit(j *turn.Job) {
+func (g *Cascade) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	side, ok := j.Side.(*cascadeJob)
 	if !ok {
 		side = &cascadeJob{params: map[string]oip.Param{}}
@@ -140,6 +140,7 @@ func (g *Cascade) Admit(j *turn.Job) {
 	for range j.Samples {
 		side.answers = append(side.answers, 0)
 	}
+	return nil
 }
 
 // Arrive notes the gear under which a job came and the records of its samples.

@@ -9,7 +9,6 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/turn"
-	"inferplan/executor/workers"
 	"inferplan/policy"
 )
 
@@ -123,7 +122,7 @@ func (g *agent) nextOrder() {
 	if l := g.c.Tables.Networks[o.Network].Load; l != nil {
 		planned = l[g.c.Tables.Devices[g.device].Kind][1]
 	}
-	limit := max(workers.HangsAfter*planned, g.c.Options.LoadTimeout)
+	limit := max(turn.HangsAfter*planned, g.c.Options.LoadTimeout)
 	g.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(g.ctx, limit)
 		defer cancel()

@@ -88,8 +88,8 @@ func (g *generator) prepare(ctx context.Context) error {
 
 // admit begins to answer a prompt, behind what other servers have made of the answer.
 func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
-	ta := &g.answers.Tasks.List[b.Tasks[0]]
-	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: ta.Partial, tokens: ta.Tokens, before: ta.Tokens}
+	draft := g.answers.Draft(b.Tasks[0])
+	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: draft.Text, tokens: draft.Tokens, before: draft.Tokens}
 	engine := &g.workflows.GenerationOf(b.Service.Index).On[g.c.Tables.Devices[g.device].Kind]
 	prompt, answer := g.longest(b.Service.Index)
 	r.limit = g.c.Options.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
@@ -98,8 +98,8 @@ func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextS
 	ctx, cancel := context.WithCancelCause(g.ctx)
 	r.cancel = cancel
 	gen := g.gen.Load()
-	request.Prompt += string(ta.Partial)
-	request.MaxTokens -= ta.Tokens
+	request.Prompt += string(draft.Text)
+	request.MaxTokens -= draft.Tokens
 	g.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
@@ -114,8 +114,8 @@ func (g *generator) leave(r *generation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	ta := &g.answers.Tasks.List[r.b.Tasks[0]]
-	ta.Partial, ta.Tokens = r.text, r.tokens
+	draft := g.answers.Draft(r.b.Tasks[0])
+	draft.Text, draft.Tokens = r.text, r.tokens
 }
 
 // Pauses until a server that takes no more requests is asked again. They double.
@@ -211,12 +211,12 @@ func (g *generator) settle() {
 			continue
 		}
 		task := r.b.Tasks[0]
-		ta, q := &g.answers.Tasks.List[task], g.c.Ledger.At(g.answers.RequestOf(task))
+		draft, q := g.answers.Draft(task), g.c.Ledger.At(g.answers.RequestOf(task))
 		if r.tokens > r.before {
-			ta.Failures = 0
+			draft.Failures = 0
 		}
-		if ta.Failures++; ta.Failures >= MostAttempts && q != nil && !q.Job.Answered {
-			g.c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, ta.Failures, r.doubt))
+		if draft.Failures++; draft.Failures >= MostAttempts && q != nil && !q.Job.Answered {
+			g.c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.doubt))
 		}
 		g.leave(r)
 		g.c.FailBatch(r.b, policy.ReasonFailed, r.doubt)

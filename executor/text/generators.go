@@ -10,7 +10,6 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
-	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/policy"
 	flows "inferplan/policy/flow"
@@ -21,12 +20,23 @@ import (
 // and leave it one by one. It belongs to the core's turn.
 type generators struct {
 	c         *turn.Core
-	answers   *tasks.Flow
+	answers   modules
 	workflows *flows.Workflows
 	list      []*generator // by device; nil where another backend executes
 	devices   []int32      // of this backend, ascending: the instances of Options.Servers
 	prompt    []byte       // scratch
 	serverCalls
+}
+
+// modules are the answers of applications whose modules ask language models.
+type modules interface {
+	turn.Answer
+	// Ask is the number of a task's module among those that ask, plus one; 0: it does not.
+	Ask(task int32) int32
+	// Draft is what was made so far of a task's answer.
+	Draft(task int32) *turn.Draft
+	// Final returns true if a task makes the whole text of its request's answer.
+	Final(task int32) bool
 }
 
 // Kinds of news of generators.
@@ -47,7 +57,7 @@ const (
 // GeneratorsOf returns the backend of the devices that run language models of a plan of
 // workflows. If there are none, it returns nil.
 func GeneratorsOf(c *turn.Core) (turn.Backend, []int32) {
-	answers, ok := c.Answers.(*tasks.Flow)
+	answers, ok := c.Answers.(modules)
 	workflows := flows.WorkflowsOf(c.Tables)
 	if !ok || workflows == nil {
 		return nil, nil
@@ -87,7 +97,7 @@ func (a *generators) longest(service int32) (prompt, answer int) {
 	for i := range a.workflows.Asks {
 		ask := &a.workflows.Asks[i]
 		step := &a.workflows.Apps[ask.App].Segments[ask.Segment].Steps[ask.Step]
-		if slices.Contains(tasks.ServicesOfStep(step), service) {
+		if slices.Contains(step.Services(), service) {
 			prompt, answer = max(prompt, ask.Prompt.Longest()), max(answer, ask.Output.Longest())
 		}
 	}
@@ -156,11 +166,14 @@ func (a *generators) Run(b *turn.Batch) {
 		return
 	}
 	longest := b.Service.Outputs[0].Bytes / answerTokenBytes
-	ta := &a.answers.Tasks.List[task]
-	if ta.Ask > 0 {
-		longest = a.workflows.Asks[ta.Ask-1].Output.Longest()
+	if ask := a.answers.Ask(task); ask > 0 {
+		longest = a.workflows.Asks[ask-1].Output.Longest()
 	}
-	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, a.streamOf(q, task))
+	stream := q.Job.Stream
+	if stream != nil && !a.answers.Final(task) {
+		stream = nil
+	}
+	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
 	a.c.Began(b, g.device, a.c.Now())
 }
 
@@ -180,25 +193,6 @@ func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
 		return "", oip.Invalid("", "the language model %s: found an empty prompt, expected a text", service.Name)
 	}
 	return prompt, nil
-}
-
-// streamOf returns the stream of the client that waits for a task's text. If the task is not
-// the last of its request, or nobody wants the text before its end, it returns nil.
-func (a *generators) streamOf(q *turn.Request, task int32) *oip.TextStream {
-	ask, segments := a.answers.Tasks.List[task].Ask, a.answers.Tasks.Steps.Flows
-	if q.Job.Stream == nil || ask == 0 || segments == nil {
-		return nil
-	}
-	at, app := &a.workflows.Asks[ask-1], &segments.Apps[q.Job.Model.Index]
-	segment := &a.workflows.Apps[at.App].Segments[at.Segment]
-	if slices.ContainsFunc(segment.To, func(to int32) bool { return to >= 0 }) {
-		return nil
-	}
-	i := slices.IndexFunc(app.Ends, func(e tasks.SegmentEnd) bool { return a.workflows.GenerationOf(e.Service) != nil })
-	if i < 0 || app.Ends[i].Segment != at.Segment || app.Ends[i].Name != segment.Steps[at.Step].Name || app.Ends[i].Items != 1 {
-		return nil
-	}
-	return q.Job.Stream
 }
 
 // finish ends a batch that has nothing to do, once the policy can be told.

@@ -162,8 +162,7 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		q.mu.Lock()
 		delete(q.open, r.ID)
 		q.mu.Unlock()
-		j.Refs.Store(1)
-		j.Release()
+		j.Forget()
 		if q.host.InForce() == c {
 			return // the end: the store has it
 		}

@@ -43,6 +43,10 @@ type Backend interface {
 	Close(ctx context.Context)
 }
 
+// HangsAfter says when what executes is taken to hang: no earlier than after so many times
+// what it was planned to take.
+const HangsAfter = 10
+
 // Kinds are what a core may need, by the kind of its plan.
 type Kinds struct {
 	// Answers that there are beside the direct one. Each returns nil for plans of

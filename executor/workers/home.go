@@ -350,5 +350,5 @@ func (w loads) overdue(d *Device, now time.Duration) bool {
 	if l := w.c.Tables.Networks[h.Doing.Network].Load; l != nil {
 		planned = l[w.c.Tables.Devices[d.Index].Kind][1]
 	}
-	return now-h.began > max(HangsAfter*planned, w.c.Options.LoadTimeout)
+	return now-h.began > max(turn.HangsAfter*planned, w.c.Options.LoadTimeout)
 }

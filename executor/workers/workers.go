@@ -244,13 +244,9 @@ func (w *Workers) Close(ctx context.Context) {
 	w.Crew.freeMemory()
 }
 
-// A worker is taken to hang no earlier than after hangsAfter times what its run
-// was planned to take. One that gets CPU time is slow, as on a machine that is short of
-// it, and has slowFor times as long.
-const (
-	HangsAfter = 10
-	slowFor    = 10
-)
+// slowFor is how much longer a worker may take that gets CPU time: it is slow, as on a
+// machine that is short of it.
+const slowFor = 10
 
 // pulse says when a worker's process was last seen to get CPU time.
 type pulse struct {
@@ -305,7 +301,7 @@ func (w *Workers) Look(now, paused time.Duration) {
 		} else {
 			d.pulse.look(now, d.Proc)
 		}
-		patience = max(patience, HangsAfter*planned)
+		patience = max(patience, turn.HangsAfter*planned)
 		if took > patience && (now > d.pulse.moved+patience || took > slowFor*patience) {
 			w.c.Options.Log.Error("worker hangs and is killed", "device", d.Index, "kind", d.Kind, "stage", r.stage, "for", took)
 			d.Proc.Kill()
