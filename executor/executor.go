@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/calls"
-	"inferplan/executor/loop"
 	"inferplan/executor/oip"
 	"inferplan/executor/programs"
 	"inferplan/executor/text"
@@ -50,7 +49,7 @@ func (x *Executor) install(c *turn.Core) {
 
 // start makes a core and its workers, ready to serve.
 func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *turn.Core, err error) {
-	c, pol, err := x.compile(plan, sha)
+	c, err := x.compile(plan, sha)
 	if err != nil {
 		return nil, err
 	}
@@ -69,11 +68,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if x.core.Load() != nil {
 		log = nil // it has the first plan's events
 	}
-	if c.Loop, err = loop.New(pol, c, log); err != nil {
-		return nil, err
-	}
-	c.Begin()
-	return c, nil
+	return c, c.Begin(log)
 }
 
 // Drain refuses new requests and waits until all accepted ones are answered or
@@ -156,7 +151,7 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 		if err != nil {
 			return nil, err
 		}
-		if !c.Inbox.Submit(j) {
+		if !c.Submit(j) {
 			j.Forget()
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining
@@ -195,7 +190,7 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	j.Arrived = now
 	if !req.Received.IsZero() {
 		// Requests may come from before the plan was installed.
-		j.Arrived = min(max(req.Received.Sub(c.Loop.Epoch()), 0), now)
+		j.Arrived = min(max(req.Received.Sub(c.Epoch()), 0), now)
 	}
 	budget := m.Slo
 	if req.Timeout > 0 {

@@ -15,6 +15,3 @@ var kindsServed = turn.Kinds{
 	Backends: []func(c *turn.Core) (b turn.Backend, devices []int32){text.AgentsOf, text.GeneratorsOf},
 	First:    workers.New,
 }
-
-// workersOf is the first backend of a core, which every plan has.
-func workersOf(c *turn.Core) *workers.Workers { return c.Backends[0].(*workers.Workers) }

@@ -27,14 +27,15 @@ func TestQueuesEvictions(t *testing.T) {
 	c, rng, evicted := d.x.core.Load(), rand.New(rand.NewPCG(1, 2)), 0
 	for open := true; open; time.Sleep(3 * time.Millisecond) {
 		c.Call(func() {
-			for _, b := range c.Batches.List {
+			for slot := range int32(64) {
+				b := c.Batch(slot)
 				if b != nil && rng.IntN(3) == 0 {
 					c.BackendOf(b.Device()).Evict(b, false)
 					evicted++
 					break
 				}
 			}
-			open = c.Ledger.Open > 0
+			open = c.Pending() > 0
 		})
 	}
 	for i, s := range sheets {

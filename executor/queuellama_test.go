@@ -114,17 +114,18 @@ func TestLlamaEvictions(t *testing.T) {
 	evicted := map[int32]int{}
 	for open := true; open; time.Sleep(5 * time.Millisecond) {
 		c.Call(func() {
-			for _, b := range c.Batches.List {
+			for slot := range int32(64) {
+				b := c.Batch(slot)
 				if b == nil || evicted[b.Tasks[0]] >= 2 {
 					continue
 				}
-				text := text.JobText(c.Ledger.Requests[b.Tasks[0]].Job)
+				text := text.JobText(c.Request(b.Tasks[0]).Job)
 				if _, so, _ := text.SoFar(text.Run.Load()); so >= 20*(evicted[b.Tasks[0]]+1) {
 					evicted[b.Tasks[0]]++
 					c.BackendOf(b.Device()).Evict(b, false)
 				}
 			}
-			open = c.Ledger.Open > 0
+			open = c.Pending() > 0
 		})
 	}
 	equal, again := 0, 0

@@ -222,21 +222,21 @@ func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 	b.Service.Running.Add(-n)
 	b.Service.Waiting.Add(n)
 	for _, req := range b.Tasks {
-		c.Ledger.Requests[req].Batch = -1
+		c.Request(req).Batch = -1
 	}
 	for k, req := range b.Tasks {
-		q := &c.Ledger.Requests[req]
+		q := c.Request(req)
 		if q.Gone { // the policy dropped it meanwhile
-			c.Ledger.Settle(req)
+			c.Settle(req)
 			continue
 		}
 		level := int64(0)
 		if b.Failed || q.Job.Answered {
-			c.Handle(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
+			c.Tell(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
 		} else {
 			level = g.note(req, k, b)
 		}
-		c.Handle(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
+		c.Tell(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
 	}
 }
 
@@ -260,18 +260,18 @@ func (g *Cascade) Holds(pipeline int32) bool { return g.Core.Tables.Pipelines[pi
 // until the next could go.
 func (g *Cascade) Told(b *turn.Batch) {
 	if s := g.Core.Stats.Service; s != nil && !b.Failed && g.Holds(b.Pipeline) {
-		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Loop.Last()-b.Dispatched)
+		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Last()-b.Dispatched)
 	}
 }
 
 // Complete takes a request's last answer as its answer.
 func (g *Cascade) Complete(slot int32) {
 	c := g.Core
-	if c.Ledger.At(slot) == nil || g.asked[slot].answer < 0 {
+	if c.Request(slot) == nil || g.asked[slot].answer < 0 {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
-	q, a := &c.Ledger.Requests[slot], &g.asked[slot]
+	q, a := c.Request(slot), &g.asked[slot]
 	if j := q.Job; !j.Answered {
 		side := j.Side.(*cascadeJob)
 		g.Models[a.answer].Answers++
@@ -289,10 +289,10 @@ func (g *Cascade) Complete(slot int32) {
 			now := c.Now()
 			j.Outcome, j.Late = turn.Served, now > j.Deadline
 			c.Stats.ServedBy(j, a.infer, a.gather, now, g.since)
-			c.Ledger.Answer(j)
+			c.Answer(j)
 		}
 	}
-	c.Ledger.Settle(slot)
+	c.Settle(slot)
 }
 
 // Mode notes the gear that requests from now on come under.

@@ -111,7 +111,7 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 		j.Forget()
 		return 0, err
 	}
-	if p.draining() || !c.Inbox.Submit(j) {
+	if p.draining() || !c.Submit(j) {
 		j.Forget()
 		return 0, calls.ErrDraining
 	}
@@ -162,7 +162,7 @@ func (s *session) begin() error {
 	if s.counted = s.f.Book(s.brought); s.counted {
 		return nil
 	}
-	s.c.Ledger.ClientGone(s.j)
+	s.c.Refuse(s.j, policy.ReasonCancelled)
 	s.c.Flush()
 	return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 }
@@ -399,7 +399,7 @@ func (p *programs) End(request string) {
 		switch {
 		case s.j == nil || s.j.Answered:
 		case s.left > 0:
-			s.c.Ledger.ClientGone(s.j)
+			s.c.Refuse(s.j, policy.ReasonCancelled)
 		default:
 			ledger := s.f.Ledger()
 			ledger.Reveals.Over = append(ledger.Reveals.Over, s.slot)

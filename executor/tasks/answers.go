@@ -103,7 +103,7 @@ func (f *ensemble) Final(task int32) bool {
 	if slices.ContainsFunc(segment.To, func(to int32) bool { return to >= 0 }) {
 		return false
 	}
-	ends := s.list[f.c.Ledger.Requests[f.made.List[task].Req].Job.Model.Index].ends
+	ends := s.list[f.c.Request(f.made.List[task].Req).Job.Model.Index].ends
 	i := slices.IndexFunc(ends, func(e end) bool { return s.workflows.GenerationOf(e.service) != nil })
 	return i >= 0 && ends[i].segment == at.Segment && ends[i].name == segment.Steps[at.Step].Name && ends[i].items == 1
 }
@@ -111,7 +111,7 @@ func (f *ensemble) Final(task int32) bool {
 // answer takes what a task of a graph gave as part of the answer, if nothing is behind it.
 func (f *ensemble) answer(t int32, r *flowRequest) {
 	ta, s := &f.made.List[t], &f.made.Apps
-	q := f.c.Ledger.At(ta.Req)
+	q := f.c.Request(ta.Req)
 	if s.graphs == nil || q.Job.Answered {
 		return
 	}
@@ -240,8 +240,8 @@ func (f *ensemble) Parameters(j *turn.Job) map[string]oip.Param {
 // astray ends a request of which a condition has no value.
 func (f *ensemble) astray(req int32, err error) {
 	f.made.Apps.broken = true
-	if q := f.c.Ledger.At(req); q != nil && !q.Job.Answered {
-		f.c.Ledger.Fail(q.Job, err)
+	if q := f.c.Request(req); q != nil && !q.Job.Answered {
+		f.c.Fail(q.Job, err)
 	}
 }
 

@@ -75,7 +75,7 @@ func (f *Flow) Arrive(j *turn.Job) {
 
 // Open implements policy.TaskHost.
 func (f *Flow) Open(slot int32) (model int32, open bool) {
-	if q := f.c.Ledger.At(slot); q != nil {
+	if q := f.c.Request(slot); q != nil {
 		return q.Job.Model.Index, !q.Gone
 	}
 	return 0, false
@@ -83,7 +83,7 @@ func (f *Flow) Open(slot int32) (model int32, open bool) {
 
 // controlOf is what says which tasks a request has: its program, or the plan's control.
 func (f *Flow) controlOf(slot int32) policy.Control {
-	if program := f.c.Ledger.Requests[slot].Job.Program; program != nil {
+	if program := f.c.Request(slot).Job.Program; program != nil {
 		return program
 	}
 	return f.control
@@ -111,7 +111,7 @@ func (f *Flow) Enter(b *turn.Batch) {
 		ta.State = policy.TaskBatched
 		f.Modules.enters(ta.Service, b.Dispatched-f.facts[t].since)
 		if f.requests[ta.Req].running++; f.requests[ta.Req].running == 1 {
-			m := f.c.Ledger.Requests[ta.Req].Job.Model
+			m := f.c.Request(ta.Req).Job.Model
 			m.Waiting.Add(-1)
 			m.Running.Add(1)
 		}
@@ -122,7 +122,7 @@ func (f *Flow) Enter(b *turn.Batch) {
 // with the last of its tasks.
 func (f *Flow) Leave(t int32, then policy.TaskState) bool {
 	ta := &f.List[t]
-	q := &f.c.Ledger.Requests[ta.Req]
+	q := f.c.Request(ta.Req)
 	ta.State = then
 	if then == policy.TaskWaiting && !q.Gone {
 		f.Modules.comes(ta.Service, true)
@@ -139,7 +139,7 @@ func (f *Flow) Leave(t int32, then policy.TaskState) bool {
 	}
 	ta.State = policy.TaskUnused
 	if r.running == 0 {
-		f.c.Ledger.Settle(ta.Req)
+		f.c.Settle(ta.Req)
 	}
 	return false
 }
@@ -158,14 +158,14 @@ func (*Flow) Failed(*turn.Batch, policy.Reason, error) bool { return false }
 
 // Drop ends a request wherever its tasks are.
 func (f *Flow) Drop(slot int32) {
-	q := &f.c.Ledger.Requests[slot]
+	q := f.c.Request(slot)
 	if q.Gone {
 		return
 	}
 	q.Gone = true
 	control := f.controlOf(slot)
 	if f.requests[slot].running == 0 {
-		f.c.Ledger.Settle(slot)
+		f.c.Settle(slot)
 	}
 	f.Forget(control, slot)
 }
@@ -177,10 +177,10 @@ func (f *Flow) Ran(b *turn.Batch, out turn.Outputs) {
 	begin := c.Now()
 	for k, t := range b.Tasks {
 		req := f.List[t].Req
-		r, j := &f.requests[req], c.Ledger.Requests[req].Job
+		r, j := &f.requests[req], c.Request(req).Job
 		r.infer, r.gather = r.infer+b.Infer, r.gather+b.Gather
 		if !j.Answered && !f.keep(t, k, out) {
-			c.Ledger.Refuse(j, policy.ReasonQueueFull)
+			c.Refuse(j, policy.ReasonQueueFull)
 		}
 	}
 	for i := range b.Service.Outputs {
@@ -196,7 +196,7 @@ func (f *Flow) Ran(b *turn.Batch, out turn.Outputs) {
 func (f *Flow) outcome(t int32) policy.Outcome {
 	ta := &f.List[t]
 	if f.judge == nil || f.facts[t].made == nil {
-		return policy.Outcome{Branch: f.way(t, f.c.Ledger.Requests[ta.Req].Job.Model.Index)}
+		return policy.Outcome{Branch: f.way(t, f.c.Request(ta.Req).Job.Model.Index)}
 	}
 	f.first = f.first[:0]
 	for i := range f.c.Services[ta.Service].Outputs {
@@ -225,7 +225,7 @@ func (f *Flow) Revealed(r *policy.Reveal) {
 	for int(r.Task) >= len(f.facts) {
 		f.facts = append(f.facts, facts{})
 	}
-	f.facts[r.Task] = facts{item: r.Item, ask: r.Ask, since: f.c.Loop.Last()}
+	f.facts[r.Task] = facts{item: r.Item, ask: r.Ask, since: f.c.Last()}
 	f.Modules.comes(r.Service, false)
 }
 
@@ -238,24 +238,24 @@ func (f *Flow) Freed(t int32) {
 }
 
 // Tell implements policy.TaskHost.
-func (f *Flow) Tell(ev policy.Event) { f.c.Handle(ev) }
+func (f *Flow) Tell(ev policy.Event) { f.c.Tell(ev) }
 
 // Answer implements policy.TaskHost: it answers a request with what its last task made.
 func (f *Flow) Answer(req int32) {
 	c := f.c
-	q, r := &c.Ledger.Requests[req], &f.requests[req]
+	q, r := c.Request(req), &f.requests[req]
 	if j := q.Job; !j.Answered {
 		f.complement(req, q, r)
 		if j.Left--; j.Left == 0 {
 			now := c.Now()
 			j.Outcome, j.Late = turn.Served, now > j.Deadline
 			c.Stats.ServedBy(j, r.infer, r.gather, now, r.since)
-			c.Ledger.Answer(j)
+			c.Answer(j)
 		}
 	}
 	q.Gone = true
 	if r.running == 0 {
-		c.Ledger.Settle(req)
+		c.Settle(req)
 	}
 }
 
@@ -278,6 +278,6 @@ func (f *Flow) Placed(ev *policy.Event, ticket int32) bool {
 		return false
 	}
 	ta := &f.List[ev.Task]
-	ev.Req, ev.Service, ev.Model = ta.Req, ta.Service, f.c.Ledger.Requests[ta.Req].Job.Model.Index
+	ev.Req, ev.Service, ev.Model = ta.Req, ta.Service, f.c.Request(ta.Req).Job.Model.Index
 	return true
 }

@@ -79,7 +79,7 @@ func readable(typ string, shape []int64, dt oip.Datatype) error {
 
 // value is what a name of a condition stands for; false: it is not there.
 func (f *ensemble) value(req int32, name string) (any, bool) {
-	q := f.c.Ledger.At(req)
+	q := f.c.Request(req)
 	if q == nil {
 		return nil, false
 	}

@@ -13,7 +13,7 @@ import (
 // fan-out reads its item of an output that has several.
 func (f *Flow) Input(task int32, i int) []byte {
 	ta, wanted := &f.List[task], f.facts[task].item
-	q := f.c.Ledger.At(ta.Req)
+	q := f.c.Request(ta.Req)
 	if q == nil || q.Job.Answered {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (f *Flow) Input(task int32, i int) []byte {
 	made := f.source(ta, q, from)
 	if made == nil && f.Apps.evaluates() {
 		s := f.c.Services[ta.Service]
-		f.c.Ledger.Fail(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
+		f.c.Fail(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
 	}
 	if made == nil || len(made) == size || f.c.Services[ta.Service].Inputs[i].Text {
 		return made
@@ -39,7 +39,7 @@ func (f *Flow) Input(task int32, i int) []byte {
 	item := itemOf(made, size, wanted)
 	if item == nil && !(f.c.Options.MadeUp() && readsText(f, ta)) {
 		s := f.c.Services[ta.Service]
-		f.c.Ledger.Fail(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", wanted, s.Label, s.Inputs[i].Name, size, len(made)))
+		f.c.Fail(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", wanted, s.Label, s.Inputs[i].Name, size, len(made)))
 	}
 	return item
 }
@@ -57,7 +57,7 @@ func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 	if s.of == nil {
 		return false
 	}
-	q := f.c.Ledger.At(ta.Req)
+	q := f.c.Request(ta.Req)
 	if q == nil || q.Job.Answered {
 		clear(dst)
 		return true
@@ -79,7 +79,7 @@ func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 		}
 	}
 	if len(s.read) != len(own.reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
-		f.c.Ledger.Fail(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.Services[ta.Service].Label, len(s.read)))
+		f.c.Fail(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.Services[ta.Service].Label, len(s.read)))
 		clear(dst)
 		return true
 	}

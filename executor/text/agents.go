@@ -99,7 +99,7 @@ func (a *agents) Begin() {
 		g := a.list[d]
 		a.gauge(g)
 		if !g.alive.Load() {
-			a.c.Inbox.Post(turn.News{Kind: serverLost, Device: d, Gen: g.gen.Load()})
+			a.c.Post(turn.News{Kind: serverLost, Device: d, Gen: g.gen.Load()})
 		}
 		a.wg.Go(func() { g.watch(a.ctx, g.check, g.reviveOnce) })
 	}
@@ -110,27 +110,21 @@ func (a *agents) Up(device int32) bool { return a.list[device].alive.Load() }
 // Run has an instance answer a request.
 func (a *agents) Run(b *turn.Batch) {
 	g := a.list[b.Device()]
-	q := &a.c.Ledger.Requests[b.Tasks[0]]
+	q := a.c.Request(b.Tasks[0])
 	switch room := int(g.room.Load()); {
-	case q.Job == nil || q.Job.Text == nil:
+	case q == nil || q.Job.Text == nil:
 		a.c.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
-		a.refuse(b, policy.ReturnRefused)
+		a.c.HandBack(b, policy.ReturnRefused)
 	case !g.alive.Load(): // the policy hears of the loss, if it has not
 	case g.loaded != a.c.Tables.Pipelines[b.Pipeline].Network || g.loading:
-		a.refuse(b, policy.ReturnNotLoaded)
+		a.c.HandBack(b, policy.ReturnNotLoaded)
 	case room >= 0 && len(g.live) >= room:
-		a.refuse(b, policy.ReturnFull)
+		a.c.HandBack(b, policy.ReturnFull)
 	default:
 		g.admit(b, q.Job)
 		a.c.Began(b, g.device, a.c.Now())
 	}
 	a.gauge(g)
-}
-
-// refuse hands a batch back, once the policy can be told.
-func (a *agents) refuse(b *turn.Batch, why policy.Return) {
-	b.Returns, b.Why = true, why
-	a.c.Skips = append(a.c.Skips, turn.Queued{Batch: b, Serial: b.Serial})
 }
 
 // Abort takes the right to a request from the run that has it.
@@ -167,7 +161,7 @@ func (a *agents) Load(o turn.Order) {
 	}
 	if o.Network < 0 {
 		now := a.c.Now()
-		a.c.Emit(turn.Queued{Ev: o.Event(now, now, policy.ReturnRefused)})
+		a.c.Loaded(&o, now, now, policy.ReturnRefused)
 		return
 	}
 	g.orders = append(g.orders, o)

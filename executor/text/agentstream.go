@@ -68,9 +68,9 @@ func (s *stream) serve(ctx context.Context, gen int32) *streamEnd {
 func (s *stream) told(gen int32, before, tokens int) {
 	every := int(s.c.Tables.Instances[s.c.Tables.InstanceOf(s.device)].Progress)
 	if before == 0 && tokens > 0 {
-		s.c.Inbox.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: 1})
+		s.c.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: 1})
 	}
 	if every > 0 && tokens/every > before/every {
-		s.c.Inbox.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: int32(tokens / every * every)})
+		s.c.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: int32(tokens / every * every)})
 	}
 }

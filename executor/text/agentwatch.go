@@ -62,7 +62,7 @@ func (g *agent) reviveOnce(ctx context.Context) {
 	err := g.revive(limit)
 	if err == nil {
 		g.lacks = ""
-		g.c.Inbox.Post(turn.News{Kind: serverReady, Device: g.device, Gen: gen})
+		g.c.Post(turn.News{Kind: serverReady, Device: g.device, Gen: gen})
 	}
 	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.lacks { // until it is started anew
 		g.lacks = err.Error()
@@ -81,7 +81,7 @@ func (g *agent) check(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errUnseen):
 	case err != nil:
-		g.c.Inbox.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
+		g.c.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
 	default:
 		n := turn.News{Kind: serverAnswers, Device: g.device, Gen: gen, Code: 1}
 		if seen.Room != roomUnseen {
@@ -90,7 +90,7 @@ func (g *agent) check(ctx context.Context) {
 		if !seen.Loaded {
 			n.Code = 0
 		}
-		g.c.Inbox.Post(n)
+		g.c.Post(n)
 	}
 }
 
@@ -133,7 +133,7 @@ func (g *agent) nextOrder() {
 				n.Code = uint32(policy.ReturnRefused)
 			}
 		}
-		g.c.Inbox.Post(n)
+		g.c.Post(n)
 	})
 }
 
@@ -157,7 +157,7 @@ func (g *agent) ordered(n *turn.News) {
 			g.series.sums.swaps++
 		}
 	}
-	g.c.Emit(turn.Queued{Ev: o.Event(g.began, now, why)})
+	g.c.Loaded(&o, g.began, now, why)
 	g.c.Flush()
 	g.nextOrder()
 }

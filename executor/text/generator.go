@@ -103,7 +103,7 @@ func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextS
 	g.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
-		g.c.Inbox.Post(turn.News{Kind: generationEnded, Device: g.device, Gen: gen, Id: r.serial, Back: &generationEnd{err}})
+		g.c.Post(turn.News{Kind: generationEnded, Device: g.device, Gen: gen, Id: r.serial, Back: &generationEnd{err}})
 	})
 }
 
@@ -177,7 +177,7 @@ func (r *generation) take(t llm.Token) error {
 // ended takes the end of a generation.
 func (g *generator) ended(r *generation, err error) {
 	c, b, now := g.c, r.b, g.c.Now()
-	q := c.Ledger.At(g.answers.RequestOf(b.Tasks[0]))
+	q := c.Request(g.answers.RequestOf(b.Tasks[0]))
 	b.Infer = now - r.began
 	refused, _ := errors.AsType[*llm.Error](err)
 	switch {
@@ -194,9 +194,9 @@ func (g *generator) ended(r *generation, err error) {
 		g.lost(err.Error())
 		return
 	case refused != nil && refused.Status >= 400 && refused.Status < 500:
-		c.Ledger.Fail(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
+		c.Fail(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
 	default:
-		c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
+		c.Fail(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
 	}
 	delete(g.live, r.serial)
 	c.FinishHop(b, g.device, r.began, now)
@@ -211,12 +211,12 @@ func (g *generator) settle() {
 			continue
 		}
 		task := r.b.Tasks[0]
-		draft, q := g.answers.Draft(task), g.c.Ledger.At(g.answers.RequestOf(task))
+		draft, q := g.answers.Draft(task), g.c.Request(g.answers.RequestOf(task))
 		if r.tokens > r.before {
 			draft.Failures = 0
 		}
 		if draft.Failures++; draft.Failures >= MostAttempts && q != nil && !q.Job.Answered {
-			g.c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.doubt))
+			g.c.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.doubt))
 		}
 		g.leave(r)
 		g.c.FailBatch(r.b, policy.ReasonFailed, r.doubt)
@@ -242,7 +242,7 @@ func (g *generator) lost(why string) {
 	if why != "" {
 		g.c.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", why, "requests", len(g.live))
 	}
-	g.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.running() { // the policy did not abort them
 		g.leave(r)
 		g.c.FailBatch(r.b, policy.ReasonWorkerLost, nil)
@@ -259,7 +259,7 @@ func (g *generator) ready() {
 	g.alive.Store(true)
 	g.c.Metrics.Up(g.device, true)
 	g.c.Options.Log.Info("the server of a language model works", "instance", g.name)
-	g.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: g.device})
+	g.c.Tell(policy.Event{Kind: policy.WorkerBack, Device: g.device})
 	g.c.Flush()
 }
 
@@ -271,9 +271,9 @@ func (g *generator) check(ctx context.Context) {
 	switch err := g.servers.alive(limit); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.c.Inbox.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
+		g.c.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
 	default:
-		g.c.Inbox.Post(turn.News{Kind: generatorAnswers, Device: g.device, Gen: gen})
+		g.c.Post(turn.News{Kind: generatorAnswers, Device: g.device, Gen: gen})
 	}
 }
 
@@ -286,7 +286,7 @@ func (g *generator) revive(ctx context.Context) {
 	switch {
 	case err == nil:
 		g.why = ""
-		g.c.Inbox.Post(turn.News{Kind: generatorReady, Device: g.device, Gen: gen})
+		g.c.Post(turn.News{Kind: generatorReady, Device: g.device, Gen: gen})
 	case ctx.Err() == nil && err.Error() != g.why:
 		g.why = err.Error()
 		g.c.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)

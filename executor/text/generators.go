@@ -138,7 +138,7 @@ func (a *generators) Begin() {
 		g := a.list[d]
 		a.c.Metrics.Up(d, g.alive.Load())
 		if !g.alive.Load() {
-			a.c.Inbox.Post(turn.News{Kind: generatorLost, Device: d, Gen: g.gen.Load()})
+			a.c.Post(turn.News{Kind: generatorLost, Device: d, Gen: g.gen.Load()})
 		}
 		a.wg.Go(func() { g.watch(a.ctx, g.check, g.revive) })
 	}
@@ -149,20 +149,20 @@ func (a *generators) Up(device int32) bool { return a.list[device].alive.Load() 
 // Run has the server of a device answer the prompt of a batch, which has one task.
 func (a *generators) Run(b *turn.Batch) {
 	g, task := a.list[b.Device()], b.Tasks[0]
-	q := a.c.Ledger.At(a.answers.RequestOf(task))
+	q := a.c.Request(a.answers.RequestOf(task))
 	switch {
 	case !g.alive.Load(): // the policy hears of the loss, if it has not
 		return
 	case q == nil || q.Job.Answered: // nobody waits for it
-		a.finish(b)
+		a.c.Void(b)
 		return
 	}
 	prompt, err := a.promptOf(b.Service, task)
 	if err != nil && !q.Job.Answered {
-		a.c.Ledger.Fail(q.Job, err)
+		a.c.Fail(q.Job, err)
 	}
 	if q.Job.Answered {
-		a.finish(b)
+		a.c.Void(b)
 		return
 	}
 	longest := b.Service.Outputs[0].Bytes / answerTokenBytes
@@ -195,12 +195,6 @@ func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
 	return prompt, nil
 }
 
-// finish ends a batch that has nothing to do, once the policy can be told.
-func (a *generators) finish(b *turn.Batch) {
-	b.Failed = true
-	a.c.Skips = append(a.c.Skips, turn.Queued{Batch: b, Serial: b.Serial})
-}
-
 // Abort ends the answer to a batch's prompt.
 func (a *generators) Abort(b *turn.Batch) {
 	g := a.list[b.Device()]
@@ -219,7 +213,7 @@ func (a *generators) Load(o turn.Order) {
 		why = policy.ReturnRefused
 	}
 	now := a.c.Now()
-	a.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
+	a.c.Loaded(&o, now, now, why)
 }
 
 // Place answers at once: a prompt goes to its server with the request.
@@ -256,7 +250,7 @@ func (a *generators) Look(now, paused time.Duration) {
 		g := a.list[d]
 		for _, r := range g.running() {
 			r.heard.Add(int64(paused))
-			q := a.c.Ledger.At(a.answers.RequestOf(r.b.Tasks[0]))
+			q := a.c.Request(a.answers.RequestOf(r.b.Tasks[0]))
 			if q == nil || q.Gone || q.Job.Answered {
 				r.cancel(errOver)
 				continue

@@ -119,21 +119,21 @@ func (d Direct) Ran(b *Batch, out Outputs) {
 	d.Scatter(b, out)
 	now := c.Now()
 	for _, req := range b.Tasks {
-		j := c.Ledger.Requests[req].Job
+		j := c.ledger.requests[req].Job
 		if j == nil || j.Answered {
 			continue
 		}
 		if j.Left--; j.Left == 0 {
 			j.Outcome, j.Late = Served, now > j.Deadline
 			c.Stats.Served(j, b, now, b.Answer)
-			c.Ledger.Answer(j)
+			c.ledger.Answer(j)
 		}
 	}
 }
 
 func (d Direct) Told(b *Batch) {
 	for _, req := range b.Tasks {
-		d.Core.Ledger.Settle(req)
+		d.Core.ledger.Settle(req)
 	}
 }
 

@@ -25,7 +25,7 @@ type Batch struct {
 	Hop      int           // the next one to finish
 	Failed   bool          // cannot run; goes through the motions, or back to the policy
 	Tokens   int32         // that it has made at an instance
-	Returns  bool          // failed, and goes back
+	returns  bool          // failed, and goes back
 	Why      policy.Return // what the policy then hears; 0: that it failed
 	live     bool
 	Serial   uint64 // of this use of the record
@@ -47,23 +47,23 @@ func (b *Batch) Device() int32 { return b.Hops[b.Hop].Device }
 
 // batchTable holds the batches under way by the policy's slots.
 type batchTable struct {
-	List   []*Batch
+	list   []*Batch
 	spare  []*Batch
 	serial uint64
 }
 
-// at is the batch of a slot; nil where there is none.
-func (u *batchTable) at(slot int32) *Batch {
-	if slot < 0 || int(slot) >= len(u.List) {
+// Batch is that of a slot of the policy; nil where there is none.
+func (c *Core) Batch(slot int32) *Batch {
+	if slot < 0 || int(slot) >= len(c.batches.list) {
 		return nil
 	}
-	return u.List[slot]
+	return c.batches.list[slot]
 }
 
 // put notes a batch that the policy dispatched.
 func (u *batchTable) put(a *policy.Action, tasks []int32, hops []policy.Hop) *Batch {
-	for int(a.Batch) >= len(u.List) {
-		u.List = append(u.List, nil)
+	for int(a.Batch) >= len(u.list) {
+		u.list = append(u.list, nil)
 	}
 	var b *Batch
 	if n := len(u.spare); n > 0 {
@@ -75,12 +75,12 @@ func (u *batchTable) put(a *policy.Action, tasks []int32, hops []policy.Hop) *Ba
 	u.serial++
 	*b = Batch{Slot: a.Batch, Pipeline: a.Pipeline, Model: a.Model, live: true, Serial: u.serial,
 		Tasks: append(b.Tasks[:0], tasks...), Hops: append(b.Hops[:0], hops...), Exec: b.Exec}
-	u.List[a.Batch] = b
+	u.list[a.Batch] = b
 	return b
 }
 
 // take ends the use of a slot; the record is still somebody's.
-func (u *batchTable) take(b *Batch) { u.List[b.Slot], b.live = nil, false }
+func (u *batchTable) take(b *Batch) { u.list[b.Slot], b.live = nil, false }
 
 // give gives the record of a batch back.
 func (u *batchTable) give(b *Batch) { u.spare = append(u.spare, b) }

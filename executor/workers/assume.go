@@ -11,7 +11,8 @@ import (
 
 // Assume takes the boundaries of models from the plan, as if workers had loaded them,
 // and divides their memory.
-func (k *crew) Assume() error {
+func (w *Workers) Assume() error {
+	k := w.Crew
 	for _, d := range k.own {
 		cfg := k.workerConfig(d, k.places[d.Index])
 		loaded := make([]worker.Loaded, len(cfg.Stages))

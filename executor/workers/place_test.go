@@ -2,6 +2,7 @@ package workers
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"inferplan/executor/turn"
@@ -27,7 +28,7 @@ func TestPlacesOfCPUKinds(t *testing.T) {
 			for i := range int32(6) {
 				tables.Devices = append(tables.Devices, policy.Device{Kind: i / 3, GPU: i % 3, Share: 1})
 			}
-			got, err := placeDevices(tables, &turn.Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share}, make([]uint8, len(tables.Devices)))
+			got, err := placeDevices(tables, &turn.Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share}, slices.Repeat([]bool{true}, len(tables.Devices)))
 			if c.ok != (err == nil) || err != nil && !errors.Is(err, turn.ErrPlan) {
 				t.Fatalf("placed as %+v, %v", got, err)
 			}

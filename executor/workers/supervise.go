@@ -307,7 +307,7 @@ func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen in
 		if k.ctx.Err() != nil {
 			return
 		}
-		k.c.Inbox.Post(turn.News{Kind: workerLost, Device: d.Index, Gen: gen})
+		k.c.Post(turn.News{Kind: workerLost, Device: d.Index, Gen: gen})
 		p.Kill()
 		k.c.Options.Log.Warn("worker lost", "device", d.Index, "kind", d.Kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
 		if time.Since(born) > stableAfter {
@@ -334,7 +334,7 @@ func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen in
 			}
 			k.c.Options.Log.Error("worker does not start", "device", d.Index, "kind", d.Kind, "error", err, "again_in", pause)
 		}
-		k.c.Inbox.Post(turn.News{Kind: workerBack, Device: d.Index, Gen: gen, Back: p})
+		k.c.Post(turn.News{Kind: workerBack, Device: d.Index, Gen: gen, Back: p})
 	}
 }
 
@@ -374,7 +374,7 @@ func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 			events = append(events, turn.News{Kind: swapCame, Device: dev, Gen: gen, Id: a.ID, Start: a.Start, End: a.End, Code: uint32(a.Code), Text: a.Text})
 		}
 		if len(events) > 0 {
-			k.c.Inbox.Post(events...)
+			k.c.Post(events...)
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
