@@ -14,8 +14,9 @@ import (
 // as the plan has their tensors; replay makes the answers as the engine replay does,
 // which tells no ways and scores.
 func Compile(plan *formats.Plan, replay bool) error {
-	o := turn.Options{Engine: "replay", Log: slog.New(slog.DiscardHandler), Evaluate: !replay}.WithDefaults()
-	x := &Executor{opt: o, own: newExecutorMetrics()}
+	x := &Executor{own: newExecutorMetrics()}
+	x.opt.Engine, x.opt.Log, x.opt.Evaluate = "replay", slog.New(slog.DiscardHandler), !replay
+	x.opt.SetDefaults()
 	c, err := x.compile(plan, "")
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
-	c := &turn.Core{Options: &x.opt, Kinds: &kindsServed, Plan: plan, Sha: sha, Spec: spec, Tables: tables, Control: x.opt.Control(tables), Policy: pol}
+	c := &turn.Core{Options: &x.opt.CoreOptions, Kinds: kindsServed(&x.opt), Plan: plan, Sha: sha, Spec: spec, Tables: tables, Control: x.opt.Control(tables), Policy: pol}
 	if err := c.Prepare(); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"inferplan/policy/echo"
 )
 
-func init() { kindsServed.Backends = append(kindsServed.Backends, newEchoes) }
+func init() { moreBackends = append(moreBackends, newEchoes) }
 
 // echoes are the instances of the kind echo, within this process: every batch on
 // one makes a token per millisecond, eight of them, and answers with what it read.

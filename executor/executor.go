@@ -20,7 +20,7 @@ import (
 
 // Executor serves a plan. It implements oip.Backend.
 type Executor struct {
-	opt      turn.Options
+	opt      Options
 	core     atomic.Pointer[turn.Core]
 	draining atomic.Bool
 	leaving  atomic.Bool // it still serves, and others should not send it more
@@ -32,8 +32,9 @@ type Executor struct {
 
 // New starts the workers of a plan and serves once all of them are ready. ctx
 // bounds the start only; Close ends what was started.
-func New(ctx context.Context, plan *formats.Plan, o turn.Options) (*Executor, error) {
-	x := &Executor{opt: o.WithDefaults(), own: newExecutorMetrics(), history: newHistory()}
+func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
+	x := &Executor{opt: o, own: newExecutorMetrics(), history: newHistory()}
+	x.opt.SetDefaults()
 	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
 	if err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 
 // host holds the fields of the executor that requests for text use.
 func (x *Executor) host() text.Host {
-	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans}
+	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans, Agents: x.opt.Agents}
 }
 
 // Programs runs the programs of the HTTP form of workflows as code.

@@ -22,7 +22,7 @@ import (
 
 // diamond serves the application that uses all of the contract on two fake
 // servers, one for stages and one for instances.
-func diamond(t *testing.T, slo time.Duration, change func(*turn.Options)) (x *Executor, pol *policytest.Diamond, servers [2]*fakeServer, log *bytes.Buffer) {
+func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executor, pol *policytest.Diamond, servers [2]*fakeServer, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
 	o := replayOptions(true)
@@ -30,11 +30,12 @@ func diamond(t *testing.T, slo time.Duration, change func(*turn.Options)) (x *Ex
 	if change != nil {
 		change(&o)
 	}
-	x = &Executor{opt: o.WithDefaults(), own: newExecutorMetrics()}
+	x = &Executor{opt: o, own: newExecutorMetrics()}
+	x.opt.SetDefaults()
 	tables := policytest.DiamondTables()
 	tables.Models[0].SLO = slo
 	pol = policytest.NewDiamond(tables)
-	kinds := &turn.Kinds{Answers: kindsServed.Answers}
+	kinds := &turn.Kinds{Answers: kindsServed(&x.opt).Answers}
 	kinds.First = func(c *turn.Core, _ []bool) (turn.Backend, error) {
 		servers[0] = newFakeServer(c)
 		return servers[0], nil
@@ -43,7 +44,7 @@ func diamond(t *testing.T, slo time.Duration, change func(*turn.Options)) (x *Ex
 		servers[1] = newFakeServer(c)
 		return servers[1], []int32{2}
 	}}
-	c := &turn.Core{Options: &x.opt, Kinds: kinds, Plan: &formats.Plan{Kind: "diamond"}, Tables: tables, Control: &policytest.DiamondControl{}, Policy: pol}
+	c := &turn.Core{Options: &x.opt.CoreOptions, Kinds: kinds, Plan: &formats.Plan{Kind: "diamond"}, Tables: tables, Control: &policytest.DiamondControl{}, Policy: pol}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +217,7 @@ func TestDiamondInTrouble(t *testing.T) {
 
 // What has no room in the store is refused, and its room is free again.
 func TestStoreHasBounds(t *testing.T) {
-	x, pol, _, log := diamond(t, patient, func(o *turn.Options) { o.StoreBytes = 7 })
+	x, pol, _, log := diamond(t, patient, func(o *Options) { o.StoreBytes = 7 })
 	err := ask(context.Background(), x, 5)
 	if how := reasonOf(err); how != "queue_full" {
 		t.Errorf("ended as %s: %v", how, err)

@@ -188,7 +188,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, p, o)
 	whole := sampleOf(x, 1, 2)
 	image(whole)

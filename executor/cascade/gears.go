@@ -77,9 +77,10 @@ type gearCounts struct {
 	correct  int64
 }
 
-func New(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics) (*Cascade, error) {
+// New makes the answer of a gear plan.
+func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*Cascade, error) {
 	own := gear.Of(t)
-	g := &Cascade{gears: own, score: o.Certainty, replay: o.MadeUp(), Models: make([]memberCount, len(t.Pipelines))}
+	g := &Cascade{gears: own, score: o.Certainty, replay: core.MadeUp(), Models: make([]memberCount, len(t.Pipelines))}
 	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {
@@ -101,17 +102,17 @@ func New(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics)
 		g.raised = append(g.raised, raise)
 	}
 	g.metrics = newGearMetrics(m.Registry, own)
-	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, o.RatesURL, m.Registry)
+	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, core.RatesURL, m.Registry)
 	g.forward = drift.NewForwards(plan, own.Family, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.Registry)
 	return g, nil
 }
 
-// Of is the answer of a core's plan, where it is a gear plan.
-func Of(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
+// Answer is that of a core's plan, where it is a gear plan.
+func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
 	if gear.Of(c.Tables) == nil {
 		return nil, nil
 	}
-	g, err := New(plan, c.Tables, c.Options, c.Metrics)
+	g, err := o.New(plan, c.Tables, c.Options, c.Metrics)
 	if err != nil {
 		return nil, err
 	}

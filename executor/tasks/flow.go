@@ -34,9 +34,9 @@ type flowRequest struct {
 	since   time.Duration // when the end of its last batch was told
 }
 
-// Of is the answer of a core's plan, where a Control says which tasks its
+// Answer is that of a core's plan, where a Control says which tasks its
 // requests have.
-func Of(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
+func (o *Options) Answer(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
 	if c.Control == nil {
 		return nil, nil
 	}
@@ -45,10 +45,10 @@ func Of(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
 			return nil, fmt.Errorf("%w: %w: %w", turn.ErrPlan, turn.ErrSimulatedOnly, err)
 		}
 	}
-	if c.Options.Keeps != nil {
-		c.Options.Keeps(c.Options.StoreBytes)
+	if o.Keeps != nil {
+		o.Keeps(o.StoreBytes)
 	}
-	f := &Flow{control: c.Control, judge: c.Options.Judge, Tasks: Tasks{services: c.Services, limit: c.Options.StoreBytes}}
+	f := &Flow{control: c.Control, judge: o.Judge, Tasks: Tasks{services: c.Services, limit: o.StoreBytes, Apps: applications{judged: o.Judge != nil}}}
 	f.Host = f
 	f.ensemble = ensemble{c: c, made: &f.Tasks, Modules: newModuleMetrics(c)}
 	return f, nil

@@ -25,6 +25,7 @@ type applications struct {
 	workflows *flows.Workflows // nil: they are graphs
 	walk      *flows.Walk      // of workflows
 	drawn     bool             // conditions are not evaluated: requests go by the plan's chances
+	judged    bool             // the ways on from tasks are computed of their outputs
 	broken    bool             // a condition of the request that is being led on has no value
 	of        []serviceStep    // by service
 	draws     *rand.Rand       // of ways of graphs, where an engine without models tells none
@@ -251,7 +252,7 @@ func (s *applications) bindBefore(m *module) error {
 		// A text may have any length. An engine that makes answers up knows no tensors of others.
 		asText := texts && len(reads) == 1 && takesText || someText && s.c.Options.MadeUp()
 		switch {
-		case m.ways > int(steps.Ways(m.asked.Post)) && s.c.Options.Judge == nil && !s.c.Options.MadeUp():
+		case m.ways > int(steps.Ways(m.asked.Post)) && !s.judged && !s.c.Options.MadeUp():
 			return fmt.Errorf("it has %d ways on, and no step behind its model that tells them apart", m.ways)
 		case pre == "" && m.fits != nil && !asText && !slices.EqualFunc(reads, t.Takes, m.fits):
 			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)

@@ -7,6 +7,21 @@ import (
 	"inferplan/policy"
 )
 
+// Options bound what tasks have made and others will read.
+type Options struct {
+	// StoreBytes is how much of it there may be; 0: 1 GiB. A request whose outputs have no
+	// room is refused.
+	StoreBytes int64
+	// Keeps is called with StoreBytes when a plan with tasks is started; nil: nobody asks.
+	Keeps func(bytes int64)
+	// Judge computes what becomes of a task from its outputs, and with it which tasks come
+	// next; nil: always the same.
+	Judge func(service int32, outputs [][]byte) policy.Outcome
+}
+
+// SetDefaults fills in what was left out.
+func (o *Options) SetDefaults() { turn.SetDefault(&o.StoreBytes, 1<<30) }
+
 // Tasks holds the tasks of a core by their slots, and what they have made
 // until nobody reads it any more. Outputs are copied out of the memory where they
 // were made, whose slot is then free: a slot that waited for a merge would have

@@ -160,7 +160,7 @@ const (
 )
 
 func (g *agent) most() int {
-	if g.c.Options.Agents != nil {
+	if g.opt.Agents != nil {
 		return mostAttemptsAway
 	}
 	return MostAttempts

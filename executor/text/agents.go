@@ -18,6 +18,7 @@ import (
 // answered by the instance's server as it is. It belongs to the core's turn.
 type agents struct {
 	c      *turn.Core
+	opt    *Options
 	series *queueMetrics
 	list   []*agent // by device; nil where another backend executes
 	own    []int32
@@ -34,13 +35,13 @@ const (
 	serverReady
 )
 
-// AgentsOf is the backend of the instances of a core's plan of queues.
-func AgentsOf(c *turn.Core) (turn.Backend, []int32) {
+// Instances is the backend of the instances of a core's plan of queues.
+func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	k, ok := c.Answers.(*Tokens)
 	if !ok {
 		return nil, nil
 	}
-	a := &agents{c: c, series: k.series, list: make([]*agent, len(c.Tables.Devices))}
+	a := &agents{c: c, opt: o, series: k.series, list: make([]*agent, len(c.Tables.Devices))}
 	a.open()
 	for d := range c.Tables.Devices {
 		if c.Tables.InstanceOf(int32(d)) >= 0 {
@@ -54,10 +55,10 @@ func AgentsOf(c *turn.Core) (turn.Backend, []int32) {
 // Start finds the servers. One that does not answer yet is waited for later: others
 // work meanwhile.
 func (a *agents) Start(ctx context.Context) error {
-	if err := checkServers(a.c.Options.Servers, len(a.own)); err != nil {
+	if err := checkServers(a.opt.Servers, len(a.own)); err != nil {
 		return err
 	}
-	for _, m := range a.c.Options.Adapters {
+	for _, m := range a.opt.Adapters {
 		if !slices.ContainsFunc(a.c.Tables.Networks, func(n policy.Network) bool { return n.Name == m.Model }) {
 			return fmt.Errorf("%w: adapter %s: found no model of this name in the plan", turn.ErrPlan, m.Model)
 		}
@@ -67,10 +68,10 @@ func (a *agents) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	if a.c.Options.Agents != nil {
+	if a.opt.Agents != nil {
 		return nil // agents come when they come
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.c.Options.Silence)
+	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
 	defer cancel()
 	var wg sync.WaitGroup
 	lacks := make([]error, len(a.own))

@@ -32,7 +32,7 @@ func (g *agent) patience(j *turn.Job) time.Duration {
 	t.mu.Lock()
 	prompt += int32(t.tokens)
 	t.mu.Unlock()
-	return g.c.Options.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
+	return g.opt.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
 }
 
 // stalled is a stream that has waited too long for its next piece; nil: there is none.

@@ -16,11 +16,11 @@ import (
 // an agent.
 func (g *agent) find() (err error) {
 	at := int(g.c.Tables.InstanceOf(g.device))
-	if a := elsewhere(g.c.Options); a != nil {
+	if a := g.opt.Agents; a != nil {
 		g.hand = newAway(a, at)
 		return nil
 	}
-	r, err := NewReach(g.c.Options.Servers, g.c.Options.Adapters, at)
+	r, err := NewReach(g.opt.Servers, g.opt.Adapters, at)
 	if err != nil {
 		return err
 	}
@@ -74,14 +74,14 @@ func (g *agent) reviveOnce(ctx context.Context) {
 // connection is gone; one that says nothing, after Options.Silence.
 func (g *agent) check(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
+	limit, cancel := context.WithTimeout(ctx, g.opt.Silence)
 	defer cancel()
 	model, _ := g.holds()
 	seen, err := g.hand.Look(limit, model, func() int { _, ours := g.holds(); return ours })
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errUnseen):
 	case err != nil:
-		g.c.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
+		g.c.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.opt.Silence).Error()})
 	default:
 		n := turn.News{Kind: serverAnswers, Device: g.device, Gen: gen, Code: 1}
 		if seen.Room != roomUnseen {

@@ -72,7 +72,7 @@ func newGenerator(a *generators, device, stage int32) *generator {
 
 // find takes the device's server from the options: that of the instance of a number.
 func (g *generator) find(instance int) (err error) {
-	if g.servers, err = NewReach(g.c.Options.Servers, nil, instance); err != nil {
+	if g.servers, err = NewReach(g.opt.Servers, nil, instance); err != nil {
 		return err
 	}
 	if !g.servers.has(g.model) {
@@ -92,7 +92,7 @@ func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextS
 	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: draft.Text, tokens: draft.Tokens, before: draft.Tokens}
 	engine := &g.workflows.GenerationOf(b.Service.Index).On[g.c.Tables.Devices[g.device].Kind]
 	prompt, answer := g.longest(b.Service.Index)
-	r.limit = g.c.Options.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
+	r.limit = g.opt.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
 	r.heard.Store(int64(r.began))
 	g.live[b.Serial] = r
 	ctx, cancel := context.WithCancelCause(g.ctx)
@@ -266,12 +266,12 @@ func (g *generator) ready() {
 // check looks whether the server answers.
 func (g *generator) check(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
+	limit, cancel := context.WithTimeout(ctx, g.opt.Silence)
 	defer cancel()
 	switch err := g.servers.alive(limit); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.c.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
+		g.c.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.opt.Silence).Error()})
 	default:
 		g.c.Post(turn.News{Kind: generatorAnswers, Device: g.device, Gen: gen})
 	}

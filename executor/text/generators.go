@@ -20,6 +20,7 @@ import (
 // and leave it one by one. It belongs to the core's turn.
 type generators struct {
 	c         *turn.Core
+	opt       *Options
 	answers   modules
 	workflows *flows.Workflows
 	list      []*generator // by device; nil where another backend executes
@@ -54,15 +55,15 @@ const (
 	answerTokenBytes = 32
 )
 
-// GeneratorsOf returns the backend of the devices that run language models of a plan of
+// Generators returns the backend of the devices that run language models of a plan of
 // workflows. If there are none, it returns nil.
-func GeneratorsOf(c *turn.Core) (turn.Backend, []int32) {
+func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 	answers, ok := c.Answers.(modules)
 	workflows := flows.WorkflowsOf(c.Tables)
 	if !ok || workflows == nil {
 		return nil, nil
 	}
-	a := &generators{c: c, answers: answers, workflows: workflows, list: make([]*generator, len(c.Tables.Devices))}
+	a := &generators{c: c, opt: o, answers: answers, workflows: workflows, list: make([]*generator, len(c.Tables.Devices))}
 	for s := range c.Services {
 		if workflows.GenerationOf(int32(s)) == nil {
 			continue
@@ -107,7 +108,7 @@ func (a *generators) longest(service int32) (prompt, answer int) {
 // Start finds the servers. One that does not answer yet is waited for later: others work
 // meanwhile.
 func (a *generators) Start(ctx context.Context) error {
-	if err := checkServers(a.c.Options.Servers, len(a.devices)); err != nil {
+	if err := checkServers(a.opt.Servers, len(a.devices)); err != nil {
 		return err
 	}
 	for i, d := range a.devices {
@@ -115,7 +116,7 @@ func (a *generators) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.c.Options.Silence)
+	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, d := range a.devices {

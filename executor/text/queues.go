@@ -47,6 +47,7 @@ type Host struct {
 	Log      *slog.Logger
 	Registry *prometheus.Registry // of series that outlive plans
 	Plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
+	Agents   *Agents              // of other processes, that answer in place of this one; nil: none
 }
 
 // NewQueues gives the requests for text of an executor's plans.

@@ -37,9 +37,8 @@ type Core struct {
 
 	// What follows belongs to whoever has the turn.
 	ledger
-	batches  batchTable
+	batchTable
 	events   []queued
-	skips    []queued
 	stopping bool
 	moving   bool          // what is not answered goes to another plan of this process
 	watched  time.Duration // when backends were looked at last
@@ -69,7 +68,7 @@ func (c *Core) Prepare() (err error) {
 	if c.Options.RecordService {
 		c.Stats.Service = NewRecorder(t)
 	}
-	c.ledger.c, c.ledger.shares = c, fair.New(t)
+	c.ledger.c, c.ledger.shares, c.batchTable.c = c, fair.New(t), c
 	c.watch = watchOf(t)
 	return nil
 }

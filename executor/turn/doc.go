@@ -22,7 +22,7 @@
 //	actions.go    what the policy decides
 //	requests.go   jobs and requests in the ledger
 //	job.go        a client's request; refusal.go: the errors that clients see
-//	batch.go      what the policy dispatched
+//	batch.go      what the policy dispatched, until it ends
 //	answer.go     how requests become answers; the direct way
 //	backend.go    what executes
 //	model.go      what is served, with class.go and buckets.go

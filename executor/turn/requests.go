@@ -7,6 +7,14 @@ import (
 	"inferplan/policy/fair"
 )
 
+// Request is a sample as the policy names it, by slot.
+type Request struct {
+	Job    *Job // nil: free
+	Sample int32
+	Batch  int32 // policy's batch slot, -1 while it waits
+	Gone   bool  // dropped by the policy while in a batch
+}
+
 // ledger keeps account of jobs and requests. It belongs to the core's turn.
 type ledger struct {
 	c        *Core

@@ -28,7 +28,7 @@ type stagePlan struct {
 // cpuSets hands out CPUs to the devices of a plan: the kinds with a place of
 // their own from there, the others from one common list.
 type cpuSets struct {
-	opt    *turn.Options
+	opt    *Options
 	common []int
 	next   map[string]int // by kind; "" is the common list
 }
@@ -89,13 +89,13 @@ func frontEndLeaves(given []int) ([]int, error) {
 }
 
 // isRemote tells whether a device of the plan is another host's.
-func isRemote(t *policy.Tables, device int, o *turn.Options) bool {
+func isRemote(t *policy.Tables, device int, o *Options) bool {
 	d := &t.Devices[device]
 	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
 // checkRemote refuses kinds that the plan does not have.
-func checkRemote(t *policy.Tables, o *turn.Options) error {
+func checkRemote(t *policy.Tables, o *Options) error {
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
 		switch n := o.Remote[kind]; {
@@ -112,7 +112,7 @@ func checkRemote(t *policy.Tables, o *turn.Options) error {
 
 // placeDevices maps the plan's devices to this machine, but for those that another backend
 // than the first has.
-func placeDevices(t *policy.Tables, o *turn.Options, ours []bool) ([]worker.Device, error) {
+func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func placeDevices(t *policy.Tables, o *turn.Options, ours []bool) ([]worker.Devi
 	for i, d := range t.Devices {
 		kind := t.Kinds[d.Kind]
 		out[i] = worker.Device{Kind: kind, Index: int(d.GPU), Share: int(d.Share)}
-		if o.Engine == "replay" || !ours[i] || isRemote(t, i, o) {
+		if replay || !ours[i] || isRemote(t, i, o) {
 			continue
 		}
 		var err error

@@ -26,6 +26,7 @@ const (
 // on what they say and starts them again when they end.
 type crew struct {
 	c         *turn.Core
+	opt       *Options
 	stages    []stagePlan
 	places    []worker.Device           // by device
 	devices   []*Device                 // by device; nil where another backend executes
@@ -39,12 +40,12 @@ type crew struct {
 }
 
 func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
-	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.c.Options.Library, Execution: worker.PlannedExecution(k.c.Plan, place.Kind)}
-	if k.c.Options.Execute != nil {
-		hello.Execution = k.c.Options.Execute(place.Kind, hello.Execution)
+	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.opt.Library, Execution: worker.PlannedExecution(k.c.Plan, place.Kind)}
+	if k.opt.Execute != nil {
+		hello.Execution = k.opt.Execute(place.Kind, hello.Execution)
 	}
 	hello.Operators = k.operators
-	cfg := worker.Config{Hello: hello, Command: k.c.Options.Command, Env: slices.Concat(k.c.Options.Env, hello.Env())}
+	cfg := worker.Config{Hello: hello, Command: k.opt.Command, Env: slices.Concat(k.opt.Env, hello.Env())}
 	for i := range k.stages {
 		for _, dev := range k.c.Tables.DevicesOf(int32(i)) {
 			if dev == d.Index {
@@ -69,13 +70,13 @@ func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
 }
 
 func (k *crew) startProcess(ctx context.Context, d *Device, cfg worker.Config) (*worker.Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
 	defer cancel()
 	if d.remote {
 		k.c.Options.Log.Info("waiting for a worker of another host", "device", d.Index, "kind", d.Kind)
-		return k.c.Options.Lobby.Start(ctx, k.c, cfg)
+		return k.opt.Lobby.Start(ctx, k.c, cfg)
 	}
-	if k.c.Options.Inside {
+	if k.opt.Inside {
 		return worker.StartInside(ctx, cfg, worker.Engines())
 	}
 	return worker.Start(ctx, cfg)
@@ -225,7 +226,7 @@ func sameSpecs(made, wanted []engine.Spec) error {
 // prepare gives a worker the memory that it writes and reads and warms it up.
 // first is what it holds from its start, where networks come and go.
 func (k *crew) prepare(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
-	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
 	defer cancel()
 	if err := p.Attach(ctx, d.Segment, true); err != nil {
 		return fmt.Errorf("device %d (%s): share its memory: %w", d.Index, d.Kind, err)

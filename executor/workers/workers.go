@@ -33,10 +33,10 @@ const (
 	swapCame
 )
 
-// New makes the backend of the devices that no other backend has: ours, by device.
-func New(c *turn.Core, ours []bool) (turn.Backend, error) {
+// Backend makes the backend of the devices that no other backend has: ours, by device.
+func (o *Options) Backend(c *turn.Core, ours []bool) (turn.Backend, error) {
 	w := &Workers{c: c, Devices: make([]*Device, len(c.Tables.Devices))}
-	w.Crew = &crew{cache: worker.NewCache(c.Options.CacheBytes), c: c, devices: w.Devices}
+	w.Crew = &crew{cache: worker.NewCache(o.CacheBytes), c: c, opt: o, devices: w.Devices}
 	if !slices.Contains(ours, true) {
 		return w, nil
 	}
@@ -47,7 +47,7 @@ func New(c *turn.Core, ours []bool) (turn.Backend, error) {
 	if w.Crew.operators, err = findOperators(c.Plan, c.Options); err != nil {
 		return nil, err
 	}
-	if w.Crew.places, err = placeDevices(c.Tables, c.Options, ours); err != nil {
+	if w.Crew.places, err = placeDevices(c.Tables, o, c.Options.Engine == "replay", ours); err != nil {
 		return nil, err
 	}
 	for i := range c.Tables.Devices {
@@ -55,7 +55,7 @@ func New(c *turn.Core, ours []bool) (turn.Backend, error) {
 			continue
 		}
 		kind := c.Tables.Kinds[c.Tables.Devices[i].Kind]
-		w.Devices[i] = &Device{Index: int32(i), Kind: kind, remote: isRemote(c.Tables, i, c.Options), stats: c.Metrics.Device(int32(i), kind)}
+		w.Devices[i] = &Device{Index: int32(i), Kind: kind, remote: isRemote(c.Tables, i, o), stats: c.Metrics.Device(int32(i), kind)}
 		if swaps(c.Tables, int32(i)) {
 			w.Devices[i].Home = &home{Loaded: make([]bool, len(c.Tables.Networks))}
 		}
@@ -295,7 +295,7 @@ func (w *Workers) Look(now, paused time.Duration) {
 		took := now - r.Started
 		w.giveUp(d.Flight, now, took)
 		w.giveUp(d.queue, now, took)
-		patience := w.c.Options.HangTimeout
+		patience := w.Crew.opt.HangTimeout
 		if d.remote { // its host may be silent for a while
 			patience += worker.DefaultSilence
 		} else {
