@@ -42,7 +42,6 @@ type (
 	InstanceServer = text.InstanceServer
 	ModelAdapter   = text.ModelAdapter
 	Service        = turn.Service
-	QueueOptions   = text.QueueOptions
 	AgentOptions   = text.AgentOptions
 )
 
@@ -50,8 +49,6 @@ type (
 var (
 	ErrPlan          = turn.ErrPlan
 	ErrSimulatedOnly = turn.ErrSimulatedOnly
-	ErrClosed        = turn.ErrClosed
-	ErrSwitched      = turn.ErrSwitched
 	ErrModelHash     = worker.ErrHash
 )
 
