@@ -18,6 +18,7 @@ import (
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/text"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -99,7 +100,7 @@ func textOf(body map[string]any) string {
 func TestServeQueues(t *testing.T) {
 	plan := queuePlan(1, 4, time.Minute, "a", "b")
 	path := filepath.Join(t.TempDir(), "plan.json")
-	if _, err := formats.WriteFile(path, completePlan(plan)); err != nil {
+	if _, err := document.WriteFile(path, completePlan(plan)); err != nil {
 		t.Fatal(err)
 	}
 	store := filepath.Join(t.TempDir(), "requests.db")

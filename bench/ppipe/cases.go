@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/reference"
 	"inferplan/planner"
 	"inferplan/planner/kind"
@@ -129,7 +130,7 @@ func (b *planning) made(name, family, group, cluster string, models []string, we
 		var list formats.WorkloadModels
 		for i, m := range models {
 			slo := reference.Micros(v.sloScale * b.models[m].wholeL4)
-			list = append(list, formats.WorkloadModel{Model: m, SLO: formats.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
+			list = append(list, formats.WorkloadModel{Model: m, SLO: document.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
 		}
 		return &formats.Workload{Format: formats.FormatWorkload, Section: list}
 	}
@@ -156,7 +157,7 @@ func (b *planning) made(name, family, group, cluster string, models []string, we
 	}
 	whole := func(ctx context.Context) (map[string]float64, error) {
 		in, opt := inputs("NP", nil)
-		values := formats.NewValues(formats.PlanOptions(formats.PlanPool))
+		values := document.NewValues(formats.PlanOptions(formats.PlanPool))
 		if err := values.Set("margin", opt.Values["margin"]); err != nil {
 			return nil, err
 		}

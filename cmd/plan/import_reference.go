@@ -45,7 +45,7 @@ func (o *referenceImport) run(r *importRun) error {
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	path, err := document("profile", o.profile)
+	path, err := documentFile("profile", o.profile)
 	if err != nil {
 		return err
 	}

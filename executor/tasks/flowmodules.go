@@ -11,6 +11,7 @@ import (
 	"inferplan/executor/steps"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	flows "inferplan/policy/flow"
 )
@@ -162,13 +163,13 @@ func (f *ensemble) Join() error {
 		for i := range modules {
 			m := &modules[i]
 			if err := bind(m); err != nil {
-				return &formats.Error{Path: m.path, Found: fmt.Sprintf("application %s, module %s: %v", s.list[m.app].name, m.asked.Name, err)}
+				return &document.Error{Path: m.path, Found: fmt.Sprintf("application %s, module %s: %v", s.list[m.app].name, m.asked.Name, err)}
 			}
 		}
 	}
 	for a := range s.list {
 		if err := s.bindAnswer(a); err != nil {
-			return &formats.Error{Path: fmt.Sprintf("flow.applications[%d]", a), Found: fmt.Sprintf("application %s: %v", s.list[a].name, err)}
+			return &document.Error{Path: fmt.Sprintf("flow.applications[%d]", a), Found: fmt.Sprintf("application %s: %v", s.list[a].name, err)}
 		}
 	}
 	// An engine without models has nothing to tell: requests go by the plan's chances.

@@ -6,6 +6,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // count notes a run that ended, whether anybody waits for it or not.
@@ -86,8 +87,8 @@ func (w *Workers) Report(r *formats.Report, elapsed time.Duration) {
 			continue
 		}
 		all := weight[k] * float64(elapsed)
-		of := formats.DeviceReport{Device: w.c.Tables.Kinds[k], Count: len(seen[k]), RunningUS: formats.Micros(busy[k] - both[k]), LoadingUS: formats.Micros(max(loading[k]-both[k], 0)), BothUS: formats.Micros(both[k])}
-		of.IdleUS = max(formats.Micros(all)-of.RunningUS-of.LoadingUS-of.BothUS, 0)
+		of := formats.DeviceReport{Device: w.c.Tables.Kinds[k], Count: len(seen[k]), RunningUS: document.Micros(busy[k] - both[k]), LoadingUS: document.Micros(max(loading[k]-both[k], 0)), BothUS: document.Micros(both[k])}
+		of.IdleUS = max(document.Micros(all)-of.RunningUS-of.LoadingUS-of.BothUS, 0)
 		if all > 0 {
 			of.Utilisation = busy[k] / all
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
@@ -26,7 +26,7 @@ const (
 // baseline plans with a split deadline.
 func (r *resolved) baseline(name string) (*found, error) {
 	if r.objective == "throughput" {
-		return nil, &formats.Error{Path: "--objective", Found: r.objective, Expected: "cost, power or gpus with --algorithm " + name}
+		return nil, &document.Error{Path: "--objective", Found: r.objective, Expected: "cost, power or gpus with --algorithm " + name}
 	}
 	b := &baseline{p: r.problem}
 	s, err := b.plan(name)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/reference"
 	"inferplan/planner/kind"
 )
@@ -30,9 +31,9 @@ const (
 // reference and profile.
 func FromReference(ref *reference.Plan, profile *formats.Profile, files []formats.Input) (*formats.Plan, error) {
 	in := &kind.Problem{Documents: kind.Documents{Profile: profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument(), Files: files},
-		Values: formats.NewValues(formats.PlanOptions(formats.PlanPool)), Seed: 1}
+		Values: document.NewValues(formats.PlanOptions(formats.PlanPool)), Seed: 1}
 	fail := func(path, found, expected, hint string) error {
-		return &formats.Error{File: in.File("reference"), Path: fmt.Sprintf("%s (%s).%s", ref.Case, ref.Algorithm, path), Found: found, Expected: expected, Hint: hint}
+		return &document.Error{File: in.File("reference"), Path: fmt.Sprintf("%s (%s).%s", ref.Case, ref.Algorithm, path), Found: found, Expected: expected, Hint: hint}
 	}
 	algorithm, ok := recordedAs[strings.ToLower(ref.Algorithm)]
 	if !ok {
@@ -125,7 +126,7 @@ func sameRate(recorded, ours float64) bool {
 // recomputes compares a plan with the record that it was made of.
 func recomputes(ref *reference.Plan, plan *formats.Plan, fail failure) error {
 	var err error
-	us := func(path string, recorded float64, ours formats.Micros) {
+	us := func(path string, recorded float64, ours document.Micros) {
 		if err == nil && math.Abs(recorded-float64(ours)/1000) > recordedUS {
 			err = fail(path, fmt.Sprint(recorded), ours.String()+" by the profile", otherProfile)
 		}
