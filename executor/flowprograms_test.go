@@ -283,7 +283,6 @@ with client.open("app") as s:
     seen = s.result(first)["y"]
     if seen[0] % 2 == int(sys.argv[2]):
         again = s.enqueue("c", reads=[first])
-        assert list(s.stream(again)) == []
         print(seen + s.result(again)["y"])
     else:
         sys.exit("the other way")
