@@ -2,6 +2,8 @@ package graph
 
 import (
 	"container/heap"
+	"maps"
+	"slices"
 	"strings"
 
 	"inferplan/engine"
@@ -303,15 +305,9 @@ func random(nd *onnxpb.Node) bool { return strings.HasPrefix(nd.GetOpType(), "Ra
 
 // clone copies the net so that it can be rewritten; messages are shared.
 func (n *net) clone() *net {
-	c := &net{name: n.name, inputs: n.inputs, outputs: n.outputs,
-		nodes: append([]*onnxpb.Node(nil), n.nodes...), inits: map[string]*onnxpb.Tensor{}, weights: map[string]*weight{}}
-	for k, v := range n.inits {
-		c.inits[k] = v
-	}
-	for k, v := range n.weights {
-		c.weights[k] = v
-	}
-	return c
+	c := *n
+	c.nodes, c.inits, c.weights, c.isConst = slices.Clone(n.nodes), maps.Clone(n.inits), maps.Clone(n.weights), maps.Clone(n.isConst)
+	return &c
 }
 
 // consumers maps each tensor to the compute nodes that read it; -1 stands for

@@ -113,7 +113,7 @@ func TestRunsAreFIFOAndLastAsPlanned(t *testing.T) {
 	for _, inside := range []bool{true, false} {
 		t.Run(fmt.Sprintf("inside=%v", inside), func(t *testing.T) {
 			p, seg, l := setUp(t, replayConfig(2*time.Millisecond, 3*time.Millisecond), inside)
-			before := Monotonic()
+			before := monotonic()
 			var runs []Run
 			for i := range 6 {
 				runs = append(runs, Run{ID: uint64(i), Batch: uint32(1 + i%2), Segment: seg.ID, In: uint64(l.In(i % 4)), Out: uint64(l.Out(i % 4))})
