@@ -268,23 +268,6 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPingComesBackAfterRuns(t *testing.T) {
-	p, seg, l := setUp(t, replayConfig(5*time.Millisecond), true)
-	if err := p.Send(Run{ID: 1, Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Ping(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Send(Run{ID: 2, Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
-		t.Fatal(err)
-	}
-	receive(t, p, 2)
-	if p.Pongs() != 1 {
-		t.Errorf("%d pongs, want 1", p.Pongs())
-	}
-}
-
 // BenchmarkRoundTrip is what one run costs in time and allocations on the
 // parent's side when the engine does nothing.
 func BenchmarkRoundTrip(b *testing.B) {
