@@ -25,6 +25,7 @@ import (
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
 )
@@ -45,7 +46,7 @@ func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
 	t.Helper()
 	plan.Policy.Params["every_s"] = 0.5 // searches leave processors to the servers of the queue, also under the race detector
 	f := &fleet{t: t, nats: natstest.Run(t), plan: filepath.Join(t.TempDir(), "plan.json"), log: shownLog(t)}
-	if _, err := formats.WriteFile(f.plan, completePlan(plan)); err != nil {
+	if _, err := document.WriteFile(f.plan, completePlan(plan)); err != nil {
 		t.Fatal(err)
 	}
 	for range formats.QueueOf(plan).Instances {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
 )
@@ -20,7 +21,7 @@ func chainPlan(small, first, second time.Duration, fresh int) *formats.Plan {
 	pl.RPS = 1
 	last := pl.Stages[0]
 	pl.Stages[0].Blocks, last.Blocks = [2]int{0, 1}, [2]int{1, 2}
-	pl.Stages[0].Cut = &formats.Cut{Tensors: []string{"c"}, DType: "FP32", Bytes: 1000, TransferUS: make([]formats.Micros, pl.Batch)}
+	pl.Stages[0].Cut = &formats.Cut{Tensors: []string{"c"}, DType: "FP32", Bytes: 1000, TransferUS: make([]document.Micros, pl.Batch)}
 	last.Device, last.Replicas, last.GPUs, last.InferUS = "cpu-b", fresh, float64(fresh), flat(second, pl.Batch)
 	last.Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: fresh}}
 	pl.Stages = append(pl.Stages, last)

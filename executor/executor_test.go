@@ -19,6 +19,7 @@ import (
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // The test binary is its own worker, as plan is.
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func us(d time.Duration) formats.Micros { return formats.Micros(d) }
+func us(d time.Duration) document.Micros { return document.Micros(d) }
 
 // patient is the SLO of tests that say what becomes of requests, not when: no
 // machine is busy enough to miss it.
@@ -67,8 +68,8 @@ func until(done func() bool) {
 }
 
 // flat are stage times that grow with the batch: base and 10 % per request.
-func flat(base time.Duration, batch int) []formats.Micros {
-	var out []formats.Micros
+func flat(base time.Duration, batch int) []document.Micros {
+	var out []document.Micros
 	for b := range batch {
 		out = append(out, us(base+time.Duration(b)*base/10))
 	}
@@ -125,7 +126,7 @@ func twoStagePlan(infer time.Duration, batch int, slo time.Duration) *formats.Pl
 	pl := &p.Deployment[0].Pipelines[0]
 	second := pl.Stages[0]
 	pl.Stages[0].Blocks, second.Blocks = [2]int{0, 1}, [2]int{1, 2}
-	pl.Stages[0].Cut = &formats.Cut{Tensors: []string{"c"}, DType: "FP32", Bytes: 1000, TransferUS: make([]formats.Micros, batch)}
+	pl.Stages[0].Cut = &formats.Cut{Tensors: []string{"c"}, DType: "FP32", Bytes: 1000, TransferUS: make([]document.Micros, batch)}
 	second.Placement = []formats.Placement{{First: 1, PerDevice: 1, Replicas: 1}}
 	pl.Stages = append(pl.Stages, second)
 	return complete(p)

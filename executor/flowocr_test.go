@@ -14,6 +14,7 @@ import (
 	"inferplan/engine/models"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/policytest"
 	"inferplan/testkit/stepstest"
 )
@@ -37,7 +38,7 @@ func real(t *testing.T, d *formats.Deployed, dir string, shape []int64) {
 		err = m.WriteFile(path)
 	}
 	if err == nil {
-		d.SHA256, err = formats.Digest(path)
+		d.SHA256, err = document.Digest(path)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
 )
@@ -297,7 +298,7 @@ func realCascade(t *testing.T, dir string) (*formats.Plan, [2][]byte) {
 		if err := m.WriteFile(path); err != nil {
 			t.Fatal(err)
 		}
-		if pm.SHA256, err = formats.Digest(path); err != nil {
+		if pm.SHA256, err = document.Digest(path); err != nil {
 			t.Fatal(err)
 		}
 		pm.Inputs, pm.Outputs = nil, nil

@@ -16,6 +16,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	"inferplan/policy"
 )
@@ -225,7 +226,7 @@ func (h *history) report() *formats.Report {
 // part is the report of a plan as one of several.
 func (h *history) part(c *turn.Core, r *formats.Report) formats.PlanReport {
 	return formats.PlanReport{
-		SHA256: c.Sha, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: formats.Micros(c.Loop.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
+		SHA256: c.Sha, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: document.Micros(c.Loop.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
 		Counts: r.Counts, Latency: r.Latency, Models: r.Models, Devices: r.Devices, Transfer: r.Transfer, Events: r.Events,
 		Accuracy: r.Accuracy, Gears: r.Gears, Modules: r.Modules, TokenReport: r.TokenReport, Warnings: r.Warnings,
 	}
@@ -288,13 +289,13 @@ func addTallies(sums, more []tally) []tally {
 
 // sumUp fills a report with what was counted of models in a time.
 func sumUp(r *formats.Report, tallies []tally, elapsed time.Duration) {
-	r.DurationUS = formats.Micros(elapsed.Truncate(time.Microsecond))
+	r.DurationUS = document.Micros(elapsed.Truncate(time.Microsecond))
 	total := newTally(formats.ModelClass{})
 	for i := range tallies {
 		t := &tallies[i]
 		total.add(t)
 		r.Models = append(r.Models, formats.ModelReport{
-			Model: t.key.Model, Class: t.key.Class, SLOUS: formats.Micros(t.slo), OfferedRPS: report.Rate(t.requests, elapsed.Seconds()), Counts: t.counts.report(elapsed), Latency: turn.Summary(t.latency),
+			Model: t.key.Model, Class: t.key.Class, SLOUS: document.Micros(t.slo), OfferedRPS: report.Rate(t.requests, elapsed.Seconds()), Counts: t.counts.report(elapsed), Latency: turn.Summary(t.latency),
 			BatchSizes: t.batches,
 		})
 	}

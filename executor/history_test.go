@@ -18,6 +18,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // counted are the values of all series that only grow.
@@ -121,7 +122,7 @@ func TestTotalsOutliveSwitches(t *testing.T) {
 	if err := r.Validate(); err != nil {
 		t.Error(err)
 	}
-	if _, err := formats.WriteFile(filepath.Join(t.TempDir(), "report.json"), r); err != nil {
+	if _, err := document.WriteFile(filepath.Join(t.TempDir(), "report.json"), r); err != nil {
 		t.Error(err)
 	}
 	if q, s := held(x); q != 0 || s != 0 {

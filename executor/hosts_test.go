@@ -18,6 +18,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // With this variable the test binary is a host that joins the lobby at the
@@ -190,7 +191,7 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 	}
 	plan := twoStagePlan(2*time.Millisecond, 2, patient)
 	m := &plan.Deployment[0]
-	sum, err := formats.Digest(path)
+	sum, err := document.Digest(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 	st[1].Placement[0].First = 0
 	for _, c := range chain.Cuts {
 		if c.Bytes == 4*32 {
-			st[0].Cut = &formats.Cut{Tensors: c.Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]formats.Micros, 2)}
+			st[0].Cut = &formats.Cut{Tensors: c.Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]document.Micros, 2)}
 		}
 	}
 	near := onnxOptions(dir)

@@ -19,6 +19,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // withORT skips where ONNX Runtime has not been set up.
@@ -56,7 +57,7 @@ func onnxPlan(t testing.TB, path string, infer time.Duration, batch int, slo tim
 	m.Model = modelName(path)
 	m.Inputs, m.Outputs = nil, nil
 	m.Pipelines[0].Stages[0].Device = "cpu-1"
-	sum, err := formats.Digest(path)
+	sum, err := document.Digest(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestPipelineAnswersAsTheWholeModel(t *testing.T) {
 		}
 		second := pl.Stages[0]
 		pl.Stages[0].Blocks, second.Blocks = [2]int{0, 1}, [2]int{1, 2}
-		pl.Stages[0].Cut = &formats.Cut{Tensors: cut.Names(), DType: dtype, Bytes: bytes, TransferUS: make([]formats.Micros, 2)}
+		pl.Stages[0].Cut = &formats.Cut{Tensors: cut.Names(), DType: dtype, Bytes: bytes, TransferUS: make([]document.Micros, 2)}
 		second.Placement = []formats.Placement{{First: 1, PerDevice: 1, Replicas: 1}}
 		pl.Stages = append(pl.Stages, second)
 		x := open(t, complete(p), onnxOptions(dir))

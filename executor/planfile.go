@@ -14,6 +14,7 @@ import (
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // planFile is the file of the plan. It knows what of it is in force.
@@ -29,7 +30,7 @@ type planFile struct {
 // read reads the plan and its hash. A file that is written meanwhile is read again.
 func (f *planFile) read() (*formats.Plan, string, error) {
 	for tries := 3; ; tries-- {
-		before, err := formats.Digest(f.path)
+		before, err := document.Digest(f.path)
 		if err != nil {
 			before = "" // reading says what is wrong
 		}
@@ -37,7 +38,7 @@ func (f *planFile) read() (*formats.Plan, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		after, err := formats.Digest(f.path)
+		after, err := document.Digest(f.path)
 		if err != nil {
 			return nil, "", fmt.Errorf("hash the plan: %w", err)
 		}
@@ -68,7 +69,7 @@ func (f *planFile) differs() bool {
 		return true
 	}
 	if s := f.seen; s == nil || !os.SameFile(s, info) || s.Size() != info.Size() || !s.ModTime().Equal(info.ModTime()) {
-		if f.hash, err = formats.Digest(f.path); err != nil {
+		if f.hash, err = document.Digest(f.path); err != nil {
 			f.seen = nil
 			return true
 		}
@@ -111,8 +112,8 @@ func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, w
 
 // mayPass says whether the next try of a switch may end otherwise with the same file.
 func mayPass(err error) bool {
-	var document *formats.Error
-	return !errors.As(err, &document) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, turn.ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
+	var finding *document.Error
+	return !errors.As(err, &finding) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, turn.ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
 // switchPlan reads the plan's file again and puts it in force.

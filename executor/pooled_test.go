@@ -14,6 +14,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // pooledPlan is two models on two kinds of CPU devices with different
@@ -170,7 +171,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	for i := range p.Deployment {
 		p.Deployment[i].Inputs, p.Deployment[i].Outputs = nil, nil
 	}
-	*p.Deployment[0].Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: chain.Cuts[at].Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]formats.Micros, 2)}
+	*p.Deployment[0].Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: chain.Cuts[at].Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]document.Micros, 2)}
 	o := onnxOptions(dir)
 	cpus, err := engine.CPUs()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -27,7 +27,7 @@ func TestQueuePageInBrowser(t *testing.T) {
 	}
 	plan := completePlan(queuePlan(2, 1, time.Minute, "a"))
 	path := filepath.Join(t.TempDir(), "plan.json")
-	if _, err := formats.WriteFile(path, plan); err != nil {
+	if _, err := document.WriteFile(path, plan); err != nil {
 		t.Fatal(err)
 	}
 	var servers []*fake.Server

@@ -16,7 +16,7 @@ import (
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/turn"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -69,7 +69,7 @@ func TestServeQueuesKilled(t *testing.T) {
 		t.Skip("it starts processes")
 	}
 	plan := filepath.Join(t.TempDir(), "plan.json")
-	if _, err := formats.WriteFile(plan, completePlan(queuePlan(1, 4, time.Minute, "a"))); err != nil {
+	if _, err := document.WriteFile(plan, completePlan(queuePlan(1, 4, time.Minute, "a"))); err != nil {
 		t.Fatal(err)
 	}
 	f, err := fake.Start(fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond})

@@ -16,6 +16,7 @@ import (
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -100,9 +101,9 @@ func queuePlan(instances, sequences int, slo time.Duration, models ...string) *f
 	var most []int
 	for _, m := range models {
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: m})
-		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: m, SLOUS: formats.Micros(slo), Percentile: "p99", Weight: 1, RPS: 10}, Of: formats.OfE2E})
+		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: m, SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 10}, Of: formats.OfE2E})
 		q.Models = append(q.Models, formats.LLMProfile{Model: m, WeightBytes: 1 << 20, KVBytesPerToken: 100, Instances: []formats.LLMInstance{
-			{Device: "L4", TensorParallel: 1, Iteration: it, KVTokens: 1 << 16, KVSource: "measured", Loads: &formats.ModelLoads{ColdUS: formats.Micros(20 * time.Millisecond), WarmUS: formats.Micros(20 * time.Millisecond)}}}})
+			{Device: "L4", TensorParallel: 1, Iteration: it, KVTokens: 1 << 16, KVSource: "measured", Loads: &formats.ModelLoads{ColdUS: document.Micros(20 * time.Millisecond), WarmUS: document.Micros(20 * time.Millisecond)}}}})
 		q.Estimates = append(q.Estimates, formats.QueueEstimate{Model: m, Device: "L4", PromptNS: 1e4, OutputNS: 1e6 / float64(sequences), PrefillNS: 1e6, DecodeNS: 1e6, Batch: float64(sequences), PromptMean: 20, OutputMean: 30, OutputSD: 5})
 		most = append(most, sequences)
 	}

@@ -19,6 +19,7 @@ import (
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -100,7 +101,7 @@ func textOf(body map[string]any) string {
 func TestServeQueues(t *testing.T) {
 	plan := queuePlan(1, 4, time.Minute, "a", "b")
 	path := filepath.Join(t.TempDir(), "plan.json")
-	if _, err := formats.WriteFile(path, completePlan(plan)); err != nil {
+	if _, err := document.WriteFile(path, completePlan(plan)); err != nil {
 		t.Fatal(err)
 	}
 	store := filepath.Join(t.TempDir(), "requests.db")

@@ -21,6 +21,7 @@ import (
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
@@ -61,7 +62,7 @@ func serve(t testing.TB, plan *formats.Plan, o turn.Options) (*serving, string) 
 
 func writePlan(t testing.TB, path string, plan *formats.Plan) {
 	t.Helper()
-	if _, err := formats.WriteFile(path, plan, formats.Force(true)); err != nil {
+	if _, err := document.WriteFile(path, plan, document.Force(true)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // shot is how an open-loop request ended.
@@ -123,7 +124,7 @@ func TestSwitchOfARealModelUnderLoad(t *testing.T) {
 		p.Pools[0].Count = 2
 		m := &p.Deployment[0]
 		m.Model, m.Inputs, m.Outputs = "squeezenet", nil, nil
-		*m.Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: cut.Names(), DType: "FP32", Bytes: cut.Bytes, TransferUS: make([]formats.Micros, 2)}
+		*m.Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: cut.Names(), DType: "FP32", Bytes: cut.Bytes, TransferUS: make([]document.Micros, 2)}
 		return complete(p)
 	}
 	single := real()
@@ -271,7 +272,7 @@ func TestSwitchBackAfterAFlushThatFailed(t *testing.T) {
 		want error
 	}{{quick, turn.ErrSwitched}, {stuck, nil}, {quick, nil}} {
 		writePlan(t, path, step.plan)
-		sum, err := formats.Digest(path)
+		sum, err := document.Digest(path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,11 +29,11 @@ const maxFindings = 20
 // marshalValid is Write to bytes.
 func marshalValid(doc any) ([]byte, error) {
 	var b bytes.Buffer
-	err := Write(&b, doc)
+	err := document.Write(&b, doc)
 	return b.Bytes(), err
 }
 
 // findOption returns the option of that name, or nil.
-func findOption(list []Option, name string) *Option {
-	return find(list, func(o *Option) bool { return o.Name == name })
+func findOption(list []document.Option, name string) *document.Option {
+	return find(list, func(o *document.Option) bool { return o.Name == name })
 }

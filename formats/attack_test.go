@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/cputime"
+	"inferplan/formats/document"
 )
 
 // hostile are documents that took minutes or gigabytes, by their number of parts.
@@ -170,7 +171,7 @@ func TestFindingsAreFewAndInTheirPlace(t *testing.T) {
 		text += fmt.Sprintf(`,"k%d":0`, i)
 	}
 	_, _, err := Decode([]byte(text+"}"), "x.json")
-	list := Findings(err)
+	list := document.Findings(err)
 	if len(list) != maxFindings+1 || !strings.Contains(list[maxFindings].Found, "more than 20 findings") {
 		t.Fatalf("%d findings: %v", len(list), err)
 	}
@@ -189,12 +190,12 @@ func TestLargeDocumentsAreRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"format":"inferplan.plan/v1"`+strings.Repeat(" ", 100<<10)+"}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer SetMaxDocument(DefaultMaxDocument)
-	SetMaxDocument(100_000)
+	defer document.SetMaxDocument(document.DefaultMaxDocument)
+	document.SetMaxDocument(100_000)
 	if _, _, err := Read(path); err == nil || !strings.Contains(err.Error(), "plan.json: found more than 100kB") || !strings.Contains(err.Error(), "--max-document") {
 		t.Errorf("over the limit: %v", err)
 	}
-	SetMaxDocument(200 << 10)
+	document.SetMaxDocument(200 << 10)
 	if _, _, err := Read(path); err == nil || strings.Contains(err.Error(), "100kB") || strings.Contains(err.Error(), "max-document") {
 		t.Errorf("below the limit: %v", err)
 	}

@@ -38,16 +38,16 @@ const (
 
 // Pool is a set of like devices.
 type Pool struct {
-	Device        string  `json:"device"` // kind, as in the profile
-	Count         int     `json:"count"`
-	MaxShares     int     `json:"max_shares,omitempty" default:"1"`        // shares 1/1..1/max_shares; default 1
-	PerNode       int     `json:"per_node,omitempty" default:"1"`          // devices that share one NIC; default 1
-	NICGbps       float64 `json:"nic_gbps,omitempty" default:"no network"` // usable rate; absent: nothing passes to other kinds without one, but on a shared host
-	NICEfficiency float64 `json:"nic_efficiency,omitempty" default:"1"`    // multiplies nic_gbps; default 1
-	Memory        Bytes   `json:"memory,omitempty" default:"no limit"`     // per device; absent: not limited
-	USDPerHour    float64 `json:"usd_per_hour,omitempty"`
-	Watts         float64 `json:"watts,omitempty"`
-	Sharing       string  `json:"sharing,omitempty"` // exclusive (default) or time
+	Device        string         `json:"device"` // kind, as in the profile
+	Count         int            `json:"count"`
+	MaxShares     int            `json:"max_shares,omitempty" default:"1"`        // shares 1/1..1/max_shares; default 1
+	PerNode       int            `json:"per_node,omitempty" default:"1"`          // devices that share one NIC; default 1
+	NICGbps       float64        `json:"nic_gbps,omitempty" default:"no network"` // usable rate; absent: nothing passes to other kinds without one, but on a shared host
+	NICEfficiency float64        `json:"nic_efficiency,omitempty" default:"1"`    // multiplies nic_gbps; default 1
+	Memory        document.Bytes `json:"memory,omitempty" default:"no limit"`     // per device; absent: not limited
+	USDPerHour    float64        `json:"usd_per_hour,omitempty"`
+	Watts         float64        `json:"watts,omitempty"`
+	Sharing       string         `json:"sharing,omitempty"` // exclusive (default) or time
 }
 
 // TimeShared tells whether the stages on a pool take turns on its devices: as

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"inferplan/formats/document"
 )
 
 // A size of zero is known, an absent one is not, and both stay what they are.
@@ -28,7 +30,7 @@ func TestCutOfNothing(t *testing.T) {
 			t.Errorf("last cut %+v, expected none", b[2])
 		}
 		var w bytes.Buffer
-		if err := Write(&w, p); err != nil {
+		if err := document.Write(&w, p); err != nil {
 			t.Fatal(err)
 		}
 		if p, err = DecodeProfile(w.Bytes(), "profile.json"); err != nil {

@@ -124,7 +124,7 @@ func schemaFile(name string) string {
 func Schema(kind string) ([]byte, error) {
 	k := kindTable.Find(kind)
 	if k == nil {
-		return nil, &Error{Found: "the kind " + document.Quote(kind), Expected: strings.Join(Kinds(), ", "), Hint: DidYouMean(kind, Kinds())}
+		return nil, &document.Error{Found: "the kind " + document.Quote(kind), Expected: strings.Join(Kinds(), ", "), Hint: document.DidYouMean(kind, Kinds())}
 	}
 	if d, ok := k.Make().(document.Sectioned); ok {
 		return document.Schema(schemaFile(kind), kind, d.Sections())

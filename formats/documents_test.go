@@ -40,7 +40,7 @@ func TestOldDocumentsAreRead(t *testing.T) {
 			continue
 		}
 		seen[kind] = true
-		data, err := Marshal(doc)
+		data, err := document.Marshal(doc)
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
@@ -80,8 +80,8 @@ func TestExamplesSayWhatTheyMean(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantModels := []WorkloadModel{
-		{Model: "efficientnet-b8", SLO: SLO{Duration: 165577200 * time.Nanosecond}, Weight: 0.3, BatchBuildRPS: 277.38},
-		{Model: "encnet", SLO: SLO{Duration: 87047400 * time.Nanosecond}, Weight: 0.33},
+		{Model: "efficientnet-b8", SLO: document.SLO{Duration: 165577200 * time.Nanosecond}, Weight: 0.3, BatchBuildRPS: 277.38},
+		{Model: "encnet", SLO: document.SLO{Duration: 87047400 * time.Nanosecond}, Weight: 0.33},
 	}
 	if diff := cmp.Diff(wantModels, []WorkloadModel(ModelsOf(w))); diff != "" {
 		t.Error(diff)
@@ -95,7 +95,7 @@ func TestExamplesSayWhatTheyMean(t *testing.T) {
 	}
 	wantCascade := &Cascade{
 		Family: []string{"digits-4", "digits-16", "digits-64", "digits-256", "digits-conv"},
-		SLO:    CascadeSLO{Latency: SLO{Duration: 400 * time.Millisecond}, Percentile: "p95"},
+		SLO:    CascadeSLO{Latency: document.SLO{Duration: 400 * time.Millisecond}, Percentile: "p95"},
 		QPS:    CascadeQPS{Max: 7600, Ranges: 10, Distribution: "zipf"},
 		Grid:   10,
 	}
@@ -135,7 +135,7 @@ func TestBadDocuments(t *testing.T) {
 			if doc != nil && !reflect.ValueOf(doc).IsNil() {
 				t.Error("a bad document is returned beside the error")
 			}
-			for _, e := range Findings(err) {
+			for _, e := range document.Findings(err) {
 				if e.File == "" || e.Line < 1 || e.Column < 1 {
 					t.Errorf("no position: %#v", e)
 				}
@@ -164,7 +164,7 @@ func TestLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Marshal(p)
+	got, err := document.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,11 +190,11 @@ func TestLayout(t *testing.T) {
 
 func TestReadOfAnotherKind(t *testing.T) {
 	_, err := ReadCluster(compat + "workload.v1.yaml")
-	if err == nil || !strings.Contains(err.Error(), "this file is a workload; give a cluster here") || Findings(err) == nil {
+	if err == nil || !strings.Contains(err.Error(), "this file is a workload; give a cluster here") || document.Findings(err) == nil {
 		t.Errorf("got %v", err)
 	}
 	_, err = ReadCluster("no/such/file.yaml")
-	if err == nil || Findings(err) != nil || !errors.Is(err, fs.ErrNotExist) {
+	if err == nil || document.Findings(err) != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestReadOfNoText(t *testing.T) {
 		"/dev/urandom": "expected a ",
 		".":            "found a folder, expected a file",
 	} {
-		if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), want) || Findings(err) == nil {
+		if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), want) || document.Findings(err) == nil {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

@@ -55,9 +55,9 @@ func (s *EchoPlan) check(p *planChecker) {
 	}
 }
 
-var echoKind = planKind{name: PlanEcho, section: (*EchoPlan)(nil), options: []Option{
-	{Name: "copies", Key: "copies", Type: WholeOption, Default: 1, Min: 1, Max: 9, Help: "devices that hold all services but the last"},
-	{Name: "objective", Type: ChoiceOption, Default: "gpus", Choices: []string{"gpus"}, Help: "the devices used"},
+var echoKind = planKind{name: PlanEcho, section: (*EchoPlan)(nil), options: []document.Option{
+	{Name: "copies", Key: "copies", Type: document.WholeOption, Default: 1, Min: 1, Max: 9, Help: "devices that hold all services but the last"},
+	{Name: "objective", Type: document.ChoiceOption, Default: "gpus", Choices: []string{"gpus"}, Help: "the devices used"},
 	timeLimitOption,
 }, schema: `{"section": {"$ref": "#/$defs/EchoPlan"}, "$defs": {
   "EchoPlan": {"type": "object", "required": ["services"], "additionalProperties": false,
@@ -68,9 +68,9 @@ type Echoes []EchoService
 
 // EchoService is one of them.
 type EchoService struct {
-	Model string  `json:"model"`
-	SLO   SLO     `json:"slo"`
-	RPS   float64 `json:"rps"`
+	Model string       `json:"model"`
+	SLO   document.SLO `json:"slo"`
+	RPS   float64      `json:"rps"`
 }
 
 var echoPart = workloadPart{name: "echoes", kind: PlanEcho, section: Echoes(nil), schema: `{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // A workload as a person writes it: the SLO is a time or a multiple of the model's own.
@@ -33,7 +34,7 @@ models:
 // An error names the file, the place and the field.
 func ExampleError() {
 	_, _, err := formats.Decode([]byte(`{"format": "inferplan.cluster/v1", "pools": [{"device": "L4", "count": 2, "nic_gpbs": 6}]}`), "cluster.json")
-	var bad *formats.Error
+	var bad *document.Error
 	if errors.As(err, &bad) {
 		fmt.Println(bad.Path)
 	}

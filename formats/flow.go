@@ -18,9 +18,9 @@ type FlowPlan struct {
 	Modules      []FlowModule      `json:"modules"` // in the order of the deployment
 	// Lambda is the quantile of the waits for batches further down that a request
 	// is given (PARD §4.2), WindowUS how far back queueing is averaged.
-	Lambda   float64      `json:"lambda"`
-	WindowUS Micros       `json:"window_us"`
-	Scaling  *FlowScaling `json:"scaling,omitempty"` // absent: all replicas are there all the time
+	Lambda   float64         `json:"lambda"`
+	WindowUS document.Micros `json:"window_us"`
+	Scaling  *FlowScaling    `json:"scaling,omitempty"` // absent: all replicas are there all the time
 	// Transitions are ways that requests of workflows took, or are expected to.
 	Transitions []WaysOf `json:"transitions,omitzero"`
 }
@@ -54,18 +54,18 @@ func (a *FlowApplication) asked() *Application {
 
 // FlowModule is what a deployed module has beside its pipelines.
 type FlowModule struct {
-	Model       string  `json:"model"`
-	Accuracy    float64 `json:"accuracy,omitempty"`      // of the variant that was chosen
-	ColdStartUS Micros  `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves; of a workflow, the load
+	Model       string          `json:"model"`
+	Accuracy    float64         `json:"accuracy,omitempty"`      // of the variant that was chosen
+	ColdStartUS document.Micros `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves; of a workflow, the load
 	// The others are of workflows. A copy takes WeightBytes of a device's memory, a
 	// batch WorkingBytes beside. An output takes NearUS to another device of the same
 	// node, FarUS to one of another. Resident are the devices that hold a copy at the
 	// start, counted through the pools.
-	WeightBytes  int64  `json:"weight_bytes,omitempty"`
-	WorkingBytes int64  `json:"working_bytes,omitempty"`
-	NearUS       Micros `json:"near_us,omitempty"`
-	FarUS        Micros `json:"far_us,omitempty"`
-	Resident     []int  `json:"resident,omitzero"`
+	WeightBytes  int64           `json:"weight_bytes,omitempty"`
+	WorkingBytes int64           `json:"working_bytes,omitempty"`
+	NearUS       document.Micros `json:"near_us,omitempty"`
+	FarUS        document.Micros `json:"far_us,omitempty"`
+	Resident     []int           `json:"resident,omitzero"`
 	// Kinds are the kinds of devices that run it, where the plan has several, with the
 	// load and the working bytes there. The figures above are then the largest of them.
 	Kinds []FlowKind `json:"kinds,omitzero"`
@@ -77,9 +77,9 @@ type FlowModule struct {
 
 // FlowKind is what a module of a workflow takes on a kind of devices.
 type FlowKind struct {
-	Device       string `json:"device"`
-	LoadUS       Micros `json:"load_us,omitempty"`
-	WorkingBytes int64  `json:"working_bytes,omitempty"`
+	Device       string          `json:"device"`
+	LoadUS       document.Micros `json:"load_us,omitempty"`
+	WorkingBytes int64           `json:"working_bytes,omitempty"`
 }
 
 // On is what a module takes on a kind of devices.
@@ -102,12 +102,12 @@ func (m *FlowModule) On(device string) FlowKind {
 // module keeps the most replicas that were looked up within HoldUS, unless all
 // modules together then have more than MaxWorkers: then as was looked up last.
 type FlowScaling struct {
-	EveryUS  Micros `json:"every_us"`
-	WindowUS Micros `json:"window_us"`
-	HoldUS   Micros `json:"hold_us,omitempty"`
+	EveryUS  document.Micros `json:"every_us"`
+	WindowUS document.Micros `json:"window_us"`
+	HoldUS   document.Micros `json:"hold_us,omitempty"`
 	// LookaheadUS is how far a rise within the window is extrapolated, by the line
 	// through its seconds (least squares). 0: the mean rate is looked up.
-	LookaheadUS Micros `json:"lookahead_us,omitempty"`
+	LookaheadUS document.Micros `json:"lookahead_us,omitempty"`
 	// RiseSigmas is by how many standard deviations of the arrivals' noise a rise must
 	// stand out to count. Then the last seconds of the window count alone where they
 	// stand out above it. 0: every rise of the line counts, and the window as a whole.
@@ -128,18 +128,18 @@ const PlanFlow = "flow"
 
 var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flowOptions, schema: schemaFile("plan.flow")}
 
-var flowOptions = []Option{
-	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "shares"},
+var flowOptions = []document.Option{
+	{Name: "algorithm", Type: document.ChoiceOption, Default: "paths", Choices: []string{"paths", "shares"},
 		Help: "paths (the deadline is not split); for workflows also shares (devices in proportion to demand, without loading at run time)"},
-	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
+	{Name: "objective", Type: document.ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "maximise throughput, or minimise cost, power or gpus while the applications' rates are carried"},
-	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
+	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.1, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing beyond the running batch, or auto: simulation chooses it, and the number of devices"},
-	{Name: "dedicated", Key: "dedicated", Type: TextOption, Recommended: "auto", Choices: []string{"auto"},
+	{Name: "dedicated", Key: "dedicated", Type: document.TextOption, Recommended: "auto", Choices: []string{"auto"},
 		Help: "of workflows: devices that run some models alone, such as chat-7b=6,rewrite-1b+embedder=2, and on several kinds of devices chat-7b=4*A100+2*H100; the other models have the rest. auto: with --margin auto, simulation chooses devices for language models"},
-	{Name: "cold-start", Key: "cold_start", Type: DurationOption,
+	{Name: "cold-start", Key: "cold_start", Type: document.DurationOption,
 		Help: "time that a new replica of a module needs before it serves; replicas then follow a table of request rates, up to those of the plan; 0: all are always there"},
-	{Name: "headroom", Key: "headroom", Type: NumberOption, Default: 1.05, Min: 1, Max: 10, Needs: []string{"cold-start"},
+	{Name: "headroom", Key: "headroom", Type: document.NumberOption, Default: 1.05, Min: 1, Max: 10, Needs: []string{"cold-start"},
 		Help: "with --cold-start, the replicas of a row carry this many times its rate"},
 	sloOption,
 	maxBatchOption,

@@ -15,23 +15,23 @@ type ModuleReport struct {
 	Consumed float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
 	// Queued is from a task's reveal until it enters a batch, Waited until that
 	// starts. Both are in whole milliseconds, rounded down.
-	Queued *TimeQuantiles `json:"queued,omitempty"`
-	Waited *TimeQuantiles `json:"waited,omitempty"`
-	RunUS  Micros         `json:"run_us"` // of its batches, mean
-	Batch  float64        `json:"batch"`  // tasks of its batches, mean
+	Queued *TimeQuantiles  `json:"queued,omitempty"`
+	Waited *TimeQuantiles  `json:"waited,omitempty"`
+	RunUS  document.Micros `json:"run_us"` // of its batches, mean
+	Batch  float64         `json:"batch"`  // tasks of its batches, mean
 }
 
 // TimeQuantiles are quantiles of a time.
 type TimeQuantiles struct {
-	P50US Micros `json:"p50_us"`
-	P90US Micros `json:"p90_us"`
-	P99US Micros `json:"p99_us"`
+	P50US document.Micros `json:"p50_us"`
+	P90US document.Micros `json:"p90_us"`
+	P99US document.Micros `json:"p99_us"`
 }
 
 // FlowReport is what a run of applications showed beside its counts.
 type FlowReport struct {
 	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
-	DeviceUS   Micros           `json:"device_us"` // from the decision for a worker until it goes, of all together
+	DeviceUS   document.Micros  `json:"device_us"` // from the decision for a worker until it goes, of all together
 	Windows    []FlowWindow     `json:"windows,omitempty"`
 	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // absent: never
 	Modes      []FlowModeChange `json:"modes,omitempty"`      // of the first run
@@ -63,31 +63,31 @@ type GenerationReport struct {
 // SegmentReport is what the sequences of a module showed. The time to the first token
 // counts from when all that a sequence reads was there.
 type SegmentReport struct {
-	Application string `json:"application"`
-	Segment     string `json:"segment"`
-	Module      string `json:"module"`
-	Model       string `json:"model,omitempty"`
-	Sequences   int64  `json:"sequences"`
-	TTFTP50US   Micros `json:"ttft_p50_us"`
-	TTFTP99US   Micros `json:"ttft_p99_us"`
-	TPOTP50US   Micros `json:"tpot_p50_us"`
-	TPOTP99US   Micros `json:"tpot_p99_us"`
+	Application string          `json:"application"`
+	Segment     string          `json:"segment"`
+	Module      string          `json:"module"`
+	Model       string          `json:"model,omitempty"`
+	Sequences   int64           `json:"sequences"`
+	TTFTP50US   document.Micros `json:"ttft_p50_us"`
+	TTFTP99US   document.Micros `json:"ttft_p99_us"`
+	TPOTP50US   document.Micros `json:"tpot_p50_us"`
+	TPOTP99US   document.Micros `json:"tpot_p99_us"`
 }
 
 // SessionReport says what became of the states that tasks went on with.
 type SessionReport struct {
-	Reused        int64  `json:"reused"`     // tasks that found theirs
-	Recomputed    int64  `json:"recomputed"` // tasks that did not
-	Moved         int64  `json:"moved"`      // states to another device
-	Dropped       int64  `json:"dropped"`    // states, to make room or for want of it
-	RecomputingUS Micros `json:"recomputing_us"`
+	Reused        int64           `json:"reused"`     // tasks that found theirs
+	Recomputed    int64           `json:"recomputed"` // tasks that did not
+	Moved         int64           `json:"moved"`      // states to another device
+	Dropped       int64           `json:"dropped"`    // states, to make room or for want of it
+	RecomputingUS document.Micros `json:"recomputing_us"`
 }
 
 // FlowWindow is the worst of all windows of a width, by arrival.
 type FlowWindow struct {
-	WidthUS Micros  `json:"width_us"`
-	Drop    float64 `json:"drop"`    // most requests that were not in time, as a share of those that came
-	Goodput float64 `json:"goodput"` // least requests in time, likewise
+	WidthUS document.Micros `json:"width_us"`
+	Drop    float64         `json:"drop"`    // most requests that were not in time, as a share of those that came
+	Goodput float64         `json:"goodput"` // least requests in time, likewise
 }
 
 // FlowOverload is of the windows of ten seconds in which more came than the
@@ -102,9 +102,9 @@ type FlowOverload struct {
 // FlowModeChange is a change of the order in which a module serves: lbf is the
 // least remaining budget first, hbf the most.
 type FlowModeChange struct {
-	AtUS   Micros `json:"at_us"`
-	Module string `json:"module"`
-	Order  string `json:"order"`
+	AtUS   document.Micros `json:"at_us"`
+	Module string          `json:"module"`
+	Order  string          `json:"order"`
 }
 
 // checkFlow checks what a report says of applications.

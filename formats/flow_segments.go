@@ -165,7 +165,7 @@ func (g *segmentGraph) ways(i int, at string) {
 
 // unknownName says that a name is none of those that there are.
 func unknownName(c *document.Checker, name, what string, names []string, at string) {
-	c.Fail(at, "the "+what+" "+document.Quote(name), "a "+what+" of the application", DidYouMean(name, names))
+	c.Fail(at, "the "+what+" "+document.Quote(name), "a "+what+" of the application", document.DidYouMean(name, names))
 }
 
 // steps checks the modules of a segment.

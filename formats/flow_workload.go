@@ -17,7 +17,7 @@ type Applications []Application
 // that it comes to them.
 type Application struct {
 	Name       string            `json:"name"`
-	SLO        SLO               `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
+	SLO        document.SLO      `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
 	Percentile string            `json:"percentile,omitempty"`         // p99 by default
 	Weight     float64           `json:"weight,omitempty" default:"1"` // 1 by default
 	RPS        float64           `json:"rps,omitempty"`                // to be carried

@@ -30,7 +30,7 @@ func FrontEndOf(c *Cluster, p *Profile) *FrontEnd {
 
 // costed is a section whose requests are each for several models, and which says what they cost.
 type costed interface {
-	RequestCosts() (beside, frontEnd Micros)
+	RequestCosts() (beside, frontEnd document.Micros)
 }
 
 // BesideRuns returns what a request takes beside its runs: what the section of the plan says, else the
@@ -41,7 +41,7 @@ func (d *Plan) BesideRuns() time.Duration {
 			return beside.D()
 		}
 	}
-	return d.meanOf(func(m *Deployed) Micros { return m.RequestUS })
+	return d.meanOf(func(m *Deployed) document.Micros { return m.RequestUS })
 }
 
 // frontEndUse is the part of the front end's CPUs that requests may take up: where they take all, whatever else the
@@ -74,7 +74,7 @@ func (d *Plan) RequestCPU() time.Duration {
 			return cost.D()
 		}
 	}
-	return d.meanOf(func(m *Deployed) Micros { return m.RequestCPUUS })
+	return d.meanOf(func(m *Deployed) document.Micros { return m.RequestCPUUS })
 }
 
 // runsBeside returns the CPU time of a request's runs on the machine of the front end, which has the CPU
@@ -112,19 +112,19 @@ func (d *Plan) runsBeside() time.Duration {
 }
 
 // meanOf returns the mean of a figure over the deployments that have it, by their rates.
-func (d *Plan) meanOf(figure func(*Deployed) Micros) time.Duration {
-	return meanKnown(len(d.Deployment), func(i int) (Micros, float64) { return figure(&d.Deployment[i]), d.Deployment[i].RPS() })
+func (d *Plan) meanOf(figure func(*Deployed) document.Micros) time.Duration {
+	return meanKnown(len(d.Deployment), func(i int) (document.Micros, float64) { return figure(&d.Deployment[i]), d.Deployment[i].RPS() })
 }
 
 // MeanOfFamily returns the mean of a figure over the models of a family that have it. A request of
 // a cascade is one request whichever of them answers, so that rates do not weigh.
-func MeanOfFamily(models []*ProfileModel, figure func(*ProfileModel) Micros) time.Duration {
-	return meanKnown(len(models), func(i int) (Micros, float64) { return figure(models[i]), 1 })
+func MeanOfFamily(models []*ProfileModel, figure func(*ProfileModel) document.Micros) time.Duration {
+	return meanKnown(len(models), func(i int) (document.Micros, float64) { return figure(models[i]), 1 })
 }
 
 // meanKnown returns the mean of n figures by their weights, without those that are not known (0); 0:
 // none is.
-func meanKnown(n int, at func(int) (Micros, float64)) time.Duration {
+func meanKnown(n int, at func(int) (document.Micros, float64)) time.Duration {
 	sum, weights := 0.0, 0.0
 	for i := range n {
 		if value, weight := at(i); value > 0 {

@@ -4,16 +4,18 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"inferplan/formats/document"
 )
 
 // By hand: two models at 30 and 10 requests/s cost 4 and 8 ms at a front end of 2 CPUs, and run on CPUs of two nodes.
 func TestFrontEnd(t *testing.T) {
 	stage := func(batch int, took time.Duration) []Stage {
-		return []Stage{{Device: "cpu-2", InferUS: append(make([]Micros, batch-1), Micros(took))}}
+		return []Stage{{Device: "cpu-2", InferUS: append(make([]document.Micros, batch-1), document.Micros(took))}}
 	}
 	p := &Plan{FrontEnd: &FrontEnd{Cores: 2}, Pools: []Pool{{Device: "cpu-2", Count: 2}}, Deployment: []Deployed{
-		{Model: "a", RequestUS: Micros(time.Millisecond), RequestCPUUS: Micros(4 * time.Millisecond), Pipelines: []Pipeline{{Batch: 2, RPS: 30, Stages: stage(2, 8*time.Millisecond)}}},
-		{Model: "b", RequestCPUUS: Micros(8 * time.Millisecond), Pipelines: []Pipeline{{Batch: 1, RPS: 10, Stages: stage(1, 16*time.Millisecond)}}},
+		{Model: "a", RequestUS: document.Micros(time.Millisecond), RequestCPUUS: document.Micros(4 * time.Millisecond), Pipelines: []Pipeline{{Batch: 2, RPS: 30, Stages: stage(2, 8*time.Millisecond)}}},
+		{Model: "b", RequestCPUUS: document.Micros(8 * time.Millisecond), Pipelines: []Pipeline{{Batch: 1, RPS: 10, Stages: stage(1, 16*time.Millisecond)}}},
 	}}
 	p.Section = &PoolPlan{Models: []Served{{Model: "a", Weight: 3, RPS: 30}, {Model: "b", Weight: 2, RPS: 10}}}
 	if got := p.BesideRuns(); got != time.Millisecond {

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"testing"
 	"unicode/utf8"
+
+	"inferplan/formats/document"
 )
 
 // seedFiles adds the documents of testdata with the given endings.
@@ -34,7 +36,7 @@ func seedFiles(f *testing.F, endings ...string) {
 func roundTrip(t *testing.T, data []byte, name string) {
 	kind, doc, err := Decode(data, name)
 	if err != nil {
-		list := Findings(err)
+		list := document.Findings(err)
 		if len(list) == 0 {
 			t.Fatalf("%T is no finding: %v", err, err)
 		}

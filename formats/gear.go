@@ -22,15 +22,15 @@ import (
 // thresholds are at most the certainty. A stage forwards a sample whose level
 // is below the stage's, that is, whose certainty is below the threshold.
 type GearPlan struct {
-	SLOUS      Micros  `json:"slo_us"`
-	Percentile string  `json:"percentile"`
-	Over       string  `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
-	Accuracy   float64 `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
-	MaxQPS     float64 `json:"max_qps"`
-	Score      string  `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
-	Weights    string  `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
-	Samples    int     `json:"samples"`         // planned on
-	HeldOut    int     `json:"held_out"`        // kept apart, for AccuracyHeldOut
+	SLOUS      document.Micros `json:"slo_us"`
+	Percentile string          `json:"percentile"`
+	Over       string          `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
+	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
+	MaxQPS     float64         `json:"max_qps"`
+	Score      string          `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
+	Weights    string          `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
+	Samples    int             `json:"samples"`         // planned on
+	HeldOut    int             `json:"held_out"`        // kept apart, for AccuracyHeldOut
 	// AccuracyHeldOut is that of the whole plan, over the ranges by weight, on the
 	// samples held out; with its interval (95 %).
 	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
@@ -42,10 +42,10 @@ type GearPlan struct {
 	// RequestUS is what a request of the cascade takes beside its runs, and RequestCPUUS the CPU time
 	// that it costs the front end: what the trials of the gears counted. Absent: not known, or a plan
 	// of a version that did not say it, where those of the deployment count by their rates.
-	RequestUS    Micros      `json:"request_us,omitempty"`
-	RequestCPUUS Micros      `json:"request_cpu_us,omitempty"`
-	Models       []GearModel `json:"models"` // in the order of the plan's models
-	Gears        []Gear      `json:"gears"`  // by rising rate, without holes
+	RequestUS    document.Micros `json:"request_us,omitempty"`
+	RequestCPUUS document.Micros `json:"request_cpu_us,omitempty"`
+	Models       []GearModel     `json:"models"` // in the order of the plan's models
+	Gears        []Gear          `json:"gears"`  // by rising rate, without holes
 }
 
 // GearModel holds a model's thresholds and, of every sample planned on, its
@@ -61,21 +61,21 @@ type GearModel struct {
 
 // Gear is what is done while the rate is in [FromQPS, ToQPS); the last one also above.
 type Gear struct {
-	FromQPS         float64     `json:"from_qps"`
-	ToQPS           float64     `json:"to_qps"`
-	Weight          float64     `json:"weight"`               // share of the requests or of the time, by GearPlan.Weights; of measured rates, of the requests that come under the gear
-	RateShare       float64     `json:"rate_share,omitempty"` // of measured rates: share of the requests that come while the rate is in the range
-	Accuracy        float64     `json:"accuracy"`
-	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
-	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"` // 95 %
-	Bound           float64     `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
-	Utilisation     float64     `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only where all requests of measured rates are to keep the SLO together
-	LatencyUS       Micros      `json:"latency_us"`                           // at the percentile, simulated at ToQPS
+	FromQPS         float64         `json:"from_qps"`
+	ToQPS           float64         `json:"to_qps"`
+	Weight          float64         `json:"weight"`               // share of the requests or of the time, by GearPlan.Weights; of measured rates, of the requests that come under the gear
+	RateShare       float64         `json:"rate_share,omitempty"` // of measured rates: share of the requests that come while the rate is in the range
+	Accuracy        float64         `json:"accuracy"`
+	AccuracyHeldOut *float64        `json:"accuracy_held_out,omitempty"`
+	HeldOutInterval *[2]float64     `json:"accuracy_held_out_interval,omitempty"` // 95 %
+	Bound           float64         `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
+	Utilisation     float64         `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only where all requests of measured rates are to keep the SLO together
+	LatencyUS       document.Micros `json:"latency_us"`                           // at the percentile, simulated at ToQPS
 	// LatencyHeldOutUS is LatencyUS where requests bring the samples held out, as hard as the interval
 	// of their mean work allows; absent: none are, or a version planned it that did not try them.
-	LatencyHeldOutUS Micros      `json:"latency_held_out_us,omitempty"`
-	Late             float64     `json:"late,omitempty"` // share past the SLO at ToQPS, where the SLO is over all requests
-	Stages           []GearStage `json:"stages"`
+	LatencyHeldOutUS document.Micros `json:"latency_held_out_us,omitempty"`
+	Late             float64         `json:"late,omitempty"` // share past the SLO at ToQPS, where the SLO is over all requests
+	Stages           []GearStage     `json:"stages"`
 }
 
 // GearStage is one model of a gear's cascade.
@@ -99,11 +99,11 @@ func (l *Pipeline) Chains() int {
 
 // ChainError is what is wrong with the replicas of a stage of the pipeline at a place,
 // in a plan of kind gear: they do not make as many whole chains; nil: nothing.
-func ChainError(at string, stage, replicas, chains int) *Error {
+func ChainError(at string, stage, replicas, chains int) *document.Error {
 	if replicas >= 1 && chains%replicas == 0 {
 		return nil
 	}
-	return &Error{Path: fmt.Sprintf("%s.stages[%d].replicas", at, stage), Found: fmt.Sprint(replicas), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
+	return &document.Error{Path: fmt.Sprintf("%s.stages[%d].replicas", at, stage), Found: fmt.Sprint(replicas), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
 		Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
 }
 
@@ -124,10 +124,10 @@ const PlanGear = "gear"
 
 var gearKind = planKind{name: PlanGear, section: (*GearPlan)(nil), options: gearOptions, schema: schemaFile("plan.gear")}
 
-var gearOptions = []Option{
-	{Name: "algorithm", Type: ChoiceOption, Default: "exact", Choices: []string{"exact"},
+var gearOptions = []document.Option{
+	{Name: "algorithm", Type: document.ChoiceOption, Default: "exact", Choices: []string{"exact"},
 		Help: "exact (the only one)"},
-	{Name: "objective", Type: ChoiceOption, Choices: []string{"accuracy", "latency", "gpus", "cost", "power"},
+	{Name: "objective", Type: document.ChoiceOption, Choices: []string{"accuracy", "latency", "gpus", "cost", "power"},
 		Help: "accuracy or latency, whichever the workload's SLO leaves open, or the least gpus, cost or power that keeps it"},
 	maxPartitionsOption,
 	sloOption,
@@ -152,7 +152,9 @@ func (g *GearPlan) Served() []Served {
 
 // RequestCosts returns what a request of the cascade takes beside its runs, and the CPU time that it
 // costs the front end; 0: the plan does not say it.
-func (g *GearPlan) RequestCosts() (beside, frontEnd Micros) { return g.RequestUS, g.RequestCPUUS }
+func (g *GearPlan) RequestCosts() (beside, frontEnd document.Micros) {
+	return g.RequestUS, g.RequestCPUUS
+}
 
 // AnswersByInput is what a cascade is.
 func (g *GearPlan) AnswersByInput() bool { return true }

@@ -30,10 +30,10 @@ func (c *Cascade) Quantiles() int {
 // With a latency accuracy is maximised, with an accuracy latency is minimised,
 // with both the number of devices is.
 type CascadeSLO struct {
-	Latency    SLO     `json:"latency,omitzero"`
-	Percentile string  `json:"percentile,omitempty"`
-	Accuracy   float64 `json:"accuracy,omitempty"`
-	Over       string  `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together; the default: ranges, or, of measured rates, what is better for one cascade for all
+	Latency    document.SLO `json:"latency,omitzero"`
+	Percentile string       `json:"percentile,omitempty"`
+	Accuracy   float64      `json:"accuracy,omitempty"`
+	Over       string       `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together; the default: ranges, or, of measured rates, what is better for one cascade for all
 }
 
 // Of CascadeSLO.Over.

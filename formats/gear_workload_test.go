@@ -26,7 +26,7 @@ func TestGridIsWhatTheSchemaSays(t *testing.T) {
 		c := Cascade{Family: []string{"a"}, SLO: CascadeSLO{Accuracy: .9}, QPS: CascadeQPS{Max: 1, Ranges: 1, Distribution: "zipf"}, Grid: n}
 		var check document.Checker
 		c.check(&check)
-		refused := slices.ContainsFunc(document.Findings(check.Err()), func(e *Error) bool { return e.Path == "cascade.grid" })
+		refused := slices.ContainsFunc(document.Findings(check.Err()), func(e *document.Error) bool { return e.Path == "cascade.grid" })
 		if refused == ok {
 			t.Errorf("grid %d: refused %v", n, refused)
 		}

@@ -3,6 +3,8 @@ package formats
 import (
 	"strings"
 	"testing"
+
+	"inferplan/formats/document"
 )
 
 // Figures out of range are bad input, with their field and what may stand there.
@@ -18,7 +20,7 @@ func TestFiguresOutOfRange(t *testing.T) {
 	} {
 		_, _, err := Decode([]byte(c.text), "x.json")
 		found := false
-		for _, f := range Findings(err) {
+		for _, f := range document.Findings(err) {
 			found = found || f.Path == c.field && f.Expected == c.expected
 		}
 		if !found {

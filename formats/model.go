@@ -1,22 +1,14 @@
 package formats
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"hash"
-	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 )
 
 // Bucket says that a model is another one at one size of its inputs: requests for
@@ -170,64 +162,8 @@ func (c *CutBytes) SetWhole(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
 // Whole is the size as a document has it.
 func (c CutBytes) Whole() int64 { return c.Bytes() }
 
-// OperatorLibrary is a library of custom operators that a model runs with.
-type OperatorLibrary struct {
-	Path   string `json:"path"`
-	SHA256 string `json:"sha256"`
-}
-
-// ReadOperators returns the libraries of custom operators in files.
-func ReadOperators(paths []string) ([]OperatorLibrary, error) {
-	var out []OperatorLibrary
-	for _, path := range paths {
-		sum, err := Digest(path)
-		if err != nil {
-			return nil, err
-		}
-		if path, err = filepath.Abs(path); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
-		}
-		out = append(out, OperatorLibrary{path, sum})
-	}
-	return UniqueOperators(out), nil
-}
-
-// UniqueOperators lists each library once, in order.
-func UniqueOperators(lists ...[]OperatorLibrary) []OperatorLibrary {
-	var out []OperatorLibrary
-	for _, l := range slices.Concat(lists...) {
-		if !slices.ContainsFunc(out, func(o OperatorLibrary) bool { return o.SHA256 == l.SHA256 }) {
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
-// Find returns the library's file: the one at its path, else the one of its name in a folder. Its
-// hash must be the library's.
-func (l OperatorLibrary) Find(folder string) (string, error) {
-	beside := filepath.Join(folder, filepath.Base(l.Path))
-	other := ""
-	for _, path := range []string{l.Path, beside} {
-		switch sum, err := Digest(path); {
-		case err == nil && sum == l.SHA256:
-			return filepath.Abs(path)
-		case err == nil && other == "":
-			other = fmt.Sprintf("%s has SHA-256 %s", path, sum)
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return "", err
-		}
-	}
-	e := &Error{File: l.Path, Found: "no such file, and none of its name beside the models", Expected: "the library of custom operators with SHA-256 " + l.SHA256,
-		Hint: "put it at " + beside + ", or profile again with --ops"}
-	if other != "" {
-		e.Found = other
-	}
-	return "", e
-}
-
 // checkOperators checks libraries of custom operators.
-func checkOperators(c *document.Checker, list []OperatorLibrary, path string) {
+func checkOperators(c *document.Checker, list []modelfile.OperatorLibrary, path string) {
 	for i := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		c.FailIf(list[i].Path == "", at+".path", "nothing", "the file of the library")
@@ -245,59 +181,4 @@ func (m *ProfileModel) Deployed() Deployed {
 		d.SHA256 = m.Source.SHA256
 	}
 	return d
-}
-
-// How a file of weights is identified: by its size and this many pieces of this
-// many bytes. Hashing gigabytes whole would take longer than loading them.
-const pieces, pieceBytes = 256, 4096
-
-// SampleFile adds to a hash what identifies a file of weights, which a model calls by a name.
-func SampleFile(f *os.File, name string, h hash.Hash) error {
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	h.Write(binary.LittleEndian.AppendUint64([]byte(name), uint64(st.Size())))
-	data := make([]byte, pieceBytes)
-	for k := range int64(pieces) {
-		at := (st.Size() - pieceBytes) / (pieces - 1) * k
-		n, err := f.ReadAt(data, max(0, at))
-		if err != nil && err != io.EOF {
-			return err
-		}
-		h.Write(data[:n])
-		if at <= 0 && k == 0 && st.Size() <= pieceBytes {
-			break
-		}
-	}
-	return nil
-}
-
-// Digest returns the SHA-256 of a model's file today, in hexadecimal, and of samples of its files of
-// weights.
-func (s *ModelSource) Digest(path string) (string, error) {
-	if len(s.Weights) == 0 {
-		return Digest(path)
-	}
-	h := sha256.New()
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("hashing: %w", err)
-	}
-	defer f.Close()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("hashing %s: %w", path, err)
-	}
-	for _, name := range s.Weights {
-		w, err := os.Open(filepath.Join(filepath.Dir(path), name))
-		if err != nil {
-			return "", fmt.Errorf("hashing: %w", err)
-		}
-		err = SampleFile(w, name, h)
-		w.Close()
-		if err != nil {
-			return "", fmt.Errorf("hashing %s: %w", w.Name(), err)
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -7,20 +7,22 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"inferplan/formats/document"
 )
 
 // drawValue draws a value that an option takes.
-func drawValue(t *rapid.T, o *Option) any {
+func drawValue(t *rapid.T, o *document.Option) any {
 	switch o.Type {
-	case FlagOption:
+	case document.FlagOption:
 		return rapid.Bool().Draw(t, o.Name)
-	case WholeOption:
+	case document.WholeOption:
 		most := math.MaxInt32
 		if o.Max > 0 {
 			most = int(o.Max)
 		}
 		return rapid.IntRange(int(o.Min), most).Draw(t, o.Name)
-	case NumberOption:
+	case document.NumberOption:
 		if len(o.Choices) > 0 && rapid.Bool().Draw(t, o.Name+" as a word") {
 			return rapid.SampledFrom(o.Choices).Draw(t, o.Name)
 		}
@@ -32,17 +34,17 @@ func drawValue(t *rapid.T, o *Option) any {
 			most = o.Max
 		}
 		return rapid.Float64Range(o.Min, most).Draw(t, o.Name)
-	case DurationOption:
+	case document.DurationOption:
 		return time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, o.Name))
-	case SLOOption:
+	case document.SLOOption:
 		switch rapid.IntRange(0, 2).Draw(t, o.Name+" as") {
 		case 0:
-			return SLO{}
+			return document.SLO{}
 		case 1:
-			return SLO{Duration: time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, o.Name))}
+			return document.SLO{Duration: time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, o.Name))}
 		}
-		return SLO{Times: rapid.Float64Range(1e-6, 1e6).Draw(t, o.Name)}
-	case TextOption:
+		return document.SLO{Times: rapid.Float64Range(1e-6, 1e6).Draw(t, o.Name)}
+	case document.TextOption:
 		return rapid.String().Draw(t, o.Name)
 	}
 	return rapid.SampledFrom(o.Choices).Draw(t, o.Name)
@@ -89,7 +91,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 				}
 			}
 			rapid.Check(t, func(t *rapid.T) {
-				v := NewValues(PlanOptions(kind))
+				v := document.NewValues(PlanOptions(kind))
 				for _, o := range v.Options() {
 					if !rapid.Bool().Draw(t, "choose "+o.Name) {
 						continue
@@ -115,7 +117,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 				q := *p
 				q.Options = v
 				var b bytes.Buffer
-				if err := Write(&b, &q); err != nil {
+				if err := document.Write(&b, &q); err != nil {
 					t.Fatal(err)
 				}
 				again, err := DecodePlan(b.Bytes(), "plan.json")
@@ -160,7 +162,7 @@ func TestOptionRefuses(t *testing.T) {
 		}
 	}
 	slo := findOption(PlanOptions(PlanPool), "slo")
-	for _, v := range []SLO{{Duration: -1}, {Times: -2}, {Times: math.NaN()}, {Duration: 1, Times: 5}} {
+	for _, v := range []document.SLO{{Duration: -1}, {Times: -2}, {Times: math.NaN()}, {Duration: 1, Times: 5}} {
 		if _, err := slo.Accept(v); err == nil {
 			t.Errorf("%+v was taken", v)
 		}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 )
 
 // Plan says what runs where and which policy decides at run time. It is
@@ -13,27 +16,27 @@ import (
 // promised, and what a kind needs besides, is the section. It stands in the
 // document under the name of the kind.
 type Plan struct {
-	Format      string       `json:"format"` // inferplan.plan/v2
-	Kind        string       `json:"kind"`
-	Tool        Tool         `json:"tool"`
-	Seed        uint64       `json:"seed"`
-	Algorithm   string       `json:"algorithm"`
-	Objective   Objective    `json:"objective"`
-	StoppedBy   string       `json:"stopped_by"` // proved, gap, trials, work, time, interrupt
-	Inputs      []Input      `json:"inputs"`
-	Options     Values       `json:"options"`
-	Pools       []Pool       `json:"pools"`               // the cluster that was planned for
-	FrontEnd    *FrontEnd    `json:"front_end,omitempty"` // what takes the requests in; absent: not known
-	Deployment  []Deployed   `json:"deployment"`
-	Section     PlanSection  `json:"-" section:"plan"`
-	Policy      PolicySpec   `json:"policy"`
-	Execution   []Execution  `json:"execution,omitempty"` // where not the default: what the planned times were measured with
-	Arrivals    *Arrivals    `json:"arrivals,omitempty"`
-	Certified   *Certificate `json:"certified,omitempty"`
-	Replan      *Replan      `json:"replan,omitempty"` // where a plan ran before
-	Limits      []Limit      `json:"limits,omitempty"`
-	Assumptions []string     `json:"assumptions,omitempty"`
-	Warnings    []string     `json:"warnings,omitempty"`
+	Format      string          `json:"format"` // inferplan.plan/v2
+	Kind        string          `json:"kind"`
+	Tool        Tool            `json:"tool"`
+	Seed        uint64          `json:"seed"`
+	Algorithm   string          `json:"algorithm"`
+	Objective   Objective       `json:"objective"`
+	StoppedBy   string          `json:"stopped_by"` // proved, gap, trials, work, time, interrupt
+	Inputs      []Input         `json:"inputs"`
+	Options     document.Values `json:"options"`
+	Pools       []Pool          `json:"pools"`               // the cluster that was planned for
+	FrontEnd    *FrontEnd       `json:"front_end,omitempty"` // what takes the requests in; absent: not known
+	Deployment  []Deployed      `json:"deployment"`
+	Section     PlanSection     `json:"-" section:"plan"`
+	Policy      PolicySpec      `json:"policy"`
+	Execution   []Execution     `json:"execution,omitempty"` // where not the default: what the planned times were measured with
+	Arrivals    *Arrivals       `json:"arrivals,omitempty"`
+	Certified   *Certificate    `json:"certified,omitempty"`
+	Replan      *Replan         `json:"replan,omitempty"` // where a plan ran before
+	Limits      []Limit         `json:"limits,omitempty"`
+	Assumptions []string        `json:"assumptions,omitempty"`
+	Warnings    []string        `json:"warnings,omitempty"`
 	// RatesBy says which times rates are computed with: mean_us of the stages that have
 	// it, else and where RatesBy is absent infer_us.
 	RatesBy string `json:"rates_by,omitempty"`
@@ -45,7 +48,7 @@ type Plan struct {
 const RatesByMean = "mean_us"
 
 // RunUS is the time of a planned batch that a stage's rates are computed with.
-func (d *Plan) RunUS(l *Pipeline, s *Stage) Micros {
+func (d *Plan) RunUS(l *Pipeline, s *Stage) document.Micros {
 	if d.RatesBy == RatesByMean && len(s.MeanUS) == l.Batch {
 		return s.MeanUS[l.Batch-1]
 	}
@@ -94,18 +97,18 @@ type Input struct {
 // Deployed is where a model runs, or one SLO class of it: its tensors, its blocks
 // and its pipelines with their placement.
 type Deployed struct {
-	Model        string            `json:"model"`
-	Class        string            `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
-	SHA256       string            `json:"sha256,omitempty"` // of the model file
-	Bucket       *Bucket           `json:"bucket,omitempty"` // where it is another model at one size of its inputs
-	Inputs       []TensorInfo      `json:"inputs,omitempty"`
-	Outputs      []TensorInfo      `json:"outputs,omitempty"`
-	Constants    []TensorInfo      `json:"constants,omitempty"` // inputs of the file that always have one value
-	Operators    []OperatorLibrary `json:"operators,omitempty"` // that it runs with
-	NumBlocks    int               `json:"num_blocks"`
-	Pipelines    []Pipeline        `json:"pipelines"`
-	RequestUS    Micros            `json:"request_us,omitempty"`     // what a request takes beside its runs; absent: not known
-	RequestCPUUS Micros            `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent: not known
+	Model        string                      `json:"model"`
+	Class        string                      `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
+	SHA256       string                      `json:"sha256,omitempty"` // of the model file
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Inputs       []TensorInfo                `json:"inputs,omitempty"`
+	Outputs      []TensorInfo                `json:"outputs,omitempty"`
+	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value
+	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
+	NumBlocks    int                         `json:"num_blocks"`
+	Pipelines    []Pipeline                  `json:"pipelines"`
+	RequestUS    document.Micros             `json:"request_us,omitempty"`     // what a request takes beside its runs; absent: not known
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent: not known
 }
 
 // RPS is the rate that the model's pipelines carry together.
@@ -120,13 +123,13 @@ func (d *Deployed) RPS() float64 {
 // Served is what requests can ask for, with what is promised: a model, one SLO
 // class of it, or one name for several models.
 type Served struct {
-	Model      string  `json:"model"`
-	Class      string  `json:"class,omitempty"`
-	SLOUS      Micros  `json:"slo_us"`
-	MarginUS   Micros  `json:"margin_us"` // of the SLO, kept back
-	Percentile string  `json:"percentile"`
-	Weight     float64 `json:"weight"`
-	RPS        float64 `json:"rps"` // planned
+	Model      string          `json:"model"`
+	Class      string          `json:"class,omitempty"`
+	SLOUS      document.Micros `json:"slo_us"`
+	MarginUS   document.Micros `json:"margin_us"` // of the SLO, kept back
+	Percentile string          `json:"percentile"`
+	Weight     float64         `json:"weight"`
+	RPS        float64         `json:"rps"` // planned
 }
 
 // AnswersByInput tells whether it depends on what a request asks who answers it, so that
@@ -162,7 +165,7 @@ func (d *Plan) Served() []Served {
 func (d *Plan) Shares() []float64 {
 	var shares []float64
 	for _, s := range d.Served() {
-		shares = append(shares, ShareAt(s.Percentile))
+		shares = append(shares, document.ShareAt(s.Percentile))
 	}
 	return shares
 }
@@ -193,32 +196,32 @@ func (d *Plan) Promised(i int) Served {
 // Pipeline is a pooled pipeline: a batch may take any replica at every stage.
 // All stages use one batch size.
 type Pipeline struct {
-	Batch        int     `json:"batch"`
-	RPS          float64 `json:"rps"`
-	LatencyUS    Micros  `json:"latency_us"` // inference and transfer at Batch, no queueing
-	BatchBuildUS Micros  `json:"batch_build_us,omitempty"`
-	Stages       []Stage `json:"stages"`
+	Batch        int             `json:"batch"`
+	RPS          float64         `json:"rps"`
+	LatencyUS    document.Micros `json:"latency_us"` // inference and transfer at Batch, no queueing
+	BatchBuildUS document.Micros `json:"batch_build_us,omitempty"`
+	Stages       []Stage         `json:"stages"`
 }
 
 // Stage is a half-open range of blocks on replicas of one device kind and share.
 type Stage struct {
-	Blocks   [2]int   `json:"blocks"` // [first, last)
-	Device   string   `json:"device"`
-	Share    int      `json:"share"`    // v of 1/v
-	Replicas int      `json:"replicas"` // virtual devices
-	GPUs     float64  `json:"gpus"`     // physical devices they take; a time share on a time-shared pool
-	RPS      float64  `json:"rps"`      // capacity
-	InferUS  []Micros `json:"infer_us"` // at batch 1..Batch
+	Blocks   [2]int            `json:"blocks"` // [first, last)
+	Device   string            `json:"device"`
+	Share    int               `json:"share"`    // v of 1/v
+	Replicas int               `json:"replicas"` // virtual devices
+	GPUs     float64           `json:"gpus"`     // physical devices they take; a time share on a time-shared pool
+	RPS      float64           `json:"rps"`      // capacity
+	InferUS  []document.Micros `json:"infer_us"` // at batch 1..Batch
 	// InferRangeUS is the least and the most that infer_us may be, at batch 1..Batch: apart
 	// where a batch was not measured, and infer_us lies on the line between those that
 	// were. Absent: there is no such batch.
-	InferRangeUS [][2]Micros `json:"infer_range_us,omitempty"`
-	Estimated    bool        `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
-	MeanUS       []Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, what serving takes on average; absent: infer_us
-	IdleUS       Micros      `json:"idle_us,omitempty"`   // what a run takes more that begins after the device had nothing to do for a while
-	BlockUS      []Micros    `json:"block_us,omitempty"`  // each block at Batch: tells which block moved when the profile does
-	Placement    []Placement `json:"placement"`
-	Cut          *Cut        `json:"cut,omitempty"` // what leaves the stage; absent after the last
+	InferRangeUS [][2]document.Micros `json:"infer_range_us,omitempty"`
+	Estimated    bool                 `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
+	MeanUS       []document.Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, what serving takes on average; absent: infer_us
+	IdleUS       document.Micros      `json:"idle_us,omitempty"`   // what a run takes more that begins after the device had nothing to do for a while
+	BlockUS      []document.Micros    `json:"block_us,omitempty"`  // each block at Batch: tells which block moved when the profile does
+	Placement    []Placement          `json:"placement"`
+	Cut          *Cut                 `json:"cut,omitempty"` // what leaves the stage; absent after the last
 }
 
 // Placement puts replicas on physical devices of the stage's pool: PerDevice
@@ -232,10 +235,10 @@ type Placement struct {
 
 // Cut is the crossing between two stages.
 type Cut struct {
-	Tensors    []string `json:"tensors,omitempty"`
-	DType      string   `json:"dtype"`       // FP32 or FP16: how float tensors cross
-	Bytes      int64    `json:"bytes"`       // per sample, as it crosses
-	TransferUS []Micros `json:"transfer_us"` // at batch 1..Batch over the slower NIC; zeros on one host
+	Tensors    []string          `json:"tensors,omitempty"`
+	DType      string            `json:"dtype"`       // FP32 or FP16: how float tensors cross
+	Bytes      int64             `json:"bytes"`       // per sample, as it crosses
+	TransferUS []document.Micros `json:"transfer_us"` // at batch 1..Batch over the slower NIC; zeros on one host
 }
 
 // Replan tells what changes against the plan that ran before, which is the
@@ -257,7 +260,7 @@ type Certificate struct {
 	LoadFactor float64          `json:"load_factor"` // highest point of the grid that passed
 	Attainment float64          `json:"attainment"`  // asked
 	Runs       int              `json:"runs"`
-	DurationUS Micros           `json:"duration_us"`
+	DurationUS document.Micros  `json:"duration_us"`
 	Seed       uint64           `json:"seed"`
 	Models     []CertifiedModel `json:"models"`
 }
@@ -265,26 +268,26 @@ type Certificate struct {
 // CertifiedModel is one model's certified rate, with the attainment that the
 // runs showed at it and the 95 % interval of that attainment.
 type CertifiedModel struct {
-	Model        string     `json:"model"`
-	Class        string     `json:"class,omitempty"`
-	RPS          float64    `json:"rps"`
-	Attainment   float64    `json:"attainment"`
-	AttainmentCI [2]float64 `json:"attainment_interval"`
-	P99US        Micros     `json:"p99_us"`
+	Model        string          `json:"model"`
+	Class        string          `json:"class,omitempty"`
+	RPS          float64         `json:"rps"`
+	Attainment   float64         `json:"attainment"`
+	AttainmentCI [2]float64      `json:"attainment_interval"`
+	P99US        document.Micros `json:"p99_us"`
 	// AttainedRPS are the requests per second of it that were in time.
-	AttainedRPS   float64     `json:"attained_rps,omitempty"`
-	AttainedRPSCI *[2]float64 `json:"attained_rps_interval,omitempty"`
-	P50US         Micros      `json:"p50_us,omitempty"`
+	AttainedRPS   float64         `json:"attained_rps,omitempty"`
+	AttainedRPSCI *[2]float64     `json:"attained_rps_interval,omitempty"`
+	P50US         document.Micros `json:"p50_us,omitempty"`
 	// Slower says what becomes of the latencies where runs take longer than profiled.
 	Slower []Slower `json:"slower,omitzero"`
 }
 
 // Slower is what a model shows at its rate where all runs of batches take longer than profiled.
 type Slower struct {
-	By         float64 `json:"by"` // share of the profiled time
-	Attainment float64 `json:"attainment"`
-	P50US      Micros  `json:"p50_us"`
-	P99US      Micros  `json:"p99_us"`
+	By         float64         `json:"by"` // share of the profiled time
+	Attainment float64         `json:"attainment"`
+	P50US      document.Micros `json:"p50_us"`
+	P99US      document.Micros `json:"p99_us"`
 }
 
 // Limit tells what holds the objective back and what a little more would buy.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/cputime"
+	"inferplan/formats/document"
 )
 
 // TestPlanIsCheckedFromFirstPrinciples breaks a valid plan in one way at a time.
@@ -55,7 +56,7 @@ func TestPlanIsCheckedFromFirstPrinciples(t *testing.T) {
 		}, "deployment[1].num_blocks: found the number 9, expected that of the model's other classes, 4"},
 		{"certified class", func(p *Plan) { p.Certified.Models[0].Class = "gold" }, "certified.models[0].model: found the model \"encnet/gold\""},
 		{"slo", func(p *Plan) { PoolOf(p).Models[0].SLOUS = 0 }, "pool.models[0].slo_us: found the number 0"},
-		{"margin over slo", func(p *Plan) { PoolOf(p).Models[1].MarginUS = Micros(5 * time.Millisecond) }, "pool.models[1].margin_us"},
+		{"margin over slo", func(p *Plan) { PoolOf(p).Models[1].MarginUS = document.Micros(5 * time.Millisecond) }, "pool.models[1].margin_us"},
 		{"percentile", func(p *Plan) { PoolOf(p).Models[0].Percentile = "99" }, "pool.models[0].percentile"},
 		{"weight", func(p *Plan) { PoolOf(p).Models[0].Weight = 0 }, "pool.models[0].weight: found the number 0"},
 		{"model rps", func(p *Plan) { PoolOf(p).Models[0].RPS = 900 }, "pool.models[0].rps: found the number 900, expected the sum over its pipelines, 800"},
@@ -73,8 +74,8 @@ func TestPlanIsCheckedFromFirstPrinciples(t *testing.T) {
 		{"cut missing", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[0].Cut = nil }, "stages[0]: found no cut"},
 		{"cut at the end", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[1].Cut = p.Deployment[0].Pipelines[0].Stages[0].Cut }, "stages[1].cut: found a cut after the last stage"},
 		{"cut dtype", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[0].Cut.DType = "fp16" }, "cut.dtype: found the text \"fp16\", expected FP32, FP16"},
-		{"latency sum", func(p *Plan) { p.Deployment[0].Pipelines[0].LatencyUS -= Micros(time.Millisecond) }, "latency_us: found the number 7767.167, expected the sum of inference and transfer at the planned batch, 8767.167"},
-		{"slo broken", func(p *Plan) { p.Deployment[0].Pipelines[0].BatchBuildUS = Micros(4 * time.Millisecond) }, "found latency, batch building and margin of 20767.167 us, expected at most the SLO, 20000"},
+		{"latency sum", func(p *Plan) { p.Deployment[0].Pipelines[0].LatencyUS -= document.Micros(time.Millisecond) }, "latency_us: found the number 7767.167, expected the sum of inference and transfer at the planned batch, 8767.167"},
+		{"slo broken", func(p *Plan) { p.Deployment[0].Pipelines[0].BatchBuildUS = document.Micros(4 * time.Millisecond) }, "found latency, batch building and margin of 20767.167 us, expected at most the SLO, 20000"},
 		{"stage too slow", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[1].RPS = 700 }, "stages[1].rps: found the number 700, expected at least the pipeline's rate, 800"},
 		{"stage too fast", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[1].RPS = 1720 }, "stages[1].rps: found the number 1720, expected at most what its replicas can do, 1714.04"},
 		{"unknown device", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].Device = "P40" }, "stages[0].device: found the device \"P40\", expected a device of the plan's pools\n  hint: did you mean"},

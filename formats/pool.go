@@ -50,32 +50,32 @@ func (s *PoolPlan) Pooled() [][]int { return nil }
 
 // Options that several kinds have.
 var (
-	sloOption = Option{Name: "slo", Key: "slo", Type: SLOOption,
+	sloOption = document.Option{Name: "slo", Key: "slo", Type: document.SLOOption,
 		Help: "latency SLO of every model, such as 200ms or 5x; overrides the workload's"}
-	maxPartitionsOption = Option{Name: "max-partitions", Key: "max_partitions", Type: WholeOption, Default: 2, Min: 1, Max: 8,
+	maxPartitionsOption = document.Option{Name: "max-partitions", Key: "max_partitions", Type: document.WholeOption, Default: 2, Min: 1, Max: 8,
 		Help: "stages per pipeline"}
-	maxBatchOption = Option{Name: "max-batch", Key: "max_batch", Type: WholeOption,
+	maxBatchOption = document.Option{Name: "max-batch", Key: "max_batch", Type: document.WholeOption,
 		Help: "largest batch; 0 is the largest measured"}
-	blocksOption = Option{Name: "blocks", Key: "blocks", Type: WholeOption,
+	blocksOption = document.Option{Name: "blocks", Key: "blocks", Type: document.WholeOption,
 		Help: "merge neighbouring blocks until every model has at most this many; 0 keeps all of the profile's"}
-	blocksByOption = Option{Name: "blocks-by", Key: "blocks_by", Type: ChoiceOption, Default: "bytes", Choices: []string{"bytes", "time"}, Needs: []string{"blocks"},
+	blocksByOption = document.Option{Name: "blocks-by", Key: "blocks_by", Type: document.ChoiceOption, Default: "bytes", Choices: []string{"bytes", "time"}, Needs: []string{"blocks"},
 		Help: "with --blocks, which cuts stay: bytes (those that the fewest bytes cross) or time (those that make the slowest block fastest)"}
-	cutDTypeOption = Option{Name: "cut-dtype", Key: "cut_dtype", Type: ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
+	cutDTypeOption = document.Option{Name: "cut-dtype", Key: "cut_dtype", Type: document.ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
 		Help: "type of the tensors sent between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}
-	gapOption = Option{Name: "gap", Key: "gap_target", Type: NumberOption, Default: 1e-2, Max: 1, Below: true,
+	gapOption = document.Option{Name: "gap", Key: "gap_target", Type: document.NumberOption, Default: 1e-2, Max: 1, Below: true,
 		Help: "stop when the plan is proven to be within this fraction of the optimum"}
-	timeLimitOption = Option{Name: "time-limit", Type: DurationOption,
+	timeLimitOption = document.Option{Name: "time-limit", Type: document.DurationOption,
 		Help: "stop after this much wall time; such a plan may differ from run to run"}
 )
 
-var poolOptions = []Option{
-	{Name: "algorithm", Type: ChoiceOption, Default: "template", Choices: []string{"template", "np", "dart-r"},
+var poolOptions = []document.Option{
+	{Name: "algorithm", Type: document.ChoiceOption, Default: "template", Choices: []string{"template", "np", "dart-r"},
 		Help: "template (pooled pipelines), or a baseline: np (whole models only) or dart-r (pairs of devices)"},
-	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
+	{Name: "objective", Type: document.ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "maximise throughput, or minimise cost, power or gpus while every model carries --min-load"},
-	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.4, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
+	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.4, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing and jitter (PPipe: 0.4), or auto: found by simulation, with the largest batch and the stages"},
-	{Name: "gpu-rounding", Key: "gpu_rounding", Type: ChoiceOption, Default: "slot", Choices: []string{"slot", "fractional"},
+	{Name: "gpu-rounding", Key: "gpu_rounding", Type: document.ChoiceOption, Default: "slot", Choices: []string{"slot", "fractional"},
 		Help: "slot: every stage of a model gets whole devices; fractional: shares of a device may go to different models"},
 	maxPartitionsOption,
 	sloOption,
@@ -83,16 +83,16 @@ var poolOptions = []Option{
 	maxBatchOption,
 	blocksOption,
 	blocksByOption,
-	{Name: "batch-build", Key: "batch_build", Type: NumberOption, Max: 1e6,
+	{Name: "batch-build", Key: "batch_build", Type: document.NumberOption, Max: 1e6,
 		Help: "reserve this many times the delay of filling a batch (PPipe's artifact: 1.3)"},
-	{Name: "min-load", Key: "min_load_rps", Type: NumberOption, Max: 1e12,
+	{Name: "min-load", Key: "min_load_rps", Type: document.NumberOption, Max: 1e12,
 		Help: "rate per unit of weight that every model must reach, in requests per second"},
-	{Name: "uneven-nic", Key: "uneven_nic", Type: FlagOption,
+	{Name: "uneven-nic", Key: "uneven_nic", Type: document.FlagOption,
 		Help: "on single-node kinds, let some devices run whole models only, leaving the NIC to the others"},
 	gapOption,
-	{Name: "effort", Key: "effort", Type: WholeOption, Default: 1, Min: 1, Max: 16,
+	{Name: "effort", Key: "effort", Type: document.WholeOption, Default: 1, Min: 1, Max: 16,
 		Help: "work limit of the search; each step doubles it"},
-	{Name: "max-moved", Type: NumberOption, Default: 0.2, Max: 1, Needs: []string{"from"},
+	{Name: "max-moved", Type: document.NumberOption, Default: 0.2, Max: 1, Needs: []string{"from"},
 		Help: "with --from, at most this fraction of the devices loads another model"},
 	timeLimitOption,
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 )
 
 // BusyNote begins the note of a profile whose device was taken by other work as well.
@@ -82,22 +83,22 @@ type DeviceState struct {
 
 // ProfileModel is one model: its blocks and what they cost.
 type ProfileModel struct {
-	Model        string            `json:"model"`
-	Source       *ModelSource      `json:"source,omitempty"`
-	Bucket       *Bucket           `json:"bucket,omitempty"` // where it is another model at one size of its inputs
-	Inputs       []TensorInfo      `json:"inputs,omitempty"`
-	Outputs      []TensorInfo      `json:"outputs,omitempty"`
-	Constants    []TensorInfo      `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
-	Operators    []OperatorLibrary `json:"operators,omitempty"` // that it runs with
-	FP16         *FP16Check        `json:"fp16,omitempty"`      // of the whole model, where it computes in float16
-	Blocks       []Block           `json:"blocks"`
-	Measurements []Measurement     `json:"measurements"`
-	Loads        []DeviceLoad      `json:"loads,omitempty"` // onto devices
-	Move         *OutputMove       `json:"output_move,omitempty"`
-	Session      *SessionState     `json:"session_state,omitempty"`
-	RequestUS    Micros            `json:"request_us,omitempty"`     // median of what a request takes beside its runs: client, loopback and front end of the machine
-	DispatchUS   Micros            `json:"dispatch_us,omitempty"`    // median of what a batch takes up its device beside its run: its way into the device's memory, and the command's
-	RequestCPUUS Micros            `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
+	Model        string                      `json:"model"`
+	Source       *ModelSource                `json:"source,omitempty"`
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Inputs       []TensorInfo                `json:"inputs,omitempty"`
+	Outputs      []TensorInfo                `json:"outputs,omitempty"`
+	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
+	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
+	FP16         *FP16Check                  `json:"fp16,omitempty"`      // of the whole model, where it computes in float16
+	Blocks       []Block                     `json:"blocks"`
+	Measurements []Measurement               `json:"measurements"`
+	Loads        []DeviceLoad                `json:"loads,omitempty"` // onto devices
+	Move         *OutputMove                 `json:"output_move,omitempty"`
+	Session      *SessionState               `json:"session_state,omitempty"`
+	RequestUS    document.Micros             `json:"request_us,omitempty"`     // median of what a request takes beside its runs: client, loopback and front end of the machine
+	DispatchUS   document.Micros             `json:"dispatch_us,omitempty"`    // median of what a batch takes up its device beside its run: its way into the device's memory, and the command's
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
 }
 
 // DeviceLoad is how long the model takes to come to a device.
@@ -108,8 +109,8 @@ type DeviceLoad struct {
 
 // OutputMove is how long a model's output takes to another device.
 type OutputMove struct {
-	NearUS Micros `json:"near_us"` // of the same node
-	FarUS  Micros `json:"far_us"`  // of another
+	NearUS document.Micros `json:"near_us"` // of the same node
+	FarUS  document.Micros `json:"far_us"`  // of another
 }
 
 // PrecisionFP16 is the Precision of models that compute in float16.
@@ -217,7 +218,7 @@ type Measurement struct {
 	Ranges []RangeLatency `json:"ranges,omitempty"`
 	// ReferenceUS is what a fixed piece of work took that no model or engine has a part
 	// in, between the samples: how fast the machine was. CPUs of one thread only.
-	ReferenceUS Micros `json:"reference_us,omitempty"`
+	ReferenceUS document.Micros `json:"reference_us,omitempty"`
 }
 
 // RangeLatency is the time of several blocks in one piece.
@@ -238,23 +239,23 @@ const Stretches = 8
 // CPU CPUUS is the median of the thread's CPU time beside it. MeanUS and IdleUS are
 // what serving sees, which cannot choose its moments: means over all runs.
 type Latency struct {
-	WallUS      Micros `json:"wall_us"`
-	CPUUS       Micros `json:"cpu_us,omitempty"`
-	P99US       Micros `json:"p99_us,omitempty"`
-	HostUS      Micros `json:"host_us,omitempty"`       // GPUs: median until the run was launched; wall_us waits for the device
-	HalfWidthUS Micros `json:"half_width_us,omitempty"` // of the 95 % interval of the median
-	MeanUS      Micros `json:"mean_us,omitempty"`       // of the wall time, over disturbed runs, too
-	DriftUS     Micros `json:"drift_us,omitempty"`      // standard deviation of the means of Stretches parts of the runs, in the order of time
-	IdleUS      Micros `json:"idle_us,omitempty"`       // the same as the mean of runs that began after the device had nothing to do for a while
-	Samples     int    `json:"samples,omitempty"`
+	WallUS      document.Micros `json:"wall_us"`
+	CPUUS       document.Micros `json:"cpu_us,omitempty"`
+	P99US       document.Micros `json:"p99_us,omitempty"`
+	HostUS      document.Micros `json:"host_us,omitempty"`       // GPUs: median until the run was launched; wall_us waits for the device
+	HalfWidthUS document.Micros `json:"half_width_us,omitempty"` // of the 95 % interval of the median
+	MeanUS      document.Micros `json:"mean_us,omitempty"`       // of the wall time, over disturbed runs, too
+	DriftUS     document.Micros `json:"drift_us,omitempty"`      // standard deviation of the means of Stretches parts of the runs, in the order of time
+	IdleUS      document.Micros `json:"idle_us,omitempty"`       // the same as the mean of runs that began after the device had nothing to do for a while
+	Samples     int             `json:"samples,omitempty"`
 }
 
 // Times is a latency that takes so many times as long, by the clock and of CPU.
 func (l Latency) Times(wall, cpu float64) Latency {
-	for _, us := range []*Micros{&l.WallUS, &l.P99US, &l.HalfWidthUS, &l.MeanUS, &l.DriftUS, &l.IdleUS, &l.HostUS} {
-		*us = Micros(math.Round(float64(*us) * wall))
+	for _, us := range []*document.Micros{&l.WallUS, &l.P99US, &l.HalfWidthUS, &l.MeanUS, &l.DriftUS, &l.IdleUS, &l.HostUS} {
+		*us = document.Micros(math.Round(float64(*us) * wall))
 	}
-	l.CPUUS = Micros(math.Round(float64(l.CPUUS) * cpu))
+	l.CPUUS = document.Micros(math.Round(float64(l.CPUUS) * cpu))
 	return l
 }
 

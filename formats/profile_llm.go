@@ -69,26 +69,26 @@ type IterationFit struct {
 // OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run
 // and prefill, time per token, inefficiency and throughput are taken as constant.
 type OneBatch struct {
-	Sequences       int     `json:"sequences"`         // of the batch
-	PrefillUS       Micros  `json:"prefill_us"`        // P
-	TokenUS         Micros  `json:"token_us"`          // d: per iteration
-	Inefficiency    float64 `json:"inefficiency"`      // epsilon, of continuous batching
-	TokensPerSecond float64 `json:"tokens_per_second"` // Theta: output of the instance
-	Error           float64 `json:"error,omitempty"`   // mean of |prediction - measured| / measured of a time per token
+	Sequences       int             `json:"sequences"`         // of the batch
+	PrefillUS       document.Micros `json:"prefill_us"`        // P
+	TokenUS         document.Micros `json:"token_us"`          // d: per iteration
+	Inefficiency    float64         `json:"inefficiency"`      // epsilon, of continuous batching
+	TokensPerSecond float64         `json:"tokens_per_second"` // Theta: output of the instance
+	Error           float64         `json:"error,omitempty"`   // mean of |prediction - measured| / measured of a time per token
 }
 
 // ModelLoads are the times of bringing a model to a device and taking it away.
 type ModelLoads struct {
-	ColdUS   Micros `json:"cold_us,omitempty"`   // from disk
-	WarmUS   Micros `json:"warm_us,omitempty"`   // from the host's memory
-	UnloadUS Micros `json:"unload_us,omitempty"` // until its memory is free, of a server that does not sleep
-	SleepUS  Micros `json:"sleep_us,omitempty"`  // into the host's memory
-	WakeUS   Micros `json:"wake_us,omitempty"`   // of a server that sleeps; absent: as warm
-	Source   string `json:"source,omitempty"`
+	ColdUS   document.Micros `json:"cold_us,omitempty"`   // from disk
+	WarmUS   document.Micros `json:"warm_us,omitempty"`   // from the host's memory
+	UnloadUS document.Micros `json:"unload_us,omitempty"` // until its memory is free, of a server that does not sleep
+	SleepUS  document.Micros `json:"sleep_us,omitempty"`  // into the host's memory
+	WakeUS   document.Micros `json:"wake_us,omitempty"`   // of a server that sleeps; absent: as warm
+	Source   string          `json:"source,omitempty"`
 }
 
 // LeavesUS is how long the model takes to leave a device.
-func (l *ModelLoads) LeavesUS() Micros {
+func (l *ModelLoads) LeavesUS() document.Micros {
 	if l.SleepUS > 0 {
 		return l.SleepUS
 	}

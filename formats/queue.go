@@ -29,38 +29,38 @@ type QueuePlan struct {
 // QueueRuns are simulations of a plan at its own rates, with the seeds that follow from
 // one.
 type QueueRuns struct {
-	Runs       int    `json:"runs"`
-	DurationUS Micros `json:"duration_us"` // of arrivals, in each
-	Seed       uint64 `json:"seed"`
+	Runs       int             `json:"runs"`
+	DurationUS document.Micros `json:"duration_us"` // of arrivals, in each
+	Seed       uint64          `json:"seed"`
 }
 
 // QueueOperation is how the operations of QLM (section 5) are done for a model on a
 // device, with what they take for a request of mean length. 0: not known.
 type QueueOperation struct {
-	Model       string   `json:"model"`
-	Device      string   `json:"device"`
-	Resume      string   `json:"resume"`                 // of an evicted request: swap or recompute
-	SwapUS      Micros   `json:"swap_us,omitempty"`      // its KV to the host's memory and back
-	RecomputeUS Micros   `json:"recompute_us,omitempty"` // its KV computed again
-	WarmUS      Micros   `json:"warm_us,omitempty"`      // the model from the host's memory
-	ColdUS      Micros   `json:"cold_us,omitempty"`      // the model from storage
-	Lacks       []string `json:"lacks,omitempty"`        // what a server as it comes cannot do: state_swap, warm_start
+	Model       string          `json:"model"`
+	Device      string          `json:"device"`
+	Resume      string          `json:"resume"`                 // of an evicted request: swap or recompute
+	SwapUS      document.Micros `json:"swap_us,omitempty"`      // its KV to the host's memory and back
+	RecomputeUS document.Micros `json:"recompute_us,omitempty"` // its KV computed again
+	WarmUS      document.Micros `json:"warm_us,omitempty"`      // the model from the host's memory
+	ColdUS      document.Micros `json:"cold_us,omitempty"`      // the model from storage
+	Lacks       []string        `json:"lacks,omitempty"`        // what a server as it comes cannot do: state_swap, warm_start
 }
 
 // QueueClass is what is promised for a model, or for one class of its requests.
 // SLOUS is of the figure that Of names.
 type QueueClass struct {
 	Served
-	Of           string  `json:"of"` // e2e, ttft or tpot
-	WaitingUS    Micros  `json:"waiting_slo_us,omitempty"`
-	Priority     int     `json:"priority,omitempty"` // lower goes first; strict
-	MaxTokens    int     `json:"max_tokens,omitempty"`
-	PromptMean   float64 `json:"prompt_mean,omitempty"`
-	OutputMean   float64 `json:"output_mean,omitempty"`
-	OutputSD     float64 `json:"output_sd,omitempty"`
-	Attainment   float64 `json:"attainment,omitempty"`     // expected share in time
-	CompletionUS Micros  `json:"completion_us,omitempty"`  // expected at the percentile
-	Waiting90US  Micros  `json:"waiting_p90_us,omitempty"` // expected
+	Of           string          `json:"of"` // e2e, ttft or tpot
+	WaitingUS    document.Micros `json:"waiting_slo_us,omitempty"`
+	Priority     int             `json:"priority,omitempty"` // lower goes first; strict
+	MaxTokens    int             `json:"max_tokens,omitempty"`
+	PromptMean   float64         `json:"prompt_mean,omitempty"`
+	OutputMean   float64         `json:"output_mean,omitempty"`
+	OutputSD     float64         `json:"output_sd,omitempty"`
+	Attainment   float64         `json:"attainment,omitempty"`     // expected share in time
+	CompletionUS document.Micros `json:"completion_us,omitempty"`  // expected at the percentile
+	Waiting90US  document.Micros `json:"waiting_p90_us,omitempty"` // expected
 	// What requests are simulated with, where no trace brings their lengths.
 	Prompt   *Lengths  `json:"prompt,omitempty"`
 	Output   *Lengths  `json:"output,omitempty"`
@@ -113,38 +113,38 @@ type RequestGroup struct {
 	PromptMean   float64         `json:"prompt_mean"`
 	OutputMean   float64         `json:"output_mean"`
 	OutputSD     float64         `json:"output_sd"`
-	DeadlineUS   Micros          `json:"deadline_us"` // of the most urgent
-	StartUS      Micros          `json:"start_us"`    // expected, behind swap and the groups before
-	CompletionUS Micros          `json:"completion_us"`
+	DeadlineUS   document.Micros `json:"deadline_us"` // of the most urgent
+	StartUS      document.Micros `json:"start_us"`    // expected, behind swap and the groups before
+	CompletionUS document.Micros `json:"completion_us"`
 	Quantiles    []QueueQuantile `json:"quantiles,omitempty"` // of the completion
 }
 
 // QueueQuantile is a time that is not passed with a probability.
 type QueueQuantile struct {
-	Share float64 `json:"share"`
-	AtUS  Micros  `json:"at_us"`
+	Share float64         `json:"share"`
+	AtUS  document.Micros `json:"at_us"`
 }
 
 var queueKind = planKind{name: PlanQueue, section: (*QueuePlan)(nil), options: queueOptions, schema: schemaFile("plan.queue")}
 
-var queueOptions = []Option{
-	{Name: "algorithm", Type: ChoiceOption, Default: "search", Choices: []string{"search", "greedy", "milp", "saa"},
+var queueOptions = []document.Option{
+	{Name: "algorithm", Type: document.ChoiceOption, Default: "search", Choices: []string{"search", "greedy", "milp", "saa"},
 		Help: "search (greedy insertion and large neighbourhoods), greedy alone, milp (QLM's equations 6 to 13) or saa (sample average)"},
-	{Name: "objective", Type: ChoiceOption, Default: "goodput", Choices: []string{"goodput", "gpus", "cost", "throughput"},
+	{Name: "objective", Type: document.ChoiceOption, Default: "goodput", Choices: []string{"goodput", "gpus", "cost", "throughput"},
 		Help: "goodput: most requests in time on these devices; gpus or cost: fewest or cheapest devices that keep the SLOs; throughput: highest rate that keeps them"},
-	{Name: "group-scale", Key: "group_scale", Type: NumberOption, Default: 1.0, Min: 0.25, Max: 64,
+	{Name: "group-scale", Key: "group_scale", Type: document.NumberOption, Default: 1.0, Min: 0.25, Max: 64,
 		Help: "size of a request group as a multiple of the instance's batch (delta in QLM, 4 there)"},
-	{Name: "group-by", Key: "group_by", Type: ChoiceOption, Default: "deadline", Choices: []string{"deadline", "arrival"},
+	{Name: "group-by", Key: "group_by", Type: document.ChoiceOption, Default: "deadline", Choices: []string{"deadline", "arrival"},
 		Help: "order of the members of a group: deadline, or arrival (QLM)"},
-	{Name: "join", Key: "join", Type: ChoiceOption, Default: "marginal", Choices: []string{"marginal", "fcfs"},
+	{Name: "join", Key: "join", Type: document.ChoiceOption, Default: "marginal", Choices: []string{"marginal", "fcfs"},
 		Help: "queue that a new group joins: marginal (where it adds the least cost) or fcfs (behind the group before it, as in QLM)"},
-	{Name: "replan", Key: "replan", Type: ChoiceOption, Default: "second", Choices: []string{"second", "violation"},
+	{Name: "replan", Key: "replan", Type: document.ChoiceOption, Default: "second", Choices: []string{"second", "violation"},
 		Help: "when queues are ordered again: every second, or when an SLO violation is predicted (QLM)"},
 	sloOption,
-	{Name: "warm-models", Key: "warm_models", Type: WholeOption, Default: 3, Max: 64,
+	{Name: "warm-models", Key: "warm_models", Type: document.WholeOption, Default: 3, Max: 64,
 		Help: "models kept in host memory beside those that run, as far as there is room"},
 	gapOption,
-	{Name: "effort", Key: "effort", Type: WholeOption, Default: 1, Min: 1, Max: 16,
+	{Name: "effort", Key: "effort", Type: document.WholeOption, Default: 1, Min: 1, Max: 16,
 		Help: "work limit of the search; each step doubles it"},
 	timeLimitOption,
 }

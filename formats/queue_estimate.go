@@ -29,10 +29,10 @@ type QueueEstimate struct {
 	OutputMean  float64 `json:"output_mean"`
 	OutputSD    float64 `json:"output_sd,omitempty"`
 	// How waiting times and residences vary; absent: as answers do, and normal.
-	Filling      float64  `json:"filling,omitempty"`       // of the first batch's work, the part that it takes to start
-	NoiseNS      float64  `json:"noise_ns,omitempty"`      // variance of waiting per time waited
-	FittedNS     float64  `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to
-	ResidencesUS []Micros `json:"residences_us,omitempty"` // with a full batch, equally likely, ascending
+	Filling      float64           `json:"filling,omitempty"`       // of the first batch's work, the part that it takes to start
+	NoiseNS      float64           `json:"noise_ns,omitempty"`      // variance of waiting per time waited
+	FittedNS     float64           `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to
+	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // with a full batch, equally likely, ascending
 }
 
 func (q *QueuePlan) estimates(p *planChecker) {

@@ -3,6 +3,8 @@ package formats
 import (
 	"slices"
 	"testing"
+
+	"inferplan/formats/document"
 )
 
 // What a class leaves out is what every model gets alike.
@@ -77,7 +79,7 @@ func TestQueuePlanBoundsItsRuns(t *testing.T) {
 			q.Classes[0].Output = &Lengths{Distribution: LengthsFixed, Mean: 65537}
 		}},
 	} {
-		list := Findings(plan(c.change))
+		list := document.Findings(plan(c.change))
 		if len(list) == 0 || list[0].Path != c.at {
 			t.Errorf("%v, expected one of %s", list, c.at)
 		}

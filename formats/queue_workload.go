@@ -16,21 +16,21 @@ type LLM struct {
 // LLMClass is a kind of requests with a target of its own. It is asked of each of
 // its models.
 type LLMClass struct {
-	Class       string    `json:"class,omitempty"`                           // absent: the only one, without a name
-	Models      []string  `json:"models,omitempty" default:"all"`            // that it asks for
-	SLO         SLO       `json:"slo"`                                       // of the figure that Of names
-	Of          string    `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
-	Percentile  string    `json:"percentile,omitempty" default:"p99"`        //
-	WaitingSLO  SLO       `json:"waiting_slo,omitzero"`                      // from arrival until the first iteration
-	Priority    int       `json:"priority,omitempty"`                        // lower goes first, as in vLLM; strict
-	RPS         float64   `json:"rps,omitempty"`                             // of all its models together
-	Shares      []float64 `json:"shares,omitempty" default:"equal"`          // of its models, in their order
-	MaxTokens   int       `json:"max_tokens,omitempty" default:"no limit"`   // of an answer: longer ones are cut
-	Prompt      *Lengths  `json:"prompt,omitempty"`                          // tokens of a prompt
-	Output      *Lengths  `json:"output,omitempty"`                          // tokens of an answer, before MaxTokens
-	LengthsFile string    `json:"lengths_file,omitempty"`                    // CSV with prompt and output tokens, row by row
-	Sessions    *Sessions `json:"sessions,omitempty"`                        //
-	Arrivals    *Arrivals `json:"arrivals,omitempty" default:"the workload"` // a trace may bring the lengths
+	Class       string       `json:"class,omitempty"`                           // absent: the only one, without a name
+	Models      []string     `json:"models,omitempty" default:"all"`            // that it asks for
+	SLO         document.SLO `json:"slo"`                                       // of the figure that Of names
+	Of          string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
+	Percentile  string       `json:"percentile,omitempty" default:"p99"`        //
+	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // from arrival until the first iteration
+	Priority    int          `json:"priority,omitempty"`                        // lower goes first, as in vLLM; strict
+	RPS         float64      `json:"rps,omitempty"`                             // of all its models together
+	Shares      []float64    `json:"shares,omitempty" default:"equal"`          // of its models, in their order
+	MaxTokens   int          `json:"max_tokens,omitempty" default:"no limit"`   // of an answer: longer ones are cut
+	Prompt      *Lengths     `json:"prompt,omitempty"`                          // tokens of a prompt
+	Output      *Lengths     `json:"output,omitempty"`                          // tokens of an answer, before MaxTokens
+	LengthsFile string       `json:"lengths_file,omitempty"`                    // CSV with prompt and output tokens, row by row
+	Sessions    *Sessions    `json:"sessions,omitempty"`                        //
+	Arrivals    *Arrivals    `json:"arrivals,omitempty" default:"the workload"` // a trace may bring the lengths
 }
 
 // Figures that an SLO may be of.
@@ -64,10 +64,10 @@ const (
 
 // Sessions are requests that belong together: each repeats what was said before.
 type Sessions struct {
-	Turns        float64 `json:"turns"`                           // mean requests of a session
-	SharedTokens int     `json:"shared_tokens,omitempty"`         // prefix that all sessions have in common
-	ThinkUS      Micros  `json:"think_us,omitempty"`              // mean time between an answer and the next request
-	Repeats      float64 `json:"repeats,omitempty" default:"all"` // share of the earlier turns that a prompt repeats
+	Turns        float64         `json:"turns"`                           // mean requests of a session
+	SharedTokens int             `json:"shared_tokens,omitempty"`         // prefix that all sessions have in common
+	ThinkUS      document.Micros `json:"think_us,omitempty"`              // mean time between an answer and the next request
+	Repeats      float64         `json:"repeats,omitempty" default:"all"` // share of the earlier turns that a prompt repeats
 }
 
 var llmPart = workloadPart{name: "llm", kind: PlanQueue, section: (*LLM)(nil), schema: schemaFile("workload.llm")}

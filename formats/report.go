@@ -18,10 +18,10 @@ type Report struct {
 	Runs   int    `json:"runs"`
 	// Interrupted says that the run was ended early: the figures are of the
 	// replications or loads that were complete, or of what was sent until then.
-	Interrupted bool    `json:"interrupted,omitempty"`
-	Load        float64 `json:"load,omitempty"` // factor of the planned rate
-	DurationUS  Micros  `json:"duration_us"`
-	WarmupUS    Micros  `json:"warmup_us"`
+	Interrupted bool            `json:"interrupted,omitempty"`
+	Load        float64         `json:"load,omitempty"` // factor of the planned rate
+	DurationUS  document.Micros `json:"duration_us"`
+	WarmupUS    document.Micros `json:"warmup_us"`
 
 	Counts
 	Latency  LatencySummary `json:"latency"`
@@ -59,11 +59,11 @@ type Report struct {
 // PlanReport is what one of several plans of a server did. Its requests are those that
 // came while it was in force.
 type PlanReport struct {
-	SHA256     string `json:"sha256"` // of the plan's file
-	Kind       string `json:"kind"`
-	Policy     string `json:"policy"`
-	StartUS    Micros `json:"start_us"` // since the first plan came into force
-	DurationUS Micros `json:"duration_us"`
+	SHA256     string          `json:"sha256"` // of the plan's file
+	Kind       string          `json:"kind"`
+	Policy     string          `json:"policy"`
+	StartUS    document.Micros `json:"start_us"` // since the first plan came into force
+	DurationUS document.Micros `json:"duration_us"`
 
 	Counts
 	Latency  LatencySummary `json:"latency"`
@@ -83,9 +83,9 @@ type PlanReport struct {
 // TransferTimes tells how long batches' tensors took from the end of a stage to
 // the next device, waiting for links included.
 type TransferTimes struct {
-	Count  int64  `json:"count"`
-	MeanUS Micros `json:"mean_us"`
-	P99US  Micros `json:"p99_us"`
+	Count  int64           `json:"count"`
+	MeanUS document.Micros `json:"mean_us"`
+	P99US  document.Micros `json:"p99_us"`
 }
 
 // LoadReport is one load of a curve.
@@ -98,12 +98,12 @@ type LoadReport struct {
 
 // ModelPoint is one model, or one SLO class of it, at one load.
 type ModelPoint struct {
-	Model        string      `json:"model"`
-	Class        string      `json:"class,omitempty"`
-	Attainment   float64     `json:"attainment"`
-	AttainmentCI *[2]float64 `json:"attainment_interval,omitempty"`
-	GoodputRPS   float64     `json:"goodput_rps"`
-	P99US        Micros      `json:"p99_us"`
+	Model        string          `json:"model"`
+	Class        string          `json:"class,omitempty"`
+	Attainment   float64         `json:"attainment"`
+	AttainmentCI *[2]float64     `json:"attainment_interval,omitempty"`
+	GoodputRPS   float64         `json:"goodput_rps"`
+	P99US        document.Micros `json:"p99_us"`
 }
 
 // GearReport tells what the gears of a plan and the models of its family did.
@@ -117,11 +117,11 @@ type GearReport struct {
 
 // GearModelReport is one model of a family.
 type GearModelReport struct {
-	Model     string `json:"model"`
-	Batches   int64  `json:"batches"`
-	Samples   int64  `json:"samples"` // that it ran
-	Answers   int64  `json:"answers"` // that were the request's
-	RunningUS Micros `json:"running_us"`
+	Model     string          `json:"model"`
+	Batches   int64           `json:"batches"`
+	Samples   int64           `json:"samples"` // that it ran
+	Answers   int64           `json:"answers"` // that were the request's
+	RunningUS document.Micros `json:"running_us"`
 }
 
 // Counts are the outcomes of requests: requests = completed + dropped; late
@@ -140,20 +140,20 @@ type Counts struct {
 
 // LatencySummary is of completed requests, from arrival to answer.
 type LatencySummary struct {
-	MeanUS Micros `json:"mean_us"`
-	P50US  Micros `json:"p50_us"`
-	P90US  Micros `json:"p90_us"`
-	P95US  Micros `json:"p95_us"`
-	P99US  Micros `json:"p99_us"`
-	MaxUS  Micros `json:"max_us"`
+	MeanUS document.Micros `json:"mean_us"`
+	P50US  document.Micros `json:"p50_us"`
+	P90US  document.Micros `json:"p90_us"`
+	P95US  document.Micros `json:"p95_us"`
+	P99US  document.Micros `json:"p99_us"`
+	MaxUS  document.Micros `json:"max_us"`
 }
 
 // ModelReport is the share of one model, or one SLO class of it, in a report.
 type ModelReport struct {
-	Model      string  `json:"model"`
-	Class      string  `json:"class,omitempty"`
-	SLOUS      Micros  `json:"slo_us"`
-	OfferedRPS float64 `json:"offered_rps"`
+	Model      string          `json:"model"`
+	Class      string          `json:"class,omitempty"`
+	SLOUS      document.Micros `json:"slo_us"`
+	OfferedRPS float64         `json:"offered_rps"`
 	Counts
 	Latency       LatencySummary   `json:"latency"`
 	BatchSizes    map[string]int64 `json:"batch_sizes,omitempty"` // batches by size
@@ -166,22 +166,22 @@ type ModelReport struct {
 
 // DeviceReport is the use of one device kind.
 type DeviceReport struct {
-	Device      string  `json:"device"`
-	Count       int     `json:"count"`
-	Utilisation float64 `json:"utilisation"` // busy share of device time, shares weighted 1/v
-	RunningUS   Micros  `json:"running_us"`
-	LoadingUS   Micros  `json:"loading_us"`
-	BothUS      Micros  `json:"both_us"`
-	IdleUS      Micros  `json:"idle_us"`
+	Device      string          `json:"device"`
+	Count       int             `json:"count"`
+	Utilisation float64         `json:"utilisation"` // busy share of device time, shares weighted 1/v
+	RunningUS   document.Micros `json:"running_us"`
+	LoadingUS   document.Micros `json:"loading_us"`
+	BothUS      document.Micros `json:"both_us"`
+	IdleUS      document.Micros `json:"idle_us"`
 }
 
 // WindowReport is one window of time.
 type WindowReport struct {
-	StartUS Micros `json:"start_us"`
-	Model   string `json:"model,omitempty"`
-	Class   string `json:"class,omitempty"`
+	StartUS document.Micros `json:"start_us"`
+	Model   string          `json:"model,omitempty"`
+	Class   string          `json:"class,omitempty"`
 	Counts
-	P95US Micros `json:"p95_us"`
+	P95US document.Micros `json:"p95_us"`
 }
 
 // TierReport tells by which tier tensors crossed between stages.
@@ -321,7 +321,7 @@ func (n *Counts) checkCounts(c *document.Checker, at string) {
 func (l *LatencySummary) check(c *document.Checker, at string) {
 	list := [...]struct {
 		name  string
-		value Micros
+		value document.Micros
 	}{{"p50_us", l.P50US}, {"p90_us", l.P90US}, {"p95_us", l.P95US}, {"p99_us", l.P99US}, {"max_us", l.MaxUS}}
 	for i := 1; i < len(list); i++ {
 		if list[i].value < list[i-1].value {
@@ -344,20 +344,20 @@ type TokenReport struct {
 
 // ClassReport is one class of requests, over all models.
 type ClassReport struct {
-	Class      string  `json:"class"`
-	Requests   int64   `json:"requests"`
-	Attainment float64 `json:"attainment"`
-	E2EP99US   Micros  `json:"e2e_p99_us"`
-	TTFTP99US  Micros  `json:"ttft_p99_us"`
-	TPOTP99US  Micros  `json:"tpot_p99_us"`
+	Class      string          `json:"class"`
+	Requests   int64           `json:"requests"`
+	Attainment float64         `json:"attainment"`
+	E2EP99US   document.Micros `json:"e2e_p99_us"`
+	TTFTP99US  document.Micros `json:"ttft_p99_us"`
+	TPOTP99US  document.Micros `json:"tpot_p99_us"`
 	// What is asked of the class, where it is the same of all its models, and what came
 	// of it at the percentile.
-	Of                    string `json:"of,omitempty"`
-	SLOUS                 Micros `json:"slo_us,omitempty"`
-	Percentile            string `json:"percentile,omitempty"`
-	AtPercentileUS        Micros `json:"at_percentile_us,omitempty"`
-	WaitingSLOUS          Micros `json:"waiting_slo_us,omitempty"`
-	WaitingAtPercentileUS Micros `json:"waiting_at_percentile_us,omitempty"`
+	Of                    string          `json:"of,omitempty"`
+	SLOUS                 document.Micros `json:"slo_us,omitempty"`
+	Percentile            string          `json:"percentile,omitempty"`
+	AtPercentileUS        document.Micros `json:"at_percentile_us,omitempty"`
+	WaitingSLOUS          document.Micros `json:"waiting_slo_us,omitempty"`
+	WaitingAtPercentileUS document.Micros `json:"waiting_at_percentile_us,omitempty"`
 }
 
 // DeviceTime is how the time of all devices was spent, as shares of it.

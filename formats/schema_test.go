@@ -80,7 +80,7 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 			m.t.Errorf("%s: no definition %s", at, name)
 			return
 		}
-		if !first && typ.Kind() == reflect.Struct && typ != reflect.TypeFor[SLO]() {
+		if !first && typ.Kind() == reflect.Struct && typ != reflect.TypeFor[document.SLO]() {
 			if name != typ.Name() {
 				m.t.Errorf("%s: definition %s for Go type %s", at, name, typ.Name())
 			}
@@ -89,22 +89,22 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 	}
 	want := ""
 	switch typ {
-	case reflect.TypeFor[Micros]():
+	case reflect.TypeFor[document.Micros]():
 		if name != "Micros" {
 			m.t.Errorf("%s: is not of definition Micros", at)
 		}
 		want = "number"
-	case reflect.TypeFor[SLO]():
+	case reflect.TypeFor[document.SLO]():
 		if name != "SLO" {
 			m.t.Errorf("%s: is not of definition SLO", at)
 		}
 		want = "string"
-	case reflect.TypeFor[Bytes]():
+	case reflect.TypeFor[document.Bytes]():
 		if name != "Bytes" {
 			m.t.Errorf("%s: is not of definition Bytes", at)
 		}
 		return
-	case reflect.TypeFor[Values]():
+	case reflect.TypeFor[document.Values]():
 		return // made from the table that binding uses, too
 	}
 	if typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Uint8 {
@@ -253,7 +253,7 @@ func TestSchemasAcceptExamples(t *testing.T) {
 			}
 			value := generic(t, data)
 			if value.(map[string]any)["format"] != kindTable.Find(kind).Format { // an older version: what it becomes
-				if data, err = Marshal(doc); err != nil {
+				if data, err = document.Marshal(doc); err != nil {
 					t.Fatal(err)
 				}
 				value = generic(t, data)

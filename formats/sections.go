@@ -10,7 +10,7 @@ import (
 type planKind struct {
 	name    string
 	section PlanSection // of the section's type; its value does not matter
-	options []Option
+	options []document.Option
 	schema  string // of the section, see Schema
 }
 
@@ -41,7 +41,7 @@ func WorkloadKinds() []string {
 }
 
 // PlanOptions are the options of a kind of plan; nil for an unknown one.
-func PlanOptions(kind string) []Option {
+func PlanOptions(kind string) []document.Option {
 	if k := planKindOf(kind); k != nil {
 		return k.options
 	}

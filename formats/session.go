@@ -10,10 +10,10 @@ import (
 // next, such as keys and values of a language model. All figures are of the part
 // that a task of the usual work adds.
 type SessionState struct {
-	Bytes       int64  `json:"bytes"`
-	RecomputeUS Micros `json:"recompute_us"` // what a task takes more that goes on without it
-	NearUS      Micros `json:"near_us"`      // to another device of the same node
-	FarUS       Micros `json:"far_us"`       // to one of another
+	Bytes       int64           `json:"bytes"`
+	RecomputeUS document.Micros `json:"recompute_us"` // what a task takes more that goes on without it
+	NearUS      document.Micros `json:"near_us"`      // to another device of the same node
+	FarUS       document.Micros `json:"far_us"`       // to one of another
 }
 
 // checkSession checks what a model keeps; nil: nothing.

@@ -48,18 +48,18 @@ type planOptionsV1 struct {
 }
 
 type planModelV1 struct {
-	Model      string       `json:"model"`
-	Class      string       `json:"class,omitempty"`
-	SHA256     string       `json:"sha256,omitempty"`
-	SLOUS      Micros       `json:"slo_us"`
-	MarginUS   Micros       `json:"margin_us"`
-	Percentile string       `json:"percentile"`
-	Weight     float64      `json:"weight"`
-	RPS        float64      `json:"rps"`
-	Inputs     []TensorInfo `json:"inputs,omitempty"`
-	Outputs    []TensorInfo `json:"outputs,omitempty"`
-	NumBlocks  int          `json:"num_blocks"`
-	Pipelines  []Pipeline   `json:"pipelines"`
+	Model      string          `json:"model"`
+	Class      string          `json:"class,omitempty"`
+	SHA256     string          `json:"sha256,omitempty"`
+	SLOUS      document.Micros `json:"slo_us"`
+	MarginUS   document.Micros `json:"margin_us"`
+	Percentile string          `json:"percentile"`
+	Weight     float64         `json:"weight"`
+	RPS        float64         `json:"rps"`
+	Inputs     []TensorInfo    `json:"inputs,omitempty"`
+	Outputs    []TensorInfo    `json:"outputs,omitempty"`
+	NumBlocks  int             `json:"num_blocks"`
+	Pipelines  []Pipeline      `json:"pipelines"`
 }
 
 // Upgrade makes a plan of today. Options that the plan's kind never read are
@@ -82,7 +82,7 @@ func (old *planV1) Upgrade() (document.Document, error) {
 		c.OneOf("kind", old.Kind, PlanKinds()...)
 		return nil, c.Err()
 	}
-	p.Options = NewValues(kind.options)
+	p.Options = document.NewValues(kind.options)
 	old.options(&c, &p.Options)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -93,11 +93,11 @@ func (old *planV1) Upgrade() (document.Document, error) {
 }
 
 // options takes over what the kind has.
-func (old *planV1) options(c *document.Checker, v *Values) {
+func (old *planV1) options(c *document.Checker, v *document.Values) {
 	o := &old.Options
-	var slo SLO
+	var slo document.SLO
 	if o.SLO != "" {
-		parsed, err := ParseSLO(o.SLO)
+		parsed, err := document.ParseSLO(o.SLO)
 		c.FailIf(err != nil, "options.slo", "the text "+document.Quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"")
 		slo = parsed
 	}

@@ -176,7 +176,7 @@ func (p *planChecker) served(m *Served, at string) {
 // keeps checks that a pipeline keeps what is promised for its model, and the
 // largest batch that was asked for.
 func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
-	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.sound[l] && need > m.SLOUS+Micros(time.Microsecond) {
+	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.sound[l] && need > m.SLOUS+document.Micros(time.Microsecond) {
 		p.Fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
 	}
 	if most := p.plan.Options.Whole("max-batch"); most > 0 && l.Batch > most {
@@ -226,7 +226,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 		return // sums over what is broken would only repeat it
 	}
 	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
-		p.Fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+Micros(latency).String(), "")
+		p.Fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+document.Micros(latency).String(), "")
 	}
 	p.sound[l] = true
 }
@@ -278,7 +278,7 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 
 func (p *planChecker) didYouMean(device string) string {
 	kinds := named(p.plan.Pools, func(o *Pool) string { return o.Device })
-	return cmp.Or(DidYouMean(device, kinds), "the pools are "+strings.Join(kinds, ", "))
+	return cmp.Or(document.DidYouMean(device, kinds), "the pools are "+strings.Join(kinds, ", "))
 }
 
 // within checks that the intervals of a stage's times hold them.
@@ -296,11 +296,11 @@ func (p *planChecker) within(s *Stage, batch int, at string) bool {
 }
 
 // times checks a list of times by batch size.
-func (p *planChecker) times(list []Micros, batch int, at string, least Micros) bool {
+func (p *planChecker) times(list []document.Micros, batch int, at string, least document.Micros) bool {
 	if p.FailIf(len(list) != batch, at, fmt.Sprintf("%d times", len(list)), "%d, one for each batch size up to the planned one", batch) {
 		return false
 	}
-	if i := slices.IndexFunc(list, func(m Micros) bool { return m < least }); i >= 0 {
+	if i := slices.IndexFunc(list, func(m document.Micros) bool { return m < least }); i >= 0 {
 		p.FailIf(least > 0 && list[i] == 0, fmt.Sprintf("%s[%d]", at, i), "the number 0", "a positive latency")
 		return false // negative ones are found with all numbers
 	}

@@ -31,14 +31,14 @@ type SectionFile struct {
 
 // WorkloadModel is the target and weight of one model, or of one SLO class of it.
 type WorkloadModel struct {
-	Model         string  `json:"model"`
-	SLO           SLO     `json:"slo"`
-	Percentile    string  `json:"percentile,omitempty"`                                        // p99 by default
-	Weight        float64 `json:"weight,omitempty" default:"1"`                                // 1 by default
-	BatchBuildRPS float64 `json:"batch_build_rps,omitempty" default:"the rate of the NP plan"` // rate at which a batch fills, see methods
-	MinRPS        float64 `json:"min_rps,omitempty"`
-	Accuracy      float64 `json:"accuracy,omitempty"`
-	Class         string  `json:"class,omitempty"` // one of several SLO classes of the model
+	Model         string       `json:"model"`
+	SLO           document.SLO `json:"slo"`
+	Percentile    string       `json:"percentile,omitempty"`                                        // p99 by default
+	Weight        float64      `json:"weight,omitempty" default:"1"`                                // 1 by default
+	BatchBuildRPS float64      `json:"batch_build_rps,omitempty" default:"the rate of the NP plan"` // rate at which a batch fills, see methods
+	MinRPS        float64      `json:"min_rps,omitempty"`
+	Accuracy      float64      `json:"accuracy,omitempty"`
+	Class         string       `json:"class,omitempty"` // one of several SLO classes of the model
 	// Margin is the share of the SLO that is kept back, in place of the option margin.
 	Margin *float64 `json:"margin,omitempty" default:"the option margin"`
 	// Utilisation is the share of what its replicas carry that is promised; 0: all.
@@ -99,7 +99,7 @@ const (
 	maxRate = 1e9
 )
 
-func checkSlo(c *document.Checker, s SLO, path string) {
+func checkSlo(c *document.Checker, s document.SLO, path string) {
 	switch {
 	case s.IsZero():
 		c.Fail(path, "nothing", "a latency target such as \"200ms\" or \"5x\"", "")

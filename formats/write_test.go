@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"inferplan/cputime"
+	"inferplan/formats/document"
 )
 
 func cluster(count int) *Cluster {
@@ -36,18 +37,18 @@ func folder(t *testing.T, dir string) []string {
 func TestWriteFileReplacesOnlyByForce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "cluster.json")
-	if changed, err := WriteFile(path, cluster(1)); err != nil || !changed {
+	if changed, err := document.WriteFile(path, cluster(1)); err != nil || !changed {
 		t.Fatalf("new file: %v, %v", changed, err)
 	}
 	info, _ := os.Stat(path)
-	if changed, err := WriteFile(path, cluster(1)); err != nil || changed {
+	if changed, err := document.WriteFile(path, cluster(1)); err != nil || changed {
 		t.Errorf("same bytes: changed %v, %v", changed, err)
 	}
 	if after, _ := os.Stat(path); !os.SameFile(info, after) || after.ModTime() != info.ModTime() {
 		t.Error("same bytes: the file was touched")
 	}
-	_, err := WriteFile(path, cluster(2))
-	if _, ok := errors.AsType[*ExistsError](err); !ok || !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "--force") {
+	_, err := document.WriteFile(path, cluster(2))
+	if _, ok := errors.AsType[*document.ExistsError](err); !ok || !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("other bytes: %v", err)
 	}
 	if c, err := ReadCluster(path); err != nil || c.Pools[0].Count != 1 {
@@ -56,7 +57,7 @@ func TestWriteFileReplacesOnlyByForce(t *testing.T) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := WriteFile(path, cluster(2), Force(true)); err != nil || !changed {
+	if changed, err := document.WriteFile(path, cluster(2), document.Force(true)); err != nil || !changed {
 		t.Errorf("forced: %v, %v", changed, err)
 	}
 	if c, err := ReadCluster(path); err != nil || c.Pools[0].Count != 2 {
@@ -73,14 +74,14 @@ func TestWriteFileReplacesOnlyByForce(t *testing.T) {
 func TestWriteFileWritesNothingInvalid(t *testing.T) {
 	dir := t.TempDir()
 	for name, doc := range map[string]any{"invalid": cluster(0), "no format": &Cluster{Pools: []Pool{{Device: "L4", Count: 1}}}, "nil report": (*Report)(nil), "nil": nil} {
-		if _, err := WriteFile(filepath.Join(dir, "x.json"), doc); err == nil {
+		if _, err := document.WriteFile(filepath.Join(dir, "x.json"), doc); err == nil {
 			t.Errorf("%s: written", name)
 		}
 	}
-	if _, err := WriteFile(filepath.Join(dir, "no", "such", "folder.json"), cluster(1)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := document.WriteFile(filepath.Join(dir, "no", "such", "folder.json"), cluster(1)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing folder gives %v", err)
 	}
-	if _, err := WriteFile(dir, cluster(1)); err == nil {
+	if _, err := document.WriteFile(dir, cluster(1)); err == nil {
 		t.Error("a folder was replaced")
 	}
 	if names := folder(t, dir); len(names) != 0 {
@@ -95,7 +96,7 @@ func TestWriteFileFollowsLinks(t *testing.T) {
 		t.Skipf("no symbolic links here: %v", err)
 	}
 	for count := 1; count <= 2; count++ { // a dangling link, then one to a file
-		if _, err := WriteFile(link, cluster(count), Force(true)); err != nil {
+		if _, err := document.WriteFile(link, cluster(count), document.Force(true)); err != nil {
 			t.Fatal(err)
 		}
 		if c, err := ReadCluster(target); err != nil || c.Pools[0].Count != count {
@@ -117,7 +118,7 @@ func TestWriteFileRaces(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			changed, err := WriteFile(path, cluster(i+1))
+			changed, err := document.WriteFile(path, cluster(i+1))
 			wins[i] = changed && err == nil
 			if _, err := ReadCluster(path); err != nil {
 				t.Errorf("half a file: %v", err)
@@ -143,19 +144,19 @@ func TestReportFilesHoldNoWallClockRate(t *testing.T) {
 	}
 	r.EventsPerSecond = 1e6
 	var b bytes.Buffer
-	if err := Write(&b, r); err != nil {
+	if err := document.Write(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "events_per_second") || r.EventsPerSecond != 1e6 {
 		t.Error("the rate is in the file, or was taken from the caller")
 	}
-	if data, err := Marshal(r); err != nil || !strings.Contains(string(data), "events_per_second") {
+	if data, err := document.Marshal(r); err != nil || !strings.Contains(string(data), "events_per_second") {
 		t.Errorf("command output lacks the rate: %v", err)
 	}
 }
 
 func TestEmptyListsAreNotNull(t *testing.T) {
-	data, err := Marshal(&Report{})
+	data, err := document.Marshal(&Report{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,14 +169,14 @@ func TestEmptyListsAreNotNull(t *testing.T) {
 
 func TestDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "abc")
-	if _, err := WriteBytes(path, []byte("abc")); err != nil {
+	if _, err := document.WriteBytes(path, []byte("abc")); err != nil {
 		t.Fatal(err)
 	}
 	// FIPS 180-2, appendix B.1.
-	if d, err := Digest(path); err != nil || d != "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" {
+	if d, err := document.Digest(path); err != nil || d != "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" {
 		t.Errorf("%s, %v", d, err)
 	}
-	if _, err := Digest(path + "x"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := document.Digest(path + "x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file gives %v", err)
 	}
 }
@@ -192,7 +193,7 @@ func largeProfile(tb testing.TB) []byte {
 		for batch := 1; batch <= 64; batch++ {
 			s := Measurement{Device: "L4", Share: 1, Batch: batch, Blocks: make([]Latency, 50)}
 			for b := range s.Blocks {
-				s.Blocks[b] = Latency{WallUS: Micros(1000*b + batch + 1), P99US: Micros(2000*b + batch + 1), HalfWidthUS: 125, Samples: 40}
+				s.Blocks[b] = Latency{WallUS: document.Micros(1000*b + batch + 1), P99US: document.Micros(2000*b + batch + 1), HalfWidthUS: 125, Samples: 40}
 			}
 			pm.Measurements = append(pm.Measurements, s)
 		}
@@ -239,7 +240,7 @@ func BenchmarkMarshalProfile(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Marshal(p); err != nil {
+		if _, err := document.Marshal(p); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -253,7 +254,7 @@ func TestDigestOfAPipe(t *testing.T) {
 	}
 	defer r.Close()
 	w.Close()
-	if d, err := Digest(fmt.Sprintf("/dev/fd/%d", r.Fd())); err == nil || !strings.Contains(err.Error(), "found a pipe") {
+	if d, err := document.Digest(fmt.Sprintf("/dev/fd/%d", r.Fd())); err == nil || !strings.Contains(err.Error(), "found a pipe") {
 		t.Errorf("%q, %v", d, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
@@ -95,7 +96,7 @@ func certifiedRate(p *formats.Plan) float64 {
 func TestMarginAutoWhereTheDefaultIsInfeasible(t *testing.T) {
 	in := oneCPU(1)
 	for i := range formats.ModelsOf(in.Workload) {
-		formats.ModelsOf(in.Workload)[i].SLO = formats.SLO{Duration: 11 * time.Millisecond}
+		formats.ModelsOf(in.Workload)[i].SLO = document.SLO{Duration: 11 * time.Millisecond}
 	}
 	var opt Options
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/sim"
 	"inferplan/solver/highs"
@@ -30,7 +31,7 @@ func TestRequestsTakeTimeBesideRuns(t *testing.T) {
 			var medians []time.Duration // the fastest model's
 			for _, took := range []time.Duration{0, beside} {
 				for i := range in.Profile.Models {
-					in.Profile.Models[i].RequestUS = formats.Micros(took)
+					in.Profile.Models[i].RequestUS = document.Micros(took)
 				}
 				res, err := planner.Solve(t.Context(), in, planner.Options{}, highs.Solver{}, nil)
 				if err != nil {
@@ -89,7 +90,7 @@ func TestFrontEndLimitsRates(t *testing.T) {
 			in.Profile.FrontEnd = &formats.FrontEnd{Cores: 4}
 			in.Cluster.FrontEnd = &formats.FrontEnd{Cores: 2}
 			for i := range in.Profile.Models {
-				in.Profile.Models[i].RequestCPUUS = formats.Micros(2 * float64(time.Second) / (part * rate))
+				in.Profile.Models[i].RequestCPUUS = document.Micros(2 * float64(time.Second) / (part * rate))
 			}
 			short := solved()
 			value, most := short.Objective.Value/full.Objective.Value, *short.Objective.Bound/full.Objective.Value

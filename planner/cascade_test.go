@@ -12,6 +12,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
 	"inferplan/planner/pool"
@@ -30,7 +31,7 @@ func threeSizes(devices int) Inputs {
 	for k, name := range []string{"small", "middle", "large"} {
 		m := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: int64(1000 * (k + 1))}}}
 		for _, b := range []int{1, 4, 16} {
-			t := formats.Micros(time.Duration(500+300*b*(1<<(2*k))) * time.Microsecond / 4)
+			t := document.Micros(time.Duration(500+300*b*(1<<(2*k))) * time.Microsecond / 4)
 			m.Measurements = append(m.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b, Blocks: []formats.Latency{{WallUS: t}}})
 		}
 		p.Models = append(p.Models, m)
@@ -52,7 +53,7 @@ func threeSizes(devices int) Inputs {
 	return Inputs{Profile: p,
 		Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "cpu-1", Count: devices}}},
 		Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
-			Family: []string{"small", "middle", "large"}, SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: 100 * time.Millisecond}},
+			Family: []string{"small", "middle", "large"}, SLO: formats.CascadeSLO{Latency: document.SLO{Duration: 100 * time.Millisecond}},
 			QPS: formats.CascadeQPS{Max: 3000, Ranges: 5, Distribution: "zipf"},
 		}}}
 }
@@ -62,8 +63,8 @@ func threeSizes(devices int) Inputs {
 func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
 	in := threeSizes(2)
 	for i := range in.Profile.Models {
-		in.Profile.Models[i].RequestUS = formats.Micros(time.Duration(1+3*i*i) * time.Millisecond)
-		in.Profile.Models[i].RequestCPUUS = formats.Micros(time.Duration(10+30*i*i) * time.Microsecond)
+		in.Profile.Models[i].RequestUS = document.Micros(time.Duration(1+3*i*i) * time.Millisecond)
+		in.Profile.Models[i].RequestCPUUS = document.Micros(time.Duration(10+30*i*i) * time.Microsecond)
 	}
 	in.Cluster.FrontEnd = &formats.FrontEnd{Cores: 2}
 	const beside, cost = 6 * time.Millisecond, 60 * time.Microsecond // (1 + 4 + 13)/3 and (10 + 40 + 130)/3
@@ -143,7 +144,7 @@ func TestGearPlan(t *testing.T) {
 // What the SLO leaves out is optimised, by either algorithm; the plan says so and
 // reads back, and one more device raises the bound.
 func TestGearPlanGoals(t *testing.T) {
-	latency := formats.SLO{Duration: 100 * time.Millisecond}
+	latency := document.SLO{Duration: 100 * time.Millisecond}
 	accuracyOf := func(p *formats.Plan) float64 {
 		sum := 0.0
 		for _, g := range formats.GearOf(p).Gears {

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
@@ -35,16 +36,16 @@ func inBlocks(first, second int, factors []float64) Inputs {
 			m.Blocks = append(m.Blocks, b)
 		}
 		for _, ms := range m.Measurements {
-			part := ms.Blocks[0].WallUS / formats.Micros(len(factors))
+			part := ms.Blocks[0].WallUS / document.Micros(len(factors))
 			other := formats.Measurement{Device: "cpu-4", Share: 1, Batch: ms.Batch}
 			for _, f := range factors {
-				other.Blocks = append(other.Blocks, formats.Latency{WallUS: formats.Micros(math.Round(f * float64(part)))})
+				other.Blocks = append(other.Blocks, formats.Latency{WallUS: document.Micros(math.Round(f * float64(part)))})
 			}
 			m.Measurements = append(m.Measurements, other)
 		}
 		for i := range m.Measurements {
 			if ms := &m.Measurements[i]; ms.Device == "cpu-1" {
-				part := ms.Blocks[0].WallUS / formats.Micros(len(factors))
+				part := ms.Blocks[0].WallUS / document.Micros(len(factors))
 				ms.Blocks = slices.Repeat([]formats.Latency{{WallUS: part}}, len(factors))
 			}
 		}
@@ -164,7 +165,7 @@ func TestGearPlanOfALargeMember(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		first, second int
-		memory        formats.Bytes
+		memory        document.Bytes
 	}{{"two kinds", 2, 2, 2600}, {"one kind", 4, 0, 2600}} {
 		in := inBlocks(c.first, c.second, []float64{1.5, 1.5, 1.5, 1.5})
 		for i := range in.Cluster.Pools {

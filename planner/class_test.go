@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
@@ -17,9 +18,9 @@ import (
 func twoClasses() Inputs {
 	in := twoKinds()
 	in.Workload.Section = formats.WorkloadModels{
-		{Model: "small", Class: "interactive", SLO: formats.SLO{Duration: 25 * time.Millisecond}, Weight: 0.4},
-		{Model: "small", Class: "batch", SLO: formats.SLO{Duration: 150 * time.Millisecond}, Weight: 0.2, Percentile: "p95"},
-		{Model: "large", SLO: formats.SLO{Times: 5}, Weight: 0.4},
+		{Model: "small", Class: "interactive", SLO: document.SLO{Duration: 25 * time.Millisecond}, Weight: 0.4},
+		{Model: "small", Class: "batch", SLO: document.SLO{Duration: 150 * time.Millisecond}, Weight: 0.2, Percentile: "p95"},
+		{Model: "large", SLO: document.SLO{Times: 5}, Weight: 0.4},
 	}
 	return in
 }
@@ -93,7 +94,7 @@ func TestClassesAreCertifiedEach(t *testing.T) {
 // With --slo all classes have one SLO: allowed, and said.
 func TestClassesUnderOneSLO(t *testing.T) {
 	var opt Options
-	opt.Set("slo", formats.SLO{Duration: 60 * time.Millisecond})
+	opt.Set("slo", document.SLO{Duration: 60 * time.Millisecond})
 	p := mustSolve(t, twoClasses(), opt).Plan
 	if said := strings.Join(p.Warnings, "\n"); !strings.Contains(said, "its 2 classes differ in nothing but their queues") {
 		t.Errorf("warnings: %s", said)
@@ -103,7 +104,7 @@ func TestClassesUnderOneSLO(t *testing.T) {
 // Floors and infeasibility name the class.
 func TestClassThatCannotBe(t *testing.T) {
 	in := twoClasses()
-	formats.ModelsOf(in.Workload)[0].SLO = formats.SLO{Duration: 2 * time.Millisecond}
+	formats.ModelsOf(in.Workload)[0].SLO = document.SLO{Duration: 2 * time.Millisecond}
 	_, err := Solve(context.Background(), in, Options{}, highs.Solver{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "small/interactive") {
 		t.Errorf("%v", err)

@@ -7,7 +7,7 @@
 // says at once what the method cannot do, and drives it: clock, time limit,
 // improvements, interrupt, and the header of the plan. Every default that
 // mattered is in the plan's assumptions. What does not fit together is a
-// *formats.Error that names the file and the field; what cannot be done is an
+// *document.Error that names the file and the field; what cannot be done is an
 // *InfeasibleError that names the nearest thing that can.
 //
 //	kinds.go     the table of methods

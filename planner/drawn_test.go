@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/policy/policies"
 	"inferplan/solver/highs"
@@ -98,7 +99,7 @@ func solvesOrSays(t *testing.T, documents mutant.Problem, how string) (outcome s
 	}()
 	in, err := decoded(documents)
 	if err != nil {
-		if len(formats.Findings(err)) == 0 {
+		if len(document.Findings(err)) == 0 {
 			fail("an error without a place: %v", err)
 		}
 		return "error"
@@ -116,7 +117,7 @@ func solvesOrSays(t *testing.T, documents mutant.Problem, how string) (outcome s
 	case errors.As(err, &infeasible):
 		return "infeasible"
 	case err != nil:
-		if found := formats.Findings(err); len(found) == 0 || found[0].Path == "" && !strings.Contains(found[0].Expected, "of them") {
+		if found := document.Findings(err); len(found) == 0 || found[0].Path == "" && !strings.Contains(found[0].Expected, "of them") {
 			fail("an error without a place: %v", err)
 		}
 		return "error"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 )
@@ -25,7 +26,7 @@ func ExampleSolve() {
 		Profile: profile,
 		Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "L4", Count: 3, MaxShares: 1, PerNode: 1}}},
 	}
-	slo, err := formats.ParseSLO("100ms")
+	slo, err := document.ParseSLO("100ms")
 	if err != nil {
 		fmt.Println(err)
 		return

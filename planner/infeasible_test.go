@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 )
@@ -40,7 +41,7 @@ func threeKinds(seed uint64) Inputs {
 				ms := formats.Measurement{Device: device, Share: 1, Batch: batch}
 				for i := range part {
 					took := (b.times[device][0] + b.times[device][1]*float64(batch)) * part[i] / sum
-					ms.Blocks = append(ms.Blocks, formats.Latency{WallUS: formats.Micros(math.Round(took * 1e6))})
+					ms.Blocks = append(ms.Blocks, formats.Latency{WallUS: document.Micros(math.Round(took * 1e6))})
 				}
 				m.Measurements = append(m.Measurements, ms)
 			}
@@ -53,9 +54,9 @@ func threeKinds(seed uint64) Inputs {
 			{Device: "L4", Count: 2, USDPerHour: 0.8}, {Device: "A10G", Count: 1, USDPerHour: 1}, {Device: "T4", Count: 4, USDPerHour: 0.53},
 		}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{
-			{Model: "resnet50", SLO: formats.SLO{Duration: 50 * time.Millisecond}, Weight: 3},
-			{Model: "bert", SLO: formats.SLO{Duration: 100 * time.Millisecond}, Weight: 2},
-			{Model: "yolo", SLO: formats.SLO{Duration: 100 * time.Millisecond}, Weight: 1},
+			{Model: "resnet50", SLO: document.SLO{Duration: 50 * time.Millisecond}, Weight: 3},
+			{Model: "bert", SLO: document.SLO{Duration: 100 * time.Millisecond}, Weight: 2},
+			{Model: "yolo", SLO: document.SLO{Duration: 100 * time.Millisecond}, Weight: 1},
 		}},
 	}
 }

@@ -3,7 +3,7 @@ package planner
 import (
 	"slices"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/flow"
 	"inferplan/planner/gear"
 	"inferplan/planner/kind"
@@ -38,5 +38,5 @@ func kindsWith(can func(m *kind.Method) bool) []string {
 
 // kindsWithOption lists the kinds that have an option.
 func kindsWithOption(name string) []string {
-	return kindsWith(func(m *kind.Method) bool { return formats.NewValues(m.Options()).Has(name) })
+	return kindsWith(func(m *kind.Method) bool { return document.NewValues(m.Options()).Has(name) })
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Machine is what the local machine has, as the engine reports it.
@@ -36,7 +37,7 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 			continue
 		}
 		c.Pools = append(c.Pools, formats.Pool{
-			Device: g.Kind, Count: g.Count, MaxShares: shares, PerNode: g.Count, Memory: formats.Bytes(g.MemoryBytes),
+			Device: g.Kind, Count: g.Count, MaxShares: shares, PerNode: g.Count, Memory: document.Bytes(g.MemoryBytes),
 		})
 		assumed = append(assumed, fmt.Sprintf("cluster: the %d %s of this machine", g.Count, g.Kind))
 	}
@@ -78,7 +79,7 @@ func measuredShares(p *formats.Profile) map[string]int {
 
 // AssumedWorkload is the workload that is assumed when none is given: that of the
 // first method that has one.
-func AssumedWorkload(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string) {
+func AssumedWorkload(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string) {
 	for _, m := range methods {
 		if m.Workload != nil {
 			return m.Workload(profile, slo)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"inferplan/cputime"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 	"inferplan/testkit/mutant"
@@ -64,7 +64,7 @@ func TestWorkFollowsDevices(t *testing.T) {
 				t.Errorf("took %v of CPU time", took)
 			}
 			inf, infeasible := errors.AsType[*planner.InfeasibleError](err)
-			found := formats.Findings(err)
+			found := document.Findings(err)
 			switch {
 			case c.field != "":
 				if len(found) != 1 || found[0].Path != c.field {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // A promise says how loose the numbers are that it rests on.
@@ -12,7 +13,7 @@ func TestLoosePromises(t *testing.T) {
 	plan := &formats.Plan{Deployment: []formats.Deployed{{Model: "squeezenet", NumBlocks: 4, Pipelines: []formats.Pipeline{
 		{Batch: 2, RPS: 223.8, Stages: []formats.Stage{{Blocks: [2]int{0, 4}, Device: "cpu-1", Share: 1}}},
 	}}}}
-	blocks := func(half formats.Micros) []formats.Latency {
+	blocks := func(half document.Micros) []formats.Latency {
 		out := []formats.Latency{{WallUS: 958}, {WallUS: 1049}, {WallUS: 1158}, {WallUS: 1302}}
 		for i := range out {
 			out[i].HalfWidthUS = half
@@ -20,7 +21,7 @@ func TestLoosePromises(t *testing.T) {
 		return out
 	}
 	for _, c := range []struct {
-		whole, half formats.Micros
+		whole, half document.Micros
 		batch       int
 		want        string
 	}{

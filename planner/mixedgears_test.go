@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/solver/highs"
 )
 
@@ -20,7 +21,7 @@ func onTwoKinds(first, second int) Inputs {
 		factor := []float64{2.5, 1.5, .5}[k]
 		for _, ms := range m.Measurements {
 			ms.Device = "cpu-4"
-			ms.Blocks = []formats.Latency{{WallUS: formats.Micros(math.Round(factor * float64(ms.Blocks[0].WallUS)))}}
+			ms.Blocks = []formats.Latency{{WallUS: document.Micros(math.Round(factor * float64(ms.Blocks[0].WallUS)))}}
 			m.Measurements = append(m.Measurements, ms)
 		}
 	}
@@ -80,11 +81,11 @@ func TestGoalsOnTwoKinds(t *testing.T) {
 		name, objective string
 		slo             formats.CascadeSLO
 	}{
-		{"accuracy of all requests", "accuracy", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Over: formats.OverRequests}},
+		{"accuracy of all requests", "accuracy", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Over: formats.OverRequests}},
 		{"latency", "latency", formats.CascadeSLO{Accuracy: .8}},
-		{"gpus", "gpus", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Accuracy: .84}},
-		{"cost", "cost", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Accuracy: .84}},
-		{"power", "power", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Accuracy: .84, Over: formats.OverRequests}},
+		{"gpus", "gpus", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Accuracy: .84}},
+		{"cost", "cost", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Accuracy: .84}},
+		{"power", "power", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Accuracy: .84, Over: formats.OverRequests}},
 	} {
 		documents := func(first, second int) Inputs {
 			in := onTwoKinds(2, 2)

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 )
@@ -19,11 +20,11 @@ func microseconds(slo time.Duration) Inputs {
 		Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "k0"}}, Models: []formats.ProfileModel{{
 			Model: "m0", Blocks: []formats.Block{{Name: "0", WeightBytes: 18_000_000}},
 			Measurements: []formats.Measurement{
-				{Device: "k0", Share: 1, Batch: 4, Blocks: []formats.Latency{{WallUS: formats.Micros(575)}}},
-				{Device: "k0", Share: 1, Batch: 6, Blocks: []formats.Latency{{WallUS: formats.Micros(6300)}}},
+				{Device: "k0", Share: 1, Batch: 4, Blocks: []formats.Latency{{WallUS: document.Micros(575)}}},
+				{Device: "k0", Share: 1, Batch: 6, Blocks: []formats.Latency{{WallUS: document.Micros(6300)}}},
 			}}}},
 		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "k0", Count: 2, NICGbps: 40, USDPerHour: 0.8, Watts: 197}}},
-		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{{Model: "m0", SLO: formats.SLO{Duration: slo}, Weight: 2}}},
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{{Model: "m0", SLO: document.SLO{Duration: slo}, Weight: 2}}},
 	}
 }
 
@@ -61,11 +62,11 @@ func scripted(one bool, feasible func(l *kind.Looser) bool) (*nearby, *string) {
 		ctx: context.Background(), left: nearTrials, begun: cputime.Used(), most: time.Minute, cut: &cut,
 		method: &kind.Method{OneSLO: one, Loosened: func(s formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
 			asked = l
-			models := formats.WorkloadModels{{Model: "m", SLO: formats.SLO{Duration: time.Millisecond}, MinRPS: l.Rate(100)}}
+			models := formats.WorkloadModels{{Model: "m", SLO: document.SLO{Duration: time.Millisecond}, MinRPS: l.Rate(100)}}
 			return models
 		}},
 		problem: &kind.Problem{Documents: Inputs{Cluster: &formats.Cluster{Pools: []formats.Pool{{Device: "d", Count: 1}}},
-			Workload: &formats.Workload{Section: formats.WorkloadModels{{Model: "m", SLO: formats.SLO{Duration: time.Millisecond}, MinRPS: 100}}}}},
+			Workload: &formats.Workload{Section: formats.WorkloadModels{{Model: "m", SLO: document.SLO{Duration: time.Millisecond}, MinRPS: 100}}}}},
 		solve: func(context.Context, *kind.Problem) error {
 			if feasible(asked) {
 				return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -69,7 +70,7 @@ func OptionsOf(p *formats.Plan) Options {
 func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	known := Kinds()
 	if name != "" && name != MethodAuto && MethodOf(name) == nil {
-		e := &formats.Error{Path: "--method", Found: fmt.Sprintf("%q", name), Expected: strings.Join(append([]string{MethodAuto}, known...), " or "), Hint: formats.DidYouMean(name, known)}
+		e := &document.Error{Path: "--method", Found: fmt.Sprintf("%q", name), Expected: strings.Join(append([]string{MethodAuto}, known...), " or "), Hint: document.DidYouMean(name, known)}
 		if slices.Contains(formats.WorkloadKinds(), name) {
 			e.Hint = name + " is not available in this version"
 		}
@@ -93,8 +94,8 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 }
 
 // values checks the options that were chosen against those of a method.
-func (o *Options) values(m *kind.Method) (formats.Values, error) {
-	v := formats.NewValues(m.Options())
+func (o *Options) values(m *kind.Method) (document.Values, error) {
+	v := document.NewValues(m.Options())
 	for _, name := range slices.Sorted(maps.Keys(o.Values)) {
 		if !v.Has(name) {
 			return v, kind.Cannot(name, m.Kind, kindsWithOption(name), "leave it out")
@@ -107,7 +108,7 @@ func (o *Options) values(m *kind.Method) (formats.Values, error) {
 }
 
 // refuse names what a method cannot do of what is asked, before any work.
-func refuse(m *kind.Method, in *Inputs, o *Options, v formats.Values) error {
+func refuse(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
 	switch {
 	case in.Running != nil && m.From == nil:
 		return kind.Cannot("from", m.Kind, kindsWith(func(m *kind.Method) bool { return m.From != nil }), "plans of this kind are made anew")
@@ -121,9 +122,9 @@ func refuse(m *kind.Method, in *Inputs, o *Options, v formats.Values) error {
 }
 
 // tuned is the option whose value is to be found by simulation; empty: none.
-func tuned(v formats.Values) string {
+func tuned(v document.Values) string {
 	for _, o := range v.Options() {
-		if o.Type == formats.NumberOption && v.Word(o.Name) == Auto {
+		if o.Type == document.NumberOption && v.Word(o.Name) == Auto {
 			return o.Name
 		}
 	}

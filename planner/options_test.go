@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/gear"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
@@ -27,13 +28,13 @@ func (s idle) Solve(context.Context, *milp.Model, milp.Options) (*milp.Solution,
 }
 
 // refused solves where no work may begin, and returns the one finding that says why.
-func refused(t *testing.T, in Inputs, opt Options) *formats.Error {
+func refused(t *testing.T, in Inputs, opt Options) *document.Error {
 	t.Helper()
 	res, err := Solve(context.Background(), in, opt, idle{t}, func(u Progress) { t.Errorf("work began: %+v", u) })
 	if err == nil {
 		t.Fatalf("a plan was made: %+v", res.Plan.Objective)
 	}
-	var finding *formats.Error
+	var finding *document.Error
 	if !errors.As(err, &finding) {
 		t.Fatalf("%v is not a finding", err)
 	}
@@ -88,7 +89,7 @@ func TestEveryOptionHasAMethod(t *testing.T) {
 			for _, other := range methods {
 				opt := Options{Values: map[string]any{o.Name: o.Initial()}}
 				_, err := opt.values(other)
-				has := slices.ContainsFunc(other.Options(), func(p formats.Option) bool { return p.Name == o.Name })
+				has := slices.ContainsFunc(other.Options(), func(p document.Option) bool { return p.Name == o.Name })
 				if !has && (err == nil || !strings.Contains(err.Error(), "the method "+other.Kind+" does not have") || !strings.Contains(err.Error(), m.Kind)) {
 					t.Errorf("--%s of %s given to %s: %v", o.Name, m.Kind, other.Kind, err)
 				}
@@ -147,7 +148,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"objective", "accuracy"},
 		{"uneven-nic", "true"},
 		{"time-limit", -time.Second},
-		{"slo", formats.SLO{Duration: -1}},
+		{"slo", document.SLO{Duration: -1}},
 		{"slo", "5x"},
 		{"seed", 3},
 	} {
@@ -179,7 +180,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 			"uneven-nic": true, "blocks": 2, "blocks-by": "time", "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
 		}}},
 		{"pool, another SLO", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
-			"slo": formats.SLO{Times: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",
+			"slo": document.SLO{Times: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",
 		}}},
 		{"pool without partitioning", twoKinds(), highs.Solver{}, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}},
 		{"pool, fewest devices", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
@@ -187,7 +188,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 		}}},
 		{"gear", threeSizes(2), nil, Options{Seed: new(uint64(5))}},
 		{"gear in small batches", threeSizes(2), nil, Options{Values: map[string]any{
-			"max-batch": 8, "slo": formats.SLO{Duration: 80 * time.Millisecond},
+			"max-batch": 8, "slo": document.SLO{Duration: 80 * time.Millisecond},
 		}}},
 		{"gear in stages", inBlocks(1, 2, []float64{3, 3, .3, .3}), highs.Solver{}, Options{Values: map[string]any{
 			"blocks": 2, "cut-dtype": "fp32", "gap": 0.02, "objective": gear.MostAccurate,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 	"inferplan/solver/queueing"
@@ -13,14 +14,14 @@ import (
 
 // one is a model of 10 ms, one request a batch, with an SLO of 80 ms and weight 2, on one device.
 func one(arrivals *formats.Arrivals) Inputs {
-	run := formats.Latency{WallUS: formats.Micros(10 * time.Millisecond)}
+	run := formats.Latency{WallUS: document.Micros(10 * time.Millisecond)}
 	return Inputs{
 		Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}, Models: []formats.ProfileModel{{
 			Model: "m", Blocks: []formats.Block{{Name: "all", WeightBytes: 1}},
 			Measurements: []formats.Measurement{{Device: "gpu", Share: 1, Batch: 1, Whole: &run, Blocks: []formats.Latency{run}, MemoryBytes: 1}}}}},
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 1, PerNode: 1, MaxShares: 1}}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Arrivals: arrivals,
-			Section: formats.WorkloadModels{{Model: "m", SLO: formats.SLO{Duration: 80 * time.Millisecond}, Percentile: "p99", Weight: 2}}},
+			Section: formats.WorkloadModels{{Model: "m", SLO: document.SLO{Duration: 80 * time.Millisecond}, Percentile: "p99", Weight: 2}}},
 	}
 }
 

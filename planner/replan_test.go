@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // A plan that runs goes on where it can: nothing moves while nothing changed, a
@@ -29,7 +30,7 @@ func TestSolveFrom(t *testing.T) {
 			formats.ModelsOf(in.Workload)[0].Weight *= 1.2
 			formats.ModelsOf(in.Workload)[1].Weight *= 0.8
 		}, 6},
-		{"a tighter SLO", func(in *Inputs) { formats.ModelsOf(in.Workload)[0].SLO = formats.SLO{Duration: 36 * time.Millisecond} }, 6},
+		{"a tighter SLO", func(in *Inputs) { formats.ModelsOf(in.Workload)[0].SLO = document.SLO{Duration: 36 * time.Millisecond} }, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			next := twoKinds()

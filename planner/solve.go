@@ -10,6 +10,7 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
@@ -180,7 +181,7 @@ func (c *searchContext) Err() error {
 // settled tells whether an error would be the same with more time.
 func settled(err error) bool {
 	_, infeasible := errors.AsType[*InfeasibleError](err)
-	return infeasible || len(formats.Findings(err)) > 0
+	return infeasible || len(document.Findings(err)) > 0
 }
 
 // solverNoise is how far the solver's figure of a plan may be from the plan's

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
@@ -23,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func ms(v float64) formats.Micros { return formats.Micros(math.Round(v * 1e6)) }
+func ms(v float64) document.Micros { return document.Micros(math.Round(v * 1e6)) }
 
 // measure adds measurements of a model on a device: block times in ms at batch
 // 1, a batch of b taking (1+b)/2 times as long, a share of 1/v taking v times. The
@@ -72,8 +73,8 @@ func twoKinds() Inputs {
 			{Device: "L", Count: 5, MaxShares: 1, PerNode: 1, NICGbps: 10, USDPerHour: 0.5},
 		}},
 		Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: formats.WorkloadModels{
-			{Model: "small", SLO: formats.SLO{Duration: 40 * time.Millisecond}, Weight: 0.6},
-			{Model: "large", SLO: formats.SLO{Times: 5}, Weight: 0.4},
+			{Model: "small", SLO: document.SLO{Duration: 40 * time.Millisecond}, Weight: 0.6},
+			{Model: "large", SLO: document.SLO{Times: 5}, Weight: 0.4},
 		}},
 	}
 }
@@ -84,7 +85,7 @@ func oneCPU(count int) Inputs {
 	measure(p, "a", "cpu-1", 1, []int{1, 2, 4}, 2, 3)
 	measure(p, "b", "cpu-1", 1, []int{1, 2, 4}, 4, 4)
 	in := Inputs{Profile: p, Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "cpu-1", Count: count}}}}
-	in.Workload, _ = AssumedWorkload(p, formats.SLO{Duration: 50 * time.Millisecond})
+	in.Workload, _ = AssumedWorkload(p, document.SLO{Duration: 50 * time.Millisecond})
 	return in
 }
 
@@ -100,7 +101,7 @@ func mustSolve(t testing.TB, in Inputs, opt Options) *Result {
 func planBytes(t testing.TB, p *formats.Plan) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := formats.Write(&b, p); err != nil {
+	if err := document.Write(&b, p); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -223,7 +224,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		{"partitions", func(w *world) { w.opt.Set("max-partitions", 9) }, []string{"--max-partitions", "from 1 to 8"}},
 		{"model missing", func(w *world) { formats.ModelsOf(w.in.Workload)[1].Model = "huge" }, []string{"w.yaml: models[1].model", `"huge"`, "p.json", "the profile has small, large"}},
 		{"model twice", func(w *world) { formats.ModelsOf(w.in.Workload)[1].Model = "small" }, []string{"models[1].model", "a second time"}},
-		{"no SLO", func(w *world) { formats.ModelsOf(w.in.Workload)[0].SLO = formats.SLO{} }, []string{"models[0].slo", "--slo"}},
+		{"no SLO", func(w *world) { formats.ModelsOf(w.in.Workload)[0].SLO = document.SLO{} }, []string{"models[0].slo", "--slo"}},
 		{"5x without a whole", func(w *world) {
 			for i := range w.in.Profile.Models[1].Measurements {
 				w.in.Profile.Models[1].Measurements[i].Whole = nil
@@ -248,7 +249,7 @@ func TestOptionsAndInputs(t *testing.T) {
 			w.in.Files = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "cluster", Path: "c.yaml"}, {Role: "workload", Path: "w.yaml"}}
 			c.change(&w)
 			_, err := Solve(context.Background(), w.in, w.opt, highs.Solver{}, nil)
-			if err == nil || formats.Findings(err) == nil {
+			if err == nil || document.Findings(err) == nil {
 				t.Fatalf("got %v, expected a finding about the documents", err)
 			}
 			for _, part := range c.want {
@@ -269,7 +270,7 @@ func TestInfeasible(t *testing.T) {
 		nearest    kind.Nearest
 	}{
 		{"SLO", func(in *Inputs, _ *Options) {
-			formats.ModelsOf(in.Workload)[0].SLO = formats.SLO{Duration: 5 * time.Millisecond}
+			formats.ModelsOf(in.Workload)[0].SLO = document.SLO{Duration: 5 * time.Millisecond}
 		},
 			// The fastest: .95 of 4 ms on H; 6333 us less round(0.4 * 6333) us are as much.
 			"slo", "small", kind.Nearest{SLOUS: 6333}},
@@ -362,11 +363,11 @@ func TestTimeLimit(t *testing.T) {
 	}
 	// What more time would not change is not blamed on the limit.
 	bad := twoKinds()
-	formats.ModelsOf(bad.Workload)[0].SLO = formats.SLO{}
+	formats.ModelsOf(bad.Workload)[0].SLO = document.SLO{}
 	if _, err := Solve(context.Background(), bad, opt, highs.Solver{}, nil); err == nil || strings.Contains(err.Error(), "time limit") || !strings.Contains(err.Error(), "models[0].slo") {
 		t.Errorf("no SLO and no time: %v", err)
 	}
-	formats.ModelsOf(bad.Workload)[0].SLO = formats.SLO{Duration: time.Microsecond}
+	formats.ModelsOf(bad.Workload)[0].SLO = document.SLO{Duration: time.Microsecond}
 	var inf *InfeasibleError
 	if _, err := Solve(context.Background(), bad, opt, highs.Solver{}, nil); !errors.As(err, &inf) || strings.Contains(err.Error(), "time limit") {
 		t.Errorf("no pipeline in time and no time: %v", err)
@@ -428,7 +429,7 @@ func TestLimits(t *testing.T) {
 func TestStaleModelFile(t *testing.T) {
 	in := twoKinds()
 	in.ProfileDir = t.TempDir()
-	if _, err := formats.WriteBytes(filepath.Join(in.ProfileDir, "small.onnx"), []byte("another model")); err != nil {
+	if _, err := document.WriteBytes(filepath.Join(in.ProfileDir, "small.onnx"), []byte("another model")); err != nil {
 		t.Fatal(err)
 	}
 	plan := mustSolve(t, in, Options{}).Plan

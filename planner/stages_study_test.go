@@ -14,6 +14,7 @@ import (
 	"inferplan/bench/gear/published"
 	"inferplan/cputime"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/blocks"
 	"inferplan/formats/importer/records"
 	"inferplan/solver/highs"
@@ -93,7 +94,7 @@ func TestStagesStudy(t *testing.T) {
 		for _, slo := range []float64{3, 5, 10} {
 			for _, times := range []float64{.5, 1, 2} {
 				in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
-					Family: []string{"googlenet", "repvgg-b3", "wide_resnet101_2", "efficientnet-b8"}, SLO: formats.CascadeSLO{Latency: formats.SLO{Times: slo}, Percentile: "p95"},
+					Family: []string{"googlenet", "repvgg-b3", "wide_resnet101_2", "efficientnet-b8"}, SLO: formats.CascadeSLO{Latency: document.SLO{Times: slo}, Percentile: "p95"},
 					QPS: formats.CascadeQPS{Max: math.Round(times * capacity(profile, cluster, "efficientnet-b8")), Ranges: 10, Distribution: "uniform"}}}}
 				line := fmt.Sprintf("| %d %s + %d %s | %gx | %g |", c.a, c.fresh, c.b, c.old, slo, formats.CascadeOf(in.Workload).QPS.Max)
 				for _, partitions := range []int{1, 2} {
@@ -133,12 +134,12 @@ func TestGoalsStudy(t *testing.T) {
 			objective string
 			slo       formats.CascadeSLO
 		}{
-			{"accuracy", formats.CascadeSLO{Latency: formats.SLO{Times: 5}}},
-			{"accuracy", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Over: formats.OverRequests}},
+			{"accuracy", formats.CascadeSLO{Latency: document.SLO{Times: 5}}},
+			{"accuracy", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Over: formats.OverRequests}},
 			{"latency", formats.CascadeSLO{Accuracy: .7}},
-			{"gpus", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Accuracy: .7}},
-			{"cost", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Accuracy: .7}},
-			{"cost", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Accuracy: .7, Over: formats.OverRequests}},
+			{"gpus", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Accuracy: .7}},
+			{"cost", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Accuracy: .7}},
+			{"cost", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Accuracy: .7, Over: formats.OverRequests}},
 		} {
 			goal.slo.Percentile = "p95"
 			in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{

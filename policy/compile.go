@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Compile makes the flat tables that all kinds of plans share: what policies,
@@ -61,7 +62,7 @@ type poolDevice struct {
 
 func (c *compiler) run() error {
 	if len(c.plan.Deployment) == 0 {
-		return &formats.Error{Path: "deployment", Found: "no model", Expected: "at least one"}
+		return &document.Error{Path: "deployment", Found: "no model", Expected: "at least one"}
 	}
 	if err := c.addPools(); err != nil {
 		return err
@@ -80,13 +81,13 @@ func (c *compiler) addPools() error {
 	for i, p := range c.plan.Pools {
 		path := fmt.Sprintf("pools[%d]", i)
 		if _, twice := c.pools[p.Device]; twice {
-			return &formats.Error{Path: path + ".device", Found: strconv.Quote(p.Device) + " a second time", Expected: "each device kind once"}
+			return &document.Error{Path: path + ".device", Found: strconv.Quote(p.Device) + " a second time", Expected: "each device kind once"}
 		}
 		if p.Count < 0 {
-			return &formats.Error{Path: path + ".count", Found: strconv.Itoa(p.Count), Expected: "a count of devices"}
+			return &document.Error{Path: path + ".count", Found: strconv.Itoa(p.Count), Expected: "a count of devices"}
 		}
 		if p.NICGbps < 0 || p.NICEfficiency < 0 || math.IsNaN(p.NICGbps) || math.IsInf(p.NICGbps, 0) {
-			return &formats.Error{Path: path + ".nic_gbps", Found: fmt.Sprint(p.NICGbps), Expected: "a rate of at least 0"}
+			return &document.Error{Path: path + ".nic_gbps", Found: fmt.Sprint(p.NICGbps), Expected: "a rate of at least 0"}
 		}
 		c.pools[p.Device] = i
 	}
@@ -97,16 +98,16 @@ func (c *compiler) addModel(mi int) error {
 	m, promised := &c.plan.Deployment[mi], c.plan.Promised(mi)
 	path := fmt.Sprintf("deployment[%d]", mi)
 	if promised.SLOUS <= 0 {
-		return &formats.Error{Path: path, Found: "an SLO of " + promised.SLOUS.D().String(), Expected: "more than 0"}
+		return &document.Error{Path: path, Found: "an SLO of " + promised.SLOUS.D().String(), Expected: "more than 0"}
 	}
 	for other := range mi {
 		if c.plan.Deployment[other].Key() == m.Key() {
-			return &formats.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
+			return &document.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
 		}
 	}
 	percentile, err := ParsePercentile(promised.Percentile)
 	if err != nil {
-		return &formats.Error{Path: path, Found: "the percentile " + strconv.Quote(promised.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
+		return &document.Error{Path: path, Found: "the percentile " + strconv.Quote(promised.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
 	}
 	c.b.Model(Model{Name: m.Model, Class: m.Class, SLO: promised.SLOUS.D(), Percentile: percentile, RPS: promised.RPS})
 	for pi := range m.Pipelines {
@@ -122,15 +123,15 @@ func ParsePercentile(s string) (float64, error) {
 	if s == "" {
 		return 0.99, nil
 	}
-	return formats.ParsePercentile(s)
+	return document.ParsePercentile(s)
 }
 
 func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 	if p.Batch < 1 {
-		return &formats.Error{Path: path + ".batch", Found: strconv.Itoa(p.Batch), Expected: "at least 1"}
+		return &document.Error{Path: path + ".batch", Found: strconv.Itoa(p.Batch), Expected: "at least 1"}
 	}
 	if len(p.Stages) == 0 {
-		return &formats.Error{Path: path + ".stages", Found: "no stage", Expected: "at least one"}
+		return &document.Error{Path: path + ".stages", Found: "no stage", Expected: "at least one"}
 	}
 	c.b.Pipeline(p.Batch, p.RPS)
 	for si := range p.Stages {
@@ -138,15 +139,15 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 		spath := fmt.Sprintf("%s.stages[%d]", path, si)
 		pool, ok := c.pools[s.Device]
 		if !ok {
-			return &formats.Error{Path: spath + ".device", Found: strconv.Quote(s.Device), Expected: "a device kind of pools"}
+			return &document.Error{Path: spath + ".device", Found: strconv.Quote(s.Device), Expected: "a device kind of pools"}
 		}
 		if len(s.InferUS) != p.Batch {
-			return &formats.Error{Path: spath + ".infer_us", Found: fmt.Sprintf("%d values", len(s.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
+			return &document.Error{Path: spath + ".infer_us", Found: fmt.Sprintf("%d values", len(s.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 		}
 		stage := Stage{FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
 		for b, us := range s.InferUS {
 			if us <= 0 {
-				return &formats.Error{Path: fmt.Sprintf("%s.infer_us[%d]", spath, b), Found: us.D().String(), Expected: "more than 0"}
+				return &document.Error{Path: fmt.Sprintf("%s.infer_us[%d]", spath, b), Found: us.D().String(), Expected: "more than 0"}
 			}
 			stage.Infer[b] = us.D()
 		}
@@ -173,17 +174,17 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 // served sets what serving takes for a stage, where the plan says it.
 func served(stage *Stage, s *formats.Stage, batch int, path string) error {
 	if stage.Idle = s.IdleUS.D(); stage.Idle < 0 {
-		return &formats.Error{Path: path + ".idle_us", Found: stage.Idle.String(), Expected: "at least 0"}
+		return &document.Error{Path: path + ".idle_us", Found: stage.Idle.String(), Expected: "at least 0"}
 	}
 	if s.MeanUS == nil {
 		return nil
 	}
 	if len(s.MeanUS) != batch {
-		return &formats.Error{Path: path + ".mean_us", Found: fmt.Sprintf("%d values", len(s.MeanUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", batch)}
+		return &document.Error{Path: path + ".mean_us", Found: fmt.Sprintf("%d values", len(s.MeanUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", batch)}
 	}
 	for b, us := range s.MeanUS {
 		if us <= 0 {
-			return &formats.Error{Path: fmt.Sprintf("%s.mean_us[%d]", path, b), Found: us.D().String(), Expected: "more than 0"}
+			return &document.Error{Path: fmt.Sprintf("%s.mean_us[%d]", path, b), Found: us.D().String(), Expected: "more than 0"}
 		}
 		stage.Mean = append(stage.Mean, us.D())
 	}
@@ -195,7 +196,7 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 	from, to := &p.Stages[si-1], &p.Stages[si]
 	cpath := fmt.Sprintf("%s.stages[%d].cut", path, si-1)
 	if from.Cut == nil {
-		return &formats.Error{Path: cpath, Found: "nothing", Expected: "what crosses to the next stage"}
+		return &document.Error{Path: cpath, Found: "nothing", Expected: "what crosses to the next stage"}
 	}
 	stage.CutBytes = from.Cut.Bytes
 	stage.FP16In = strings.EqualFold(from.Cut.DType, "FP16")
@@ -204,7 +205,7 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 	case len(from.Cut.TransferUS) == p.Batch:
 		for b, us := range from.Cut.TransferUS {
 			if us < 0 {
-				return &formats.Error{Path: fmt.Sprintf("%s.transfer_us[%d]", cpath, b), Found: us.D().String(), Expected: "at least 0"}
+				return &document.Error{Path: fmt.Sprintf("%s.transfer_us[%d]", cpath, b), Found: us.D().String(), Expected: "at least 0"}
 			}
 			xfer[b] = us.D()
 		}
@@ -214,7 +215,7 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 			xfer[b] = time.Duration(b+1) * one
 		}
 	default:
-		return &formats.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(from.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
+		return &document.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(from.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 	}
 	for _, d := range xfer {
 		if d > 0 {
@@ -238,17 +239,17 @@ func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) 
 	p := &c.plan.Pools[pool]
 	shared := p.TimeShared()
 	if s.Share < 1 || shared && s.Share != 1 {
-		return &formats.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
+		return &document.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
 	}
 	total := 0
 	for i, pl := range s.Placement {
 		path := fmt.Sprintf("%s.placement[%d]", spath, i)
 		if pl.First < 0 || pl.Replicas < 0 || pl.PerDevice < 1 || pl.PerDevice > s.Share {
-			return &formats.Error{Path: path, Found: fmt.Sprintf("first %d, per_device %d, replicas %d", pl.First, pl.PerDevice, pl.Replicas),
+			return &document.Error{Path: path, Found: fmt.Sprintf("first %d, per_device %d, replicas %d", pl.First, pl.PerDevice, pl.Replicas),
 				Expected: fmt.Sprintf("first and replicas of at least 0, per_device from 1 to %d", s.Share)}
 		}
 		if last := pl.First + (pl.Replicas-1)/pl.PerDevice; pl.Replicas > 0 && last >= p.Count {
-			return &formats.Error{Path: path, Found: fmt.Sprintf("device %d", last), Expected: fmt.Sprintf("at most %d: pool %s has %d devices", p.Count-1, p.Device, p.Count)}
+			return &document.Error{Path: path, Found: fmt.Sprintf("device %d", last), Expected: fmt.Sprintf("at most %d: pool %s has %d devices", p.Count-1, p.Device, p.Count)}
 		}
 		total += pl.Replicas
 		for r := 0; r < pl.Replicas; r++ {
@@ -256,7 +257,7 @@ func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) 
 		}
 	}
 	if total != s.Replicas || total == 0 {
-		return &formats.Error{Path: spath + ".placement", Found: fmt.Sprintf("%d replicas", total), Expected: fmt.Sprintf("%d, at least one", max(1, s.Replicas))}
+		return &document.Error{Path: spath + ".placement", Found: fmt.Sprintf("%d replicas", total), Expected: fmt.Sprintf("%d, at least one", max(1, s.Replicas))}
 	}
 	return nil
 }
@@ -293,7 +294,7 @@ func (c *compiler) numberDevices() error {
 				}
 			}
 			if used > 1+1e-9 {
-				return &formats.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", used, gpu, p.Device),
+				return &document.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", used, gpu, p.Device),
 					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}
 			}
 		}

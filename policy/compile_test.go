@@ -10,16 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/testkit/policytest"
 )
 
 // A plan with shares, several devices behind a NIC, and a pool on one host.
 func mixed() *formats.Plan {
-	us := func(v ...int) []formats.Micros {
-		out := make([]formats.Micros, len(v))
+	us := func(v ...int) []document.Micros {
+		out := make([]document.Micros, len(v))
 		for i := range v {
-			out[i] = formats.Micros(time.Duration(v[i]) * time.Microsecond)
+			out[i] = document.Micros(time.Duration(v[i]) * time.Microsecond)
 		}
 		return out
 	}
@@ -38,7 +39,7 @@ func mixed() *formats.Plan {
 					Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}, {First: 2, PerDevice: 1, Replicas: 1}}},
 			}}},
 		}},
-		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "m", SLOUS: formats.Micros(time.Second), Percentile: "p95", RPS: 100}}},
+		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "m", SLOUS: document.Micros(time.Second), Percentile: "p95", RPS: 100}}},
 	}
 }
 
@@ -83,11 +84,11 @@ func TestCompile(t *testing.T) {
 // The plan's own transfer times are taken where it has them; zeros are one host.
 func TestCompileTransferTimes(t *testing.T) {
 	for _, c := range []struct {
-		given []formats.Micros
+		given []document.Micros
 		want  []time.Duration
 	}{
-		{[]formats.Micros{5000, 9000}, []time.Duration{5000, 9000}},
-		{[]formats.Micros{0, 0}, nil},
+		{[]document.Micros{5000, 9000}, []time.Duration{5000, 9000}},
+		{[]document.Micros{0, 0}, nil},
 	} {
 		plan := mixed()
 		plan.Deployment[0].Pipelines[0].Stages[0].Cut.TransferUS = c.given
@@ -171,8 +172,8 @@ func TestCompileErrors(t *testing.T) {
 		{"short table", func(p *plan) { stage(p, 0).InferUS = stage(p, 0).InferUS[:1] }, "deployment[0].pipelines[0].stages[0].infer_us"},
 		{"negative latency", func(p *plan) { stage(p, 0).InferUS[1] = -5 }, "deployment[0].pipelines[0].stages[0].infer_us[1]"},
 		{"no cut", func(p *plan) { stage(p, 0).Cut = nil }, "deployment[0].pipelines[0].stages[0].cut"},
-		{"short transfers", func(p *plan) { stage(p, 0).Cut.TransferUS = []formats.Micros{1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us"},
-		{"negative transfer", func(p *plan) { stage(p, 0).Cut.TransferUS = []formats.Micros{1, -1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us[1]"},
+		{"short transfers", func(p *plan) { stage(p, 0).Cut.TransferUS = []document.Micros{1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us"},
+		{"negative transfer", func(p *plan) { stage(p, 0).Cut.TransferUS = []document.Micros{1, -1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us[1]"},
 		{"device that is not there", func(p *plan) { stage(p, 1).Placement[1].First = 3 }, "deployment[0].pipelines[0].stages[1].placement[1]"},
 		{"more slots than shares", func(p *plan) { stage(p, 0).Placement[0].PerDevice = 3 }, "deployment[0].pipelines[0].stages[0].placement[0]"},
 		{"fewer placed than said", func(p *plan) { stage(p, 0).Replicas = 4 }, "deployment[0].pipelines[0].stages[0].placement"},
@@ -183,7 +184,7 @@ func TestCompileErrors(t *testing.T) {
 		p := mixed()
 		c.change(p)
 		_, err := policy.Compile(p)
-		e, ok := errors.AsType[*formats.Error](err)
+		e, ok := errors.AsType[*document.Error](err)
 		if !ok || e.Path != c.path || e.Found == "" || e.Expected == "" || !strings.Contains(err.Error(), "compiling the plan") {
 			t.Errorf("%s: %v, want an error at %s with what was found and expected", c.name, err, c.path)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // progress is how many tokens pass between two TokenProgress events where a plan
@@ -17,7 +18,7 @@ const progress = 32
 // runs on every instance that may run the model.
 func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error {
 	if q == nil || len(q.Classes) != len(t.Models) {
-		return &formats.Error{Path: "queue.classes", Found: "none, or another number than there are in the deployment", Expected: "the classes of the deployment, in order"}
+		return &document.Error{Path: "queue.classes", Found: "none, or another number than there are in the deployment", Expected: "the classes of the deployment, in order"}
 	}
 	kinds := map[string]int32{}
 	for i, name := range t.Kinds {
@@ -42,7 +43,7 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 		in := &q.Instances[i]
 		kind, ok := kinds[in.Device]
 		if !ok {
-			return &formats.Error{Path: fmt.Sprintf("queue.instances[%d].device", i), Found: in.Device, Expected: "a device of the plan's pools"}
+			return &document.Error{Path: fmt.Sprintf("queue.instances[%d].device", i), Found: in.Device, Expected: "a device of the plan's pools"}
 		}
 		pool := pools[kind].WithDefaults()
 		server, err := t.serverOf(in, &profile, fmt.Sprintf("queue.instances[%d]", i))
@@ -84,7 +85,7 @@ func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, a
 	for k, model := range in.Models {
 		m, cost := profile.LLMOn(model, in.Device, in.TensorParallel)
 		if cost == nil || cost.KVTokens == 0 {
-			return nil, &formats.Error{Path: fmt.Sprintf("%s.models[%d]", at, k), Found: model + " without a KV capacity", Expected: "kv_tokens of the model on the instance's devices", Hint: "read it from the server"}
+			return nil, &document.Error{Path: fmt.Sprintf("%s.models[%d]", at, k), Found: model + " without a KV capacity", Expected: "kv_tokens of the model on the instance's devices", Hint: "read it from the server"}
 		}
 		c := ServerCost{Iteration: cost.Iteration, KV: cost.KVTokens, KVBytes: m.KVBytesPerToken, Sequences: int32(in.Sequences[k])}
 		if cost.Loads != nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Topology says which devices share which links.
@@ -47,7 +48,7 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 		p := &plan.Pools[i]
 		rates[i] = p.NICRate()
 		if rates[i] > 0 && p.TimeShared() {
-			return &formats.Error{Path: fmt.Sprintf("pools[%d].sharing", i), Found: strconv.Quote(p.Sharing), Expected: strconv.Quote(formats.SharingExclusive) + " on a pool with a NIC",
+			return &document.Error{Path: fmt.Sprintf("pools[%d].sharing", i), Found: strconv.Quote(p.Sharing), Expected: strconv.Quote(formats.SharingExclusive) + " on a pool with a NIC",
 				Hint: "on a time-shared pool no device belongs to one stage"}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Several processes may measure into one file. Each holds a lock while it
@@ -65,7 +66,7 @@ func Update(path string, fresh *formats.Profile, change func(*formats.Profile) e
 	if err := change(p); err != nil {
 		return nil, err
 	}
-	if _, err := formats.WriteFile(path, p, formats.Force(true)); err != nil {
+	if _, err := document.WriteFile(path, p, document.Force(true)); err != nil {
 		return nil, fmt.Errorf("write profile: %w", err)
 	}
 	return p, nil
@@ -89,7 +90,7 @@ func (r *runner) save() error {
 		}
 		r.merge(theirs)
 	}
-	if _, err := formats.WriteFile(r.o.Out, r.profile, formats.Force(true)); err != nil {
+	if _, err := document.WriteFile(r.o.Out, r.profile, document.Force(true)); err != nil {
 		return fmt.Errorf("write profile: %w", err)
 	}
 	r.written, _ = os.Stat(r.o.Out)

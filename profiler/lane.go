@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 )
 
@@ -104,9 +105,9 @@ func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 	lat := Summarize(cpu, pick(p.wall, quiet))
 	lat.Samples = len(p.wall)
 	if n := len(p.wall); n > 0 && len(p.host) == n {
-		lat.HostUS = formats.Micros(median(pick(p.host, quiet)))
+		lat.HostUS = document.Micros(median(pick(p.host, quiet)))
 	}
-	lat.P99US = formats.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
+	lat.P99US = document.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
 	lat.MeanUS, lat.DriftUS, lat.IdleUS = mean(p.wall), drift(p.wall), mean(p.idle)
 	return lat
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // drawProfile makes a profile over few models, devices and batches, so that
@@ -29,7 +30,7 @@ func drawProfile(t *rapid.T, label string) *formats.Profile {
 		}
 		for _, d := range devices {
 			for _, batch := range rapid.SliceOfNDistinct(rapid.IntRange(1, 4), 1, 4, rapid.ID).Draw(t, label+" batches") {
-				us := formats.Micros(rapid.Int64Range(1, 1e6).Draw(t, label+" latency"))
+				us := document.Micros(rapid.Int64Range(1, 1e6).Draw(t, label+" latency"))
 				putMeasurement(&m, formats.Measurement{Device: d, Share: rapid.IntRange(1, 2).Draw(t, label+" share"), Batch: batch,
 					Blocks: []formats.Latency{{WallUS: us}, {WallUS: us}}})
 			}
@@ -90,11 +91,11 @@ func TestMergeProperties(t *testing.T) {
 		if bytesOf(b) != before {
 			t.Fatal("src was changed")
 		}
-		once, _ := formats.Marshal(got)
+		once, _ := document.Marshal(got)
 		if err := Merge(got, b); err != nil {
 			t.Fatal(err)
 		}
-		if twice, _ := formats.Marshal(got); string(once) != string(twice) {
+		if twice, _ := document.Marshal(got); string(once) != string(twice) {
 			t.Fatalf("merging twice changed\n%s\ninto\n%s", once, twice)
 		}
 		for _, m := range got.Models {

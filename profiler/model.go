@@ -11,6 +11,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // model is what the profiler needs of an opened model; engine/graph provides
@@ -49,7 +50,7 @@ type modelInfo struct {
 	// the others are measured with where that is given.
 	constants []graph.Constant
 	values    values
-	operators []formats.OperatorLibrary // of custom operators
+	operators []modelfile.OperatorLibrary // of custom operators
 	// Of a model that is another one at one size of its inputs: which, and the
 	// dimensions of its inputs and outputs in which the sizes differ. base is the name of
 	// the model in any case.
@@ -87,7 +88,7 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	var operators []formats.OperatorLibrary
+	var operators []modelfile.OperatorLibrary
 	if gm.Custom() {
 		operators = o.Operators
 	}
@@ -178,7 +179,7 @@ type onnxModel struct {
 	weights string
 	values  values
 
-	operators []formats.OperatorLibrary
+	operators []modelfile.OperatorLibrary
 }
 
 func (m onnxModel) info() modelInfo {

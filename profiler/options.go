@@ -11,6 +11,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // ErrInput is wrapped by every error about what the caller asked for, as
@@ -63,7 +64,7 @@ type Options struct {
 	Buckets map[string][]map[string][]int64
 
 	// Operators are the libraries of custom operators that the engine has.
-	Operators []formats.OperatorLibrary
+	Operators []modelfile.OperatorLibrary
 
 	// RealTime keeps other work of the machine from interrupting the samples: the
 	// measuring thread goes before all others. CPUs of one thread only.

@@ -8,7 +8,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/worker"
-	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // How a GPU is divided between processes.
@@ -29,7 +29,7 @@ type Processes struct {
 	Command []string
 	Stderr  io.Writer
 	// Operators are the libraries of custom operators that models need.
-	Operators []formats.OperatorLibrary
+	Operators []modelfile.OperatorLibrary
 }
 
 // Open starts v processes.

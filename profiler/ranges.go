@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Ranges says which ranges of blocks are measured in one piece, beside the
@@ -120,7 +121,7 @@ func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 // took what the profile says: ranges that are added later than the blocks stand
 // beside numbers of another hour, on a machine that may have been less busy.
 func asThen(l, now, then formats.Latency) formats.Latency {
-	ratio := func(now, then formats.Micros) float64 {
+	ratio := func(now, then document.Micros) float64 {
 		if now <= 0 || then <= 0 {
 			return 1
 		}

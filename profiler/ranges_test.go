@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 func measuredRanges(p *formats.Profile, batch int) [][2]int {
@@ -37,7 +38,7 @@ func TestAllRanges(t *testing.T) {
 	}
 	first := p.Models[0].At("cpu-1", 1, 2)
 	for _, r := range first.Ranges {
-		if r.Latency.WallUS != formats.Micros(800*time.Microsecond) || r.Latency.Samples < quickRule.MinRounds || r.Latency.CPUUS == 0 {
+		if r.Latency.WallUS != document.Micros(800*time.Microsecond) || r.Latency.Samples < quickRule.MinRounds || r.Latency.CPUUS == 0 {
 			t.Errorf("%v: %+v", r.Blocks, r.Latency)
 		}
 	}
@@ -49,7 +50,7 @@ func TestAllRanges(t *testing.T) {
 	if got, want := measuredRanges(p, 1), [][2]int{{0, 2}, {0, 3}, {1, 3}, {1, 4}, {2, 4}}; !slices.Equal(got, want) {
 		t.Errorf("ranges %v, expected %v", got, want)
 	}
-	if l := p.Models[0].At("cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != formats.Micros(600*time.Microsecond) || l.CPUUS != formats.Micros(588*time.Microsecond) {
+	if l := p.Models[0].At("cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != document.Micros(600*time.Microsecond) || l.CPUUS != document.Micros(588*time.Microsecond) {
 		t.Errorf("six atoms take %+v", l)
 	}
 	for _, run := range eng.log {
@@ -71,7 +72,7 @@ func TestAllRanges(t *testing.T) {
 
 // planOf runs a range of "net" on a device.
 func planOf(first, last, batch int, device string, estimated bool) *formats.Plan {
-	infer := make([]formats.Micros, batch)
+	infer := make([]document.Micros, batch)
 	return &formats.Plan{Deployment: []formats.Deployed{{Model: "net", NumBlocks: 4, Pipelines: []formats.Pipeline{{Batch: batch, Stages: []formats.Stage{
 		{Blocks: [2]int{first, last}, Device: device, Share: 1, InferUS: infer, Estimated: estimated},
 	}}}}}}

@@ -18,6 +18,7 @@ import (
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // realEngine opens ONNX Runtime, or skips.
@@ -76,7 +77,7 @@ func TestSqueezeNet(t *testing.T) {
 	if m.Model != "squeezenet" || len(m.Blocks) != 10 || len(m.Measurements) != 2 || m.Inputs[0].Shape[0] != -1 || m.Inputs[0].DType != "FP32" {
 		t.Fatalf("model %+v", m)
 	}
-	if digest, err := formats.Digest(paths[0]); err != nil || !strings.HasSuffix(digest, m.Source.SHA256) {
+	if digest, err := document.Digest(paths[0]); err != nil || !strings.HasSuffix(digest, m.Source.SHA256) {
 		t.Errorf("hash %s, the file's is %s (%v)", m.Source.SHA256, digest, err)
 	}
 	var weights int64

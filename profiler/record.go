@@ -7,6 +7,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 )
 
@@ -49,7 +50,7 @@ func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 	for i, p := range l.probes {
 		lat := l.latency(p, quiet)
 		if len(r.dev.CPUs) > 1 && r.dev.IsCPU() {
-			lat.CPUUS = formats.Micros(median(pick(p.cpu, quiet)))
+			lat.CPUUS = document.Micros(median(pick(p.cpu, quiet)))
 		}
 		switch {
 		case i < l.blocks:
@@ -68,7 +69,7 @@ func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 	}
 	putRanges(&m, ranges)
 	if len(l.reference) > 0 && l.blocks > 0 {
-		m.ReferenceUS = formats.Micros(report.Percentile(slices.Sorted(slices.Values(l.reference)), 0.25))
+		m.ReferenceUS = document.Micros(report.Percentile(slices.Sorted(slices.Values(l.reference)), 0.25))
 	}
 	return m
 }
@@ -122,7 +123,7 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	note = ""
 	if s := l.strain(); s.factor > busyFactor {
 		note = fmt.Sprintf("%s%sthe whole model took %v us, %s: other work had the processor, so that plans from these numbers promise what the machine may not keep; measure again on a quiet one (--force)",
-			subject, noteSep, formats.Micros(s.whole), s.against)
+			subject, noteSep, document.Micros(s.whole), s.against)
 		r.warn(j.in.name, note)
 	}
 	r.note(subject, note)

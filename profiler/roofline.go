@@ -12,6 +12,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // ceilings are what a device reaches at best.
@@ -169,14 +170,14 @@ func (j *job) counted(n int) bool {
 // the longer of computing its products at the rate of a large matrix product,
 // and moving its bytes at the rate of a copy.
 type RooflineRow struct {
-	Model    string         `json:"model"`
-	Device   string         `json:"device"`
-	Batch    int            `json:"batch"`
-	Block    int            `json:"block"` // -1: the whole model
-	Wall     formats.Micros `json:"wall_us"`
-	Floor    formats.Micros `json:"floor_us"`
-	Bound    string         `json:"bound"`    // compute or memory: which of the two is longer
-	Fraction float64        `json:"fraction"` // floor over wall
+	Model    string          `json:"model"`
+	Device   string          `json:"device"`
+	Batch    int             `json:"batch"`
+	Block    int             `json:"block"` // -1: the whole model
+	Wall     document.Micros `json:"wall_us"`
+	Floor    document.Micros `json:"floor_us"`
+	Bound    string          `json:"bound"`    // compute or memory: which of the two is longer
+	Fraction float64         `json:"fraction"` // floor over wall
 	// Why the block is far off, where it is: launch (the host is the bottleneck)
 	// or kernels.
 	Far string `json:"far,omitempty"`
@@ -233,7 +234,7 @@ func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l for
 		r.Bound = "memory"
 	}
 	floor := time.Duration(max(compute, memory) * float64(time.Second))
-	r.Floor = formats.Micros(floor)
+	r.Floor = document.Micros(floor)
 	r.Fraction = math.Round(1e4*float64(floor)/float64(l.WallUS.D())) / 1e4
 	if r.Fraction < farFraction && l.WallUS.D() > farFloor {
 		r.Far = "kernels"

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Ten blocks' worth of arithmetic on a device of 1 TB/s and 10 Tflop/s.
 func TestRoofline(t *testing.T) {
-	us := func(x float64) formats.Micros { return formats.Micros(time.Duration(x * 1000)) }
+	us := func(x float64) document.Micros { return document.Micros(time.Duration(x * 1000)) }
 	p := &formats.Profile{
 		Devices: []formats.ProfileDevice{{Device: "H100", MemoryGBps: 1000, MatmulGflops: 10000}, {Device: "cpu-1"}},
 		Models: []formats.ProfileModel{{

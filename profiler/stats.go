@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 )
 
@@ -23,34 +24,34 @@ func Summarize(cpu, wall []time.Duration) formats.Latency {
 		return l
 	}
 	w := slices.Sorted(slices.Values(wall))
-	l.WallUS = formats.Micros(report.Percentile(w, 0.5))
-	l.P99US = formats.Micros(report.Percentile(w, 0.99))
+	l.WallUS = document.Micros(report.Percentile(w, 0.5))
+	l.P99US = document.Micros(report.Percentile(w, 0.99))
 	series := wall
 	if len(cpu) > 0 {
-		l.CPUUS = formats.Micros(median(cpu))
+		l.CPUUS = document.Micros(median(cpu))
 		series = cpu
 	}
-	l.HalfWidthUS = formats.Micros(halfWidth(series))
+	l.HalfWidthUS = document.Micros(halfWidth(series))
 	return l
 }
 
 // mean of samples, 0 of none.
-func mean(samples []time.Duration) formats.Micros {
+func mean(samples []time.Duration) document.Micros {
 	sum := time.Duration(0)
 	for _, d := range samples {
 		sum += d
 	}
-	return formats.Micros(sum / time.Duration(max(1, len(samples))))
+	return document.Micros(sum / time.Duration(max(1, len(samples))))
 }
 
 // drift returns the standard deviation of the means of stretches of samples in time order; 0
 // where there are too few samples.
-func drift(samples []time.Duration) formats.Micros {
+func drift(samples []time.Duration) document.Micros {
 	if len(samples) < 2*formats.Stretches {
 		return 0
 	}
 	means := stretches(samples, func(part []time.Duration) time.Duration { return mean(part).D() })
-	return formats.Micros(stat.StdDev(means, nil))
+	return document.Micros(stat.StdDev(means, nil))
 }
 
 // stretches returns a figure of each of eight consecutive parts of samples in time order.

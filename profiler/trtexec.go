@@ -11,7 +11,9 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/trtexec"
+	"inferplan/formats/modelfile"
 	"inferplan/formats/report"
 )
 
@@ -40,7 +42,7 @@ type TRTExecOptions struct {
 	Dims   map[string]map[string][]int64
 	Values map[string]map[string]graph.Literal
 	// Operators are the libraries of custom operators that the engine has.
-	Operators []formats.OperatorLibrary
+	Operators []modelfile.OperatorLibrary
 	Out       string // the profile, to which paths are relative
 
 	// Into is the profile that the numbers go to, for the cuts that it has
@@ -251,7 +253,7 @@ func (im *trtImport) profile() *formats.Profile {
 		if r.Layers != nil {
 			samples = r.Layers.Count
 		}
-		me.Whole = &formats.Latency{WallUS: formats.Micros(whole), Samples: samples}
+		me.Whole = &formats.Latency{WallUS: document.Micros(whole), Samples: samples}
 		scale := 1.0
 		if r.Times != nil {
 			me.Whole = latencyOf(r.Times)
@@ -262,7 +264,7 @@ func (im *trtImport) profile() *formats.Profile {
 			d.CostSeconds += sumOf(r.Times).Seconds()
 		}
 		for _, t := range im.times[i] {
-			l := formats.Latency{WallUS: max(formats.Micros(float64(t)*scale+0.5), 1), Samples: samples}
+			l := formats.Latency{WallUS: max(document.Micros(float64(t)*scale+0.5), 1), Samples: samples}
 			if r.Layers == nil {
 				l = *me.Whole
 			}
@@ -295,9 +297,9 @@ func sumOf(list []time.Duration) time.Duration {
 func latencyOf(samples []time.Duration) *formats.Latency {
 	s := slices.Clone(samples)
 	slices.Sort(s)
-	l := &formats.Latency{WallUS: formats.Micros(report.Percentile(s, 0.5)), P99US: formats.Micros(report.Percentile(s, 0.99)), Samples: len(s)}
+	l := &formats.Latency{WallUS: document.Micros(report.Percentile(s, 0.5)), P99US: document.Micros(report.Percentile(s, 0.99)), Samples: len(s)}
 	if lo, hi, ok := report.MedianInterval(s, 0.95); ok {
-		l.HalfWidthUS = formats.Micros((hi - lo) / 2)
+		l.HalfWidthUS = document.Micros((hi - lo) / 2)
 	}
 	return l
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	dropping "inferplan/policy/drop"
 )
 
@@ -23,7 +24,7 @@ func (r *Result) setFlow(f *FlowResult) {
 		running, invalid = running+m.Running, invalid+m.Invalid
 		r.Report.Modules = append(r.Report.Modules, m.report(f.Seen, i))
 	}
-	out := &formats.FlowReport{Invalid: part(invalid, running), DeviceUS: formats.Micros(f.DeviceTime), Overloaded: f.overloaded()}
+	out := &formats.FlowReport{Invalid: part(invalid, running), DeviceUS: document.Micros(f.DeviceTime), Overloaded: f.overloaded()}
 	for _, width := range []int{1, 2, 5, 10, 20, 60} {
 		out.Windows = append(out.Windows, f.worst(width))
 	}
@@ -33,7 +34,7 @@ func (r *Result) setFlow(f *FlowResult) {
 			if m.High {
 				order = "hbf"
 			}
-			out.Modes = append(out.Modes, formats.FlowModeChange{AtUS: formats.Micros(m.At), Module: f.Modules[m.Module].Name, Order: order})
+			out.Modes = append(out.Modes, formats.FlowModeChange{AtUS: document.Micros(m.At), Module: f.Modules[m.Module].Name, Order: order})
 		}
 	}
 	r.Report.Flow = out
@@ -54,7 +55,7 @@ func (m *FlowModule) report(seen *dropping.Seen, i int) formats.ModuleReport {
 		batches, tasks = batches+n, tasks+int64(size)*n
 	}
 	if batches > 0 {
-		out.RunUS, out.Batch = formats.Micros(m.Running/time.Duration(batches)), float64(tasks)/float64(batches)
+		out.RunUS, out.Batch = document.Micros(m.Running/time.Duration(batches)), float64(tasks)/float64(batches)
 	}
 	if m.Ended > 0 {
 		out.Consumed = m.Consumed / float64(m.Ended)
@@ -74,11 +75,11 @@ func quantiles(counts []int64) *formats.TimeQuantiles {
 	if all == 0 {
 		return nil
 	}
-	at := func(share float64) formats.Micros {
+	at := func(share float64) document.Micros {
 		sum := int64(0)
 		for ms, n := range counts {
 			if sum += n; float64(sum) >= share*float64(all) {
-				return formats.Micros(time.Duration(ms) * time.Millisecond)
+				return document.Micros(time.Duration(ms) * time.Millisecond)
 			}
 		}
 		return 0
@@ -89,7 +90,7 @@ func quantiles(counts []int64) *formats.TimeQuantiles {
 // worst is the worst window of so many seconds. Windows with few requests do not
 // count: fewer than five per second.
 func (f *FlowResult) worst(width int) formats.FlowWindow {
-	out := formats.FlowWindow{WidthUS: formats.Micros(time.Duration(width) * time.Second), Goodput: 1}
+	out := formats.FlowWindow{WidthUS: document.Micros(time.Duration(width) * time.Second), Goodput: 1}
 	for s := 0; s+width <= len(f.Seconds); s += width {
 		if w := f.window(s, width); int(w.Arrived) >= 5*width {
 			good := float64(w.Good) / float64(w.Arrived)

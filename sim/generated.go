@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	flows "inferplan/policy/flow"
 )
@@ -160,9 +161,9 @@ func (r *Result) setGenerated(g *GenerationResult) {
 	}
 	for i := range g.Asks {
 		a := &g.Asks[i]
-		at := func(list []time.Duration, share float64) formats.Micros {
+		at := func(list []time.Duration, share float64) document.Micros {
 			slices.Sort(list)
-			return formats.Micros(report.Percentile(list, share))
+			return document.Micros(report.Percentile(list, share))
 		}
 		w.Segments = append(w.Segments, formats.SegmentReport{Application: a.Application, Segment: a.Segment, Module: a.Module, Model: a.Model, Sequences: int64(len(a.TTFT)),
 			TTFTP50US: at(a.TTFT, .5), TTFTP99US: at(a.TTFT, .99), TPOTP50US: at(a.TPOT, .5), TPOTP99US: at(a.TPOT, .99)})

@@ -15,6 +15,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
 	"inferplan/policy/policies"
@@ -103,9 +104,9 @@ func (b *bundle) plan(t *testing.T, r *reference.Plan, dnn int) *formats.Plan {
 		for i, part := range rp.Partitions {
 			s := formats.Stage{Blocks: part.Blocks, Device: part.GPU, Share: part.Share, Replicas: part.Replicas}
 			for batch := 1; batch <= pl.Batch; batch++ {
-				us := formats.Micros(0)
+				us := document.Micros(0)
 				for _, block := range b.blockTimes(t, d.Model, part.GPU, part.Share, batch)[part.Blocks[0]:part.Blocks[1]] {
-					us += max(block.WallUS, formats.Micros(time.Microsecond))
+					us += max(block.WallUS, document.Micros(time.Microsecond))
 				}
 				s.InferUS = append(s.InferUS, us)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -96,7 +97,7 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	for i, src := range sources {
 		m := &sc.Tables.Models[i]
 		if serves(sc.Tables) && (m.Prompt == nil || m.Output == nil) {
-			return nil, fmt.Errorf("simulating: %w", &formats.Error{Path: fmt.Sprintf("queue.classes[%d]", i), Found: "no distribution of prompt or output for " + m.Key().String(),
+			return nil, fmt.Errorf("simulating: %w", &document.Error{Path: fmt.Sprintf("queue.classes[%d]", i), Found: "no distribution of prompt or output for " + m.Key().String(),
 				Expected: "both", Hint: "or give a trace with prompt_tokens and output_tokens"})
 		}
 		if m.Prompt != nil || m.Output != nil {
@@ -301,7 +302,7 @@ func accumulators(results []*Result) []*report.Accumulator {
 func (r *Result) dispatching() {
 	if r.Transfers.Count > 0 {
 		r.Report.TransferTimes = &formats.TransferTimes{
-			Count: r.Transfers.Count, MeanUS: formats.Micros(r.Transfers.Mean), P99US: formats.Micros(r.Transfers.P99),
+			Count: r.Transfers.Count, MeanUS: document.Micros(r.Transfers.Mean), P99US: document.Micros(r.Transfers.P99),
 		}
 	}
 	if r.Dispatched > 0 {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 	"inferplan/testkit/policytest"
@@ -45,8 +45,8 @@ func TestServedTimes(t *testing.T) {
 		}
 	}
 	want(latencies(), 10*ms, 19*ms, 10*ms, 10*ms)
-	stage.MeanUS = []formats.Micros{formats.Micros(11 * ms)}
+	stage.MeanUS = []document.Micros{document.Micros(11 * ms)}
 	want(latencies(), 11*ms, 21*ms, 11*ms, 11*ms)
-	stage.IdleUS = formats.Micros(1 * ms)
+	stage.IdleUS = document.Micros(1 * ms)
 	want(latencies(), 12*ms, 22*ms, 12*ms, 11*ms+ms/5)
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/sim/llm"
 )
@@ -129,7 +129,7 @@ func (h *servers) dispatch(slot int32) {
 	task := h.members(slot)[0]
 	f := h.lifeOf(task)
 	if f.prompt < 1 || f.output < 1 {
-		h.fail(&formats.Error{
+		h.fail(&document.Error{
 			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks[task].req].model].Key(), f.prompt, f.output),
 			Expected: "at least one token each", Hint: "a trace needs the columns prompt_tokens and output_tokens",
 		})

@@ -9,6 +9,7 @@ import (
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/balance"
@@ -20,7 +21,7 @@ func queued(tb testing.TB, instances int) *policy.Tables {
 	tb.Helper()
 	it := formats.Iteration{BaseNS: 23.475e6, SequenceNS: .0607e6, ContextNS: 593, PromptNS: .1405e6, AttentionNS: 8.08}
 	q := &formats.QueuePlan{
-		Classes: []formats.QueueClass{{Served: formats.Served{Model: "a", SLOUS: formats.Micros(time.Minute)}, Of: formats.OfE2E, PromptMean: 500, OutputMean: 200}},
+		Classes: []formats.QueueClass{{Served: formats.Served{Model: "a", SLOUS: document.Micros(time.Minute)}, Of: formats.OfE2E, PromptMean: 500, OutputMean: 200}},
 		Models: []formats.LLMProfile{{Model: "a", WeightBytes: 26e9, KVBytesPerToken: 819200, Instances: []formats.LLMInstance{
 			{Device: "A100", TensorParallel: 1, Iteration: it, KVTokens: 66144, KVSource: formats.KVMeasured, BlockTokens: 16, SwapGBps: 23.6, Loads: &formats.ModelLoads{WarmUS: 1e9, ColdUS: 7e9}}}}},
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	flows "inferplan/policy/flow"
 )
@@ -257,7 +258,7 @@ func (r *Result) setSessions(s *SessionResult) {
 	if r.Report == nil || r.Report.Workflow == nil {
 		return
 	}
-	r.Report.Workflow.Sessions = &formats.SessionReport{Reused: s.Reused, Recomputed: s.Recomputed, Moved: s.Moved, Dropped: s.Dropped, RecomputingUS: formats.Micros(s.Recomputing)}
+	r.Report.Workflow.Sessions = &formats.SessionReport{Reused: s.Reused, Recomputed: s.Recomputed, Moved: s.Moved, Dropped: s.Dropped, RecomputingUS: document.Micros(s.Recomputing)}
 }
 
 // poolSessions adds up runs of workflows with states.

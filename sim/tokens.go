@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	"inferplan/policy"
 )
@@ -199,16 +200,16 @@ func (t *TokenResult) class(name string, models []formats.ModelReport) formats.C
 			o.Add(report.Outcomes{Requests: m.Requests, Completed: m.Completed, Late: m.Late})
 		}
 	}
-	at := func(list []time.Duration, share float64) formats.Micros {
+	at := func(list []time.Duration, share float64) document.Micros {
 		slices.Sort(list)
-		return formats.Micros(report.Percentile(list, share))
+		return document.Micros(report.Percentile(list, share))
 	}
 	out := formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: at(all.e2e, 0.99), TTFTP99US: at(all.ttft, 0.99), TPOTP99US: at(all.tpot, 0.99)}
 	if m := t.asked(name); m != nil && m.Percentile > 0 {
 		figure := map[string][]time.Duration{"": all.e2e, formats.OfE2E: all.e2e, formats.OfTTFT: all.ttft, formats.OfTPOT: all.tpot}[m.Of]
-		out.Of, out.SLOUS, out.Percentile, out.AtPercentileUS = cmp.Or(m.Of, formats.OfE2E), formats.Micros(m.SLO), formats.PercentileName(m.Percentile), at(figure, m.Percentile)
+		out.Of, out.SLOUS, out.Percentile, out.AtPercentileUS = cmp.Or(m.Of, formats.OfE2E), document.Micros(m.SLO), document.PercentileName(m.Percentile), at(figure, m.Percentile)
 		if m.Waiting > 0 {
-			out.WaitingSLOUS, out.WaitingAtPercentileUS = formats.Micros(m.Waiting), at(all.waits, m.Percentile)
+			out.WaitingSLOUS, out.WaitingAtPercentileUS = document.Micros(m.Waiting), at(all.waits, m.Percentile)
 		}
 	}
 	return out

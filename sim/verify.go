@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -115,9 +116,9 @@ func addDevices(l *loop) {
 			}
 		}
 		count := int64(l.t.KindCounts[kind])
-		running, loading := formats.Micros(busy), formats.Micros(loads)
+		running, loading := document.Micros(busy), document.Micros(loads)
 		l.acc.AddDevice(formats.DeviceReport{
-			Device: name, Count: int(count), RunningUS: running, LoadingUS: loading, IdleUS: max(0, formats.Micros(int64(span)*count)-running-loading),
+			Device: name, Count: int(count), RunningUS: running, LoadingUS: loading, IdleUS: max(0, document.Micros(int64(span)*count)-running-loading),
 		})
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/llm/made"
 	"inferplan/bench/started"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
@@ -125,7 +125,7 @@ func (f *fleet) start(ctx context.Context, a *attack, urls []string) error {
 	}
 	f.ends = append(f.ends, f.cluster.Stop)
 	plan, key := filepath.Join(dir, "plan.json"), filepath.Join(dir, "key")
-	if _, err := formats.WriteFile(plan, made.Plan(textModel, len(urls), fleetSequences)); err != nil {
+	if _, err := document.WriteFile(plan, made.Plan(textModel, len(urls), fleetSequences)); err != nil {
 		return err
 	}
 	secret := make([]byte, 32)

@@ -22,7 +22,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/llm/made"
 	"inferplan/bench/started"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
 )
@@ -154,7 +154,7 @@ func (a sharing) behindLong(ctx context.Context) (f figures.Figure, err error) {
 	}
 	defer model.Stop()
 	plan, keys := filepath.Join(dir, "plan.json"), filepath.Join(dir, "keys.txt")
-	if _, err := formats.WriteFile(plan, made.Plan(textModel, 1, fleetSequences)); err != nil {
+	if _, err := document.WriteFile(plan, made.Plan(textModel, 1, fleetSequences)); err != nil {
 		return f, err
 	}
 	if err := os.WriteFile(keys, []byte("0123456789abcdef-long name=long\n0123456789abcdef-short name=short\n"), 0o600); err != nil {

@@ -19,7 +19,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/llm/made"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/testkit/llm/fake"
 )
@@ -35,7 +35,7 @@ type keeper struct {
 // stores damages the file of accepted requests, and takes the room on its disk away.
 func stores(a *attack, ctx context.Context) ([]figures.Figure, error) {
 	k := &keeper{attack: a, plan: filepath.Join(a.dir, "queue.json")}
-	if _, err := formats.WriteFile(k.plan, made.Plan(textModel, 1, fleetSequences)); err != nil {
+	if _, err := document.WriteFile(k.plan, made.Plan(textModel, 1, fleetSequences)); err != nil {
 		return nil, err
 	}
 	llm, err := fake.Start(fake.Options{Models: []string{textModel}, Slots: fleetSequences, Token: time.Millisecond})

@@ -15,6 +15,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -106,7 +107,7 @@ func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []pi
 	if err := os.WriteFile(path, now.text, 0o600); err != nil {
 		return err
 	}
-	sum, err := formats.Digest(path)
+	sum, err := document.Digest(path)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []pi
 			}
 			if next.good {
 				now = next
-				if sum, failure = formats.Digest(path); failure != nil {
+				if sum, failure = document.Digest(path); failure != nil {
 					return
 				}
 			} else {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/samples"
 	"inferplan/planner"
 	"inferplan/policy"
@@ -74,7 +75,7 @@ func (f *family) names() []string {
 
 // plan makes the gear plan for a largest rate, on one CPU.
 func (f *family) plan(ctx context.Context, peak float64, slo time.Duration) (*formats.Plan, error) {
-	limit, err := formats.ParseSLO(slo.String())
+	limit, err := document.ParseSLO(slo.String())
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +182,6 @@ func writePlan(path string, p *formats.Plan) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("keeping a plan: %w", err)
 	}
-	_, err := formats.WriteFile(path, p, formats.Force(true))
+	_, err := document.WriteFile(path, p, document.Force(true))
 	return err
 }

@@ -21,13 +21,14 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/worker"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	"inferplan/policy"
 	"inferplan/policy/policies"
 )
 
-// document is everything that was measured.
-type document struct {
+// measurements is everything that was measured.
+type measurements struct {
 	SLOMS    float64       `json:"slo_ms"`
 	Seconds  int           `json:"seconds"`
 	Pinned   bool          `json:"front_end_pinned"`
@@ -147,7 +148,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
-	b := &bench{options: o, family: fam, out: out, doc: document{SLOMS: ms(o.slo), Seconds: o.seconds, Pinned: o.pin && len(cpus) > 1}, cpus: cpus[len(cpus)-1:]}
+	b := &bench{options: o, family: fam, out: out, doc: measurements{SLOMS: ms(o.slo), Seconds: o.seconds, Pinned: o.pin && len(cpus) > 1}, cpus: cpus[len(cpus)-1:]}
 	defer func() { err = errors.Join(err, b.write()) }()
 	for _, peak := range o.peaks {
 		if err := b.prepare(ctx, peak); err != nil {
@@ -168,7 +169,7 @@ type bench struct {
 	*options
 	family *family
 	out    io.Writer
-	doc    document
+	doc    measurements
 	cpus   []int
 	plans  []planned
 }
@@ -187,7 +188,7 @@ func (b *bench) write() error {
 	if err != nil {
 		return fmt.Errorf("writing figures: %w", err)
 	}
-	_, err = formats.WriteBytes(b.options.out, append(data, '\n'), formats.Force(true))
+	_, err = document.WriteBytes(b.options.out, append(data, '\n'), document.Force(true))
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 )
 
@@ -68,7 +69,7 @@ func Pools(seed uint64) Problem {
 		if cpu {
 			times *= 1 + float64(models)
 		}
-		asked = append(asked, formats.WorkloadModel{Model: model.Model, SLO: formats.SLO{Duration: time.Duration(times * float64(slowest)).Round(time.Microsecond)},
+		asked = append(asked, formats.WorkloadModel{Model: model.Model, SLO: document.SLO{Duration: time.Duration(times * float64(slowest)).Round(time.Microsecond)},
 			Percentile: "p99", Weight: 0.5 + r.Float64()})
 	}
 	p.Inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: asked}}
@@ -126,7 +127,7 @@ func Applications(seed uint64) Problem {
 		application.Modules[0].Branches = []formats.Branch{{To: []string{"m1"}, Probability: chance}, {To: []string{"m2"}, Probability: 1 - chance}}
 	}
 	times := []float64{3, 5, 8, 12}[r.IntN(4)]
-	application.SLO = formats.SLO{Duration: time.Duration(times * float64(longest)).Round(time.Microsecond)}
+	application.SLO = document.SLO{Duration: time.Duration(times * float64(longest)).Round(time.Microsecond)}
 	p := Problem{Values: Default, Rated: true, Name: fmt.Sprintf("application %d, %s, devices %s", seed, graph.name, size.name)}
 	p.Inputs = planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{application}}}
 	for _, margin := range []any{0.0, 0.1, 0.2, 0.4} {
@@ -163,10 +164,10 @@ func Model(r *rand.Rand, name string, cluster *formats.Cluster, speeds []float64
 		tilt := 0.6 * (r.Float64() - 0.5)
 		for _, batch := range batches {
 			one := formats.Measurement{Device: pool.Device, Share: 1, Batch: batch, MemoryBytes: 20 << 20}
-			whole := formats.Micros(0)
+			whole := document.Micros(0)
 			for b := range part {
 				along := 1 + tilt*(float64(b)/float64(blocks)-0.5)
-				us := formats.Micros(math.Round(1e6 * total * part[b] / sum * speeds[k] * along * (fixed + (1-fixed)*float64(batch))))
+				us := document.Micros(math.Round(1e6 * total * part[b] / sum * speeds[k] * along * (fixed + (1-fixed)*float64(batch))))
 				one.Blocks = append(one.Blocks, formats.Latency{WallUS: us})
 				whole += us
 			}

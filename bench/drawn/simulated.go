@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 )
 
@@ -35,7 +36,7 @@ func Cascades(seed uint64) Problem {
 		fixed := 0.2 + 0.6*r.Float64()
 		for k, pool := range cluster.Pools {
 			for _, batch := range batches {
-				us := formats.Micros(math.Round(1e6 * slowest * speeds[k] * (fixed + (1-fixed)*float64(batch))))
+				us := document.Micros(math.Round(1e6 * slowest * speeds[k] * (fixed + (1-fixed)*float64(batch))))
 				model.Measurements = append(model.Measurements, formats.Measurement{Device: pool.Device, Share: 1, Batch: batch, Blocks: []formats.Latency{{WallUS: us}}})
 			}
 		}
@@ -46,7 +47,7 @@ func Cascades(seed uint64) Problem {
 	profile.Records = []formats.Records{records}
 	last := &profile.Models[models-1].Measurements[0]
 	alone := last.Blocks[0].WallUS.D()
-	cascade := &formats.Cascade{Family: family, SLO: formats.CascadeSLO{Percentile: "p95", Latency: formats.SLO{Duration: (time.Duration(3+10*r.Float64()) * alone).Round(time.Microsecond)}},
+	cascade := &formats.Cascade{Family: family, SLO: formats.CascadeSLO{Percentile: "p95", Latency: document.SLO{Duration: (time.Duration(3+10*r.Float64()) * alone).Round(time.Microsecond)}},
 		QPS: formats.CascadeQPS{Ranges: 2 + r.IntN(4), Distribution: []string{"zipf", "uniform"}[r.IntN(2)]}}
 	cascade.QPS.Max = math.Ceil((0.3 + 1.5*r.Float64()) * float64(count) / alone.Seconds())
 	if seed%6 == 0 {
@@ -79,7 +80,7 @@ func Queues(seed uint64) Problem {
 	instance := func(device string, base float64) formats.LLMInstance {
 		return formats.LLMInstance{
 			Device: device, TensorParallel: 1, Iteration: formats.Iteration{BaseNS: base, SequenceNS: 87000, ContextNS: 183, PromptNS: 64000, HingeTokens: 128, AttentionNS: 2},
-			KVTokens: 100_000 + r.Int64N(200_000), KVSource: formats.KVMeasured, Loads: &formats.ModelLoads{ColdUS: formats.Micros(4 * time.Second), WarmUS: formats.Micros(time.Second)},
+			KVTokens: 100_000 + r.Int64N(200_000), KVSource: formats.KVMeasured, Loads: &formats.ModelLoads{ColdUS: document.Micros(4 * time.Second), WarmUS: document.Micros(time.Second)},
 		}
 	}
 	profile := &formats.Profile{Format: formats.FormatProfile, LLMs: []formats.LLMProfile{
@@ -91,7 +92,7 @@ func Queues(seed uint64) Problem {
 	lengths := func(mean float64, largest int) *formats.Lengths {
 		return &formats.Lengths{Distribution: formats.LengthsLognormal, Mean: mean, SD: mean * (0.3 + 0.5*r.Float64()), Max: largest}
 	}
-	seconds := func(s float64) formats.SLO { return formats.SLO{Duration: time.Duration(s * float64(time.Second))} }
+	seconds := func(s float64) document.SLO { return document.SLO{Duration: time.Duration(s * float64(time.Second))} }
 	asked := &formats.LLM{Models: []string{"m7", "m13"}[:1+r.IntN(2)]}
 	for i := range 1 + r.IntN(3) {
 		c := formats.LLMClass{Class: fmt.Sprint("class", i), Prompt: lengths(200+600*r.Float64(), 3000), Output: lengths(40+160*r.Float64(), 800),

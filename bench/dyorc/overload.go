@@ -8,6 +8,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/sim"
 	"inferplan/solver/highs"
@@ -54,7 +55,7 @@ func (o *overload) plan(b *bench) (plan *formats.Plan, rps float64, err error) {
 		rates[o.app] = 1
 	}
 	in := planner.Inputs{Profile: workflows.Profile("card"), Workload: workflows.Workload(o.slo, rates),
-		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: o.devices, PerNode: 8, NICGbps: 100, Memory: formats.Bytes(int64(o.memory) * 1e9)}}}}
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: o.devices, PerNode: 8, NICGbps: 100, Memory: document.Bytes(int64(o.memory) * 1e9)}}}}
 	list := in.Workload.Section.(formats.Applications)
 	for i := range list {
 		list[i].RPS = 0

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/policy"
 	"inferplan/policy/flow"
@@ -35,7 +36,7 @@ func (sc *scene) withWays(t *policy.Tables) *policy.Tables {
 func (sc *scene) planned(ctx context.Context) ([][]int32, error) {
 	profile := workflows.Profile("card")
 	in := planner.Inputs{Profile: profile, Workload: workflows.Workload(5*time.Minute, sc.Rates.rps),
-		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: sc.Devices, PerNode: 8, NICGbps: 100, Memory: formats.Bytes(int64(sc.Gigabytes * 1e9))}}}}
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: sc.Devices, PerNode: 8, NICGbps: 100, Memory: document.Bytes(int64(sc.Gigabytes * 1e9))}}}}
 	list := in.Workload.Section.(formats.Applications)
 	for i := range list {
 		list[i].RPS = 0

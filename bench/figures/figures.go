@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Figure is one measured number.
@@ -134,7 +134,7 @@ func Put(path, command string, measured ...Figure) error {
 	if err := enc.Encode(list); err != nil {
 		return fmt.Errorf("writing figures: %w", err)
 	}
-	_, err = formats.WriteBytes(path, data.Bytes(), formats.Force(true))
+	_, err = document.WriteBytes(path, data.Bytes(), document.Force(true))
 	return err
 }
 

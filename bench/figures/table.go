@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Table is a list as a table of Markdown. What was asked and does not hold is bold.
@@ -58,22 +58,22 @@ func Shown(text, bench string) (table string, ok bool) {
 }
 
 // Show puts the table of a bench into its place in a document.
-func Show(document, bench string, list []Figure) error {
+func Show(path, bench string, list []Figure) error {
 	begin, end := marks(bench)
-	return Replace(document, begin, end, Table(list))
+	return Replace(path, begin, end, Table(list))
 }
 
 // Replace puts a text between two lines of a document.
-func Replace(document, begin, end, content string) error {
-	text, err := os.ReadFile(document)
+func Replace(path, begin, end, content string) error {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("showing figures: %w", err)
 	}
 	head, rest, ok := strings.Cut(string(text), begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !ok || !closed {
-		return fmt.Errorf("showing figures: %s: found no lines %q and %q", document, strings.TrimSpace(begin), strings.TrimSpace(end))
+		return fmt.Errorf("showing figures: %s: found no lines %q and %q", path, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
-	_, err = formats.WriteBytes(document, []byte(head+begin+content+end+tail), formats.Force(true))
+	_, err = document.WriteBytes(path, []byte(head+begin+content+end+tail), document.Force(true))
 	return err
 }

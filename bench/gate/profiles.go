@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // read reads the profiles that were taken, by their date.
@@ -82,7 +83,7 @@ func add(path string, more []string) error {
 				return err
 			}
 		}
-		if err := formats.Write(z, p); err != nil {
+		if err := document.Write(z, p); err != nil {
 			return err
 		}
 	}

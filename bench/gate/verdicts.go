@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -39,7 +40,7 @@ func why(r *check.Result) (out []string) {
 
 // inputs are the documents with a profile.
 func (w *world) inputs(p *formats.Profile) planner.Inputs {
-	workload, _ := planner.AssumedWorkload(p, formats.SLO{Duration: w.slo})
+	workload, _ := planner.AssumedWorkload(p, document.SLO{Duration: w.slo})
 	return planner.Inputs{Profile: p, Workload: workload, Cluster: &formats.Cluster{
 		Format: formats.FormatCluster, Host: formats.HostShared,
 		Pools: []formats.Pool{{Device: p.Devices[0].Device, Count: w.devices, PerNode: w.devices, Sharing: formats.SharingTime}},

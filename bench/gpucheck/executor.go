@@ -15,6 +15,7 @@ import (
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // executorRatio sets what the executor does for callers that always have a next
@@ -213,14 +214,14 @@ func closedLoop(ctx context.Context, x *executor.Executor, name string, sub *eng
 
 // oneStage is a plan of one model whole on one device, at one batch size.
 func (c *check) oneStage(name, path string, sub *engine.Submodel, batch int, infer time.Duration) (*formats.Plan, error) {
-	sum, err := formats.Digest(path)
+	sum, err := document.Digest(path)
 	if err != nil {
 		return nil, err
 	}
-	us := func(d time.Duration) formats.Micros { return formats.Micros(d.Truncate(time.Nanosecond)) }
+	us := func(d time.Duration) document.Micros { return document.Micros(d.Truncate(time.Nanosecond)) }
 	// Requests are whole batches. All sizes take the same, so that the worker makes
 	// one ready: each costs a session on a GPU.
-	times := make([]formats.Micros, batch)
+	times := make([]document.Micros, batch)
 	for b := range times {
 		times[b] = us(max(time.Microsecond, infer))
 	}

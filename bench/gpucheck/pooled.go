@@ -14,6 +14,7 @@ import (
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // servedBatch is the largest batch of served plans. A worker on a GPU makes
@@ -174,7 +175,7 @@ func (c *check) onlyShare(file, to, name string, share int) (slo string, err err
 		m := &p.Models[i]
 		m.Measurements = slices.DeleteFunc(m.Measurements, func(s formats.Measurement) bool { return s.Share != share })
 	}
-	_, err = formats.WriteFile(to, p, formats.Force(true))
+	_, err = document.WriteFile(to, p, document.Force(true))
 	return fmt.Sprintf("%dus", 20*one.Whole.WallUS.D().Microseconds()), err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // served are the two models that most steps need a profile of.
@@ -76,11 +77,11 @@ func additivity(p *formats.Profile, title string) Table {
 	return t
 }
 
-func sum(blocks []formats.Latency) (total formats.Micros) {
+func sum(blocks []formats.Latency) (total document.Micros) {
 	for _, b := range blocks {
 		total += b.WallUS
 	}
 	return total
 }
 
-func micros(m formats.Micros) string { return fmt.Sprintf("%.1f", float64(m.D())/1e3) }
+func micros(m document.Micros) string { return fmt.Sprintf("%.1f", float64(m.D())/1e3) }

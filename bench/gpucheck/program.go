@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // program is this program, whose other verbs steps run as processes, as a user
@@ -173,7 +174,7 @@ func (c *program) blank(from, to string, only []string) error {
 	for i := range p.Models {
 		p.Models[i].Measurements = []formats.Measurement{}
 	}
-	_, err = formats.WriteFile(c.out(to), p, formats.Force(true))
+	_, err = document.WriteFile(c.out(to), p, document.Force(true))
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // With this variable the test binary is the program whose steps are run: each
@@ -80,7 +81,7 @@ func options(t *testing.T, names ...string) Options {
 	return Options{Self: os.Args[0], Device: "cuda:0", Out: filepath.Join(dir, "out"), Work: filepath.Join(dir, "work"), Steps: names, Log: io.Discard}
 }
 
-func document(t *testing.T, o Options) *Document {
+func stored(t *testing.T, o Options) *Document {
 	t.Helper()
 	d, err := open(&o)
 	if err != nil {
@@ -98,7 +99,7 @@ func TestRun(t *testing.T) {
 		t.Fatalf("ok %v, %v", ok, err)
 	}
 	want := map[string]string{"doctor": Passed, "outputs": Failed, "fallback": Failed, "profile": Missed, "repeat": Partial}
-	d := document(t, o)
+	d := stored(t, o)
 	for name, status := range want {
 		if s := d.find(name); s == nil || s.Status != status {
 			t.Errorf("%s: %+v, want %s", name, s, status)
@@ -130,7 +131,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, s := range document(t, o).Steps {
+	for _, s := range stored(t, o).Steps {
 		got = append(got, s.Step)
 	}
 	if !slices.Equal(got, []string{"doctor", "outputs", "fallback", "profile", "executor", "repeat", "swap"}) {
@@ -173,7 +174,7 @@ func TestGoesOn(t *testing.T) {
 	if ok, err := Run(context.Background(), o); ok || err != nil {
 		t.Fatalf("ok %v, %v", ok, err)
 	}
-	s := document(t, o).find("promise")
+	s := stored(t, o).find("promise")
 	if s.Status != Partial || len(s.Verdicts) != 1 || !strings.Contains(s.Error, "killed") {
 		t.Fatalf("after a part: %+v", s)
 	}
@@ -189,14 +190,14 @@ func TestGoesOn(t *testing.T) {
 	if second.Status != Partial || len(second.Verdicts) != 2 || second.Seconds < s.Seconds {
 		t.Fatalf("after two parts: %+v", second)
 	}
-	if len(document(t, o).find("promise").Verdicts) != 1 {
+	if len(stored(t, o).find("promise").Verdicts) != 1 {
 		t.Fatal("the document has the second part already")
 	}
 	o.Mirror = filepath.Join(t.TempDir(), "mirror")
 	if ok, err := Run(context.Background(), o); !ok || err != nil {
 		t.Fatalf("ok %v, %v", ok, err)
 	}
-	if s := document(t, o).find("promise"); s.Status != Passed || len(s.Verdicts) != 3 || s.Error != "" {
+	if s := stored(t, o).find("promise"); s.Status != Passed || len(s.Verdicts) != 3 || s.Error != "" {
 		t.Errorf("at the end: %+v", s)
 	}
 	files, err := os.ReadDir(o.Mirror)
@@ -217,11 +218,11 @@ func TestLimit(t *testing.T) {
 	o := options(t, "doctor", "roofline")
 	o.Limit = leastTime - time.Second
 	ok, err := Run(context.Background(), o)
-	if err != nil || ok || len(document(t, o).Steps) != 0 {
-		t.Errorf("ok %v, %v, %+v", ok, err, document(t, o).Steps)
+	if err != nil || ok || len(stored(t, o).Steps) != 0 {
+		t.Errorf("ok %v, %v, %+v", ok, err, stored(t, o).Steps)
 	}
 	o.Limit = time.Hour
-	if ok, err := Run(context.Background(), o); err != nil || !ok || len(document(t, o).Steps) != 2 {
+	if ok, err := Run(context.Background(), o); err != nil || !ok || len(stored(t, o).Steps) != 2 {
 		t.Errorf("ok %v, %v", ok, err)
 	}
 }
@@ -240,7 +241,7 @@ func TestDifference(t *testing.T) {
 func TestDifferences(t *testing.T) {
 	profile := func(factor float64) *formats.Profile {
 		us := func(x float64) formats.Latency {
-			return formats.Latency{WallUS: formats.Micros(time.Duration(x * factor * 1000))}
+			return formats.Latency{WallUS: document.Micros(time.Duration(x * factor * 1000))}
 		}
 		return &formats.Profile{Models: []formats.ProfileModel{{Model: "m", Blocks: make([]formats.Block, 2), Measurements: []formats.Measurement{
 			{Device: "H100", Share: 1, Batch: 1, Blocks: []formats.Latency{us(40), us(100)}},
@@ -289,7 +290,7 @@ func TestRehearsal(t *testing.T) {
 	cmd := exec.Command(program, "gpu-check", "--device", "cpu", "--out", filepath.Join(dir, "out"), "--work", filepath.Join(dir, "work"))
 	cmd.Env = append(os.Environ(), "INFERPLAN_ORT_LIB="+lib, "INFERPLAN_MODEL_FILES="+filepath.Join(root, "third_party/models/files"), "INFERPLAN_DIGITS="+filepath.Join(root, "third_party/digits/files"))
 	out, _ := cmd.CombinedOutput() // a promise that a busy CPU misses is no failure here
-	d := document(t, Options{Out: filepath.Join(dir, "out"), Device: "cpu"})
+	d := stored(t, Options{Out: filepath.Join(dir, "out"), Device: "cpu"})
 	if len(d.Steps) != len(steps) || !d.Rehearsal {
 		t.Fatalf("%d steps of %d: %s", len(d.Steps), len(steps), out)
 	}
@@ -325,7 +326,7 @@ func TestSameGPU(t *testing.T) {
 	if ok, err := Run(context.Background(), o); !ok || err != nil {
 		t.Fatalf("ok %v, %v", ok, err)
 	}
-	if d := document(t, o); d.Name != name || d.Driver != "580" {
+	if d := stored(t, o); d.Name != name || d.Driver != "580" {
 		t.Errorf("of %q, driver %q", d.Name, d.Driver)
 	}
 	name = "NVIDIA H200"

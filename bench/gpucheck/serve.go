@@ -12,6 +12,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // cluster writes a cluster of the device at hand.
@@ -27,7 +28,7 @@ func (c *check) cluster(name string, count, maxShares int, memory int64) error {
 	return os.WriteFile(c.work(name), []byte("format: inferplan.cluster/v1\npools:\n"+line+"}\n"), 0o644)
 }
 
-func rel(a, b formats.Micros) float64 { return float64(a)/float64(b) - 1 }
+func rel(a, b document.Micros) float64 { return float64(a)/float64(b) - 1 }
 
 // row is a load's line of a table.
 func (d driven) row(load float64) []string {
@@ -144,14 +145,14 @@ func (c *check) asServed(ctx context.Context, r *StepResult, from, to, name stri
 					continue
 				}
 				if l.P99US != 0 {
-					l.P99US += formats.Micros(took) - l.WallUS
+					l.P99US += document.Micros(took) - l.WallUS
 				}
-				l.WallUS = formats.Micros(took)
+				l.WallUS = document.Micros(took)
 			}
 		}
 	}
 	r.table(t.Title, t.Header...).Rows = t.Rows
-	_, err = formats.WriteFile(to, p, formats.Force(true))
+	_, err = document.WriteFile(to, p, document.Force(true))
 	return err
 }
 

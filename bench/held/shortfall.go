@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Shortfall says by which part of its bound a plan of pools states less, and why. The causes add up to Gap.
@@ -32,7 +33,7 @@ func (h *Tester) Shortfall(ctx context.Context, plan *formats.Plan) (*Shortfall,
 	withoutLinks := withStages(plan, func(s *formats.Stage) {
 		if s.Cut != nil {
 			cut := *s.Cut
-			cut.TransferUS = make([]formats.Micros, len(cut.TransferUS))
+			cut.TransferUS = make([]document.Micros, len(cut.TransferUS))
 			s.Cut = &cut
 		}
 	})
@@ -74,13 +75,13 @@ func withStages(plan *formats.Plan, change func(s *formats.Stage)) *formats.Plan
 
 // proportions returns the times of batches that cost their samples' part of the largest, at least 1 ns; of no times, it
 // returns nil.
-func proportions(times []formats.Micros) []formats.Micros {
+func proportions(times []document.Micros) []document.Micros {
 	if times == nil {
 		return nil
 	}
-	out := make([]formats.Micros, len(times))
+	out := make([]document.Micros, len(times))
 	for i := range times {
-		out[i] = max(1, times[len(times)-1]*formats.Micros(i+1)/formats.Micros(len(times)))
+		out[i] = max(1, times[len(times)-1]*document.Micros(i+1)/document.Micros(len(times)))
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
@@ -40,7 +41,7 @@ func judge(ctx context.Context, x *instance) *verdict {
 		v.Feasible = true
 		return v
 	case x.bad != "":
-		if v.Bad = formats.Findings(err) != nil && strings.Contains(err.Error(), x.bad); !v.Bad {
+		if v.Bad = document.Findings(err) != nil && strings.Contains(err.Error(), x.bad); !v.Bad {
 			v.fail("bad input is told as: %v", err)
 		}
 		return v
@@ -146,7 +147,7 @@ const noSLO = 30 * time.Second
 func (x *instance) drop(cause string) {
 	switch cause {
 	case "slo":
-		x.slos(func(string, formats.SLO) formats.SLO { return formats.SLO{Duration: noSLO} })
+		x.slos(func(string, document.SLO) document.SLO { return document.SLO{Duration: noSLO} })
 	case "min_rps":
 		x.rates(1e-6)
 	case "devices":
@@ -163,10 +164,10 @@ func (x *instance) drop(cause string) {
 // take does what is nearest as a person would, with SLOs shorter and rates higher by
 // factors.
 func (x *instance) take(near *kind.Nearest, model string, tighter, load float64) {
-	less := func(us float64) formats.SLO {
-		return formats.SLO{Duration: time.Duration(us/tighter) * time.Microsecond}
+	less := func(us float64) document.SLO {
+		return document.SLO{Duration: time.Duration(us/tighter) * time.Microsecond}
 	}
-	x.slos(func(name string, asked formats.SLO) formats.SLO {
+	x.slos(func(name string, asked document.SLO) document.SLO {
 		for _, own := range near.SLOs {
 			if own.Model == name {
 				return less(own.SLOUS)
@@ -189,7 +190,7 @@ func (x *instance) take(near *kind.Nearest, model string, tighter, load float64)
 	}
 	for k := range x.in.Cluster.Pools {
 		if p := &x.in.Cluster.Pools[k]; p.Memory > 0 {
-			p.Memory = max(p.Memory, formats.Bytes(near.MemoryBytes))
+			p.Memory = max(p.Memory, document.Bytes(near.MemoryBytes))
 		}
 	}
 	switch {
@@ -201,7 +202,7 @@ func (x *instance) take(near *kind.Nearest, model string, tighter, load float64)
 }
 
 // slos sets every SLO.
-func (x *instance) slos(set func(name string, asked formats.SLO) formats.SLO) {
+func (x *instance) slos(set func(name string, asked document.SLO) document.SLO) {
 	switch s := x.in.Workload.Section.(type) {
 	case formats.WorkloadModels:
 		for i := range s {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 )
 
@@ -23,7 +24,7 @@ func flow(r *rand.Rand) *instance {
 	}
 	var apps formats.Applications
 	for a := range 1 + r.IntN(2) {
-		app := formats.Application{Name: fmt.Sprint("a", a), SLO: formats.SLO{Duration: time.Duration(100+r.IntN(300)) * time.Millisecond}, RPS: between(r, 10, 100), Weight: 1}
+		app := formats.Application{Name: fmt.Sprint("a", a), SLO: document.SLO{Duration: time.Duration(100+r.IntN(300)) * time.Millisecond}, RPS: between(r, 10, 100), Weight: 1}
 		for m := range 1 + r.IntN(3) {
 			name := fmt.Sprintf("m%d%d", a, m)
 			p.Models = append(p.Models, measured(r, name, kinds, 1, int64(between(r, 1e7, 2e8))))
@@ -90,7 +91,7 @@ func gear(r *rand.Rand) *instance {
 	}
 	p.Records = []formats.Records{rec}
 	d := &formats.Cascade{
-		Family: family, Grid: 4, SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: 100 * time.Millisecond}, Percentile: "p95"},
+		Family: family, Grid: 4, SLO: formats.CascadeSLO{Latency: document.SLO{Duration: 100 * time.Millisecond}, Percentile: "p95"},
 		QPS: formats.CascadeQPS{Max: 500, Ranges: 3, Distribution: "zipf"},
 	}
 	way := one(r, "slo", "rate", "unknown device")
@@ -120,7 +121,7 @@ func queue(r *rand.Rand) *instance {
 	}
 	c := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "A100", Count: 1 + r.IntN(2), USDPerHour: 3}}}
 	class := formats.LLMClass{
-		Class: "chat", SLO: formats.SLO{Duration: 20 * time.Second}, RPS: 1,
+		Class: "chat", SLO: document.SLO{Duration: 20 * time.Second}, RPS: 1,
 		Prompt: &formats.Lengths{Distribution: "lognormal", Mean: 600, SD: 500, Max: 4000}, Output: &formats.Lengths{Distribution: "normal", Mean: 120, SD: 40, Max: 1000},
 	}
 	way := one(r, "slo", "rate", "unknown device")

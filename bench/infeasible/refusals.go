@@ -13,6 +13,7 @@ import (
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 )
@@ -38,7 +39,7 @@ func overloaded(r *rand.Rand) *instance {
 		return formats.LLMInstance{
 			Device: device, TensorParallel: 1, KVTokens: 200000, KVSource: formats.KVMeasured,
 			Iteration: formats.Iteration{BaseNS: base, SequenceNS: 87000, ContextNS: 183, PromptNS: 64000, HingeTokens: 128, AttentionNS: 2},
-			Loads:     &formats.ModelLoads{ColdUS: formats.Micros(4 * time.Second), WarmUS: formats.Micros(time.Second)},
+			Loads:     &formats.ModelLoads{ColdUS: document.Micros(4 * time.Second), WarmUS: document.Micros(time.Second)},
 		}
 	}
 	p := &formats.Profile{Format: formats.FormatProfile, LLMs: []formats.LLMProfile{
@@ -54,7 +55,7 @@ func overloaded(r *rand.Rand) *instance {
 	lognormal := func(mean float64, most int) *formats.Lengths {
 		return &formats.Lengths{Distribution: formats.LengthsLognormal, Mean: mean, SD: mean * (0.3 + 0.5*r.Float64()), Max: most}
 	}
-	seconds := func(s float64) formats.SLO { return formats.SLO{Duration: time.Duration(s * float64(time.Second))} }
+	seconds := func(s float64) document.SLO { return document.SLO{Duration: time.Duration(s * float64(time.Second))} }
 	l := &formats.LLM{Models: []string{"m7", "m13"}[:1+r.IntN(2)]}
 	offered := 0.0
 	for i := range 1 + r.IntN(3) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 )
 
@@ -27,7 +28,7 @@ func between(r *rand.Rand, lo, hi float64) float64 {
 func one[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
 // micros is milliseconds as documents have them.
-func micros(ms float64) formats.Micros { return formats.Micros(math.Round(ms * 1e6)) }
+func micros(ms float64) document.Micros { return document.Micros(math.Round(ms * 1e6)) }
 
 var batches = []int{1, 2, 4, 8}
 
@@ -83,7 +84,7 @@ func pool(r *rand.Rand) *instance {
 		name := fmt.Sprint("m", d)
 		p.Models = append(p.Models, measured(r, name, kinds, blocks, int64(between(r, 1e7, 2e8))))
 		models = append(models, formats.WorkloadModel{
-			Model: name, SLO: formats.SLO{Duration: time.Duration(between(r, 20, 200)*1000) * time.Microsecond},
+			Model: name, SLO: document.SLO{Duration: time.Duration(between(r, 20, 200)*1000) * time.Microsecond},
 			Weight: one(r, 1, 1, between(r, 0.1, 10)), Percentile: "p99",
 		})
 	}
@@ -133,7 +134,7 @@ func (x *instance) spoil(r *rand.Rand, models formats.WorkloadModels, objective 
 		few()
 	case "memory":
 		for k := range x.in.Cluster.Pools {
-			x.in.Cluster.Pools[k].Memory = formats.Bytes(between(r, 5e6, 2e8))
+			x.in.Cluster.Pools[k].Memory = document.Bytes(between(r, 5e6, 2e8))
 		}
 	case "slo and load":
 		tight(r.IntN(len(models)))

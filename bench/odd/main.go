@@ -99,7 +99,7 @@ func (o *options) all(ctx context.Context) error {
 // say prints a line of an instance if it is wrong, or all are asked for.
 func (o *options) say(out *outcome) {
 	if o.verbose || len(out.wrong) > 0 {
-		fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v after Ctrl-C %s\n", out.Seed, out.Kind, strings.Join(out.flags, " "), strings.Join(out.What, ", "),
+		fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v of CPU after Ctrl-C %s\n", out.Seed, out.Kind, strings.Join(out.flags, " "), strings.Join(out.What, ", "),
 			out.code, out.cpu.Seconds(), out.memory>>20, out.after.Round(time.Millisecond), strings.Join(out.wrong, "; "))
 	}
 }
@@ -129,7 +129,7 @@ func measured(list []*outcome) []figures.Figure {
 	return []figures.Figure{
 		figure("odd problems: most CPU that a search takes, s", "at most 20", cpu.Seconds(), cpu <= mostCPU, fmt.Sprintf("%d problems, %d with a plan", len(list), plans)),
 		figure("odd problems: most memory, MiB", "at most 1024", float64(memory>>20), memory <= mostMemory, ""),
-		figure("odd problems: longest from Ctrl-C to the end, s", "at most 1", after.Seconds(), after <= mostAfter, fmt.Sprintf("%d were interrupted", interrupted)),
+		figure("odd problems: most CPU from Ctrl-C to the end, s", "at most 1", after.Seconds(), after <= mostAfter, fmt.Sprintf("%d were interrupted", interrupted)),
 		figure("odd problems that end with an exit code of a failure", "0", float64(codes), codes == 0, ""),
 	}
 }

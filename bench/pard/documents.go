@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
@@ -14,7 +15,7 @@ import (
 func (p *pipeline) inputs(rate float64) planner.Inputs {
 	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 200}}}}
-	app := formats.Application{Name: p.name, SLO: formats.SLO{Duration: p.slo}, RPS: rate}
+	app := formats.Application{Name: p.name, SLO: document.SLO{Duration: p.slo}, RPS: rate}
 	for i := range p.stages {
 		s := &p.stages[i]
 		in.Profile.Models = append(in.Profile.Models, measuredModel(s.name, s.ms))
@@ -38,7 +39,7 @@ func (p *pipeline) solve(ctx context.Context, margin, rate float64) (*formats.Pl
 
 // problem is what solve plans, as the planner has it.
 func (p *pipeline) problem(rate float64) (*kind.Problem, error) {
-	out := &kind.Problem{Documents: p.inputs(rate), Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
+	out := &kind.Problem{Documents: p.inputs(rate), Values: document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
 	for name, value := range fewest() {
 		if err := out.Values.Set(name, value); err != nil {
 			return nil, err
@@ -62,7 +63,7 @@ func measuredModel(name string, ms []float64) formats.ProfileModel {
 		if b > len(ms) {
 			break
 		}
-		took := formats.Latency{WallUS: formats.Micros(math.Round(ms[b-1] * 1e6))}
+		took := formats.Latency{WallUS: document.Micros(math.Round(ms[b-1] * 1e6))}
 		out.Measurements = append(out.Measurements, formats.Measurement{Device: "gpu", Share: 1, Batch: b, Whole: &took, Blocks: []formats.Latency{took}})
 	}
 	return out

@@ -18,7 +18,7 @@ import (
 	"inferplan/bench/kept"
 	_ "inferplan/bench/pard/readings" // which tables compare with
 	"inferplan/engine/worker"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy/drop"
 )
 
@@ -175,7 +175,7 @@ func (b *bench) writePlans(dir string) error {
 	for _, p := range b.pipes {
 		rule := notesRule(p, false)
 		plan := p.deploy(drop.Default, nil, rule, p.want(p.capacity(64), &scaling{headroom: 1, workers: 64}), 1.5*p.capacity(64))
-		if _, err := formats.WriteFile(filepath.Join(dir, p.name+".json"), plan); err != nil {
+		if _, err := document.WriteFile(filepath.Join(dir, p.name+".json"), plan); err != nil {
 			return fmt.Errorf("writing the plan of %s: %w", p.name, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
 	"inferplan/policy/policies"
@@ -78,7 +79,7 @@ func byCPU(p *formats.Profile) {
 
 // solve plans one worker for each model.
 func (o *ocr) solve(ctx context.Context, times float64) (*formats.Plan, error) {
-	app := formats.Application{Name: "ocr", SLO: formats.SLO{Times: times}, Modules: []formats.Module{
+	app := formats.Application{Name: "ocr", SLO: document.SLO{Times: times}, Modules: []formats.Module{
 		{Name: "detect", Model: "ocr_det", Pre: "ocr-image", Post: "ocr-box"},
 		{Name: "orient", Model: "ocr_cls", After: []string{"detect"}, Pre: "ocr-line"},
 		{Name: "read", Model: "ocr_rec", After: []string{"detect", "orient"}, Pre: "ocr-upright", Post: "ocr-text"}}}

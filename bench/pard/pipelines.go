@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/flow"
 )
 
@@ -144,8 +145,8 @@ func (s *stage) rps() float64 { return 1e3 * float64(s.batch) / s.micros(s.batch
 // carries is the rate at the entry of which a worker of a stage carries its part.
 func (s *stage) carries() float64 { return s.rps() / s.part() }
 
-func (s *stage) micros(batch int) formats.Micros {
-	return formats.Micros(math.Round(s.ms[batch-1] * 1e6))
+func (s *stage) micros(batch int) document.Micros {
+	return document.Micros(math.Round(s.ms[batch-1] * 1e6))
 }
 
 // scaling is the rule of a case.
@@ -225,10 +226,10 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 			}
 		}
 	}
-	f := &formats.FlowPlan{Lambda: .1, WindowUS: formats.Micros(5 * time.Second)}
-	app := formats.FlowApplication{Served: formats.Served{Model: p.name, SLOUS: formats.Micros(p.slo), Percentile: "p99", Weight: 1, RPS: p.capacity(64)}}
+	f := &formats.FlowPlan{Lambda: .1, WindowUS: document.Micros(5 * time.Second)}
+	app := formats.FlowApplication{Served: formats.Served{Model: p.name, SLOUS: document.Micros(p.slo), Percentile: "p99", Weight: 1, RPS: p.capacity(64)}}
 	out := &formats.Plan{Format: formats.FormatPlan, Kind: formats.PlanFlow, Seed: 1, Algorithm: "given", Objective: formats.Objective{Name: "throughput", Value: p.capacity(64)},
-		StoppedBy: "work", Options: formats.NewValues(formats.PlanOptions(formats.PlanFlow)).Kept(), Policy: formats.PolicySpec{Name: policy, Params: params}, Section: f}
+		StoppedBy: "work", Options: document.NewValues(formats.PlanOptions(formats.PlanFlow)).Kept(), Policy: formats.PolicySpec{Name: policy, Params: params}, Section: f}
 	first := 0
 	for i := range p.stages {
 		s := &p.stages[i]
@@ -243,7 +244,7 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 			Pipelines: []formats.Pipeline{{Batch: s.batch, RPS: st.RPS, LatencyUS: s.micros(s.batch), Stages: []formats.Stage{st}}}})
 		m := formats.FlowModule{Model: p.name + "-" + s.name}
 		if rule != nil {
-			m.ColdStartUS = formats.Micros(rule.cold[i])
+			m.ColdStartUS = document.Micros(rule.cold[i])
 		}
 		f.Modules = append(f.Modules, m)
 		app.Modules = append(app.Modules, formats.Module{Name: s.name, Model: m.Model, After: s.after, Branches: s.ways})
@@ -254,7 +255,7 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 	}
 	out.Pools = []formats.Pool{{Device: "gpu", Count: first}}
 	if rule != nil {
-		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold), LookaheadUS: formats.Micros(rule.ahead), RiseSigmas: rule.sigmas,
+		f.Scaling = &formats.FlowScaling{EveryUS: document.Micros(rule.every), WindowUS: document.Micros(rule.window), HoldUS: document.Micros(rule.hold), LookaheadUS: document.Micros(rule.ahead), RiseSigmas: rule.sigmas,
 			MaxWorkers: rule.workers, Start: start, Table: table}
 	}
 	return out

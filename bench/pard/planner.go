@@ -12,6 +12,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/cputime"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
 	"inferplan/planner/kind"
@@ -36,7 +37,7 @@ func (p *pipeline) kinds(rate float64) planner.Inputs {
 		for k, d := range in.Profile.Devices {
 			slow := 1 + float64(k)*(.5+.1*float64(u))
 			for _, x := range one {
-				took := formats.Latency{WallUS: formats.Micros(math.Round(slow * float64(x.Whole.WallUS)))}
+				took := formats.Latency{WallUS: document.Micros(math.Round(slow * float64(x.Whole.WallUS)))}
 				m.Measurements = append(m.Measurements, formats.Measurement{Device: d.Device, Share: 1, Batch: x.Batch, Whole: &took, Blocks: []formats.Latency{took}})
 			}
 		}
@@ -134,12 +135,12 @@ func (x *small) inputs() planner.Inputs {
 		in.Profile.Devices = append(in.Profile.Devices, formats.ProfileDevice{Device: name})
 		in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: name, Count: x.count[k], USDPerHour: x.price[k]})
 	}
-	app := formats.Application{Name: "small", SLO: formats.SLO{Duration: x.slo}, RPS: x.rate}
+	app := formats.Application{Name: "small", SLO: document.SLO{Duration: x.slo}, RPS: x.rate}
 	for m := range x.took {
 		one := formats.ProfileModel{Model: fmt.Sprint("m", m), Blocks: []formats.Block{{Name: "all"}}}
 		for k := range 2 {
 			for i, b := range smallBatches {
-				took := formats.Latency{WallUS: formats.Micros(x.took[m][k][i])}
+				took := formats.Latency{WallUS: document.Micros(x.took[m][k][i])}
 				one.Measurements = append(one.Measurements, formats.Measurement{Device: in.Profile.Devices[k].Device, Share: 1, Batch: b, Whole: &took, Blocks: []formats.Latency{took}})
 			}
 		}

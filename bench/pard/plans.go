@@ -15,6 +15,7 @@ import (
 	"inferplan/bench/kept"
 	"inferplan/cputime"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/flow"
 	"inferplan/policy/policies"
@@ -247,7 +248,7 @@ func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bo
 	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 64}}}}
 	best := 1.
-	app := formats.Application{Name: p.name, SLO: formats.SLO{Duration: p.slo}}
+	app := formats.Application{Name: p.name, SLO: document.SLO{Duration: p.slo}}
 	for i := range p.stages {
 		s := &p.stages[i]
 		m := formats.Module{Name: s.name, After: s.after}

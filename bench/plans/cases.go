@@ -11,6 +11,7 @@ import (
 	"inferplan/bench/drawn"
 	"inferplan/bench/recorded"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/testkit/workflows"
 )
@@ -98,7 +99,7 @@ func layeredCases(profile *formats.Profile) []planCase {
 				if name != "all" && name != m.Model {
 					continue
 				}
-				alone := formats.Micros(0)
+				alone := document.Micros(0)
 				for _, x := range m.Measurements {
 					if x.Device == "L4" && x.Batch == 1 && x.Share == 1 {
 						for _, block := range x.Blocks {
@@ -106,7 +107,7 @@ func layeredCases(profile *formats.Profile) []planCase {
 						}
 					}
 				}
-				models = append(models, formats.WorkloadModel{Model: m.Model, SLO: formats.SLO{Duration: 5 * alone.D()}, Weight: 1})
+				models = append(models, formats.WorkloadModel{Model: m.Model, SLO: document.SLO{Duration: 5 * alone.D()}, Weight: 1})
 			}
 			cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{
 				{Device: "L4", Count: 25, MaxShares: 4, PerNode: 4, NICGbps: 10}, {Device: "T4", Count: 75, MaxShares: 4, PerNode: 2, NICGbps: 10}}}
@@ -169,7 +170,7 @@ func workflowCases() []planCase {
 			for i := range applications {
 				applications[i].RPS = 0
 			}
-			cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: fleet.devices, PerNode: 8, NICGbps: 100, Memory: formats.Bytes(int64(fleet.gigabytes) * 1e9)}}}
+			cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: fleet.devices, PerNode: 8, NICGbps: 100, Memory: document.Bytes(int64(fleet.gigabytes) * 1e9)}}}
 			list = append(list, planCase{"workflows", drawn.Problem{Name: fmt.Sprintf("workflows %v on %d cards of %d GB", rps, fleet.devices, fleet.gigabytes),
 				Inputs: planner.Inputs{Profile: workflows.Profile("card"), Workload: workload, Cluster: cluster}}})
 		}

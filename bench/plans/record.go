@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"inferplan/cputime"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -48,7 +48,7 @@ func solve(ctx context.Context, c *planCase) (*record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
-	text, err := formats.Marshal(res.Plan)
+	text, err := document.Marshal(res.Plan)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -86,6 +86,6 @@ func keepRecords(path string, list []record) error {
 	if err != nil {
 		return fmt.Errorf("keeping records: %w", err)
 	}
-	_, err = formats.WriteBytes(path, append(data, '\n'), formats.Force(true))
+	_, err = document.WriteBytes(path, append(data, '\n'), document.Force(true))
 	return err
 }

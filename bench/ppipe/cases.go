@@ -10,6 +10,7 @@ import (
 
 	"inferplan/bench/recorded"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
@@ -130,7 +131,7 @@ func (b *planning) made(name, family, group, cluster string, models []string, we
 		var list formats.WorkloadModels
 		for i, m := range models {
 			slo := reference.Micros(v.sloScale * b.models[m].wholeL4)
-			list = append(list, formats.WorkloadModel{Model: m, SLO: formats.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
+			list = append(list, formats.WorkloadModel{Model: m, SLO: document.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
 		}
 		return &formats.Workload{Format: formats.FormatWorkload, Section: list}
 	}
@@ -157,7 +158,7 @@ func (b *planning) made(name, family, group, cluster string, models []string, we
 	}
 	whole := func(ctx context.Context) (map[string]float64, error) {
 		in, opt := inputs("NP", nil)
-		values := formats.NewValues(formats.PlanOptions(formats.PlanPool))
+		values := document.NewValues(formats.PlanOptions(formats.PlanPool))
 		if err := values.Set("margin", opt.Values["margin"]); err != nil {
 			return nil, err
 		}

@@ -79,7 +79,7 @@ func headroom(p *formats.Plan) string {
 // headlined is a recorded case planned at its own margin, by --margin auto and without
 // a margin.
 type headlined struct {
-	Own, Auto, Free document
+	Own, Auto, Free storedPlan
 	CPU             float64 // of --margin auto
 	Theirs          float64 // what the artifact's plan sustains in steps of .01
 }

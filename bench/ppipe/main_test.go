@@ -97,7 +97,7 @@ func TestKeptPlans(t *testing.T) {
 		}
 		kept, err := keep(s, "case", func() (*headlined, error) {
 			made++
-			return &headlined{Own: document{p}, Auto: document{p}, Free: document{p}}, nil
+			return &headlined{Own: storedPlan{p}, Auto: storedPlan{p}, Free: storedPlan{p}}, nil
 		})
 		if err != nil {
 			t.Fatal(err)

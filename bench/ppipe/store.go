@@ -13,6 +13,7 @@ import (
 
 	"inferplan/bench/kept"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // store keeps what was simulated and solved in a folder, so that a bench that
@@ -108,19 +109,19 @@ func (s *store) plan(key string, make func() (*formats.Plan, error)) (*formats.P
 	if p, err = make(); err != nil {
 		return nil, err
 	}
-	_, err = formats.WriteFile(path, p, formats.Force(true))
+	_, err = document.WriteFile(path, p, document.Force(true))
 	return p, err
 }
 
-// document is a plan within a kept value, written and read as plan files are: the kind of
+// storedPlan is a plan within a kept value, written and read as plan files are: the kind of
 // a plan says what its section is.
-type document struct{ *formats.Plan }
+type storedPlan struct{ *formats.Plan }
 
 // MarshalJSON writes the plan.
-func (d document) MarshalJSON() ([]byte, error) { return formats.Marshal(d.Plan) }
+func (d storedPlan) MarshalJSON() ([]byte, error) { return document.Marshal(d.Plan) }
 
 // UnmarshalJSON reads the plan.
-func (d *document) UnmarshalJSON(data []byte) (err error) {
+func (d *storedPlan) UnmarshalJSON(data []byte) (err error) {
 	d.Plan, err = formats.DecodePlan(data, "a kept plan")
 	return err
 }
@@ -160,7 +161,7 @@ func (s *store) close() error { return s.lines.Close() }
 func keyOf(parts ...any) string {
 	h := sha256.New()
 	for _, p := range parts {
-		data, err := formats.Marshal(p)
+		data, err := document.Marshal(p)
 		if err != nil {
 			data = fmt.Appendf(nil, "%+v", p)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // row is what the rounds of one load show: medians.
@@ -37,14 +38,14 @@ func summary(load float64, rounds []*round) row {
 		x.p50[i] = of(func(r *round) float64 { return milliseconds(r.reports()[i].Latency.P50US) })
 		x.p99[i] = of(func(r *round) float64 { return milliseconds(r.reports()[i].Latency.P99US) })
 	}
-	relative := func(reference int, latency func(*formats.Report) formats.Micros) float64 {
+	relative := func(reference int, latency func(*formats.Report) document.Micros) float64 {
 		return of(func(r *round) float64 {
 			all := r.reports()
 			return float64(latency(all[2]))/float64(latency(all[reference])) - 1
 		})
 	}
-	p50 := func(r *formats.Report) formats.Micros { return r.Latency.P50US }
-	p99 := func(r *formats.Report) formats.Micros { return r.Latency.P99US }
+	p50 := func(r *formats.Report) document.Micros { return r.Latency.P50US }
+	p99 := func(r *formats.Report) document.Micros { return r.Latency.P99US }
 	x.off50, x.off99, x.replay50, x.replay99 = relative(0, p50), relative(0, p99), relative(1, p50), relative(1, p99)
 	for _, r := range rounds {
 		x.requests += r.served.Requests
@@ -61,7 +62,7 @@ func (r *round) reports() [3]*formats.Report {
 	return [3]*formats.Report{r.promised, replayed, r.served}
 }
 
-func milliseconds(t formats.Micros) float64 { return t.D().Seconds() * 1e3 }
+func milliseconds(t document.Micros) float64 { return t.D().Seconds() * 1e3 }
 
 const header = "| load | requests | in time: promised, replayed, served | p50 ms | p99 ms | p50, p99 against promised | against replayed |\n|---|---|---|---|---|---|---|\n"
 

@@ -11,6 +11,7 @@ import (
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/balance"
@@ -29,7 +30,7 @@ func equals(instances int) (*policy.Tables, error) {
 	m := instance.Vicuna13B
 	server := formats.LLMInstance{Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KV, KVSource: formats.KVMeasured, BlockTokens: 16}
 	plan := &formats.QueuePlan{
-		Classes: []formats.QueueClass{{Served: formats.Served{Model: "vicuna", SLOUS: formats.Micros(time.Minute)}, Of: formats.OfE2E, PromptMean: 500, OutputMean: 200}},
+		Classes: []formats.QueueClass{{Served: formats.Served{Model: "vicuna", SLOUS: document.Micros(time.Minute)}, Of: formats.OfE2E, PromptMean: 500, OutputMean: 200}},
 		Models:  []formats.LLMProfile{{Model: "vicuna", WeightBytes: 26e9, KVBytesPerToken: m.KVBytes, Instances: []formats.LLMInstance{server}}},
 	}
 	for d := range instances {

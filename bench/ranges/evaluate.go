@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/stages"
 )
 
@@ -17,7 +18,7 @@ type compared struct {
 	batch             int
 	blocks            [2]int
 	estimate, sumUp   float64 // relative errors
-	measured, planned formats.Micros
+	measured, planned document.Micros
 }
 
 // compare estimates every measured range from the blocks and the whole alone, in CPU
@@ -37,11 +38,11 @@ func compare(p *formats.Profile) ([]compared, error) {
 		for k := range m.Measurements {
 			ms := &m.Measurements[k]
 			for _, r := range p.Models[i].Measurements[k].Ranges {
-				took, sum := r.Latency.CPUUS, formats.Micros(0)
+				took, sum := r.Latency.CPUUS, document.Micros(0)
 				for _, b := range ms.Blocks[r.Blocks[0]:r.Blocks[1]] {
 					sum += b.WallUS
 				}
-				est := formats.Micros(stages.Infer(&costs[0][0], ms.Batch, r.Blocks[0], r.Blocks[1]))
+				est := document.Micros(stages.Infer(&costs[0][0], ms.Batch, r.Blocks[0], r.Blocks[1]))
 				out = append(out, compared{m.Model, ms.Batch, r.Blocks, float64(est)/float64(took) - 1, float64(sum)/float64(took) - 1, took, est})
 			}
 		}

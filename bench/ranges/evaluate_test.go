@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Errors are of CPU times, the estimate knows nothing of the ranges, and the figures
 // say what holds.
 func TestCompare(t *testing.T) {
 	latency := func(us float64) formats.Latency {
-		return formats.Latency{WallUS: formats.Micros(5e6), CPUUS: formats.Micros(us * 1e3)}
+		return formats.Latency{WallUS: document.Micros(5e6), CPUUS: document.Micros(us * 1e3)}
 	}
 	whole := latency(270)
 	p := &formats.Profile{

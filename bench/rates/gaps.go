@@ -14,6 +14,7 @@ import (
 	"inferplan/bench/held"
 	"inferplan/bench/table"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 )
@@ -38,7 +39,7 @@ func (h *tester) smallGap(ctx context.Context, seed uint64, devices int, times f
 	cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: devices, MaxShares: 1, PerNode: 1, NICGbps: 10}}}
 	model, alone := drawn.Model(r, "model", cluster, []float64{1})
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}, Models: []formats.ProfileModel{model}}
-	slo := formats.SLO{Duration: time.Duration(times * float64(alone)).Round(time.Microsecond)}
+	slo := document.SLO{Duration: time.Duration(times * float64(alone)).Round(time.Microsecond)}
 	workload := &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{{Model: "model", SLO: slo, Percentile: "p99", Weight: 1}}}
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}, planner.Options{Values: drawn.Default, NearestUntold: true}, highs.Solver{}, nil)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // ReadTable reads a CSV file's named columns, row by row.
@@ -131,7 +132,7 @@ func layersOf(r io.Reader, of *formats.ProfileModel) (*formats.ProfileModel, err
 
 // spread parts a whole by weights, none below a microsecond, which a planner
 // takes a block to cost at least: so layers cost what their block does.
-func spread(whole formats.Micros, weights []float64) []formats.Micros {
+func spread(whole document.Micros, weights []float64) []document.Micros {
 	const least = float64(time.Microsecond)
 	left, sum := float64(whole), 0.0
 	for _, v := range weights {
@@ -147,15 +148,15 @@ func spread(whole formats.Micros, weights []float64) []formats.Micros {
 			}
 		}
 	}
-	out := make([]formats.Micros, len(weights))
-	at, done := 0.0, formats.Micros(0)
+	out := make([]document.Micros, len(weights))
+	at, done := 0.0, document.Micros(0)
 	for i, v := range weights {
 		if raised[i] {
 			at += least
 		} else {
 			at += v / sum * left
 		}
-		out[i] = formats.Micros(math.Round(at)) - done
+		out[i] = document.Micros(math.Round(at)) - done
 		done += out[i]
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/bundletest"
 )
 
@@ -32,7 +33,7 @@ func TestLayered(t *testing.T) {
 				t.Fatalf("%s: measurement %d is of %s 1/%d batch %d, %d layers of %d", m.Model, k, row.Device, row.Share, row.Batch, len(row.Blocks), len(m.Blocks))
 			}
 			// Sums of layers pass every sum of blocks.
-			block, sum, due := 0, formats.Micros(0), want.Blocks[0].WallUS
+			block, sum, due := 0, document.Micros(0), want.Blocks[0].WallUS
 			for _, l := range row.Blocks {
 				if l.WallUS < 1000 {
 					t.Fatalf("%s: a layer of %v", m.Model, l.WallUS.D())
@@ -52,9 +53,9 @@ func TestLayered(t *testing.T) {
 func TestSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.Float64Range(0.01, 100), 1, 30).Draw(t, "weights")
-		whole := formats.Micros(rapid.Int64Range(int64(len(weights))*1000, 1e7).Draw(t, "whole"))
+		whole := document.Micros(rapid.Int64Range(int64(len(weights))*1000, 1e7).Draw(t, "whole"))
 		parts := spread(whole, weights)
-		var sum formats.Micros
+		var sum document.Micros
 		for i, p := range parts {
 			if sum += p; p < 1000 {
 				t.Fatalf("a part of %d ns", p)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/testkit/reference"
@@ -30,9 +31,9 @@ const (
 // an error.
 func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) {
 	in := &kind.Problem{Documents: kind.Documents{Profile: profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()},
-		Values: formats.NewValues(formats.PlanOptions(formats.PlanPool)), Seed: 1}
+		Values: document.NewValues(formats.PlanOptions(formats.PlanPool)), Seed: 1}
 	fail := func(path, found, expected, hint string) error {
-		return &formats.Error{Path: fmt.Sprintf("%s (%s).%s", ref.Case, ref.Algorithm, path), Found: found, Expected: expected, Hint: hint}
+		return &document.Error{Path: fmt.Sprintf("%s (%s).%s", ref.Case, ref.Algorithm, path), Found: found, Expected: expected, Hint: hint}
 	}
 	algorithm, ok := recordedAs[strings.ToLower(ref.Algorithm)]
 	if !ok {
@@ -119,7 +120,7 @@ func sameRate(recorded, ours float64) bool {
 // recomputes compares a plan with the record that it was made of.
 func recomputes(ref *reference.Plan, plan *formats.Plan, fail failure) error {
 	var err error
-	us := func(path string, recorded float64, ours formats.Micros) {
+	us := func(path string, recorded float64, ours document.Micros) {
 		if err == nil && math.Abs(recorded-float64(ours)/1000) > recordedUS {
 			err = fail(path, fmt.Sprint(recorded), ours.String()+" by the profile", otherProfile)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"inferplan/bench/recorded"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/check"
 	"inferplan/testkit/bundletest"
 )
@@ -75,7 +75,7 @@ func TestRecordedPlanOfAnotherProfile(t *testing.T) {
 		t.Fatal("no error")
 	}
 	t.Log(err)
-	var bad *formats.Error
+	var bad *document.Error
 	if !errors.As(err, &bad) || bad.Hint == "" {
 		t.Errorf("error %v, expected one with a field and a hint", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 )
 
@@ -135,13 +136,13 @@ func smallFleet(p *formats.Profile, seed uint64) planner.Inputs {
 
 // slo is so many times what a batch of one takes on the fastest measured kind, block
 // by block.
-func slo(m *formats.ProfileModel, times float64) formats.SLO {
-	least := formats.Micros(0)
+func slo(m *formats.ProfileModel, times float64) document.SLO {
+	least := document.Micros(0)
 	for _, s := range m.Measurements {
 		if s.Batch != 1 || s.Share != 1 || !slices.Contains(measured, s.Device) {
 			continue
 		}
-		sum := formats.Micros(0)
+		sum := document.Micros(0)
 		for _, b := range s.Blocks {
 			sum += b.WallUS
 		}
@@ -149,7 +150,7 @@ func slo(m *formats.ProfileModel, times float64) formats.SLO {
 			least = sum
 		}
 	}
-	return formats.SLO{Duration: formats.Micros(math.Round(times * float64(least))).D()}
+	return document.SLO{Duration: document.Micros(math.Round(times * float64(least))).D()}
 }
 
 // pool is devices of kind k. P4 cannot be shared.

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/bench/ppocr"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
 	"inferplan/solver/highs"
@@ -81,9 +82,9 @@ func (b *ocr) solve(ctx context.Context, profile *formats.Profile, path string) 
 		all, least = all+m.WeightBytes, min(least, m.WeightBytes)
 		m.WorkingBytes, m.Resident = 0, nil
 	}
-	b.plan.Pools[0].Memory = formats.Bytes(all - least/2)
+	b.plan.Pools[0].Memory = document.Bytes(all - least/2)
 	for i := range flow.Applications {
-		flow.Applications[i].SLOUS = formats.Micros(10 * time.Minute) // latencies are judged, not refused
+		flow.Applications[i].SLOUS = document.Micros(10 * time.Minute) // latencies are judged, not refused
 	}
 	if err := b.plan.Validate(); err != nil {
 		return fmt.Errorf("the plan with larger batches: %w", err)

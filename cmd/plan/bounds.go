@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // first is the first of several checks that failed.
@@ -61,7 +61,7 @@ func atLeast(flag string, v, least time.Duration) error {
 	if v >= least {
 		return nil
 	}
-	return usageErrorf("--%s: found %s, expected at least %s", flag, v, formats.Duration(least))
+	return usageErrorf("--%s: found %s, expected at least %s", flag, v, document.Duration(least))
 }
 
 // longer refuses durations that are not above zero.
@@ -82,7 +82,7 @@ func oneOf(flag, word string, words ...string) error {
 
 // meant is a hint at the word that was probably meant; empty without one.
 func meant(word string, words []string) string {
-	if hint := formats.DidYouMean(word, words); hint != "" {
+	if hint := document.DidYouMean(word, words); hint != "" {
 		return "\n  hint: " + hint
 	}
 	return ""

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/executor"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/kind"
@@ -147,7 +148,7 @@ func refusedByServe(plan *formats.Plan) []check.Finding {
 // refusal is a finding about a plan that cannot be served.
 func refusal(severity check.Severity, message string, err error) check.Finding {
 	f := check.Finding{Severity: severity, Constraint: "serve", Found: err.Error(), Message: message}
-	if found := formats.Findings(err); len(found) > 0 {
+	if found := document.Findings(err); len(found) > 0 {
 		f.Where, f.Found, f.Expected = found[0].Path, found[0].Found, found[0].Expected
 	}
 	return f

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 )
@@ -24,7 +24,7 @@ type choices struct {
 type choice struct {
 	name  string
 	kinds []string // that have it, in the order of the methods
-	of    []formats.Option
+	of    []document.Option
 	text  string
 	set   bool // by the command line, the environment or the configuration file
 	typed bool // on the command line
@@ -46,7 +46,7 @@ func newChoices(cmd *cobra.Command) *choices {
 	for _, f := range c.list {
 		flag := cmd.Flags().VarPF(f, f.name, "", "")
 		f.annotate(flag)
-		if f.of[0].Type == formats.FlagOption {
+		if f.of[0].Type == document.FlagOption {
 			flag.NoOptDefVal = "true"
 		}
 		var words []string
@@ -87,7 +87,7 @@ func (f *choice) Set(text string) error {
 
 // Type is the word for the value in the help.
 func (f *choice) Type() string {
-	words := map[formats.OptionType]string{formats.FlagOption: "bool", formats.WholeOption: "int", formats.NumberOption: "float", formats.DurationOption: "time"}
+	words := map[document.OptionType]string{document.FlagOption: "bool", document.WholeOption: "int", document.NumberOption: "float", document.DurationOption: "time"}
 	return cmp.Or(words[f.of[0].Type], "string")
 }
 

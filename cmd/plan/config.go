@@ -17,7 +17,7 @@ import (
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
 	"inferplan/engine/worker"
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // loadConfig fills flags that the command line left alone, first from
@@ -144,7 +144,7 @@ func unknownVariables(root *cobra.Command, environ []string) (out []string) {
 			continue
 		}
 		text := name + ": found a variable that is no flag's; it does nothing"
-		if near := formats.Nearest(name, known); near != "" {
+		if near := document.Nearest(name, known); near != "" {
 			text += ": did you mean " + near + "?"
 		}
 		out = append(out, text)

@@ -13,6 +13,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/worker"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // executionOptions are the flags that say how models are executed on a GPU. An
@@ -98,7 +99,7 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 		}
 	}
 	if o.memory != "" {
-		b, err := formats.ParseBytes(o.memory)
+		b, err := document.ParseBytes(o.memory)
 		if err != nil {
 			return x, usageErrorf("--gpu-memory: %w", err)
 		}

@@ -8,7 +8,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/profiler"
 	"inferplan/solver/milp"
@@ -64,7 +64,7 @@ func writeError(err error) error {
 // exitCode maps an error to the contract.
 func exitCode(err error) int {
 	var coded *exitError
-	var bad *formats.Error
+	var bad *document.Error
 	var infeasible *planner.InfeasibleError
 	switch {
 	case err == nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Recording anew defeats the purpose of the guards: they hold what was simulated and
@@ -132,7 +133,7 @@ func decided(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	p.Tool, p.Inputs = formats.Tool{}, nil
-	data, err := formats.Marshal(p)
+	data, err := document.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}

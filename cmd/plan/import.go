@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/profiler"
 )
 
@@ -110,7 +111,7 @@ func (r *importRun) merge(profile *formats.Profile) error {
 
 // badInput gives an error the code of bad usage if the files are to blame for it.
 func badInput(err error) error {
-	if _, missing := errors.AsType[*os.PathError](err); missing || errors.Is(err, profiler.ErrInput) || len(formats.Findings(err)) > 0 {
+	if _, missing := errors.AsType[*os.PathError](err); missing || errors.Is(err, profiler.ErrInput) || len(document.Findings(err)) > 0 {
 		return withCode(exitUsage, err)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/flowgraph"
 )
 
@@ -36,7 +37,7 @@ func importPipeline() importer {
 			}
 			app.Name, app.RPS = cmp.Or(name, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))), rps
 			if slo != "" {
-				if app.SLO, err = formats.ParseSLO(slo); err != nil {
+				if app.SLO, err = document.ParseSLO(slo); err != nil {
 					return usageErrorf("--slo %s: %w", slo, err)
 				}
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -78,7 +78,7 @@ func (o *traceImport) run(r *importRun) error {
 		_, err := arrivals.WriteTrace(r.out, src, models, columns...)
 		return writeError(err)
 	}
-	n, _, err := arrivals.WriteTraceFile(r.path, src, models, columns, formats.Force(true))
+	n, _, err := arrivals.WriteTraceFile(r.path, src, models, columns, document.Force(true))
 	if err != nil {
 		return writeError(err)
 	}

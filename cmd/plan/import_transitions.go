@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/ways"
 	"inferplan/policy/conform"
 	"inferplan/policy/flow"
@@ -128,7 +129,7 @@ func (o *transitionsImport) logs(r io.Reader, path string, into *ways.Recorder) 
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	if requests == 0 {
-		return 0, &formats.Error{File: path, Found: "no request of several tasks that has ended", Expected: "a run of workflows"}
+		return 0, &document.Error{File: path, Found: "no request of several tasks that has ended", Expected: "a run of workflows"}
 	}
 	return requests, nil
 }

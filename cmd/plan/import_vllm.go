@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/profiler/llmrun"
 )
 
@@ -103,7 +104,7 @@ func writeRunTrace(path string, run *llmrun.Run) error {
 // printComparison shows a run beside the model of it.
 func printComparison(r *importRun, run *llmrun.Run, cpu llmrun.CPU, given bool, x *llmrun.Comparison) error {
 	if r.json {
-		return r.show(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": formats.Micros(cpu.Iteration), "cpu_sequence_us": formats.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)}, "")
+		return r.show(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": document.Micros(cpu.Iteration), "cpu_sequence_us": document.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)}, "")
 	}
 	if !given {
 		r.note("assumed: --cpu %v --cpu-sequence %v, fitted to this run", cpu.Iteration, cpu.Sequence)

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/llmtrace"
 )
 
@@ -48,7 +49,7 @@ were sent before. Others are skipped. Without times the rate stays open.`,
 
 func (o *workloadImport) run(r *importRun) (err error) {
 	path := r.args[0]
-	if o.SLO, err = formats.ParseSLO(o.slo); err != nil {
+	if o.SLO, err = document.ParseSLO(o.slo); err != nil {
 		return usageErrorf("--slo %s: %w", o.slo, err)
 	}
 	f, err := csvfile.Open(path)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 )
 
@@ -88,7 +89,7 @@ models and devices of the profile that is here. A file that is there stays as it
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			var profile *formats.Profile
-			path, err := document("profile", "")
+			path, err := documentFile("profile", "")
 			if err != nil {
 				return err
 			}
@@ -108,7 +109,7 @@ models and devices of the profile that is here. A file that is there stays as it
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return fmt.Errorf("looking for %s: %w", s.name, err)
 				}
-				if _, err := formats.WriteBytes(s.name, []byte(s.text), formats.Force(force)); err != nil {
+				if _, err := document.WriteBytes(s.name, []byte(s.text), document.Force(force)); err != nil {
 					return err
 				}
 				written = append(written, s.name)

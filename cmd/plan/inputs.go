@@ -10,13 +10,14 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 )
 
-// document finds the file of a role: the flag's value, else
+// documentFile finds the file of a role: the flag's value, else
 // ./{role}.{json,yaml,yml}. Two matches are an error that names both; none is
 // the empty path.
-func document(role, flag string) (string, error) {
+func documentFile(role, flag string) (string, error) {
 	if flag != "" {
 		return flag, nil
 	}
@@ -116,7 +117,7 @@ func missingPlan(path string) error {
 // input describes a file that a plan was made from; the path is relative to
 // the folder of the plan.
 func input(role, path, planPath string) (formats.Input, error) {
-	sum, err := formats.Digest(path)
+	sum, err := document.Digest(path)
 	if err != nil {
 		return formats.Input{}, fmt.Errorf("the plan names its %s, to be checked and made again: %w", role, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // planned goes to a folder with a profile and the plan made from it.
@@ -110,7 +111,7 @@ func cascade(t *testing.T) {
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
 	for k, name := range []string{"small", "large"} {
 		p.Models = append(p.Models, formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}, Measurements: []formats.Measurement{
-			{Device: "cpu-1", Share: 1, Batch: 1, Blocks: []formats.Latency{{WallUS: formats.Micros((200 + 600*k) * 1000)}}}}})
+			{Device: "cpu-1", Share: 1, Batch: 1, Blocks: []formats.Latency{{WallUS: document.Micros((200 + 600*k) * 1000)}}}}})
 		r, correct := formats.ModelRecords{Model: name}, make([]byte, rec.Samples)
 		for i := range correct {
 			certainty := rng.Float64()
@@ -123,7 +124,7 @@ func cascade(t *testing.T) {
 		rec.Models = append(rec.Models, r)
 	}
 	p.Records = []formats.Records{rec}
-	if _, err := formats.WriteFile("profile.json", p); err != nil {
+	if _, err := document.WriteFile("profile.json", p); err != nil {
 		t.Fatal(err)
 	}
 	var rates strings.Builder

@@ -15,6 +15,7 @@ import (
 
 	"inferplan/executor/load"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/policies"
 )
@@ -121,7 +122,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		defer closeSource()
 	} else if err := first(longer("duration", o.duration), o.few(rates, o.duration)); err != nil {
 		return err
-	} else if src, err = o.process(plan, rates, formats.Duration(o.duration)); err != nil {
+	} else if src, err = o.process(plan, rates, document.Duration(o.duration)); err != nil {
 		return err
 	}
 	token, err := readToken(o.token)
@@ -259,7 +260,7 @@ func writeOutcomes(path string, models []load.Model, ended []load.Outcome) error
 	if w.Flush(); w.Error() != nil {
 		return w.Error()
 	}
-	_, err := formats.WriteBytes(path, b.Bytes(), formats.Force(true))
+	_, err := document.WriteBytes(path, b.Bytes(), document.Force(true))
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"inferplan/engine/ort"
 	"inferplan/formats"
 	"inferplan/formats/importer/literal"
+	"inferplan/formats/modelfile"
 	"inferplan/profiler"
 )
 
@@ -34,14 +35,14 @@ func opsFlag(f *pflag.FlagSet, paths *[]string, help string) {
 
 // register gives an engine the custom operators of --ops, or, without the flag, those that a profile
 // has, which may be nil.
-func (o *inputOptions) register(eng *ort.Engine, profile *formats.Profile) ([]formats.OperatorLibrary, error) {
+func (o *inputOptions) register(eng *ort.Engine, profile *formats.Profile) ([]modelfile.OperatorLibrary, error) {
 	list, err := readOperators(o.ops)
 	if err != nil {
 		return nil, err
 	}
 	if len(list) == 0 && profile != nil {
 		for i := range profile.Models {
-			list = formats.UniqueOperators(list, profile.Models[i].Operators)
+			list = modelfile.UniqueOperators(list, profile.Models[i].Operators)
 		}
 	}
 	for i := range list {
@@ -56,8 +57,8 @@ func (o *inputOptions) register(eng *ort.Engine, profile *formats.Profile) ([]fo
 }
 
 // readOperators reads the files of --ops.
-func readOperators(paths []string) ([]formats.OperatorLibrary, error) {
-	list, err := formats.ReadOperators(paths)
+func readOperators(paths []string) ([]modelfile.OperatorLibrary, error) {
+	list, err := modelfile.ReadOperators(paths)
 	if err != nil {
 		return nil, withCode(exitUsage, fmt.Errorf("--ops: %w", err))
 	}

@@ -18,6 +18,7 @@ import (
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -45,7 +46,7 @@ func solved(t *testing.T, dir string, documents mutant.Problem) any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := formats.Marshal(res.Plan)
+	data, err := document.Marshal(res.Plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func checked(t *testing.T, dir string, plan *formats.Plan) (path string, refused
 	}
 	res, err := check.Gate(t.Context(), check.GateInput{Plan: plan, Today: r.Inputs, Serves: refusedByServe})
 	if err != nil {
-		if found := formats.Findings(err); len(found) > 0 {
+		if found := document.Findings(err); len(found) > 0 {
 			return found[0].Path, true, false
 		}
 		t.Errorf("check ends without a verdict: %v", err)
@@ -161,7 +162,7 @@ func startedAt(t *testing.T, plan *formats.Plan) (path string, why error) {
 	}
 	x, err := executor.New(ctx, plan, opt)
 	if err != nil {
-		if found := formats.Findings(err); len(found) > 0 {
+		if found := document.Findings(err); len(found) > 0 {
 			path = found[0].Path
 		}
 		if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, executor.ErrSimulatedOnly) {

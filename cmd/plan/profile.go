@@ -14,7 +14,9 @@ import (
 	"inferplan/engine/certainty"
 	"inferplan/engine/ort"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/samples"
+	"inferplan/formats/modelfile"
 	"inferplan/profiler"
 )
 
@@ -215,7 +217,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 
 // held returns the profile to extend, nil where there is none, and the libraries of custom operators,
 // which the engine gets.
-func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []formats.OperatorLibrary, error) {
+func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []modelfile.OperatorLibrary, error) {
 	p, err := formats.ReadProfile(o.out)
 	if errors.Is(err, os.ErrNotExist) {
 		p, err = nil, nil
@@ -321,7 +323,7 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 			if x.Share > 1 {
 				device = fmt.Sprintf("1/%d %s", x.Share, x.Device)
 			}
-			var chain, slowest formats.Micros
+			var chain, slowest document.Micros
 			for _, b := range x.Blocks {
 				chain += b.WallUS
 				slowest = max(slowest, b.WallUS)

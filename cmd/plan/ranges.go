@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"inferplan/engine/ort"
-	"inferplan/engine/worker"
+	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/profiler"
 )
@@ -67,7 +67,7 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 	progress, _, finish := profiling(p, profilePath)
 	defer finish()
 	s, err := profiler.Settle(ctx, budget, func(plan *formats.Plan, kind string) profiler.Options {
-		x := worker.PlannedExecution(plan, kind)
+		x := workers.PlannedExecution(plan, kind)
 		device := "auto"
 		if formats.IsCPU(kind) {
 			device = kind

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
@@ -159,7 +160,7 @@ func openLog(path string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, errors.Join(&formats.Error{File: path, Found: "a folder", Expected: "an event log"}, f.Close())
+		return nil, errors.Join(&document.Error{File: path, Found: "a folder", Expected: "an event log"}, f.Close())
 	}
 	r := bufio.NewReader(f)
 	if magic, _ := r.Peek(2); string(magic) != "\x1f\x8b" {
@@ -167,7 +168,7 @@ func openLog(path string) (io.ReadCloser, error) {
 	}
 	z, err := gzip.NewReader(r)
 	if err != nil {
-		return nil, errors.Join(&formats.Error{File: path, Found: "a gzip file that cannot be unpacked: " + err.Error()}, f.Close())
+		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: " + err.Error()}, f.Close())
 	}
 	return logFile{z, f}, nil
 }

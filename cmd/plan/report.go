@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 func newReportCommand(g *globals) *cobra.Command {
@@ -88,10 +89,10 @@ func missing(names []string, reports []*formats.Report, attainment float64) (out
 func shareOf(reports []*formats.Report, key formats.ModelClass) float64 {
 	for _, r := range reports {
 		if m := findModel(r, key); m != nil && m.Percentile != "" {
-			return formats.ShareAt(m.Percentile)
+			return document.ShareAt(m.Percentile)
 		}
 	}
-	return formats.ShareAt("")
+	return document.ShareAt("")
 }
 
 // driftShare is from which difference on a median is not what was promised.
@@ -116,7 +117,7 @@ func drifted(names []string, reports []*formats.Report) (out []string) {
 func printReports(p *printer, names []string, reports []*formats.Report) error {
 	first := reports[0]
 	var rows [][]string
-	row := func(label, name string, slo formats.Micros, c formats.Counts, l formats.LatencySummary, rps float64, ref *formats.LatencySummary, refAtt float64) {
+	row := func(label, name string, slo document.Micros, c formats.Counts, l formats.LatencySummary, rps float64, ref *formats.LatencySummary, refAtt float64) {
 		diff50, diff99, diffAtt := "", "", ""
 		if ref != nil {
 			diff50, diff99 = relative(float64(l.P50US), float64(ref.P50US)), relative(float64(l.P99US), float64(ref.P99US))

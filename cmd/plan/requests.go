@@ -18,6 +18,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	"inferplan/planner"
 	"inferplan/profiler"
@@ -73,7 +74,7 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 
 // requestTime is what a request for a model takes beside its run: outside the device's time, of the device's time
 // (measured with pauses between requests), and of the CPU time of client and front end.
-type requestTime struct{ beside, dispatch, cost formats.Micros }
+type requestTime struct{ beside, dispatch, cost document.Micros }
 
 // requestTimes serves models on a device that computes nothing, and drives them: evenly for medians of times, and
 // then faster for the CPU time.
@@ -88,7 +89,7 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 		return nil, err
 	}
 	plan := filepath.Join(dir, "plan.json")
-	if _, err := formats.WriteFile(plan, empty, formats.Force(true)); err != nil {
+	if _, err := document.WriteFile(plan, empty, document.Force(true)); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -114,7 +115,7 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 	for i := 0; err == nil && i < len(models); i++ {
 		var spent time.Duration
 		spent, err = requestCost(ctx, url, &models[i])
-		out = append(out, requestTime{cost: formats.Micros(spent)})
+		out = append(out, requestTime{cost: document.Micros(spent)})
 	}
 	stop()
 	if err = errors.Join(err, <-ended); err != nil {
@@ -131,7 +132,7 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
 		}
 		run := medianOf(runs)
-		out[i].beside, out[i].dispatch = max(0, formats.Micros(medianOf(took[i])-run)), max(0, formats.Micros(run-emptyRun))
+		out[i].beside, out[i].dispatch = max(0, document.Micros(medianOf(took[i])-run)), max(0, document.Micros(run-emptyRun))
 	}
 	return out, nil
 }
@@ -199,7 +200,7 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 
 // emptyPlan has every model, whole and with runs of no length, on one device that all share in time.
 func emptyPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Plan, error) {
-	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: formats.Micros(emptyRun)}
+	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: document.Micros(emptyRun)}
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: kind}}}
 	for _, m := range models {
 		empty := formats.ProfileModel{Model: m.Model, Inputs: m.Inputs, Outputs: m.Outputs, Blocks: []formats.Block{{Name: "all"}}}
@@ -208,7 +209,7 @@ func emptyPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Pla
 		}
 		profile.Models = append(profile.Models, empty)
 	}
-	workload, _ := planner.AssumedWorkload(profile, formats.SLO{Duration: requestSLO})
+	workload, _ := planner.AssumedWorkload(profile, document.SLO{Duration: requestSLO})
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Workload: workload,
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: kind, Count: 1, Sharing: formats.SharingTime}}}}, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {

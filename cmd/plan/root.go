@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // globals are the flags that every verb has.
@@ -26,14 +26,14 @@ type globals struct {
 
 // limit sets how large documents may be.
 func (g *globals) limit() error {
-	most, err := formats.ParseBytes(g.maxDocument)
+	most, err := document.ParseBytes(g.maxDocument)
 	if err != nil {
 		return usageErrorf("--max-document: %w", err)
 	}
 	if most < 1 || most > maxMaxDocument {
-		return usageErrorf("--max-document: found %s, expected 1 byte to %s", most, formats.Bytes(maxMaxDocument))
+		return usageErrorf("--max-document: found %s, expected 1 byte to %s", most, document.Bytes(maxMaxDocument))
 	}
-	formats.SetMaxDocument(int64(most))
+	document.SetMaxDocument(int64(most))
 	return nil
 }
 
@@ -92,7 +92,7 @@ func misspelt(cmd *cobra.Command, err error) string {
 		visit := func(f *pflag.Flag) { names = append(names, f.Name) }
 		cmd.Flags().VisitAll(visit)
 		cmd.InheritedFlags().VisitAll(visit)
-		if near := formats.Nearest(name, names); near != "" {
+		if near := document.Nearest(name, names); near != "" {
 			return "\n  hint: did you mean --" + near + "?"
 		}
 		return "\n  hint: " + cmd.CommandPath() + " --help lists the flags"
@@ -105,7 +105,7 @@ func misspelt(cmd *cobra.Command, err error) string {
 				names = append(names, c.Name())
 			}
 		}
-		if near := formats.Nearest(name, names); near != "" {
+		if near := document.Nearest(name, names); near != "" {
 			return "\n  hint: did you mean " + cmd.CommandPath() + " " + near + "?"
 		}
 		return "\n  hint: " + cmd.CommandPath() + " --help lists the verbs"

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // toStdout as an output file is standard output: the document goes there, and
@@ -74,14 +74,14 @@ func kindAt(path string) string {
 // save writes a document to a file whole or not at all, or to stdout.
 func (p *printer) save(path string, doc any, force bool) error {
 	if path == toStdout {
-		if err := formats.Write(p.out, doc); err != nil {
+		if err := document.Write(p.out, doc); err != nil {
 			return fmt.Errorf("writing to stdout: %w", err)
 		}
 		p.out = io.Discard
 		return nil
 	}
-	_, err := formats.WriteFile(path, doc, formats.Force(force))
-	if _, exists := errors.AsType[*formats.ExistsError](err); exists {
+	_, err := document.WriteFile(path, doc, document.Force(force))
+	if _, exists := errors.AsType[*document.ExistsError](err); exists {
 		return withCode(exitUsage, err)
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -240,7 +241,7 @@ func (s *schedule) openTrace(path string, served []formats.Served, chosen []bool
 }
 
 // process draws arrivals for a real run: each model's stream is its own.
-func (s *schedule) process(plan *formats.Plan, rates []float64, d formats.Duration) (arrivals.Source, error) {
+func (s *schedule) process(plan *formats.Plan, rates []float64, d document.Duration) (arrivals.Source, error) {
 	served := plan.Served()
 	sources := make([]arrivals.Source, len(served))
 	for i := range served {

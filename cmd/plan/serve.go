@@ -21,6 +21,7 @@ import (
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/policy/policies"
 )
@@ -87,7 +88,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body (of requests for text the default is 8MiB)")
 	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it, outputs between the modules of applications a quarter (default: no limit, and 1GiB for each)")
 	f.StringArrayVar(&o.hosts, "host", nil, "name under which clients reach the server without a token, beside localhost and addresses; * for any (repeatable)")
-	f.StringVar(&o.modelCache, "model-cache", formats.Bytes(worker.DefaultCache).String(), modelCacheHelp)
+	f.StringVar(&o.modelCache, "model-cache", document.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.IntVar(&o.maxQueue, "max-queue", 0, "most samples inside the server (default 65536)")
 	f.BoolVar(&o.shareCPUs, "share-cpus", false, "let workers share CPUs where the plan has more CPU devices than this machine")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "TLS certificate (PEM)")
@@ -116,18 +117,18 @@ again and switches. --engine replay serves a plan without its models: runs last 
 
 // limits are the largest body, the memory for requests and that for what waits
 // between modules. Go's collector learns of the second.
-func (o *serveOptions) limits() (body, requests, store formats.Bytes, err error) {
-	if body, err = formats.ParseBytes(o.maxBody); err != nil {
+func (o *serveOptions) limits() (body, requests, store document.Bytes, err error) {
+	if body, err = document.ParseBytes(o.maxBody); err != nil {
 		return 0, 0, 0, usageErrorf("--max-body: %w", err)
 	}
 	requests, store = httplimit.DefaultMemory, httplimit.DefaultMemory
 	if o.memoryLimit != "" {
-		memory, err := formats.ParseBytes(o.memoryLimit)
+		memory, err := document.ParseBytes(o.memoryLimit)
 		if err != nil {
 			return 0, 0, 0, usageErrorf("--memory-limit: %w", err)
 		}
 		if memory < leastMemory {
-			return 0, 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
+			return 0, 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, document.Bytes(leastMemory))
 		}
 		if int64(body) > int64(memory)/4 {
 			return 0, 0, 0, usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
@@ -344,7 +345,7 @@ const leastMemory = 256 << 20
 // bounds checks flags before any file is read.
 func (o *serveOptions) bounds(body int64) error {
 	if body < 1 || body > math.MaxInt32 {
-		return usageErrorf("--max-body: found %s, expected 1 byte to 2GiB, less one", formats.Bytes(body))
+		return usageErrorf("--max-body: found %s, expected 1 byte to 2GiB, less one", document.Bytes(body))
 	}
 	for _, a := range []struct{ flag, address string }{{"http", o.http}, {"grpc", o.grpc}, {"metrics", o.metrics}, {"join-listen", o.join}} {
 		if err := address(a.flag, a.address); err != nil {

@@ -14,6 +14,7 @@ import (
 	"inferplan/executor"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
@@ -289,9 +290,9 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 		return nil
 	}
 	sc.Duration = sc.Warmup + max(time.Microsecond, time.Duration(seconds*float64(time.Second)).Round(time.Microsecond))
-	text := fmt.Sprintf("duration: %s, in which about %.2g requests arrive (--duration takes any other)", formats.Duration(sc.Duration), seconds*rate*loads*runs)
+	text := fmt.Sprintf("duration: %s, in which about %.2g requests arrive (--duration takes any other)", document.Duration(sc.Duration), seconds*rate*loads*runs)
 	if sc.Duration-sc.Warmup < 10*slo {
-		text += fmt.Sprintf("; that is less than ten times the SLO of %s, and little of how queues grow is seen", formats.Duration(slo))
+		text += fmt.Sprintf("; that is less than ten times the SLO of %s, and little of how queues grow is seen", document.Duration(slo))
 	}
 	return []string{text}
 }
@@ -360,7 +361,7 @@ func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil
 	}
-	sum, err := formats.Digest(path)
+	sum, err := document.Digest(path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/sim"
 )
@@ -46,7 +47,7 @@ func TestLongerRunsAreBounded(t *testing.T) {
 	report := func(requests int64, rps float64, mean time.Duration, events int64) *formats.Report {
 		m := formats.ModelReport{OfferedRPS: rps}
 		m.Requests = requests
-		m.Latency.MeanUS = formats.Micros(mean)
+		m.Latency.MeanUS = document.Micros(mean)
 		return &formats.Report{Models: []formats.ModelReport{m}, Events: events}
 	}
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/explain"
@@ -153,7 +154,7 @@ type infeasibleJSON struct {
 // beside it: a solve may have taken long, and the old plan may be in force.
 func (o *solveOptions) save(p *printer, plan *formats.Plan) error {
 	err := p.save(o.out, plan, o.force)
-	if _, exists := errors.AsType[*formats.ExistsError](err); !exists {
+	if _, exists := errors.AsType[*document.ExistsError](err); !exists {
 		return err
 	}
 	kept := o.out
@@ -172,7 +173,7 @@ func (o *solveOptions) solve(ctx context.Context, p *printer, once func() (*form
 		_, err := once()
 		return err
 	}
-	path, err := document("profile", o.profile)
+	path, err := documentFile("profile", o.profile)
 	if err != nil {
 		return err
 	}
@@ -232,7 +233,7 @@ func (o *solveOptions) planner(in *planner.Inputs) (planner.Options, error) {
 // solveInputs reads the documents, or assumes what is missing.
 func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	r := &reading{of: o.out}
-	path, err := document("profile", o.profile)
+	path, err := documentFile("profile", o.profile)
 	if err == nil && path == "" {
 		err = usageErrorf("no profile here (profile.json); type: plan profile MODEL.onnx")
 	}
@@ -260,7 +261,7 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 
 // readCluster reads the cluster, or assumes this machine, and says why.
 func (o *solveOptions) readCluster(r *reading) (why []string, err error) {
-	path, err := document("cluster", o.cluster)
+	path, err := documentFile("cluster", o.cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +274,7 @@ func (o *solveOptions) readCluster(r *reading) (why []string, err error) {
 
 // readWorkload reads the workload, or assumes one of the SLO, and says why.
 func (o *solveOptions) readWorkload(r *reading) (why []string, err error) {
-	path, err := document("workload", o.workload)
+	path, err := documentFile("workload", o.workload)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +290,7 @@ func (o *solveOptions) readWorkload(r *reading) (why []string, err error) {
 	if o.choices.word("slo") == "" {
 		return nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
 	}
-	slo, err := formats.ParseSLO(o.choices.word("slo"))
+	slo, err := document.ParseSLO(o.choices.word("slo"))
 	if err != nil {
 		return nil, usageErrorf("--slo: %w", err)
 	}
@@ -315,7 +316,7 @@ type solveModelJSON struct {
 	Class     string             `json:"class,omitempty"`
 	RPS       float64            `json:"rps"`
 	Weight    float64            `json:"weight"`
-	SLOUS     formats.Micros     `json:"slo_us"`
+	SLOUS     document.Micros    `json:"slo_us"`
 	Pipelines []formats.Pipeline `json:"pipelines"`
 }
 

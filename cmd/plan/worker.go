@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/engine/worker"
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 type workerOptions struct {
@@ -60,7 +60,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
 	opsFlag(f, &o.ops, "library of custom operators that models of the server need (repeatable): its hash must be that of the plan")
 	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
-	f.StringVar(&o.modelCache, "model-cache", formats.Bytes(worker.DefaultCache).String(), modelCacheHelp)
+	f.StringVar(&o.modelCache, "model-cache", document.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
 	f.StringVar(&o.tlsCA, "tls-ca", "", "connect with TLS, and trust the certificates of this file (PEM)")
 	f.StringVar(&o.tlsPin, "tls-pin", "", "connect with TLS, and trust the certificate with this pin, sha256:HEX, as 'plan serve --join-cert' prints it")
@@ -86,7 +86,7 @@ const modelCacheHelp = "most memory of this host for models that its devices swa
 
 // modelCacheBytes reads --model-cache.
 func modelCacheBytes(text string) (int64, error) {
-	size, err := formats.ParseBytes(text)
+	size, err := document.ParseBytes(text)
 	if err != nil {
 		return 0, usageErrorf("--model-cache: %w", err)
 	}

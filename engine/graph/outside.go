@@ -14,7 +14,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph/onnxpb"
-	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // Weights in files beside the model (external data) stay there: what is written
@@ -117,7 +117,7 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if err := formats.SampleFile(files[name], name, h); err != nil {
+		if err := modelfile.Sample(files[name], name, h); err != nil {
 			return nil, fmt.Errorf("read the model's weights: %w", err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"inferplan/engine"
-	"inferplan/formats"
 )
 
 // Execution says how models are executed on a device: options of every load,
@@ -15,32 +14,6 @@ import (
 type Execution struct {
 	Options engine.Options `json:"options"`
 	Half    bool           `json:"half,omitempty"`
-}
-
-// The keys under which profiles name CUDA graphs.
-var graphKeys = []string{"enable_cuda_graph", "trt_cuda_graph_enable"}
-
-// PlannedExecution is what a plan's numbers of a device kind were measured with:
-// the defaults where it does not say.
-func PlannedExecution(plan *formats.Plan, kind string) Execution {
-	i := slices.IndexFunc(plan.Execution, func(e formats.Execution) bool { return e.Device == kind })
-	if i < 0 {
-		return Execution{}
-	}
-	e := plan.Execution[i]
-	x := Execution{Half: e.Precision == formats.PrecisionFP16}
-	x.Options.TensorRT = e.Provider == "tensorrt"
-	for _, k := range slices.Sorted(maps.Keys(e.Options)) {
-		if slices.Contains(graphKeys, k) {
-			x.Options.CUDAGraph = e.Options[k] == "1"
-			continue
-		}
-		if x.Options.Provider == nil {
-			x.Options.Provider = map[string]string{}
-		}
-		x.Options.Provider[k] = e.Options[k]
-	}
-	return x
 }
 
 // check refuses what another host may not ask for: options that are addresses,

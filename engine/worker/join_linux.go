@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // JoinConfig says what a host offers to a server.
@@ -28,7 +28,7 @@ type JoinConfig struct {
 	Library string
 	// Operators are the libraries of custom operators that stages may need: what the server names is
 	// found among them by its hash.
-	Operators []formats.OperatorLibrary
+	Operators []modelfile.OperatorLibrary
 	// CacheBytes bounds the models that are kept in this host's memory for devices
 	// that swap them; 0: DefaultCache.
 	CacheBytes int64

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"inferplan/engine"
-	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 const testToken = "0123456789abcdef-test"
@@ -447,13 +447,13 @@ func FuzzLink(f *testing.F) {
 
 // A host runs the custom operators of its own libraries alone: what a server names is found by its hash.
 func TestOperatorsOfAHost(t *testing.T) {
-	mine := formats.OperatorLibrary{Path: "/srv/ops.so", SHA256: strings.Repeat("a", 64)}
-	c := &JoinConfig{Operators: []formats.OperatorLibrary{mine}}
-	got, err := c.own([]formats.OperatorLibrary{{Path: "/elsewhere/other.so", SHA256: mine.SHA256}})
+	mine := modelfile.OperatorLibrary{Path: "/srv/ops.so", SHA256: strings.Repeat("a", 64)}
+	c := &JoinConfig{Operators: []modelfile.OperatorLibrary{mine}}
+	got, err := c.own([]modelfile.OperatorLibrary{{Path: "/elsewhere/other.so", SHA256: mine.SHA256}})
 	if err != nil || len(got) != 1 || got[0] != mine {
 		t.Errorf("found %v, %v", got, err)
 	}
-	_, err = c.own([]formats.OperatorLibrary{{Path: "/srv/ops.so", SHA256: strings.Repeat("b", 64)}})
+	_, err = c.own([]modelfile.OperatorLibrary{{Path: "/srv/ops.so", SHA256: strings.Repeat("b", 64)}})
 	if !errors.Is(err, engine.ErrModel) || !strings.Contains(err.Error(), "the models need ops.so, a library of custom operators with SHA-256 bbbb") {
 		t.Errorf("another library: %v", err)
 	}

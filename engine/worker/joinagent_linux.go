@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"inferplan/engine"
-	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // agent is a connection to the server: it stands between the server, where it
@@ -176,9 +176,9 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 }
 
 // own finds libraries that the server names among those of this host.
-func (c *JoinConfig) own(named []formats.OperatorLibrary) (out []formats.OperatorLibrary, err error) {
+func (c *JoinConfig) own(named []modelfile.OperatorLibrary) (out []modelfile.OperatorLibrary, err error) {
 	for _, l := range named {
-		i := slices.IndexFunc(c.Operators, func(o formats.OperatorLibrary) bool { return o.SHA256 == l.SHA256 })
+		i := slices.IndexFunc(c.Operators, func(o modelfile.OperatorLibrary) bool { return o.SHA256 == l.SHA256 })
 		if i < 0 {
 			return nil, fmt.Errorf("%w: the models need %s, a library of custom operators with SHA-256 %s: name it with --ops on this host", engine.ErrModel, filepath.Base(l.Path), l.SHA256)
 		}

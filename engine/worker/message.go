@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
-	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // Hello is the parent's first frame.
@@ -19,14 +20,14 @@ type Hello struct {
 
 	Execution Execution `json:"execution"`
 	// Operators are libraries of custom operators that the stages need.
-	Operators []formats.OperatorLibrary `json:"operators,omitempty"`
+	Operators []modelfile.OperatorLibrary `json:"operators,omitempty"`
 	// Memory is what may be on the device of what is swapped in; 0: anything.
 	Memory int64 `json:"memory,omitempty"`
 }
 
 // Env is what the worker's process needs in its environment.
 func (h *Hello) Env() []string {
-	if formats.IsCPU(h.Device.Kind) {
+	if strings.HasPrefix(h.Device.Kind, "cpu-") {
 		return nil
 	}
 	return slices.Concat(ShareEnv(h.Device.Share), h.Execution.Env())

@@ -13,6 +13,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/gear"
 )
@@ -83,7 +84,7 @@ func New(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics)
 	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {
-			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: "gear.score", Found: fmt.Sprintf("%q", formats.GearOf(plan).Score),
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: "gear.score", Found: fmt.Sprintf("%q", formats.GearOf(plan).Score),
 				Expected: "one of " + strings.Join(certainty.Names(), ", "), Hint: "the thresholds of the plan are certainties of this kind, which this server cannot compute"})
 		}
 	}
@@ -343,7 +344,7 @@ func (g *Cascade) Report(r *formats.Report) {
 		}
 		m, sum := &g.Models[p], &out.Models[len(out.Models)-1]
 		sum.Batches, sum.Samples, sum.Answers = sum.Batches+m.batches, sum.Samples+m.samples, sum.Answers+m.Answers
-		sum.RunningUS += formats.Micros(m.running)
+		sum.RunningUS += document.Micros(m.running)
 	}
 	r.Gears = out
 	g.ranges.Report(r)

@@ -15,6 +15,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 )
 
 func TestRatesKeepTheirOrder(t *testing.T) {
@@ -55,8 +56,8 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	p := gearPlan()
 	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "../of/w.yaml"}}
 	p.Seed = 7
-	p.Options = formats.NewValues(formats.PlanOptions(p.Kind))
-	if err := errors.Join(p.Options.Set("max-batch", 4), p.Options.Set("slo", formats.SLO{Duration: 300 * time.Millisecond})); err != nil {
+	p.Options = document.NewValues(formats.PlanOptions(p.Kind))
+	if err := errors.Join(p.Options.Set("max-batch", 4), p.Options.Set("slo", document.SLO{Duration: 300 * time.Millisecond})); err != nil {
 		t.Fatal(err)
 	}
 	// Rates hover at an edge for a while, then lie beyond the plan's largest.

@@ -10,6 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 )
 
@@ -34,9 +35,9 @@ type Result struct {
 
 // Lag summarises the generator's lateness.
 type Lag struct {
-	P50US formats.Micros `json:"p50_us"`
-	P99US formats.Micros `json:"p99_us"`
-	MaxUS formats.Micros `json:"max_us"`
+	P50US document.Micros `json:"p50_us"`
+	P99US document.Micros `json:"p99_us"`
+	MaxUS document.Micros `json:"max_us"`
 }
 
 const (
@@ -149,21 +150,21 @@ func (r *recorder) latency() formats.LatencySummary {
 	}
 	p := r.percentile
 	return formats.LatencySummary{
-		MeanUS: formats.Micros(r.sum / time.Duration(r.completed)),
+		MeanUS: document.Micros(r.sum / time.Duration(r.completed)),
 		P50US:  p(50), P90US: p(90), P95US: p(95), P99US: p(99),
-		MaxUS: formats.Micros(r.max),
+		MaxUS: document.Micros(r.max),
 	}
 }
 
 // percentile is exact while every latency was kept: the smallest value that at
 // least q percent do not exceed.
-func (r *recorder) percentile(q float64) formats.Micros {
+func (r *recorder) percentile(q float64) document.Micros {
 	if int64(len(r.exact)) == r.completed {
 		if !slices.IsSorted(r.exact) {
 			slices.Sort(r.exact)
 		}
 		i := int(math.Ceil(q/100*float64(len(r.exact)))) - 1
-		return formats.Micros(r.exact[max(i, 0)])
+		return document.Micros(r.exact[max(i, 0)])
 	}
-	return formats.Micros(time.Duration(r.hist.ValueAtPercentile(q)) * time.Microsecond)
+	return document.Micros(time.Duration(r.hist.ValueAtPercentile(q)) * time.Microsecond)
 }

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -270,14 +271,14 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 		Started:      g.start,
 		PeakInFlight: int(g.peak),
 		Interrupted:  ctx.Err() != nil,
-		GeneratorLag: Lag{P50US: lagAt(g.lag, 50), P99US: lagAt(g.lag, 99), MaxUS: formats.Micros(time.Duration(g.lag.Max()) * time.Microsecond)},
+		GeneratorLag: Lag{P50US: lagAt(g.lag, 50), P99US: lagAt(g.lag, 99), MaxUS: document.Micros(time.Duration(g.lag.Max()) * time.Microsecond)},
 	}
 	res.Format, res.Source = formats.FormatReport, "load"
 	res.Seed, res.Runs = g.cfg.Seed, 1
-	res.DurationUS, res.WarmupUS = formats.Micros(counted), formats.Micros(g.cfg.Warmup)
+	res.DurationUS, res.WarmupUS = document.Micros(counted), document.Micros(g.cfg.Warmup)
 	all := newRecorder()
 	for i, rec := range g.recorders {
-		m := formats.ModelReport{Model: g.cfg.Models[i].Name, Class: g.cfg.Models[i].Class, SLOUS: formats.Micros(g.cfg.Models[i].SLO), Counts: rec.counts(seconds), Latency: rec.latency()}
+		m := formats.ModelReport{Model: g.cfg.Models[i].Name, Class: g.cfg.Models[i].Class, SLOUS: document.Micros(g.cfg.Models[i].SLO), Counts: rec.counts(seconds), Latency: rec.latency()}
 		if seconds > 0 {
 			m.OfferedRPS = float64(rec.requests) / seconds
 		}
@@ -302,8 +303,8 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	return res
 }
 
-func lagAt(h *hdrhistogram.Histogram, q float64) formats.Micros {
-	return formats.Micros(time.Duration(h.ValueAtPercentile(q)) * time.Microsecond)
+func lagAt(h *hdrhistogram.Histogram, q float64) document.Micros {
+	return document.Micros(time.Duration(h.ValueAtPercentile(q)) * time.Microsecond)
 }
 
 func (g *generator) warnings(res *Result) (out []string) {

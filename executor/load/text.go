@@ -15,6 +15,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -221,10 +222,10 @@ func (g *generator) classes() []formats.ClassReport {
 type textFigures struct{ ttft, tpot []time.Duration }
 
 // at is the 99th percentile.
-func (textFigures) at(list []time.Duration) formats.Micros {
+func (textFigures) at(list []time.Duration) document.Micros {
 	if len(list) == 0 {
 		return 0
 	}
 	slices.Sort(list)
-	return formats.Micros(list[(99*len(list)+99)/100-1])
+	return document.Micros(list[(99*len(list)+99)/100-1])
 }

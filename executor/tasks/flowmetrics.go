@@ -9,6 +9,7 @@ import (
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // moduleMetrics are the series of modules, by service. The zero value is of no
@@ -111,7 +112,7 @@ func (f *ensemble) Report(r *formats.Report) {
 		s := &f.Modules.Of[i]
 		m := formats.ModuleReport{Module: s.name, Requests: s.Tasks, Dropped: s.dropped}
 		if s.batches > 0 {
-			m.RunUS, m.Batch = formats.Micros(s.running/time.Duration(s.batches)), float64(s.ended)/float64(s.batches)
+			m.RunUS, m.Batch = document.Micros(s.running/time.Duration(s.batches)), float64(s.ended)/float64(s.batches)
 		}
 		r.Modules = append(r.Modules, m)
 	}

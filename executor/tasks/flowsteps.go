@@ -10,6 +10,7 @@ import (
 	"inferplan/executor/steps"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	flows "inferplan/policy/flow"
 )
@@ -127,7 +128,7 @@ func atModule(path, application, module string, err error) error {
 	if module != "" {
 		application += ", module " + module
 	}
-	return &formats.Error{Path: path, Found: fmt.Sprintf("application %s: %v", application, err)}
+	return &document.Error{Path: path, Found: fmt.Sprintf("application %s: %v", application, err)}
 }
 
 // bind binds the steps of a module. Those that it reads are bound already.

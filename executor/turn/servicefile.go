@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // WriteFile writes the times whole or not at all, replacing what was there.
@@ -15,7 +15,7 @@ func (s *Service) WriteFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("recording service times: %w", err)
 	}
-	if _, err := formats.WriteBytes(path, append(data, '\n'), formats.Force(true)); err != nil {
+	if _, err := document.WriteBytes(path, append(data, '\n'), document.Force(true)); err != nil {
 		return fmt.Errorf("recording service times: %w", err)
 	}
 	return nil
@@ -31,10 +31,10 @@ func ReadService(path string) (*Service, error) {
 	d.DisallowUnknownFields()
 	s := &Service{}
 	if err := d.Decode(s); err != nil {
-		return nil, &formats.Error{File: path, Found: err.Error(), Expected: "service times as 'plan serve --record' writes them"}
+		return nil, &document.Error{File: path, Found: err.Error(), Expected: "service times as 'plan serve --record' writes them"}
 	}
 	if d.More() {
-		return nil, &formats.Error{File: path, Found: "text after the document", Expected: "one JSON document"}
+		return nil, &document.Error{File: path, Found: "text after the document", Expected: "one JSON document"}
 	}
 	return s, nil
 }

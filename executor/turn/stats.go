@@ -8,6 +8,7 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -222,14 +223,14 @@ func (s *Stats) Tiers() *formats.TierReport {
 
 // Summary returns the mean and percentiles of latencies in microseconds.
 func Summary(h *hdrhistogram.Histogram) formats.LatencySummary {
-	at := func(q float64) formats.Micros {
-		return formats.Micros(time.Duration(h.ValueAtQuantile(q)) * time.Microsecond)
+	at := func(q float64) document.Micros {
+		return document.Micros(time.Duration(h.ValueAtQuantile(q)) * time.Microsecond)
 	}
 	if h.TotalCount() == 0 {
 		return formats.LatencySummary{}
 	}
 	return formats.LatencySummary{
-		MeanUS: formats.Micros(h.Mean() * float64(time.Microsecond)), P50US: at(50), P90US: at(90), P95US: at(95), P99US: at(99),
-		MaxUS: formats.Micros(time.Duration(h.Max()) * time.Microsecond),
+		MeanUS: document.Micros(h.Mean() * float64(time.Microsecond)), P50US: at(50), P90US: at(90), P95US: at(95), P99US: at(99),
+		MaxUS: document.Micros(time.Duration(h.Max()) * time.Microsecond),
 	}
 }

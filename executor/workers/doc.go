@@ -25,5 +25,6 @@
 //	place.go      the plan's devices and stages on this machine
 //	tier.go       ways of tensors to the next stage; memory.go: those in a GPU's memory
 //	copiers.go    copies side by side
+//	execution.go  how the plan says that a device executes
 //	use.go        what devices did
 package workers

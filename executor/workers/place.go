@@ -13,6 +13,8 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 	"inferplan/policy"
 )
 
@@ -148,11 +150,11 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, backend [
 		runsWhole := runsWhole(m)
 		inputs, err := Specs(m.Inputs, runsWhole, "input")
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
 		}
 		outputs, err := Specs(m.Outputs, runsWhole, "output")
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &formats.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
+			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
 		var dims map[string][]int64
 		if o.Engine != "replay" && len(m.Inputs) > 0 {
@@ -284,13 +286,13 @@ func Specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engi
 }
 
 // findOperators finds the libraries of custom operators that a plan's models need.
-func findOperators(plan *formats.Plan, o *turn.Options) ([]formats.OperatorLibrary, error) {
+func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLibrary, error) {
 	if o.Engine == "replay" {
 		return nil, nil
 	}
-	var out []formats.OperatorLibrary
+	var out []modelfile.OperatorLibrary
 	for i := range plan.Deployment {
-		out = formats.UniqueOperators(out, plan.Deployment[i].Operators)
+		out = modelfile.UniqueOperators(out, plan.Deployment[i].Operators)
 	}
 	for i := range out {
 		path, err := out[i].Find(o.ModelsDir)
@@ -319,7 +321,7 @@ func findModel(dir string, m *formats.Deployed) (string, error) {
 	slices.Sort(files)
 	if m.SHA256 != "" {
 		for _, f := range files {
-			if sum, err := formats.Digest(f); err == nil && sum == m.SHA256 {
+			if sum, err := document.Digest(f); err == nil && sum == m.SHA256 {
 				return f, nil
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/modelfile"
 )
 
 // Pauses before a worker is started again: none for the first, then growing.
@@ -27,19 +28,19 @@ const (
 type crew struct {
 	c         *turn.Core
 	stages    []stagePlan
-	places    []worker.Device           // by device
-	devices   []*Device                 // by device; nil where another backend executes
-	own       []*Device                 // the rest of them
-	cfgs      []worker.Config           // of own
-	operators []formats.OperatorLibrary // that the models need
-	cache     *worker.Cache             // of models that devices swap
-	ctx       context.Context           // of supervisors and of workers that are started again
+	places    []worker.Device             // by device
+	devices   []*Device                   // by device; nil where another backend executes
+	own       []*Device                   // the rest of them
+	cfgs      []worker.Config             // of own
+	operators []modelfile.OperatorLibrary // that the models need
+	cache     *worker.Cache               // of models that devices swap
+	ctx       context.Context             // of supervisors and of workers that are started again
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
 }
 
 func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
-	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.c.Options.Library, Execution: worker.PlannedExecution(k.c.Plan, place.Kind)}
+	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.c.Options.Library, Execution: PlannedExecution(k.c.Plan, place.Kind)}
 	if k.c.Options.Execute != nil {
 		hello.Execution = k.c.Options.Execute(place.Kind, hello.Execution)
 	}

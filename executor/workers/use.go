@@ -6,6 +6,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // count notes a run that ended, whether anybody waits for it or not.
@@ -88,8 +89,8 @@ func (w *Workers) DeviceReports(elapsed time.Duration) []formats.DeviceReport {
 			continue
 		}
 		all := weight[k] * float64(elapsed)
-		r := formats.DeviceReport{Device: w.c.Tables.Kinds[k], Count: len(seen[k]), RunningUS: formats.Micros(busy[k] - both[k]), LoadingUS: formats.Micros(max(loading[k]-both[k], 0)), BothUS: formats.Micros(both[k])}
-		r.IdleUS = max(formats.Micros(all)-r.RunningUS-r.LoadingUS-r.BothUS, 0)
+		r := formats.DeviceReport{Device: w.c.Tables.Kinds[k], Count: len(seen[k]), RunningUS: document.Micros(busy[k] - both[k]), LoadingUS: document.Micros(max(loading[k]-both[k], 0)), BothUS: document.Micros(both[k])}
+		r.IdleUS = max(document.Micros(all)-r.RunningUS-r.LoadingUS-r.BothUS, 0)
 		if all > 0 {
 			r.Utilisation = busy[k] / all
 		}

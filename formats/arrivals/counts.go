@@ -13,8 +13,8 @@ import (
 
 	"gonum.org/v1/gonum/stat/distuv"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // CountsOptions say how counts or rates per interval become single arrivals.
@@ -127,24 +127,24 @@ func (c *Counts) columns() error {
 		}
 	}
 	if slices.Contains(c.in.Header, "client") {
-		return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: "one row per client and interval", Expected: "one row per interval"}
+		return &document.Error{File: c.in.Name, Line: 1, Column: 1, Found: "one row per client and interval", Expected: "one row per interval"}
 	}
 	name := c.opt.Column
 	if name == "" {
 		if len(candidates) != 1 {
-			return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(c.in.Header, ", "), Expected: "one column of counts, or the name of one of them"}
+			return &document.Error{File: c.in.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(c.in.Header, ", "), Expected: "one column of counts, or the name of one of them"}
 		}
 		name = candidates[0]
 	}
 	c.column = slices.Index(c.in.Header, name)
 	if c.column < 0 {
-		return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.in.Header, ", "),
-			Hint: formats.DidYouMean(name, c.in.Header)}
+		return &document.Error{File: c.in.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.in.Header, ", "),
+			Hint: document.DidYouMean(name, c.in.Header)}
 	}
 	c.rate = strings.HasSuffix(name, "_rps")
 	for unit, d := range map[string]time.Duration{"requests_per_second": time.Second, "requests_per_minute": time.Minute} {
 		if name == unit && c.opt.Interval != d {
-			return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
+			return &document.Error{File: c.in.Name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
 		}
 	}
 	return nil
@@ -220,7 +220,7 @@ func (c *Counts) interval() bool {
 }
 
 // startOf returns when the interval of the row starts, from 0 at the first row.
-func (c *Counts) startOf() (time.Duration, *formats.Error) {
+func (c *Counts) startOf() (time.Duration, *document.Error) {
 	if c.timeCol < 0 {
 		if c.start >= maxTime {
 			return 0, c.in.Cell(c.column, "at most a century of intervals")

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // Gaps streams a file of gaps between arrivals: one whole number of
@@ -59,7 +59,7 @@ func (g *Gaps) Next(r *Request) bool {
 		}
 		us, ok := parseGap(b)
 		if !ok || time.Duration(us) > (math.MaxInt64-g.at)/1000 {
-			g.err = &formats.Error{File: g.file.Name, Line: g.line, Column: 1, Found: csvfile.Quote(string(b)), Expected: "a gap: a whole number of microseconds"}
+			g.err = &document.Error{File: g.file.Name, Line: g.line, Column: 1, Found: csvfile.Quote(string(b)), Expected: "a gap: a whole number of microseconds"}
 			return false
 		}
 		g.at += time.Duration(us) * time.Microsecond
@@ -67,7 +67,7 @@ func (g *Gaps) Next(r *Request) bool {
 		return true
 	}
 	if err := g.lines.Err(); err != nil {
-		e := &formats.Error{File: g.file.Name, Line: g.line + 1, Column: 1, Found: err.Error(), Expected: "a gap: a whole number of microseconds"}
+		e := &document.Error{File: g.file.Name, Line: g.line + 1, Column: 1, Found: err.Error(), Expected: "a gap: a whole number of microseconds"}
 		if errors.Is(err, bufio.ErrTooLong) {
 			e.Found = "a very long line"
 		}

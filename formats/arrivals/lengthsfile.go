@@ -6,8 +6,8 @@ import (
 	"math"
 	"path/filepath"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // ReadLengths reads the tokens of prompts and answers from a CSV, row by row. Its path is relative to a folder.
@@ -28,7 +28,7 @@ func ReadLengths(dir, path string) (rows [][2]int, err error) {
 	prompt, in := t.Column("prompt_tokens", "input_tokens", "prompt", "input")
 	answer, out := t.Column("output_tokens", "completion_tokens", "generated_tokens", "output")
 	if in < 0 || out < 0 {
-		return nil, &formats.Error{File: name, Line: 1, Found: fmt.Sprintf("the columns %v", t.Header), Expected: "prompt_tokens and output_tokens"}
+		return nil, &document.Error{File: name, Line: 1, Found: fmt.Sprintf("the columns %v", t.Header), Expected: "prompt_tokens and output_tokens"}
 	}
 	if err := t.Each(func() error {
 		rows = append(rows, [2]int{t.Whole(prompt, 1, math.MaxInt32), t.Whole(answer, 1, math.MaxInt32)})
@@ -37,7 +37,7 @@ func ReadLengths(dir, path string) (rows [][2]int, err error) {
 		return nil, err
 	}
 	if len(rows) == 0 {
-		return nil, &formats.Error{File: name, Found: "no rows", Expected: "lengths of requests"}
+		return nil, &document.Error{File: name, Found: "no rows", Expected: "lengths of requests"}
 	}
 	return rows, nil
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // PerSecond reads how many requests came in every second from a CSV file,
@@ -41,20 +41,20 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 		case unit == time.Second && second < 0:
 			second = i
 		case unit != 0 || count >= 0:
-			return nil, &formats.Error{File: f.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ", "), Expected: "second,count: requests in every second"}
+			return nil, &document.Error{File: f.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ", "), Expected: "second,count: requests in every second"}
 		default:
 			count = i
 		}
 	}
 	if count < 0 {
-		return nil, &formats.Error{File: f.Name, Line: 1, Column: 1, Found: "no column of counts", Expected: "second,count: requests in every second"}
+		return nil, &document.Error{File: f.Name, Line: 1, Column: 1, Found: "no column of counts", Expected: "second,count: requests in every second"}
 	}
 	var out []float64
 	base := 0.0
 	for row := 0; ; row++ {
 		switch err := t.Next(); {
 		case err == io.EOF && row == 0:
-			return nil, &formats.Error{File: f.Name, Found: "no row below the header", Expected: "one per second"}
+			return nil, &document.Error{File: f.Name, Found: "no row below the header", Expected: "one per second"}
 		case err == io.EOF:
 			return out, nil
 		case err != nil:

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Processes take a rate in requests per second and stop before until; until
@@ -53,13 +54,13 @@ func Process(spec *formats.Arrivals, rng *rand.Rand, model int32, rps float64, u
 		return Poisson(rng, model, rps, until), nil
 	case "gamma":
 		if !(spec.CV > 0) {
-			return nil, &formats.Error{Path: "arrivals.cv", Found: fmt.Sprint(spec.CV), Expected: "a positive number with process gamma"}
+			return nil, &document.Error{Path: "arrivals.cv", Found: fmt.Sprint(spec.CV), Expected: "a positive number with process gamma"}
 		}
 		return Gamma(rng, model, rps, spec.CV, until), nil
 	case "uniform":
 		return Uniform(model, rps, until), nil
 	}
-	return nil, &formats.Error{Path: "arrivals.process", Found: fmt.Sprintf("the text %q", spec.Process), Expected: "poisson, gamma or uniform"}
+	return nil, &document.Error{Path: "arrivals.process", Found: fmt.Sprintf("the text %q", spec.Process), Expected: "poisson, gamma or uniform"}
 }
 
 // process adds up gaps of mean 1 times the mean gap. The sum is kept as a

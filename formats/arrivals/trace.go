@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // TraceOption changes how a request trace is read.
@@ -127,7 +128,7 @@ func (t *Trace) columns() error {
 		}
 		if !ok {
 			e := t.in.Fail(i, "", fmt.Sprintf("the column %q", name), "the columns "+strings.Join(traceNames[:], ", "))
-			e.Hint = formats.DidYouMean(name, traceNames[:])
+			e.Hint = document.DidYouMean(name, traceNames[:])
 			return e
 		}
 		if t.at[c] >= 0 {
@@ -137,12 +138,12 @@ func (t *Trace) columns() error {
 		t.seconds = t.seconds || name == "t_s"
 	}
 	if t.at[colTime] < 0 {
-		return &formats.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
+		return &document.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
 			Hint: "counts per second or minute are converted by `plan import trace --counts`"}
 	}
 	if t.at[colModel] < 0 && t.opt.model < 0 {
 		if len(t.names) > 1 {
-			return &formats.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
+			return &document.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
 		}
 		t.opt.model = 0
 		if len(t.names) == 1 {
@@ -191,7 +192,7 @@ func (t *Trace) Next(r *Request) bool {
 	return true
 }
 
-func (t *Trace) request(r *Request) *formats.Error {
+func (t *Trace) request(r *Request) *document.Error {
 	*r = Request{Model: t.opt.model}
 	at, e := t.time(t.at[colTime])
 	if e != nil {
@@ -220,7 +221,7 @@ func (t *Trace) request(r *Request) *formats.Error {
 		return e
 	}
 	if i := t.at[colSLO]; i >= 0 && t.in.Row[i] != "" {
-		m, err := formats.ParseMicros(t.in.Row[i])
+		m, err := document.ParseMicros(t.in.Row[i])
 		if err != nil || m < 0 {
 			return t.in.Cell(i, "a number of microseconds, or nothing for the model's own SLO")
 		}
@@ -231,7 +232,7 @@ func (t *Trace) request(r *Request) *formats.Error {
 
 // model finds the model of a request, and the class of it that the request
 // names. Models without named classes take requests of any class.
-func (t *Trace) model(r *Request) *formats.Error {
+func (t *Trace) model(r *Request) *document.Error {
 	name := t.only
 	i := t.at[colModel]
 	if i >= 0 {
@@ -254,20 +255,20 @@ func (t *Trace) model(r *Request) *formats.Error {
 		i, expected, found = t.at[colClass], known, class
 	}
 	e := t.in.Cell(i, "one of "+formats.ClassNames(expected))
-	e.Hint = formats.DidYouMean(found, expected)
+	e.Hint = document.DidYouMean(found, expected)
 	return e
 }
 
-func (t *Trace) time(i int) (time.Duration, *formats.Error) {
+func (t *Trace) time(i int) (time.Duration, *document.Error) {
 	var d time.Duration
 	var err error
 	expected := "a number of microseconds with at most three decimals"
 	if t.seconds {
 		expected = "a number of seconds with at most nine decimals"
-		d, err = formats.ParseSeconds(t.in.Row[i])
+		d, err = document.ParseSeconds(t.in.Row[i])
 	} else {
-		var m formats.Micros
-		m, err = formats.ParseMicros(t.in.Row[i])
+		var m document.Micros
+		m, err = document.ParseMicros(t.in.Row[i])
 		d = m.D()
 	}
 	if err != nil || d < 0 {
@@ -291,7 +292,7 @@ func (t *Trace) shared(s string) string {
 	return c
 }
 
-func (t *Trace) tokens(i int) (int32, *formats.Error) {
+func (t *Trace) tokens(i int) (int32, *document.Error) {
 	if i < 0 || t.in.Row[i] == "" {
 		return 0, nil
 	}

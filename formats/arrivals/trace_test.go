@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 )
 
 func TestTraceReadsWhatItWrites(t *testing.T) {
@@ -91,8 +91,8 @@ func TestTraceErrorsNameTheLine(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %v\nwant %s", err, c.want)
 			}
-			if _, ok := errors.AsType[*formats.Error](err); !ok {
-				t.Errorf("%T is no *formats.Error", err)
+			if _, ok := errors.AsType[*document.Error](err); !ok {
+				t.Errorf("%T is no *document.Error", err)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // WriteTrace writes a source as a request trace and returns the number of
@@ -30,7 +30,7 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 	}
 	for _, name := range columns {
 		if !slices.Contains(traceNames[:], name) {
-			return 0, &formats.Error{Found: fmt.Sprintf("the column %q", name), Expected: strings.Join(traceNames[:], ", ")}
+			return 0, &document.Error{Found: fmt.Sprintf("the column %q", name), Expected: strings.Join(traceNames[:], ", ")}
 		}
 	}
 	out := csv.NewWriter(w)
@@ -40,7 +40,7 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 	row := make([]string, len(header))
 	var r Request
 	for s.Next(&r) {
-		row[0] = formats.Micros(r.At).String()
+		row[0] = document.Micros(r.At).String()
 		for k, c := range cols {
 			row[k+1] = cellOf(&r, c, models)
 		}
@@ -74,7 +74,7 @@ func cellOf(r *Request, column int, models []string) string {
 		return strconv.Itoa(int(r.OutputTokens))
 	case colSLO:
 		if r.SLO > 0 {
-			return formats.Micros(r.SLO).String()
+			return document.Micros(r.SLO).String()
 		}
 	}
 	return ""
@@ -82,7 +82,7 @@ func cellOf(r *Request, column int, models []string) string {
 
 // WriteTraceFile writes a trace whole or not at all, packed when path ends in
 // .gz; the bytes depend on the requests alone.
-func WriteTraceFile(path string, s Source, models, columns []string, opts ...formats.WriteOption) (n int64, changed bool, err error) {
+func WriteTraceFile(path string, s Source, models, columns []string, opts ...document.WriteOption) (n int64, changed bool, err error) {
 	var b bytes.Buffer
 	if strings.HasSuffix(path, ".gz") {
 		z := gzip.NewWriter(&b)
@@ -95,6 +95,6 @@ func WriteTraceFile(path string, s Source, models, columns []string, opts ...for
 	if err != nil {
 		return n, false, err
 	}
-	changed, err = formats.WriteBytes(path, b.Bytes(), opts...)
+	changed, err = document.WriteBytes(path, b.Bytes(), opts...)
 	return n, changed, err
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // What happened to something.
@@ -162,7 +162,7 @@ func (r *Recorder) present(path string, old, new *float64, text func(float64) st
 }
 
 // span compares times.
-func (r *Recorder) span(path string, old, new formats.Micros, d direction) {
+func (r *Recorder) span(path string, old, new document.Micros, d direction) {
 	if old != new {
 		r.add(Changed, path, spanText(old), spanText(new), relative(float64(old), float64(new)), judge(float64(old), float64(new), d))
 	}
@@ -218,7 +218,7 @@ func figureText(x float64, unit string) string {
 }
 
 // spanText is a time in milliseconds, as tables have it.
-func spanText(m formats.Micros) string {
+func spanText(m document.Micros) string {
 	return strconv.FormatFloat(float64(m.D())/1e6, 'g', 5, 64) + " ms"
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/formats/document"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -66,7 +67,7 @@ func TestPlans(t *testing.T) {
 	b.Pools = append(b.Pools, formats.Pool{Device: "H100", Count: 1})
 	b.Pools[0].Count, b.Pools[1].NICEfficiency = 3, 0.5
 	b.Policy = formats.PolicySpec{Name: "reactive", Params: map[string]float64{"slack": 0.2, "wait": 1}}
-	if err := errors.Join(b.Options.Set("margin", 0.3), b.Options.Set("slo", formats.SLO{Duration: 18 * time.Millisecond})); err != nil {
+	if err := errors.Join(b.Options.Set("margin", 0.3), b.Options.Set("slo", document.SLO{Duration: 18 * time.Millisecond})); err != nil {
 		t.Fatal(err)
 	}
 	b.Arrivals = &formats.Arrivals{Process: "gamma", CV: 2}
@@ -167,13 +168,13 @@ func TestProfilesNameWhatCameAndWent(t *testing.T) {
 // A model that is slower everywhere has one cause, and takes one line.
 func TestProfilesTellOneCauseOnce(t *testing.T) {
 	a, b := profile(t), profile(t)
-	many := func(p *formats.Profile, us formats.Micros) {
+	many := func(p *formats.Profile, us document.Micros) {
 		m := &p.Models[0].Measurements[0]
 		m.Blocks = nil
 		p.Models[0].Blocks = nil
 		for i := range 6 {
 			p.Models[0].Blocks = append(p.Models[0].Blocks, formats.Block{Name: string(rune('a' + i))})
-			m.Blocks = append(m.Blocks, formats.Latency{WallUS: us + formats.Micros(i)})
+			m.Blocks = append(m.Blocks, formats.Latency{WallUS: us + document.Micros(i)})
 		}
 		p.Models[0].Measurements = p.Models[0].Measurements[:1]
 	}
@@ -190,7 +191,7 @@ func TestProfilesTellOneCauseOnce(t *testing.T) {
 }
 
 func TestReports(t *testing.T) {
-	report := func(late int64, p99 formats.Micros) *formats.Report {
+	report := func(late int64, p99 document.Micros) *formats.Report {
 		c := formats.Counts{Requests: 1000, Completed: 1000, Late: late, Attainment: 1 - float64(late)/1000, GoodputRPS: 50}
 		l := formats.LatencySummary{P50US: 10_000_000, P99US: p99}
 		return &formats.Report{Source: "simulate", Counts: c, Latency: l,

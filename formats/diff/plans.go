@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Plans tells what moved from plan a to plan b. section adds what moved between
@@ -101,8 +102,8 @@ func promised(p *formats.Plan, d *formats.Deployed) formats.Served {
 }
 
 // slowest is the planned latency of a model: that of its slowest pipeline.
-func slowest(m *formats.Deployed) formats.Micros {
-	worst := formats.Micros(0)
+func slowest(m *formats.Deployed) document.Micros {
+	worst := document.Micros(0)
 	for i := range m.Pipelines {
 		worst = max(worst, m.Pipelines[i].LatencyUS+m.Pipelines[i].BatchBuildUS)
 	}
@@ -239,7 +240,7 @@ func (r *Recorder) pools(a, b []formats.Pool) {
 	})
 }
 
-func bytesText(b formats.Bytes) string {
+func bytesText(b document.Bytes) string {
 	if b == 0 {
 		return "no limit"
 	}
@@ -289,7 +290,7 @@ func (r *Recorder) params(a, b map[string]float64) {
 }
 
 // options compares what both plans keep, in the order of the first one's table.
-func (r *Recorder) options(a, b formats.Values) {
+func (r *Recorder) options(a, b document.Values) {
 	r.section = "options"
 	for _, o := range a.Options() {
 		if o.Key == "" || !b.Has(o.Name) {
@@ -297,9 +298,9 @@ func (r *Recorder) options(a, b formats.Values) {
 		}
 		x, y := a.Get(o.Name), b.Get(o.Name)
 		switch o.Type {
-		case formats.NumberOption:
+		case document.NumberOption:
 			r.figure(o.Key, a.Number(o.Name), b.Number(o.Name), "", neutral)
-		case formats.WholeOption:
+		case document.WholeOption:
 			r.count(o.Key, a.Whole(o.Name), b.Whole(o.Name), neutral)
 		default:
 			r.text(o.Key, o.Text(x), o.Text(y))

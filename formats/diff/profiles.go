@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Whole is the Block of a BlockChange that is about the whole model.
@@ -13,15 +14,15 @@ const Whole = -1
 
 // BlockChange is a block, or a whole model, whose latency moved.
 type BlockChange struct {
-	Model    string         `json:"model"`
-	Device   string         `json:"device"`
-	Share    int            `json:"share"`
-	Batch    int            `json:"batch"`
-	Block    int            `json:"block"` // index; -1 is the whole model
-	Name     string         `json:"name,omitempty"`
-	OldUS    formats.Micros `json:"old_us"`
-	NewUS    formats.Micros `json:"new_us"`
-	Relative float64        `json:"relative"` // (new - old) / old
+	Model    string          `json:"model"`
+	Device   string          `json:"device"`
+	Share    int             `json:"share"`
+	Batch    int             `json:"batch"`
+	Block    int             `json:"block"` // index; -1 is the whole model
+	Name     string          `json:"name,omitempty"`
+	OldUS    document.Micros `json:"old_us"`
+	NewUS    document.Micros `json:"new_us"`
+	Relative float64         `json:"relative"` // (new - old) / old
 }
 
 // String names the block and its latencies.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Queues adds what moved between the sections of two plans of queues: instances
@@ -63,8 +64,8 @@ func alike(q *formats.QueuePlan) []servers {
 }
 
 // lastGroup is when the last of the first groups is expected to end.
-func lastGroup(q *formats.QueuePlan) formats.Micros {
-	last := formats.Micros(0)
+func lastGroup(q *formats.QueuePlan) document.Micros {
+	last := document.Micros(0)
 	for i := range q.Groups {
 		last = max(last, q.Groups[i].CompletionUS)
 	}

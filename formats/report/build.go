@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Unfinished is the reason of requests that were still under way when the
@@ -24,7 +25,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 	cfg := &first.cfg
 	r := &formats.Report{
 		Format: formats.FormatReport, Source: cfg.Source, Policy: cfg.Policy, Seed: cfg.Seed,
-		Runs: len(runs), Load: cfg.Load, WarmupUS: formats.Micros(cfg.Warmup),
+		Runs: len(runs), Load: cfg.Load, WarmupUS: document.Micros(cfg.Warmup),
 		Models: make([]formats.ModelReport, len(cfg.Models)),
 	}
 	duration := cfg.Duration
@@ -34,7 +35,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 		}
 		r.Events += a.events
 	}
-	r.DurationUS = formats.Micros(duration)
+	r.DurationUS = document.Micros(duration)
 	b := &builder{cfg: cfg, runs: runs, counted: max(duration-cfg.Warmup, 0), report: r}
 
 	totals := make([]counts, len(runs)) // per run, over models
@@ -48,9 +49,9 @@ func Merge(runs []*Accumulator) *formats.Report {
 			latencies = append(latencies, a.models[i].latencies...)
 		}
 		m := &r.Models[i]
-		m.Model, m.Class, m.SLOUS = cfg.Models[i].Name, cfg.Models[i].Class, formats.Micros(cfg.Models[i].SLO)
-		if share := cfg.Models[i].Share; share > 0 && share != formats.ShareAt("") {
-			m.Percentile = formats.PercentileName(share)
+		m.Model, m.Class, m.SLOUS = cfg.Models[i].Name, cfg.Models[i].Class, document.Micros(cfg.Models[i].SLO)
+		if share := cfg.Models[i].Share; share > 0 && share != document.ShareAt("") {
+			m.Percentile = document.PercentileName(share)
 		}
 		m.Counts = b.counts(perRun, true)
 		m.OfferedRPS = b.rate(m.Requests)
@@ -223,8 +224,8 @@ func (b *builder) windows() {
 func (b *builder) window(model Model, start, width time.Duration, c *counts, lat []time.Duration) formats.WindowReport {
 	slices.Sort(lat)
 	return formats.WindowReport{
-		StartUS: formats.Micros(start), Model: model.Name, Class: model.Class,
-		Counts: b.poolOver(c, width), P95US: formats.Micros(Percentile(lat, 0.95)),
+		StartUS: document.Micros(start), Model: model.Name, Class: model.Class,
+		Counts: b.poolOver(c, width), P95US: document.Micros(Percentile(lat, 0.95)),
 	}
 }
 
@@ -254,10 +255,10 @@ func summarise(samples []time.Duration) formats.LatencySummary {
 	for _, s := range samples {
 		sum += float64(s)
 	}
-	at := func(p float64) formats.Micros { return formats.Micros(Percentile(samples, p)) }
+	at := func(p float64) document.Micros { return document.Micros(Percentile(samples, p)) }
 	return formats.LatencySummary{
-		MeanUS: formats.Micros(sum/float64(len(samples)) + 0.5),
+		MeanUS: document.Micros(sum/float64(len(samples)) + 0.5),
 		P50US:  at(0.5), P90US: at(0.9), P95US: at(0.95), P99US: at(0.99),
-		MaxUS: formats.Micros(samples[len(samples)-1]),
+		MaxUS: document.Micros(samples[len(samples)-1]),
 	}
 }

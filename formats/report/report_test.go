@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 )
@@ -145,7 +146,7 @@ func feed(a *report.Accumulator) {
 	a.Batch(0, 2, 2*time.Second)
 	a.Batch(0, 2, 2*time.Second)
 	a.Batch(0, 10, 2*time.Second)
-	a.AddDevice(formats.DeviceReport{Device: "L4", Count: 2, RunningUS: formats.Micros(3 * time.Second), IdleUS: formats.Micros(time.Second)})
+	a.AddDevice(formats.DeviceReport{Device: "L4", Count: 2, RunningUS: document.Micros(3 * time.Second), IdleUS: document.Micros(time.Second)})
 	a.AddEvents(42)
 }
 
@@ -164,8 +165,8 @@ func TestOneRun(t *testing.T) {
 		t.Errorf("offered %v, goodput %v, want 4 and 2.5 over two counted seconds", m.OfferedRPS, m.GoodputRPS)
 	}
 	// Latencies are 1, 2, 6, 7, 8 and 101 ms.
-	want := formats.LatencySummary{MeanUS: formats.Micros(125 * ms / 6), P50US: formats.Micros(6 * ms), P90US: formats.Micros(101 * ms),
-		P95US: formats.Micros(101 * ms), P99US: formats.Micros(101 * ms), MaxUS: formats.Micros(101 * ms)}
+	want := formats.LatencySummary{MeanUS: document.Micros(125 * ms / 6), P50US: document.Micros(6 * ms), P90US: document.Micros(101 * ms),
+		P95US: document.Micros(101 * ms), P99US: document.Micros(101 * ms), MaxUS: document.Micros(101 * ms)}
 	if m.Latency != want {
 		t.Errorf("latency %+v, want %+v", m.Latency, want)
 	}

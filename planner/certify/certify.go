@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/sim"
 )
@@ -108,8 +109,8 @@ func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
 	}
 	t, err := arrivals.OpenTrace(path, models, arrivals.OfClasses(classes))
 	switch {
-	case err != nil && len(formats.Findings(err)) == 0:
-		return nil, &formats.Error{Path: "arrivals.trace", Found: fmt.Sprintf("%q: %v", plan.Arrivals.Trace, err), Expected: "a request trace that can be read",
+	case err != nil && len(document.Findings(err)) == 0:
+		return nil, &document.Error{Path: "arrivals.trace", Found: fmt.Sprintf("%q: %v", plan.Arrivals.Trace, err), Expected: "a request trace that can be read",
 			Hint: "the path is taken from the folder of the workload; a certified rate is of these arrivals"}
 	case err != nil:
 		return nil, err
@@ -163,7 +164,7 @@ func (t *Test) Highest(ctx context.Context) error {
 func (t *Test) Store(load float64, report *formats.Report) {
 	cert := &formats.Certificate{
 		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Asked.Runs,
-		DurationUS: formats.Micros(t.Asked.Duration), Seed: t.Asked.Seed, Models: []formats.CertifiedModel{},
+		DurationUS: document.Micros(t.Asked.Duration), Seed: t.Asked.Seed, Models: []formats.CertifiedModel{},
 	}
 	for i, served := range t.plan.Served() {
 		m := formats.CertifiedModel{Model: served.Model, Class: served.Class, RPS: load * served.RPS}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/pooltest"
 )
 
@@ -54,5 +55,5 @@ func TestGateOfABusyMachine(t *testing.T) {
 // own makes a time wait for the processor: so many times its CPU time.
 func own(l *formats.Latency, factor float64) {
 	l.CPUUS = l.WallUS
-	l.WallUS = formats.Micros(float64(l.WallUS) * factor)
+	l.WallUS = document.Micros(float64(l.WallUS) * factor)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 	"inferplan/testkit/pooltest"
@@ -32,7 +33,7 @@ func solve(t testing.TB, in planner.Inputs) *formats.Plan {
 func copyOf(t testing.TB, p *formats.Plan) *formats.Plan {
 	t.Helper()
 	var b bytes.Buffer
-	if err := formats.Write(&b, p); err != nil {
+	if err := document.Write(&b, p); err != nil {
 		t.Fatal(err)
 	}
 	out, err := formats.DecodePlan(b.Bytes(), "plan.json")
@@ -130,7 +131,7 @@ func TestGateOfAnotherWorld(t *testing.T) {
 	says(t, r, "error: pool: the cluster has no H any more")
 
 	tight := pooltest.Documents()
-	formats.ModelsOf(tight.Workload)[0].SLO = formats.SLO{Duration: time.Millisecond}
+	formats.ModelsOf(tight.Workload)[0].SLO = document.SLO{Duration: time.Millisecond}
 	r = verdict(t, GateInput{Plan: plan, Today: tight})
 	says(t, r, "error: slo: ", "error: infeasible: ")
 
@@ -190,7 +191,7 @@ func TestParseTolerances(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, bad := range []string{"rps", "rp=1%", "rps=x", "rps=-1%", "rps=1%,rps=2%", "rps=NaN", "rps=1", "p99=0.02"} {
-		if _, err := ParseTolerances(bad); formats.Findings(err) == nil {
+		if _, err := ParseTolerances(bad); document.Findings(err) == nil {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -201,7 +202,7 @@ func FuzzRecompute(f *testing.F) {
 	in := pooltest.Documents()
 	var b bytes.Buffer
 	plan := solve(f, in)
-	if err := formats.Write(&b, plan); err != nil {
+	if err := document.Write(&b, plan); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/explain"
 	"inferplan/solver/highs"
@@ -18,9 +19,9 @@ import (
 func TestClassesAreCheckedEach(t *testing.T) {
 	in := pooltest.Documents()
 	in.Workload.Section = formats.WorkloadModels{
-		{Model: "resnet", Class: "interactive", SLO: formats.SLO{Times: 5}, Weight: 0.3, Percentile: "p99"},
-		{Model: "resnet", Class: "batch", SLO: formats.SLO{Duration: 300 * time.Millisecond}, Weight: 0.3, Percentile: "p99"},
-		{Model: "ocr", SLO: formats.SLO{Duration: 60 * time.Millisecond}, Weight: 0.4, Percentile: "p99"},
+		{Model: "resnet", Class: "interactive", SLO: document.SLO{Times: 5}, Weight: 0.3, Percentile: "p99"},
+		{Model: "resnet", Class: "batch", SLO: document.SLO{Duration: 300 * time.Millisecond}, Weight: 0.3, Percentile: "p99"},
+		{Model: "ocr", SLO: document.SLO{Duration: 60 * time.Millisecond}, Weight: 0.4, Percentile: "p99"},
 	}
 	opt := planner.Options{Values: map[string]any{"gap": 0.3, "max-partitions": 1}} // quick: how good the plan is does not matter here
 	res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
@@ -65,7 +66,7 @@ func TestClassesAreCheckedEach(t *testing.T) {
 		}, []string{"the weight of resnet/interactive has changed"}},
 		{"a class gone", func(w formats.WorkloadModels) formats.WorkloadModels { return w[1:] }, []string{"the workload no longer asks for resnet/interactive"}},
 		{"a class more", func(w formats.WorkloadModels) formats.WorkloadModels {
-			return append(w, formats.WorkloadModel{Model: "ocr", Class: "bulk", SLO: formats.SLO{Times: 50}})
+			return append(w, formats.WorkloadModel{Model: "ocr", Class: "bulk", SLO: document.SLO{Times: 50}})
 		}, []string{"the workload asks for ocr/bulk, the plan does not serve it"}},
 		{"a floor", func(w formats.WorkloadModels) formats.WorkloadModels {
 			w[1].MinRPS = 1e6

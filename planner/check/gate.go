@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
@@ -98,13 +99,13 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 		return nil, errors.New("checking a plan needs the plan and a profile")
 	}
 	if methodOf(in.Plan) == nil {
-		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", in.Plan.Kind), Expected: checkable(), Hint: cannotCheck}
+		return nil, &document.Error{Path: "kind", Found: fmt.Sprintf("%q", in.Plan.Kind), Expected: checkable(), Hint: cannotCheck}
 	}
 	if in.Against == nil {
 		in.Against = in.Plan
 	}
 	if a, b := in.Against.Kind, in.Plan.Kind; a != b {
-		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", b), Expected: fmt.Sprintf("%q, as promised", a), Hint: "plans of two kinds have no figures in common"}
+		return nil, &document.Error{Path: "kind", Found: fmt.Sprintf("%q", b), Expected: fmt.Sprintf("%q, as promised", a), Hint: "plans of two kinds have no figures in common"}
 	}
 	notes, err := lowerUntested(ctx, &in)
 	if err != nil {
@@ -272,7 +273,7 @@ func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan,
 	case errors.As(err, &inf):
 		v.findings = append(v.findings, Finding{Severity: Error, Constraint: "infeasible", Expected: inf.Nearest.String(), Message: "there is no plan any more: " + inf.Reason})
 		return nil
-	case formats.Findings(err) != nil && hasError(v.findings):
+	case document.Findings(err) != nil && hasError(v.findings):
 		// What does not fit together has been found already.
 		v.notes = append(v.notes, "not planned again: "+err.Error())
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
 )
@@ -57,7 +57,7 @@ func ParseTolerances(text string) (Tolerances, error) {
 		name, value, ok := strings.Cut(part, "=")
 		name = strings.TrimSpace(name)
 		fail := func(found, expected string) error {
-			return &formats.Error{Path: "--max-regression", Found: strconv.Quote(found), Expected: expected}
+			return &document.Error{Path: "--max-regression", Found: strconv.Quote(found), Expected: expected}
 		}
 		if !ok {
 			return nil, fail(part, "METRIC=PERCENT such as rps=1%")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/pooltest"
 )
 
@@ -18,7 +19,7 @@ func measuredAt(machine, all, second float64) *formats.Profile {
 		if i == 1 {
 			factor *= second
 		}
-		m.ReferenceUS = formats.Micros(1e6 * machine)
+		m.ReferenceUS = document.Micros(1e6 * machine)
 		return func(l *formats.Latency) { *l = l.Times(factor, factor) }
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -24,7 +25,7 @@ func TestUnmeasuredBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "cpu-1", Count: 2, Sharing: formats.SharingTime, MaxShares: 1, PerNode: 1}}}
-	slo, err := formats.ParseSLO("400ms")
+	slo, err := document.ParseSLO("400ms")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestUnmeasuredBatches(t *testing.T) {
 		}
 		l := plan.Deployment[0].Pipelines[0]
 		s := l.Stages[0]
-		if l.Batch != 3 || s.InferUS[2] != 18e6 || s.InferRangeUS[2] != [2]formats.Micros{16e6, 20e6} || s.MeanUS[2] != 20e6 {
+		if l.Batch != 3 || s.InferUS[2] != 18e6 || s.InferRangeUS[2] != [2]document.Micros{16e6, 20e6} || s.MeanUS[2] != 20e6 {
 			t.Errorf("%s: batch %d takes %v in %v, on average %v", kind, l.Batch, s.InferUS, s.InferRangeUS, s.MeanUS)
 		}
 		if rate := plan.Deployment[0].RPS(); rate < 299.9 || rate > 300.1 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 )
@@ -41,7 +42,7 @@ func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) 
 	if err != nil || part == 0 {
 		return nil, 0, err
 	}
-	data, err := formats.Marshal(plan)
+	data, err := document.Marshal(plan)
 	if err != nil {
 		return nil, 0, err
 	}

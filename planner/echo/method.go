@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
@@ -27,7 +28,7 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 	asked, _ := p.Workload.Section.(formats.Echoes)
 	pool, copies := p.Cluster.Pools[0].WithDefaults(), p.Values.Whole("copies")
 	if !pool.TimeShared() {
-		return nil, &formats.Error{Path: "pools[0].sharing", Found: pool.Sharing, Expected: formats.SharingTime}
+		return nil, &document.Error{Path: "pools[0].sharing", Found: pool.Sharing, Expected: formats.SharingTime}
 	}
 	if missing := copies + 1 - pool.Count; missing > 0 {
 		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the services take %d devices", copies+1),
@@ -46,12 +47,12 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 			return nil, err
 		}
 		m := &p.Profile.Models[at]
-		took := formats.Micros(time.Millisecond)
+		took := document.Micros(time.Millisecond)
 		if len(m.Measurements) > 0 && m.Measurements[0].Whole != nil {
 			took = m.Measurements[0].Whole.WallUS
 		}
-		on, first, infer := copies, 0, []formats.Micros{took, 2 * took} // nothing is gained by batches
-		gpus := float64(copies) / float64(len(asked)-1)                 // of the devices that services share
+		on, first, infer := copies, 0, []document.Micros{took, 2 * took} // nothing is gained by batches
+		gpus := float64(copies) / float64(len(asked)-1)                  // of the devices that services share
 		if i == len(asked)-1 {
 			on, first, infer, gpus = 1, copies, infer[:1], 1
 		}
@@ -61,7 +62,7 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 			Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: on, GPUs: gpus, RPS: rate, InferUS: infer,
 			Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: on}}}}}}
 		out.Deployment = append(out.Deployment, of)
-		section.Services = append(section.Services, formats.Served{Model: s.Model, SLOUS: formats.Micros(s.SLO.Duration), Percentile: "p99", Weight: 1, RPS: s.RPS})
+		section.Services = append(section.Services, formats.Served{Model: s.Model, SLOUS: document.Micros(s.SLO.Duration), Percentile: "p99", Weight: 1, RPS: s.RPS})
 	}
 	return out, nil
 }
@@ -87,7 +88,7 @@ func figures(_ context.Context, t *kind.Today) ([]kind.Sample, string, error) {
 func workloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Echoes
 	for _, s := range p.Section.(*formats.EchoPlan).Services {
-		list = append(list, formats.EchoService{Model: s.Model, SLO: formats.SLO{Duration: s.SLOUS.D()}, RPS: s.RPS})
+		list = append(list, formats.EchoService{Model: s.Model, SLO: document.SLO{Duration: s.SLOUS.D()}, RPS: s.RPS})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Section: list}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 )
@@ -38,7 +39,7 @@ func Lines(p *formats.Plan) []string {
 		out = append(out, slower(c)...)
 	} else if c != nil {
 		out = append(out, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
-			c.LoadFactor, c.Attainment, c.Runs, formats.Duration(c.DurationUS)))
+			c.LoadFactor, c.Attainment, c.Runs, document.Duration(c.DurationUS)))
 	}
 	return out
 }
@@ -54,7 +55,7 @@ func holds(p *formats.Plan) string {
 	if shares := p.Shares(); slices.Max(shares) > slices.Min(shares) {
 		share = fmt.Sprintf("every %s has as many requests in time as its percentile asks for", served)
 	}
-	s := fmt.Sprintf("holds in simulation: at these rates %s, %d runs of %s", share, c.Runs, formats.Duration(c.DurationUS))
+	s := fmt.Sprintf("holds in simulation: at these rates %s, %d runs of %s", share, c.Runs, document.Duration(c.DurationUS))
 	if f := p.Objective.Fluid; f != nil {
 		s += fmt.Sprintf("; without queueing the devices of the plan would carry %s", kind.Number(*f))
 	}
@@ -74,7 +75,7 @@ func slower(c *formats.Certificate) []string {
 // Latencies are those of a model or class as profiled, and where runs take longer.
 type Latencies struct {
 	Key          formats.ModelClass
-	P50US, P99US formats.Micros
+	P50US, P99US document.Micros
 	Slower       []formats.Slower
 }
 
@@ -102,7 +103,7 @@ func Slower(models []Latencies) []string {
 }
 
 // rounded returns a time with three digits.
-func rounded(t formats.Micros) string {
+func rounded(t document.Micros) string {
 	d := t.D()
 	unit := time.Nanosecond
 	for d/unit >= 1000 {
@@ -155,7 +156,7 @@ func objective(p *formats.Plan) string {
 
 // hasEffort tells whether the method of a plan can be asked for more work.
 func hasEffort(p *formats.Plan) bool {
-	return slices.ContainsFunc(formats.PlanOptions(p.Kind), func(o formats.Option) bool { return o.Name == "effort" })
+	return slices.ContainsFunc(formats.PlanOptions(p.Kind), func(o document.Option) bool { return o.Name == "effort" })
 }
 
 // tightest names the models whose rate sets the objective.

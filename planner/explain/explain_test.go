@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 func TestLines(t *testing.T) {
@@ -26,7 +27,7 @@ func TestLines(t *testing.T) {
 			{What: "slo a", Change: "+10ms", Value: 2500, Gain: 0.0004},
 			{What: "device L4", Change: "+1 device", Value: 2550.2, Gain: 0.015},
 		},
-		Certified: &formats.Certificate{LoadFactor: 0.9, Attainment: 0.99, Runs: 5, DurationUS: formats.Micros(30e9)},
+		Certified: &formats.Certificate{LoadFactor: 0.9, Attainment: 0.99, Runs: 5, DurationUS: document.Micros(30e9)},
 	}
 	want := []string{
 		"throughput: 2482 rps per unit of weight (worst-served model); no plan is above 2513: within 1.2 % of the optimum (stopped at the work limit; a higher --effort may close the gap)",

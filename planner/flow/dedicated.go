@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // partition is devices of a pool of the cluster that run the same models, from one of them on.
@@ -97,7 +98,7 @@ func (w *workflowProblem) divided() (*workflowProblem, error) {
 		err = w.fits(list)
 	}
 	if err != nil {
-		return nil, &formats.Error{Path: "--dedicated", Found: fmt.Sprintf("%q: %v", text, err), Expected: "models of the workflows with devices of the cluster, such as chat-7b=6,rewrite-1b+embedder=2"}
+		return nil, &document.Error{Path: "--dedicated", Found: fmt.Sprintf("%q: %v", text, err), Expected: "models of the workflows with devices of the cluster, such as chat-7b=6,rewrite-1b+embedder=2"}
 	}
 	of, rest := make([]int, len(w.services)), group{devices: make([]int, len(w.whole))}
 	for s := range w.services {
@@ -129,7 +130,7 @@ func (w *workflowProblem) divided() (*workflowProblem, error) {
 	}
 	for s := range d.services {
 		if !slices.ContainsFunc(d.services[s].on, func(on onKind) bool { return len(on.sizes) > 0 }) {
-			return nil, &formats.Error{Path: "--dedicated", Found: fmt.Sprintf("%q, which leaves %s no devices that run it", text, d.services[s].name), Expected: "devices for every model"}
+			return nil, &document.Error{Path: "--dedicated", Found: fmt.Sprintf("%q, which leaves %s no devices that run it", text, d.services[s].name), Expected: "devices for every model"}
 		}
 	}
 	return &d, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 	"inferplan/sim"
@@ -22,7 +23,7 @@ func ragOf(t *testing.T, a *workflows.RAG, dedicated string) *kind.Problem {
 	t.Helper()
 	p := &kind.Problem{
 		Documents: kind.Documents{Profile: a.Profile(), Workload: a.Workload(), Cluster: a.Cluster()},
-		Values:    formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1,
+		Values:    document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1,
 	}
 	if err := p.Values.Set("dedicated", dedicated); err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func TestGroupsAreRefused(t *testing.T) {
 		"chat=6,rewrite=": "no number of devices",
 	} {
 		_, err := plan(t.Context(), ragOf(t, workflows.ExampleRAG(), text), kind.NewRun(highs.Solver{}))
-		e, ok := err.(*formats.Error)
+		e, ok := err.(*document.Error)
 		if !ok || e.Path != "--dedicated" || !strings.Contains(e.Found, reason) {
 			t.Errorf("%q: %v, expected %q", text, err, reason)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 )
 
 // pace is how a policy follows arrivals: how far back queueing is averaged, and over
@@ -92,7 +93,7 @@ func (r *resolved) elastic(f *formats.FlowPlan, x *picked, deployment []formats.
 	if cold == 0 {
 		return
 	}
-	s := &formats.FlowScaling{EveryUS: formats.Micros(decided), WindowUS: formats.Micros(at.window), HoldUS: formats.Micros(at.hold), LookaheadUS: formats.Micros(at.ahead), RiseSigmas: sigmas}
+	s := &formats.FlowScaling{EveryUS: document.Micros(decided), WindowUS: document.Micros(at.window), HoldUS: document.Micros(at.hold), LookaheadUS: document.Micros(at.ahead), RiseSigmas: sigmas}
 	asked, weights, rate := r.problem.asked(x), 0., 0.
 	for a := range r.problem.apps {
 		weights, rate = weights+r.problem.apps[a].weight, rate+f.Applications[a].RPS
@@ -104,7 +105,7 @@ func (r *resolved) elastic(f *formats.FlowPlan, x *picked, deployment []formats.
 		list := replicas(&deployment[i], asked[u]/weights)
 		steps, top = append(steps, list), min(top, list[len(list)-1])
 		s.MaxWorkers += len(list)
-		f.Modules[i].ColdStartUS = formats.Micros(cold)
+		f.Modules[i].ColdStartUS = document.Micros(cold)
 	}
 	for _, list := range steps {
 		for n := range list {

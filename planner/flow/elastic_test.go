@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 )
@@ -54,7 +55,7 @@ func TestElastic(t *testing.T) {
 		}
 	}
 	s.Table[len(s.Table)-1].Replicas = []int{1, 1}
-	formats.FlowOf(plan).Modules[0].ColdStartUS = formats.Micros(time.Second)
+	formats.FlowOf(plan).Modules[0].ColdStartUS = document.Micros(time.Second)
 	if list := verify.Check(today); len(list) != 2 || list[0].Constraint != "scaling" || list[1].Constraint != "scaling" {
 		t.Errorf("of a cold start and of a row that are wrong: %+v", list)
 	}

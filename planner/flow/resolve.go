@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
 )
@@ -178,7 +179,7 @@ func (r *resolved) deadline(a *app, w *formats.Application, at string) error {
 			}
 			base = max(base, sum)
 		}
-		r.run.Assume("slo of %s: %s of the longest path in batches of one, %s, is %s", a.name, target, formats.Duration(base), formats.Duration(target.Of(base)))
+		r.run.Assume("slo of %s: %s of the longest path in batches of one, %s, is %s", a.name, target, document.Duration(base), document.Duration(target.Of(base)))
 	}
 	if a.slo = target.Of(base); a.slo <= 0 {
 		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
@@ -22,15 +23,15 @@ func chained(objective string) *kind.Problem {
 		one := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}}
 		for slow, device := range []string{"new", "old"} {
 			for _, b := range []int{1, 2, 4, 8} {
-				took := formats.Latency{WallUS: formats.Micros(float64(slow+1) * float64(m+1) * float64(4+2*b) * 1e6)}
+				took := formats.Latency{WallUS: document.Micros(float64(slow+1) * float64(m+1) * float64(4+2*b) * 1e6)}
 				one.Measurements = append(one.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, Blocks: []formats.Latency{took}, Whole: &took})
 			}
 		}
 		profile.Models = append(profile.Models, one)
 	}
-	p := &kind.Problem{Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1, Documents: kind.Documents{Profile: profile,
+	p := &kind.Problem{Values: document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1, Documents: kind.Documents{Profile: profile,
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "new", Count: 20, USDPerHour: 2}, {Device: "old", Count: 20, USDPerHour: .5}}},
-		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{{Name: "seen", SLO: formats.SLO{Duration: 200 * time.Millisecond}, RPS: 400,
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{{Name: "seen", SLO: document.SLO{Duration: 200 * time.Millisecond}, RPS: 400,
 			Modules: []formats.Module{{Name: "detect"}, {Name: "classify"}}}}}}}
 	if err := p.Values.Set("objective", objective); err != nil {
 		panic(err)

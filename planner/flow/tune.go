@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
@@ -127,7 +128,7 @@ func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
 func (t *tuning) leastShare() float64 {
 	least := 1.0
 	for _, a := range formats.ApplicationsOf(t.p.Workload) {
-		least = min(least, cmp.Or(t.asked.Attainment, formats.ShareAt(a.Percentile)))
+		least = min(least, cmp.Or(t.asked.Attainment, document.ShareAt(a.Percentile)))
 	}
 	return least
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 )
@@ -138,7 +139,7 @@ func TestTurnsBruteForce(t *testing.T) {
 			t.Fatalf("rate %v on %d devices, trying everything gives %v", got.value, p.pools[0].count, best)
 		}
 		in := &kind.Problem{}
-		in.Values = formats.NewValues(formats.PlanOptions(formats.PlanFlow))
+		in.Values = document.NewValues(formats.PlanOptions(formats.PlanFlow))
 		r := &resolved{in: in, objective: "throughput", problem: p}
 		bound, err := r.bound(context.Background(), highs.Solver{}, 1)
 		if err != nil || bound < best*(1-1e-6) {

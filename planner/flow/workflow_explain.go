@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
 )
@@ -91,7 +92,7 @@ func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 		if len(p.Pools) > 1 {
 			text = strings.Join(on, "; ")
 		}
-		parts = append(parts, fmt.Sprintf("%s %.3g (%d copies of %s, %s)", d.Model, busy, len(m.Resident), formats.Bytes(m.WeightBytes), text))
+		parts = append(parts, fmt.Sprintf("%s %.3g (%d copies of %s, %s)", d.Model, busy, len(m.Resident), document.Bytes(m.WeightBytes), text))
 	}
 	if more > 0 {
 		parts = append(parts, fmt.Sprintf("%d others %.3g", more, rest))

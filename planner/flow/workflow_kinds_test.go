@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
@@ -23,8 +24,8 @@ import (
 // after the other, on two kinds of devices.
 func twoKinds(rng *rand.Rand, services int) *workflowProblem {
 	w := &workflowProblem{objective: "throughput", prices: []float64{1, 1 + rng.Float64()}}
-	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow))}
-	w.pools = []formats.Pool{{Device: "a", Count: 1 + rng.IntN(2), Memory: formats.Bytes(4e9)}, {Device: "b", Count: 1 + rng.IntN(2), Memory: formats.Bytes(int64(2+rng.IntN(3)) * 1e9)}}
+	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: document.NewValues(formats.PlanOptions(formats.PlanFlow))}
+	w.pools = []formats.Pool{{Device: "a", Count: 1 + rng.IntN(2), Memory: document.Bytes(4e9)}, {Device: "b", Count: 1 + rng.IntN(2), Memory: document.Bytes(int64(2+rng.IntN(3)) * 1e9)}}
 	app := workflow{weight: 1, visits: []flow.Visits{{Chance: 1, Times: []int32{1}}}}
 	var path []flow.Leg
 	var longest time.Duration

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/stages"
 )
 
@@ -138,6 +139,6 @@ func (w *workflowProblem) loads(s *service, k int) {
 	}
 	if on.load == 0 && s.weights > 0 {
 		on.load = loadFixed + time.Duration(float64(s.weights)/loadRate*1e9).Round(time.Microsecond)
-		w.run.Assume("load of %s: %s, at 12 GB/s and 100ms: the profile has no time of a load on %s", s.name, formats.Duration(on.load), device)
+		w.run.Assume("load of %s: %s, at 12 GB/s and 100ms: the profile has no time of a load on %s", s.name, document.Duration(on.load), device)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
@@ -21,13 +22,13 @@ import (
 )
 
 // problemOf is a problem over the applications of package workflows.
-func problemOf(devices int, memory formats.Bytes, slo time.Duration, rps [3]float64) *kind.Problem {
+func problemOf(devices int, memory document.Bytes, slo time.Duration, rps [3]float64) *kind.Problem {
 	return &kind.Problem{
 		Documents: kind.Documents{
 			Profile: workflows.Profile("card"), Workload: workflows.Workload(slo, rps),
 			Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: devices, PerNode: 8, NICGbps: 100, Memory: memory}}},
 		},
-		Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1,
+		Values: document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1,
 	}
 }
 
@@ -260,9 +261,9 @@ func TestPlacementIsBest(t *testing.T) {
 func placeSmall(t *testing.T, draw func(int) int) {
 	t.Helper()
 	w := &workflowProblem{}
-	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow))}
+	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: document.NewValues(formats.PlanOptions(formats.PlanFlow))}
 	w.objective, w.gap = "gpus", 0
-	w.pools = []formats.Pool{{Device: "card", Count: 2, Memory: formats.Bytes(4e9)}}
+	w.pools = []formats.Pool{{Device: "card", Count: 2, Memory: document.Bytes(4e9)}}
 	const services = 4
 	b := chosenBatches{counts: []int{2}}
 	app := workflow{weight: 1}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	dynamic "inferplan/policy/workflow"
 	"inferplan/solver/milp"
@@ -28,7 +29,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		Sense: sense, StoppedBy: b.stopped, Pools: w.whole, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.served, Bound: p.bound}},
 	}
-	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(paceOf(0).queueing)}
+	section := &formats.FlowPlan{Lambda: quantile, WindowUS: document.Micros(paceOf(0).queueing)}
 	for s := range w.services {
 		for k := range w.services[s].on {
 			o.Considered += len(w.services[s].on[k].sizes)
@@ -38,7 +39,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 	}
 	for i := range w.apps {
 		a := &w.apps[i]
-		planned := formats.FlowApplication{Served: formats.Served{Model: a.asked.Name, SLOUS: formats.Micros(a.slo), MarginUS: formats.Micros(a.margin),
+		planned := formats.FlowApplication{Served: formats.Served{Model: a.asked.Name, SLOUS: document.Micros(a.slo), MarginUS: document.Micros(a.margin),
 			Percentile: a.asked.Percentile, Weight: a.asked.Weight, RPS: a.weight * scale}, Parameters: a.asked.Parameters, Segments: a.asked.Segments}
 		section.Applications = append(section.Applications, planned)
 		if planned.RPS < a.asked.RPS*(1-1e-9) {
@@ -78,14 +79,14 @@ func sum(list []float64) float64 {
 // module is what a service holds and takes beside its batches.
 func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.FlowModule {
 	sv := &w.services[s]
-	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: formats.Micros(sv.near), FarUS: formats.Micros(sv.far), Session: sv.profile.Session}
+	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: document.Micros(sv.near), FarUS: document.Micros(sv.far), Session: sv.profile.Session}
 	llm := w.llms[sv.name]
 	if llm != nil {
 		m.Generation = &formats.FlowGeneration{PromptMean: llm.PromptMean, OutputMean: llm.OutputMean, KVBytesPerToken: llm.KVBytesPerToken}
 	}
 	for k := range sv.on {
 		if at := b.batch[s][k]; at != nowhere {
-			on := formats.FlowKind{Device: w.pools[k].Device, LoadUS: formats.Micros(sv.on[k].load), WorkingBytes: sv.on[k].memory(at, sv.weights)}
+			on := formats.FlowKind{Device: w.pools[k].Device, LoadUS: document.Micros(sv.on[k].load), WorkingBytes: sv.on[k].memory(at, sv.weights)}
 			m.ColdStartUS, m.WorkingBytes = max(m.ColdStartUS, on.LoadUS), max(m.WorkingBytes, on.WorkingBytes)
 			if len(w.whole) > 1 {
 				m.Kinds = append(m.Kinds, on)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
 )
@@ -130,7 +131,7 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 // the workflows ask for.
 func generating(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGeneration, error) {
 	profile, llms, err := flow.Measured(in.Profile, formats.ApplicationsOf(in.Workload), "applications")
-	if e := (*formats.Error)(nil); errors.As(err, &e) {
+	if e := (*document.Error)(nil); errors.As(err, &e) {
 		return nil, nil, in.Fail("workload", e.Path, e.Found, e.Expected, e.Hint)
 	}
 	own := *in
@@ -160,7 +161,7 @@ func (w *workflowProblem) application(asked formats.Application, at string) erro
 		}
 		a.of = append(a.of, s)
 	}
-	percentile, err := formats.ParsePercentile(asked.Percentile)
+	percentile, err := document.ParsePercentile(asked.Percentile)
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (w *workflowProblem) deadline(a *workflow, at string) error {
 	}
 	base := w.took(a, nil)
 	if target.Times > 0 {
-		w.run.Assume("slo of %s: %s of the longest way at %s in batches of one, %s, is %s", a.asked.Name, target, a.asked.Percentile, formats.Duration(base), formats.Duration(target.Of(base)))
+		w.run.Assume("slo of %s: %s of the longest way at %s in batches of one, %s, is %s", a.asked.Name, target, a.asked.Percentile, document.Duration(base), document.Duration(target.Of(base)))
 	}
 	if a.slo = target.Of(base); a.slo <= 0 {
 		return w.in.Fail("workload", at+".slo", target.String(), "more than 0", "")

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/policy/drop"
 	"inferplan/solver/milp"
@@ -42,12 +43,12 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 		}
 	}
 	at := r.pace()
-	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(at.queueing)}
+	section := &formats.FlowPlan{Lambda: quantile, WindowUS: document.Micros(at.queueing)}
 	first := out.after(p)
 	placed := map[int]bool{}
 	for a := range r.problem.apps {
 		app, w := &r.problem.apps[a], &r.asked[a]
-		planned := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: formats.Micros(app.slo), MarginUS: formats.Micros(app.margin),
+		planned := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: document.Micros(app.slo), MarginUS: document.Micros(app.margin),
 			Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
 		for i, m := range w.Modules {
 			c := app.nodes[i].of[out.choice[a][i]]

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/gear/verify"
 	"inferplan/planner/kind"
@@ -41,11 +42,11 @@ type choices struct {
 	Blocks        int
 	BlocksBy      string
 	Gap           float64
-	SLO           formats.SLO
+	SLO           document.SLO
 	CutDType      string
 }
 
-func choicesOf(v formats.Values) choices {
+func choicesOf(v document.Values) choices {
 	return choices{
 		Objective: v.Word("objective"), MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"),
 		Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"), Gap: v.Number("gap"), SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"),
@@ -178,7 +179,7 @@ func (f *resolved) objective() error {
 	case fewest && goal == FewestDevices:
 	default:
 		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
-		return &formats.Error{Path: "--objective", Found: fmt.Sprintf("%q", asked), Expected: goal + " for this workload's cascade.slo", Hint: hint}
+		return &document.Error{Path: "--objective", Found: fmt.Sprintf("%q", asked), Expected: goal + " for this workload's cascade.slo", Hint: hint}
 	}
 	for i := range f.pools {
 		pool, price := &f.pools[i], f.price(i)
@@ -252,7 +253,7 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 	}
 	g := out.Write(f.problem, f.weights)
 	g.Score, g.TriedBound = f.score, out.TriedBound*f.unit(out)
-	g.RequestUS, g.RequestCPUUS = formats.Micros(f.problem.Beside), formats.Micros(f.requestCPU)
+	g.RequestUS, g.RequestCPUUS = document.Micros(f.problem.Beside), document.Micros(f.requestCPU)
 	for i := range g.Models {
 		g.Models[i].Calibration = f.calibration[g.Models[i].Model]
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // forwarding returns samples of two models: every n-th is uncertain and wrong at the first.
@@ -56,7 +56,7 @@ func TestGearsHoldOnSamplesHeldOut(t *testing.T) {
 		if held := g.Trial.HeldOut; (held > 0) != (c.heldOut != nil) || held > p.SLO {
 			t.Errorf("%v with the samples held out, within an SLO of %v", held, p.SLO)
 		}
-		if w := out.Write(p, "zipf").Gears[0]; w.LatencyHeldOutUS != formats.Micros(g.Trial.HeldOut) {
+		if w := out.Write(p, "zipf").Gears[0]; w.LatencyHeldOutUS != document.Micros(g.Trial.HeldOut) {
 			t.Errorf("the plan says %v, the trial %v", w.LatencyHeldOutUS, g.Trial.HeldOut)
 		}
 		// The gear as planned is late on what was held out, if that was not tried.

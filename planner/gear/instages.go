@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/stages"
 )
 
@@ -100,7 +101,7 @@ func (f *resolved) deployChain(d *Deployment) formats.Pipeline {
 			c := cuts[s.Last-1]
 			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
 			for _, t := range s.Transfer {
-				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(t))
+				st.Cut.TransferUS = append(st.Cut.TransferUS, document.Micros(t))
 			}
 			out.LatencyUS += st.Cut.TransferUS[d.Batch-1]
 		}

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 )
 
 // measuredRanges is how many ranges measured rates are cut into by default:
@@ -24,7 +25,7 @@ func (f *resolved) measured(q *formats.CascadeQPS) error {
 	}
 	rates, err := arrivals.PerSecond(path)
 	if err != nil {
-		if bad := formats.Findings(err); bad != nil {
+		if bad := document.Findings(err); bad != nil {
 			return err
 		}
 		return f.in.Fail("workload", "cascade.qps.measured", fmt.Sprintf("%q: %v", q.Measured, err), "a CSV file of second,count that can be read", "the path is taken from the folder of the workload")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/stages"
 )
 
@@ -126,8 +127,8 @@ func (f *resolved) member(name, path string) (*Model, error) {
 
 // requests sets what a request takes beside its runs, and for how long it takes up the front end.
 func (f *resolved) requests() {
-	f.problem.Beside = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestUS })
-	f.requestCPU = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) formats.Micros { return m.RequestCPUUS })
+	f.problem.Beside = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) document.Micros { return m.RequestUS })
+	f.requestCPU = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) document.Micros { return m.RequestCPUUS })
 	if front := formats.FrontEndOf(f.in.Cluster, f.in.Profile); front != nil {
 		f.problem.FrontEnd = front.Time(f.requestCPU)
 	}
@@ -235,14 +236,14 @@ func (f *resolved) target(w *formats.Cascade, last time.Duration) error {
 		return f.in.Fail("workload", "cascade.slo", "neither latency nor accuracy", "a latency or an accuracy target", "")
 	}
 	if slo.Times > 0 {
-		f.run.Assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], formats.Duration(f.problem.SLO))
+		f.run.Assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], document.Duration(f.problem.SLO))
 	}
 	percentile := w.SLO.Percentile
 	if percentile == "" {
 		percentile = "p95"
 		f.run.Assume("percentile p95 of the cascade")
 	}
-	v, err := formats.ParsePercentile(percentile)
+	v, err := document.ParsePercentile(percentile)
 	if err != nil {
 		return f.in.Fail("workload", "cascade.slo.percentile", percentile, "a percentile such as p95", "")
 	}

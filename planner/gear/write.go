@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 )
 
@@ -103,7 +104,7 @@ func (d *Deployment) place(devices []int) {
 // Write makes the gear section of a plan.
 func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
-		SLOUS: formats.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
+		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
 		Accuracy: p.Target, MaxQPS: p.Edges[len(p.Edges)-1], Weights: weights, Samples: p.Planned.N, Models: []formats.GearModel{},
 	}
 	if p.Overall {
@@ -142,7 +143,7 @@ func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
 		load = min(1, load) // more is rounding
 	}
 	g := formats.Gear{FromQPS: from, ToQPS: to, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
-		Utilisation: load, LatencyUS: formats.Micros(t.Trial.Latency), LatencyHeldOutUS: formats.Micros(t.Trial.HeldOut), Late: t.Late}
+		Utilisation: load, LatencyUS: document.Micros(t.Trial.Latency), LatencyHeldOutUS: document.Micros(t.Trial.HeldOut), Late: t.Late}
 	if p.HeldOut != nil && p.HeldOut.N > 0 {
 		_, right := p.HeldOut.Replay(c.Models, c.Levels)
 		share := float64(right) / float64(p.HeldOut.N)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Asked is what a certification must show. Zero values have defaults, see Of.
@@ -31,7 +32,7 @@ func (a Asked) Shares(p *formats.Plan) []float64 {
 // requests, and last from least to most.
 func (a Asked) Of(p *formats.Plan, requests float64, least, most time.Duration) (Asked, error) {
 	if math.IsNaN(a.Attainment) || a.Attainment < 0 || a.Attainment > 1 {
-		return a, &formats.Error{Path: "--attainment", Found: fmt.Sprint(a.Attainment), Expected: "a share from 0 to 1"}
+		return a, &document.Error{Path: "--attainment", Found: fmt.Sprint(a.Attainment), Expected: "a share from 0 to 1"}
 	}
 	if a.Runs == 0 {
 		a.Runs = 5

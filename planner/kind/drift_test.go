@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Rates leave room for two standard deviations of the stretches of a kind of devices, all its
 // models together; the kind in the cluster that changes most counts, up to a tenth.
 func TestDrift(t *testing.T) {
-	measured := func(device string, mean, drift formats.Micros) formats.ProfileModel {
+	measured := func(device string, mean, drift document.Micros) formats.ProfileModel {
 		return formats.ProfileModel{Measurements: []formats.Measurement{{Device: device, Batch: 1, Whole: &formats.Latency{MeanUS: mean, DriftUS: drift}}}}
 	}
 	cluster := &formats.Cluster{Pools: []formats.Pool{{Device: "a"}, {Device: "b"}}}

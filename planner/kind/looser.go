@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Looser says by how much less is asked, or more given, than in a problem. The zero
@@ -51,7 +52,7 @@ func (l *Looser) cluster(c *formats.Cluster) *formats.Cluster {
 		p := &out.Pools[i]
 		p.Count += l.Devices[p.Device]
 		if p.Memory > 0 {
-			p.Memory = max(p.Memory, formats.Bytes(l.Memory))
+			p.Memory = max(p.Memory, document.Bytes(l.Memory))
 		}
 	}
 	return &out
@@ -60,14 +61,14 @@ func (l *Looser) cluster(c *formats.Cluster) *formats.Cluster {
 // SLOOf is the SLO that a model has of one in the workload: its own where it has
 // one, else that in the workload times the factor of all. It is never shorter than that
 // in the workload.
-func (l *Looser) SLOOf(name string, asked formats.SLO) formats.SLO {
+func (l *Looser) SLOOf(name string, asked document.SLO) document.SLO {
 	if own, ok := l.SLOs[name]; ok {
-		return formats.SLO{Duration: max(own, asked.Duration)}
+		return document.SLO{Duration: max(own, asked.Duration)}
 	}
 	if l.SLO <= 0 || l.SLO == 1 {
 		return asked
 	}
-	return formats.SLO{
+	return document.SLO{
 		Duration: time.Duration(math.Ceil(float64(asked.Duration)*l.SLO/1000)) * time.Microsecond,
 		Times:    asked.Times * l.SLO,
 	}
@@ -82,18 +83,18 @@ func (l *Looser) Rate(asked float64) float64 {
 }
 
 // LongestSLO is one SLO in place of those of single models: the longest.
-func (l *Looser) LongestSLO(asked formats.SLO) formats.SLO {
+func (l *Looser) LongestSLO(asked document.SLO) document.SLO {
 	slo := l.SLOOf("", asked)
 	for _, own := range l.SLOs {
 		if slo.Times > 0 || own > slo.Duration {
-			slo = formats.SLO{Duration: own}
+			slo = document.SLO{Duration: own}
 		}
 	}
 	return slo
 }
 
 // optionSLO sets the option slo, where it is chosen: it is that of all models.
-func (l *Looser) optionSLO(v *formats.Values) error {
+func (l *Looser) optionSLO(v *document.Values) error {
 	if !v.Has("slo") || v.SLO("slo").IsZero() {
 		return nil
 	}

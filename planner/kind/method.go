@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/formats/document"
 )
 
 // Version is the version of this tool, as plans state it.
@@ -20,7 +21,7 @@ type Method struct {
 	About string
 	// Workload is the workload that is assumed where none is given, with the
 	// assumptions made; nil: there is none for this kind.
-	Workload func(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string)
+	Workload func(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string)
 	// Solve plans. When ctx ends after a plan was found, it returns that plan.
 	Solve func(ctx context.Context, p *Problem, run *Run) (*Outcome, error)
 	// From checks whether the new plan can start from Problem.Running.
@@ -65,7 +66,7 @@ type Method struct {
 }
 
 // Options are the options of the method's plans.
-func (m *Method) Options() []formats.Option { return formats.PlanOptions(m.Kind) }
+func (m *Method) Options() []document.Option { return formats.PlanOptions(m.Kind) }
 
 // Solver plans once, a problem with other values or another workload.
 type Solver func(ctx context.Context, p *Problem, progress func(Progress)) (*Result, error)
@@ -77,5 +78,5 @@ func Cannot(flag, kind string, others []string, hint string) error {
 	if len(others) > 0 {
 		expected = "it with the method " + strings.Join(others, " or ") + " only"
 	}
-	return &formats.Error{Path: "--" + flag, Found: fmt.Sprintf("an option that the method %s does not have", kind), Expected: expected, Hint: hint}
+	return &document.Error{Path: "--" + flag, Found: fmt.Sprintf("an option that the method %s does not have", kind), Expected: expected, Hint: hint}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/formats/modelfile"
 	"inferplan/solver/milp"
 )
 
@@ -42,7 +44,7 @@ func (d *Documents) File(role string) string {
 
 // Fail is an error at a field of a document.
 func (d *Documents) Fail(role, path, found, expected, hint string) error {
-	return &formats.Error{File: d.File(role), Path: path, Found: found, Expected: expected, Hint: hint}
+	return &document.Error{File: d.File(role), Path: path, Found: found, Expected: expected, Hint: hint}
 }
 
 // Complete checks that the documents are there.
@@ -75,7 +77,7 @@ func (d *Documents) Model(name, path string) (at int, err error) {
 // Problem is what a method is to plan.
 type Problem struct {
 	Documents
-	Values formats.Values // of the method's options
+	Values document.Values // of the method's options
 	Seed   uint64
 	// Trial asks only whether there is a plan, of whatever quality. Why there is none
 	// need not be told.
@@ -179,7 +181,7 @@ func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
 		if _, err := os.Stat(path); err != nil {
 			continue // a plan needs no model file; serving says what is missing
 		}
-		sum, err := src.Digest(path)
+		sum, err := modelfile.Digest(path, src.Weights)
 		if err != nil {
 			r.Warn("the model file of %s cannot be read: %v", m.Model, err)
 		} else if sum != src.SHA256 {
@@ -199,7 +201,7 @@ type Progress struct {
 // Outcome is what a method found.
 type Outcome struct {
 	Algorithm  string
-	Values     formats.Values // as the plan keeps them, with what was decided on the way
+	Values     document.Values // as the plan keeps them, with what was decided on the way
 	Objective  formats.Objective
 	Sense      milp.Sense // whether the objective is to grow or to shrink
 	StoppedBy  milp.StoppedBy

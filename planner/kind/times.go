@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // disturbed is how much longer runs take on average than undisturbed from which on a plan
@@ -54,7 +55,7 @@ func (r *Run) times(plan *formats.Plan) {
 
 // unmeasured lists the batch sizes whose times are between those of others, sizes in a row
 // as first-last.
-func unmeasured(intervals [][2]formats.Micros) []string {
+func unmeasured(intervals [][2]document.Micros) []string {
 	var out []string
 	for first := 0; first < len(intervals); first++ {
 		last := first

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/verify"
@@ -45,13 +46,13 @@ type choices struct {
 	MinLoad       float64
 	Gap           float64
 	Effort        int
-	SLO           formats.SLO
+	SLO           document.SLO
 	CutDType      string
 	UnevenNIC     bool
 	MaxMoved      float64
 }
 
-func choicesOf(v formats.Values) choices {
+func choicesOf(v document.Values) choices {
 	c := choices{
 		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
 		MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"), Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"),
@@ -67,7 +68,7 @@ func choicesOf(v formats.Values) choices {
 // together refuses values that exclude each other.
 func together(c choices) error {
 	if c.Objective != ObjectiveThroughput && c.Algorithm != AlgorithmTemplate {
-		return &formats.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
+		return &document.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
 	}
 	return nil
 }
@@ -214,7 +215,7 @@ func (r *resolved) searchOptions() Options {
 
 // equalWorkload is every model of the profile with the same weight and SLO, and
 // Poisson arrivals.
-func equalWorkload(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string) {
+func equalWorkload(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string) {
 	var models formats.WorkloadModels
 	for _, name := range profile.Requested() {
 		models = append(models, formats.WorkloadModel{Model: name, SLO: slo, Percentile: "p99", Weight: 1})

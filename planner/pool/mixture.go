@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/solver/queueing"
 )
 
@@ -132,7 +133,7 @@ func roomFactors(a *tuning) (factors []float64) {
 
 // dropped is the share of a model's requests that may be late or dropped.
 func (a *tuning) dropped(i int) float64 {
-	return 1 - cmp.Or(a.cert.Attainment, formats.ShareAt(a.models[i].Percentile))
+	return 1 - cmp.Or(a.cert.Attainment, document.ShareAt(a.models[i].Percentile))
 }
 
 // mixture returns the setting in which each model has its cheapest margin of those of the sketches with a delay of filling batches,

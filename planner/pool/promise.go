@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 )
@@ -96,7 +97,7 @@ func (a *tuning) state(res *kind.Result) {
 
 // among says which plans a bound is of, as far as the options leave some out, or the most blocks
 // that models count as; empty: it is of all. It ends a sentence that begins with "no plan".
-func among(v formats.Values, blocks int, deployment []formats.Deployed, pools []formats.Pool) string {
+func among(v document.Values, blocks int, deployment []formats.Deployed, pools []formats.Pool) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if algorithm := v.Word("algorithm"); algorithm == AlgorithmNP {

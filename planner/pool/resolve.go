@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 )
@@ -236,7 +237,7 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 			return 0, r.in.Fail("profile", mpath+".measurements", "no measurement of the whole model at batch 1",
 				fmt.Sprintf("one, because the SLO of %s is %s", w.Key(), target), "measure it (plan profile) or write the SLO as a time")
 		}
-		r.run.Assume("slo of %s: %s of its %s on %s is %s", w.Key(), target, formats.Duration(base), kind, formats.Duration(target.Of(base)))
+		r.run.Assume("slo of %s: %s of its %s on %s is %s", w.Key(), target, document.Duration(base), kind, document.Duration(target.Of(base)))
 	}
 	slo := target.Of(base)
 	if slo <= 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -14,7 +15,7 @@ func from(p *kind.Problem) error {
 	case formats.PoolOf(p.Running) == nil:
 		return p.Fail("running", "kind", p.Running.Kind, formats.PlanPool, "plans of this kind are made anew: leave out --from")
 	case algorithm != AlgorithmTemplate:
-		return &formats.Error{Path: "--from", Found: "--algorithm " + algorithm, Expected: "--algorithm " + AlgorithmTemplate}
+		return &document.Error{Path: "--from", Found: "--algorithm " + algorithm, Expected: "--algorithm " + AlgorithmTemplate}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
@@ -164,7 +165,7 @@ func fluid(ctx context.Context, a *tuning) error {
 	}
 	attained := 1.0
 	for _, m := range a.models {
-		attained = min(attained, cmp.Or(a.cert.Attainment, formats.ShareAt(m.Percentile)))
+		attained = min(attained, cmp.Or(a.cert.Attainment, document.ShareAt(m.Percentile)))
 	}
 	models := formats.ModelsOf(q.Workload)
 	if !a.grows() {

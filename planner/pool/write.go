@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/policy/reserve"
 	"inferplan/solver/milp"
@@ -67,7 +68,7 @@ func (r *resolved) writeLimit(l Limit) formats.Limit {
 	if l.Pool >= 0 {
 		out.What, out.Change = "device "+r.problem.Pools[l.Pool].Kind, "+1 device"
 	} else {
-		out.What, out.Change = "slo "+r.problem.Models[l.Model].Name, "+"+formats.Duration(SLOStep).String()
+		out.What, out.Change = "slo "+r.problem.Models[l.Model].Name, "+"+document.Duration(SLOStep).String()
 	}
 	return out
 }
@@ -90,7 +91,7 @@ func (r *resolved) headroom() []formats.Headroom {
 func (r *resolved) served(d int, out *Outcome) formats.Served {
 	m, pm := &r.models[d], &r.problem.Models[d]
 	return formats.Served{
-		Model: m.workload.Model, Class: m.workload.Class, SLOUS: formats.Micros(pm.SLO), MarginUS: formats.Micros(pm.Margin),
+		Model: m.workload.Model, Class: m.workload.Class, SLOUS: document.Micros(pm.SLO), MarginUS: document.Micros(pm.Margin),
 		Percentile: cmp.Or(m.workload.Percentile, "p99"), Weight: m.weight, RPS: out.RPS[d] * m.headroom.Utilisation,
 	}
 }
@@ -112,7 +113,7 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 	pm := &r.problem.Models[d]
 	o := formats.Pipeline{
 		Batch: pl.Batch, RPS: pl.RPS * r.models[d].headroom.Utilisation,
-		BatchBuildUS: formats.Micros(pm.BuildTime(pl.Batch)),
+		BatchBuildUS: document.Micros(pm.BuildTime(pl.Batch)),
 	}
 	for i := range pl.Stages {
 		s := &pl.Stages[i]
@@ -132,7 +133,7 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 			c := r.models[d].cuts[s.Last-1]
 			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
 			for b := 1; b <= pl.Batch; b++ {
-				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.Bytes, b)))
+				st.Cut.TransferUS = append(st.Cut.TransferUS, document.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.Bytes, b)))
 			}
 			o.LatencyUS += st.Cut.TransferUS[pl.Batch-1]
 		}

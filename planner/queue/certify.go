@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
 	"inferplan/planner/queue/verify"
@@ -22,7 +23,7 @@ func testOf(plan *formats.Plan, asked kind.Asked) (*certify.Test, error) {
 		return nil, err
 	}
 	if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
-		return nil, &formats.Error{Path: "arrivals.trace", Found: plan.Arrivals.Trace, Expected: "a process of arrivals, for --certify", Hint: "plan simulate --trace plays it"}
+		return nil, &document.Error{Path: "arrivals.trace", Found: plan.Arrivals.Trace, Expected: "a process of arrivals, for --certify", Hint: "plan simulate --trace plays it"}
 	}
 	return certify.NewAsked(plan, asked)
 }

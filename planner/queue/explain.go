@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -70,7 +71,7 @@ func hosts(q *formats.QueuePlan) []string {
 			largest = max(largest, q.Models[i].WeightBytes)
 		}
 		if largest > 0 {
-			out = append(out, fmt.Sprintf("models beside %s: active on the instance, warm in %s of a node's memory (%d of the largest) by the order of use, cold beyond that", h.Device, formats.Bytes(h.MemoryBytes), h.MemoryBytes/largest))
+			out = append(out, fmt.Sprintf("models beside %s: active on the instance, warm in %s of a node's memory (%d of the largest) by the order of use, cold beyond that", h.Device, document.Bytes(h.MemoryBytes), h.MemoryBytes/largest))
 		}
 	}
 	return out
@@ -95,7 +96,7 @@ func operation(o *formats.QueueOperation) string {
 	return line
 }
 
-func span(d formats.Micros) string {
+func span(d document.Micros) string {
 	if d == 0 {
 		return "not known"
 	}
@@ -107,7 +108,7 @@ func groups(q *formats.QueuePlan) []string {
 	if len(q.Groups) == 0 {
 		return nil
 	}
-	late, last := 0, formats.Micros(0)
+	late, last := 0, document.Micros(0)
 	requests := 0
 	for i := range q.Groups {
 		g := &q.Groups[i]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue/deploy"
 	"inferplan/policy/vqueue"
@@ -183,7 +184,7 @@ func (o *ordering) arrange(ctx context.Context) error {
 // prove solves the order as a program, from the one that the search found.
 func (o *ordering) prove(ctx context.Context, sampled bool, nodes int64) error {
 	if len(o.groups) > mostExact {
-		return &formats.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", mostExact),
+		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", mostExact),
 			Hint: "larger groups (--group-scale) are fewer, or --algorithm search"}
 	}
 	means := *o.problem
@@ -290,7 +291,7 @@ func (o *ordering) described(x *grouped, e *vqueue.RCT) formats.RequestGroup {
 }
 
 // micros are seconds as a plan has them, in whole microseconds.
-func micros(seconds float64) formats.Micros {
+func micros(seconds float64) document.Micros {
 	const most = 1e12
-	return formats.Micros(time.Duration(math.Round(min(max(seconds, 0)*1e6, most))) * time.Microsecond)
+	return document.Micros(time.Duration(math.Round(min(max(seconds, 0)*1e6, most))) * time.Microsecond)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -18,7 +19,7 @@ func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSec
 		models, _ := out.Asks(i)
 		for _, m := range models {
 			if own, ok := l.SLOs[formats.ModelClass{Model: m, Class: c.Class}.String()]; ok && (slo.Times > 0 || own > slo.Duration) {
-				slo = formats.SLO{Duration: own}
+				slo = document.SLO{Duration: own}
 			}
 		}
 		c.SLO, c.RPS = slo, l.Rate(c.RPS)

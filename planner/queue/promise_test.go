@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
 	"inferplan/planner/kind"
@@ -34,7 +35,7 @@ func drawn(rng *rand.Rand) planner.Inputs {
 	l := formats.LLMOf(in.Workload)
 	l.Models, l.Classes = l.Models[:1+pick(2)], nil
 	in.Cluster.Pools = in.Cluster.Pools[:1+pick(2)]
-	seconds := func(s float64) formats.SLO { return formats.SLO{Duration: time.Duration(s * float64(time.Second))} }
+	seconds := func(s float64) document.SLO { return document.SLO{Duration: time.Duration(s * float64(time.Second))} }
 	for i := range 1 + pick(3) {
 		c := formats.LLMClass{Class: fmt.Sprint("c", i), Prompt: lognormal(200+600*rng.Float64(), 3000), Output: lognormal(40+160*rng.Float64(), 800), RPS: 0.5 + rng.Float64()}
 		switch pick(5) {
@@ -119,7 +120,7 @@ func planned(t *testing.T, in planner.Inputs, objective string) (*formats.Plan, 
 		return nil, err
 	}
 	var b bytes.Buffer
-	if err := formats.Write(&b, res.Plan); err != nil {
+	if err := document.Write(&b, res.Plan); err != nil {
 		t.Fatal(err)
 	}
 	p, err := formats.DecodePlan(b.Bytes(), "plan.json")
@@ -182,7 +183,7 @@ func late(t *testing.T, in planner.Inputs) string {
 		t.Fatal(err)
 	}
 	for _, c := range simulated(t, p).Classes {
-		if share, err := formats.ParsePercentile(c.Percentile); err != nil || c.Attainment < share {
+		if share, err := document.ParsePercentile(c.Percentile); err != nil || c.Attainment < share {
 			return fmt.Sprintf("class %s has %v in time of %s", c.Class, c.Attainment, c.Percentile)
 		}
 	}
@@ -225,7 +226,7 @@ func promised(t *testing.T, p *formats.Plan) (wrong []string) {
 		return wrong
 	}
 	for _, c := range report.Classes {
-		share, err := formats.ParsePercentile(c.Percentile)
+		share, err := document.ParsePercentile(c.Percentile)
 		if err != nil {
 			t.Fatal(err)
 		}

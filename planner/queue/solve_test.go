@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 	"inferplan/planner/queue"
@@ -24,7 +25,7 @@ import (
 func server(device string, base float64) formats.LLMInstance {
 	return formats.LLMInstance{
 		Device: device, TensorParallel: 1, Iteration: formats.Iteration{BaseNS: base, SequenceNS: 87000, ContextNS: 183, PromptNS: 64000, HingeTokens: 128, AttentionNS: 2},
-		KVTokens: 200000, KVSource: formats.KVMeasured, SwapGBps: 23.6, Loads: &formats.ModelLoads{ColdUS: formats.Micros(4 * time.Second), WarmUS: formats.Micros(time.Second)},
+		KVTokens: 200000, KVSource: formats.KVMeasured, SwapGBps: 23.6, Loads: &formats.ModelLoads{ColdUS: document.Micros(4 * time.Second), WarmUS: document.Micros(time.Second)},
 	}
 }
 
@@ -40,8 +41,8 @@ func documents() planner.Inputs {
 		}},
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "A100", Count: 3, USDPerHour: 3}, {Device: "A10", Count: 3, USDPerHour: 1}}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: &formats.LLM{Models: []string{"m7", "m13"}, Classes: []formats.LLMClass{
-			{Class: "chat", SLO: formats.SLO{Duration: 25 * time.Second}, RPS: 3, Shares: []float64{4, 1}, Prompt: lengths(500), Output: lengths(80)},
-			{Class: "batch", SLO: formats.SLO{Duration: 60 * time.Second}, RPS: 2, Models: []string{"m7"}, Prompt: lengths(500), Output: lengths(100), Percentile: "p95"},
+			{Class: "chat", SLO: document.SLO{Duration: 25 * time.Second}, RPS: 3, Shares: []float64{4, 1}, Prompt: lengths(500), Output: lengths(80)},
+			{Class: "batch", SLO: document.SLO{Duration: 60 * time.Second}, RPS: 2, Models: []string{"m7"}, Prompt: lengths(500), Output: lengths(100), Percentile: "p95"},
 		}}},
 	}
 }
@@ -98,7 +99,7 @@ func TestPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			var a, b bytes.Buffer
-			if err := errors.Join(formats.Write(&a, p), formats.Write(&b, again.Plan)); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
+			if err := errors.Join(document.Write(&a, p), document.Write(&b, again.Plan)); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
 				t.Error("another plan of the same documents", err)
 			}
 		})
@@ -260,8 +261,8 @@ func chatAndBatch() planner.Inputs {
 		return &formats.Lengths{Distribution: formats.LengthsLognormal, Mean: mean, SD: sd, Max: most}
 	}
 	l.Classes = []formats.LLMClass{
-		{Class: "chat", SLO: formats.SLO{Duration: 20 * time.Second}, RPS: 1.2, Prompt: lengths(800, 700, 4000), Output: lengths(200, 150, 900)},
-		{Class: "batch", SLO: formats.SLO{Duration: 200 * time.Second}, RPS: 4 * 1.2, Prompt: lengths(800, 700, 4000), Output: lengths(200, 150, 900)},
+		{Class: "chat", SLO: document.SLO{Duration: 20 * time.Second}, RPS: 1.2, Prompt: lengths(800, 700, 4000), Output: lengths(200, 150, 900)},
+		{Class: "batch", SLO: document.SLO{Duration: 200 * time.Second}, RPS: 4 * 1.2, Prompt: lengths(800, 700, 4000), Output: lengths(200, 150, 900)},
 	}
 	return in
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/queue/deploy"
 	"inferplan/solver/milp"
@@ -78,7 +79,7 @@ func (s *solving) assume(c *candidate) {
 
 // expect writes what the runs showed into the classes.
 func (c *candidate) expect(q *formats.QueuePlan) {
-	q.Runs = &formats.QueueRuns{Runs: max(c.p.Seeds, 1), DurationUS: formats.Micros(c.p.Span()), Seed: max(c.p.Seed, 1)}
+	q.Runs = &formats.QueueRuns{Runs: max(c.p.Seeds, 1), DurationUS: document.Micros(c.p.Span()), Seed: max(c.p.Seed, 1)}
 	for i := range q.Classes {
 		q.Classes[i].Attainment = c.found.Score.ByItem[i].Attained()
 	}

@@ -6,20 +6,21 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // BlockChange is a block that costs more or less than it did.
 type BlockChange struct {
-	Model  string         `json:"model"`
-	Block  int            `json:"block"`
-	Name   string         `json:"name"`
-	Device string         `json:"device"`
-	Share  int            `json:"share"`
-	Batch  int            `json:"batch"`
-	OldUS  formats.Micros `json:"old_us"`
-	NewUS  formats.Micros `json:"new_us"`
-	Change float64        `json:"change"` // relative
-	Where  string         `json:"where"`  // stage of the plan that runs it
+	Model  string          `json:"model"`
+	Block  int             `json:"block"`
+	Name   string          `json:"name"`
+	Device string          `json:"device"`
+	Share  int             `json:"share"`
+	Batch  int             `json:"batch"`
+	OldUS  document.Micros `json:"old_us"`
+	NewUS  document.Micros `json:"new_us"`
+	Change float64         `json:"change"` // relative
+	Where  string          `json:"where"`  // stage of the plan that runs it
 }
 
 func (b BlockChange) String() string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // between is the rate of a crossing: the slower of the NICs that are there.
@@ -113,7 +114,7 @@ func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stag
 			s.Blocks[1]-1, m.Model, 100*(1-b.FP16.Top1Agreement))
 	}
 	if n := len(s.Cut.TransferUS); n == pl.Batch && Moved(s.Cut.TransferUS[n-1].D(), now.Transfer) {
-		c.Warn("transfer", fmt.Sprintf("%s.transfer_us[%d]", where, n-1), s.Cut.TransferUS[n-1].String(), formats.Micros(now.Transfer).String(),
+		c.Warn("transfer", fmt.Sprintf("%s.transfer_us[%d]", where, n-1), s.Cut.TransferUS[n-1].String(), document.Micros(now.Transfer).String(),
 			"the crossing after block %d of %s takes %s today", s.Blocks[1]-1, m.Model, Change(s.Cut.TransferUS[n-1].D(), now.Transfer))
 	}
 }

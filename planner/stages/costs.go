@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Costs gathers a model's measurements by pool and share, for batches of up to
@@ -13,7 +14,7 @@ import (
 // modelPath on, the field.
 func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, modelPath string) ([][]Share, error) {
 	fail := func(path, found, expected string) error {
-		return &formats.Error{File: file, Path: path, Found: found, Expected: expected}
+		return &document.Error{File: file, Path: path, Found: found, Expected: expected}
 	}
 	costs, crossing := make([][]Share, len(pools)), crossingBytes(m)
 	index := map[string]int{}

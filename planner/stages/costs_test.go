@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Measurements are gathered by pool and share, ascending by batch, those on other
@@ -40,7 +41,7 @@ func TestCosts(t *testing.T) {
 	}
 	m.Measurements = append(m.Measurements, m.Measurements[0])
 	_, err := Costs(m, pools, 0, "p.json", "models[0]")
-	if e, ok := errors.AsType[*formats.Error](err); !ok || e.File != "p.json" || e.Path != "models[0].measurements[6]" {
+	if e, ok := errors.AsType[*document.Error](err); !ok || e.File != "p.json" || e.Path != "models[0].measurements[6]" {
 		t.Errorf("a measurement twice: %v", err)
 	}
 }

@@ -1,6 +1,9 @@
 package stages
 
-import "inferplan/formats"
+import (
+	"inferplan/formats"
+	"inferplan/formats/document"
+)
 
 // Write sets what a stage of a plan takes at batch 1 to its pipeline's.
 func (s *Share) Write(to *formats.Stage, m *formats.ProfileModel, batch int) {
@@ -14,7 +17,7 @@ func (s *Share) Write(to *formats.Stage, m *formats.ProfileModel, batch int) {
 		if l, h := e.Interval(first, last); l < h {
 			low = min(e.below.Blocks[first+b], high)
 		}
-		to.BlockUS = append(to.BlockUS, formats.Micros(between(low, high, e.part)))
+		to.BlockUS = append(to.BlockUS, document.Micros(between(low, high, e.part)))
 	}
 }
 
@@ -29,9 +32,9 @@ func (s *Share) WriteTimes(to *formats.Stage, m *formats.ProfileModel, batch, fi
 		e := s.Expect(b)
 		low, high := e.Interval(first, last)
 		apart, means = apart || low < high, means && e.at.Mean > 0
-		to.InferUS = append(to.InferUS, formats.Micros(e.Median(first, last)))
-		to.InferRangeUS = append(to.InferRangeUS, [2]formats.Micros{formats.Micros(low), formats.Micros(high)})
-		to.MeanUS = append(to.MeanUS, formats.Micros(e.Mean(first, last)))
+		to.InferUS = append(to.InferUS, document.Micros(e.Median(first, last)))
+		to.InferRangeUS = append(to.InferRangeUS, [2]document.Micros{document.Micros(low), document.Micros(high)})
+		to.MeanUS = append(to.MeanUS, document.Micros(e.Mean(first, last)))
 	}
 	if !apart {
 		to.InferRangeUS = nil
@@ -45,7 +48,7 @@ func (s *Share) WriteTimes(to *formats.Stage, m *formats.ProfileModel, batch, fi
 
 // pause is what a run of the smallest batch measured so takes more after the device had
 // nothing to do: the profile tells it of whole models.
-func pause(m *formats.ProfileModel, device string, share int) formats.Micros {
+func pause(m *formats.ProfileModel, device string, share int) document.Micros {
 	var of *formats.Measurement
 	for i := range m.Measurements {
 		ms := &m.Measurements[i]

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // measurementsOf is a model of blocks whose whole takes so many microseconds, on average
 // and after a pause, by batch: the first block a quarter of it.
-func measurementsOf(device string, inputs int, times map[int][3]formats.Micros) *formats.ProfileModel {
+func measurementsOf(device string, inputs int, times map[int][3]document.Micros) *formats.ProfileModel {
 	m := &formats.ProfileModel{Model: "m", Inputs: make([]formats.TensorInfo, inputs), Blocks: make([]formats.Block, 2)}
 	for _, b := range []int{1, 2, 4, 8} {
 		if x, ok := times[b]; ok {
@@ -21,9 +22,9 @@ func measurementsOf(device string, inputs int, times map[int][3]formats.Micros) 
 	return m
 }
 
-func micros(list ...int) (out []formats.Micros) {
+func micros(list ...int) (out []document.Micros) {
 	for _, x := range list {
-		out = append(out, formats.Micros(1000*x))
+		out = append(out, document.Micros(1000*x))
 	}
 	return out
 }
@@ -33,21 +34,21 @@ func micros(list ...int) (out []formats.Micros) {
 // GPUs with several tensors in or out; else what the next larger size takes, as it does
 // where times fall and below the smallest.
 func TestWriteTimes(t *testing.T) {
-	rising := map[int][3]formats.Micros{1: {100, 110, 125}, 2: {200, 200, 0}, 4: {400, 480, 0}}
+	rising := map[int][3]document.Micros{1: {100, 110, 125}, 2: {200, 200, 0}, 4: {400, 480, 0}}
 	for _, c := range []struct {
 		name                string
 		device              string
 		inputs              int
-		times               map[int][3]formats.Micros
-		infer, mean, blocks []formats.Micros
+		times               map[int][3]document.Micros
+		infer, mean, blocks []document.Micros
 		unsure              int // batch whose time is between those of others; 0: none
-		idle                formats.Micros
+		idle                document.Micros
 	}{
 		{"a CPU", "cpu-1", 1, rising, micros(100, 200, 300), micros(110, 200, 340), micros(75, 225), 3, 15_000},
 		{"a GPU, one tensor in and out", "A", 1, rising, micros(100, 200, 400), micros(110, 200, 480), micros(100, 300), 0, 15_000},
 		{"a GPU, two tensors in", "A", 2, rising, micros(100, 200, 300), micros(110, 200, 340), micros(75, 225), 3, 15_000},
-		{"times fall", "cpu-1", 1, map[int][3]formats.Micros{1: {100}, 2: {500}, 4: {400}}, micros(100, 500, 400), nil, micros(100, 300), 0, 0},
-		{"below the smallest", "cpu-1", 1, map[int][3]formats.Micros{4: {400, 480, 0}}, micros(400, 400, 400), micros(480, 480, 480), micros(100, 300), 0, 0},
+		{"times fall", "cpu-1", 1, map[int][3]document.Micros{1: {100}, 2: {500}, 4: {400}}, micros(100, 500, 400), nil, micros(100, 300), 0, 0},
+		{"below the smallest", "cpu-1", 1, map[int][3]document.Micros{4: {400, 480, 0}}, micros(400, 400, 400), micros(480, 480, 480), micros(100, 300), 0, 0},
 	} {
 		costs, err := Costs(measurementsOf(c.device, c.inputs, c.times), []formats.Pool{{Device: c.device, MaxShares: 1}}, 3, "", "")
 		if err != nil {
@@ -76,7 +77,7 @@ func TestWriteTimes(t *testing.T) {
 // A batch that was not measured is planned only where the next larger one, which it may
 // cost, keeps the SLO. Its rate is by the mean on the line.
 func TestUnmeasuredBatchKeepsSLO(t *testing.T) {
-	rising := map[int][3]formats.Micros{1: {100, 110, 125}, 2: {200, 200, 0}, 4: {400, 480, 0}}
+	rising := map[int][3]document.Micros{1: {100, 110, 125}, 2: {200, 200, 0}, 4: {400, 480, 0}}
 	pools := []formats.Pool{{Device: "cpu-1", MaxShares: 1}}
 	costs, err := Costs(measurementsOf("cpu-1", 1, rising), pools, 3, "", "")
 	if err != nil {

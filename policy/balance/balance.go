@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/slots"
 )
@@ -64,7 +65,7 @@ func New(t *policy.Tables) *Policy {
 func NewPriority(t *policy.Tables) (*Policy, error) {
 	for i := range t.Instances {
 		if s := t.Instances[i].Server; s == nil || !s.Priority {
-			return nil, &formats.Error{Path: fmt.Sprintf("queue.instances[%d].scheduling", i), Found: "first come, first served", Expected: formats.SchedulePriority,
+			return nil, &document.Error{Path: fmt.Sprintf("queue.instances[%d].scheduling", i), Found: "first come, first served", Expected: formats.SchedulePriority,
 				Hint: "the policy " + PriorityName + " leaves the order to servers that know priorities"}
 		}
 	}

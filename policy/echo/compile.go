@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/testkit/policytest"
 )
@@ -29,7 +30,7 @@ func Of(t *policy.Tables) *Tables {
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	section, ok := plan.Section.(*formats.EchoPlan)
 	if !ok || len(t.Services) != formats.EchoServices || len(t.Pipelines) != len(t.Services) || len(t.Stages) != len(t.Services) {
-		return &formats.Error{Path: "deployment", Found: fmt.Sprintf("%d services on %d stages", len(t.Services), len(t.Stages)), Expected: fmt.Sprintf("%d, on a stage each", formats.EchoServices)}
+		return &document.Error{Path: "deployment", Found: fmt.Sprintf("%d services on %d stages", len(t.Services), len(t.Stages)), Expected: fmt.Sprintf("%d, on a stage each", formats.EchoServices)}
 	}
 	asked := section.Served()[0]
 	percentile, err := policy.ParsePercentile(asked.Percentile)

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -117,7 +118,7 @@ func (w *Workflows) Servable(t *policy.Tables) error {
 				if first[d] = int32(s) + 1; other < 0 || other == int32(s) || w.GenerationOf(int32(s)) == nil && w.GenerationOf(other) == nil {
 					continue
 				}
-				return &formats.Error{Path: fmt.Sprintf("flow.modules[%d]", s), Expected: "devices of its own for each language model",
+				return &document.Error{Path: fmt.Sprintf("flow.modules[%d]", s), Expected: "devices of its own for each language model",
 					Found: fmt.Sprintf("%q and %q on the same devices of %s, at least one of them a language model", t.Services[other].Name, t.Services[s].Name, t.Kinds[t.Devices[d].Kind]),
 					Hint:  "the server of a language model runs that model alone: give language models pools of their own in the cluster (another name of the device, with its own measurements)"}
 			}

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 )
 
 // mostSequences is how many sequences run at once where a profile does not say.
@@ -40,7 +41,7 @@ func Measured(p *formats.Profile, apps []formats.Application, at string) (*forma
 			if len(names) == 0 {
 				hint = "the profile has none: plan profile --llm or plan import adds one"
 			}
-			return nil, nil, &formats.Error{Path: a.at, Found: fmt.Sprintf("%q with tokens", a.name), Expected: "a language model of the profile's llms", Hint: hint}
+			return nil, nil, &document.Error{Path: a.at, Found: fmt.Sprintf("%q with tokens", a.name), Expected: "a language model of the profile's llms", Hint: hint}
 		}
 		m, llm, err := a.measured(&p.LLMs[i])
 		if err != nil {
@@ -86,7 +87,7 @@ func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats
 	switch {
 	case kvBytes > 0 && l.WeightBytes > 0:
 	case slices.ContainsFunc(l.Instances, func(in formats.LLMInstance) bool { return in.TensorParallel == 1 && in.KVTokens == 0 }):
-		return nil, nil, &formats.Error{Path: a.at, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", a.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance"}
+		return nil, nil, &document.Error{Path: a.at, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", a.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance"}
 	default: // the tokens for which servers have memory are known, whatever a token takes
 		kvBytes = max(kvBytes, 1)
 	}
@@ -112,13 +113,13 @@ func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats
 			if in.KVTokens > 0 && kv > in.KVTokens {
 				break
 			}
-			took := formats.Latency{WallUS: formats.Micros(in.Iteration.Residence(int32(n), a.prompt, a.output, int32(in.TokenBudget)))}
+			took := formats.Latency{WallUS: document.Micros(in.Iteration.Residence(int32(n), a.prompt, a.output, int32(in.TokenBudget)))}
 			m.Measurements = append(m.Measurements, formats.Measurement{Device: in.Device, Share: 1, Batch: n, Whole: &took, Blocks: []formats.Latency{took}, MemoryBytes: l.WeightBytes + kv*kvBytes})
 		}
 		llm.Instances = append(llm.Instances, in)
 	}
 	if len(m.Measurements) == 0 {
-		return nil, nil, &formats.Error{Path: a.at, Found: fmt.Sprintf("sequences of %q of up to %d tokens", a.name, a.longest), Expected: "an instance of one device in the profile's llms, with KV memory for one of them"}
+		return nil, nil, &document.Error{Path: a.at, Found: fmt.Sprintf("sequences of %q of up to %d tokens", a.name, a.longest), Expected: "an instance of one device in the profile's llms, with KV memory for one of them"}
 	}
 	return m, llm, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -101,11 +102,11 @@ const MaxPaths = 256
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	f := formats.FlowOf(plan)
 	if f == nil {
-		return &formats.Error{Path: "flow", Found: "nothing", Expected: "the applications of a plan of kind flow"}
+		return &document.Error{Path: "flow", Found: "nothing", Expected: "the applications of a plan of kind flow"}
 	}
 	own := &Tables{Lambda: f.Lambda, Window: f.WindowUS.D()}
 	if len(f.Modules) != len(t.Models) || len(f.Applications) == 0 {
-		return &formats.Error{Path: "flow.modules", Found: fmt.Sprintf("%d modules", len(f.Modules)), Expected: fmt.Sprintf("the %d of the deployment", len(t.Models))}
+		return &document.Error{Path: "flow.modules", Found: fmt.Sprintf("%d modules", len(f.Modules)), Expected: fmt.Sprintf("the %d of the deployment", len(t.Models))}
 	}
 	if f.Workflow() {
 		return compileWorkflows(plan, f, t)
@@ -127,7 +128,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 		}
 		percentile, err := policy.ParsePercentile(a.Percentile)
 		if err != nil || a.SLOUS <= 0 {
-			return &formats.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+			return &document.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
 		own.Apps = append(own.Apps, app)
 		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS, NumPipelines: int32(len(t.Pipelines))})
@@ -163,7 +164,7 @@ func (own *Tables) share(plan *formats.Plan, t *policy.Tables) error {
 			for _, on := range t.DevicesOf(t.Pipelines[t.Services[m].FirstPipeline+int32(k)].FirstStage) {
 				at := fmt.Sprintf("deployment[%d].pipelines[%d].stages[0].placement", m, k)
 				if seen[on] {
-					return &formats.Error{Path: at, Found: fmt.Sprintf("device %d of %s a second time", t.Devices[on].GPU, s.Device), Expected: "each device once for every model"}
+					return &document.Error{Path: at, Found: fmt.Sprintf("device %d of %s a second time", t.Devices[on].GPU, s.Device), Expected: "each device once for every model"}
 				}
 				seen[on] = true
 				part := s.GPUs / float64(s.Replicas)
@@ -179,9 +180,9 @@ func (own *Tables) share(plan *formats.Plan, t *policy.Tables) error {
 			case modules[on] == 1:
 				*part = 1
 			case formats.FlowOf(plan).Scaling != nil:
-				return &formats.Error{Path: "flow.scaling", Found: "modules that take turns on devices", Expected: "devices of its own for every module"}
+				return &document.Error{Path: "flow.scaling", Found: "modules that take turns on devices", Expected: "devices of its own for every module"}
 			case !(*part > 0):
-				return &formats.Error{Path: fmt.Sprintf("deployment[%d].pipelines", m), Found: fmt.Sprintf("gpus %v on a device that modules share", *part), Expected: "a part of its time above 0"}
+				return &document.Error{Path: fmt.Sprintf("deployment[%d].pipelines", m), Found: fmt.Sprintf("gpus %v on a device that modules share", *part), Expected: "a part of its time above 0"}
 			default:
 				*part /= taken[on]
 			}
@@ -196,7 +197,7 @@ func compileApp(list []formats.Module, service map[string]int32, at string) (App
 		m := &list[i]
 		s, ok := service[m.Model]
 		if _, twice := place[m.Name]; twice || !ok {
-			return App{}, &formats.Error{Path: fmt.Sprintf("%s.modules[%d]", at, i), Found: fmt.Sprintf("the module %q of model %q", m.Name, m.Model), Expected: "a module of another name, of a deployed model"}
+			return App{}, &document.Error{Path: fmt.Sprintf("%s.modules[%d]", at, i), Found: fmt.Sprintf("the module %q of model %q", m.Name, m.Model), Expected: "a module of another name, of a deployed model"}
 		}
 		place[m.Name] = int32(i)
 		app.Nodes = append(app.Nodes, Node{Name: m.Name, Service: s})
@@ -205,7 +206,7 @@ func compileApp(list []formats.Module, service map[string]int32, at string) (App
 		for k, name := range list[i].After {
 			from, ok := place[name]
 			if !ok {
-				return App{}, &formats.Error{Path: fmt.Sprintf("%s.modules[%d].after[%d]", at, i, k), Found: strconv.Quote(name), Expected: "a module of the application"}
+				return App{}, &document.Error{Path: fmt.Sprintf("%s.modules[%d].after[%d]", at, i, k), Found: strconv.Quote(name), Expected: "a module of the application"}
 			}
 			way := slices.IndexFunc(list[from].Branches, func(b formats.Branch) bool { return slices.Contains(b.To, list[i].Name) })
 			e := Edge{From: from, To: int32(i), Way: int32(way)}
@@ -216,7 +217,7 @@ func compileApp(list []formats.Module, service map[string]int32, at string) (App
 			app.Nodes[i].Ways = append(app.Nodes[i].Ways, list[i].Branches[k].Probability)
 		}
 		if len(list[i].After) == 0 != (i == 0) {
-			return App{}, &formats.Error{Path: fmt.Sprintf("%s.modules[%d].after", at, i), Found: fmt.Sprintf("%d modules", len(list[i].After)), Expected: "none for the first module, at least one for the others"}
+			return App{}, &document.Error{Path: fmt.Sprintf("%s.modules[%d].after", at, i), Found: fmt.Sprintf("%d modules", len(list[i].After)), Expected: "none for the first module, at least one for the others"}
 		}
 	}
 	return app, app.finish(at)
@@ -246,7 +247,7 @@ func (a *App) finish(at string) error {
 		}
 	}
 	if len(a.Order) < len(a.Nodes) || len(a.Nodes) == 0 {
-		return &formats.Error{Path: at + ".modules", Found: "modules that wait for themselves", Expected: "a graph without cycles"}
+		return &document.Error{Path: at + ".modules", Found: "modules that wait for themselves", Expected: "a graph without cycles"}
 	}
 	for _, i := range slices.Backward(a.Order) {
 		n := &a.Nodes[i]
@@ -259,7 +260,7 @@ func (a *App) finish(at string) error {
 			n.Paths = [][]int32{{}}
 		}
 		if len(n.Paths) > MaxPaths {
-			return &formats.Error{Path: at + ".modules", Found: fmt.Sprintf("%d ways from %s to the end", len(n.Paths), n.Name), Expected: fmt.Sprintf("at most %d", MaxPaths)}
+			return &document.Error{Path: at + ".modules", Found: fmt.Sprintf("%d ways from %s to the end", len(n.Paths), n.Name), Expected: fmt.Sprintf("at most %d", MaxPaths)}
 		}
 	}
 	for _, i := range a.Order {
@@ -287,7 +288,7 @@ func (own *Tables) scale(s *formats.FlowScaling) error {
 	}
 	out := &Scaling{Every: s.EveryUS.D(), Window: s.WindowUS.D(), Hold: s.HoldUS.D(), Lookahead: s.LookaheadUS.D(), RiseSigmas: s.RiseSigmas, Max: s.MaxWorkers, Start: s.Start}
 	if out.Every < time.Second || out.Window < time.Second || out.Every%time.Second != 0 || out.Window%time.Second != 0 || len(s.Table) == 0 {
-		return &formats.Error{Path: "flow.scaling", Found: fmt.Sprintf("every %v, window %v, %d rows", out.Every, out.Window, len(s.Table)), Expected: "whole seconds, and a row"}
+		return &document.Error{Path: "flow.scaling", Found: fmt.Sprintf("every %v, window %v, %d rows", out.Every, out.Window, len(s.Table)), Expected: "whole seconds, and a row"}
 	}
 	for i := range s.Table {
 		out.Above, out.Workers = append(out.Above, s.Table[i].AboveRPS), append(out.Workers, s.Table[i].Replicas)
@@ -295,7 +296,7 @@ func (own *Tables) scale(s *formats.FlowScaling) error {
 	for _, row := range append(slices.Clone(out.Workers), out.Start) {
 		for m := range own.Modules {
 			if len(row) != len(own.Modules) || row[m] < 1 || row[m] > len(own.Modules[m].Workers) {
-				return &formats.Error{Path: "flow.scaling", Found: fmt.Sprintf("replicas %v", row), Expected: "1 to the replicas of the deployment, for every module"}
+				return &document.Error{Path: "flow.scaling", Found: fmt.Sprintf("replicas %v", row), Expected: "1 to the replicas of the deployment, for every module"}
 			}
 		}
 	}

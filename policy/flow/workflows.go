@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/condition"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -148,7 +149,7 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 		}
 		percentile, err := policy.ParsePercentile(a.Percentile)
 		if err != nil || a.SLOUS <= 0 {
-			return &formats.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+			return &document.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
 		own.Ways = append(own.Ways, nil)
 		for k := range f.Transitions {
@@ -232,7 +233,7 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 		for k := range s.Modules {
 			step, err := w.step(seen, app, i, k, service)
 			if err != nil {
-				return nil, &formats.Error{Path: fmt.Sprintf("%s.segments[%d].modules[%d]", at, i, k), Found: err.Error(), Expected: "a deployed model"}
+				return nil, &document.Error{Path: fmt.Sprintf("%s.segments[%d].modules[%d]", at, i, k), Found: err.Error(), Expected: "a deployed model"}
 			}
 			seg.Steps = append(seg.Steps, step)
 		}

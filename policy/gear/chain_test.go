@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/gear"
 	"inferplan/policy/policies"
@@ -31,7 +32,7 @@ func on(block int, kind string, first, count int, each time.Duration, batch int)
 	s := formats.Stage{Blocks: [2]int{block, block + 1}, Device: kind, Share: 1, Replicas: count, GPUs: .01,
 		Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: count}}}
 	for b := range batch {
-		s.InferUS = append(s.InferUS, formats.Micros(time.Duration(b+1)*each))
+		s.InferUS = append(s.InferUS, document.Micros(time.Duration(b+1)*each))
 	}
 	return s
 }
@@ -42,7 +43,7 @@ func along(stages ...formats.Stage) deployment {
 		stages[i].Cut = &formats.Cut{DType: "FP32", Bytes: 1e6}
 		for range stages[i].InferUS {
 			n := len(stages[i].Cut.TransferUS) + 1
-			stages[i].Cut.TransferUS = append(stages[i].Cut.TransferUS, formats.Micros(time.Duration(n)*ms))
+			stages[i].Cut.TransferUS = append(stages[i].Cut.TransferUS, document.Micros(time.Duration(n)*ms))
 		}
 	}
 	return deployment{len(stages[0].InferUS), stages}
@@ -55,8 +56,8 @@ func cascade(pools []formats.Pool, levels []int, models ...[]deployment) *format
 	p := &formats.Plan{Format: formats.FormatPlan, Kind: formats.PlanGear, Tool: formats.Tool{Version: "test"}, Algorithm: "hand",
 		Objective: formats.Objective{Name: "accuracy", Value: 1}, StoppedBy: "proved", Inputs: []formats.Input{}, Pools: pools,
 		Policy: formats.PolicySpec{Name: gear.Name}, Arrivals: &formats.Arrivals{Process: "poisson"},
-		Options: formats.NewValues(formats.PlanOptions(formats.PlanGear)),
-		Section: &formats.GearPlan{SLOUS: formats.Micros(time.Second), Percentile: "p95", MaxQPS: most, Weights: "uniform", Samples: 10}}
+		Options: document.NewValues(formats.PlanOptions(formats.PlanGear)),
+		Section: &formats.GearPlan{SLOUS: document.Micros(time.Second), Percentile: "p95", MaxQPS: most, Weights: "uniform", Samples: 10}}
 	for m, pipelines := range models {
 		name := fmt.Sprintf("m%d", m)
 		pm := formats.Deployed{Model: name, NumBlocks: len(pipelines[0].stages)}

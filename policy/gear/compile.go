@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -23,7 +24,7 @@ type compiler struct {
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	g := formats.GearOf(plan)
 	if g == nil {
-		return &formats.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
+		return &document.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
 	}
 	c := compiler{
 		plan: g, shared: t, own: &Tables{MaxQPS: g.MaxQPS, Records: Records{Samples: g.Samples}},
@@ -50,10 +51,10 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 func (c *compiler) addMember(i int) error {
 	m, at := &c.shared.Models[i], fmt.Sprintf("deployment[%d]", i)
 	if i >= len(c.plan.Models) || c.plan.Models[i].Model != m.Name {
-		return &formats.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(c.plan.Models)), Expected: "those of models, in order"}
+		return &document.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(c.plan.Models)), Expected: "those of models, in order"}
 	}
 	if m.NumPipelines < 1 {
-		return &formats.Error{Path: at + ".pipelines", Found: "nothing", Expected: "a pipeline on every kind of its devices"}
+		return &document.Error{Path: at + ".pipelines", Found: "nothing", Expected: "a pipeline on every kind of its devices"}
 	}
 	c.member[m.Name] = i
 	for n := range m.NumPipelines {
@@ -87,7 +88,7 @@ func (c *compiler) serveOne() error {
 	g, t := c.plan, c.shared
 	percentile, err := policy.ParsePercentile(g.Percentile)
 	if err != nil || g.SLOUS <= 0 || len(g.Gears) == 0 || g.Samples < 1 {
-		return &formats.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", g.Percentile, g.SLOUS.D(), len(g.Gears), g.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
+		return &document.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", g.Percentile, g.SLOUS.D(), len(g.Gears), g.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
 	}
 	ServeOne(t, g.SLOUS.D(), percentile, g.MaxQPS)
 	return nil
@@ -119,7 +120,7 @@ func (c *compiler) addGear(i int) error {
 		gear.Stages = append(gear.Stages, s)
 	}
 	if len(gear.Stages) == 0 {
-		return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages", i), Found: "an empty list", Expected: "at least one model"}
+		return &document.Error{Path: fmt.Sprintf("gear.gears[%d].stages", i), Found: "an empty list", Expected: "at least one model"}
 	}
 	c.own.Gears = append(c.own.Gears, gear)
 	return nil
@@ -136,11 +137,11 @@ func (c *compiler) stage(i, k int) (Stage, error) {
 		}
 	}
 	if !ok || len(s.Split) != replicas {
-		return Stage{}, &formats.Error{Path: at, Found: fmt.Sprintf("model %q with %d shares", s.Model, len(s.Split)), Expected: "a model of the plan with one share per replica"}
+		return Stage{}, &document.Error{Path: at, Found: fmt.Sprintf("model %q with %d shares", s.Model, len(s.Split)), Expected: "a model of the plan with one share per replica"}
 	}
 	p := c.pipelines[m][0]
 	if last := k == len(c.plan.Gears[i].Stages)-1; last != (s.Level == 0) || s.Level < 0 || s.Level > len(c.own.Thresholds[p]) {
-		return Stage{}, &formats.Error{Path: at + ".level", Found: fmt.Sprint(s.Level), Expected: "a level of the model, and none in the last stage"}
+		return Stage{}, &document.Error{Path: at + ".level", Found: fmt.Sprint(s.Level), Expected: "a level of the model, and none in the last stage"}
 	}
 	return Stage{Pipeline: p, More: c.pipelines[m][1:], Below: int32(s.Level), MinQueue: int32(max(1, s.MinQueue)), Split: s.Split}, nil
 }
@@ -155,13 +156,13 @@ func (t *Tables) addRecords(m *formats.GearModel, at string, first bool) error {
 		return nil
 	}
 	if len(m.Levels) != n || len(m.Correct) != n || len(m.Thresholds) >= formats.MaxGrid {
-		return &formats.Error{Path: at, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
+		return &document.Error{Path: at, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
 	}
 	levels, correct := make([]uint8, n), make([]bool, n)
 	for i := range levels {
 		l := strings.IndexByte(formats.GearLevels, m.Levels[i])
 		if l < 0 || l > len(m.Thresholds) {
-			return &formats.Error{Path: at + ".levels", Found: fmt.Sprintf("%q at sample %d", m.Levels[i], i), Expected: fmt.Sprintf("a level of 0 to %d", len(m.Thresholds))}
+			return &document.Error{Path: at + ".levels", Found: fmt.Sprintf("%q at sample %d", m.Levels[i], i), Expected: fmt.Sprintf("a level of 0 to %d", len(m.Thresholds))}
 		}
 		levels[i], correct[i] = uint8(l), m.Correct[i] == '1'
 	}

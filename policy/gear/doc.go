@@ -19,7 +19,8 @@
 // A free device serves the longest of its queues that are ready; a queue is ready
 // when it holds as many requests as the gear asks for, or its head has waited for
 // the flush time. Serving the longest instead of the oldest lets expensive models
-// collect batches: this is what most of the capacity depends on.
+// collect batches: this is what most of the capacity depends on. While requests are
+// refused, of the queues that fill a batch the one is served whose head arrived first.
 //
 // A request keeps the gear under which it came: its thresholds and its split.
 // The least queue length alone follows the gear in force.

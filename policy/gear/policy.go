@@ -60,7 +60,8 @@ type request struct {
 	gear, stage int32
 	queue       int32 // none: in a batch
 	prev, next  int32
-	work        int32         // of it, as the shedder counts: where its row begins
+	work        int32 // of it, as the shedder counts: where its row begins
+	arrived     time.Duration
 	entered     time.Duration // into the queue
 	answered    bool          // by some model: it can be completed
 	cancelled   bool
@@ -174,7 +175,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.tick = now - now%p.opt.Window + p.opt.Window
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: tickTag, At: p.tick})
 	}
-	p.requests[slot] = request{gear: p.gear, queue: none}
+	p.requests[slot] = request{gear: p.gear, queue: none, arrived: now}
 	if p.shed != nil {
 		if over, yes := p.shed.refuses(p, now, ev.Deadline); yes {
 			p.pending--

@@ -138,6 +138,37 @@ func TestLongestQueue(t *testing.T) {
 	}
 }
 
+// While requests are refused, of two queues that fill a batch the one goes first whose head arrived first, not the longer one.
+func TestFullBatchesUnderOverload(t *testing.T) {
+	for _, c := range []struct {
+		missing  float64 // share of the last arrivals that would miss their deadline
+		pipeline int32
+	}{{0, 0}, {1, 1}} {
+		s := newScript(t, func(tab *policy.Tables, o *Options) {
+			o.Shed = true
+			for g := range Of(tab).Gears {
+				for k := range Of(tab).Gears[g].Stages {
+					Of(tab).Gears[g].Stages[k].Split = []float64{1, 0}
+				}
+			}
+		})
+		for r := range int32(2) {
+			s.at(0, policy.Event{Kind: policy.Arrival, Req: r, Deadline: time.Second})
+		}
+		s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0})
+		s.at(2*ms, policy.Event{Kind: policy.BatchFinished, Device: 0}) // the second request runs
+		for r := range int32(6) {
+			s.at(3*ms, policy.Event{Kind: policy.Arrival, Req: r + 2, Deadline: time.Second})
+		}
+		s.at(4*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 0})
+		s.p.shed.missing = c.missing
+		got := s.at(4*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
+		if len(got) != 1 || got[0].Kind != policy.Dispatch || got[0].Pipeline != c.pipeline {
+			t.Errorf("%v would miss their deadline: %+v, expected a batch of pipeline %d", c.missing, got, c.pipeline)
+		}
+	}
+}
+
 // A short queue waits for the least length, but not longer than the flush time.
 func TestFlush(t *testing.T) {
 	s := newScript(t, func(tab *policy.Tables, _ *Options) { Of(tab).Gears[0].Stages[0].MinQueue = 3 })

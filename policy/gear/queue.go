@@ -136,11 +136,11 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// serve gives an idle device its longest ready queue. Where none is ready it
+// serve gives an idle device the first of its ready queues (servedBefore). If none is ready, it
 // asks to be woken when the first one will be flushed. A chain that is full of
 // batches waits until one has gone through.
 func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
-	best, longest, flush := none, int32(0), time.Duration(-1)
+	best, flush := none, time.Duration(-1)
 	for _, c := range p.devices[d].starts {
 		q, ch := &p.queues[c], &p.chains[c]
 		if q.length == 0 || ch.under == ch.most || ch.lost > 0 {
@@ -150,8 +150,8 @@ func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
 			if flush < 0 || due < flush {
 				flush = due
 			}
-		} else if q.length > longest {
-			best, longest = c, q.length
+		} else if best == none || p.servedBefore(c, best) {
+			best = c
 		}
 	}
 	if best != none {
@@ -160,4 +160,24 @@ func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
 		p.flushAt = flush
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: flushTag, At: flush})
 	}
+}
+
+// servedBefore reports whether an idle device serves the queue of a chain before that of another: the longer one,
+// so that expensive models collect batches. While requests are refused, a queue that fills a batch comes before one that
+// does not, and of two that fill one, that whose head arrived earlier. The queue of the first model is then as long as
+// the SLO allows, and requests that few others follow to a later model would be late before their queue is longer.
+func (p *Policy) servedBefore(c, other int32) bool {
+	q, o := &p.queues[c], &p.queues[other]
+	if p.shed == nil || !p.shed.refusing() {
+		return q.length > o.length
+	}
+	full := q.length >= p.t.Pipelines[p.chains[c].pipeline].Batch
+	otherFull := o.length >= p.t.Pipelines[p.chains[other].pipeline].Batch
+	switch {
+	case full != otherFull:
+		return full
+	case full:
+		return p.requests[q.head].arrived < p.requests[o.head].arrived
+	}
+	return q.length > o.length
 }

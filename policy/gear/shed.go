@@ -229,8 +229,11 @@ func (s *shedder) refuses(p *Policy, now, deadline time.Duration) (over time.Dur
 		}
 	}
 	s.missing += missStep * (misses - s.missing)
-	return over, over > 0 && s.missing > s.most
+	return over, over > 0 && s.refusing()
 }
+
+// refusing reports whether more of the last arrivals would miss their deadline than the percentile allows for.
+func (s *shedder) refusing() bool { return s.missing > s.most }
 
 // comes notes a request that begins to wait at a stage.
 func (s *shedder) comes(r *request, stage int32) {

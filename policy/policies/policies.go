@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
 	"inferplan/policy/balance"
@@ -163,7 +164,7 @@ func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, er
 			names = append(names, strconv.Quote(k.name))
 		}
 		names = slices.Compact(names)
-		return nil, fmt.Errorf("compiling the plan: %w", &formats.Error{Path: "kind", Found: strconv.Quote(plan.Kind), Expected: strings.Join(names, " or "),
+		return nil, fmt.Errorf("compiling the plan: %w", &document.Error{Path: "kind", Found: strconv.Quote(plan.Kind), Expected: strings.Join(names, " or "),
 			Hint: "plans of other kinds have no run-time tables so far"})
 	}
 	t, err := policy.CompileOn(plan, topology)
@@ -247,7 +248,7 @@ func unknown(name string, t *policy.Tables) error {
 	if len(others) > 0 {
 		found += " of plans of kind " + strings.Join(others, " or ") + ", and the plan is of another kind"
 	}
-	return &formats.Error{Path: "policy.name", Found: found, Expected: "one of " + strings.Join(names, ", "), Hint: formats.DidYouMean(name, names)}
+	return &document.Error{Path: "policy.name", Found: found, Expected: "one of " + strings.Join(names, ", "), Hint: document.DidYouMean(name, names)}
 }
 
 // New makes the policy that spec asks for over a plan's tables. Every run
@@ -260,8 +261,8 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 	for _, k := range kinds {
 		if mk := k.maker(name); mk != nil && k.owns(t) {
 			p, err := mk(t, spec.Params)
-			if err != nil && len(formats.Findings(err)) == 0 {
-				err = &formats.Error{Path: "policy.params", Found: err.Error()}
+			if err != nil && len(document.Findings(err)) == 0 {
+				err = &document.Error{Path: "policy.params", Found: err.Error()}
 			}
 			return p, err
 		}

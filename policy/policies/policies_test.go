@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/policies"
 	"inferplan/testkit/policytest"
@@ -17,7 +18,7 @@ func TestKinds(t *testing.T) {
 	plan := policytest.Hundred().Plan()
 	plan.Kind = "none"
 	_, err := policies.Compile(plan)
-	if e, ok := errors.AsType[*formats.Error](err); !ok || e.Path != "kind" || !strings.Contains(err.Error(), "compiling the plan") {
+	if e, ok := errors.AsType[*document.Error](err); !ok || e.Path != "kind" || !strings.Contains(err.Error(), "compiling the plan") {
 		t.Errorf("a plan of an unknown kind: %v, expected an error at kind", err)
 	}
 	plan.Kind = formats.PlanGear

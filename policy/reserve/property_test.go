@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
@@ -132,7 +133,7 @@ func drawPlan(t *rapid.T) *formats.Plan {
 	plan.Section = promised
 	for m := range num("models", 1, 3) {
 		model := formats.Deployed{Model: fmt.Sprintf("m%d", m)}
-		promised.Models = append(promised.Models, formats.Served{Model: model.Model, SLOUS: formats.Micros(time.Duration(num("slo", 20, 200)) * ms), RPS: 1})
+		promised.Models = append(promised.Models, formats.Served{Model: model.Model, SLOUS: document.Micros(time.Duration(num("slo", 20, 200)) * ms), RPS: 1})
 		for range num("pipelines", 1, 2) {
 			pl := formats.Pipeline{Batch: num("batch", 1, 5)}
 			for range num("stages", 1, 3) {

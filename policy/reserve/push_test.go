@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
@@ -25,7 +26,7 @@ func sharedNIC(t *testing.T, bytes [2]int64, slo [2]time.Duration) *policy.Table
 	// Node 0 has a device of each model, node 1 another one.
 	for m, infer := range []time.Duration{5 * ms, 20 * ms} {
 		name := []string{"quick", "slow"}[m]
-		promised.Models = append(promised.Models, formats.Served{Model: name, SLOUS: formats.Micros(slo[m]), RPS: 1})
+		promised.Models = append(promised.Models, formats.Served{Model: name, SLOUS: document.Micros(slo[m]), RPS: 1})
 		stage := func(device string, infer time.Duration, runs ...formats.Placement) formats.Stage {
 			s := formats.Stage{Device: device, Share: 1, InferUS: policytest.Times(infer, 0, 1), Placement: runs}
 			for _, r := range runs {

@@ -35,6 +35,7 @@
 //	turns.go      clients that take turns in a class
 //	evict.go      eviction
 //	admit.go      pulling that makes more late than it wins, held back
+//	ticks.go    when all queues are looked after
 //	replan.go     the problem at an instant, the search beside the loop, its result
 //	expect.go     what a request that came now would meet
 //	view.go       the queues as people see them
@@ -69,9 +70,9 @@
 // them: a request does not wait for its own instance while another serves what
 // hurries less.
 //
-// A request joins where the objective grows least. Every second the problem is
-// brought up to the time and a search begins beside the loop. Its result names
-// groups with the generation of their index, so a result that comes late passes over
+// A request joins where the objective grows least. Every second, and more rarely while
+// no instance does anything, the problem is brought up to the time and a search begins
+// beside the loop. Its result names groups with the generation of their index, so a result that comes late passes over
 // what is gone, and what is new keeps its place at the end.
 //
 // Estimators may follow the instances: while an instance has more to do than it can

@@ -56,6 +56,35 @@ func TestLongQueueIsCheap(t *testing.T) {
 	}
 }
 
+// TestLongLoadsAreCheap: however long a load takes, ticks are few while requests wait for it.
+func TestLongLoadsAreCheap(t *testing.T) {
+	for _, load := range []time.Duration{5 * time.Second, 80 * time.Hour} {
+		tab := fleet([]int32{0}, 2, 8)
+		for n := range tab.Networks {
+			tab.Networks[n].Load = [][2]time.Duration{{load, load}, {load, load}}
+		}
+		pol, err := vqueue.New(tab, vqueue.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const requests = 200
+		p := &play{t: tab, pol: pol, outputs: slices.Repeat([]int32{100}, requests), ends: make([]time.Duration, requests)}
+		for req := range int32(requests) { // of the other network than the loaded one
+			at := time.Duration(req) * load / requests
+			p.later(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: 2, Service: 2, Tokens: 200, Limit: 400, Arrived: at, Deadline: at + tab.Models[2].SLO}, nil)
+		}
+		p.run(t)
+		if slices.Contains(p.ends, 0) || p.loads != 1 {
+			t.Fatalf("a load of %v: %d loads, and a request has no answer: %v", load, p.loads, slices.Contains(p.ends, 0))
+		}
+		after := slices.Max(p.ends) - load // served after the load
+		if most := 500 + int(after/time.Second); p.ticks > most {
+			t.Errorf("a load of %v: %d ticks, expected at most %d", load, p.ticks, most)
+		}
+		t.Logf("a load of %v: %d ticks, served %v after it", load, p.ticks, after)
+	}
+}
+
 // TestQueuesPassedOver: where the objective cannot grow by less, the queues that follow
 // are not looked at, and the place is that of a look at all.
 func TestQueuesPassedOver(t *testing.T) {

@@ -34,6 +34,8 @@ type play struct {
 	useless int            // of them: the model left before it served anything
 	served  map[int32]bool // by device: since its model came
 	evicted int
+	ticks   int
+	woken   *flight // by the tick that is asked for
 	out     policy.Actions
 }
 
@@ -73,6 +75,9 @@ func (p *play) run(t *testing.T) {
 			p.ends[d.flight.req] = p.now
 			p.count(d.flight, -1)
 			delete(p.batches, d.ev.Batch)
+		}
+		if d.ev.Kind == policy.Timer {
+			p.ticks++
 		}
 		p.out.Reset()
 		p.pol.Handle(p.now, &d.ev, &p.out)
@@ -127,7 +132,11 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 			p.useless++
 		}
 	case policy.Wake:
-		p.later(a.At, policy.Event{Kind: policy.Timer}, nil)
+		if p.woken != nil {
+			p.woken.gone = true
+		}
+		p.woken = &flight{}
+		p.later(a.At, policy.Event{Kind: policy.Timer}, p.woken)
 	case policy.Replan:
 		s, _ := policy.As[policy.Searcher](p.pol)
 		list, _ := s.Search(p.now, a.Tag)(context.Background(), 5000, nil)

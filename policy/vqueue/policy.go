@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -19,15 +19,14 @@ type Policy struct {
 	learn following
 	pool  Dispatcher // nil: requests wait in queues
 	scale Scaler     // nil: all instances are on
-
-	ticking bool
+	ticks ticks
 }
 
 // New makes the policy of a plan.
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	own := Of(t)
 	if own == nil {
-		return nil, &formats.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
+		return nil, &document.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
 	if err := own.check(t); err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	if opt.Objective == (Objective{}) {
 		opt.Objective = Recommended
 	}
-	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt)}
+	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt), ticks: ticks{every: opt.Every}}
 	p.run = &serving{p.grouping}
 	p.place, p.plan = newPlacing(p.grouping), newPlanning(p.grouping)
 	p.learn = newFollowing(p.grouping)
@@ -71,6 +70,11 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 // Handle implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	first := len(out.List)
+	switch ev.Kind {
+	case policy.Arrival, policy.Cancel, policy.ReplanResult, policy.Timer:
+	default:
+		p.ticks.act(now, out)
+	}
 	switch ev.Kind {
 	case policy.Arrival:
 		p.arrive(now, ev, out)
@@ -115,10 +119,9 @@ func (p *Policy) Open() int { return p.open }
 
 func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.note(ev, p.classes[ev.Model].due(ev))
-	if !p.ticking {
-		p.ticking = true
+	if !p.ticks.on {
 		p.plan.sync(now)
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + p.opt.Every})
+		p.ticks.begin(now, out)
 	}
 	if ev.Value != 1 && p.full() {
 		p.drop(ev.Req, policy.ReasonQueueFull, out)
@@ -296,7 +299,7 @@ func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
 	grown := p.scale != nil && p.scale.Tick(now, p.violation(now))
-	if p.ticking = p.open > 0 || p.scale != nil && p.scale.More(); !p.ticking {
+	if p.ticks.on = p.open > 0 || p.scale != nil && p.scale.More(); !p.ticks.on {
 		return
 	}
 	p.learn.tick(now)
@@ -312,7 +315,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 		p.instances[i].failed, p.instances[i].full = false, 0
 		p.run.serve(now, int32(i), out)
 	}
-	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + p.opt.Every})
+	p.ticks.again(now, p.pool == nil && p.scale == nil && len(p.homeless) == 0, out)
 	if p.opt.Rule == Planned && !p.opt.Still && (!p.opt.OnViolation || p.plan.violation()) && p.plan.due() {
 		out.List = append(out.List, policy.Action{Kind: policy.Replan})
 	}

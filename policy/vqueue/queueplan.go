@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -118,12 +119,12 @@ func lacking(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 	for i := range q.Instances {
 		in, at := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
 		if tp := devices[in.Device]; tp > 0 && tp != in.TensorParallel {
-			return &formats.Error{Path: at + ".tensor_parallel", Found: fmt.Sprint(in.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, in.Device), Hint: "there is one estimate for a model on a device"}
+			return &document.Error{Path: at + ".tensor_parallel", Found: fmt.Sprint(in.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, in.Device), Hint: "there is one estimate for a model on a device"}
 		}
 		devices[in.Device] = in.TensorParallel
 		for m := range t.Models {
 			if slices.Contains(in.Models, t.Models[m].Name) && own.Estimator(len(t.Kinds), int32(m), false, t.Devices[i].Kind).Batch == 0 {
-				return &formats.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", t.Models[m].Name, in.Device), Expected: "one for each model of an instance on its device"}
+				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", t.Models[m].Name, in.Device), Expected: "one for each model of an instance on its device"}
 			}
 		}
 	}
@@ -139,7 +140,7 @@ func closedOut(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 			open = open || slices.Contains(q.Instances[d].Models, t.Models[m].Name) && (own.Caps == nil || own.Caps[d*len(t.Models)+m] != 0)
 		}
 		if served && !open {
-			return &formats.Error{Path: "queue.instances.caps", Found: fmt.Sprintf("a cap of 0 for %s on every instance of its model", t.Models[m].Key()), Expected: "one that serves the class"}
+			return &document.Error{Path: "queue.instances.caps", Found: fmt.Sprintf("a cap of 0 for %s on every instance of its model", t.Models[m].Key()), Expected: "one that serves the class"}
 		}
 	}
 	return nil

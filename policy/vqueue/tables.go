@@ -91,7 +91,7 @@ type Options struct {
 	// OnViolation plans anew only where a violation is expected, as the paper does,
 	// instead of every time.
 	OnViolation bool
-	// Every is the time between re-plans; 0 is a second. Without a re-plan (Still)
+	// Every is the time between re-plans while instances do something; 0 is a second. Without a re-plan (Still)
 	// groups stay as they came.
 	Every time.Duration
 	Still bool

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
 )
@@ -262,11 +263,11 @@ func (im *llmImport) loads(at llmruns.Place) *formats.ModelLoads {
 	var said []string
 	if len(took) > 0 {
 		slices.Sort(took)
-		l.ColdUS = formats.Micros(took[len(took)/2])
+		l.ColdUS = document.Micros(took[len(took)/2])
 		said = append(said, fmt.Sprintf("cold: median of %d loads by %s", len(took), loader))
 	}
 	if swap := im.opt.SwapGBps; swap > 0 && bytes > 0 {
-		l.WarmUS = formats.Micros(time.Duration(bytes / swap))
+		l.WarmUS = document.Micros(time.Duration(bytes / swap))
 		said = append(said, fmt.Sprintf("warm: bytes at %g GB/s, assumed", im.opt.SwapGBps))
 	}
 	if len(said) == 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
 )
@@ -38,7 +39,7 @@ func TestImportLLM(t *testing.T) {
 	}
 	notes := strings.Join(p.Notes, "\n")
 	_, m := p.LLMOn("m", "A100", 1)
-	if m == nil || m.Loads.ColdUS != formats.Micros(5*time.Second) || m.Loads.WarmUS != formats.Micros(time.Second) || m.KVTokens != 0 || m.OneBatch == nil || m.OneBatch.Sequences != 32 {
+	if m == nil || m.Loads.ColdUS != document.Micros(5*time.Second) || m.Loads.WarmUS != document.Micros(time.Second) || m.KVTokens != 0 || m.OneBatch == nil || m.OneBatch.Sequences != 32 {
 		t.Fatalf("%+v", m)
 	}
 	_, v := p.LLMOn("v", "A100", 1)

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
 )
@@ -316,7 +317,7 @@ func OneBatch(it *formats.Iteration, measured []llmruns.Measured, sequences int,
 	// A slot of the batch runs a prompt per answer, beside the others' decoding.
 	residence := float64(prefill)*float64(sequences) + output*float64(token)
 	b := &formats.OneBatch{
-		Sequences: sequences, PrefillUS: formats.Micros(prefill), TokenUS: formats.Micros(token),
+		Sequences: sequences, PrefillUS: document.Micros(prefill), TokenUS: document.Micros(token),
 		Inefficiency: digits(residence / (output * float64(token))), TokensPerSecond: digits(float64(sequences) * output / (residence / float64(time.Second))),
 	}
 	sum, n := 0.0, 0

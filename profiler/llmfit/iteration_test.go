@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
 )
@@ -91,7 +92,7 @@ func TestFitIterationKeepsBounds(t *testing.T) {
 func TestOneBatch(t *testing.T) {
 	it := formats.Iteration{BaseNS: 16.9e6, SequenceNS: 42000, ContextNS: 139, PromptNS: 90000, HingeTokens: 192, AttentionNS: 1.5}
 	b := OneBatch(&it, measuredBy(&it, func(int) float64 { return 0 }), 64, 1000, 200)
-	if b.TokenUS != formats.Micros(it.PerToken(64, 1100)) || b.PrefillUS != formats.Micros(it.Prefill(1000, 0)) || b.Inefficiency <= 1 || b.Error < 0.1 {
+	if b.TokenUS != document.Micros(it.PerToken(64, 1100)) || b.PrefillUS != document.Micros(it.Prefill(1000, 0)) || b.Inefficiency <= 1 || b.Error < 0.1 {
 		t.Errorf("%+v", b)
 	}
 	// A batch of 64 makes at most 64 tokens per iteration.

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Subject is whose figures samples are.
@@ -24,11 +24,11 @@ type Subject struct {
 
 // Sample is one measurement of a point.
 type Sample struct {
-	TookUS     formats.Micros `json:"took_us"`
-	Prompt     int            `json:"prompt_tokens,omitempty"`  // of the prompt, as the server counted
-	Context    float64        `json:"context_tokens,omitempty"` // of a sequence, in the mean over the iterations
-	Iterations int            `json:"iterations,omitempty"`     // beside: that the time is of
-	Chunks     int            `json:"chunks,omitempty"`         // of them, with a part of the prompt
+	TookUS     document.Micros `json:"took_us"`
+	Prompt     int             `json:"prompt_tokens,omitempty"`  // of the prompt, as the server counted
+	Context    float64         `json:"context_tokens,omitempty"` // of a sequence, in the mean over the iterations
+	Iterations int             `json:"iterations,omitempty"`     // beside: that the time is of
+	Chunks     int             `json:"chunks,omitempty"`         // of them, with a part of the prompt
 }
 
 // line is a line of the file of samples.
@@ -63,7 +63,7 @@ func readSamples(data []byte, name string, of Subject) (samples, error) {
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&l); err != nil || !l.good() {
-			return nil, &formats.Error{File: name, Line: n, Found: "a line that is no sample", Expected: `what, took_us and counts of tokens, as plan profile --llm writes them`, Hint: "delete the file to measure anew"}
+			return nil, &document.Error{File: name, Line: n, Found: "a line that is no sample", Expected: `what, took_us and counts of tokens, as plan profile --llm writes them`, Hint: "delete the file to measure anew"}
 		}
 		if l.Subject == of {
 			out[l.Point] = append(out[l.Point], l.Sample)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
 	"inferplan/profiler/llmfit"
@@ -126,7 +127,7 @@ func (r *runner) alike(p Point) []Sample {
 func (r *runner) average(p Point) Sample {
 	list := r.alike(p)
 	out := list[(len(list)-1)/2]
-	out.TookUS = formats.Micros(mean(took(list)))
+	out.TookUS = document.Micros(mean(took(list)))
 	return out
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/profiler"
 )
 
@@ -83,10 +84,10 @@ func (r *runner) reload(ctx context.Context) error {
 			return err
 		}
 		there := time.Now()
-		if err := r.put(Point{What: unload}, Sample{TookUS: formats.Micros(gone.Sub(began))}); err != nil {
+		if err := r.put(Point{What: unload}, Sample{TookUS: document.Micros(gone.Sub(began))}); err != nil {
 			return err
 		}
-		if err := r.put(Point{What: load}, Sample{TookUS: formats.Micros(there.Sub(gone))}); err != nil {
+		if err := r.put(Point{What: load}, Sample{TookUS: document.Micros(there.Sub(gone))}); err != nil {
 			return err
 		}
 	}
@@ -120,10 +121,10 @@ func (r *runner) nap(ctx context.Context) error {
 			return err
 		}
 		answer := time.Since(awake)
-		if err := r.put(Point{What: sleep}, Sample{TookUS: formats.Micros(asleep.Sub(began))}); err != nil {
+		if err := r.put(Point{What: sleep}, Sample{TookUS: document.Micros(asleep.Sub(began))}); err != nil {
 			return err
 		}
-		if err := r.put(Point{What: wake}, Sample{TookUS: formats.Micros(max(time.Microsecond, awake.Sub(asleep)-answer))}); err != nil {
+		if err := r.put(Point{What: wake}, Sample{TookUS: document.Micros(max(time.Microsecond, awake.Sub(asleep)-answer))}); err != nil {
 			return err
 		}
 	}
@@ -155,7 +156,7 @@ func (r *runner) swapped(ctx context.Context) error {
 			return err
 		}
 		if took := a.First - again.First; took > 0 {
-			if err := r.put(Point{What: swap}, Sample{TookUS: formats.Micros(took)}); err != nil {
+			if err := r.put(Point{What: swap}, Sample{TookUS: document.Micros(took)}); err != nil {
 				return err
 			}
 		}
@@ -166,7 +167,7 @@ func (r *runner) swapped(ctx context.Context) error {
 // modelLoads are the load times for the profile.
 func (r *runner) modelLoads() *formats.ModelLoads {
 	var said []string
-	take := func(what, how string) formats.Micros {
+	take := func(what, how string) document.Micros {
 		list := r.have[Point{What: what}]
 		if len(list) == 0 {
 			return 0

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 )
@@ -120,7 +120,7 @@ func (p *prober) prefill(ctx context.Context, at Point) (Sample, error) {
 	if a.First <= p.trip {
 		return Sample{}, fmt.Errorf("%w: a first token after %v, sooner than an empty round trip", errSample, a.First)
 	}
-	return Sample{TookUS: formats.Micros(a.First - p.trip), Prompt: a.Usage.PromptTokens, Iterations: 1, Chunks: 1}, nil
+	return Sample{TookUS: document.Micros(a.First - p.trip), Prompt: a.Usage.PromptTokens, Iterations: 1, Chunks: 1}, nil
 }
 
 // run is a sequence that decodes.
@@ -227,7 +227,7 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 	if bursts(each) {
 		return Sample{}, fmt.Errorf("%w: tokens came in bursts", errSample)
 	}
-	return Sample{TookUS: formats.Micros(mean(each)), Context: math.Round(context / made), Iterations: 1}, nil
+	return Sample{TookUS: document.Micros(mean(each)), Context: math.Round(context / made), Iterations: 1}, nil
 }
 
 // block is how many tokens a time per token is taken over: servers may hand over a
@@ -341,7 +341,7 @@ func stalled(list []*run, sent, first time.Time) (Sample, error) {
 	}
 	d := float64(len(list))
 	n := int(math.Round(iterations / d))
-	s := Sample{TookUS: formats.Micros(float64(took) / d), Context: math.Round(context / d), Iterations: n, Chunks: int(math.Round(chunks / d))}
+	s := Sample{TookUS: document.Micros(float64(took) / d), Context: math.Round(context / d), Iterations: n, Chunks: int(math.Round(chunks / d))}
 	s.Chunks = min(max(1, s.Chunks), s.Iterations)
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/profiler"
 )
 
@@ -115,7 +116,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		defer r.keep.Close()
 	}
 	if first > 0 {
-		if err := r.put(Point{What: cold}, Sample{TookUS: formats.Micros(first)}); err != nil {
+		if err := r.put(Point{What: cold}, Sample{TookUS: document.Micros(first)}); err != nil {
 			return nil, err
 		}
 	}

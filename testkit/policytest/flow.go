@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // FlowStage is a module of an application of tests, with a model of its own.
@@ -19,23 +20,23 @@ type FlowStage struct {
 
 // FlowPlan is a plan of one application.
 func FlowPlan(slo time.Duration, policy string, stages ...FlowStage) *formats.Plan {
-	f := &formats.FlowPlan{Lambda: .1, WindowUS: formats.Micros(5 * time.Second)}
-	app := formats.FlowApplication{Served: formats.Served{Model: "app", SLOUS: formats.Micros(slo), Percentile: "p99", Weight: 1, RPS: 100}}
+	f := &formats.FlowPlan{Lambda: .1, WindowUS: document.Micros(5 * time.Second)}
+	app := formats.FlowApplication{Served: formats.Served{Model: "app", SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 100}}
 	p := &formats.Plan{Format: formats.FormatPlan, Kind: formats.PlanFlow, Seed: 1, Algorithm: "given", Objective: formats.Objective{Name: "throughput", Value: 100},
-		StoppedBy: "work", Options: formats.NewValues(formats.PlanOptions(formats.PlanFlow)).Kept(), Policy: formats.PolicySpec{Name: policy}, Section: f}
+		StoppedBy: "work", Options: document.NewValues(formats.PlanOptions(formats.PlanFlow)).Kept(), Policy: formats.PolicySpec{Name: policy}, Section: f}
 	first := 0
 	for _, s := range stages {
 		st := formats.Stage{Blocks: [2]int{0, 1}, Device: "gpu", Share: 1, Replicas: s.Workers, GPUs: float64(s.Workers),
 			Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: s.Workers}}}
 		for _, d := range s.Infer {
-			st.InferUS = append(st.InferUS, formats.Micros(d))
+			st.InferUS = append(st.InferUS, document.Micros(d))
 		}
 		first += s.Workers
 		last := s.Infer[len(s.Infer)-1]
 		st.RPS = float64(s.Workers*len(s.Infer)) / last.Seconds()
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: s.Name, NumBlocks: 1,
-			Pipelines: []formats.Pipeline{{Batch: len(s.Infer), RPS: st.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{st}}}})
-		f.Modules = append(f.Modules, formats.FlowModule{Model: s.Name, ColdStartUS: formats.Micros(time.Second)})
+			Pipelines: []formats.Pipeline{{Batch: len(s.Infer), RPS: st.RPS, LatencyUS: document.Micros(last), Stages: []formats.Stage{st}}}})
+		f.Modules = append(f.Modules, formats.FlowModule{Model: s.Name, ColdStartUS: document.Micros(time.Second)})
 		app.Modules = append(app.Modules, formats.Module{Name: s.Name, Model: s.Name, After: s.After, Branches: s.Branches})
 	}
 	f.Applications = []formats.FlowApplication{app}
@@ -112,7 +113,7 @@ func DrawFlow(rng *rand.Rand, most int, policy string, scaling bool) *formats.Pl
 	if !scaling {
 		return p
 	}
-	f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(time.Second), WindowUS: formats.Micros(2 * time.Second), HoldUS: formats.Micros(3 * time.Second), MaxWorkers: 3 * n}
+	f.Scaling = &formats.FlowScaling{EveryUS: document.Micros(time.Second), WindowUS: document.Micros(2 * time.Second), HoldUS: document.Micros(3 * time.Second), MaxWorkers: 3 * n}
 	for row := range 3 {
 		r := formats.FlowRate{AboveRPS: 50 * float64(row)}
 		for i := range stages {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -24,10 +25,10 @@ func Compile(tb TB, plan *formats.Plan) *policy.Tables {
 }
 
 // Times is a latency table: first for a batch of one, more for each further.
-func Times(first, more time.Duration, batch int) []formats.Micros {
-	out := make([]formats.Micros, batch)
+func Times(first, more time.Duration, batch int) []document.Micros {
+	out := make([]document.Micros, batch)
 	for b := range out {
-		out[b] = formats.Micros(first + time.Duration(b)*more)
+		out[b] = document.Micros(first + time.Duration(b)*more)
 	}
 	return out
 }

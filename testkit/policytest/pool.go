@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 )
 
@@ -32,11 +33,11 @@ func (p Pooled) Plan() *formats.Plan {
 	}
 	perNode := max(1, p.PerNode)
 	high, low := Times(p.HighTime, p.HighTime*6/10, p.Batch), Times(p.LowTime, p.LowTime*6/10, p.Batch)
-	cut := formats.Cut{DType: "FP32", Bytes: p.Bytes, TransferUS: make([]formats.Micros, p.Batch)}
+	cut := formats.Cut{DType: "FP32", Bytes: p.Bytes, TransferUS: make([]document.Micros, p.Batch)}
 	for b := range cut.TransferUS {
-		cut.TransferUS[b] = formats.Micros(time.Duration(b+1) * policy.TransferTime(p.Bytes, nic))
+		cut.TransferUS[b] = document.Micros(time.Duration(b+1) * policy.TransferTime(p.Bytes, nic))
 	}
-	rate := func(n int, t []formats.Micros) float64 {
+	rate := func(n int, t []document.Micros) float64 {
 		return float64(n*p.Batch) / t[p.Batch-1].D().Seconds()
 	}
 	rps := min(rate(p.High, high), rate(p.Low, low))
@@ -62,7 +63,7 @@ func (p Pooled) Plan() *formats.Plan {
 				},
 			}},
 		}},
-		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "pooled", SLOUS: formats.Micros(p.SLO), Percentile: "p99", Weight: 1, RPS: rps}}},
+		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "pooled", SLOUS: document.Micros(p.SLO), Percentile: "p99", Weight: 1, RPS: rps}}},
 		Policy:  formats.PolicySpec{Name: "reserve", Params: p.Params},
 	}
 }
@@ -101,7 +102,7 @@ func Single(devices int, timeShared bool, models ...Model) *formats.Plan {
 		}
 		times := Times(m.First, m.More, m.Batch)
 		name := fmt.Sprintf("model%d", i)
-		promised.Models = append(promised.Models, formats.Served{Model: name, SLOUS: formats.Micros(m.SLO), Percentile: "p99", Weight: 1, RPS: m.RPS})
+		promised.Models = append(promised.Models, formats.Served{Model: name, SLOUS: document.Micros(m.SLO), Percentile: "p99", Weight: 1, RPS: m.RPS})
 		plan.Deployment = append(plan.Deployment, formats.Deployed{
 			Model: name, NumBlocks: 1,
 			Pipelines: []formats.Pipeline{{Batch: m.Batch, RPS: m.RPS, LatencyUS: times[m.Batch-1], Stages: []formats.Stage{{

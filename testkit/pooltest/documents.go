@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
-func ms(v float64) formats.Micros { return formats.Micros(math.Round(v * 1e6)) }
+func ms(v float64) document.Micros { return document.Micros(math.Round(v * 1e6)) }
 
 // Documents are those of two models on two kinds with a network, and one CPU
 // pool that only the second model uses.
@@ -55,8 +56,8 @@ func Documents() kind.Documents {
 			{Device: "cpu-1", Count: 2, Sharing: formats.SharingTime},
 		}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{
-			{Model: "resnet", SLO: formats.SLO{Times: 5}, Weight: 0.6, Percentile: "p99"},
-			{Model: "ocr", SLO: formats.SLO{Duration: 60 * time.Millisecond}, Weight: 0.4, Percentile: "p99"},
+			{Model: "resnet", SLO: document.SLO{Times: 5}, Weight: 0.6, Percentile: "p99"},
+			{Model: "ocr", SLO: document.SLO{Duration: 60 * time.Millisecond}, Weight: 0.4, Percentile: "p99"},
 		}},
 	}
 }
@@ -71,7 +72,7 @@ func Slower(p *formats.Profile, model, block int, factor float64) {
 				continue
 			}
 			was := m.Blocks[b].WallUS
-			m.Blocks[b].WallUS = formats.Micros(math.Round(float64(was) * factor))
+			m.Blocks[b].WallUS = document.Micros(math.Round(float64(was) * factor))
 			more := m.Blocks[b].WallUS - was
 			if m.Whole != nil {
 				m.Whole.WallUS += more

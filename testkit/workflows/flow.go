@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Profile is the services as a profile of a kind of devices.
@@ -12,10 +13,10 @@ func Profile(device string) *formats.Profile {
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: device, Method: "assumed"}}}
 	for _, m := range models() {
 		pm := formats.ProfileModel{Model: m.name, Blocks: []formats.Block{{Name: "all", WeightBytes: int64(m.gigabytes * 1e9)}},
-			Loads: []formats.DeviceLoad{{Device: device, ModelLoads: formats.ModelLoads{WarmUS: formats.Micros(seconds(loadFixed + m.gigabytes/loadRate))}}},
-			Move:  &formats.OutputMove{NearUS: formats.Micros(m.near), FarUS: formats.Micros(m.far)}}
+			Loads: []formats.DeviceLoad{{Device: device, ModelLoads: formats.ModelLoads{WarmUS: document.Micros(seconds(loadFixed + m.gigabytes/loadRate))}}},
+			Move:  &formats.OutputMove{NearUS: document.Micros(m.near), FarUS: document.Micros(m.far)}}
 		for n := range m.most {
-			took := formats.Latency{WallUS: formats.Micros(seconds(m.first + m.slope*float64(n)))}
+			took := formats.Latency{WallUS: document.Micros(seconds(m.first + m.slope*float64(n)))}
 			pm.Measurements = append(pm.Measurements, formats.Measurement{Device: device, Share: 1, Batch: n + 1, Whole: &took, Blocks: []formats.Latency{took}})
 		}
 		p.Models = append(p.Models, pm)
@@ -28,7 +29,7 @@ func Workload(slo time.Duration, rps [3]float64) *formats.Workload {
 	var list formats.Applications
 	for m, segments := range [][]formats.Segment{gillSegments(), cardSegments(), debateSegments()} {
 		if rps[m] > 0 {
-			a := formats.Application{Name: strings.ToLower(Names[m]), SLO: formats.SLO{Duration: slo}, RPS: rps[m], Weight: rps[m], Segments: segments}
+			a := formats.Application{Name: strings.ToLower(Names[m]), SLO: document.SLO{Duration: slo}, RPS: rps[m], Weight: rps[m], Segments: segments}
 			if int32(m) == GILL {
 				a.Parameters = map[string]string{"images": "int"}
 			}

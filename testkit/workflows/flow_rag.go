@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -15,7 +16,7 @@ import (
 // in the end.
 type RAG struct {
 	Devices int // with 80 GB
-	SLO     formats.SLO
+	SLO     document.SLO
 	Rewrite, Answer,
 	Check Asked // of no tokens: there is no check
 	Embed, Rank time.Duration // of a batch of eight
@@ -34,7 +35,7 @@ const ragDevice = "A100-80GB"
 
 // ExampleRAG is an application with a model of 7 billion parameters on eight devices.
 func ExampleRAG() *RAG {
-	return &RAG{Devices: 8, SLO: formats.SLO{Duration: 20 * time.Second},
+	return &RAG{Devices: 8, SLO: document.SLO{Duration: 20 * time.Second},
 		Rewrite: Asked{.15, 300, 30}, Answer: Asked{1, 1500, 220},
 		Embed: 12 * time.Millisecond, Rank: 130 * time.Millisecond, Documents: 4, Twice: .2}
 }
@@ -42,7 +43,7 @@ func ExampleRAG() *RAG {
 // DrawRAG draws an application.
 func DrawRAG(seed uint64) *RAG {
 	rng := seeded.New(seed, "rag")
-	a := &RAG{Devices: 4 + rng.IntN(9), SLO: formats.SLO{Times: between(rng, 5.5, 9)},
+	a := &RAG{Devices: 4 + rng.IntN(9), SLO: document.SLO{Times: between(rng, 5.5, 9)},
 		Rewrite: Asked{between(rng, .1, .4), between(rng, 100, 800), between(rng, 20, 80)},
 		Answer:  Asked{between(rng, .5, 2), between(rng, 500, 3000), between(rng, 80, 400)},
 		Embed:   time.Duration(between(rng, 5, 20) * 1e6), Rank: time.Duration(between(rng, 40, 200) * 1e6), Documents: 2 + rng.IntN(7), Twice: between(rng, 0, .3)}
@@ -61,7 +62,7 @@ func (a *Asked) profile(name string) formats.LLMProfile {
 	return formats.LLMProfile{Model: name, WeightBytes: int64(weights), KVBytesPerToken: int64(131072 * a.Size), Instances: []formats.LLMInstance{{
 		Device: ragDevice, TensorParallel: 1, BlockTokens: 16, Sequences: 256, TokenBudget: 2048, KVTokens: int64((80e9*.9 - weights) / (131072 * a.Size)), KVSource: formats.KVComputed,
 		Iteration: formats.Iteration{BaseNS: 13_350_000 * a.Size, SequenceNS: 87_000 * a.Size, ContextNS: 183 * a.Size, PromptNS: 64_000 * a.Size, HingeTokens: 128, AttentionNS: 2 * a.Size, CPUNS: 300_000, CPUSequenceNS: 30_000},
-		Loads:     &formats.ModelLoads{WarmUS: formats.Micros(time.Duration(weights / 23.6))},
+		Loads:     &formats.ModelLoads{WarmUS: document.Micros(time.Duration(weights / 23.6))},
 	}}}
 }
 
@@ -93,9 +94,9 @@ func (a *RAG) Profile() *formats.Profile {
 		took time.Duration // of a batch of eight
 	}{{"embedder", a.Embed}, {"reranker", a.Rank}} {
 		pm := formats.ProfileModel{Model: m.name, Blocks: []formats.Block{{Name: "all", WeightBytes: 1_200_000_000}},
-			Loads: []formats.DeviceLoad{{Device: ragDevice, ModelLoads: formats.ModelLoads{WarmUS: formats.Micros(200 * time.Millisecond)}}}}
+			Loads: []formats.DeviceLoad{{Device: ragDevice, ModelLoads: formats.ModelLoads{WarmUS: document.Micros(200 * time.Millisecond)}}}}
 		for n := 1; n <= 8; n++ {
-			took := formats.Latency{WallUS: formats.Micros(m.took * time.Duration(2+n) / 10)}
+			took := formats.Latency{WallUS: document.Micros(m.took * time.Duration(2+n) / 10)}
 			pm.Measurements = append(pm.Measurements, formats.Measurement{Device: ragDevice, Share: 1, Batch: n, Whole: &took, Blocks: []formats.Latency{took}, MemoryBytes: 1_200_000_000 + int64(n)*200_000_000})
 		}
 		p.Models = append(p.Models, pm)

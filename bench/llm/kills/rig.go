@@ -13,7 +13,7 @@ import (
 
 	"inferplan/bench/llm/made"
 	"inferplan/bench/started"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
 )
@@ -65,7 +65,7 @@ func (b *bench) newRig(ctx context.Context, dir string, p *part) (_ *rig, err er
 		}
 	}()
 	path := filepath.Join(dir, "plan.json")
-	if _, err := formats.WriteFile(path, made.Plan(model, instances, sequences)); err != nil {
+	if _, err := document.WriteFile(path, made.Plan(model, instances, sequences)); err != nil {
 		return nil, err
 	}
 	addresses, err := r.answer(ctx, p.processes)

@@ -18,6 +18,7 @@ import (
 	"inferplan/bench/started"
 	"inferplan/engine/llm"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 const (
@@ -43,7 +44,7 @@ func besidePlan() *formats.Plan {
 		slo       time.Duration
 	}{{"interactive", formats.OfTTFT, time.Second}, {"batch", formats.OfE2E, window}} {
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: model, Class: c.class, NumBlocks: 1, Pipelines: []formats.Pipeline{}})
-		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: model, Class: c.class, SLOUS: formats.Micros(c.slo), Percentile: "p99", Weight: 1, RPS: 2}, Of: c.of, Priority: i})
+		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: model, Class: c.class, SLOUS: document.Micros(c.slo), Percentile: "p99", Weight: 1, RPS: 2}, Of: c.of, Priority: i})
 	}
 	return p
 }
@@ -55,7 +56,7 @@ func (b *bench) beside(ctx context.Context) ([]figures.Figure, error) {
 		return nil, err
 	}
 	defer stop()
-	if _, err := formats.WriteFile(b.path("beside.json"), besidePlan(), formats.Force(true)); err != nil {
+	if _, err := document.WriteFile(b.path("beside.json"), besidePlan(), document.Force(true)); err != nil {
 		return nil, err
 	}
 	var alone, with []time.Duration

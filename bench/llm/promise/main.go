@@ -19,7 +19,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/started"
-	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/testkit/natstest"
 )
 
@@ -102,7 +102,7 @@ func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
 // write writes the plan and the trace.
 func (b *bench) write(p *planned, rows []row) error {
-	if _, err := formats.WriteFile(b.path("plan.json"), p.Plan, formats.Force(true)); err != nil {
+	if _, err := document.WriteFile(b.path("plan.json"), p.Plan, document.Force(true)); err != nil {
 		return err
 	}
 	return writeTrace(b.path("trace.csv"), rows)
@@ -229,7 +229,7 @@ func (b *bench) attainment(ctx context.Context, p *planned) ([]figures.Figure, e
 	mean := p.work(rows)/time.Duration(len(rows)) + p.change()/4
 	rows = random(b.requests, mean*10/8, 1)
 	for i := range p.queue().Classes {
-		p.queue().Classes[i].SLOUS = formats.Micros(5 * mean)
+		p.queue().Classes[i].SLOUS = document.Micros(5 * mean)
 	}
 	var off []float64
 	note := ""

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // names are the models, of one size.
@@ -54,7 +55,7 @@ func (b *bench) profiled(ctx context.Context, url string, slo time.Duration) (*p
 			return nil, fmt.Errorf("the profile of %s has no load times", n)
 		}
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: n, NumBlocks: 1, Pipelines: []formats.Pipeline{}})
-		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: n, SLOUS: formats.Micros(slo), Percentile: "p99", Weight: 1, RPS: 1}, Of: formats.OfE2E, OutputMean: 48, PromptMean: 24})
+		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: n, SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 1}, Of: formats.OfE2E, OutputMean: 48, PromptMean: 24})
 	}
 	q.Instances = []formats.QueueInstance{{Device: device, TensorParallel: 1, Model: names[0], Models: names, Sequences: []int{1, 1}, TokenBudget: 512}}
 	out := &planned{p}
@@ -97,11 +98,11 @@ func (p *planned) estimate() {
 	}
 }
 
-func mean(list []time.Duration) (sum formats.Micros) {
+func mean(list []time.Duration) (sum document.Micros) {
 	for _, d := range list {
-		sum += formats.Micros(d)
+		sum += document.Micros(d)
 	}
-	return sum / formats.Micros(max(1, len(list)))
+	return sum / document.Micros(max(1, len(list)))
 }
 
 // fed is the plan with the times of a served run in the place of the profile's: what

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/policies"
@@ -102,7 +103,7 @@ func New(name string, t *policy.Tables, params map[string]float64) (policy.Polic
 // oneLimit refuses caps of classes, which batches that are filled once do not know.
 func oneLimit(t *policy.Tables) error {
 	if own := vqueue.Of(t); own != nil && own.Caps != nil {
-		return &formats.Error{Path: "queue.instances.caps", Found: "caps of classes", Expected: "none", Hint: "batches that are filled once know one limit for all classes"}
+		return &document.Error{Path: "queue.instances.caps", Found: "caps of classes", Expected: "none", Hint: "batches that are filled once know one limit for all classes"}
 	}
 	return nil
 }

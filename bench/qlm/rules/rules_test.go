@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/policies"
 	"inferplan/policy/vqueue"
@@ -40,7 +41,7 @@ func TestShepherdRefusesCaps(t *testing.T) {
 	vqueue.Of(tab).Caps = []int32{1, -1}
 	for name, refused := range map[string]bool{"shepherd": true, "gateway": false} {
 		_, err := policies.New(formats.PolicySpec{Name: name}, tab)
-		if e, ok := errors.AsType[*formats.Error](err); (ok && e.Path == "queue.instances.caps") != refused {
+		if e, ok := errors.AsType[*document.Error](err); (ok && e.Path == "queue.instances.caps") != refused {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"inferplan/bench/qlm/instance"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/planner/queue/deploy"
 	"inferplan/sim/llm"
 )
@@ -67,7 +68,7 @@ var models = [2]formats.LLMProfile{
 func on(m llm.Model, bytes float64) formats.LLMInstance {
 	return formats.LLMInstance{
 		Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KV, KVSource: formats.KVMeasured, BlockTokens: 16, TokenBudget: 2048, SwapGBps: 23.6,
-		Loads: &formats.ModelLoads{WarmUS: formats.Micros(time.Duration(bytes / 23.6)), ColdUS: formats.Micros(time.Duration(bytes / 3.62))},
+		Loads: &formats.ModelLoads{WarmUS: document.Micros(time.Duration(bytes / 23.6)), ColdUS: document.Micros(time.Duration(bytes / 3.62))},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -98,7 +99,7 @@ func (c *checker) application(i int) {
 	a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 	slo := a.SLOUS
 	if w := c.asked(a.Model); w != nil {
-		if today := formats.Micros(w.SLO.Duration); today > 0 && c.Plan.Options.SLO("slo").IsZero() && today != slo {
+		if today := document.Micros(w.SLO.Duration); today > 0 && c.Plan.Options.SLO("slo").IsZero() && today != slo {
 			c.Warn("slo", at+".slo_us", slo.D().String(), today.D().String(), "the SLO of %s has changed", a.Model)
 			slo = today
 		}
@@ -115,7 +116,7 @@ func (c *checker) application(i int) {
 		c.Findings[len(c.Findings)-1].Excess = took.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1
 	}
 	if want := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(want-float64(a.MarginUS)) > 1000 {
-		c.Fail("margin", at+".margin_us", a.MarginUS.String(), formats.Micros(want).String(), "the margin of %s is not that of the options", a.Model)
+		c.Fail("margin", at+".margin_us", a.MarginUS.String(), document.Micros(want).String(), "the margin of %s is not that of the options", a.Model)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/kind"
@@ -25,7 +26,7 @@ func documents() kind.Documents {
 		one := formats.ProfileModel{Model: m.name, Blocks: []formats.Block{{Name: "all", WeightBytes: 1 << 20}}}
 		for slow, device := range []string{"new", "old"} {
 			for _, b := range []int{1, 2, 4, 8} {
-				took := formats.Latency{WallUS: formats.Micros(1e6 * float64(slow+1) * (m.first + m.per*float64(b)))}
+				took := formats.Latency{WallUS: document.Micros(1e6 * float64(slow+1) * (m.first + m.per*float64(b)))}
 				one.Measurements = append(one.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, MemoryBytes: int64(b) << 20, Blocks: []formats.Latency{took}, Whole: &took})
 			}
 		}
@@ -33,7 +34,7 @@ func documents() kind.Documents {
 	}
 	return kind.Documents{Profile: p,
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "new", Count: 5, Memory: 6 << 20, USDPerHour: 2}, {Device: "old", Count: 4, Memory: 6 << 20, USDPerHour: .5}}},
-		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{{Name: "traffic", SLO: formats.SLO{Duration: 120 * time.Millisecond}, RPS: 150, Accuracy: .94,
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{{Name: "traffic", SLO: document.SLO{Duration: 120 * time.Millisecond}, RPS: 150, Accuracy: .94,
 			Modules: []formats.Module{{Name: "detect"}, {Name: "face", Variants: []formats.Variant{{Model: "face-large", Accuracy: .95}, {Model: "face-small", Accuracy: .8}}}, {Name: "plate"}}}}}}
 }
 
@@ -77,8 +78,8 @@ type breakage struct {
 
 var breakages = []breakage{
 	{"a batch beyond memory", "gpus", "memory", "deployment[0]", func(p *formats.Plan, in kind.Documents) {
-		formats.ApplicationsOf(in.Workload)[0].SLO.Duration, formats.FlowOf(p).Applications[0].SLOUS = time.Second, formats.Micros(time.Second)
-		formats.FlowOf(p).Applications[0].MarginUS = formats.Micros(100 * time.Millisecond)
+		formats.ApplicationsOf(in.Workload)[0].SLO.Duration, formats.FlowOf(p).Applications[0].SLOUS = time.Second, document.Micros(time.Second)
+		formats.FlowOf(p).Applications[0].MarginUS = document.Micros(100 * time.Millisecond)
 		grow(p, in, 0, 8)
 	}},
 	{"a path longer than the SLO", "gpus", "slo", "flow.applications[0].slo_us", func(p *formats.Plan, in kind.Documents) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // devices checks placements: every replica on a device that is there, no device
@@ -66,7 +67,7 @@ func (c *checker) devices() {
 			case on.taken > 1+rounding:
 				c.Fail("placement", on.at, fmt.Sprintf("%.4g of device %d", on.taken, dev), "at most 1", "a %s has more than a whole device can hold", device)
 			case pool.Memory > 0 && on.memory > int64(pool.Memory):
-				c.Fail("memory", on.at, fmt.Sprint(on.memory), fmt.Sprintf("at most %v", formats.Bytes(pool.Memory)), "the models on device %d of %s do not fit in its memory", dev, device)
+				c.Fail("memory", on.at, fmt.Sprint(on.memory), fmt.Sprintf("at most %v", document.Bytes(pool.Memory)), "the models on device %d of %s do not fit in its memory", dev, device)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
 )
@@ -80,7 +81,7 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 				}
 			}
 		}
-		list = append(list, formats.Application{Name: a.Model, SLO: formats.SLO{Duration: a.SLOUS.D()}, Percentile: a.Percentile, Weight: a.Weight, RPS: a.RPS, Modules: a.Modules,
+		list = append(list, formats.Application{Name: a.Model, SLO: document.SLO{Duration: a.SLOUS.D()}, Percentile: a.Percentile, Weight: a.Weight, RPS: a.RPS, Modules: a.Modules,
 			Parameters: a.Parameters, Segments: segments})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: list}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -24,7 +25,7 @@ func talking() kind.Documents {
 	fixed := &formats.Lengths{Distribution: formats.LengthsFixed, Mean: 128}
 	return kind.Documents{Profile: p,
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "new", Count: 3, Memory: 40e9}, {Device: "old", Count: 2, Memory: 16e9}}},
-		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{{Name: "talk", SLO: formats.SLO{Duration: 30 * time.Second}, RPS: 1, Segments: []formats.Segment{
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{{Name: "talk", SLO: document.SLO{Duration: 30 * time.Second}, RPS: 1, Segments: []formats.Segment{
 			{Name: "say", Modules: []formats.Module{{Name: "agent", Model: "llama", Prompt: fixed, Output: fixed}}, Next: []formats.Branch{{To: []string{"show"}, Probability: 1}}},
 			{Name: "show", Modules: []formats.Module{{Name: "picture", Model: "draw", After: []string{"agent"}}}},
 		}}}}}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
 	"inferplan/planner/certify"
@@ -25,13 +26,13 @@ const turnProblems = 50
 // or two devices that modules may share in time.
 func onShared(rng *rand.Rand) kind.Documents {
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
-	app := formats.Application{Name: "app", SLO: formats.SLO{Times: 4 + 6*rng.Float64()}, Percentile: "p99"}
+	app := formats.Application{Name: "app", SLO: document.SLO{Times: 4 + 6*rng.Float64()}, Percentile: "p99"}
 	for i := range 2 + rng.IntN(2) {
 		name := fmt.Sprint("m", i)
 		first, per := 1+9*rng.Float64(), 1+9*rng.Float64() // of a batch, ms
 		one := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: 1 << 20}}}
 		for _, b := range []int{1, 2, 4} {
-			took := formats.Latency{WallUS: formats.Micros(1e6 * (first + per*float64(b)))}
+			took := formats.Latency{WallUS: document.Micros(1e6 * (first + per*float64(b)))}
 			one.Measurements = append(one.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b, Blocks: []formats.Latency{took}, Whole: &took})
 		}
 		p.Models = append(p.Models, one)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy/flow"
 )
 
@@ -190,7 +191,7 @@ func (c *checker) slowest(i int) time.Duration {
 		return 0
 	}
 	d := &c.dynamic[i]
-	percentile, err := formats.ParsePercentile(c.plan.Applications[i].Percentile)
+	percentile, err := document.ParsePercentile(c.plan.Applications[i].Percentile)
 	if err != nil {
 		return 0
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/gear/verify"
@@ -40,7 +41,7 @@ func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
 	pl := &p.Deployment[at].Pipelines[0]
 	second := pl.Stages[0]
 	pl.Stages[0].Blocks, second.Blocks = [2]int{0, 1}, [2]int{1, 2}
-	pl.Stages[0].Cut = &formats.Cut{DType: "FP32", Bytes: 400, TransferUS: make([]formats.Micros, pl.Batch)}
+	pl.Stages[0].Cut = &formats.Cut{DType: "FP32", Bytes: 400, TransferUS: make([]document.Micros, pl.Batch)}
 	second.Device = "cpu-4"
 	second.InferUS = slices.Clone(second.InferUS)
 	pl.Stages = append(pl.Stages, second)
@@ -48,7 +49,7 @@ func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
 		at := &pl.Stages[k]
 		for b := range at.InferUS {
 			today, _ := (&recompute.World{}).Taken(large, at.Device, 1, b+1, at.Blocks[0], at.Blocks[1])
-			at.InferUS[b] = formats.Micros(today.Infer)
+			at.InferUS[b] = document.Micros(today.Infer)
 		}
 	}
 	for i := range formats.GearOf(p).Gears {
@@ -129,7 +130,7 @@ func TestGearPlanInStages(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		factors []float64 // of the second kind's times, by block
-		memory  formats.Bytes
+		memory  document.Bytes
 	}{"parts that are fast elsewhere": {[]float64{3, .2}, 0}, "a member that fits nowhere": {[]float64{1.5, 1.5}, 2500}} {
 		in := cascadeDocuments(1, c.memory, 3)
 		for k := range in.Profile.Models {
@@ -138,7 +139,7 @@ func TestGearPlanInStages(t *testing.T) {
 			for _, ms := range m.Measurements {
 				half, other := ms.Blocks[0].WallUS/2, formats.Measurement{Device: "cpu-4", Share: 1, Batch: ms.Batch}
 				for _, f := range c.factors {
-					other.Blocks = append(other.Blocks, formats.Latency{WallUS: formats.Micros(f*float64(half)) / 1000 * 1000})
+					other.Blocks = append(other.Blocks, formats.Latency{WallUS: document.Micros(f*float64(half)) / 1000 * 1000})
 				}
 				at := slices.IndexFunc(m.Measurements, func(o formats.Measurement) bool { return o.Batch == ms.Batch && o.Device == "cpu-1" })
 				m.Measurements[at].Blocks = []formats.Latency{{WallUS: half}, {WallUS: half}}

@@ -10,15 +10,16 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 )
 
-func ms(v float64) formats.Micros { return formats.Micros(math.Round(v * 1e6)) }
+func ms(v float64) document.Micros { return document.Micros(math.Round(v * 1e6)) }
 
 // cascadeDocuments are a family of three with made-up records; memory 0 means
 // no limit.
-func cascadeDocuments(devices int, memory formats.Bytes, seed uint64) planner.Inputs {
+func cascadeDocuments(devices int, memory document.Bytes, seed uint64) planner.Inputs {
 	const n = 1200
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
@@ -47,7 +48,7 @@ func cascadeDocuments(devices int, memory formats.Bytes, seed uint64) planner.In
 	return planner.Inputs{Profile: p,
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "cpu-1", Count: devices, Memory: memory}}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: &formats.Cascade{
-			Family: names, SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}}, Grid: 5,
+			Family: names, SLO: formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}}, Grid: 5,
 			QPS: formats.CascadeQPS{Max: 1500, Ranges: 3, Distribution: "zipf"},
 		}}}
 }
@@ -100,7 +101,7 @@ func deep(v reflect.Value) reflect.Value {
 // A fresh plan holds, whatever the memory; nothing is found.
 func TestGearPlanHolds(t *testing.T) {
 	planned := 0
-	for _, memory := range []formats.Bytes{0, 3000, 4500, 9000} {
+	for _, memory := range []document.Bytes{0, 3000, 4500, 9000} {
 		for devices := 1; devices <= 3; devices++ {
 			in := cascadeDocuments(devices, memory, uint64(devices)+uint64(memory))
 			res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
@@ -198,7 +199,7 @@ func mixtures(p *formats.Plan) float64 {
 func TestGearPlanBound(t *testing.T) {
 	sharper, apart := 0, 0
 	for seed := range uint64(24) {
-		in := cascadeDocuments(1+int(seed)%3, []formats.Bytes{3000, 4500, 5000, 9000}[seed%4], seed)
+		in := cascadeDocuments(1+int(seed)%3, []document.Bytes{3000, 4500, 5000, 9000}[seed%4], seed)
 		formats.CascadeOf(in.Workload).QPS.Max = 1500 * float64(1+seed%3)
 		res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
 		if err != nil {
@@ -240,7 +241,7 @@ func goals(t testing.TB) map[string]planner.Inputs {
 		in.Cluster.Pools[0].USDPerHour, in.Cluster.Pools[0].Watts = .5, 70
 		formats.CascadeOf(in.Workload).SLO.Accuracy = .84
 		if name == "latency" {
-			formats.CascadeOf(in.Workload).SLO.Latency = formats.SLO{}
+			formats.CascadeOf(in.Workload).SLO.Latency = document.SLO{}
 		}
 		out[name] = in
 	}
@@ -309,7 +310,7 @@ func TestGearPlanGoals(t *testing.T) {
 func TestLeastPricesHold(t *testing.T) {
 	plans, above := 0, 0
 	for _, seed := range []uint64{1, 10, 12, 13, 24, 39} {
-		in := cascadeDocuments(5, []formats.Bytes{3000, 4500, 9000}[seed%3], seed)
+		in := cascadeDocuments(5, []document.Bytes{3000, 4500, 9000}[seed%3], seed)
 		c := formats.CascadeOf(in.Workload)
 		c.SLO.Accuracy, c.QPS.Max = .78+.005*float64(seed%16), 1500*float64(1+seed%4)
 		opt := planner.Options{}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/recompute"
 )
 
@@ -80,7 +81,7 @@ func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[i
 	for b := range planned {
 		if recompute.Moved(planned[b], today[b]) {
 			g.moved, g.slower = true, true
-			c.Warn("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), formats.Micros(today[b]).String(),
+			c.Warn("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), document.Micros(today[b]).String(),
 				"%s on %s at batch %d takes %s today", m.Model, s.Device, b+1, recompute.Change(planned[b], today[b]))
 			break
 		}

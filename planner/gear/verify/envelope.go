@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // maxCascades limits the enumeration that the bounds are recomputed from.
@@ -33,7 +34,7 @@ func (c relaxation) walk(slo time.Duration, parts bool, each func(cost, accuracy
 		return nil
 	}
 	w := &walk{a: &answers{samples: r.Planning}, slo: slo, byModel: make([]float64, len(names)), each: each}
-	percentile, err := formats.ParsePercentile(c.gear.Percentile)
+	percentile, err := document.ParsePercentile(c.gear.Percentile)
 	if err != nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // family checks the plan's models, target and ranges against the workload.
@@ -61,10 +62,10 @@ func (c *checker) target(w *formats.Cascade) {
 	if got == p.SLOUS.D() {
 		return
 	}
-	c.Warn("slo", "gear.slo_us", p.SLOUS.String(), formats.Micros(got).String(), "the SLO of the cascade has changed")
+	c.Warn("slo", "gear.slo_us", p.SLOUS.String(), document.Micros(got).String(), "the SLO of the cascade has changed")
 	for i := range p.Gears {
 		if p.Gears[i].LatencyUS.D() > got && p.Over != formats.OverRequests {
-			c.Fail("slo", fmt.Sprintf("gear.gears[%d].latency_us", i), p.Gears[i].LatencyUS.String(), "at most "+formats.Micros(got).String(), "the gear was planned for a longer SLO")
+			c.Fail("slo", fmt.Sprintf("gear.gears[%d].latency_us", i), p.Gears[i].LatencyUS.String(), "at most "+document.Micros(got).String(), "the gear was planned for a longer SLO")
 		}
 	}
 }

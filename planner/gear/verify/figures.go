@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -69,7 +70,7 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	}
 	c := &formats.Cascade{SLO: formats.CascadeSLO{Percentile: g.Percentile, Accuracy: g.Accuracy, Over: g.Over}, QPS: formats.CascadeQPS{Max: g.MaxQPS}}
 	if p.Objective.Name != "latency" {
-		c.SLO.Latency = formats.SLO{Duration: g.SLOUS.D()}
+		c.SLO.Latency = document.SLO{Duration: g.SLOUS.D()}
 	}
 	for i := range g.Models {
 		c.Family = append(c.Family, g.Models[i].Model)

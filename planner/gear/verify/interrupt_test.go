@@ -9,6 +9,7 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -38,7 +39,7 @@ func (c *endsAfter) Done() <-chan struct{} {
 // a latency; 0: no latency.
 func asking(in planner.Inputs, accuracy float64, latency time.Duration) planner.Inputs {
 	in.Profile.Records[0].Planning = in.Profile.Records[0].Samples
-	formats.CascadeOf(in.Workload).SLO = formats.CascadeSLO{Accuracy: accuracy, Latency: formats.SLO{Duration: latency}}
+	formats.CascadeOf(in.Workload).SLO = formats.CascadeSLO{Accuracy: accuracy, Latency: document.SLO{Duration: latency}}
 	return in
 }
 
@@ -50,11 +51,11 @@ func publishedDocuments(devices int, accuracy float64) planner.Inputs {
 	for _, m := range f.Models {
 		one := formats.ProfileModel{Model: m.Name, Blocks: []formats.Block{{Name: "all", WeightBytes: m.Memory}}}
 		for b, t := range m.Times {
-			one.Measurements = append(one.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b + 1, Blocks: []formats.Latency{{WallUS: formats.Micros(t)}}})
+			one.Measurements = append(one.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b + 1, Blocks: []formats.Latency{{WallUS: document.Micros(t)}}})
 		}
 		in.Profile.Models = append(in.Profile.Models, one)
 	}
-	in.Cluster.Pools[0].Memory = formats.Bytes(f.Memory)
+	in.Cluster.Pools[0].Memory = document.Bytes(f.Memory)
 	c := formats.CascadeOf(in.Workload)
 	c.Family, c.SLO.Accuracy, c.SLO.Latency.Duration = f.ModelNames(), accuracy, f.SLO
 	c.QPS = formats.CascadeQPS{Max: f.Peak, Ranges: 10, Distribution: "zipf"}
@@ -71,7 +72,7 @@ func interruptedCases(t *testing.T) map[string]planner.Inputs {
 	either := climbingDocuments(t)
 	formats.CascadeOf(either.Workload).SLO.Over = ""
 	late := cascadeDocuments(1, 0, 1)
-	formats.CascadeOf(late.Workload).SLO = formats.CascadeSLO{Over: formats.OverRequests, Latency: formats.SLO{Duration: 8e6}}
+	formats.CascadeOf(late.Workload).SLO = formats.CascadeSLO{Over: formats.OverRequests, Latency: document.SLO{Duration: 8e6}}
 	formats.CascadeOf(late.Workload).QPS = formats.CascadeQPS{Max: 1500, Histogram: []float64{.7, .1, .2}}
 	lateOnKinds, few := onTwoKinds(), asking(onTwoKinds(), .8, 100*time.Millisecond)
 	formats.CascadeOf(lateOnKinds.Workload).SLO.Over = formats.OverRequests

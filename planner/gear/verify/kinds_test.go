@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -20,7 +21,7 @@ func onTwoKinds() planner.Inputs {
 		factor := []float64{2.5, 1.5, .5}[k]
 		for _, one := range m.Measurements {
 			one.Device = "cpu-4"
-			one.Blocks = []formats.Latency{{WallUS: formats.Micros(int64(factor*float64(one.Blocks[0].WallUS)) / 1000 * 1000)}}
+			one.Blocks = []formats.Latency{{WallUS: document.Micros(int64(factor*float64(one.Blocks[0].WallUS)) / 1000 * 1000)}}
 			m.Measurements = append(m.Measurements, one)
 		}
 	}
@@ -102,7 +103,7 @@ func TestGoalsOnKinds(t *testing.T) {
 	for k, price := range []float64{1, .4} {
 		in.Cluster.Pools[k].Count, in.Cluster.Pools[k].USDPerHour = 2, price
 	}
-	latency := formats.SLO{Duration: 100e6}
+	latency := document.SLO{Duration: 100e6}
 	for name, c := range map[string]struct {
 		objective string
 		slo       formats.CascadeSLO

@@ -5,13 +5,14 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // objective checks the plan's value against its gears.
 func (c *checker) objective(g *gears) {
 	o, p := &c.Plan.Objective, c.gear
 	c.heldOut()
-	accuracy, bound, slowest := 0.0, 0.0, formats.Micros(0)
+	accuracy, bound, slowest := 0.0, 0.0, document.Micros(0)
 	for i := range p.Gears {
 		r := &p.Gears[i]
 		accuracy += r.Weight * r.Accuracy
@@ -143,7 +144,7 @@ func (c *checker) lateness() {
 	if g.Over != formats.OverRequests {
 		return
 	}
-	percentile, err := formats.ParsePercentile(g.Percentile)
+	percentile, err := document.ParsePercentile(g.Percentile)
 	if err != nil {
 		return // named already
 	}

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/sim"
 )
@@ -64,7 +65,7 @@ func (c *checker) onRates(g *gears) {
 		report = c.Fail
 	}
 	if late > 0 {
-		report(slo, where, formats.Micros(worst).String(), "at most "+c.gear.SLOUS.String(), "on %d of %d streams at the measured rates all requests together do not keep the SLO", late, n)
+		report(slo, where, document.Micros(worst).String(), "at most "+c.gear.SLOUS.String(), "on %d of %d streams at the measured rates all requests together do not keep the SLO", late, n)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/kind"
@@ -35,7 +36,7 @@ func solve(t testing.TB, in planner.Inputs) *formats.Plan {
 func copyOf(t testing.TB, p *formats.Plan) *formats.Plan {
 	t.Helper()
 	var b bytes.Buffer
-	if err := formats.Write(&b, p); err != nil {
+	if err := document.Write(&b, p); err != nil {
 		t.Fatal(err)
 	}
 	out, err := formats.DecodePlan(b.Bytes(), "plan.json")
@@ -64,11 +65,11 @@ func TestPlansHold(t *testing.T) {
 			for j := range in.Profile.Models[i].Measurements {
 				m := &in.Profile.Models[i].Measurements[j]
 				for b := range m.Blocks {
-					m.Blocks[b].WallUS = formats.Micros(float64(m.Blocks[b].WallUS) * rapid.Float64Range(0.5, 2).Draw(t, "speed"))
+					m.Blocks[b].WallUS = document.Micros(float64(m.Blocks[b].WallUS) * rapid.Float64Range(0.5, 2).Draw(t, "speed"))
 				}
 				drawPieces(t, m)
 			}
-			formats.ModelsOf(in.Workload)[i].SLO = formats.SLO{Duration: time.Duration(rapid.IntRange(20, 90).Draw(t, "slo")) * time.Millisecond}
+			formats.ModelsOf(in.Workload)[i].SLO = document.SLO{Duration: time.Duration(rapid.IntRange(20, 90).Draw(t, "slo")) * time.Millisecond}
 		}
 		opt := planner.Options{Values: map[string]any{
 			"margin":         rapid.SampledFrom([]float64{0, 0.1, 0.4}).Draw(t, "margin"),
@@ -144,11 +145,11 @@ func labelled(t interface {
 func drawPieces(t *rapid.T, m *formats.Measurement) {
 	n := len(m.Blocks)
 	took := func(first, last int) formats.Latency {
-		sum := formats.Micros(0)
+		sum := document.Micros(0)
 		for _, b := range m.Blocks[first:last] {
 			sum += b.WallUS
 		}
-		return formats.Latency{WallUS: formats.Micros(float64(sum) * rapid.Float64Range(0.6, 1.1).Draw(t, "of the blocks"))}
+		return formats.Latency{WallUS: document.Micros(float64(sum) * rapid.Float64Range(0.6, 1.1).Draw(t, "of the blocks"))}
 	}
 	if m.Batch > 1 && rapid.Bool().Draw(t, "no whole") {
 		m.Whole = nil
@@ -191,10 +192,10 @@ func TestFindings(t *testing.T) {
 			in.Profile.Models[0].Blocks = in.Profile.Models[0].Blocks[:3]
 		}, kind.Error, "blocks"},
 		{"SLO tightened", func(in *planner.Inputs, _ *formats.Plan) {
-			formats.ModelsOf(in.Workload)[1].SLO = formats.SLO{Duration: 8 * time.Millisecond}
+			formats.ModelsOf(in.Workload)[1].SLO = document.SLO{Duration: 8 * time.Millisecond}
 		}, kind.Error, "slo"},
 		{"SLO changed", func(in *planner.Inputs, _ *formats.Plan) {
-			formats.ModelsOf(in.Workload)[1].SLO = formats.SLO{Duration: 61 * time.Millisecond}
+			formats.ModelsOf(in.Workload)[1].SLO = document.SLO{Duration: 61 * time.Millisecond}
 		}, kind.Warning, "slo"},
 		{"weight changed", func(in *planner.Inputs, _ *formats.Plan) { formats.ModelsOf(in.Workload)[1].Weight = 9 }, kind.Warning, "weight"},
 		{"floor", func(in *planner.Inputs, _ *formats.Plan) { formats.ModelsOf(in.Workload)[1].MinRPS = 1e6 }, kind.Error, "min_rps"},

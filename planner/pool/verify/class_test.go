@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -22,13 +23,13 @@ func TestClassesShareWeights(t *testing.T) {
 		in.Profile.Models[1].Blocks[i].WeightBytes = 8 * mb // of 20
 	}
 	in.Workload.Section = formats.WorkloadModels{
-		{Model: "ocr", Class: "interactive", SLO: formats.SLO{Duration: 90 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
-		{Model: "ocr", Class: "batch", SLO: formats.SLO{Duration: 900 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
+		{Model: "ocr", Class: "interactive", SLO: document.SLO{Duration: 90 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
+		{Model: "ocr", Class: "batch", SLO: document.SLO{Duration: 900 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
 	}
 	opt := planner.Options{Values: map[string]any{"max-partitions": 1}}
 	for _, c := range []struct {
 		device string
-		need   formats.Bytes
+		need   document.Bytes
 	}{{"cpu-1", 24 * mb}, {"L", 40 * mb}} {
 		in.Cluster.Pools = []formats.Pool{{Device: c.device, Count: 2, Sharing: formats.SharingTime, Memory: c.need}}
 		res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)

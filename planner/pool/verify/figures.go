@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
 )
@@ -100,7 +101,7 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	for i := range p.Deployment {
 		m := p.Promised(i)
 		models = append(models, formats.WorkloadModel{Model: p.Deployment[i].Model, Class: p.Deployment[i].Class,
-			SLO: formats.SLO{Duration: m.SLOUS.D()}, Percentile: m.Percentile, Weight: m.Weight})
+			SLO: document.SLO{Duration: m.SLOUS.D()}, Percentile: m.Percentile, Weight: m.Weight})
 	}
 	w := &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: models}
 	return Reserved(w, p)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/recompute"
 )
 
@@ -46,7 +47,7 @@ func (c *checker) targetOf(m *formats.Deployed, promised *formats.Served, said s
 		return target{promised.SLOUS.D(), promised.MarginUS.D()}
 	}
 	if slo != promised.SLOUS.D() {
-		c.Warn("slo", said+".slo_us", promised.SLOUS.String(), formats.Micros(slo).String(), "the SLO of %s has changed", m.Key())
+		c.Warn("slo", said+".slo_us", promised.SLOUS.String(), document.Micros(slo).String(), "the SLO of %s has changed", m.Key())
 	}
 	return target{slo, margin}
 }
@@ -71,7 +72,7 @@ func (c *checker) margin(m *formats.Deployed, slo time.Duration) time.Duration {
 func (c *checker) keptBack(m *formats.Deployed, promised *formats.Served, said string) {
 	h, want := c.headroom(m), c.margin(m, promised.SLOUS.D())
 	if d := promised.MarginUS.D() - want; d.Abs() > time.Microsecond { // others round elsewhere
-		c.Fail("margin", said+".margin_us", promised.MarginUS.String(), formats.Micros(want).String(),
+		c.Fail("margin", said+".margin_us", promised.MarginUS.String(), document.Micros(want).String(),
 			"the margin of %s is not the share of its SLO that the plan says to keep back, %v", m.Key(), h.Margin)
 	}
 	wm := c.workloadModel(m.Key())
@@ -88,7 +89,7 @@ func (c *checker) keptBack(m *formats.Deployed, promised *formats.Served, said s
 
 // slo is a model's target today, with ok false where the documents do not say.
 func (c *checker) slo(m *formats.Deployed, promised *formats.Served) (slo time.Duration, ok bool) {
-	var target formats.SLO
+	var target document.SLO
 	if wm := c.workloadModel(m.Key()); wm != nil {
 		target = wm.SLO
 	}
@@ -143,7 +144,7 @@ func (c *checker) inTime(m *formats.Deployed, pl *formats.Pipeline, latency time
 	}
 	left := t.slo - t.margin - build
 	c.Fail("slo", path+".latency_us",
-		fmt.Sprintf("%s us with margin and batch building", formats.Micros(need)), fmt.Sprintf("at most %s us", formats.Micros(t.slo)),
+		fmt.Sprintf("%s us with margin and batch building", document.Micros(need)), fmt.Sprintf("at most %s us", document.Micros(t.slo)),
 		"a pipeline of %s takes %s today, and the margin of %s and %s for filling a batch leave %s",
 		m.Key(), latency, t.margin, build, left)
 	if left > 0 {
@@ -183,7 +184,7 @@ func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompu
 		}
 		planned := s.InferUS[pl.Batch-1].D()
 		if got := now.Stages[si].Infer; recompute.Moved(planned, got) {
-			c.Warn("latency", fmt.Sprintf("%s.infer_us[%d]", spath, pl.Batch-1), s.InferUS[pl.Batch-1].String(), formats.Micros(got).String(),
+			c.Warn("latency", fmt.Sprintf("%s.infer_us[%d]", spath, pl.Batch-1), s.InferUS[pl.Batch-1].String(), document.Micros(got).String(),
 				"blocks %d to %d of %s on %s at batch %d take %s today", s.Blocks[0], s.Blocks[1]-1, m.Model, s.Device, pl.Batch, recompute.Change(planned, got))
 		}
 		c.served(pm, m, s, spath)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/recompute"
 )
 
@@ -13,7 +14,7 @@ import (
 // says today: between measured batches, the mean at every batch, and what a run takes more
 // after a pause.
 func (c *checker) served(pm *formats.ProfileModel, m *formats.Deployed, s *formats.Stage, path string) {
-	idle, known := formats.Micros(0), true
+	idle, known := document.Micros(0), true
 	for b := len(s.InferUS); b >= 1; b-- { // of the largest batch first: without its mean there is none
 		today, ok := c.Taken(pm, s.Device, s.Share, b, s.Blocks[0], s.Blocks[1])
 		if !ok {
@@ -30,7 +31,7 @@ func (c *checker) served(pm *formats.ProfileModel, m *formats.Deployed, s *forma
 			said = s.MeanUS[b-1].D()
 		}
 		if d := said - today.Mean; d.Abs() > time.Nanosecond { // others round elsewhere
-			c.Warn("latency", fmt.Sprintf("%s.mean_us[%d]", path, b-1), formats.Micros(said).String(), formats.Micros(today.Mean).String(), "%s on %s at batch %d takes another time on average than the plan says (0: not known)", m.Model, s.Device, b)
+			c.Warn("latency", fmt.Sprintf("%s.mean_us[%d]", path, b-1), document.Micros(said).String(), document.Micros(today.Mean).String(), "%s on %s at batch %d takes another time on average than the plan says (0: not known)", m.Model, s.Device, b)
 			return
 		}
 	}
@@ -50,13 +51,13 @@ func (c *checker) interval(m *formats.Deployed, s *formats.Stage, batch int, tod
 		said = s.InferRangeUS[batch-1][1]
 	}
 	if recompute.Moved(said.D(), today.Most) {
-		c.Warn("latency", fmt.Sprintf("%s.infer_range_us[%d]", path, batch-1), said.String(), formats.Micros(today.Most).String(), "%s on %s at batch %d takes another time at most than the plan says", m.Model, s.Device, batch)
+		c.Warn("latency", fmt.Sprintf("%s.infer_range_us[%d]", path, batch-1), said.String(), document.Micros(today.Most).String(), "%s on %s at batch %d takes another time at most than the plan says", m.Model, s.Device, batch)
 	}
 }
 
 // pause is what a run of the smallest batch measured so takes more after one.
-func pause(pm *formats.ProfileModel, s *formats.Stage) formats.Micros {
-	least, more := math.MaxInt, formats.Micros(0)
+func pause(pm *formats.ProfileModel, s *formats.Stage) document.Micros {
+	least, more := math.MaxInt, document.Micros(0)
 	for i := range pm.Measurements {
 		if ms := &pm.Measurements[i]; hasMeans(ms, s) && ms.Whole.IdleUS > 0 && ms.Batch < least {
 			least, more = ms.Batch, max(0, ms.Whole.IdleUS-ms.Whole.MeanUS)

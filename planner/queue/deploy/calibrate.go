@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 )
@@ -157,8 +158,8 @@ func (p *Estimators) each(model, kind, sequences int) (float64, error) {
 	return work, nil
 }
 
-// document is an estimator as a plan has it.
-func document(r *vqueue.RCT, model, device string, from int) formats.QueueEstimate {
+// planEstimate returns an estimator as a plan has it.
+func planEstimate(r *vqueue.RCT, model, device string, from int) formats.QueueEstimate {
 	out := formats.QueueEstimate{
 		Model: model, Device: device, MegaTokens: from, PromptNS: round(1e9 * r.Alpha), OutputNS: round(1e9 * r.Beta), InterceptNS: round(1e9 * r.Intercept),
 		PrefillNS: round(1e9 * r.Prefill), DecodeNS: round(1e9 * r.Decode), AloneNS: round(1e9 * r.Alone), Batch: math.Round(100*r.Batch) / 100,
@@ -170,7 +171,7 @@ func document(r *vqueue.RCT, model, device string, from int) formats.QueueEstima
 		for _, stay := range part {
 			mean += stay / float64(len(part))
 		}
-		out.ResidencesUS = append(out.ResidencesUS, formats.Micros(time.Duration(1e9*mean).Round(time.Microsecond)))
+		out.ResidencesUS = append(out.ResidencesUS, document.Micros(time.Duration(1e9*mean).Round(time.Microsecond)))
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // hiddenOut is the share of moving KV to the host that iterations hide.
@@ -64,7 +65,7 @@ func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
 			swap, recompute := p.resumed(m, k)
 			o := formats.QueueOperation{
 				Model: p.Models[m].Name, Device: p.Kinds[k].Device, Resume: formats.PreemptBySwap,
-				SwapUS: formats.Micros(swap), RecomputeUS: formats.Micros(recompute), Lacks: []string{"state_swap"},
+				SwapUS: document.Micros(swap), RecomputeUS: document.Micros(recompute), Lacks: []string{"state_swap"},
 			}
 			if p.Policy.Params["no_state_swap"] == 1 {
 				o.Resume, o.Lacks = formats.PreemptByRecompute, nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/solver/highs"
 )
 
@@ -21,7 +22,7 @@ func TestFloorOfRareModels(t *testing.T) {
 		profile.Model = fmt.Sprint("m", m)
 		profile.WeightBytes = 26e9
 		on := *one.On[0]
-		on.Loads = &formats.ModelLoads{WarmUS: formats.Micros(1e9), ColdUS: formats.Micros(2e9)}
+		on.Loads = &formats.ModelLoads{WarmUS: document.Micros(1e9), ColdUS: document.Micros(2e9)}
 		p.Models = append(p.Models, Model{Name: profile.Model, Profile: &profile, On: []*formats.LLMInstance{&on}})
 		p.Items = append(p.Items, Item{Model: m, Class: 0, RPS: 0.03, Weight: 1})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 )
 
@@ -86,7 +87,7 @@ func (r *resolver) models() error {
 			hint := "the profile has no language models (llms)"
 			if len(known) > 0 {
 				hint = "the profile has " + formats.ClassNames(known)
-				if near := formats.Nearest(name, known); near != "" {
+				if near := document.Nearest(name, known); near != "" {
 					hint = "did you mean " + near + "?"
 				}
 			}
@@ -126,7 +127,7 @@ func (r *resolver) pools() error {
 // class takes a class of requests with its lengths.
 func (r *resolver) class(i int) error {
 	at, w := fmt.Sprintf("llm.classes[%d]", i), r.llm.Classes[i].WithDefaults()
-	share, err := formats.ParsePercentile(w.Percentile)
+	share, err := document.ParsePercentile(w.Percentile)
 	if err != nil {
 		return r.in.Fail("workload", at+".percentile", strconv.Quote(w.Percentile), "a percentile such as p99", "")
 	}
@@ -236,7 +237,7 @@ func (r *resolver) context(c *Class, i int, at string) error {
 
 // multiple is an SLO that is given as a multiple of an idle server's time, for the
 // mean request on the fastest server of the first model that the class asks for.
-func (r *resolver) multiple(c *Class, i int, target formats.SLO) (time.Duration, error) {
+func (r *resolver) multiple(c *Class, i int, target document.SLO) (time.Duration, error) {
 	models, shares := r.llm.Asks(i)
 	first := slices.IndexFunc(shares, func(share float64) bool { return share > 0 })
 	m := &r.Models[r.model(models[first])]
@@ -248,7 +249,7 @@ func (r *resolver) multiple(c *Class, i int, target formats.SLO) (time.Duration,
 		}
 	}
 	slo := target.Of(least)
-	r.run.Assume("slo of %s: %s of a mean request on an idle server, %s, is %s", className(c.Name), target, formats.Duration(least), formats.Duration(slo))
+	r.run.Assume("slo of %s: %s of a mean request on an idle server, %s, is %s", className(c.Name), target, document.Duration(least), document.Duration(slo))
 	return slo, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Writer makes the documents of layouts.
@@ -45,8 +46,8 @@ func (p *Writer) class(i int) formats.QueueClass {
 	it := &p.Items[i]
 	c := &p.Classes[it.Class]
 	out := formats.QueueClass{
-		Served: formats.Served{Model: p.Models[it.Model].Name, Class: c.Name, SLOUS: formats.Micros(c.SLO), Percentile: c.Percentile, Weight: it.Weight, RPS: it.RPS},
-		Of:     c.Of, WaitingUS: formats.Micros(c.Waiting), Priority: c.Priority, MaxTokens: c.MaxTokens, Prompt: c.Prompt, Output: c.Output, Sessions: c.Sessions,
+		Served: formats.Served{Model: p.Models[it.Model].Name, Class: c.Name, SLOUS: document.Micros(c.SLO), Percentile: c.Percentile, Weight: it.Weight, RPS: it.RPS},
+		Of:     c.Of, WaitingUS: document.Micros(c.Waiting), Priority: c.Priority, MaxTokens: c.MaxTokens, Prompt: c.Prompt, Output: c.Output, Sessions: c.Sessions,
 	}
 	out.PromptMean, out.OutputMean, out.OutputSD = moments(c.Sample)
 	return out
@@ -155,9 +156,9 @@ func (p *Writer) addEstimates(q *formats.QueuePlan, l *Layout) error {
 			if err != nil {
 				return err
 			}
-			q.Estimates = append(q.Estimates, document(e.rct, p.Models[m].Name, p.Kinds[k].Device, 0))
+			q.Estimates = append(q.Estimates, planEstimate(e.rct, p.Models[m].Name, p.Kinds[k].Device, 0))
 			if e.mega != nil {
-				q.Estimates = append(q.Estimates, document(e.mega, p.Models[m].Name, p.Kinds[k].Device, e.from))
+				q.Estimates = append(q.Estimates, planEstimate(e.mega, p.Models[m].Name, p.Kinds[k].Device, e.from))
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
 )
@@ -103,7 +104,7 @@ func (c *checker) asked() {
 				continue
 			}
 			q, path := &c.plan.Classes[at], fmt.Sprintf("queue.classes[%d]", at)
-			if slo := formats.Micros(w.SLO.Duration); slo > 0 && slo != q.SLOUS && c.Plan.Options.SLO("slo").IsZero() {
+			if slo := document.Micros(w.SLO.Duration); slo > 0 && slo != q.SLOUS && c.Plan.Options.SLO("slo").IsZero() {
 				c.Warn("slo", path+".slo_us", q.SLOUS.D().String(), slo.D().String(), "the SLO of %s has changed", q.Key())
 			}
 			if q.Of != w.Of || q.Percentile != w.Percentile {
@@ -147,7 +148,7 @@ func (c *checker) serves(in *formats.QueueInstance, q *formats.QueueClass) bool 
 // nothing ends before it starts.
 func (c *checker) order() {
 	for i := range c.plan.Instances {
-		before := formats.Micros(0)
+		before := document.Micros(0)
 		for _, g := range c.plan.Instances[i].Groups {
 			x, at := &c.plan.Groups[g], fmt.Sprintf("queue.groups[%d]", g)
 			if x.StartUS < before {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/sim"
 )
@@ -154,7 +155,7 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 			k = len(llm.Classes)
 			at[c.Class] = k
 			llm.Classes = append(llm.Classes, formats.LLMClass{
-				Class: c.Class, SLO: formats.SLO{Duration: c.SLOUS.D()}, Of: c.Of, Percentile: c.Percentile, WaitingSLO: formats.SLO{Duration: c.WaitingUS.D()},
+				Class: c.Class, SLO: document.SLO{Duration: c.SLOUS.D()}, Of: c.Of, Percentile: c.Percentile, WaitingSLO: document.SLO{Duration: c.WaitingUS.D()},
 				Priority: c.Priority, MaxTokens: c.MaxTokens, Prompt: c.Prompt, Output: c.Output, Sessions: c.Sessions,
 			})
 		}

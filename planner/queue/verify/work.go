@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // idle is the figure of a mean request on an idle server, in seconds.
@@ -70,7 +71,7 @@ func (c *checker) work() {
 				}
 			}
 		}
-		share, err := formats.ParsePercentile(q.Percentile)
+		share, err := document.ParsePercentile(q.Percentile)
 		if err != nil || math.IsInf(each, 1) {
 			continue // said elsewhere
 		}
