@@ -23,7 +23,6 @@ import (
 	"inferplan/executor/durable/jetstream"
 	"inferplan/executor/series"
 	"inferplan/executor/text"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
@@ -38,8 +37,8 @@ type fleet struct {
 	log      *slog.Logger
 	fakes    []*fake.Server
 	key      *durable.Sealer
-	adapters []turn.ModelAdapter // of all agents
-	shaky    int                 // so often the first front end loses the right to plan, and takes it again
+	adapters []ModelAdapter // of all agents
+	shaky    int            // so often the first front end loses the right to plan, and takes it again
 }
 
 func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
@@ -131,7 +130,7 @@ func (f *fleet) agent(i int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: store, Servers: []turn.InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -340,7 +339,7 @@ func TestAgentTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	err = text.ServeAgent(t.Context(), text.AgentOptions{Store: store, Servers: []turn.InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log})
+	err = text.ServeAgent(t.Context(), text.AgentOptions{Store: store, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log})
 	if err == nil || !strings.Contains(err.Error(), "instance 0 has an agent already") {
 		t.Errorf("the second agent: %v", err)
 	}
@@ -375,7 +374,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	port := freeAddress(t)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: agentStore, Servers: []turn.InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: agentStore, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, Ready: func() { close(ready) }})
 	}()
 	select {
 	case <-ready:

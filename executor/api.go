@@ -3,18 +3,45 @@ package executor
 import (
 	"context"
 
+	"inferplan/engine/worker"
+	"inferplan/executor/cascade"
+	"inferplan/executor/tasks"
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
+	"inferplan/executor/workers"
 )
+
+// Options say how a plan is served. The zero value serves with real models
+// from the folder "models".
+type Options struct {
+	CoreOptions
+	WorkerOptions
+	CascadeOptions
+	TaskOptions
+	InstanceOptions
+}
+
+// SetDefaults fills in what was left out.
+func (o *Options) SetDefaults() {
+	o.CoreOptions.SetDefaults()
+	o.WorkerOptions.SetDefaults()
+	o.CascadeOptions.SetDefaults()
+	o.TaskOptions.SetDefaults()
+	o.InstanceOptions.SetDefaults()
+}
 
 // What callers say and are told of plans in execution.
 type (
-	Options        = turn.Options
-	CPUPlace       = turn.CPUPlace
-	InstanceServer = turn.InstanceServer
-	ModelAdapter   = turn.ModelAdapter
+	CoreOptions     = turn.Options
+	WorkerOptions   = workers.Options
+	CascadeOptions  = cascade.Options
+	TaskOptions     = tasks.Options
+	InstanceOptions = text.Options
+
+	CPUPlace       = workers.CPUPlace
+	InstanceServer = text.InstanceServer
+	ModelAdapter   = text.ModelAdapter
 	Service        = turn.Service
-	QueueOptions   = text.QueueOptions
 	AgentOptions   = text.AgentOptions
 )
 
@@ -22,9 +49,7 @@ type (
 var (
 	ErrPlan          = turn.ErrPlan
 	ErrSimulatedOnly = turn.ErrSimulatedOnly
-	ErrClosed        = turn.ErrClosed
-	ErrSwitched      = turn.ErrSwitched
-	ErrModelHash     = turn.ErrModelHash
+	ErrModelHash     = worker.ErrHash
 )
 
 // ReadService reads the times that Service.WriteFile wrote.

@@ -27,18 +27,10 @@ func TestCancelThatCameTooLate(t *testing.T) {
 	var late *turn.Job
 	until(func() bool { return c.Served.Models[0].Waiting.Load() == 1 })
 	c.Call(func() { // what comes meanwhile waits
-		for i := range c.Ledger.Requests {
-			if j := c.Ledger.Requests[i].Job; j != nil {
-				late = j
-			}
-		}
+		late = c.Request(0).Job
 		cancel()
-		until(func() bool {
-			c.Inbox.Mu.Lock()
-			defer c.Inbox.Mu.Unlock()
-			return len(c.Inbox.Cancels) == 1
-		})
-		c.Ledger.Refuse(late, policy.ReasonDeadline)
+		until(func() bool { return late.Refs.Load() == 3 }) // of the client, the core and this news
+		c.Refuse(late, policy.ReasonDeadline)
 		c.Flush()
 		if how := reasonOf(<-answered); how != "deadline" {
 			t.Errorf("the client has %q", how)

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/formats"
-	"inferplan/policy"
 	"inferplan/policy/policies"
 )
 
@@ -16,13 +14,14 @@ import (
 // as the plan has their tensors; replay makes the answers as the engine replay does,
 // which tells no ways and scores.
 func Compile(plan *formats.Plan, replay bool) error {
-	o := turn.Options{Engine: "replay", Log: slog.New(slog.DiscardHandler), Evaluate: !replay}.WithDefaults()
-	x := &Executor{opt: o, own: newExecutorMetrics()}
-	c, _, err := x.compile(plan, "")
+	x := &Executor{own: newExecutorMetrics()}
+	x.opt.Engine, x.opt.Log, x.opt.Evaluate = "replay", slog.New(slog.DiscardHandler), !replay
+	x.opt.SetDefaults()
+	c, err := x.compile(plan, "")
 	if err != nil {
 		return err
 	}
-	if err := workersOf(c).Crew.Assume(); err != nil {
+	if err := c.Assume(); err != nil {
 		return err
 	}
 	return link(c)
@@ -30,32 +29,32 @@ func Compile(plan *formats.Plan, replay bool) error {
 
 // compile makes a core with its tables, its policy and what executes on its devices.
 // Nothing is started.
-func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, policy.Policy, error) {
+func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	tables, err := policies.Compile(plan)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
+		return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
 	spec := turn.EffectivePolicy(plan.Policy, x.opt.Policy)
 	pol, err := x.opt.NewPolicy(tables, spec)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
+		return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
-	c := &turn.Core{Options: &x.opt, Kinds: &kindsServed, Plan: plan, Sha: sha, Spec: spec, Tables: tables, Control: x.opt.Control(tables), Policy: pol}
+	c := &turn.Core{Options: &x.opt.CoreOptions, Kinds: kindsServed(&x.opt), Plan: plan, Sha: sha, Spec: spec, Tables: tables, Control: x.opt.Control(tables), Policy: pol}
 	if err := c.Prepare(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := c.AddBackends(c); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(x.opt.Servers) > 0 && !c.AsksServers() {
-		return nil, nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
+		return nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
 	}
-	return c, pol, nil
+	return c, nil
 }
 
 // link binds modules to the tensors of those that they read, and makes the catalog.
 func link(c *turn.Core) error {
-	if f, ok := c.Answers.(*tasks.Flow); ok {
+	if f, ok := c.Answers.(interface{ Join() error }); ok {
 		if err := f.Join(); err != nil {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}

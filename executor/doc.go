@@ -79,5 +79,5 @@
 //	switch.go     from one plan to another; planfile.go: the file of the plan
 //	history.go    counts of all plans that were in force; report.go: the report
 //	gearrates.go  rates for another gear plan
-//	api.go        names of rooms that callers use
+//	api.go        options of all rooms, and names that callers use
 package executor

@@ -12,7 +12,7 @@ import (
 	"inferplan/policy/echo"
 )
 
-func init() { kindsServed.Backends = append(kindsServed.Backends, newEchoes) }
+func init() { moreBackends = append(moreBackends, newEchoes) }
 
 // echoes are the instances of the kind echo, within this process: every batch on
 // one makes a token per millisecond, eight of them, and answers with what it read.
@@ -80,7 +80,7 @@ func (e *echoes) Start(context.Context) error {
 func (e *echoes) Begin() {}
 
 func (e *echoes) later(d time.Duration, n turn.News) {
-	time.AfterFunc(d, func() { e.c.Inbox.Post(n) })
+	time.AfterFunc(d, func() { e.c.Post(n) })
 }
 
 func (e *echoes) Run(b *turn.Batch) {
@@ -148,7 +148,7 @@ func (e *echoes) Evict(b *turn.Batch, keep bool) {
 
 func (e *echoes) Load(o turn.Order) {
 	now := e.c.Now()
-	e.c.Emit(turn.Queued{Ev: o.Event(now, now, policy.ReturnRefused)})
+	e.c.Loaded(&o, now, now, policy.ReturnRefused)
 }
 
 func (e *echoes) Place(task, device, ticket int32) {

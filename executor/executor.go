@@ -10,10 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/calls"
-	"inferplan/executor/loop"
 	"inferplan/executor/oip"
 	"inferplan/executor/programs"
-	"inferplan/executor/tasks"
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
@@ -22,7 +20,7 @@ import (
 
 // Executor serves a plan. It implements oip.Backend.
 type Executor struct {
-	opt      turn.Options
+	opt      Options
 	core     atomic.Pointer[turn.Core]
 	draining atomic.Bool
 	leaving  atomic.Bool // it still serves, and others should not send it more
@@ -34,8 +32,9 @@ type Executor struct {
 
 // New starts the workers of a plan and serves once all of them are ready. ctx
 // bounds the start only; Close ends what was started.
-func New(ctx context.Context, plan *formats.Plan, o turn.Options) (*Executor, error) {
-	x := &Executor{opt: o.WithDefaults(), own: newExecutorMetrics(), history: newHistory()}
+func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
+	x := &Executor{opt: o, own: newExecutorMetrics(), history: newHistory()}
+	x.opt.SetDefaults()
 	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
 	if err != nil {
 		return nil, err
@@ -51,7 +50,7 @@ func (x *Executor) install(c *turn.Core) {
 
 // start makes a core and its workers, ready to serve.
 func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *turn.Core, err error) {
-	c, pol, err := x.compile(plan, sha)
+	c, err := x.compile(plan, sha)
 	if err != nil {
 		return nil, err
 	}
@@ -70,11 +69,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if x.core.Load() != nil {
 		log = nil // it has the first plan's events
 	}
-	if c.Loop, err = loop.New(pol, c, log); err != nil {
-		return nil, err
-	}
-	c.Begin()
-	return c, nil
+	return c, c.Begin(log)
 }
 
 // Drain refuses new requests and waits until all accepted ones are answered or
@@ -136,7 +131,7 @@ func (x *Executor) Gatherer() prometheus.Gatherer {
 
 // host holds the fields of the executor that requests for text use.
 func (x *Executor) host() text.Host {
-	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans}
+	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans, Agents: x.opt.Agents}
 }
 
 // Programs runs the programs of the HTTP form of workflows as code.
@@ -157,9 +152,8 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 		if err != nil {
 			return nil, err
 		}
-		if !c.Inbox.Submit(j) {
-			j.Refs.Store(1)
-			j.Release()
+		if !c.Submit(j) {
+			j.Forget()
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining
 			}
@@ -177,30 +171,27 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	brought, refusal := tasks.ParseParameters(m, req.Params)
-	if refusal != nil {
+	j := turn.NewJob(m, max(req.Batch, 1))
+	j.Stream, j.Answers = req.Text, c.Answers
+	if refusal := j.Answers.Admit(j, req.Params); refusal != nil {
+		j.Forget()
 		return nil, refusal
 	}
-	j := turn.NewJob(m, max(req.Batch, 1))
-	j.Brought, j.Stream = brought, req.Text
 	for i := range m.Inputs {
 		in := &m.Inputs[i]
 		t := turn.FindTensor(req.Inputs, i, in.Name)
 		if t == nil || len(t.Data) != j.Samples*in.Bytes || t.Datatype != in.Datatype {
-			j.Refs.Store(1)
-			j.Release()
+			j.Forget()
 			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
 		}
 		j.Inputs = append(j.Inputs, t.Data)
 	}
-	j.Answers = c.Answers
-	j.Answers.Admit(j)
 	j.Client = policy.ClientNumber(req.Client)
 	now := c.Now()
 	j.Arrived = now
 	if !req.Received.IsZero() {
 		// Requests may come from before the plan was installed.
-		j.Arrived = min(max(req.Received.Sub(c.Loop.Epoch()), 0), now)
+		j.Arrived = min(max(req.Received.Sub(c.Epoch()), 0), now)
 	}
 	budget := m.Slo
 	if req.Timeout > 0 {

@@ -134,12 +134,14 @@ func twoStagePlan(infer time.Duration, batch int, slo time.Duration) *formats.Pl
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func replayOptions(inside bool) turn.Options {
-	return turn.Options{Engine: "replay", Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: quiet(),
-		HangTimeout: patient} // the machine may be busy
+func replayOptions(inside bool) Options {
+	return Options{
+		CoreOptions:   CoreOptions{Engine: "replay", Log: quiet()},
+		WorkerOptions: WorkerOptions{Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, HangTimeout: patient}, // the machine may be busy
+	}
 }
 
-func open(t testing.TB, p *formats.Plan, o turn.Options) *Executor {
+func open(t testing.TB, p *formats.Plan, o Options) *Executor {
 	t.Helper()
 	x, err := New(context.Background(), p, o)
 	if err != nil {
@@ -450,17 +452,17 @@ func TestReloadLosesNothing(t *testing.T) {
 }
 
 func TestPlansThatCannotBeServed(t *testing.T) {
-	cases := map[string]func(*formats.Plan, *turn.Options){
-		"policy": func(p *formats.Plan, o *turn.Options) { p.Policy.Name = "oracle" },
-		"cpus": func(p *formats.Plan, o *turn.Options) {
+	cases := map[string]func(*formats.Plan, *Options){
+		"policy": func(p *formats.Plan, o *Options) { p.Policy.Name = "oracle" },
+		"cpus": func(p *formats.Plan, o *Options) {
 			p.Pools[0].Device, p.Deployment[0].Pipelines[0].Stages[0].Device = "cpu-64", "cpu-64"
 			o.Engine = "onnx"
 			o.ModelsDir = t.TempDir()
 			os.WriteFile(o.ModelsDir+"/m.onnx", nil, 0o600)
 		},
-		"model":    func(p *formats.Plan, o *turn.Options) { o.Engine = "onnx"; o.ModelsDir = t.TempDir() },
-		"datatype": func(p *formats.Plan, o *turn.Options) { p.Deployment[0].Inputs[0].DType = "FP99" },
-		"shape":    func(p *formats.Plan, o *turn.Options) { p.Deployment[0].Inputs[0].Shape = []int64{-1, -1} },
+		"model":    func(p *formats.Plan, o *Options) { o.Engine = "onnx"; o.ModelsDir = t.TempDir() },
+		"datatype": func(p *formats.Plan, o *Options) { p.Deployment[0].Inputs[0].DType = "FP99" },
+		"shape":    func(p *formats.Plan, o *Options) { p.Deployment[0].Inputs[0].Shape = []int64{-1, -1} },
 	}
 	for name, spoil := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func (f *fakeServer) restart(d int32) {
 // later posts news after a while.
 func (f *fakeServer) later(d time.Duration, n turn.News) {
 	n.Gen = f.devices[n.Device].gen
-	time.AfterFunc(d, func() { f.c.Inbox.Post(n) })
+	time.AfterFunc(d, func() { f.c.Post(n) })
 }
 
 func (f *fakeServer) Start(context.Context) error { return nil }
@@ -136,18 +136,18 @@ func (f *fakeServer) Took(n *turn.News) {
 			d.loaded = append(d.loaded, o.Network)
 		}
 		f.Load(turn.Order{Network: -2, Device: n.Device, Load: true})
-		f.c.Handle(o.Event(time.Duration(n.Start), now, why))
+		f.c.Loaded(&o, time.Duration(n.Start), now, why)
 	case fakeUnloaded:
 		o := turn.Order{Network: int32(n.Id), Device: n.Device}
-		f.c.Handle(o.Event(now, now, 0))
+		f.c.Loaded(&o, now, now, 0)
 	case fakePlaced:
 		f.c.Placed(int32(n.Id), n.Device, n.Tokens, time.Duration(n.Start), now)
 	case fakeLost:
 		d.down = true
-		f.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: n.Device})
+		f.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: n.Device})
 	case fakeBack:
 		f.restart(n.Device)
-		f.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: n.Device, Value: 2, Limit: 1000})
+		f.c.Tell(policy.Event{Kind: policy.WorkerBack, Device: n.Device, Value: 2, Limit: 1000})
 	}
 }
 

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"inferplan/executor/loop"
 	"inferplan/executor/oip"
 	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
@@ -22,7 +22,7 @@ import (
 
 // diamond serves the application that uses all of the contract on two fake
 // servers, one for stages and one for instances.
-func diamond(t *testing.T, slo time.Duration, change func(*turn.Options)) (x *Executor, pol *policytest.Diamond, servers [2]*fakeServer, log *bytes.Buffer) {
+func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executor, pol *policytest.Diamond, servers [2]*fakeServer, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
 	o := replayOptions(true)
@@ -30,11 +30,21 @@ func diamond(t *testing.T, slo time.Duration, change func(*turn.Options)) (x *Ex
 	if change != nil {
 		change(&o)
 	}
-	x = &Executor{opt: o.WithDefaults(), own: newExecutorMetrics()}
+	x = &Executor{opt: o, own: newExecutorMetrics()}
+	x.opt.SetDefaults()
 	tables := policytest.DiamondTables()
 	tables.Models[0].SLO = slo
 	pol = policytest.NewDiamond(tables)
-	c := &turn.Core{Options: &x.opt, Kinds: &kindsServed, Plan: &formats.Plan{Kind: "diamond"}, Tables: tables, Control: &policytest.DiamondControl{}}
+	kinds := &turn.Kinds{Answers: kindsServed(&x.opt).Answers}
+	kinds.First = func(c *turn.Core, _ []bool) (turn.Backend, error) {
+		servers[0] = newFakeServer(c)
+		return servers[0], nil
+	}
+	kinds.Backends = []func(c *turn.Core) (turn.Backend, []int32){func(c *turn.Core) (turn.Backend, []int32) {
+		servers[1] = newFakeServer(c)
+		return servers[1], []int32{2}
+	}}
+	c := &turn.Core{Options: &x.opt.CoreOptions, Kinds: kinds, Plan: &formats.Plan{Kind: "diamond"}, Tables: tables, Control: &policytest.DiamondControl{}, Policy: pol}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +57,9 @@ func diamond(t *testing.T, slo time.Duration, change func(*turn.Options)) (x *Ex
 	if err := c.Served.Describe(c.Options); err != nil {
 		t.Fatal(err)
 	}
-	servers = [2]*fakeServer{newFakeServer(c), newFakeServer(c)}
-	c.Backends, c.ByDevice = []turn.Backend{servers[0], servers[1]}, []uint8{0, 0, 1}
-	var err error
-	if c.Loop, err = loop.New(pol, c, log); err != nil {
+	if err := errors.Join(c.AddBackends(c), c.Begin(log)); err != nil {
 		t.Fatal(err)
 	}
-	c.Begin()
 	x.install(c)
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {
@@ -94,7 +100,7 @@ func idle(t *testing.T, x *Executor, pol *policytest.Diamond, log *bytes.Buffer)
 		c.Call(func() {
 			m := c.Served.Models[0]
 			left = ""
-			if n := len(c.Ledger.Requests) - len(c.Ledger.Free); n+f.Tasks.Reveals.Taken()+pol.Open() > 0 || f.Tasks.Used > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
+			if n := slotsOf(c); n+f.Tasks.Reveals.Taken()+pol.Open() > 0 || f.Tasks.Used > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
 				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.Tasks.Reveals.Taken(), f.Tasks.Used, pol.Open(), m.Waiting.Load(), m.Running.Load())
 			}
 		})
@@ -154,9 +160,9 @@ func TestDiamondInTrouble(t *testing.T) {
 		rng := seeded.New(1, "devices")
 		for {
 			d := int32(rng.IntN(3))
-			c.Inbox.Post(turn.News{Kind: fakeLost, Device: d})
+			c.Post(turn.News{Kind: fakeLost, Device: d})
 			time.Sleep(3 * time.Millisecond)
-			c.Inbox.Post(turn.News{Kind: fakeBack, Device: d})
+			c.Post(turn.News{Kind: fakeBack, Device: d})
 			c.Call(func() {
 				s := servers[rng.IntN(2)]
 				s.refuse = []policy.Return{policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded, policy.ReturnRefused}[rng.IntN(4)]
@@ -211,7 +217,7 @@ func TestDiamondInTrouble(t *testing.T) {
 
 // What has no room in the store is refused, and its room is free again.
 func TestStoreHasBounds(t *testing.T) {
-	x, pol, _, log := diamond(t, patient, func(o *turn.Options) { o.StoreBytes = 7 })
+	x, pol, _, log := diamond(t, patient, func(o *Options) { o.StoreBytes = 7 })
 	err := ask(context.Background(), x, 5)
 	if how := reasonOf(err); how != "queue_full" {
 		t.Errorf("ended as %s: %v", how, err)

@@ -141,7 +141,7 @@ func (k *killing) strike(c *turn.Core) bool {
 		f, found := c.Answers.(*tasks.Flow), false
 		for _, t := range d.Flight[0].Batch.Tasks {
 			ta := &f.Tasks.List[t]
-			if q := c.Ledger.At(ta.Request); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
+			if q := c.Request(ta.Req); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
 				in := q.Job.Input(int(q.Sample), 0)
 				k.struck[int(in[0])|int(in[1])<<8].Add(1)
 				found = true

@@ -175,7 +175,7 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 		}()
 		c := x.core.Load()
 		until(func() (in bool) {
-			c.Call(func() { in = c.Answers.(*tasks.Flow).Modules.Of[2].Tasks == int64(i+1) || i == 3 && c.Ledger.Open < 4 })
+			c.Call(func() { in = c.Answers.(*tasks.Flow).Modules.Of[2].Tasks == int64(i+1) || i == 3 && c.Pending() < 4 })
 			return in
 		})
 	}

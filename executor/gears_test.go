@@ -16,7 +16,6 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/certainty"
 	"inferplan/engine/graph"
-	"inferplan/executor/cascade"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
@@ -269,12 +268,13 @@ func TestUnknownScore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onnx := turn.Options{Engine: "onnx"}.WithDefaults()
-	if _, err := cascade.New(p, tables, &onnx, turn.NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
+	onnx := Options{CoreOptions: CoreOptions{Engine: "onnx"}}
+	onnx.SetDefaults()
+	if _, err := onnx.New(p, tables, &onnx.CoreOptions, turn.NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
 		t.Errorf("%v", err)
 	}
 	onnx.Certainty = certainty.Top
-	if _, err := cascade.New(p, tables, &onnx, turn.NewMetrics(nil)); err != nil {
+	if _, err := onnx.New(p, tables, &onnx.CoreOptions, turn.NewMetrics(nil)); err != nil {
 		t.Error(err)
 	}
 }

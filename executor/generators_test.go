@@ -14,7 +14,6 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/policytest"
@@ -82,7 +81,7 @@ func openLibrary(t *testing.T, servers int, opt fake.Options, change ...func(p *
 		}
 		t.Cleanup(s.Stop)
 		l.servers = append(l.servers, s)
-		o.Servers = append(o.Servers, turn.InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
 	}
 	l.x = open(t, plan, o)
 	l.http = httptest.NewServer(oip.NewHTTPServer(l.x, oip.Options{}))

@@ -49,7 +49,7 @@ func (h *history) install(c *turn.Core) {
 	if h.current != nil {
 		h.retiring = append(h.retiring, h.current)
 	} else {
-		h.began = c.Loop.Epoch()
+		h.began = c.Epoch()
 	}
 	h.current = c
 }
@@ -215,7 +215,7 @@ func (h *history) report() *formats.Report {
 		tallies = addTallies(tallies, more)
 	}
 	out.Plans = append(plans, h.part(h.current, last))
-	elapsed := h.current.Loop.Epoch().Sub(h.began) + h.current.Now()
+	elapsed := h.current.Epoch().Sub(h.began) + h.current.Now()
 	sumUp(out, addTallies(tallies, latest), elapsed)
 	if left := h.ended + len(h.retiring) + 1 - len(out.Plans); left > 0 {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("the first %d plans have no part of their own here", left))
@@ -226,7 +226,7 @@ func (h *history) report() *formats.Report {
 // part is the report of a plan as one of several.
 func (h *history) part(c *turn.Core, r *formats.Report) formats.PlanReport {
 	return formats.PlanReport{
-		SHA256: c.Sha, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: document.Micros(c.Loop.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
+		SHA256: c.Sha, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: document.Micros(c.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
 		Counts: r.Counts, Latency: r.Latency, Models: r.Models, Devices: r.Devices, Transfer: r.Transfer, Events: r.Events,
 		Accuracy: r.Accuracy, Gears: r.Gears, Modules: r.Modules, TokenReport: r.TokenReport, Warnings: r.Warnings,
 	}

@@ -16,7 +16,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"inferplan/engine/worker"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -168,7 +167,7 @@ func TestHistogramsOfOtherEdges(t *testing.T) {
 }
 
 // losing starts workers of which the next is killed at once where a file lies.
-func losing(t *testing.T, o turn.Options) (turn.Options, string) {
+func losing(t *testing.T, o Options) (Options, string) {
 	file := filepath.Join(t.TempDir(), "kill")
 	o.Command = []string{"/bin/sh", "-c", `if [ -e "` + file + `" ]; then rm "` + file + `"; kill -9 $$; fi; exec "$0" "$@"`, os.Args[0]}
 	return o, file

@@ -69,7 +69,7 @@ func joinHere(t testing.TB, c worker.JoinConfig) (leave func()) {
 
 // hostsOptions puts two of the three fast devices of pooledPlan on another host:
 // the whole pipeline on the third is the way without it.
-func hostsOptions(b *worker.Lobby) turn.Options {
+func hostsOptions(b *worker.Lobby) Options {
 	o := replayOptions(false)
 	o.Lobby, o.Remote = b, map[string]int{"cpu-b": 2}
 	return o
@@ -206,7 +206,7 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 		}
 	}
 	near := onnxOptions(dir)
-	near.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
+	near.Places = map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
 	want := open(t, plan, near)
 	b, address := openLobby(t, "127.0.0.1:0", patient)
 	c := hostConfig(address, "cpu-b", 1)
@@ -245,11 +245,11 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 func TestRemoteDevicesThatCannotBe(t *testing.T) {
 	b, _ := openLobby(t, "127.0.0.1:0", 0)
 	plan := pooledPlan(time.Millisecond, 1, time.Second)
-	for name, spoil := range map[string]func(*turn.Options){
-		"unknown kind": func(o *turn.Options) { o.Remote = map[string]int{"cpu-z": 1} },
-		"too many":     func(o *turn.Options) { o.Remote = map[string]int{"cpu-b": 4} },
-		"negative":     func(o *turn.Options) { o.Remote = map[string]int{"cpu-b": -1} },
-		"no lobby":     func(o *turn.Options) { o.Lobby = nil },
+	for name, spoil := range map[string]func(*Options){
+		"unknown kind": func(o *Options) { o.Remote = map[string]int{"cpu-z": 1} },
+		"too many":     func(o *Options) { o.Remote = map[string]int{"cpu-b": 4} },
+		"negative":     func(o *Options) { o.Remote = map[string]int{"cpu-b": -1} },
+		"no lobby":     func(o *Options) { o.Lobby = nil },
 	} {
 		o := hostsOptions(b)
 		spoil(&o)

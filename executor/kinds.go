@@ -1,20 +1,19 @@
 package executor
 
 import (
-	"inferplan/executor/cascade"
-	"inferplan/executor/tasks"
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
-	"inferplan/executor/workers"
 	"inferplan/formats"
 )
 
 // kindsServed is the only list of what answers requests and executes batches.
-var kindsServed = turn.Kinds{
-	Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){cascade.Of, tasks.Of, text.TokensOf},
-	Backends: []func(c *turn.Core) (b turn.Backend, devices []int32){text.AgentsOf, text.GeneratorsOf},
-	First:    workers.New,
+func kindsServed(o *Options) *turn.Kinds {
+	return &turn.Kinds{
+		Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){o.CascadeOptions.Answer, o.TaskOptions.Answer, text.TokensOf},
+		Backends: append(moreBackends, o.Instances, o.Generators),
+		First:    o.Backend,
+	}
 }
 
-// workersOf is the first backend of a core, which every plan has.
-func workersOf(c *turn.Core) *workers.Workers { return c.Backends[0].(*workers.Workers) }
+// moreBackends are those of kinds that tests alone have.
+var moreBackends []func(c *turn.Core) (b turn.Backend, devices []int32)

@@ -17,7 +17,6 @@ import (
 	"inferplan/engine/ort"
 	"inferplan/engine/worker"
 	"inferplan/executor/oip"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -70,7 +69,7 @@ func modelName(path string) string {
 	return base[:len(base)-len(filepath.Ext(base))]
 }
 
-func onnxOptions(dir string) turn.Options {
+func onnxOptions(dir string) Options {
 	o := replayOptions(false)
 	o.Engine, o.ModelsDir, o.ShareCPUs = "onnx", dir, true
 	return o
@@ -221,7 +220,7 @@ func TestModelThatDiffersIsRefused(t *testing.T) {
 		sum  string
 		is   error
 	}{
-		"other file": {data, "00", turn.ErrModelHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
+		"other file": {data, "00", ErrModelHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
 	} {
 		if err := os.WriteFile(path, c.file, 0o600); err != nil {
 			t.Fatal(err)
@@ -239,7 +238,7 @@ func TestServedAsMeasured(t *testing.T) {
 	withORT(t)
 	dir := squeezenet(t)
 	plan := onnxPlan(t, filepath.Join(dir, "squeezenet.onnx"), 5*time.Millisecond, 1, patient)
-	answer := func(o turn.Options) []float64 {
+	answer := func(o Options) []float64 {
 		x := open(t, plan, o)
 		req := sample(x, 1)
 		image(req)

@@ -113,7 +113,7 @@ func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, w
 // mayPass says whether the next try of a switch may end otherwise with the same file.
 func mayPass(err error) bool {
 	var finding *document.Error
-	return !errors.As(err, &finding) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, turn.ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
+	return !errors.As(err, &finding) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
 // switchPlan reads the plan's file again and puts it in force.

@@ -13,6 +13,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/executor/turn"
+	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -61,11 +62,22 @@ func busyTimes(x *Executor) (out []time.Duration) {
 	return out
 }
 
+// workersOf is the first backend of a core.
+func workersOf(c *turn.Core) *workers.Workers { return c.BackendOf(0).(*workers.Workers) }
+
+// slotsOf counts the request slots that are in use.
+func slotsOf(c *turn.Core) (n int) {
+	for _, m := range c.Served.Models {
+		n += int(m.Waiting.Load() + m.Running.Load())
+	}
+	return n
+}
+
 // held counts request and memory slots that nobody should hold any more.
 func held(x *Executor) (requests, slots int) {
 	c := x.core.Load()
 	c.Call(func() {
-		requests = len(c.Ledger.Requests) - len(c.Ledger.Free)
+		requests = slotsOf(c)
 		for _, d := range workersOf(c).Devices {
 			for _, s := range d.Slots {
 				if s != nil {
@@ -177,7 +189,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]turn.CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, p, o)
 	whole := sampleOf(x, 1, 2)
 	image(whole)

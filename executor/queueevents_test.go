@@ -155,7 +155,8 @@ func TestQueuesEventsEvicted(t *testing.T) {
 	c := d.x.core.Load()
 	for range 3 {
 		c.Call(func() {
-			for _, b := range c.Batches.List {
+			for slot := range int32(64) {
+				b := c.Batch(slot)
 				if b != nil {
 					c.BackendOf(b.Device()).Evict(b, false)
 				}

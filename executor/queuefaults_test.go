@@ -11,7 +11,6 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/text"
-	"inferplan/executor/turn"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -27,14 +26,15 @@ func TestQueuesEvictions(t *testing.T) {
 	c, rng, evicted := d.x.core.Load(), rand.New(rand.NewPCG(1, 2)), 0
 	for open := true; open; time.Sleep(3 * time.Millisecond) {
 		c.Call(func() {
-			for _, b := range c.Batches.List {
+			for slot := range int32(64) {
+				b := c.Batch(slot)
 				if b != nil && rng.IntN(3) == 0 {
 					c.BackendOf(b.Device()).Evict(b, false)
 					evicted++
 					break
 				}
 			}
-			open = c.Ledger.Open > 0
+			open = c.Pending() > 0
 		})
 	}
 	for i, s := range sheets {
@@ -97,7 +97,7 @@ func TestQueuesServerDies(t *testing.T) {
 // A server that stands still is given up by the deadline rule, and so is one that
 // answers everything but a request it has begun. The other models and instances go on.
 func TestQueuesServerStandsStill(t *testing.T) {
-	short := func(o *turn.Options) { o.Silence = 300 * time.Millisecond }
+	short := func(o *Options) { o.Silence = 300 * time.Millisecond }
 	t.Run("whole", func(t *testing.T) {
 		d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, short)
 		var sheets []*sheet
@@ -198,8 +198,8 @@ func TestQueuesSwaps(t *testing.T) {
 // was stored.
 func TestQueuesRestart(t *testing.T) {
 	plan := queuePlan(1, 4, time.Minute, "a")
-	var opt turn.Options
-	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *turn.Options) { opt = *o })
+	var opt Options
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *Options) { opt = *o })
 	var sheets []*sheet
 	for i := range 8 {
 		sheets = append(sheets, d.send("a", fmt.Sprint(i), 100))
@@ -258,7 +258,7 @@ func TestQueuesAllDown(t *testing.T) {
 // Another plan takes over what the one before has not answered.
 func TestQueuesReload(t *testing.T) {
 	plan := queuePlan(1, 2, time.Minute, "a")
-	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *turn.Options) { o.FlushTimeout = 20 * time.Millisecond })
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *Options) { o.FlushTimeout = 20 * time.Millisecond })
 	var sheets []*sheet
 	for i := range 6 {
 		sheets = append(sheets, d.send("a", fmt.Sprint(i), 60))
@@ -303,14 +303,14 @@ func TestQueuesAdmit(t *testing.T) {
 
 // What the plan asks for needs servers.
 func TestQueuesNeedServers(t *testing.T) {
-	for name, servers := range map[string][]turn.InstanceServer{
+	for name, servers := range map[string][]InstanceServer{
 		"none":          nil,
 		"one of two":    {{Instance: 0, URL: "http://localhost:1"}},
 		"no address":    {{Instance: 0, URL: "localhost"}, {Instance: 1, URL: "http://localhost:1"}},
 		"no instance":   {{Instance: 0, URL: "http://localhost:1"}, {Instance: 7, URL: "http://localhost:1"}},
 		"another model": {{Instance: 0, Model: "b", URL: "http://localhost:1"}, {Instance: 1, URL: "http://localhost:1"}},
 	} {
-		x, err := New(context.Background(), queuePlan(2, 1, time.Second, "a"), turn.Options{Servers: servers, Silence: time.Second})
+		x, err := New(context.Background(), queuePlan(2, 1, time.Second, "a"), Options{InstanceOptions: InstanceOptions{Servers: servers, Silence: time.Second}})
 		if err == nil {
 			x.Close()
 			t.Errorf("%s: no error", name)

@@ -15,7 +15,6 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
-	"inferplan/executor/turn"
 	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 )
@@ -34,7 +33,7 @@ func TestKilledProcess(t *testing.T) {
 		t.Skip("it is run by TestServeQueuesKilled")
 	}
 	o := ServeOptions{Plan: plan, HTTP: os.Getenv(killedHTTP), GRPC: Off, Metrics: Off}
-	o.Servers = []turn.InstanceServer{{URL: os.Getenv(killedServer)}}
+	o.Servers = []InstanceServer{{URL: os.Getenv(killedServer)}}
 	o.Queue.Open = func() (durable.Store, error) {
 		return bolt.Open(filepath.Join(filepath.Dir(plan), "requests.db"), bolt.Options{})
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"inferplan/executor/text"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/vqueue"
 	"inferplan/testkit/llm/fake"
@@ -32,7 +31,7 @@ func TestQueuesLearnLengths(t *testing.T) {
 	q.Classes[0].OutputMean, q.Estimates[0].OutputMean = 30, 45 // the estimate is of all classes of the model
 	plan.Inputs = []formats.Input{{Role: "workload", Path: "w.yaml"}, {Role: "profile", Path: "p.json"}}
 	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
-	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Slots: 8}, func(o *turn.Options) {
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Slots: 8}, func(o *Options) {
 		o.RatesURL = "http://127.0.0.1:8002/rates"
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
@@ -69,7 +68,7 @@ func (s *shown) Lateness() (int, int, time.Duration) { return s.late, s.waiting,
 // and that they are late no more.
 func TestScaleAdvice(t *testing.T) {
 	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
-	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}}, func(o *turn.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}}, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	c := d.x.core.Load()
 	k, s := c.Answers.(*text.Tokens), &shown{late: 40, waiting: 100}
 	look := func(from, to time.Duration) {

@@ -14,24 +14,23 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/executor/completions"
 	"inferplan/executor/text"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/llamatest"
 )
 
 // llamaDesk is an executor of queues on real llama-servers.
-func llamaDesk(t *testing.T, plan *formats.Plan, slots int, change func(*turn.Options)) (*desk, []*llamatest.Server) {
+func llamaDesk(t *testing.T, plan *formats.Plan, slots int, change func(*Options)) (*desk, []*llamatest.Server) {
 	t.Helper()
 	if os.Getenv("INFERPLAN_LLM") == "" {
 		t.Skip("make e2e-llm runs the tests with a real server")
 	}
 	d := &desk{t: t}
-	o := turn.Options{Log: shownLog(t)}
+	o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}}
 	var servers []*llamatest.Server
 	for i := range formats.QueueOf(plan).Instances {
 		s := llamatest.Start(t, llamatest.Options{Slots: slots})
 		servers = append(servers, s)
-		o.Servers = append(o.Servers, turn.InstanceServer{Instance: i, URL: s.URL})
+		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL})
 	}
 	if change != nil {
 		change(&o)
@@ -114,17 +113,18 @@ func TestLlamaEvictions(t *testing.T) {
 	evicted := map[int32]int{}
 	for open := true; open; time.Sleep(5 * time.Millisecond) {
 		c.Call(func() {
-			for _, b := range c.Batches.List {
+			for slot := range int32(64) {
+				b := c.Batch(slot)
 				if b == nil || evicted[b.Tasks[0]] >= 2 {
 					continue
 				}
-				text := text.JobText(c.Ledger.Requests[b.Tasks[0]].Job)
+				text := text.JobText(c.Request(b.Tasks[0]).Job)
 				if _, so, _ := text.SoFar(text.Run.Load()); so >= 20*(evicted[b.Tasks[0]]+1) {
 					evicted[b.Tasks[0]]++
 					c.BackendOf(b.Device()).Evict(b, false)
 				}
 			}
-			open = c.Ledger.Open > 0
+			open = c.Pending() > 0
 		})
 	}
 	equal, again := 0, 0
@@ -150,9 +150,9 @@ func TestLlamaEvictions(t *testing.T) {
 // answers as requests, each whole.
 func TestLlamaKills(t *testing.T) {
 	const n, tokens = 24, 150
-	var opt turn.Options
+	var opt Options
 	plan := queuePlan(2, 4, 10*time.Minute, llamatest.TinyA, llamatest.TinyB)
-	d, servers := llamaDesk(t, plan, 4, func(o *turn.Options) { opt = *o })
+	d, servers := llamaDesk(t, plan, 4, func(o *Options) { opt = *o })
 	model := func(i int) string { return []string{llamatest.TinyA, llamatest.TinyB}[i%2] }
 	var sheets []*sheet
 	for i := range n {
@@ -210,7 +210,7 @@ func TestLlamaKills(t *testing.T) {
 
 // A server that is stopped (SIGSTOP) is given up by the deadline rule.
 func TestLlamaStandsStill(t *testing.T) {
-	d, servers := llamaDesk(t, queuePlan(2, 4, 10*time.Minute, llamatest.TinyA), 4, func(o *turn.Options) { o.Silence = time.Second })
+	d, servers := llamaDesk(t, queuePlan(2, 4, 10*time.Minute, llamatest.TinyA), 4, func(o *Options) { o.Silence = time.Second })
 	const n, tokens = 12, 400
 	var sheets []*sheet
 	for i := range n {

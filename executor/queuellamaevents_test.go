@@ -49,11 +49,12 @@ func TestLlamaEvents(t *testing.T) {
 				default:
 				}
 				core.Call(func() {
-					for _, b := range core.Batches.List {
+					for slot := range int32(64) {
+						b := core.Batch(slot)
 						if b == nil || evicted >= 2 {
 							continue
 						}
-						if _, so, _ := text.JobText(core.Ledger.Requests[b.Tasks[0]].Job).SoFar(0); so >= 10*(evicted+1) {
+						if _, so, _ := text.JobText(core.Request(b.Tasks[0]).Job).SoFar(0); so >= 10*(evicted+1) {
 							evicted++
 							core.BackendOf(b.Device()).Evict(b, false)
 						}

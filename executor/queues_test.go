@@ -14,7 +14,6 @@ import (
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
 	"inferplan/executor/text"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
@@ -135,10 +134,10 @@ type desk struct {
 	ids     int
 }
 
-func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*turn.Options)) *desk {
+func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{t: t}
-	o := turn.Options{Log: shownLog(t), Silence: 2 * time.Second}
+	o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Silence: 2 * time.Second}}
 	for i := range formats.QueueOf(plan).Instances {
 		s, err := fake.Start(opt)
 		if err != nil {
@@ -146,7 +145,7 @@ func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*t
 		}
 		t.Cleanup(s.Stop)
 		d.servers = append(d.servers, s)
-		o.Servers = append(o.Servers, turn.InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
 	}
 	if change != nil {
 		change(&o)
@@ -157,7 +156,7 @@ func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*t
 }
 
 // again makes an executor for the same servers.
-func (d *desk) again(plan *formats.Plan, o turn.Options) {
+func (d *desk) again(plan *formats.Plan, o Options) {
 	d.t.Helper()
 	x, err := New(context.Background(), plan, o)
 	if err != nil {

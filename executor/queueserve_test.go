@@ -17,7 +17,6 @@ import (
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/text"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
@@ -38,7 +37,7 @@ func serveText(t *testing.T, path, store string, servers ...*fake.Server) *textS
 	o := ServeOptions{Plan: path, HTTP: "127.0.0.1:0", GRPC: Off, Metrics: "127.0.0.1:0", DrainTimeout: 200 * time.Millisecond, Ready: func(a Addresses) { addresses <- a }}
 	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, s := range servers {
-		o.Servers = append(o.Servers, turn.InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
 	}
 	o.Queue.Open = func() (durable.Store, error) { return bolt.Open(store, bolt.Options{Log: o.Log}) }
 	go func() {

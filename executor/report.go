@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"inferplan/executor/turn"
-	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/policy"
@@ -33,14 +32,10 @@ func (x *Executor) Service() *turn.Service {
 func reportOf(c *turn.Core) (r *formats.Report, tallies []tally) {
 	read := func() {
 		elapsed := c.Now() - c.Stats.Began
-		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Loop.Told()}
+		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Events()}
 		tallies = talliesOf(c)
 		sumUp(r, tallies, elapsed)
-		if w, ok := c.Backends[0].(*workers.Workers); ok {
-			r.Devices = w.DeviceReports(elapsed)
-		}
-		r.Transfer = c.Stats.Tiers()
-		c.Answers.Report(r)
+		c.Report(r, elapsed)
 	}
 	if !c.Call(read) {
 		read() // the last round is over: nobody writes any more

@@ -9,7 +9,6 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/executor/tasks"
-	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy"
 	policyflow "inferplan/policy/flow"
@@ -88,7 +87,7 @@ func (r *router) share(t *policy.Tables) {
 }
 
 // options serve the applications.
-func (r *router) options(o turn.Options) turn.Options {
+func (r *router) options(o Options) Options {
 	o.Control = func(*policy.Tables) policy.Control { return &routerControl{} }
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		r.share(t)

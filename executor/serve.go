@@ -33,7 +33,7 @@ const Off = httplimit.Off
 
 // ServeOptions are what plan serve is told. Options.PlanSHA256 is filled in.
 type ServeOptions struct {
-	turn.Options
+	Options
 	Plan string // path
 
 	// Addresses to listen on; empty: :8000, :8001 and :8002. Without a host
@@ -128,12 +128,8 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Joinable(s.addresses)
 		}
 	}
-	agents, err := o.Queue.OpenAgents(ctx, plan)
-	if err != nil {
+	if o.Agents, err = o.Queue.OpenAgents(ctx, plan); err != nil {
 		return nil, err
-	}
-	if agents != nil {
-		o.Agents = agents
 	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
@@ -174,7 +170,7 @@ func (o *ServeOptions) prepare() error {
 	turn.SetDefault(&o.DrainTimeout, 30*time.Second)
 	turn.SetDefault(&o.FlushTimeout, o.DrainTimeout)
 	turn.SetDefault(&o.retryDelay, time.Second)
-	o.Options = o.Options.WithDefaults()
+	o.Options.SetDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
 	if err := o.loadTLS(); err != nil {
 		return err

@@ -37,7 +37,7 @@ type serving struct {
 	err      error
 }
 
-func serve(t testing.TB, plan *formats.Plan, o turn.Options) (*serving, string) {
+func serve(t testing.TB, plan *formats.Plan, o Options) (*serving, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plan.json")
 	writePlan(t, path, plan)

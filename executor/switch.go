@@ -41,8 +41,7 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
 	if _, moves := old.Answers.(*text.Tokens); moves {
-		old.Inbox.Close() // what is not answered goes to the new plan, with the text so far
-		old.Call(func() { old.Moving = true })
+		old.Move() // what is not answered goes to the new plan, with the text so far
 	} else if err = old.Drain(flush); err != nil {
 		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}

@@ -37,8 +37,8 @@
 //
 // # Files
 //
-// policy.go has events and actions, control.go which tasks come next, sides.go
-// what a policy may offer beside Handle. tables.go has the tables that all kinds
+// policy.go has events and actions, control.go which tasks come next, tasks.go the ledger
+// of them that both interpreters have, sides.go what a policy may offer beside Handle. tables.go has the tables that all kinds
 // share, and build.go makes them from parts, compile.go from a plan, services.go
 // completes them, topology.go makes them on other links. server.go says what
 // networks cost on instances, and queue.go makes instances from a plan. codec.go writes and reads events and actions, codec_v1.go reads

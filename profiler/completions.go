@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -49,28 +50,15 @@ func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Recor
 	if len(o.Models) == 0 {
 		return nil, inputError("no model given")
 	}
-	if !(o.HeldOut >= 0 && o.HeldOut < 1) {
-		return nil, inputError("held out: %v: expected a share from 0 to below 1", o.HeldOut)
-	}
-	if o.Score == "" {
-		o.Score = certainty.Default
-	}
-	score, err := certainty.Named(o.Score)
+	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: len(o.Prompts.Labels)}
+	order, score, err := divide(out, o.HeldOut)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+		return nil, err
 	}
-	if o.Top == 0 {
-		o.Top = 5
-	}
-	if o.Parallel == 0 {
-		o.Parallel = 4
-	}
+	o.Top, o.Parallel = cmp.Or(o.Top, 5), cmp.Or(o.Parallel, 4)
 	if err := o.options(); err != nil {
 		return nil, err
 	}
-	n := len(o.Prompts.Labels)
-	order := SampleOrder(o.Seed, n)
-	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: n, Planning: n - int(o.HeldOut*float64(n))}
 	for _, m := range o.Models {
 		if slices.ContainsFunc(out.Models, func(have formats.ModelRecords) bool { return have.Model == m.Name }) {
 			return nil, inputError("model %s: given twice", m.Name)

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -46,19 +47,11 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 	if len(o.Models) == 0 || o.Engine == nil {
 		return nil, inputError("no model given")
 	}
-	if !(o.HeldOut >= 0 && o.HeldOut < 1) {
-		return nil, inputError("held out: %v: expected a share from 0 to below 1", o.HeldOut)
-	}
-	if o.Score == "" {
-		o.Score = certainty.Default
-	}
-	score, err := certainty.Named(o.Score)
+	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: len(o.Samples.Labels)}
+	order, score, err := divide(out, o.HeldOut)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+		return nil, err
 	}
-	n := len(o.Samples.Labels)
-	order := SampleOrder(o.Seed, n)
-	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: n, Planning: n - int(o.HeldOut*float64(n))}
 	for _, path := range o.Models {
 		m, err := o.record(ctx, path, order, score)
 		if err != nil {
@@ -70,6 +63,21 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 		out.Models = append(out.Models, *m)
 	}
 	return out, nil
+}
+
+// divide says in records which samples are planned on, and returns the order of the samples and the score of
+// certainties.
+func divide(r *formats.Records, heldOut float64) ([]int, certainty.Func, error) {
+	if !(heldOut >= 0 && heldOut < 1) {
+		return nil, nil, inputError("held out: %v: expected a share from 0 to below 1", heldOut)
+	}
+	r.Score = cmp.Or(r.Score, certainty.Default)
+	score, err := certainty.Named(r.Score)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	r.Planning = r.Samples - int(heldOut*float64(r.Samples))
+	return SampleOrder(r.Seed, r.Samples), score, nil
 }
 
 // CheckSamples holds labelled samples against the models that are to be recorded
@@ -193,15 +201,16 @@ func (o *RecordOptions) fits(in *modelInfo) error {
 	return nil
 }
 
-// PutRecords puts records into a profile, in the place of those of the same
-// models.
-func PutRecords(p *formats.Profile, rec *formats.Records) {
+// PutRecords puts records into a profile. If it has records of the same models already, they are
+// replaced, and it returns true.
+func PutRecords(p *formats.Profile, rec *formats.Records) (replaced bool) {
 	at := slices.IndexFunc(p.Records, func(r formats.Records) bool {
 		return slices.EqualFunc(r.Models, rec.Models, func(a, b formats.ModelRecords) bool { return a.Model == b.Model })
 	})
 	if at >= 0 {
 		p.Records[at] = *rec
-		return
+		return true
 	}
 	p.Records = append(p.Records, *rec)
+	return false
 }

@@ -109,8 +109,8 @@ func (l *loop) abort(slot int32) {
 // giveBack ends a batch without a result.
 func (l *loop) giveBack(slot int32) {
 	for _, t := range l.members(slot) {
-		if !l.leave(t, waiting) && l.flow != nil {
-			l.flow.left(t)
+		if !l.leave(t, policy.TaskWaiting) && l.flow != nil {
+			l.tasks.Left(t)
 		}
 	}
 	l.batches[slot].live = false

@@ -136,7 +136,7 @@ func (h *devices) dispatch(slot int32) {
 		h.queueRun(slot)
 		return
 	}
-	b.from = h.tasks[h.members(slot)[b.size-1]].device
+	b.from = h.spots[h.members(slot)[b.size-1]].device
 	b.readyAt = h.now
 	h.queueTransfer(slot)
 }
@@ -174,7 +174,7 @@ func (h *devices) load(o order) {
 
 // place brings what a task reads to a device.
 func (h *devices) place(task, device int32) {
-	h.at(h.now+h.flow.takes(task, device), policy.TransferFinished, h.sequence(), item{what: isPlaced, start: h.now, batch: task, device: device, epoch: h.flow.facts[task].epoch})
+	h.at(h.now+h.flow.takes(task, device), policy.TransferFinished, h.sequence(), item{what: isPlaced, start: h.now, batch: task, device: device, epoch: h.tasks.List[task].Ticket})
 }
 
 // fault takes a device away, or gives it back. What runs or waits there is gone;
@@ -376,9 +376,9 @@ func (h *devices) handBack(slot, device int32) {
 	b := &h.batches[slot]
 	stage := h.hop(slot, b.hop).Stage
 	for _, t := range h.members(slot) {
-		h.tasks[t].stage, h.tasks[t].device = stage, device
-		if !h.leave(t, waiting) && h.flow != nil {
-			h.flow.left(t)
+		h.spots[t].stage, h.spots[t].device = stage, device
+		if !h.leave(t, policy.TaskWaiting) && h.flow != nil {
+			h.tasks.Left(t)
 		}
 	}
 	b.live, b.at = false, nowhere

@@ -73,7 +73,7 @@ func (e direct) ran(slot, _ int32) {
 				l.cfg.Completed(q.arrived, answered)
 			}
 		}
-		l.tasks[t].state, q.running = unused, 0
+		l.tasks.List[t].State, q.running = policy.TaskUnused, 0
 		l.release(t)
 	}
 }

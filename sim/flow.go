@@ -9,30 +9,25 @@ import (
 )
 
 // flow is the ending of kinds whose requests have several tasks: a Control says
-// which come next.
+// which come next. It implements policy.TaskHost.
 type flow struct {
 	l       *loop
 	control policy.Control
-	out     policy.Reveals
-	facts   []facts // by task
-	placed  []int32 // tasks that are to be brought somewhere once their inputs are there
-	late    []int32 // tasks that their batch held longer than anybody wanted them
-	telling bool
+	facts   []facts    // by task
 	stats   *flowStats // nil: of plans of another kind
 	work    *flowWork  // nil: the plan has no workflows
 	kept    *sessions  // nil: no service keeps anything of a request
+	// Of the batch that ends.
+	device, pipeline int32
 }
 
 // facts are what a task has beside its place in the ledger.
 type facts struct {
-	inputs  []int32       // tasks that it reads; -1: the client's input
-	placing int32         // device that it is to be brought to; -1: none
-	epoch   int32         // counts placings; an entry of an older one is void
-	work    int64         // millionths of the usual; 0: as usual
-	known   time.Duration // when it was revealed
-	asked   time.Duration // when it was placed
-	ended   time.Duration
-	state   sessionState
+	work  int64         // millionths of the usual; 0: as usual
+	known time.Duration // when it was revealed
+	asked time.Duration // when it was placed
+	ended time.Duration
+	state sessionState
 	// Of a task of a language model: its tokens, 0 the usual, and the step, plus one.
 	prompt, output, ask int32
 }
@@ -42,6 +37,7 @@ func newFlow(l *loop) ending {
 		return nil
 	}
 	l.flow = &flow{l: l, control: l.cfg.Control}
+	l.tasks.Host = l.flow
 	l.flow.stats, l.flow.work, l.flow.kept = newFlowStats(l), newFlowWork(l), newSessions(l.flow)
 	return l.flow
 }
@@ -50,57 +46,41 @@ func newFlow(l *loop) ending {
 // once.
 func (f *flow) begin(req, model int32) {
 	if f.l.requests[req].state == waiting {
-		f.control.Begin(req, model, &f.out)
-		f.reveal()
+		f.control.Begin(req, model, &f.l.tasks.Reveals)
+		f.l.tasks.Reveal()
 	}
 }
 
 // ran ends the tasks of a batch and reveals what follows from them.
 func (f *flow) ran(slot, device int32) {
 	l := f.l
-	pipeline, end := l.batches[slot].pipeline, l.now-l.batches[slot].late
+	b := &l.batches[slot]
+	end := l.now - b.late
 	if f.stats != nil {
-		f.stats.ran(l.batches[slot].service, end-l.item.start, l.members(slot))
+		f.stats.ran(b.service, end-l.item.start, l.members(slot))
 	}
-	if f.work != nil && flows.WorkflowsOf(l.t).GenerationOf(l.batches[slot].service) == nil {
-		f.work.batch(l.batches[slot].service, device, l.item.start, end, len(l.members(slot)))
+	if f.work != nil && flows.WorkflowsOf(l.t).GenerationOf(b.service) == nil {
+		f.work.batch(b.service, device, l.item.start, end, len(l.members(slot)))
 	}
-	for _, t := range l.members(slot) {
-		req := l.tasks[t].req
-		if !l.leave(t, over) {
-			f.late = append(f.late, t)
-			continue
-		}
-		l.tasks[t].device, f.facts[t].ended = device, l.now
-		if f.kept != nil {
-			f.kept.leave(t, device)
-		}
-		var o policy.Outcome
-		if l.truth != nil {
-			o, _ = l.truth.Outcome(req, t, pipeline)
-		}
-		f.control.Ended(t, o, &f.out)
-	}
-	f.reveal()
-	// Slots come free behind what is revealed, so that nothing new has the slot of
-	// a task whose batch is still to be told of.
-	for _, t := range f.late {
-		f.left(t)
-	}
-	f.late = f.late[:0]
-	f.bring()
+	f.device, f.pipeline = device, b.pipeline
+	l.tasks.Finish(l.members(slot))
 }
 
-// left gives back the slot of a task that a batch held longer than anybody
-// wanted it.
-func (f *flow) left(t int32) {
-	if ta := &f.l.tasks[t]; ta.freed {
-		ta.freed = false
-		if f.kept != nil {
-			f.kept.forget(t)
-		}
-		f.out.Give(t)
+// Leave implements policy.TaskHost.
+func (f *flow) Leave(t int32, then policy.TaskState) bool { return f.l.leave(t, then) }
+
+// Follow implements policy.TaskHost.
+func (f *flow) Follow(t int32) {
+	l := f.l
+	l.spots[t].device, f.facts[t].ended = f.device, l.now
+	if f.kept != nil {
+		f.kept.leave(t, f.device)
 	}
+	var o policy.Outcome
+	if l.truth != nil {
+		o, _ = l.truth.Outcome(l.tasks.List[t].Req, t, f.pipeline)
+	}
+	f.control.Ended(t, o, &l.tasks.Reveals)
 }
 
 // dropped ends the tasks of a request that was dropped because of a task.
@@ -108,65 +88,34 @@ func (f *flow) dropped(req, task int32) {
 	if f.stats != nil {
 		f.stats.dropped(req, task)
 	}
-	f.control.Forget(req, &f.out)
-	if !f.telling {
-		f.reveal()
-	}
+	f.l.tasks.Forget(f.control, req)
 }
 
-// reveal tells the policy of tasks that have become known and of requests that
-// are over. Requests that it drops meanwhile are passed over.
-func (f *flow) reveal() {
-	f.telling = true
-	for i := 0; i < len(f.out.Tasks); {
-		n := i + 1
-		for n < len(f.out.Tasks) && f.out.Tasks[n].Req == f.out.Tasks[i].Req {
-			n++
-		}
-		f.tellTasks(i, n)
-		i = n
-	}
-	for _, req := range f.out.Over {
-		if f.l.requests[req].state == waiting {
-			if f.stats != nil {
-				f.stats.answered(req)
-			}
-			f.l.answer(req)
-			ev := f.l.begin(policy.ControlRevealed)
-			ev.Model, ev.Req, ev.Task = f.l.requests[req].model, req, -1
-			f.l.tell()
-		}
-	}
-	for i := 0; i < len(f.out.Freed); i++ {
-		f.free(f.out.Freed[i])
-	}
-	f.out.Reset()
-	f.telling = false
+// Open implements policy.TaskHost.
+func (f *flow) Open(req int32) (model int32, open bool) {
+	q := &f.l.requests[req]
+	return q.model, q.state == waiting
 }
 
-// tellTasks tells of the tasks [from, to) of the list, all of one request.
-func (f *flow) tellTasks(from, to int) {
-	l, req := f.l, f.out.Tasks[from].Req
-	for i := from; i < to; i++ {
-		f.add(&f.out.Tasks[i])
-	}
-	ev := l.begin(policy.ControlRevealed)
-	ev.Model, ev.Req, ev.Task, ev.Value = l.requests[req].model, req, -1, int64(to-from)
-	l.tell()
-	for i := from; i < to && l.requests[req].state == waiting; i++ {
-		t := &f.out.Tasks[i]
-		ev := l.begin(policy.TaskRevealed)
-		ev.Model, ev.Req, ev.Task, ev.Service = l.requests[req].model, req, t.Task, t.Service
-		ev.Value, ev.Key, ev.List = t.Work, t.Item, f.out.InputsOf(t)
-		l.tell()
-	}
+// Tell implements policy.TaskHost.
+func (f *flow) Tell(ev policy.Event) {
+	f.l.event = ev
+	f.l.tell()
 }
 
-// add notes a task in the ledger.
-func (f *flow) add(t *policy.Reveal) {
+// Answer implements policy.TaskHost.
+func (f *flow) Answer(req int32) {
+	if f.stats != nil {
+		f.stats.answered(req)
+	}
+	f.l.answer(req)
+}
+
+// Revealed implements policy.TaskHost.
+func (f *flow) Revealed(t *policy.Reveal) {
 	l := f.l
-	for int(t.Task) >= len(l.tasks) {
-		l.tasks = append(l.tasks, task{})
+	for int(t.Task) >= len(l.spots) {
+		l.spots = append(l.spots, spot{})
 	}
 	for int(t.Task) >= len(f.facts) {
 		f.facts = append(f.facts, facts{})
@@ -177,89 +126,44 @@ func (f *flow) add(t *policy.Reveal) {
 	if f.work != nil {
 		f.work.asked(t.Service)
 	}
-	l.tasks[t.Task] = task{req: t.Req, service: t.Service, state: waiting, stage: -1}
+	l.spots[t.Task] = spot{stage: -1}
 	fa := &f.facts[t.Task]
-	fa.inputs, fa.placing, fa.epoch = append(fa.inputs[:0], f.out.InputsOf(t)...), -1, fa.epoch+1
 	fa.work, fa.known, fa.prompt, fa.output, fa.ask = t.Work, l.now, t.Prompt, t.Output, t.Ask
 	if f.kept != nil {
 		f.kept.revealed(t.Task)
 	}
 }
 
-// free takes back a slot that no task reads, now or with its batch.
-func (f *flow) free(t int32) {
-	if int(t) < len(f.l.tasks) && f.l.tasks[t].state == batched {
-		f.l.tasks[t].freed = true
-		return
-	}
-	if int(t) < len(f.l.tasks) {
-		f.l.tasks[t].state = unused
-	}
+// Freed implements policy.TaskHost.
+func (f *flow) Freed(t int32) {
 	if f.kept != nil {
 		f.kept.forget(t)
 	}
-	f.out.Give(t)
 }
 
-// ready tells whether all that a task reads is there.
-func (f *flow) ready(t int32) bool {
-	for _, in := range f.facts[t].inputs {
-		if in >= 0 && f.l.tasks[in].state != over {
-			return false
-		}
-	}
-	return true
-}
-
-// place has a task's inputs brought to a device as soon as they are there; an
-// earlier place of the same task is forgotten.
+// place has a task's inputs brought to a device as soon as they are there.
 func (f *flow) place(t, device int32) {
-	if t < 0 || int(t) >= len(f.facts) || f.l.tasks[t].state != waiting {
+	if !f.l.tasks.Waits(t) {
 		f.l.fail(fmt.Errorf("the policy places task slot %d, which does not wait", t))
 		return
 	}
-	fa := &f.facts[t]
-	again := fa.placing >= 0
-	fa.placing, fa.asked = device, f.l.now
-	fa.epoch++
-	if f.ready(t) {
-		f.send(t)
-	} else if !again {
-		f.placed = append(f.placed, t)
-	}
+	f.facts[t].asked = f.l.now
+	f.l.tasks.Place(t, device)
 }
 
-// bring sends what has become ready.
-func (f *flow) bring() {
-	kept := f.placed[:0]
-	for _, t := range f.placed {
-		switch {
-		case f.l.tasks[t].state != waiting || f.facts[t].placing < 0: // it is gone
-		case f.ready(t):
-			f.send(t)
-		default:
-			kept = append(kept, t)
-		}
-	}
-	f.placed = kept
-}
-
-func (f *flow) send(t int32) {
-	fa := &f.facts[t]
-	device := fa.placing
-	fa.placing = -1
-	f.l.hosts[f.l.of[device]].place(t, device)
-}
+// Bring implements policy.TaskHost.
+func (f *flow) Bring(t, device int32) { f.l.hosts[f.l.of[device]].place(t, device) }
 
 // arrived tells that what a task reads is at a device, unless the task is gone
 // or was sent elsewhere meanwhile.
 func (f *flow) arrived(it *item) {
 	l, t := f.l, it.batch
-	if l.tasks[t].state != waiting || f.facts[t].epoch != it.epoch {
+	if !l.tasks.Awaits(t, it.epoch) {
 		return
 	}
+	ta := &l.tasks.List[t]
 	ev := l.begin(policy.TransferFinished)
-	ev.Model, ev.Service, ev.Req, ev.Task = l.requests[l.tasks[t].req].model, l.tasks[t].service, l.tasks[t].req, t
+	ev.Model, ev.Service, ev.Req, ev.Task = l.requests[ta.Req].model, ta.Service, ta.Req, t
 	ev.Batch, ev.Device, ev.Start, ev.End = -1, it.device, it.start, l.now
 	l.tell()
 }
@@ -289,7 +193,7 @@ func (f *flow) result(r *Result) {
 
 // finish checks that no slot is lost when nothing is left to happen.
 func (f *flow) finish() error {
-	if n := f.out.Taken(); n > 0 {
+	if n := f.l.tasks.Reveals.Taken(); n > 0 {
 		return fmt.Errorf("%d slots of tasks are in use when no request is left", n)
 	}
 	if f.kept != nil {

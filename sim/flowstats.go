@@ -114,7 +114,7 @@ func (f *flowStats) ran(service int32, took time.Duration, members []int32) {
 	m.Running += took
 	each := took / time.Duration(len(members))
 	for _, t := range members {
-		req := f.l.tasks[t].req
+		req := f.l.tasks.List[t].Req
 		q := &f.l.requests[req]
 		if q.state != waiting { // dropped while it ran
 			m.Invalid += each
@@ -131,8 +131,8 @@ func (f *flowStats) ran(service int32, took time.Duration, members []int32) {
 func (f *flowStats) dropped(req, task int32) {
 	q := &f.l.requests[req]
 	service := f.own.Apps[q.model].Nodes[0].Service
-	if task >= 0 && int(task) < len(f.l.tasks) && f.l.tasks[task].req == req {
-		service = f.l.tasks[task].service
+	if task >= 0 && int(task) < len(f.l.tasks.List) && f.l.tasks.List[task].Req == req {
+		service = f.l.tasks.List[task].Service
 	}
 	if f.l.acc.Counted(q.arrived) {
 		f.sums.Dropped++

@@ -36,12 +36,12 @@ func (f *flow) takes(t, device int32) time.Duration {
 		return 0
 	}
 	fa, last := &f.facts[t], l.now
-	for _, in := range fa.inputs {
+	for _, in := range l.tasks.List[t].Inputs {
 		if in < 0 {
 			continue
 		}
 		from := max(fa.asked, f.facts[in].ended)
-		last = max(last, from+l.cfg.MoveTime(l.tasks[in].service, l.tasks[in].device, device))
+		last = max(last, from+l.cfg.MoveTime(l.tasks.List[in].Service, l.spots[in].device, device))
 	}
 	return last - l.now
 }

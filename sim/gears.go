@@ -84,7 +84,7 @@ func (c *cascade) ran(slot, device int32) {
 	levels := c.own.Levels[pipeline]
 	ev := l.beginBatch(policy.ControlRevealed, slot, device)
 	for _, r := range l.members(slot) {
-		if !l.leave(r, waiting) {
+		if !l.leave(r, policy.TaskWaiting) {
 			continue
 		}
 		s := &c.by[r]

@@ -84,7 +84,7 @@ func (c *generated) admitted(task int32) {
 	}
 	fa := &c.l.flow.facts[task]
 	ready := fa.known
-	for _, in := range fa.inputs {
+	for _, in := range c.l.tasks.List[task].Inputs {
 		if in >= 0 {
 			ready = max(ready, c.l.flow.facts[in].ended)
 		}
@@ -112,9 +112,9 @@ func (c *generated) ended(task int32) {
 		return
 	}
 	fa, life := &c.l.flow.facts[task], &c.lives[task]
-	m := &c.sums.Models[c.l.tasks[task].service]
+	m := &c.sums.Models[c.l.tasks.List[task].Service]
 	made := max(1, int64(fa.output))
-	if g := c.own.GenerationOf(c.l.tasks[task].service); fa.output == 0 {
+	if g := c.own.GenerationOf(c.l.tasks.List[task].Service); fa.output == 0 {
 		made = flows.Part(int64(g.Output+.5), fa.work)
 	}
 	m.Sequences, m.Tokens = m.Sequences+1, m.Tokens+made

@@ -10,14 +10,13 @@ import (
 	"inferplan/policy/slots"
 )
 
-// state of a slot of a request or task.
+// state of a slot of a request.
 type state uint8
 
 const (
 	unused  state = iota
-	waiting       // of a request: it is open
-	batched       // of a task alone
-	over          // its slot is still in use: of a request by batches, of a task by readers
+	waiting       // it is open
+	over          // its slot is still in use by batches
 )
 
 type request struct {
@@ -30,14 +29,11 @@ type request struct {
 	wholeSLO bool // it had all of the model's SLO
 }
 
-type task struct {
-	req     int32
-	service int32
-	stage   int32 // that it left last, where a batch ran a part of a pipeline; -1: none
-	device  int32 // that holds its tensors then
-	state   state
-	freed   bool // nothing reads it; its slot is free once no batch runs it
-	begun   bool // an instance knows it
+// spot is where a task is, and how far.
+type spot struct {
+	stage  int32 // that it left last, where a batch ran a part of a pipeline; -1: none
+	device int32 // that holds its tensors then
+	begun  bool  // an instance knows it
 }
 
 // ledger keeps account of requests and tasks. Without a Control the one task of
@@ -46,7 +42,8 @@ type ledger struct {
 	acc      *report.Accumulator
 	shares   *fair.Shares // nil: clients share nothing
 	requests []request
-	tasks    []task
+	tasks    policy.TaskLedger
+	spots    []spot  // by task
 	free     []int32 // request slots
 }
 
@@ -55,39 +52,40 @@ const usual = 256
 
 // init makes room for them.
 func (k *ledger) init() {
-	k.requests, k.tasks, k.free = make([]request, 0, usual), make([]task, 0, usual), make([]int32, 0, usual)
+	k.requests, k.free = make([]request, 0, usual), make([]int32, 0, usual)
+	k.tasks.List, k.spots = make([]policy.Task, 0, usual), make([]spot, 0, usual)
 }
 
 // take gives a slot for a request, with room for a task of the same slot.
 func (k *ledger) take() int32 {
 	slot := slots.Take(&k.requests, &k.free)
-	for len(k.tasks) < len(k.requests) {
-		k.tasks = append(k.tasks, task{})
+	for len(k.spots) < len(k.requests) {
+		k.tasks.List, k.spots = append(k.tasks.List, policy.Task{}), append(k.spots, spot{})
 	}
 	return slot
 }
 
 // enter puts a task into a batch.
 func (k *ledger) enter(t int32) {
-	ta := &k.tasks[t]
-	ta.state = batched
-	k.requests[ta.req].running++
+	ta := &k.tasks.List[t]
+	ta.State = policy.TaskBatched
+	k.requests[ta.Req].running++
 }
 
 // leave takes a task out of its batch: it waits again, or is over. It tells
 // whether anybody still wants it. A request that ended meanwhile gives its slot
 // back with the last of its tasks.
-func (k *ledger) leave(t int32, then state) bool {
-	ta := &k.tasks[t]
-	ta.state = then
-	q := &k.requests[ta.req]
+func (k *ledger) leave(t int32, then policy.TaskState) bool {
+	ta := &k.tasks.List[t]
+	ta.State = then
+	q := &k.requests[ta.Req]
 	q.running--
 	if q.state == waiting {
 		return true
 	}
-	ta.state = unused
+	ta.State = policy.TaskUnused
 	if q.running == 0 {
-		k.release(ta.req)
+		k.release(ta.Req)
 	}
 	return false
 }

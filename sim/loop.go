@@ -250,7 +250,7 @@ func (l *loop) letIn() {
 		l.truth.Arrive(slot, r)
 	}
 	if l.flow == nil {
-		l.tasks[slot] = task{req: slot, service: model, state: waiting, stage: -1}
+		l.tasks.List[slot], l.spots[slot] = policy.Task{Req: slot, Service: model, State: policy.TaskWaiting}, spot{stage: -1}
 	} else if l.flow.stats != nil {
 		l.flow.stats.arrive(slot)
 	}

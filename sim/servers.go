@@ -130,7 +130,7 @@ func (h *servers) dispatch(slot int32) {
 	f := h.lifeOf(task)
 	if f.prompt < 1 || f.output < 1 {
 		h.fail(&document.Error{
-			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks[task].req].model].Key(), f.prompt, f.output),
+			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks.List[task].Req].model].Key(), f.prompt, f.output),
 			Expected: "at least one token each", Hint: "a trace needs the columns prompt_tokens and output_tokens",
 		})
 		return
@@ -153,7 +153,7 @@ func (h *servers) lifeOf(task int32) *life {
 		h.lives = append(h.lives, life{})
 	}
 	f := &h.lives[task]
-	if t := &h.tasks[task]; !t.begun {
+	if t := &h.spots[task]; !t.begun {
 		t.begun = true
 		*f = life{output: h.truth.Tokens(task), ran: -1}
 		if p, ok := h.truth.(Prompter); ok {

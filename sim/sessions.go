@@ -57,13 +57,13 @@ func (k *sessions) of(t int32) *sessionState { return &k.f.facts[t].state }
 // revealed says which state a new task goes on with, and how large its own will be.
 func (k *sessions) revealed(t int32) {
 	l, fa := k.f.l, &k.f.facts[t]
-	service := l.tasks[t].service
+	service := l.tasks.List[t].Service
 	fa.state = sessionState{device: -1, from: -1, next: -1, to: -1}
 	s := k.own.SessionOf(service)
 	if s.Bytes == 0 {
 		return
 	}
-	from := flows.Continued(fa.inputs, func(in int32) bool { return l.tasks[in].service == service }, func(in int32) bool { return k.of(in).next < 0 })
+	from := flows.Continued(l.tasks.List[t].Inputs, func(in int32) bool { return l.tasks.List[in].Service == service }, func(in int32) bool { return k.of(in).next < 0 })
 	fa.state.bytes, fa.state.price = flows.Part(s.Bytes, fa.work), time.Duration(flows.Part(int64(s.Recompute), fa.work))
 	if from < 0 {
 		return
@@ -193,7 +193,7 @@ func (k *sessions) takes(o order) time.Duration {
 	if int(t) >= len(k.f.facts) || k.of(t).device < 0 {
 		return 0
 	}
-	s := k.own.SessionOf(k.f.l.tasks[t].service)
+	s := k.own.SessionOf(k.f.l.tasks.List[t].Service)
 	whole := s.Far
 	if tab.Devices[k.of(t).device].Node == tab.Devices[o.device].Node {
 		whole = s.Near

@@ -29,10 +29,10 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 		left = first - 1
 	}
 	for _, t := range tasks {
-		if t < 0 || int(t) >= len(l.tasks) || !mayRun(l, t, pl.Service, left) || a.Model >= 0 && l.requests[l.tasks[t].req].model != a.Model {
+		if t < 0 || int(t) >= len(l.tasks.List) || !mayRun(l, t, pl.Service, left) || a.Model >= 0 && l.requests[l.tasks.List[t].Req].model != a.Model {
 			return fmt.Errorf("the policy dispatches task slot %d of model %d to stage %d, which is not a waiting task of it that left stage %d", t, a.Model, first, left)
 		}
-		l.tasks[t].state = batched // so that the same task twice is seen
+		l.tasks.List[t].State = policy.TaskBatched // so that the same task twice is seen
 	}
 	end := l.now
 	for h := range hops {
@@ -51,8 +51,8 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 // mayRun tells whether a task waits for a service behind a stage, and all that
 // it reads is there.
 func mayRun(l *loop, t, service, left int32) bool {
-	k := &l.tasks[t]
-	return k.state == waiting && l.requests[k.req].state == waiting && k.service == service && k.stage == left && (l.flow == nil || l.flow.ready(t))
+	k := &l.tasks.List[t]
+	return k.State == policy.TaskWaiting && l.requests[k.Req].state == waiting && k.Service == service && l.spots[t].stage == left && l.tasks.Ready(t)
 }
 
 func onStage(t *policy.Tables, hop *policy.Hop) bool {

@@ -67,8 +67,10 @@ func led(list []arrivals.Request) (out []arrivals.Request, lead int) {
 
 // open starts to serve a plan in a worker process.
 func (f *family) open(ctx context.Context, plan *formats.Plan, cpus []int) (*executor.Executor, error) {
-	x, err := executor.New(ctx, plan, executor.Options{Engine: "onnx", ModelsDir: f.models, CPUs: cpus, ShareCPUs: true, RecordService: true,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	x, err := executor.New(ctx, plan, executor.Options{
+		CoreOptions:   executor.CoreOptions{Engine: "onnx", ModelsDir: f.models, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		WorkerOptions: executor.WorkerOptions{CPUs: cpus, ShareCPUs: true},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting to serve: %w", err)
 	}

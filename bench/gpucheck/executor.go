@@ -106,8 +106,8 @@ func (c *check) ratio(ctx context.Context, name string, batch, turns int, turn t
 		return r, err
 	}
 	x, err := executor.New(ctx, plan, executor.Options{
-		ModelsDir: filepath.Dir(path), ShareCPUs: true, Command: []string{c.Self, "worker"},
-		Log: slog.New(slog.NewTextHandler(c.log(), nil)),
+		CoreOptions:   executor.CoreOptions{ModelsDir: filepath.Dir(path), Log: slog.New(slog.NewTextHandler(c.log(), nil))},
+		WorkerOptions: executor.WorkerOptions{ShareCPUs: true, Command: []string{c.Self, "worker"}},
 	})
 	if err != nil {
 		return r, err

@@ -61,7 +61,8 @@ func (c *check) pipelineAnswers(ctx context.Context, r *StepResult, plan *format
 		return err
 	}
 	x, err := executor.New(ctx, plan, executor.Options{
-		ModelsDir: filepath.Dir(path), ShareCPUs: true, Command: []string{c.Self, "worker"}, Log: slog.New(slog.NewTextHandler(c.log(), nil)),
+		CoreOptions:   executor.CoreOptions{ModelsDir: filepath.Dir(path), Log: slog.New(slog.NewTextHandler(c.log(), nil))},
+		WorkerOptions: executor.WorkerOptions{ShareCPUs: true, Command: []string{c.Self, "worker"}},
 	})
 	if err != nil {
 		return err

@@ -64,12 +64,14 @@ func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error
 	const run, slo = 100 * time.Millisecond, 350 * time.Millisecond
 	seen := &dropped{of: map[int32]int32{}, ran: map[time.Duration]bool{}}
 	p := &pipeline{name: "slow", slo: slo, stages: []stage{{name: "m1", batch: 2, ms: []float64{100, 100}}}}
-	x, err := executor.New(ctx, p.deploy("naive", map[string]float64{"prompt": 1}, nil, []int{1}, 0), executor.Options{Engine: "replay", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	x, err := executor.New(ctx, p.deploy("naive", map[string]float64{"prompt": 1}, nil, []int{1}, 0), executor.Options{CoreOptions: executor.CoreOptions{
+		Engine: "replay", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		NewPolicy: func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
 			pol, err := policies.New(spec, t)
 			seen.Policy = pol
 			return seen, err
-		}})
+		},
+	}})
 	if err != nil {
 		return nil, err
 	}

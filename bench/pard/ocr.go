@@ -135,8 +135,10 @@ func (o *ocr) serve(ctx context.Context, policy string, due []time.Duration) (*r
 	if err != nil {
 		return nil, err
 	}
-	x, err := executor.New(ctx, &plan, executor.Options{Engine: o.engine, ModelsDir: o.dir, Policy: policy, CPUs: cpus, ShareCPUs: true, RecordService: true,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	x, err := executor.New(ctx, &plan, executor.Options{
+		CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.dir, Policy: policy, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		WorkerOptions: executor.WorkerOptions{CPUs: cpus, ShareCPUs: true},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting to serve: %w", err)
 	}

@@ -55,8 +55,10 @@ func (b *ocr) serve(ctx context.Context, rate float64, length time.Duration) (*s
 		return nil, err
 	}
 	b.plan.Policy.Name = b.policy
-	x, err := executor.New(ctx, b.plan, executor.Options{ModelsDir: b.dir, CPUs: cpus[len(cpus)-1:], RecordService: true, HangTimeout: time.Minute,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	x, err := executor.New(ctx, b.plan, executor.Options{
+		CoreOptions:   executor.CoreOptions{ModelsDir: b.dir, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		WorkerOptions: executor.WorkerOptions{CPUs: cpus[len(cpus)-1:], HangTimeout: time.Minute},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting to serve: %w", err)
 	}

@@ -51,15 +51,15 @@ const (
 	keyMemory = "gpu_mem_limit"
 )
 
-// onOff reads a flag; set is false where it was not given.
-func onOff(name, value string) (on, set bool, err error) {
+// onOff calls set with what a flag says, if it was given.
+func onOff(name, value string, set func(on bool) error) error {
 	switch value {
 	case "":
-		return false, false, nil
+		return nil
 	case "on", "off":
-		return value == "on", true, nil
+		return set(value == "on")
 	}
-	return false, false, usageErrorf("--%s %q: expected on or off", name, value)
+	return usageErrorf("--%s %q: expected on or off", name, value)
 }
 
 // apply changes what the flags name.
@@ -73,22 +73,12 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 		set[name] = value
 		return nil
 	}
-	if on, given, err := onOff("tf32", o.tf32); err != nil {
+	if err := first(
+		onOff("tf32", o.tf32, func(on bool) error { return key("tf32", keyTF32, map[bool]string{true: "1", false: "0"}[on]) }),
+		onOff("cuda-graph", o.graphs, func(on bool) error { x.Options.CUDAGraph = on; return nil }),
+		onOff("fp16", o.fp16, func(on bool) error { x.Half = on; return nil }),
+	); err != nil {
 		return x, err
-	} else if given {
-		if err := key("tf32", keyTF32, map[bool]string{true: "1", false: "0"}[on]); err != nil {
-			return x, err
-		}
-	}
-	if on, given, err := onOff("cuda-graph", o.graphs); err != nil {
-		return x, err
-	} else if given {
-		x.Options.CUDAGraph = on
-	}
-	if on, given, err := onOff("fp16", o.fp16); err != nil {
-		return x, err
-	} else if given {
-		x.Half = on
 	}
 	if o.search != "" {
 		if !slices.Contains([]string{"exhaustive", "heuristic", "default"}, o.search) {

@@ -13,6 +13,7 @@ import (
 	"inferplan/engine/certainty"
 	"inferplan/formats"
 	"inferplan/formats/importer/records"
+	"inferplan/profiler"
 )
 
 type recordsImport struct {
@@ -76,7 +77,7 @@ func (o *recordsImport) run(r *importRun) error {
 	rec.Score = o.score
 	replaced := false
 	profile, err := r.extend(r.into, r.path, func(profile *formats.Profile) error {
-		replaced = addRecords(profile, rec)
+		replaced = profiler.PutRecords(profile, rec)
 		if err := profile.Validate(); err != nil {
 			return withCode(exitUsage, fmt.Errorf("the records do not fit the profile; --models NEW=OLD gives a model the profile's name: %w", err))
 		}
@@ -108,20 +109,6 @@ func (o *recordsImport) names() (names, rows []string, err error) {
 		names, rows = append(names, as), append(rows, of)
 	}
 	return names, rows, nil
-}
-
-// addRecords puts records into a profile, in the place of those of the same
-// models.
-func addRecords(p *formats.Profile, rec *formats.Records) (replaced bool) {
-	same := func(r formats.Records) bool {
-		return slices.EqualFunc(r.Models, rec.Models, func(a, b formats.ModelRecords) bool { return a.Model == b.Model })
-	}
-	if at := slices.IndexFunc(p.Records, same); at >= 0 {
-		p.Records[at] = *rec
-		return true
-	}
-	p.Records = append(p.Records, *rec)
-	return false
 }
 
 type recordsModelJSON struct {

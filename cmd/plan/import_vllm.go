@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -89,16 +87,12 @@ func (o *vllmImport) run(r *importRun) error {
 }
 
 func writeRunTrace(path string, run *llmrun.Run) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("writing the trace: %w", err))
-	}
 	list := make([]arrivals.Request, len(run.Requests))
 	for i, q := range run.Requests {
 		list[i] = arrivals.Request{At: time.Duration(q.Queued * 1e9), ID: q.ID, PromptTokens: int32(q.Prompt), OutputTokens: int32(q.Output)}
 	}
-	_, err = arrivals.WriteTrace(f, arrivals.Slice(list), []string{run.Meta.Model}, "id", "prompt_tokens", "output_tokens")
-	return errors.Join(err, f.Close())
+	_, _, err := arrivals.WriteTraceFile(path, arrivals.Slice(list), []string{run.Meta.Model}, []string{"id", "prompt_tokens", "output_tokens"}, document.Force(true))
+	return writeError(err)
 }
 
 // printComparison shows a run beside the model of it.

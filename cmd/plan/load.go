@@ -183,16 +183,7 @@ func writes(plan *formats.Plan) (*policy.Tables, error) {
 
 // show writes and prints what was measured.
 func (o *loadOptions) show(p *printer, res *load.Result) error {
-	if o.out != "" {
-		if err := p.save(o.out, &res.Report, true); err != nil {
-			return err
-		}
-	}
-	p.warned(res.Warnings)
-	if p.json {
-		return p.document(res)
-	}
-	if err := printReport(p, &res.Report); err != nil {
+	if err := p.report(o.out, &res.Report, res.Warnings, res); err != nil || p.json {
 		return err
 	}
 	p.note("generator lag p99 %s ms, at most %d requests in flight", ms(res.GeneratorLag.P99US.D()), res.PeakInFlight)

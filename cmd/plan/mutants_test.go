@@ -149,7 +149,7 @@ func startedAt(t *testing.T, plan *formats.Plan) (path string, why error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	opt := executor.Options{Engine: "replay", Inside: true, Log: slog.New(slog.DiscardHandler)}
+	opt := executor.Options{CoreOptions: executor.CoreOptions{Engine: "replay", Log: slog.New(slog.DiscardHandler)}, WorkerOptions: executor.WorkerOptions{Inside: true}}
 	if q := formats.QueueOf(plan); q != nil {
 		for i := range q.Instances {
 			s, err := fake.Start(fake.Options{Models: q.Instances[i].Models, Slots: 4})

@@ -8,6 +8,21 @@ import (
 	"inferplan/planner/explain"
 )
 
+// report writes a report to a file, if one is named, and shows its warnings and doc, which holds the report: as JSON or
+// as tables.
+func (p *printer) report(path string, rep *formats.Report, warnings []string, doc any) error {
+	if path != "" {
+		if err := p.save(path, rep, true); err != nil {
+			return err
+		}
+	}
+	p.warned(warnings)
+	if p.json {
+		return p.document(doc)
+	}
+	return printReport(p, rep)
+}
+
 // printReport shows what a run, simulated or served, came to.
 func printReport(p *printer, rep *formats.Report) error {
 	var rows [][]string

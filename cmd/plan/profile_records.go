@@ -106,7 +106,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	o.raise(rec)
 	replaced := false
 	if _, err := profiler.Update(out, profile, func(p *formats.Profile) error {
-		replaced = addRecords(p, rec)
+		replaced = profiler.PutRecords(p, rec)
 		if err := p.Validate(); err != nil {
 			return withCode(exitUsage, fmt.Errorf("the records do not fit the profile %s: %w", out, err))
 		}

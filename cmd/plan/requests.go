@@ -98,7 +98,7 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 	record := filepath.Join(dir, "service.json")
 	go func() {
 		_, err := executor.Serve(ctx, executor.ServeOptions{
-			Options: executor.Options{Engine: "replay", ShareCPUs: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+			Options: executor.Options{CoreOptions: executor.CoreOptions{Engine: "replay", Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, WorkerOptions: executor.WorkerOptions{ShareCPUs: true}},
 			Plan:    plan, HTTP: "127.0.0.1:0", GRPC: executor.Off, Metrics: executor.Off, OIP: oip.Options{MaxBodyBytes: 1 << 30}, Record: record,
 			Ready: func(a executor.Addresses) { ready <- a },
 		})

@@ -197,10 +197,9 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	log := p.logAs(o.logFormat)
 	so := executor.ServeOptions{
 		Options: executor.Options{
-			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
-			Places: places, Remote: remote, Execute: execute, CacheBytes: cache,
-			StoreBytes: int64(store), Keeps: func(n int64) { collectAt(int64(requests) + n) },
-			Log: log,
+			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log},
+			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, Places: places, Remote: remote, Execute: execute, CacheBytes: cache},
+			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), Keeps: func(n int64) { collectAt(int64(requests) + n) }},
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
 		Joinable: func(a executor.Addresses) { p.note("%s", o.howToJoin(a)) },

@@ -340,16 +340,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 
 // show writes and prints the report.
 func (o *simulateOptions) show(p *printer, rep *formats.Report) error {
-	if o.out != "" {
-		if err := p.save(o.out, rep, true); err != nil {
-			return err
-		}
-	}
-	p.warned(rep.Warnings)
-	if p.json {
-		return p.document(rep)
-	}
-	if err := printReport(p, rep); err != nil {
+	if err := p.report(o.out, rep, rep.Warnings, rep); err != nil || p.json {
 		return err
 	}
 	p.note("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -94,14 +95,38 @@ func (n *net) shapeDerived() map[string]bool {
 // fold replaces what is computed from shapes by constants where the batch does
 // not matter, and makes Reshape targets follow the batch by themselves.
 func (m *Model) fold(ctx context.Context, probe Probe) error {
-	n := m.net
-	derived := n.shapeDerived()
-	if len(derived) == 0 {
+	f := folding{n: m.net.clone(), derived: m.net.shapeDerived()}
+	names := f.leaving()
+	if len(names) == 0 {
 		return nil
 	}
-	// Only values that leave the shape arithmetic matter, and the data that
-	// they reshape.
-	want := map[string]bool{}
+	var err error
+	if f.a, f.b, err = m.probePair(ctx, probe, names, names); err != nil {
+		return err
+	}
+	for _, s := range m.Inputs { // their shapes are known, and not measured
+		f.a[s.Name], f.b[s.Name] = Value{Shape: s.ShapeAt(probeA)}, Value{Shape: s.ShapeAt(probeB)}
+	}
+	f.followBatch()
+	f.fix(names)
+	if err := f.n.derive(); err != nil {
+		return err
+	}
+	m.net = f.n
+	return nil
+}
+
+// folding rewrites a net by what was measured at two batches.
+type folding struct {
+	n       *net
+	derived map[string]bool // tensors that depend on shapes alone
+	a, b    map[string]Value
+}
+
+// leaving lists, sorted, the derived tensors that other operators read, and the data that these
+// reshape with them.
+func (f *folding) leaving() []string {
+	n, derived, out := f.n, f.derived, map[string]bool{}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if derived[nd.Output[0]] {
@@ -109,84 +134,66 @@ func (m *Model) fold(ctx context.Context, probe Probe) error {
 		}
 		for _, in := range reads(nd) {
 			if derived[in] {
-				want[in] = true
+				out[in] = true
 				if nd.GetOpType() == "Reshape" {
-					want[nd.Input[0]] = true
+					out[nd.Input[0]] = true
 				}
 			}
 		}
 	}
 	for _, in := range n.inputs {
-		delete(want, in)
+		delete(out, in)
 	}
-	if len(want) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(want))
-	for s := range want {
-		names = append(names, s)
-	}
-	sort.Strings(names)
-	a, b, err := m.probeTwice(ctx, probe, names)
-	if err != nil {
-		return err
-	}
-	shapeOf := func(t string) (x, y []int64) {
-		for _, s := range m.Inputs {
-			if s.Name == t {
-				return s.ShapeAt(probeA), s.ShapeAt(probeB)
-			}
-		}
-		return a[t].Shape, b[t].Shape
-	}
-	r := n.clone()
-	r.producer, r.isConst, r.compute = n.producer, cloneSet(n.isConst), n.compute
+	return slices.Sorted(maps.Keys(out))
+}
+
+// followBatch gives Reshapes whose targets are derived from shapes constant targets that follow the batch, where
+// what was measured at two batches shows one.
+func (f *folding) followBatch() {
+	n, derived, a, b := f.n, f.derived, f.a, f.b
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if derived[nd.Output[0]] || nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || !derived[nd.Input[1]] || attrInt(nd, "allowzero", 0) != 0 {
 			continue
 		}
-		va, oka := valueInts(a[nd.Input[1]])
-		vb, okb := valueInts(b[nd.Input[1]])
-		da, db := shapeOf(nd.Input[0])
+		data, to := nd.Input[0], nd.Input[1]
+		va, oka := valueInts(a[to])
+		vb, okb := valueInts(b[to])
 		if !oka || !okb || len(va) != len(vb) {
 			continue
 		}
-		if target, ok := reshapeTarget(va, vb, da, db); ok {
-			r.retarget(i, target)
+		if target, ok := reshapeTarget(va, vb, a[data].Shape, b[data].Shape); ok {
+			n.retarget(i, target)
 		}
 	}
-	// Everything else that is the same at both batches becomes a constant.
-	gone := map[string]bool{}
+}
+
+// fix makes constants of the derived tensors that are the same at both batches, and removes the nodes that make
+// nothing else.
+func (f *folding) fix(names []string) {
+	n, constants := f.n, map[string]Value{}
 	for _, t := range names {
-		if derived[t] && a[t].Data != nil && sameShape(a[t].Shape, b[t].Shape) && bytes.Equal(a[t].Data, b[t].Data) {
-			r.inits[t] = &onnxpb.Tensor{Name: proto.String(t), DataType: proto.Int32(int32(a[t].Type)), Dims: a[t].Shape, RawData: a[t].Data}
-			gone[t] = true
+		v, w := f.a[t], f.b[t]
+		if f.derived[t] && v.Data != nil && slices.Equal(v.Shape, w.Shape) && bytes.Equal(v.Data, w.Data) {
+			constants[t] = v
+			n.inits[t] = &onnxpb.Tensor{Name: proto.String(t), DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data}
 		}
 	}
-	var kept []*onnxpb.Node
-	for _, nd := range r.nodes {
-		drop := len(nd.Output) > 0
-		for _, o := range nd.Output {
-			drop = drop && gone[o]
-		}
-		if drop {
+	other := func(t string) bool { return constants[t].Data == nil }
+	var rest []*onnxpb.Node
+	for _, nd := range n.nodes {
+		if len(nd.Output) > 0 && !slices.ContainsFunc(nd.Output, other) {
 			continue
 		}
 		for k, o := range nd.Output {
-			if gone[o] { // one of several outputs: keep the node, hide this one
+			if !other(o) { // one of several outputs: keep the node, hide this one
 				nd = proto.Clone(nd).(*onnxpb.Node)
 				nd.Output[k] = o + "/unused"
 			}
 		}
-		kept = append(kept, nd)
+		rest = append(rest, nd)
 	}
-	r.nodes = kept
-	if err := r.derive(); err != nil {
-		return err
-	}
-	m.net = r
-	return nil
+	n.nodes = rest
 }
 
 // reshapeTarget turns two targets seen at two batches into one that needs no
@@ -218,36 +225,11 @@ func reshapeTarget(va, vb, da, db []int64) ([]int64, bool) {
 	return out, true
 }
 
-func cloneSet(m map[string]bool) map[string]bool {
-	out := make(map[string]bool, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
-}
-
 func valueInts(v Value) ([]int64, bool) {
 	if v.Data == nil {
 		return nil, false
 	}
 	return ints(&onnxpb.Tensor{DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data})
-}
-
-func sameShape(a, b []int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// probeTwice measures the named tensors at both probe batches.
-func (m *Model) probeTwice(ctx context.Context, probe Probe, names []string) (a, b map[string]Value, err error) {
-	return m.probePair(ctx, probe, names, names)
 }
 
 // probePair measures tensors at batch probeA, and some of them at batch probeB.

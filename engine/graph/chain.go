@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -64,93 +65,86 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	if err := m.fold(ctx, probe); err != nil {
 		return nil, err
 	}
-	limit, first := o.MaxLive, o.MaxLive
+	first, limit := o.MaxLive, o.MaxLive
 	if limit == 0 {
 		first, limit = 1, 3
 	}
-	minCuts := o.MinCuts
-	if minCuts == 0 {
-		minCuts = 16
-	}
 	places := m.net.places(limit)
-	want := map[string]bool{}
 	var names []string
-	add := func(t string) {
-		if !want[t] {
-			want[t] = true
-			names = append(names, t)
-		}
-	}
 	for _, p := range places {
-		for _, t := range p.live {
-			add(t)
-		}
+		names = append(names, p.live...)
 	}
-	for _, t := range m.Outputs {
-		add(t)
-	}
-	for _, t := range m.Logits() {
-		add(t)
-	}
-	given := map[string]engine.Spec{}
-	for _, s := range m.Inputs {
-		given[s.Name] = s
-	}
-	ask := names[:0:0]
-	for _, t := range names {
-		if _, ok := given[t]; !ok {
-			ask = append(ask, t)
-		}
-	}
-	a, b, complete, err := m.probeCuts(ctx, probe, ask, o.AllShapes)
-	if err != nil {
+	c := &Chain{Model: m, specs: map[string]engine.Spec{}}
+	if err := c.measure(ctx, probe, slices.Concat(names, m.Outputs, m.Logits()), o.AllShapes); err != nil {
 		return nil, err
 	}
-	specs := map[string]engine.Spec{}
-	for _, t := range names {
-		if s, ok := given[t]; ok {
-			specs[t] = s
-		} else if s, ok := batchSpec(t, a[t], b[t]); ok {
-			specs[t] = s
-		}
-	}
-	outs := make([]engine.Spec, len(m.Outputs))
-	for i, t := range m.Outputs {
-		s, ok := specs[t]
-		if !ok {
-			return nil, fmt.Errorf("%s: output %q has shape %v at batch %d and %v at batch %d: its first dimension must be the batch and no other may change with it",
-				m.Name, t, a[t].Shape, probeA, b[t].Shape, probeB)
-		}
-		outs[i] = s
-	}
-	c := &Chain{Model: m, specs: specs}
-	if complete {
-		c.values = a
-	}
-	for k := first; k <= limit; k++ {
-		c.Cuts = []Cut{newCut(m.Inputs, 0)}
-		last := strings.Join(c.Cuts[0].Names(), "\x00")
-		for _, p := range places {
-			if len(p.live) > k {
-				continue
-			}
-			cut := make([]engine.Spec, 0, len(p.live))
-			for _, t := range p.live {
-				if s, ok := specs[t]; ok {
-					cut = append(cut, s)
-				}
-			}
-			if key := strings.Join(p.live, "\x00"); len(cut) == len(p.live) && key != last {
-				c.Cuts = append(c.Cuts, newCut(cut, p.pos))
-				last = key
-			}
-		}
-		c.Cuts = append(c.Cuts, newCut(outs, len(m.net.compute)))
-		if len(c.Cuts)-2 >= minCuts {
+	for most := first; most <= limit; most++ {
+		if c.cut(places, most); len(c.Cuts)-2 >= cmp.Or(o.MinCuts, 16) {
 			break
 		}
 	}
 	return c, nil
+}
+
+// measure finds the specs of tensors, by a probe of those that are no inputs. Outputs must have one.
+func (c *Chain) measure(ctx context.Context, probe Probe, names []string, all bool) error {
+	m := c.Model
+	for _, s := range m.Inputs {
+		c.specs[s.Name] = s
+	}
+	var ask []string
+	asked := map[string]bool{}
+	for _, t := range names {
+		if _, input := c.specs[t]; !input && !asked[t] {
+			ask, asked[t] = append(ask, t), true
+		}
+	}
+	a, b, complete, err := m.probeCuts(ctx, probe, ask, all)
+	if err != nil {
+		return err
+	}
+	if complete {
+		c.values = a
+	}
+	for _, t := range ask {
+		if s, ok := batchSpec(t, a[t], b[t]); ok {
+			c.specs[t] = s
+		}
+	}
+	for _, t := range m.Outputs {
+		if _, ok := c.specs[t]; !ok {
+			return fmt.Errorf("%s: output %q has shape %v at batch %d and %v at batch %d: its first dimension must be the batch and no other may change with it",
+				m.Name, t, a[t].Shape, probeA, b[t].Shape, probeB)
+		}
+	}
+	return nil
+}
+
+// cut sets the cuts: the places where at most so many tensors cross, each with a spec, and others than at the cut
+// before.
+func (c *Chain) cut(places []place, most int) {
+	c.Cuts = []Cut{newCut(c.Model.Inputs, 0)}
+	last := c.Cuts[0].Names()
+	for _, p := range places {
+		if specs, ok := c.specsOf(p.live); ok && len(p.live) <= most && !slices.Equal(p.live, last) {
+			c.Cuts = append(c.Cuts, newCut(specs, p.pos))
+			last = p.live
+		}
+	}
+	outputs, _ := c.specsOf(c.Model.Outputs)
+	c.Cuts = append(c.Cuts, newCut(outputs, len(c.Model.net.compute)))
+}
+
+// specsOf returns the specs of tensors; false if one has none.
+func (c *Chain) specsOf(names []string) ([]engine.Spec, bool) {
+	out := make([]engine.Spec, len(names))
+	for i, t := range names {
+		var ok bool
+		if out[i], ok = c.specs[t]; !ok {
+			return nil, false
+		}
+	}
+	return out, true
 }
 
 // probeCuts measures the named tensors at both probe batches. If all is true, it also measures
@@ -166,7 +160,7 @@ func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, all 
 			return a, b, true, err
 		}
 	}
-	a, b, err = m.probeTwice(ctx, probe, names)
+	a, b, err = m.probePair(ctx, probe, names, names)
 	return a, b, false, err
 }
 
@@ -203,20 +197,50 @@ type place struct {
 	live []string
 }
 
+// tensor is a tensor that something reads, by positions among the compute nodes.
+type tensor struct {
+	name   string
+	made   int  // position after which it exists
+	used   int  // last position that reads it
+	reader int  // the only reader, -1 for several or the end
+	sub    bool // read from inside a subgraph
+}
+
 // places lists the positions where at most maxLive tensors cross and no pair
 // of operators is torn apart.
 func (n *net) places(maxLive int) []place {
+	all := n.tensors()
+	// Sweep: live tensors change by little from one position to the next.
+	begins, ends := make([][]int, len(n.compute)+2), make([][]int, len(n.compute)+2)
+	for k, t := range all {
+		begins[t.made] = append(begins[t.made], k)
+		end := min(t.used+1, len(n.compute)+1)
+		ends[end] = append(ends[end], k)
+	}
+	var out []place
+	var live []int
+	for p := range n.compute {
+		live = append(live, begins[p]...)
+		live = slices.DeleteFunc(live, func(k int) bool { return slices.Contains(ends[p], k) })
+		if p == 0 || len(live) == 0 || len(live) > maxLive ||
+			slices.ContainsFunc(live, func(k int) bool { return all[k].sub || n.torn(all[k].name, all[k].reader) }) {
+			continue
+		}
+		names := make([]string, len(live))
+		for i, k := range live {
+			names[i] = all[k].name
+		}
+		out = append(out, place{p, names})
+	}
+	return out
+}
+
+// tensors lists the inputs and what compute nodes make, as far as something reads it.
+func (n *net) tensors() []tensor {
 	users := n.consumers()
 	order := map[int]int{} // node -> position among the compute nodes
 	for p, i := range n.compute {
 		order[i] = p
-	}
-	type tensor struct {
-		name   string
-		made   int  // position after which it exists
-		used   int  // last position that reads it
-		reader int  // the only reader, -1 for several or the end
-		sub    bool // read from inside a subgraph
 	}
 	var all []tensor
 	add := func(name string, made int) {
@@ -246,42 +270,7 @@ func (n *net) places(maxLive int) []place {
 			}
 		}
 	}
-	// Sweep: live tensors change by little from one position to the next.
-	begins := make([][]int, len(n.compute)+2)
-	ends := make([][]int, len(n.compute)+2)
-	for k, t := range all {
-		begins[t.made] = append(begins[t.made], k)
-		ends[min(t.used+1, len(n.compute)+1)] = append(ends[min(t.used+1, len(n.compute)+1)], k)
-	}
-	var out []place
-	live := []int{}
-	for p := 0; p < len(n.compute); p++ {
-		live = append(live, begins[p]...)
-		for _, gone := range ends[p] {
-			for x, k := range live {
-				if k == gone {
-					live = append(live[:x], live[x+1:]...)
-					break
-				}
-			}
-		}
-		if p == 0 || len(live) == 0 || len(live) > maxLive {
-			continue
-		}
-		pl := place{pos: p}
-		for _, k := range live {
-			t := all[k]
-			if t.sub || n.torn(t.name, t.reader) {
-				pl.live = nil
-				break
-			}
-			pl.live = append(pl.live, t.name)
-		}
-		if pl.live != nil {
-			out = append(out, pl)
-		}
-	}
-	return out
+	return all
 }
 
 // Operators that runtimes fuse with what comes next or before.
@@ -325,25 +314,9 @@ func (c *Chain) Atoms() int { return len(c.Cuts) - 1 }
 // Find returns the index of the cut with exactly these tensors, in any order.
 func (c *Chain) Find(names []string) (int, error) {
 	for i, cut := range c.Cuts {
-		if sameNames(cut.Names(), names) {
+		if slices.Equal(slices.Sorted(slices.Values(cut.Names())), slices.Sorted(slices.Values(names))) {
 			return i, nil
 		}
 	}
 	return 0, fmt.Errorf("%s: no cut with the tensors %s", c.Model.Name, strings.Join(names, ", "))
-}
-
-func sameNames(a, b []string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	have := map[string]bool{}
-	for _, s := range a {
-		have[s] = true
-	}
-	for _, s := range b {
-		if !have[s] {
-			return false
-		}
-	}
-	return true
 }

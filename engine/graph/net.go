@@ -2,6 +2,8 @@ package graph
 
 import (
 	"container/heap"
+	"maps"
+	"slices"
 	"strings"
 
 	"inferplan/engine"
@@ -164,47 +166,80 @@ func (h *intHeap) Pop() any {
 
 // sort puts the nodes in topological order, the file's order wherever it can.
 func (n *net) sort() error {
+	made, err := makers(n.nodes)
+	if err != nil {
+		return err
+	}
+	given, err := n.given()
+	if err != nil {
+		return err
+	}
+	for s := range given {
+		if j, ok := made[s]; ok {
+			return bad("tensor %q is an input or initialiser, and also made by %s", s, label(n.nodes[j]))
+		}
+	}
+	order, err := topological(n.nodes, made, given)
+	if err != nil {
+		return err
+	}
+	for _, o := range n.outputs {
+		if _, ok := made[o]; !ok && !given[o] {
+			return bad("output %q is made by no node: the file is truncated or was written wrongly", o)
+		}
+	}
+	n.nodes = order
+	return nil
+}
+
+// makers maps each tensor to the node that makes it.
+func makers(nodes []*onnxpb.Node) (map[string]int, error) {
 	made := map[string]int{}
-	for i, nd := range n.nodes {
+	for i, nd := range nodes {
 		for _, o := range nd.Output {
 			if o == "" {
 				continue
 			}
 			if j, ok := made[o]; ok {
-				return bad("tensor %q is made twice, by %s and by %s", o, label(n.nodes[j]), label(nd))
+				return nil, bad("tensor %q is made twice, by %s and by %s", o, label(nodes[j]), label(nd))
 			}
 			made[o] = i
 		}
 	}
-	known := map[string]bool{}
+	return made, nil
+}
+
+// given returns the tensors that no node makes: inputs, initialisers and weights.
+func (n *net) given() (map[string]bool, error) {
+	out := map[string]bool{}
 	for _, s := range n.inputs {
-		if known[s] {
-			return bad("input %q occurs twice", s)
+		if out[s] {
+			return nil, bad("input %q occurs twice", s)
 		}
-		known[s] = true
+		out[s] = true
 	}
 	for s := range n.inits {
-		known[s] = true
+		out[s] = true
 	}
 	for s := range n.weights {
-		known[s] = true
+		out[s] = true
 	}
-	for s := range known {
-		if j, ok := made[s]; ok {
-			return bad("tensor %q is an input or initialiser, and also made by %s", s, label(n.nodes[j]))
-		}
-	}
-	waits := make([]int, len(n.nodes))
-	users := make([][]int, len(n.nodes))
+	return out, nil
+}
+
+// topological orders nodes so that each comes after those that make what it reads.
+func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]bool) ([]*onnxpb.Node, error) {
+	waits := make([]int, len(nodes))
+	users := make([][]int, len(nodes))
 	ready := &intHeap{}
-	for i, nd := range n.nodes {
+	for i, nd := range nodes {
 		for _, in := range reads(nd) {
-			if in == "" || known[in] {
+			if in == "" || given[in] {
 				continue
 			}
 			j, ok := made[in]
 			if !ok {
-				return bad("node %s reads tensor %q, which nothing makes: the file is truncated or was written wrongly", label(nd), in)
+				return nil, bad("node %s reads tensor %q, which nothing makes: the file is truncated or was written wrongly", label(nd), in)
 			}
 			waits[i]++
 			users[j] = append(users[j], i)
@@ -213,30 +248,20 @@ func (n *net) sort() error {
 			heap.Push(ready, i)
 		}
 	}
-	order := make([]*onnxpb.Node, 0, len(n.nodes))
+	order := make([]*onnxpb.Node, 0, len(nodes))
 	for ready.Len() > 0 {
 		i := heap.Pop(ready).(int)
-		order = append(order, n.nodes[i])
+		order = append(order, nodes[i])
 		for _, u := range users[i] {
 			if waits[u]--; waits[u] == 0 {
 				heap.Push(ready, u)
 			}
 		}
 	}
-	if len(order) < len(n.nodes) {
-		for i, nd := range n.nodes {
-			if waits[i] > 0 {
-				return bad("the nodes form a cycle through %s", label(nd))
-			}
-		}
+	if i := slices.IndexFunc(waits, func(w int) bool { return w > 0 }); i >= 0 {
+		return nil, bad("the nodes form a cycle through %s", label(nodes[i]))
 	}
-	for _, o := range n.outputs {
-		if _, ok := made[o]; !ok && !known[o] {
-			return bad("output %q is made by no node: the file is truncated or was written wrongly", o)
-		}
-	}
-	n.nodes = order
-	return nil
+	return order, nil
 }
 
 // derive drops nodes that no output needs and tells constants from compute
@@ -261,9 +286,7 @@ func (n *net) derive() error {
 		}
 		kept = append(kept, nd)
 	}
-	for i, j := 0, len(kept)-1; i < j; i, j = i+1, j-1 {
-		kept[i], kept[j] = kept[j], kept[i]
-	}
+	slices.Reverse(kept)
 	n.nodes = kept
 	n.producer = map[string]int{}
 	n.isConst = map[string]bool{}
@@ -303,15 +326,9 @@ func random(nd *onnxpb.Node) bool { return strings.HasPrefix(nd.GetOpType(), "Ra
 
 // clone copies the net so that it can be rewritten; messages are shared.
 func (n *net) clone() *net {
-	c := &net{name: n.name, inputs: n.inputs, outputs: n.outputs,
-		nodes: append([]*onnxpb.Node(nil), n.nodes...), inits: map[string]*onnxpb.Tensor{}, weights: map[string]*weight{}}
-	for k, v := range n.inits {
-		c.inits[k] = v
-	}
-	for k, v := range n.weights {
-		c.weights[k] = v
-	}
-	return c
+	c := *n
+	c.nodes, c.inits, c.weights, c.isConst = slices.Clone(n.nodes), maps.Clone(n.inits), maps.Clone(n.weights), maps.Clone(n.isConst)
+	return &c
 }
 
 // consumers maps each tensor to the compute nodes that read it; -1 stands for

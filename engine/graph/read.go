@@ -250,7 +250,6 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 		m.Identity = hex.EncodeToString(h[:])
 	}
 	m.asFile = n.clone()
-	m.asFile.producer, m.asFile.isConst, m.asFile.compute = n.producer, cloneSet(n.isConst), n.compute
 	n.symbolicReshapes()
 	return m, nil
 }

@@ -204,26 +204,3 @@ func Write(dir string, seed uint64, names ...string) ([]string, error) {
 	}
 	return out, nil
 }
-
-// Cached is the path of a model with its weights as an ordinary ONNX file in
-// third_party/cache, written on the first call. Large models take seconds and
-// half a gigabyte; nothing is ever removed there.
-func Cached(name string, seed uint64) (string, error) {
-	m, err := Open(name, Options{Seed: seed})
-	if err != nil {
-		return "", err
-	}
-	top, err := root()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(top, "third_party", "cache", "models")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cache model: %w", err)
-	}
-	path := filepath.Join(dir, name+"-"+m.Identity[:16]+".onnx")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	return path, m.WriteFile(path)
-}

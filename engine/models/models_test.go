@@ -66,28 +66,6 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-func TestCached(t *testing.T) {
-	path, err := Cached("squeezenet", DefaultSeed)
-	if errors.Is(err, ErrAbsent) {
-		t.Skip("the model files are not set up: run `make setup`")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Cached("squeezenet", DefaultSeed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := os.Stat(again)
-	if err != nil || again != path || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("written again as %s, %v", again, err)
-	}
-}
-
 func TestUnknown(t *testing.T) {
 	if _, err := Open("lenet", Options{}); err == nil || !strings.Contains(err.Error(), "squeezenet") {
 		t.Errorf("%v", err)

@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -326,29 +325,4 @@ func unhalf(h uint16) byte {
 		return 0
 	}
 	return byte((h&0x3ff | 0x400) >> (10 - e))
-}
-
-// ErrForeign says that an answer belongs to another request.
-var ErrForeign = errors.New("the answer belongs to another request")
-
-// Check tells whether the outputs of a whole model answer the given inputs.
-func Check(inputs, outputs []engine.Tensor) error {
-	if len(inputs) == 0 || len(outputs) == 0 || inputs[0].Batch() != outputs[0].Batch() {
-		return fmt.Errorf("%w: inputs and outputs of one batch are needed", engine.ErrShape)
-	}
-	batch := inputs[0].Batch()
-	for s := range batch {
-		want := digest(inputs, batch, s)
-		for _, t := range outputs {
-			data := t.Bytes()
-			per := len(data) / batch
-			part := data[s*per : (s+1)*per]
-			// An output of fewer elements carries the low bits.
-			mask := uint64(1)<<(min(per/t.Spec().Type.Size(), places)*bitsEach) - 1
-			if read(part, t.Spec().Type) != want&mask {
-				return fmt.Errorf("sample %d, output %s: %w", s, t.Spec().Name, ErrForeign)
-			}
-		}
-	}
-	return nil
 }

@@ -48,8 +48,6 @@
 //	run      8   to worker  40 bytes: run 8, stage 4, batch 4, segment 4, flags 4, in 8, out 8
 //	result   9   to parent  48 bytes: run 8, stage 4, code 4, start 8, end 8, cpu 8, total 8; then text
 //	unload   10  to worker  JSON Unload: one stage
-//	ping     11  to worker  8 bytes, sent back as
-//	pong     12  to parent  the same
 //	shutdown 13  to worker  empty: finish what came before and exit
 //	share    21  both       JSON DeviceSpec: memory of a GPU beside a segment, and its handle for others
 //	probe    22  both       JSON Probe, with a descriptor where bytes go along; answered by a JSON engine.Timing
@@ -113,7 +111,7 @@
 //	done      19 to server  8 bytes: the number of bytes of output; a result; the output
 //	beat      20 both       the server's clock 8; the worker's clock 8 in the answer
 //
-// segment, shutdown and ping's order do not cross: memory is each end's own,
+// segment and shutdown do not cross: memory is each end's own,
 // and a connection that ends, or is silent for too long, ends the worker. Times
 // in results are brought to the server's clock by the beats with the shortest
 // round trip. The token is never sent, but what follows the handshake is only

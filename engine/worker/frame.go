@@ -34,8 +34,8 @@ const (
 	TypeRun
 	TypeResult
 	TypeUnload
-	TypePing
-	TypePong
+	_ // 11 and 12 were an echo that nobody asked for
+	_
 	TypeShutdown
 	TypeError
 	// Between hosts only, see link.
@@ -56,13 +56,13 @@ const (
 )
 
 var typeNames = [numTypes]string{
-	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "ping", "pong",
+	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "", "",
 	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat", "share", "probe",
 	"keep", "kept", "swap", "swapped",
 }
 
 func (t Type) String() string {
-	if t > 0 && t < numTypes {
+	if t < numTypes && typeNames[t] != "" {
 		return typeNames[t]
 	}
 	return fmt.Sprintf("type %d", uint8(t))
@@ -74,7 +74,6 @@ var ErrProtocol = errors.New("control protocol")
 const (
 	runSize    = 40
 	resultSize = 48
-	pingSize   = 8
 )
 
 // Run is the command to run a stage once.

@@ -50,7 +50,7 @@ func TestRunAndResultRoundTrip(t *testing.T) {
 }
 
 func TestDecoderRefuses(t *testing.T) {
-	ok := AppendFrame(nil, TypePing, make([]byte, 8))
+	ok := AppendFrame(nil, TypeBeat, make([]byte, 8))
 	spoil := func(i int, v byte) []byte {
 		b := bytes.Clone(ok)
 		b[i] = v

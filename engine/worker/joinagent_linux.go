@@ -111,10 +111,6 @@ func (a *agent) read() error {
 			default:
 				return fmt.Errorf("%w: %s before the last set-up step was answered", ErrProtocol, t)
 			}
-		case TypePing:
-			if err := a.write(TypePong, p, nil); err != nil {
-				return err
-			}
 		default:
 			return fmt.Errorf("%w: %s frame from the server", ErrProtocol, t)
 		}

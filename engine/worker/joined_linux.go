@@ -114,7 +114,7 @@ func (g *joinedWorker) frame(t Type, p []byte) error {
 		a.Start, a.End = g.clock.here(g.swapped, monotonic(), a.Start, a.End)
 		g.mu.Unlock()
 		return g.replyJSON(t, a)
-	case TypeWelcome, TypeReady, TypeError, TypePong:
+	case TypeWelcome, TypeReady, TypeError:
 		return g.reply(AppendFrame(nil, t, p))
 	case TypeDone:
 		return g.done(p)

@@ -82,11 +82,8 @@ func (s *Segment) Close() error {
 	return err
 }
 
-// monotonic is CLOCK_MONOTONIC in nanoseconds.
+// monotonic is CLOCK_MONOTONIC in nanoseconds, the clock of Result.Start and Result.End.
 func monotonic() int64 { return clock(unix.CLOCK_MONOTONIC) }
-
-// Monotonic is the clock of Result.Start and Result.End.
-func Monotonic() int64 { return monotonic() }
 
 func clock(id int32) int64 {
 	var ts unix.Timespec

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,7 +44,6 @@ type Process struct {
 	exited   chan struct{}
 	exitErr  error
 	once     sync.Once
-	pongs    atomic.Uint64
 	swapped  []Swapped // that came with the last Receive
 	pageable int       // segments attached that are not locked for the device
 }
@@ -333,18 +331,6 @@ func (p *Process) Send(runs ...Run) error {
 	return nil
 }
 
-// Ping asks the worker to answer once it has done what came before; Pongs
-// counts the answers that Receive has seen.
-func (p *Process) Ping() error {
-	if _, err := p.conn.Write(AppendFrame(nil, TypePing, make([]byte, pingSize))); err != nil {
-		return fmt.Errorf("%w: %w", ErrGone, err)
-	}
-	return nil
-}
-
-// Pongs is the number of pings answered.
-func (p *Process) Pongs() uint64 { return p.pongs.Load() }
-
 // Receive waits for results, or answers to swaps, and appends the results that have
 // come to buf. It returns io.EOF as soon as the worker has ended or was killed.
 func (p *Process) Receive(buf []Result) ([]Result, error) {
@@ -376,8 +362,6 @@ func (p *Process) Receive(buf []Result) ([]Result, error) {
 				return buf, err
 			}
 			buf = append(buf, r)
-		case TypePong:
-			p.pongs.Add(1)
 		case TypeSwapped:
 			a, err := parseJSON[Swapped](t, payload)
 			if err != nil {

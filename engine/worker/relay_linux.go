@@ -130,7 +130,7 @@ func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
 		g.swapped = monotonic()
 		g.mu.Unlock()
 		return g.write(t, p, nil)
-	case TypePrepare, TypeUnload, TypePing:
+	case TypePrepare, TypeUnload:
 		return g.write(t, p, nil)
 	case TypeShutdown:
 		return errShutdown

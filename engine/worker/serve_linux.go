@@ -152,12 +152,6 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 	case TypeProbe:
 		answer = TypeProbe
 		reply, err = s.probe(ctx, p)
-	case TypePing:
-		if len(p) != pingSize {
-			return fmt.Errorf("%w: ping frame of %d bytes, expected %d", ErrProtocol, len(p), pingSize)
-		}
-		s.out = AppendFrame(s.out[:0], TypePong, p)
-		return s.send()
 	case TypeShutdown:
 		return errShutdown
 	default:

@@ -12,8 +12,6 @@ def debate(session, question, rounds=3):
     agents = []
     for _ in range(rounds):
         agents = session.enqueue_all([call("llm", reads=agents, inputs={"question": question, "agent": i}) for i in range(3)])
-        for piece in session.stream(agents[0]):
-            print("...", piece)
         said = [session.result(a)["text"] for a in agents]
         if len(set(said)) == 1:
             break

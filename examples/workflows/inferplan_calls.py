@@ -107,23 +107,6 @@ class Session:
             if said["state"] != "running":
                 return outputs(said)
 
-    def stream(self, task):
-        """Gives the pieces of a task's output as they come."""
-        with self.client.send("GET", self.task(task) + "/stream") as answer:
-            name = ""
-            for line in answer:
-                text = line.decode().rstrip("\n")
-                if text.startswith("event: "):
-                    name = text[len("event: "):]
-                elif text.startswith("data: "):
-                    said = json.loads(text[len("data: "):])
-                    if name == "piece":
-                        yield said
-                    else:
-                        outputs(said)
-                        return
-        raise Failure(0, "the stream ended before the task")
-
     def end(self):
         """Ends the request."""
         self.client.send("DELETE", self.path).close()

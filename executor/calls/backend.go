@@ -31,12 +31,8 @@ type Task struct {
 
 // News hears of tasks.
 type News interface {
-	// Piece is a piece of a task's output.
-	Piece(task calls.Handle, piece calls.Outputs)
 	// Ended is the end of a task, with its output or what went wrong.
 	Ended(task calls.Handle, outputs calls.Outputs, err error)
-	// Outputs are those of a task that has ended; nil where it has not.
-	Outputs(task calls.Handle) calls.Outputs
 }
 
 // Refused is a request or task that is not taken in.

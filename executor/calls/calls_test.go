@@ -76,14 +76,10 @@ func (m *models) Enqueue(request string, tasks []calls.Task, news calls.News) er
 // run answers with a text that depends on what was read: agents agree once they
 // have read each other.
 func run(t calls.Task, news calls.News, over chan struct{}) {
-	for _, h := range t.Reads {
-		for news.Outputs(h) == nil {
-			select {
-			case <-over:
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
+	select {
+	case <-over:
+		return
+	case <-time.After(time.Millisecond):
 	}
 	switch t.Model {
 	case "broken":
@@ -92,9 +88,6 @@ func run(t calls.Task, news calls.News, over chan struct{}) {
 	case "slow":
 		<-over
 		return
-	}
-	for i := range 3 {
-		news.Piece(t.Handle, form.Outputs{"token": i})
 	}
 	raw, _ := t.Inputs["agent"].(json.RawMessage)
 	text := fmt.Sprintf("agent %s", raw)
@@ -159,15 +152,9 @@ func TestProgramAgainstServer(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		n := 0.0
-		for piece, err := range s.Stream(h) {
-			if err != nil || piece["token"] != n {
-				return nil, fmt.Errorf("piece %v, %v, expected token %v", piece, err, n)
-			}
-			n++
-		}
-		if n != 3 {
-			return nil, fmt.Errorf("%v pieces", n)
+		r, err := s.Stream(h)
+		if err != nil || r.Outputs["text"] != "agent " {
+			return nil, fmt.Errorf("%+v, %v", r, err)
 		}
 		return nil, nil
 	})
@@ -336,7 +323,7 @@ func TestPythonClient(t *testing.T) {
 	}
 	m, h, c := serve(t, calls.Limits{})
 	out, err := exec.CommandContext(t.Context(), python, "-B", "../../examples/workflows/debate.py", c.URL, "tea?").CombinedOutput()
-	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "tea") || !strings.Contains(string(out), "... {'token': 2}") {
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "tea") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if m.most != 3 || h.Open() != 0 || m.left() != 0 {

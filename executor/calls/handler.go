@@ -127,7 +127,7 @@ func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	for {
-		res, _, changed, err := q.look(calls.Handle(r.PathValue("task")), 0)
+		res, changed, err := q.look(calls.Handle(r.PathValue("task")))
 		if err != nil {
 			return err
 		}
@@ -142,40 +142,25 @@ func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit
 	}
 }
 
-// stream sends pieces as they come.
+// stream sends the result of a task as an event, once it is there.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 	q, err := h.find(r, from)
 	if err != nil {
 		return err
 	}
 	defer h.release(q)
-	sent, begun := 0, false
-	// A stream lasts as long as its task. Each of its events has to be taken in time.
+	name := calls.Handle(r.PathValue("task"))
+	res, changed, err := q.look(name)
+	if err != nil {
+		return err
+	}
+	// A stream lasts as long as its task. What it sends has to be taken in time.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // a server may have none
-	for {
-		_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
-		res, pieces, changed, err := q.look(calls.Handle(r.PathValue("task")), sent)
-		if err != nil && !begun {
-			return err
-		}
-		if err != nil {
-			return nil
-		}
-		if !begun {
-			begun = true
-			w.Header().Set("Content-Type", "text/event-stream")
-			w.Header().Set("Cache-Control", "no-store")
-		}
-		for _, p := range pieces {
-			if !event(w, calls.PieceEvent, p) {
-				return nil
-			}
-		}
-		if sent += len(pieces); res.State != calls.Running {
-			event(w, calls.ResultEvent, res)
-			return nil
-		}
+	_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	if res.State == calls.Running {
 		if control.Flush() != nil {
 			return nil
 		}
@@ -184,17 +169,15 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit
 		case <-r.Context().Done():
 			return nil
 		}
+		if res, _, err = q.look(name); err != nil {
+			return nil
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
 	}
-}
-
-// event writes an event of a stream.
-func event(w http.ResponseWriter, name string, message any) bool {
-	data, err := calls.Encode(message)
-	if err != nil {
-		return false
+	if data, err := calls.Encode(res); err == nil {
+		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n", calls.ResultEvent, data)
 	}
-	_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n", name, data)
-	return err == nil
+	return nil
 }
 
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {

@@ -46,8 +46,7 @@ type task struct {
 	state   string
 	outputs calls.Outputs
 	err     string
-	pieces  []calls.Outputs
-	changed chan struct{} // closed with every change
+	changed chan struct{} // closed with its end; nil: it has ended
 }
 
 // open takes a request of a client in.
@@ -142,8 +141,9 @@ func (s *store) end(r *request) {
 		r.expiry.Stop()
 	}
 	for _, t := range r.tasks {
-		close(t.changed)
-		t.changed = nil
+		if t.state == calls.Running {
+			close(t.changed)
+		}
 	}
 	r.tasks = nil
 	r.mu.Unlock()
@@ -277,54 +277,31 @@ func (r *request) find(h calls.Handle) *task {
 	return nil
 }
 
-// Piece implements News.
-func (r *request) Piece(h calls.Handle, piece calls.Outputs) {
-	r.change(h, func(t *task) { t.pieces = append(t.pieces, piece) })
-}
-
-// Ended implements News.
+// Ended implements News. Who waits for the task is told.
 func (r *request) Ended(h calls.Handle, outputs calls.Outputs, err error) {
-	r.change(h, func(t *task) {
-		if t.state, t.outputs = calls.Done, outputs; err != nil {
-			t.state, t.err = calls.Failed, err.Error()
-		}
-	})
-}
-
-// Outputs implements News.
-func (r *request) Outputs(h calls.Handle) calls.Outputs {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if t := r.find(h); t != nil {
-		return t.outputs
-	}
-	return nil
-}
-
-// change changes a task that runs, and tells who waits for it.
-func (r *request) change(h calls.Handle, do func(t *task)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.find(h)
 	if t == nil || t.state != calls.Running {
 		return
 	}
-	do(t)
+	if t.state, t.outputs = calls.Done, outputs; err != nil {
+		t.state, t.err = calls.Failed, err.Error()
+	}
 	close(t.changed)
-	t.changed = make(chan struct{})
+	t.changed = nil
 }
 
-// look is what there is of a task, its pieces from one on, and what is closed with
-// the next change.
-func (r *request) look(h calls.Handle, from int) (res calls.Result, pieces []calls.Outputs, changed <-chan struct{}, err error) {
+// look is what there is of a task, and what is closed with its end.
+func (r *request) look(h calls.Handle) (res calls.Result, ended <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return res, nil, nil, calls.ErrEnded
+		return res, nil, calls.ErrEnded
 	}
 	t := r.find(h)
 	if t == nil {
-		return res, nil, nil, fmt.Errorf("%w: %q", calls.ErrUnknown, h)
+		return res, nil, fmt.Errorf("%w: %q", calls.ErrUnknown, h)
 	}
-	return calls.Result{Task: h, State: t.state, Outputs: t.outputs, Error: t.err}, t.pieces[min(from, len(t.pieces)):], t.changed, nil
+	return calls.Result{Task: h, State: t.state, Outputs: t.outputs, Error: t.err}, t.changed, nil
 }

@@ -78,9 +78,10 @@ type gearCounts struct {
 	correct  int64
 }
 
-func New(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics) (*Cascade, error) {
+// New makes the answer of a gear plan.
+func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*Cascade, error) {
 	own := gear.Of(t)
-	g := &Cascade{gears: own, score: o.Certainty, replay: o.MadeUp(), Models: make([]memberCount, len(t.Pipelines))}
+	g := &Cascade{gears: own, score: o.Certainty, replay: core.MadeUp(), Models: make([]memberCount, len(t.Pipelines))}
 	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {
@@ -102,17 +103,17 @@ func New(plan *formats.Plan, t *policy.Tables, o *turn.Options, m *turn.Metrics)
 		g.raised = append(g.raised, raise)
 	}
 	g.metrics = newGearMetrics(m.Registry, own)
-	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, o.RatesURL, m.Registry)
+	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, core.RatesURL, m.Registry)
 	g.forward = drift.NewForwards(plan, own.Family, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.Registry)
 	return g, nil
 }
 
-// Of is the answer of a core's plan, where it is a gear plan.
-func Of(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
+// Answer is that of a core's plan, where it is a gear plan.
+func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
 	if gear.Of(c.Tables) == nil {
 		return nil, nil
 	}
-	g, err := New(plan, c.Tables, c.Options, c.Metrics)
+	g, err := o.New(plan, c.Tables, c.Options, c.Metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +132,7 @@ func (g *Cascade) Tick(now time.Duration) {
 func (g *Cascade) Rates() *drift.Rates { return &g.ranges.Rates }
 
 // Admit gives a job room for who answered its samples.
-func (g *Cascade) Admit(j *turn.Job) {
+func (g *Cascade) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	side, ok := j.Side.(*cascadeJob)
 	if !ok {
 		side = &cascadeJob{params: map[string]oip.Param{}}
@@ -141,6 +142,7 @@ func (g *Cascade) Admit(j *turn.Job) {
 	for range j.Samples {
 		side.answers = append(side.answers, 0)
 	}
+	return nil
 }
 
 // Arrive notes the gear under which a job came and the records of its samples.
@@ -222,21 +224,21 @@ func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 	b.Service.Running.Add(-n)
 	b.Service.Waiting.Add(n)
 	for _, req := range b.Tasks {
-		c.Ledger.Requests[req].Batch = -1
+		c.Request(req).Batch = -1
 	}
 	for k, req := range b.Tasks {
-		q := &c.Ledger.Requests[req]
+		q := c.Request(req)
 		if q.Gone { // the policy dropped it meanwhile
-			c.Ledger.Settle(req)
+			c.Settle(req)
 			continue
 		}
 		level := int64(0)
 		if b.Failed || q.Job.Answered {
-			c.Handle(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
+			c.Tell(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
 		} else {
 			level = g.note(req, k, b)
 		}
-		c.Handle(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
+		c.Tell(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
 	}
 }
 
@@ -260,18 +262,18 @@ func (g *Cascade) Holds(pipeline int32) bool { return g.Core.Tables.Pipelines[pi
 // until the next could go.
 func (g *Cascade) Told(b *turn.Batch) {
 	if s := g.Core.Stats.Service; s != nil && !b.Failed && g.Holds(b.Pipeline) {
-		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Loop.Last()-b.Dispatched)
+		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Last()-b.Dispatched)
 	}
 }
 
 // Complete takes a request's last answer as its answer.
 func (g *Cascade) Complete(slot int32) {
 	c := g.Core
-	if c.Ledger.At(slot) == nil || g.asked[slot].answer < 0 {
+	if c.Request(slot) == nil || g.asked[slot].answer < 0 {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
-	q, a := &c.Ledger.Requests[slot], &g.asked[slot]
+	q, a := c.Request(slot), &g.asked[slot]
 	if j := q.Job; !j.Answered {
 		side := j.Side.(*cascadeJob)
 		g.Models[a.answer].Answers++
@@ -289,10 +291,10 @@ func (g *Cascade) Complete(slot int32) {
 			now := c.Now()
 			j.Outcome, j.Late = turn.Served, now > j.Deadline
 			c.Stats.ServedBy(j, a.infer, a.gather, now, g.since)
-			c.Ledger.Answer(j)
+			c.Answer(j)
 		}
 	}
-	c.Ledger.Settle(slot)
+	c.Settle(slot)
 }
 
 // Mode notes the gear that requests from now on come under.

@@ -93,11 +93,6 @@ func Unavailable(reason, format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, Reason: reason, Msg: fmt.Sprintf(format, args...)}
 }
 
-// DeadlineExceeded gives up on a request whose budget is spent.
-func DeadlineExceeded(format string, args ...any) *Error {
-	return &Error{Code: CodeDeadline, Reason: "deadline_exceeded", Msg: fmt.Sprintf(format, args...)}
-}
-
 // Internal reports a failure that is not the client's.
 func Internal(err error, format string, args ...any) *Error {
 	return &Error{Code: CodeInternal, Reason: "internal", Msg: fmt.Sprintf(format, args...), Err: err}

@@ -248,7 +248,7 @@ func TestOutcomesAreCountedOnceEach(t *testing.T) {
 				case 0:
 					return nil, oip.Dropped("queue_full", "the queue is full")
 				case 1:
-					return nil, oip.DeadlineExceeded("too late")
+					return nil, context.DeadlineExceeded
 				case 2:
 					return nil, oip.Unavailable("worker_lost", "no worker")
 				case 3:

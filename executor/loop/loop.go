@@ -63,7 +63,6 @@ type Loop struct {
 	event    policy.Event
 	actions  policy.Actions
 	told     int64
-	ignored  int64
 	wakes    []wakeup
 	searches []search
 	taken    []func()
@@ -130,9 +129,6 @@ func (l *Loop) Since(mono int64) time.Duration { return time.Duration(mono - l.e
 
 // Told is how many events the policy has been told.
 func (l *Loop) Told() int64 { return l.told }
-
-// Ignored is how many re-plans the policy has asked for without a search.
-func (l *Loop) Ignored() int64 { return l.ignored }
 
 // Done is closed when the last round is over.
 func (l *Loop) Done() <-chan struct{} { return l.done }

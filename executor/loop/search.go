@@ -25,11 +25,10 @@ type result struct {
 	list   []int32
 }
 
-// replan has the policy's search run beside the loop. A search under way with
+// replan has the policy's search, if it has one, run beside the loop. A search under way with
 // the same tag is stopped, and its result forgotten.
 func (l *Loop) replan(tag int32) {
 	if l.searcher == nil {
-		l.ignored++
 		return
 	}
 	find := l.searcher.Search(l.last, tag)

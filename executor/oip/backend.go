@@ -105,38 +105,6 @@ func (r *Request) Input(name string) (*Tensor, bool) {
 	return nil, false
 }
 
-// Deadline is Received plus Timeout; false when the client gave no budget.
-func (r *Request) Deadline() (time.Time, bool) {
-	if r.Timeout <= 0 {
-		return time.Time{}, false
-	}
-	return r.Received.Add(r.Timeout), true
-}
-
-// Wants says whether the client asked for the output: by name or by naming none.
-func (r *Request) Wants(output string) bool {
-	if len(r.Outputs) == 0 {
-		return true
-	}
-	for i := range r.Outputs {
-		if r.Outputs[i].Name == output {
-			return true
-		}
-	}
-	return false
-}
-
-// Retain keeps the tensor data valid after Infer has returned, until the
-// returned function is called; it must be called exactly once.
-func (r *Request) Retain() (release func()) {
-	b := r.body
-	if b == nil {
-		return func() {}
-	}
-	b.Retain()
-	return b.Release
-}
-
 // shape returns a slice of n dimensions, inside the request when there is room.
 func (r *Request) shape(n int) []int64 {
 	if r.shapeUsed+n <= len(r.shapeRoom) {

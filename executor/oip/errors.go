@@ -31,17 +31,13 @@ const (
 	CodeForbidden        = httplimit.CodeForbidden
 )
 
-// DefaultMemory is the memory for requests where nobody says how much.
-const DefaultMemory = httplimit.DefaultMemory
-
 // Constructors of errors, and that of budgets.
 var (
-	Dropped          = httplimit.Dropped
-	Invalid          = httplimit.Invalid
-	NotFound         = httplimit.NotFound
-	Unavailable      = httplimit.Unavailable
-	DeadlineExceeded = httplimit.DeadlineExceeded
-	Internal         = httplimit.Internal
+	Dropped     = httplimit.Dropped
+	Invalid     = httplimit.Invalid
+	NotFound    = httplimit.NotFound
+	Unavailable = httplimit.Unavailable
+	Internal    = httplimit.Internal
 )
 
 var grpcCodes = [...]codes.Code{

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"inferplan/executor/calls"
-	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	form "inferplan/formats/calls"
 	"inferplan/policy"
@@ -24,10 +23,29 @@ type programs struct {
 	open map[string]*session
 }
 
-// session is a request whose program asks for its tasks.
+// answers are those of a plan of workflows.
+type answers interface {
+	turn.Answer
+	// Workflows returns true if the plan has workflows.
+	Workflows() bool
+	// Ledger returns the tasks of the requests.
+	Ledger() *policy.TaskLedger
+	// Before returns the step before a service's model in an application, and the bytes of
+	// the tensors that it reads. If there is none, the name is empty.
+	Before(service, app int32) (name string, reads []int)
+	// Book takes bytes of the store, or gives them back; false: there is no room.
+	Book(bytes int64) bool
+	// Give keeps the values that a program gave a task, whose bytes are booked.
+	Give(task int32, tensors [][]byte, bytes int)
+	// Made is what a task has made, one output after the other; nil: nothing.
+	Made(task int32) []byte
+}
+
+// session is a request whose program asks for its tasks, in place of the plan: it is the
+// request's policy.Control.
 type session struct {
 	c   *turn.Core
-	f   *tasks.Flow
+	f   answers
 	app int32
 
 	brought int64 // bytes of the request's inputs; 0: it brought none
@@ -72,8 +90,8 @@ const (
 // Begin implements calls.Backend.
 func (p *programs) Begin(request string, open *form.Open) (time.Duration, error) {
 	c := p.inForce()
-	f, ok := c.Answers.(*tasks.Flow)
-	if !ok || f.Tasks.Steps.Flows == nil {
+	f, ok := c.Answers.(answers)
+	if !ok || !f.Workflows() {
 		return 0, fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
 	}
 	i := slices.IndexFunc(c.Served.Models, func(m *turn.Model) bool { return m.Name == open.Application })
@@ -90,13 +108,11 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 	}
 	s.j, j.Deadline = j, j.Arrived+budget
 	if err := s.bring(open.Inputs); err != nil {
-		j.Refs.Store(1)
-		j.Release()
+		j.Forget()
 		return 0, err
 	}
-	if p.draining() || !c.Inbox.Submit(j) {
-		j.Refs.Store(1)
-		j.Release()
+	if p.draining() || !c.Submit(j) {
+		j.Forget()
 		return 0, calls.ErrDraining
 	}
 	go s.watch(j)
@@ -128,7 +144,7 @@ func (s *session) bring(inputs map[string]any) error {
 		if !ok {
 			return fmt.Errorf("inputs: found no %s, expected all inputs of %s: %v", list[i].Name, s.j.Model.Name, turn.SpecsOf(list))
 		}
-		data, err := tasks.TensorSample(&list[i], v)
+		data, err := tensorSample(&list[i], v)
 		if err != nil {
 			return fmt.Errorf("inputs.%s: %w", list[i].Name, err)
 		}
@@ -143,12 +159,10 @@ func (s *session) begin() error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	u := &s.f.Tasks
-	u.Used, s.counted = u.Used+s.brought, true
-	if s.brought == 0 || u.Limit == 0 || u.Used <= u.Limit {
+	if s.counted = s.f.Book(s.brought); s.counted {
 		return nil
 	}
-	s.c.Ledger.ClientGone(s.j)
+	s.c.Refuse(s.j, policy.ReasonCancelled)
 	s.c.Flush()
 	return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 }
@@ -175,7 +189,7 @@ func (s *session) watch(j *turn.Job) {
 	}
 	cut := func() {
 		if s.j = nil; s.counted {
-			s.f.Tasks.Used -= s.brought
+			s.f.Book(-s.brought)
 		}
 		for _, h := range s.handles {
 			s.news.Ended(h, nil, err) // of those that have ended nothing changes
@@ -228,8 +242,8 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 		return a, fmt.Errorf("model: found %.40q, expected one of the plan in force", t.Model)
 	}
 	own := s.c.Services[a.service]
-	if to := s.f.Tasks.Steps.PreOf(a.service, s.app); to != nil && (s.brought == 0 || len(t.Inputs) > 0) {
-		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.Name, to.Pre)
+	if pre, _ := s.f.Before(a.service, s.app); pre != "" && (s.brought == 0 || len(t.Inputs) > 0) {
+		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.Name, pre)
 	}
 	a.own = make([][]byte, len(own.Inputs))
 	for name, v := range t.Inputs {
@@ -237,7 +251,7 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 		if i < 0 {
 			return a, fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, own.Name, turn.SpecsOf(own.Inputs))
 		}
-		if a.own[i], err = tasks.TensorSample(&own.Inputs[i], v); err != nil {
+		if a.own[i], err = tensorSample(&own.Inputs[i], v); err != nil {
 			return a, fmt.Errorf("inputs.%s: %w", name, err)
 		}
 		a.size += len(a.own[i])
@@ -260,11 +274,12 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 		known[list[i].Handle] = list[i].service
 		size += int64(list[i].size)
 	}
-	if f.Tasks.Limit > 0 && f.Tasks.Used+size > f.Tasks.Limit {
+	if !f.Book(size) {
 		return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 	}
 	s.news = news
-	out := &f.Tasks.Reveals
+	ledger := f.Ledger()
+	out := &ledger.Reveals
 	for i := range list {
 		a := &list[i]
 		slot := out.Take()
@@ -278,15 +293,15 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 		if len(a.Reads) == 0 {
 			out.Inputs = append(out.Inputs, -1)
 		}
-		f.Tasks.Bring(slot, a.own, a.size)
+		f.Give(slot, a.own, a.size)
 		s.handles[slot], s.slots[a.Handle] = a.Handle, slot
 		out.Tasks = append(out.Tasks, r)
 	}
 	s.left += len(list)
-	f.Between = true
-	f.Reveal()
-	f.Between = false
-	f.Bring()
+	ledger.Between = true
+	ledger.Reveal()
+	ledger.Between = false
+	ledger.SendReady()
 	s.c.Flush()
 	return nil
 }
@@ -299,13 +314,13 @@ func (s *session) fits(a *asks, known map[form.Handle]int32) error {
 	if err != nil {
 		return err
 	}
-	if to := s.f.Tasks.Steps.PreOf(a.service, s.app); to != nil {
+	if pre, reads := s.f.Before(a.service, s.app); pre != "" {
 		same := func(g turn.Tensor, size int) bool { return g.Bytes == size }
 		if len(a.Reads) == 0 {
 			given = nil // the step reads the request's inputs by itself
 		}
-		if !slices.EqualFunc(given, to.Reads, same) {
-			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", turn.SpecsOf(given), to.Pre, a.Model, len(to.Reads), to.Reads)
+		if !slices.EqualFunc(given, reads, same) {
+			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", turn.SpecsOf(given), pre, a.Model, len(reads), reads)
 		}
 		return nil
 	}
@@ -334,7 +349,7 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor
 	for _, h := range a.Reads {
 		service, ok := known[h]
 		if slot, before := s.slots[h]; before {
-			service, ok = s.f.Tasks.List[slot].Service, true
+			service, ok = s.f.Ledger().List[slot].Service, true
 		}
 		if !ok {
 			return nil, fmt.Errorf("%w: %q", form.ErrUnknown, h)
@@ -347,29 +362,28 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor
 	return out, nil
 }
 
-// Begun notes the slot of the request.
-func (s *session) Begun(slot int32) { s.slot = slot }
+// Begin implements policy.Control. It notes the slot of the request.
+func (s *session) Begin(slot, _ int32, _ *policy.Reveals) { s.slot = slot }
 
-// Ended tells the program of a task that has ended.
-func (s *session) Ended(task int32) {
+// Ended implements policy.Control. It tells the program of a task that has ended.
+func (s *session) Ended(task int32, _ policy.Outcome, _ *policy.Reveals) {
 	s.left--
-	if ta := &s.f.Tasks.List[task]; ta.Made != nil {
-		s.news.Ended(s.handles[task], tasks.OutputsOf(s.c.Services[ta.Service].Outputs, ta.Made), nil)
+	if made := s.f.Made(task); made != nil {
+		s.news.Ended(s.handles[task], outputsOf(s.c.Services[s.f.Ledger().List[task].Service].Outputs, made), nil)
 	}
 }
 
-// Freed are the slots of the tasks of a request that has ended.
-func (s *session) Freed(list []int32) []int32 {
+// Forget implements policy.Control.
+func (s *session) Forget(_ int32, out *policy.Reveals) {
 	if s.free {
-		return list
+		return
 	}
 	s.free = true
-	first := len(list)
+	first := len(out.Freed)
 	for slot := range s.handles {
-		list = append(list, slot)
+		out.Freed = append(out.Freed, slot)
 	}
-	slices.Sort(list[first:])
-	return list
+	slices.Sort(out.Freed[first:])
 }
 
 // End implements calls.Backend.
@@ -385,12 +399,11 @@ func (p *programs) End(request string) {
 		switch {
 		case s.j == nil || s.j.Answered:
 		case s.left > 0:
-			s.c.Ledger.ClientGone(s.j)
+			s.c.Refuse(s.j, policy.ReasonCancelled)
 		default:
-			out := &s.f.Tasks.Reveals
-			out.Over = append(out.Over, s.slot)
-			out.Freed = s.Freed(out.Freed)
-			s.f.Reveal()
+			ledger := s.f.Ledger()
+			ledger.Reveals.Over = append(ledger.Reveals.Over, s.slot)
+			ledger.Forget(s, s.slot)
 		}
 		s.c.Flush()
 	})

@@ -24,12 +24,13 @@ type declared struct {
 
 // bindValues finds the tensors of the outputs that a module declares: those of their
 // names, or the only one that its model gives.
-func (f *ensemble) bindValues(a, g, k int) error {
-	app, s := &f.made.Steps.Flows.Apps[a], &f.made.Steps.Flows.own.Apps[a].Segments[g].Steps[k]
-	m := &app.asked.Segments[g].Modules[k]
-	own := f.c.Services[ServicesOfStep(s)[0]]
-	for _, name := range slices.Sorted(maps.Keys(m.Outputs)) {
-		typ := m.Outputs[name]
+func (s *applications) bindValues(m *module) error {
+	if m.step == nil {
+		return nil
+	}
+	app, own := &s.list[m.app], s.c.Services[m.services[0]]
+	for _, name := range slices.Sorted(maps.Keys(m.asked.Outputs)) {
+		typ := m.asked.Outputs[name]
 		i := slices.IndexFunc(own.Outputs, func(t turn.Tensor) bool { return t.Name == name })
 		if i < 0 && len(own.Outputs) == 1 {
 			i = 0
@@ -39,10 +40,10 @@ func (f *ensemble) bindValues(a, g, k int) error {
 		}
 		t := &own.Outputs[i]
 		// Of a text only a string can be asked; where answers are made up, nothing is.
-		if err := readable(typ, t.Shape[1:], t.Datatype); err != nil && !(t.Text && f.c.Options.MadeUp()) {
+		if err := readable(typ, t.Shape[1:], t.Datatype); err != nil && !(t.Text && s.c.Options.MadeUp()) {
 			return fmt.Errorf("outputs.%s: the tensor %v is no %s: %w", name, turn.SpecsOf(own.Outputs[i : i+1])[0], typ, err)
 		}
-		app.values[m.Name+"."+name] = declared{name: s.Name, tensor: i, typ: typ, many: s.Counted || s.Each >= 0}
+		app.values[m.asked.Name+"."+name] = declared{name: m.step.Name, tensor: i, typ: typ, many: m.step.Counted || m.step.Each >= 0}
 	}
 	return nil
 }
@@ -78,19 +79,19 @@ func readable(typ string, shape []int64, dt oip.Datatype) error {
 
 // value is what a name of a condition stands for; false: it is not there.
 func (f *ensemble) value(req int32, name string) (any, bool) {
-	q := f.c.Ledger.At(req)
+	q := f.c.Request(req)
 	if q == nil {
 		return nil, false
 	}
 	if v, ok := q.Job.Brought[name]; ok {
 		return v, true
 	}
-	w := f.made.Steps.Flows
-	of, ok := w.Apps[q.Job.Model.Index].values[name]
+	s := &f.made.Apps
+	of, ok := s.list[q.Job.Model.Index].values[name]
 	if !ok {
 		return nil, false
 	}
-	tasks := w.walk.Latest(req, of.name)
+	tasks := s.walk.Latest(req, of.name)
 	if !of.many {
 		if len(tasks) != 1 {
 			return nil, false
@@ -170,17 +171,18 @@ func plainValue(typ string, v any) any {
 	return int64(n)
 }
 
-// ParseParameters checks the parameters of a request against those of its workflow. Others are
+// Admit checks the parameters of a request against those of its workflow. Others are
 // left alone. Lists come as JSON in a text: the protocol has none.
-func ParseParameters(m *turn.Model, params map[string]oip.Param) (map[string]any, *oip.Error) {
+func (f *ensemble) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
+	m := j.Model
 	if len(m.Parameters) == 0 {
-		return nil, nil
+		return nil
 	}
-	out := make(map[string]any, len(m.Parameters))
+	j.Brought = make(map[string]any, len(m.Parameters))
 	for _, name := range slices.Sorted(maps.Keys(m.Parameters)) {
 		given, ok := params[name]
 		if !ok {
-			return nil, oip.Invalid("parameters."+name, "found nothing, expected the %s that model %q is asked with", m.Parameters[name], m.Name)
+			return oip.Invalid("parameters."+name, "found nothing, expected the %s that model %q is asked with", m.Parameters[name], m.Name)
 		}
 		if text, is := given.(string); is && m.Parameters[name] != "string" {
 			given = nil
@@ -188,11 +190,11 @@ func ParseParameters(m *turn.Model, params map[string]oip.Param) (map[string]any
 		}
 		v, ok := typed(m.Parameters[name], given)
 		if !ok {
-			return nil, oip.Invalid("parameters."+name, "found %.40v, expected %s", params[name], m.Parameters[name])
+			return oip.Invalid("parameters."+name, "found %.40v, expected %s", params[name], m.Parameters[name])
 		}
-		out["parameters."+name] = v
+		j.Brought["parameters."+name] = v
 	}
-	return out, nil
+	return nil
 }
 
 // typed is a parameter as a value of a type; false: it is none.

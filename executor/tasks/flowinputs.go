@@ -5,19 +5,20 @@ import (
 	"slices"
 
 	"inferplan/executor/turn"
+	"inferplan/policy"
 )
 
 // Input is the i-th of what a task reads: the outputs of the tasks in its list,
 // one after the other, and where that says so the client's inputs. A task of a
 // fan-out reads its item of an output that has several.
 func (f *Flow) Input(task int32, i int) []byte {
-	ta := &f.Tasks.List[task]
-	q := f.c.Ledger.At(ta.Request)
+	ta, wanted := &f.List[task], f.facts[task].item
+	q := f.c.Request(ta.Req)
 	if q == nil || q.Job.Answered {
 		return nil
 	}
 	size, from := f.c.Services[ta.Service].Inputs[i].Bytes, i
-	if own, ok := f.Tasks.Given[task]; ok {
+	if own, ok := f.given[task]; ok {
 		if own.tensors[i] != nil {
 			return own.tensors[i]
 		}
@@ -28,26 +29,62 @@ func (f *Flow) Input(task int32, i int) []byte {
 		}
 	}
 	made := f.source(ta, q, from)
-	if made == nil && f.Tasks.Steps.Flows.evaluates() {
+	if made == nil && f.Apps.evaluates() {
 		s := f.c.Services[ta.Service]
-		f.c.Ledger.Fail(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
+		f.c.Fail(q.Job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.Label, s.Inputs[i].Name))
 	}
 	if made == nil || len(made) == size || f.c.Services[ta.Service].Inputs[i].Text {
 		return made
 	}
-	item := itemOf(made, size, ta.item)
-	if item == nil && !(f.c.Options.MadeUp() && f.readsText(ta)) {
+	item := itemOf(made, size, wanted)
+	if item == nil && !(f.c.Options.MadeUp() && readsText(f, ta)) {
 		s := f.c.Services[ta.Service]
-		f.c.Ledger.Fail(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", ta.item, s.Label, s.Inputs[i].Name, size, len(made)))
+		f.c.Fail(q.Job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", wanted, s.Label, s.Inputs[i].Name, size, len(made)))
 	}
 	return item
 }
 
 // readsText returns true if one of the tasks that a task reads made a text.
-func (f *Flow) readsText(ta *flowTask) bool {
+func readsText(f *Flow, ta *policy.Task) bool {
 	return slices.ContainsFunc(ta.Inputs, func(in int32) bool {
-		return in >= 0 && slices.ContainsFunc(f.c.Services[f.Tasks.List[in].Service].Outputs, func(t turn.Tensor) bool { return t.Text })
+		return in >= 0 && slices.ContainsFunc(f.c.Services[f.List[in].Service].Outputs, func(t turn.Tensor) bool { return t.Text })
 	})
+}
+
+// Fill runs the step before a task's model.
+func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
+	s, ta, fa := &f.made.Apps, &f.made.List[task], &f.made.facts[task]
+	if s.of == nil {
+		return false
+	}
+	q := f.c.Request(ta.Req)
+	if q == nil || q.Job.Answered {
+		clear(dst)
+		return true
+	}
+	own := s.preOf(ta.Service, s.place(q.Job.Model.Index, fa.ask))
+	if own == nil {
+		return false
+	}
+	s.client, s.read = s.client[:0], s.read[:0]
+	for k := range q.Job.Inputs {
+		s.client = append(s.client, q.Job.Input(int(q.Sample), k))
+	}
+	for _, in := range ta.Inputs {
+		if in < 0 {
+			continue
+		}
+		for k := range f.c.Services[f.made.List[in].Service].Outputs {
+			s.read = append(s.read, f.made.output(in, k))
+		}
+	}
+	if len(s.read) != len(own.reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
+		f.c.Fail(q.Job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.Services[ta.Service].Label, len(s.read)))
+		clear(dst)
+		return true
+	}
+	own.before(i, fa.item, dst, s.client, s.read)
+	return true
 }
 
 // itemOf is an item of an output that is cut into items of a size; nil: it has
@@ -61,11 +98,11 @@ func itemOf(made []byte, size int, item int64) []byte {
 
 // source is the output, or the client's input, that is the i-th of what a task
 // reads; nil: there is none.
-func (f *Flow) source(ta *flowTask, q *turn.Request, i int) []byte {
+func (f *Flow) source(ta *policy.Task, q *turn.Request, i int) []byte {
 	for _, in := range ta.Inputs {
 		n := len(q.Job.Inputs)
 		if in >= 0 {
-			n = len(f.c.Services[f.Tasks.List[in].Service].Outputs)
+			n = len(f.c.Services[f.List[in].Service].Outputs)
 		}
 		switch {
 		case i >= n:
@@ -73,7 +110,7 @@ func (f *Flow) source(ta *flowTask, q *turn.Request, i int) []byte {
 		case in < 0:
 			return q.Job.Input(int(q.Sample), i)
 		default:
-			return f.Tasks.output(in, i)
+			return f.output(in, i)
 		}
 	}
 	return nil

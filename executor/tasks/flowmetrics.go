@@ -10,6 +10,7 @@ import (
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/policy"
 )
 
 // moduleMetrics are the series of modules, by service. The zero value is of no
@@ -96,7 +97,7 @@ func (m *moduleMetrics) ran(service int32, took time.Duration) {
 
 // Blame notes because of which task a request is dropped.
 func (f *ensemble) Blame(task int32) {
-	if task >= 0 && int(task) < len(f.made.List) && f.made.List[task].state != taskUnused {
+	if task >= 0 && int(task) < len(f.made.List) && f.made.List[task].State != policy.TaskUnused {
 		s := &f.Modules.Of[f.made.List[task].Service]
 		s.dropped++
 		s.gone.Inc()
@@ -105,7 +106,7 @@ func (f *ensemble) Blame(task int32) {
 
 // Report adds what is known of modules.
 func (f *ensemble) Report(r *formats.Report) {
-	if f.made.Steps.apps == nil {
+	if f.made.Apps.graphs == nil {
 		return
 	}
 	for i := range f.Modules.Of {

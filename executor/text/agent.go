@@ -85,7 +85,7 @@ func (g *agent) admit(b *turn.Batch, j *turn.Job) {
 				g.c.Options.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
 			}
 		}
-		g.c.Inbox.Post(turn.News{Kind: streamEnded, Device: g.device, Gen: gen, Id: s.serial, Back: end})
+		g.c.Post(turn.News{Kind: streamEnded, Device: g.device, Gen: gen, Id: s.serial, Back: end})
 	})
 }
 
@@ -160,7 +160,7 @@ const (
 )
 
 func (g *agent) most() int {
-	if g.c.Options.Agents != nil {
+	if g.opt.Agents != nil {
 		return mostAttemptsAway
 	}
 	return MostAttempts
@@ -205,7 +205,7 @@ func (g *agent) lost(why string) {
 	}
 	g.orders, g.loading, g.loaded = g.orders[:0], false, -1
 	g.room.Store(-1)
-	g.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, s := range g.streams() { // the policy did not abort them
 		s.text.stop(errLeft)
 		_, tokens, _ := s.text.SoFar(s.run)
@@ -227,6 +227,6 @@ func (g *agent) ready() {
 		ev.Value, ev.Limit = int64(cost.Sequences), int32(cost.KV)
 	}
 	g.c.Options.Log.Info("an instance works", "instance", g.name)
-	g.c.Handle(ev)
+	g.c.Tell(ev)
 	g.c.Flush()
 }

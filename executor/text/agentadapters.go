@@ -8,18 +8,17 @@ import (
 	"slices"
 
 	"inferplan/engine/llm"
-	"inferplan/executor/turn"
 )
 
 // CheckAdapters refuses adapters that contradict each other.
-func CheckAdapters(list []turn.ModelAdapter) error {
+func CheckAdapters(list []ModelAdapter) error {
 	_, err := adaptersOf(list)
 	return err
 }
 
 // adaptersOf are adapters by model.
-func adaptersOf(list []turn.ModelAdapter) (map[string]*turn.ModelAdapter, error) {
-	out := map[string]*turn.ModelAdapter{}
+func adaptersOf(list []ModelAdapter) (map[string]*ModelAdapter, error) {
+	out := map[string]*ModelAdapter{}
 	for i := range list {
 		a := &list[i]
 		if out[a.Model] != nil {

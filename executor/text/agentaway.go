@@ -12,7 +12,6 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
-	"inferplan/executor/turn"
 )
 
 // Agents are the agents of other processes, as the process that plans sees them. Any
@@ -24,12 +23,6 @@ type Agents struct {
 
 	mu   sync.Mutex
 	Runs map[uint64]*mail
-}
-
-// elsewhere returns the agents that answer in place of this process; nil: there are none.
-func elsewhere(o *turn.Options) *Agents {
-	a, _ := o.Agents.(*Agents)
-	return a
 }
 
 // mail is what an agent has told of a run.

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"inferplan/engine/llm"
-	"inferplan/executor/turn"
 )
 
 // hand does at an instance's servers what its agent is told: in this process (reach), or
@@ -40,7 +39,7 @@ type reach struct {
 	mu      sync.Mutex
 	Servers map[string]*endpoint // by model; "" is for all others
 	// adapters are models that need their base at the same server; by model.
-	adapters map[string]*turn.ModelAdapter
+	adapters map[string]*ModelAdapter
 	// held was brought last, and shares its base. What of it goes the next one tells, also
 	// where it was taken away.
 	held heldModel
@@ -48,12 +47,12 @@ type reach struct {
 
 // endpoint is a server, once it has answered.
 type endpoint struct {
-	at     turn.InstanceServer
+	at     InstanceServer
 	Server *llm.Server
 }
 
 // NewReach takes the servers of an instance from a list.
-func NewReach(list []turn.InstanceServer, adapters []turn.ModelAdapter, instance int) (*reach, error) {
+func NewReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*reach, error) {
 	r := &reach{Servers: map[string]*endpoint{}}
 	var err error
 	if r.adapters, err = adaptersOf(adapters); err != nil {

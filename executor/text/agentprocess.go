@@ -18,9 +18,9 @@ import (
 // AgentOptions are what plan agent is told.
 type AgentOptions struct {
 	Store   durable.Shared
-	Servers []turn.InstanceServer // of one or several instances
+	Servers []InstanceServer // of one or several instances
 	// Adapters are models that these servers serve as adapters of another one.
-	Adapters []turn.ModelAdapter
+	Adapters []ModelAdapter
 	// StoreText is how often text is stored, from which on clients see it; 0: 250 ms.
 	StoreText time.Duration
 	Metrics   string // address of a server of metrics; empty: none

@@ -18,6 +18,7 @@ import (
 // answered by the instance's server as it is. It belongs to the core's turn.
 type agents struct {
 	c      *turn.Core
+	opt    *Options
 	series *queueMetrics
 	list   []*agent // by device; nil where another backend executes
 	own    []int32
@@ -34,13 +35,13 @@ const (
 	serverReady
 )
 
-// AgentsOf is the backend of the instances of a core's plan of queues.
-func AgentsOf(c *turn.Core) (turn.Backend, []int32) {
+// Instances is the backend of the instances of a core's plan of queues.
+func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	k, ok := c.Answers.(*Tokens)
 	if !ok {
 		return nil, nil
 	}
-	a := &agents{c: c, series: k.series, list: make([]*agent, len(c.Tables.Devices))}
+	a := &agents{c: c, opt: o, series: k.series, list: make([]*agent, len(c.Tables.Devices))}
 	a.open()
 	for d := range c.Tables.Devices {
 		if c.Tables.InstanceOf(int32(d)) >= 0 {
@@ -54,10 +55,10 @@ func AgentsOf(c *turn.Core) (turn.Backend, []int32) {
 // Start finds the servers. One that does not answer yet is waited for later: others
 // work meanwhile.
 func (a *agents) Start(ctx context.Context) error {
-	if err := checkServers(a.c.Options.Servers, len(a.own)); err != nil {
+	if err := checkServers(a.opt.Servers, len(a.own)); err != nil {
 		return err
 	}
-	for _, m := range a.c.Options.Adapters {
+	for _, m := range a.opt.Adapters {
 		if !slices.ContainsFunc(a.c.Tables.Networks, func(n policy.Network) bool { return n.Name == m.Model }) {
 			return fmt.Errorf("%w: adapter %s: found no model of this name in the plan", turn.ErrPlan, m.Model)
 		}
@@ -67,10 +68,10 @@ func (a *agents) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	if a.c.Options.Agents != nil {
+	if a.opt.Agents != nil {
 		return nil // agents come when they come
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.c.Options.Silence)
+	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
 	defer cancel()
 	var wg sync.WaitGroup
 	lacks := make([]error, len(a.own))
@@ -99,7 +100,7 @@ func (a *agents) Begin() {
 		g := a.list[d]
 		a.gauge(g)
 		if !g.alive.Load() {
-			a.c.Inbox.Post(turn.News{Kind: serverLost, Device: d, Gen: g.gen.Load()})
+			a.c.Post(turn.News{Kind: serverLost, Device: d, Gen: g.gen.Load()})
 		}
 		a.wg.Go(func() { g.watch(a.ctx, g.check, g.reviveOnce) })
 	}
@@ -110,27 +111,21 @@ func (a *agents) Up(device int32) bool { return a.list[device].alive.Load() }
 // Run has an instance answer a request.
 func (a *agents) Run(b *turn.Batch) {
 	g := a.list[b.Device()]
-	q := &a.c.Ledger.Requests[b.Tasks[0]]
+	q := a.c.Request(b.Tasks[0])
 	switch room := int(g.room.Load()); {
-	case q.Job == nil || q.Job.Text == nil:
+	case q == nil || q.Job.Text == nil:
 		a.c.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
-		a.refuse(b, policy.ReturnRefused)
+		a.c.HandBack(b, policy.ReturnRefused)
 	case !g.alive.Load(): // the policy hears of the loss, if it has not
 	case g.loaded != a.c.Tables.Pipelines[b.Pipeline].Network || g.loading:
-		a.refuse(b, policy.ReturnNotLoaded)
+		a.c.HandBack(b, policy.ReturnNotLoaded)
 	case room >= 0 && len(g.live) >= room:
-		a.refuse(b, policy.ReturnFull)
+		a.c.HandBack(b, policy.ReturnFull)
 	default:
 		g.admit(b, q.Job)
 		a.c.Began(b, g.device, a.c.Now())
 	}
 	a.gauge(g)
-}
-
-// refuse hands a batch back, once the policy can be told.
-func (a *agents) refuse(b *turn.Batch, why policy.Return) {
-	b.Returns, b.Why = true, why
-	a.c.Skips = append(a.c.Skips, turn.Queued{Batch: b, Serial: b.Serial})
 }
 
 // Abort takes the right to a request from the run that has it.
@@ -167,7 +162,7 @@ func (a *agents) Load(o turn.Order) {
 	}
 	if o.Network < 0 {
 		now := a.c.Now()
-		a.c.Emit(turn.Queued{Ev: o.Event(now, now, policy.ReturnRefused)})
+		a.c.Loaded(&o, now, now, policy.ReturnRefused)
 		return
 	}
 	g.orders = append(g.orders, o)

@@ -32,7 +32,7 @@ func (g *agent) patience(j *turn.Job) time.Duration {
 	t.mu.Lock()
 	prompt += int32(t.tokens)
 	t.mu.Unlock()
-	return g.c.Options.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
+	return g.opt.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
 }
 
 // stalled is a stream that has waited too long for its next piece; nil: there is none.
@@ -68,9 +68,9 @@ func (s *stream) serve(ctx context.Context, gen int32) *streamEnd {
 func (s *stream) told(gen int32, before, tokens int) {
 	every := int(s.c.Tables.Instances[s.c.Tables.InstanceOf(s.device)].Progress)
 	if before == 0 && tokens > 0 {
-		s.c.Inbox.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: 1})
+		s.c.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: 1})
 	}
 	if every > 0 && tokens/every > before/every {
-		s.c.Inbox.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: int32(tokens / every * every)})
+		s.c.Post(turn.News{Kind: streamCame, Device: s.device, Gen: gen, Id: s.serial, Tokens: int32(tokens / every * every)})
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/turn"
-	"inferplan/executor/workers"
 	"inferplan/policy"
 )
 
@@ -17,11 +16,11 @@ import (
 // an agent.
 func (g *agent) find() (err error) {
 	at := int(g.c.Tables.InstanceOf(g.device))
-	if a := elsewhere(g.c.Options); a != nil {
+	if a := g.opt.Agents; a != nil {
 		g.hand = newAway(a, at)
 		return nil
 	}
-	r, err := NewReach(g.c.Options.Servers, g.c.Options.Adapters, at)
+	r, err := NewReach(g.opt.Servers, g.opt.Adapters, at)
 	if err != nil {
 		return err
 	}
@@ -63,7 +62,7 @@ func (g *agent) reviveOnce(ctx context.Context) {
 	err := g.revive(limit)
 	if err == nil {
 		g.lacks = ""
-		g.c.Inbox.Post(turn.News{Kind: serverReady, Device: g.device, Gen: gen})
+		g.c.Post(turn.News{Kind: serverReady, Device: g.device, Gen: gen})
 	}
 	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.lacks { // until it is started anew
 		g.lacks = err.Error()
@@ -75,14 +74,14 @@ func (g *agent) reviveOnce(ctx context.Context) {
 // connection is gone; one that says nothing, after Options.Silence.
 func (g *agent) check(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
+	limit, cancel := context.WithTimeout(ctx, g.opt.Silence)
 	defer cancel()
 	model, _ := g.holds()
 	seen, err := g.hand.Look(limit, model, func() int { _, ours := g.holds(); return ours })
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errUnseen):
 	case err != nil:
-		g.c.Inbox.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
+		g.c.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.opt.Silence).Error()})
 	default:
 		n := turn.News{Kind: serverAnswers, Device: g.device, Gen: gen, Code: 1}
 		if seen.Room != roomUnseen {
@@ -91,7 +90,7 @@ func (g *agent) check(ctx context.Context) {
 		if !seen.Loaded {
 			n.Code = 0
 		}
-		g.c.Inbox.Post(n)
+		g.c.Post(n)
 	}
 }
 
@@ -123,7 +122,7 @@ func (g *agent) nextOrder() {
 	if l := g.c.Tables.Networks[o.Network].Load; l != nil {
 		planned = l[g.c.Tables.Devices[g.device].Kind][1]
 	}
-	limit := max(workers.HangsAfter*planned, g.c.Options.LoadTimeout)
+	limit := max(turn.HangsAfter*planned, g.c.Options.LoadTimeout)
 	g.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(g.ctx, limit)
 		defer cancel()
@@ -134,7 +133,7 @@ func (g *agent) nextOrder() {
 				n.Code = uint32(policy.ReturnRefused)
 			}
 		}
-		g.c.Inbox.Post(n)
+		g.c.Post(n)
 	})
 }
 
@@ -158,7 +157,7 @@ func (g *agent) ordered(n *turn.News) {
 			g.series.sums.swaps++
 		}
 	}
-	g.c.Emit(turn.Queued{Ev: o.Event(g.began, now, why)})
+	g.c.Loaded(&o, g.began, now, why)
 	g.c.Flush()
 	g.nextOrder()
 }

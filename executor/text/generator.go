@@ -72,7 +72,7 @@ func newGenerator(a *generators, device, stage int32) *generator {
 
 // find takes the device's server from the options: that of the instance of a number.
 func (g *generator) find(instance int) (err error) {
-	if g.servers, err = NewReach(g.c.Options.Servers, nil, instance); err != nil {
+	if g.servers, err = NewReach(g.opt.Servers, nil, instance); err != nil {
 		return err
 	}
 	if !g.servers.has(g.model) {
@@ -88,22 +88,22 @@ func (g *generator) prepare(ctx context.Context) error {
 
 // admit begins to answer a prompt, behind what other servers have made of the answer.
 func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
-	ta := &g.answers.Tasks.List[b.Tasks[0]]
-	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: ta.Partial, tokens: ta.Tokens, before: ta.Tokens}
+	draft := g.answers.Draft(b.Tasks[0])
+	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: draft.Text, tokens: draft.Tokens, before: draft.Tokens}
 	engine := &g.workflows.GenerationOf(b.Service.Index).On[g.c.Tables.Devices[g.device].Kind]
 	prompt, answer := g.longest(b.Service.Index)
-	r.limit = g.c.Options.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
+	r.limit = g.opt.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
 	r.heard.Store(int64(r.began))
 	g.live[b.Serial] = r
 	ctx, cancel := context.WithCancelCause(g.ctx)
 	r.cancel = cancel
 	gen := g.gen.Load()
-	request.Prompt += string(ta.Partial)
-	request.MaxTokens -= ta.Tokens
+	request.Prompt += string(draft.Text)
+	request.MaxTokens -= draft.Tokens
 	g.wg.Go(func() {
 		err := r.answer(ctx, request)
 		cancel(nil)
-		g.c.Inbox.Post(turn.News{Kind: generationEnded, Device: g.device, Gen: gen, Id: r.serial, Back: &generationEnd{err}})
+		g.c.Post(turn.News{Kind: generationEnded, Device: g.device, Gen: gen, Id: r.serial, Back: &generationEnd{err}})
 	})
 }
 
@@ -114,8 +114,8 @@ func (g *generator) leave(r *generation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	ta := &g.answers.Tasks.List[r.b.Tasks[0]]
-	ta.Partial, ta.Tokens = r.text, r.tokens
+	draft := g.answers.Draft(r.b.Tasks[0])
+	draft.Text, draft.Tokens = r.text, r.tokens
 }
 
 // Pauses until a server that takes no more requests is asked again. They double.
@@ -177,7 +177,7 @@ func (r *generation) take(t llm.Token) error {
 // ended takes the end of a generation.
 func (g *generator) ended(r *generation, err error) {
 	c, b, now := g.c, r.b, g.c.Now()
-	q := c.Ledger.At(g.answers.RequestOf(b.Tasks[0]))
+	q := c.Request(g.answers.RequestOf(b.Tasks[0]))
 	b.Infer = now - r.began
 	refused, _ := errors.AsType[*llm.Error](err)
 	switch {
@@ -194,9 +194,9 @@ func (g *generator) ended(r *generation, err error) {
 		g.lost(err.Error())
 		return
 	case refused != nil && refused.Status >= 400 && refused.Status < 500:
-		c.Ledger.Fail(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
+		c.Fail(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
 	default:
-		c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
+		c.Fail(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
 	}
 	delete(g.live, r.serial)
 	c.FinishHop(b, g.device, r.began, now)
@@ -211,12 +211,12 @@ func (g *generator) settle() {
 			continue
 		}
 		task := r.b.Tasks[0]
-		ta, q := &g.answers.Tasks.List[task], g.c.Ledger.At(g.answers.RequestOf(task))
+		draft, q := g.answers.Draft(task), g.c.Request(g.answers.RequestOf(task))
 		if r.tokens > r.before {
-			ta.Failures = 0
+			draft.Failures = 0
 		}
-		if ta.Failures++; ta.Failures >= MostAttempts && q != nil && !q.Job.Answered {
-			g.c.Ledger.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, ta.Failures, r.doubt))
+		if draft.Failures++; draft.Failures >= MostAttempts && q != nil && !q.Job.Answered {
+			g.c.Fail(q.Job, fmt.Errorf("the language model %s broke off %d times: %w", g.model, draft.Failures, r.doubt))
 		}
 		g.leave(r)
 		g.c.FailBatch(r.b, policy.ReasonFailed, r.doubt)
@@ -242,7 +242,7 @@ func (g *generator) lost(why string) {
 	if why != "" {
 		g.c.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", why, "requests", len(g.live))
 	}
-	g.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: g.device})
+	g.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: g.device})
 	for _, r := range g.running() { // the policy did not abort them
 		g.leave(r)
 		g.c.FailBatch(r.b, policy.ReasonWorkerLost, nil)
@@ -259,21 +259,21 @@ func (g *generator) ready() {
 	g.alive.Store(true)
 	g.c.Metrics.Up(g.device, true)
 	g.c.Options.Log.Info("the server of a language model works", "instance", g.name)
-	g.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: g.device})
+	g.c.Tell(policy.Event{Kind: policy.WorkerBack, Device: g.device})
 	g.c.Flush()
 }
 
 // check looks whether the server answers.
 func (g *generator) check(ctx context.Context) {
 	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.Options.Silence)
+	limit, cancel := context.WithTimeout(ctx, g.opt.Silence)
 	defer cancel()
 	switch err := g.servers.alive(limit); {
 	case ctx.Err() != nil:
 	case err != nil:
-		g.c.Inbox.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.c.Options.Silence).Error()})
+		g.c.Post(turn.News{Kind: generatorLost, Device: g.device, Gen: gen, Text: silent(err, g.opt.Silence).Error()})
 	default:
-		g.c.Inbox.Post(turn.News{Kind: generatorAnswers, Device: g.device, Gen: gen})
+		g.c.Post(turn.News{Kind: generatorAnswers, Device: g.device, Gen: gen})
 	}
 }
 
@@ -286,7 +286,7 @@ func (g *generator) revive(ctx context.Context) {
 	switch {
 	case err == nil:
 		g.why = ""
-		g.c.Inbox.Post(turn.News{Kind: generatorReady, Device: g.device, Gen: gen})
+		g.c.Post(turn.News{Kind: generatorReady, Device: g.device, Gen: gen})
 	case ctx.Err() == nil && err.Error() != g.why:
 		g.why = err.Error()
 		g.c.Options.Log.Warn("the server of a language model does not work", "instance", g.name, "error", err)

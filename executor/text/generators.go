@@ -10,7 +10,6 @@ import (
 	"inferplan/engine/llm"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
-	"inferplan/executor/tasks"
 	"inferplan/executor/turn"
 	"inferplan/policy"
 	flows "inferplan/policy/flow"
@@ -21,12 +20,24 @@ import (
 // and leave it one by one. It belongs to the core's turn.
 type generators struct {
 	c         *turn.Core
-	answers   *tasks.Flow
+	opt       *Options
+	answers   modules
 	workflows *flows.Workflows
 	list      []*generator // by device; nil where another backend executes
 	devices   []int32      // of this backend, ascending: the instances of Options.Servers
 	prompt    []byte       // scratch
 	serverCalls
+}
+
+// modules are the answers of applications whose modules ask language models.
+type modules interface {
+	turn.Answer
+	// Ask is the number of a task's module among those that ask, plus one; 0: it does not.
+	Ask(task int32) int32
+	// Draft is what was made so far of a task's answer.
+	Draft(task int32) *turn.Draft
+	// Final returns true if a task makes the whole text of its request's answer.
+	Final(task int32) bool
 }
 
 // Kinds of news of generators.
@@ -44,15 +55,15 @@ const (
 	answerTokenBytes = 32
 )
 
-// GeneratorsOf returns the backend of the devices that run language models of a plan of
+// Generators returns the backend of the devices that run language models of a plan of
 // workflows. If there are none, it returns nil.
-func GeneratorsOf(c *turn.Core) (turn.Backend, []int32) {
-	answers, ok := c.Answers.(*tasks.Flow)
+func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
+	answers, ok := c.Answers.(modules)
 	workflows := flows.WorkflowsOf(c.Tables)
 	if !ok || workflows == nil {
 		return nil, nil
 	}
-	a := &generators{c: c, answers: answers, workflows: workflows, list: make([]*generator, len(c.Tables.Devices))}
+	a := &generators{c: c, opt: o, answers: answers, workflows: workflows, list: make([]*generator, len(c.Tables.Devices))}
 	for s := range c.Services {
 		if workflows.GenerationOf(int32(s)) == nil {
 			continue
@@ -87,7 +98,7 @@ func (a *generators) longest(service int32) (prompt, answer int) {
 	for i := range a.workflows.Asks {
 		ask := &a.workflows.Asks[i]
 		step := &a.workflows.Apps[ask.App].Segments[ask.Segment].Steps[ask.Step]
-		if slices.Contains(tasks.ServicesOfStep(step), service) {
+		if slices.Contains(step.Services(), service) {
 			prompt, answer = max(prompt, ask.Prompt.Longest()), max(answer, ask.Output.Longest())
 		}
 	}
@@ -97,7 +108,7 @@ func (a *generators) longest(service int32) (prompt, answer int) {
 // Start finds the servers. One that does not answer yet is waited for later: others work
 // meanwhile.
 func (a *generators) Start(ctx context.Context) error {
-	if err := checkServers(a.c.Options.Servers, len(a.devices)); err != nil {
+	if err := checkServers(a.opt.Servers, len(a.devices)); err != nil {
 		return err
 	}
 	for i, d := range a.devices {
@@ -105,7 +116,7 @@ func (a *generators) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.c.Options.Silence)
+	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, d := range a.devices {
@@ -128,7 +139,7 @@ func (a *generators) Begin() {
 		g := a.list[d]
 		a.c.Metrics.Up(d, g.alive.Load())
 		if !g.alive.Load() {
-			a.c.Inbox.Post(turn.News{Kind: generatorLost, Device: d, Gen: g.gen.Load()})
+			a.c.Post(turn.News{Kind: generatorLost, Device: d, Gen: g.gen.Load()})
 		}
 		a.wg.Go(func() { g.watch(a.ctx, g.check, g.revive) })
 	}
@@ -139,28 +150,31 @@ func (a *generators) Up(device int32) bool { return a.list[device].alive.Load() 
 // Run has the server of a device answer the prompt of a batch, which has one task.
 func (a *generators) Run(b *turn.Batch) {
 	g, task := a.list[b.Device()], b.Tasks[0]
-	q := a.c.Ledger.At(a.answers.RequestOf(task))
+	q := a.c.Request(a.answers.RequestOf(task))
 	switch {
 	case !g.alive.Load(): // the policy hears of the loss, if it has not
 		return
 	case q == nil || q.Job.Answered: // nobody waits for it
-		a.finish(b)
+		a.c.Void(b)
 		return
 	}
 	prompt, err := a.promptOf(b.Service, task)
 	if err != nil && !q.Job.Answered {
-		a.c.Ledger.Fail(q.Job, err)
+		a.c.Fail(q.Job, err)
 	}
 	if q.Job.Answered {
-		a.finish(b)
+		a.c.Void(b)
 		return
 	}
 	longest := b.Service.Outputs[0].Bytes / answerTokenBytes
-	ta := &a.answers.Tasks.List[task]
-	if ta.Ask > 0 {
-		longest = a.workflows.Asks[ta.Ask-1].Output.Longest()
+	if ask := a.answers.Ask(task); ask > 0 {
+		longest = a.workflows.Asks[ask-1].Output.Longest()
 	}
-	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, a.streamOf(q, task))
+	stream := q.Job.Stream
+	if stream != nil && !a.answers.Final(task) {
+		stream = nil
+	}
+	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
 	a.c.Began(b, g.device, a.c.Now())
 }
 
@@ -182,31 +196,6 @@ func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
 	return prompt, nil
 }
 
-// streamOf returns the stream of the client that waits for a task's text. If the task is not
-// the last of its request, or nobody wants the text before its end, it returns nil.
-func (a *generators) streamOf(q *turn.Request, task int32) *oip.TextStream {
-	ask, segments := a.answers.Tasks.List[task].Ask, a.answers.Tasks.Steps.Flows
-	if q.Job.Stream == nil || ask == 0 || segments == nil {
-		return nil
-	}
-	at, app := &a.workflows.Asks[ask-1], &segments.Apps[q.Job.Model.Index]
-	segment := &a.workflows.Apps[at.App].Segments[at.Segment]
-	if slices.ContainsFunc(segment.To, func(to int32) bool { return to >= 0 }) {
-		return nil
-	}
-	i := slices.IndexFunc(app.Ends, func(e tasks.SegmentEnd) bool { return a.workflows.GenerationOf(e.Service) != nil })
-	if i < 0 || app.Ends[i].Segment != at.Segment || app.Ends[i].Name != segment.Steps[at.Step].Name || app.Ends[i].Items != 1 {
-		return nil
-	}
-	return q.Job.Stream
-}
-
-// finish ends a batch that has nothing to do, once the policy can be told.
-func (a *generators) finish(b *turn.Batch) {
-	b.Failed = true
-	a.c.Skips = append(a.c.Skips, turn.Queued{Batch: b, Serial: b.Serial})
-}
-
 // Abort ends the answer to a batch's prompt.
 func (a *generators) Abort(b *turn.Batch) {
 	g := a.list[b.Device()]
@@ -225,7 +214,7 @@ func (a *generators) Load(o turn.Order) {
 		why = policy.ReturnRefused
 	}
 	now := a.c.Now()
-	a.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
+	a.c.Loaded(&o, now, now, why)
 }
 
 // Place answers at once: a prompt goes to its server with the request.
@@ -262,7 +251,7 @@ func (a *generators) Look(now, paused time.Duration) {
 		g := a.list[d]
 		for _, r := range g.running() {
 			r.heard.Add(int64(paused))
-			q := a.c.Ledger.At(a.answers.RequestOf(r.b.Tasks[0]))
+			q := a.c.Request(a.answers.RequestOf(r.b.Tasks[0]))
 			if q == nil || q.Gone || q.Job.Answered {
 				r.cancel(errOver)
 				continue

@@ -28,17 +28,18 @@ func TokensOf(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
 func (k *Tokens) Ran(b *turn.Batch, _ turn.Outputs) {
 	now := k.Core.Now()
 	for _, req := range b.Tasks {
-		j := k.Core.Ledger.Requests[req].Job
-		if j == nil || j.Answered || j.Text == nil {
+		q := k.Core.Request(req)
+		if q == nil || q.Job.Answered || q.Job.Text == nil {
 			continue
 		}
+		j := q.Job
 		j.Left, j.Outcome = 0, turn.Served
 		j.Late = k.late(j, now)
 		k.Core.Stats.Served(j, b, now, 0)
 		k.series.served(j, now)
 		k.Learning.answered(j)
 		b.Tokens = int32(JobText(j).result.OutputTokens)
-		k.Core.Ledger.Answer(j)
+		k.Core.Answer(j)
 	}
 }
 

@@ -61,7 +61,7 @@ func stateOfQueues(c *turn.Core) (s QueueState, ok bool) {
 	}
 	read := func() {
 		now := c.Now()
-		s.Open = c.Ledger.Open
+		s.Open = c.Pending()
 		s.Replans = replanCounts(p.Replans())
 		for _, q := range p.View() {
 			s.Instances = append(s.Instances, stateOfInstance(c, &q, now))

@@ -47,6 +47,7 @@ type Host struct {
 	Log      *slog.Logger
 	Registry *prometheus.Registry // of series that outlive plans
 	Plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
+	Agents   *Agents              // of other processes, that answer in place of this one; nil: none
 }
 
 // NewQueues gives the requests for text of an executor's plans.
@@ -66,7 +67,7 @@ func (q *Queues) Models() []completions.Model {
 			continue
 		}
 		seen[m.Name] = true
-		o := completions.Model{ID: m.Name, OwnedBy: "inferplan", Created: c.Loop.Epoch()}
+		o := completions.Model{ID: m.Name, OwnedBy: "inferplan", Created: c.Epoch()}
 		if c.Served.Named.Named(m.Name) {
 			o.Classes = c.Served.Named.Of(m.Name)
 		}
@@ -119,7 +120,7 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 		if p, ok := policy.As[expecter](c.Policy); ok {
 			e = p.Expect(c.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
 		}
-		if len(c.Ledger.Requests)-len(c.Ledger.Free) >= c.Options.MaxQueue {
+		if c.Full(1) {
 			e.Reason = policy.ReasonQueueFull
 		}
 	}) {
@@ -156,14 +157,13 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		q.mu.Lock()
 		q.open[r.ID] = holding{c, j}
 		q.mu.Unlock()
-		if c.Inbox.Submit(j) {
+		if c.Submit(j) {
 			return
 		}
 		q.mu.Lock()
 		delete(q.open, r.ID)
 		q.mu.Unlock()
-		j.Refs.Store(1)
-		j.Release()
+		j.Forget()
 		if q.host.InForce() == c {
 			return // the end: the store has it
 		}
@@ -179,7 +179,7 @@ func (q *Queues) Forget(id string) {
 	}
 	q.mu.Unlock()
 	if ok {
-		a.core.Inbox.CancelJob(a.job)
+		a.core.Cancel(a.job)
 		a.job.Release()
 	}
 }

@@ -52,7 +52,7 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	front := o.Front
 	front.Server, front.Door, front.Log, front.Now = f.queues, door, h.Log, c.Options.Clock
 	var err error
-	agents := elsewhere(c.Options)
+	agents := h.Agents
 	if agents != nil {
 		f.plans = &planning{queues: f.queues, Agents: agents, front: front}
 		front.Server, front.Elsewhere = f.plans, true

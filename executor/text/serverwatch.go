@@ -83,7 +83,7 @@ func (s *serverCalls) end(ctx context.Context, log *slog.Logger) {
 }
 
 // checkServers refuses servers of instances that the plan does not have.
-func checkServers(list []turn.InstanceServer, instances int) error {
+func checkServers(list []InstanceServer, instances int) error {
 	for _, s := range list {
 		if s.Instance < 0 || s.Instance >= instances {
 			return fmt.Errorf("%w: a server of instance %d: the plan has the instances 0 to %d", turn.ErrPlan, s.Instance, instances-1)

@@ -12,15 +12,15 @@ func (c *Core) Act(a *policy.Action) {
 	case policy.Dispatch:
 		c.dispatch(a)
 	case policy.Drop:
-		c.Ledger.again(a.Req, a.At)
+		c.ledger.again(a.Req, a.At)
 		c.Answers.Blame(a.Task)
-		c.Ledger.drop(a.Req, a.Reason)
+		c.ledger.drop(a.Req, a.Reason)
 	case policy.Abort:
-		if b := c.Batches.at(a.Batch); b != nil {
+		if b := c.Batch(a.Batch); b != nil {
 			c.abort(b)
 		}
 	case policy.Evict:
-		if b := c.Batches.at(a.Batch); b != nil {
+		if b := c.Batch(a.Batch); b != nil {
 			c.BackendOf(b.Device()).Evict(b, a.Tag == 1)
 		} else {
 			c.Stats.Ignored++
@@ -42,16 +42,16 @@ func (c *Core) Act(a *policy.Action) {
 
 // dispatch hands a batch to what executes it.
 func (c *Core) dispatch(a *policy.Action) {
-	tasks, hops := c.Loop.Dispatched(a)
-	if c.Batches.at(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
-		c.Options.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.Batches.at(a.Batch) != nil)
+	tasks, hops := c.loop.Dispatched(a)
+	if c.Batch(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
+		c.Options.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.Batch(a.Batch) != nil)
 		for _, t := range tasks {
-			c.Ledger.drop(c.Answers.RequestOf(t), policy.ReasonFailed)
+			c.ledger.drop(c.Answers.RequestOf(t), policy.ReasonFailed)
 		}
 		return
 	}
-	b := c.Batches.put(a, tasks, hops)
-	b.Service, b.Dispatched = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.Loop.Last()
+	b := c.batchTable.put(a, tasks, hops)
+	b.Service, b.Dispatched = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.loop.Last()
 	c.Answers.Enter(b)
 	c.Stats.dispatched(b)
 	c.BackendOf(b.Device()).Run(b)
@@ -62,87 +62,16 @@ func (c *Core) abort(b *Batch) {
 	c.Answers.Again(b)
 	c.Stats.Aborted++
 	c.BackendOf(b.Device()).Abort(b)
-	c.Batches.take(b)
-	c.Batches.give(b)
+	c.batchTable.take(b)
+	c.batchTable.give(b)
 }
 
-// event is one about a batch on a device.
-func (b *Batch) event(kind policy.EventKind, device int32) policy.Event {
-	return policy.Event{Kind: kind, Hop: int16(b.Hop), Model: b.Model, Service: b.Service.Index, Batch: b.Slot, Device: device}
-}
-
-// Began tells the policy that a batch runs on a device, or was admitted there.
-func (c *Core) Began(b *Batch, device int32, start time.Duration) {
-	ev := b.event(policy.BatchStarted, device)
-	ev.Start = start
-	c.Emit(Queued{Ev: ev, Batch: b, Serial: b.Serial})
-}
-
-// FinishHop tells the policy that a stage is done and sends the batch on.
-func (c *Core) FinishHop(b *Batch, dev int32, start, end time.Duration) {
-	serial := b.Serial
-	ev := b.event(policy.BatchFinished, dev)
-	ev.Start, ev.End, ev.Tokens = start, end, b.Tokens
-	if b.Hop == len(b.Hops)-1 {
-		// The policy may use the batch's slot again in its very answer.
-		c.Batches.take(b)
-		c.Answers.Ended(b, dev)
-		c.Handle(ev)
-		c.Answers.Told(b)
-		c.Batches.give(b)
-		return
-	}
-	c.Handle(ev)
-	if !b.live || b.Serial != serial {
-		return
-	}
-	b.Hop++
-	now := c.Now()
-	b.Handed = now - end
-	ev = b.event(policy.TransferFinished, b.Device())
-	ev.Start, ev.End = end, now
-	c.Handle(ev)
-	if !b.live || b.Serial != serial {
-		return
-	}
-	if b.Failed {
-		c.Skips = append(c.Skips, Queued{Batch: b, Serial: b.Serial})
-		return
-	}
-	c.BackendOf(b.Device()).Run(b)
-}
-
-// Progressed tells the policy of what an instance has produced: the first token,
-// then every Instance.Progress.
-func (c *Core) Progressed(b *Batch, tokens int32) {
-	in := c.Tables.InstanceOf(b.Device())
-	if every := c.Tables.Instances[in].Progress; tokens == 1 || every > 0 && tokens%every == 0 {
-		ev := b.event(policy.TokenProgress, b.Device())
-		ev.Tokens = tokens
-		c.Handle(ev)
-	}
-}
-
-// FailBatch ends a batch that cannot run, once the policy can be told.
-func (c *Core) FailBatch(b *Batch, reason policy.Reason, err error) {
-	b.Failed = true
-	c.BackendOf(b.Device()).Abort(b)
-	b.Returns = !c.Answers.Failed(b, reason, err)
-	c.Skips = append(c.Skips, Queued{Batch: b, Serial: b.Serial})
-}
-
-// Returned ends a batch without a result and tells the policy why. Tokens are
-// what each task has produced; the list is the caller's.
-func (c *Core) Returned(b *Batch, why policy.Return, tokens []int32) {
-	ev := b.event(policy.BatchReturned, b.Device())
-	ev.Value, ev.List = int64(why), tokens
-	c.Answers.Again(b)
-	c.Batches.take(b)
-	c.Batches.give(b)
-	c.Handle(ev)
+// Loaded answers an order, once the policy can be told.
+func (c *Core) Loaded(o *Order, start, end time.Duration, why policy.Return) {
+	c.events = append(c.events, queued{ev: o.event(start, end, why)})
 }
 
 // Placed tells that what a task reads is at a device.
 func (c *Core) Placed(task, device, ticket int32, start, end time.Duration) {
-	c.Emit(Queued{Ev: policy.Event{Kind: policy.TransferFinished, Req: task, Task: task, Batch: -1, Device: device, Start: start, End: end}, ticket: ticket})
+	c.events = append(c.events, queued{ev: policy.Event{Kind: policy.TransferFinished, Req: task, Task: task, Batch: -1, Device: device, Start: start, End: end}, ticket: ticket})
 }

@@ -16,8 +16,8 @@ type Answer interface {
 	OneFamily() bool
 	// Check makes sure that the outputs of a model can be answers.
 	Check(m *Model) error
-	// Admit prepares a job.
-	Admit(j *Job)
+	// Admit prepares a job, asked with parameters.
+	Admit(j *Job, params map[string]oip.Param) *oip.Error
 	// Arrive notes a job whose samples have their request slots.
 	Arrive(j *Job)
 	// Begin follows the arrival of a request, unless the policy dropped it.
@@ -66,6 +66,13 @@ type Answer interface {
 	Report(r *formats.Report)
 }
 
+// Draft is what language models have made so far of a task's answer.
+type Draft struct {
+	Text     []byte
+	Tokens   int
+	Failures int8 // servers that broke it off since it grew
+}
+
 // newAnswer makes the answer of a core's plan: the first of its kinds that is not nil,
 // else the direct one.
 func newAnswer(c *Core) (Answer, error) {
@@ -88,14 +95,14 @@ func (OneTask) Needs(int32) []int32          { return nil }
 // Plain is the part of answers that tell nothing beside the outputs.
 type Plain struct{}
 
-func (Plain) OneFamily() bool                      { return false }
-func (Plain) Check(*Model) error                   { return nil }
-func (Plain) Admit(*Job)                           {}
-func (Plain) Mode(int32) bool                      { return false }
-func (Plain) Parameters(*Job) map[string]oip.Param { return nil }
-func (Plain) Holds(int32) bool                     { return false }
-func (Plain) Tick(time.Duration)                   {}
-func (Plain) Report(*formats.Report)               {}
+func (Plain) OneFamily() bool                             { return false }
+func (Plain) Check(*Model) error                          { return nil }
+func (Plain) Admit(*Job, map[string]oip.Param) *oip.Error { return nil }
+func (Plain) Mode(int32) bool                             { return false }
+func (Plain) Parameters(*Job) map[string]oip.Param        { return nil }
+func (Plain) Holds(int32) bool                            { return false }
+func (Plain) Tick(time.Duration)                          {}
+func (Plain) Report(*formats.Report)                      {}
 
 // Direct answers requests with the batch that they ran in.
 type Direct struct {
@@ -112,21 +119,21 @@ func (d Direct) Ran(b *Batch, out Outputs) {
 	d.Scatter(b, out)
 	now := c.Now()
 	for _, req := range b.Tasks {
-		j := c.Ledger.Requests[req].Job
+		j := c.ledger.requests[req].Job
 		if j == nil || j.Answered {
 			continue
 		}
 		if j.Left--; j.Left == 0 {
 			j.Outcome, j.Late = Served, now > j.Deadline
 			c.Stats.Served(j, b, now, b.Answer)
-			c.Ledger.Answer(j)
+			c.ledger.Answer(j)
 		}
 	}
 }
 
 func (d Direct) Told(b *Batch) {
 	for _, req := range b.Tasks {
-		d.Core.Ledger.Settle(req)
+		d.Core.ledger.Settle(req)
 	}
 }
 

@@ -43,6 +43,10 @@ type Backend interface {
 	Close(ctx context.Context)
 }
 
+// HangsAfter says when what executes is taken to hang: no earlier than after so many times
+// what it was planned to take.
+const HangsAfter = 10
+
 // Kinds are what a core may need, by the kind of its plan.
 type Kinds struct {
 	// Answers that there are beside the direct one. Each returns nil for plans of
@@ -51,19 +55,19 @@ type Kinds struct {
 	// Backends that there are beside the first. Each returns nil where no device of a
 	// core's plan is its own, else also which are.
 	Backends []func(c *Core) (b Backend, devices []int32)
-	// First is the backend of the devices that no other takes.
-	First func(c *Core) (Backend, error)
+	// First is the backend of the devices that no other takes: of which ours is true.
+	First func(c *Core, ours []bool) (Backend, error)
 }
 
 // execution carries out the decisions of a core.
 type execution struct {
-	Backends []Backend
-	ByDevice []uint8 // backend by device
+	backends []Backend
+	byDevice []uint8 // backend by device
 }
 
 // AddBackends makes the backends of a core.
 func (x *execution) AddBackends(c *Core) error {
-	x.ByDevice = make([]uint8, len(c.Tables.Devices))
+	x.byDevice = make([]uint8, len(c.Tables.Devices))
 	others := []Backend{}
 	for _, of := range c.Kinds.Backends {
 		b, devices := of(c)
@@ -72,29 +76,46 @@ func (x *execution) AddBackends(c *Core) error {
 		}
 		others = append(others, b)
 		for _, d := range devices {
-			x.ByDevice[d] = uint8(len(others))
+			x.byDevice[d] = uint8(len(others))
 		}
 	}
-	first, err := c.Kinds.First(c)
+	ours := make([]bool, len(x.byDevice))
+	for d, backend := range x.byDevice {
+		ours[d] = backend == 0
+	}
+	first, err := c.Kinds.First(c, ours)
 	if err != nil {
 		return err
 	}
-	x.Backends = append([]Backend{first}, others...)
+	x.backends = append([]Backend{first}, others...)
 	return nil
 }
 
 // BackendOf is the backend of a device.
-func (x *execution) BackendOf(device int32) Backend { return x.Backends[x.ByDevice[device]] }
+func (x *execution) BackendOf(device int32) Backend { return x.backends[x.byDevice[device]] }
 
 // AsksServers returns true if servers of language models execute on some device.
-func (x *execution) AsksServers() bool { return len(x.Backends) > 1 }
+func (x *execution) AsksServers() bool { return len(x.backends) > 1 }
 
 // StartBackends makes all devices ready. On failure nothing is left running.
 func (x *execution) StartBackends(ctx context.Context) error {
-	for _, b := range x.Backends {
+	for _, b := range x.backends {
 		if err := b.Start(ctx); err != nil {
 			x.CloseBackends()
 			return err
+		}
+	}
+	return nil
+}
+
+// Assume takes the tensors of models from the plan, where a backend would learn them by
+// loading the models.
+func (x *execution) Assume() error {
+	for _, b := range x.backends {
+		if a, ok := b.(interface{ Assume() error }); ok {
+			if err := a.Assume(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -104,7 +125,7 @@ func (x *execution) StartBackends(ctx context.Context) error {
 func (x *execution) CloseBackends() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	for _, b := range x.Backends {
+	for _, b := range x.backends {
 		b.Close(ctx)
 	}
 }
@@ -120,8 +141,8 @@ type Order struct {
 // Same reports whether two orders are of one thing.
 func (o *Order) Same(w Order) bool { return w.Network == o.Network && w.Key == o.Key }
 
-// Event is the answer to an order.
-func (o *Order) Event(start, end time.Duration, why policy.Return) policy.Event {
+// event is the answer to an order.
+func (o *Order) event(start, end time.Duration, why policy.Return) policy.Event {
 	ev := policy.Event{Kind: policy.NetworkLoaded, Network: o.Network, Device: o.Device, Key: o.Key, Value: int64(why), Start: start, End: end}
 	if !o.Load {
 		ev.Kind = policy.NetworkUnloaded

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"io"
 	"slices"
 	"time"
 
@@ -31,17 +32,16 @@ type Core struct {
 	arrived []int64    // room for a count by model
 	Stats   *Stats
 	Metrics *Metrics
-	Loop    *loop.Loop
-	Inbox   inbox
+	loop    *loop.Loop
+	inbox
 
 	// What follows belongs to whoever has the turn.
-	Ledger   ledger
-	Batches  batchTable
-	events   []Queued
-	Skips    []Queued
+	ledger
+	batchTable
+	events   []queued
 	stopping bool
-	Moving   bool          // what is not answered goes to another plan of this process
-	Watched  time.Duration // when backends were looked at last
+	moving   bool          // what is not answered goes to another plan of this process
+	watched  time.Duration // when backends were looked at last
 	watch    time.Duration // until they are again
 	counted  time.Duration // when requests were counted last
 }
@@ -68,35 +68,49 @@ func (c *Core) Prepare() (err error) {
 	if c.Options.RecordService {
 		c.Stats.Service = NewRecorder(t)
 	}
-	c.Ledger.c, c.Ledger.shares = c, fair.New(t)
+	c.ledger.c, c.ledger.shares, c.batchTable.c = c, fair.New(t), c
 	c.watch = watchOf(t)
 	return nil
 }
 
-// Begin starts the loop. Its first event says that the plan is in force.
-func (c *Core) Begin() {
-	c.Inbox.attend = c.Loop.Attend
-	c.Loop.SearchLimit = c.Options.SearchLimit
-	c.Loop.SearchFailed = func(tag int32, err error) {
+// Begin starts the loop, with a log of its events (nil: none). The first one says that the
+// plan is in force.
+func (c *Core) Begin(log io.Writer) (err error) {
+	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
+		return err
+	}
+	c.inbox.attend = c.loop.Attend
+	c.loop.SearchLimit = c.Options.SearchLimit
+	c.loop.SearchFailed = func(tag int32, err error) {
 		c.Options.Log.Error("a search of the policy failed", "tag", tag, "error", err)
 	}
 	if c.Tables.Hears != 0 {
-		c.Loop.Deaf = ^c.Tables.Hears
+		c.loop.Deaf = ^c.Tables.Hears
 	}
-	c.Loop.SetWake(WatchTag, c.watch)
-	c.Loop.Start(func() { c.Handle(policy.Event{Kind: policy.PlanInstalled}) })
-	for _, b := range c.Backends {
+	c.loop.SetWake(watchTag, c.watch)
+	c.loop.Start(func() { c.Tell(policy.Event{Kind: policy.PlanInstalled}) })
+	for _, b := range c.backends {
 		b.Begin()
 	}
+	return nil
 }
 
-func (c *Core) Now() time.Duration { return c.Loop.Now() }
+func (c *Core) Now() time.Duration { return c.loop.Now() }
 
 // Since is a moment of CLOCK_MONOTONIC on the core's clock.
-func (c *Core) Since(mono int64) time.Duration { return c.Loop.Since(mono) }
+func (c *Core) Since(mono int64) time.Duration { return c.loop.Since(mono) }
+
+// Last is when the last event was told.
+func (c *Core) Last() time.Duration { return c.loop.Last() }
+
+// Epoch is when the core's clock began.
+func (c *Core) Epoch() time.Time { return c.loop.Epoch() }
+
+// Events is how many events were told.
+func (c *Core) Events() int64 { return c.loop.Told() }
 
 // Call runs f in a round; false when the core has ended.
-func (c *Core) Call(f func()) bool { return c.Loop.Call(f) }
+func (c *Core) Call(f func()) bool { return c.loop.Call(f) }
 
 // Ready says whether some pipeline of a model executes at every stage, and of
 // each service that its requests may come to.
@@ -126,31 +140,51 @@ func (c *Core) whole(first, last int32) bool {
 	return false
 }
 
+// Report adds to a report what backends, tiers and answers know of the time since the start.
+func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
+	for _, b := range c.backends {
+		if reports, ok := b.(interface {
+			Report(r *formats.Report, elapsed time.Duration)
+		}); ok {
+			reports.Report(r, elapsed)
+		}
+	}
+	r.Transfer = c.Stats.Tiers()
+	c.Answers.Report(r)
+}
+
 // Drain takes no more jobs and waits until those inside are answered.
 func (c *Core) Drain(ctx context.Context) error {
-	c.Inbox.Close()
+	c.inbox.shut()
 	idle := make(chan struct{})
-	if !c.Call(func() { c.Ledger.idle = append(c.Ledger.idle, idle) }) {
+	if !c.Call(func() { c.ledger.idle = append(c.ledger.idle, idle) }) {
 		return nil
 	}
 	select {
 	case <-idle:
 		return nil
-	case <-c.Loop.Done():
+	case <-c.loop.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
+// Move takes no more jobs. What is not answered then goes to another plan of this process,
+// and does not count here.
+func (c *Core) Move() {
+	c.inbox.shut()
+	c.Call(func() { c.moving = true })
+}
+
 // Stop answers what is left, ends the rounds and what executes.
 func (c *Core) Stop() error {
-	c.Inbox.Close()
+	c.inbox.shut()
 	c.Call(func() {
-		c.Ledger.refuseAll(policy.ReasonDraining)
+		c.ledger.refuseAll(policy.ReasonDraining)
 		c.stopping = true
 	})
-	<-c.Loop.Done()
+	<-c.loop.Done()
 	c.CloseBackends()
-	return c.Loop.Close()
+	return c.loop.Close()
 }

@@ -51,7 +51,7 @@ type Job struct {
 	Slots      []int32 // request slot of each sample, -1 when free again
 
 	Answers Answer
-	Program taskSource      // asks for its tasks; nil: the plan says them
+	Program policy.Control  // asks for its tasks; nil: the plan's Control does
 	Side    any             // what the answer keeps of it; a pooled job brings it along
 	Text    textRequest     // what it asks of a language model, instead of tensors; nil: tensors
 	Stream  *oip.TextStream // takes the answer while it is made; nil: nobody wants it before the end
@@ -61,16 +61,6 @@ type Job struct {
 	tensors  []oip.Tensor
 	shapes   []int64
 	store    []byte
-}
-
-// taskSource asks for the tasks of a job, in place of the plan.
-type taskSource interface {
-	// Begun follows the arrival of the request.
-	Begun(slot int32)
-	// Ended follows the end of a task.
-	Ended(task int32)
-	// Freed adds the tasks that it holds to a list, once its request is over.
-	Freed(list []int32) []int32
 }
 
 // textRequest is what a job asks of a language model.
@@ -145,6 +135,12 @@ func (j *Job) respond() *oip.Response {
 	release := j.response.Release
 	j.response = oip.Response{Outputs: j.tensors, Partial: len(j.tensors) < len(m.Outputs), Release: release, Params: j.Answers.Parameters(j)}
 	return &j.response
+}
+
+// Forget gives a job back that no core has taken.
+func (j *Job) Forget() {
+	j.Refs.Store(1)
+	j.Release()
 }
 
 // Release gives up one hold; the last puts the job back into the pool.

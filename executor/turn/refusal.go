@@ -16,7 +16,7 @@ func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	select {
 	case <-j.Done:
 	case <-ctx.Done():
-		c.Inbox.CancelJob(j)
+		c.Cancel(j)
 		<-j.Done
 	}
 	if j.Outcome == Served {

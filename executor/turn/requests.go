@@ -7,13 +7,21 @@ import (
 	"inferplan/policy/fair"
 )
 
+// Request is a sample as the policy names it, by slot.
+type Request struct {
+	Job    *Job // nil: free
+	Sample int32
+	Batch  int32 // policy's batch slot, -1 while it waits
+	Gone   bool  // dropped by the policy while in a batch
+}
+
 // ledger keeps account of jobs and requests. It belongs to the core's turn.
 type ledger struct {
 	c        *Core
-	Requests []Request
-	Free     []int32
+	requests []Request
+	free     []int32
 	forsaken []int32 // slots of requests that nobody waits for
-	Open     int     // jobs without answer
+	pending  int     // jobs without answer
 	shares   *fair.Shares
 	idle     []chan<- struct{}
 }
@@ -26,7 +34,7 @@ func (l *ledger) arrive(j *Job) {
 		l.turnAway(j, policy.ReasonDraining)
 		return
 	}
-	if j.Text == nil && len(l.Requests)-len(l.Free)+j.Samples > c.Options.MaxQueue { // texts were accepted before
+	if j.Text == nil && l.Full(j.Samples) { // texts were accepted before
 		l.turnAway(j, policy.ReasonQueueFull)
 		return
 	}
@@ -37,9 +45,9 @@ func (l *ledger) arrive(j *Job) {
 			return
 		}
 	}
-	l.Open++
+	l.pending++
 	m := j.Model
-	c.Loop.Tick() // the policy's now is then no earlier than the arrival
+	c.loop.Tick() // the policy's now is then no earlier than the arrival
 	for k := range j.Samples {
 		slot := l.newRequest(j, k)
 		j.Slots[k] = slot
@@ -59,14 +67,22 @@ func (l *ledger) arrive(j *Job) {
 			ev.Value = 1
 			ev.Tokens, ev.Limit = j.Text.Lengths()
 		}
-		c.Handle(ev)
+		c.Tell(ev)
 		c.Answers.Begin(slot)
 	}
 }
 
+// Full returns true if there is no room for some requests more.
+func (l *ledger) Full(more int) bool {
+	return len(l.requests)-len(l.free)+more > l.c.Options.MaxQueue
+}
+
+// Pending is how many jobs have no answer yet.
+func (l *ledger) Pending() int { return l.pending }
+
 // turnAway refuses a job that the policy does not hear of.
 func (l *ledger) turnAway(j *Job, reason policy.Reason) {
-	l.Open++
+	l.pending++
 	j.open = 0
 	l.Refuse(j, reason)
 	j.Release()
@@ -74,28 +90,28 @@ func (l *ledger) turnAway(j *Job, reason policy.Reason) {
 
 func (l *ledger) newRequest(j *Job, sample int) int32 {
 	var slot int32
-	if n := len(l.Free); n > 0 {
-		slot = l.Free[n-1]
-		l.Free = l.Free[:n-1]
+	if n := len(l.free); n > 0 {
+		slot = l.free[n-1]
+		l.free = l.free[:n-1]
 	} else {
-		slot = int32(len(l.Requests))
-		l.Requests = append(l.Requests, Request{})
+		slot = int32(len(l.requests))
+		l.requests = append(l.requests, Request{})
 	}
-	l.Requests[slot] = Request{Job: j, Sample: int32(sample), Batch: -1}
+	l.requests[slot] = Request{Job: j, Sample: int32(sample), Batch: -1}
 	return slot
 }
 
-// At is the request of a slot; nil where there is none.
-func (l *ledger) At(slot int32) *Request {
-	if slot < 0 || int(slot) >= len(l.Requests) || l.Requests[slot].Job == nil {
+// Request is that of a slot; nil where there is none.
+func (l *ledger) Request(slot int32) *Request {
+	if slot < 0 || int(slot) >= len(l.requests) || l.requests[slot].Job == nil {
 		return nil
 	}
-	return &l.Requests[slot]
+	return &l.requests[slot]
 }
 
 // Settle ends a request slot: the policy no longer names it.
 func (l *ledger) Settle(slot int32) {
-	q := &l.Requests[slot]
+	q := &l.requests[slot]
 	j := q.Job
 	if j == nil {
 		return
@@ -107,7 +123,7 @@ func (l *ledger) Settle(slot int32) {
 	}
 	j.Slots[q.Sample] = -1
 	*q = Request{Batch: -1}
-	l.Free = append(l.Free, slot)
+	l.free = append(l.free, slot)
 	if j.open--; j.open == 0 {
 		j.Release()
 	}
@@ -151,15 +167,16 @@ func (l *ledger) forgo() (ev policy.Event, more bool) {
 	}
 	slot := l.forsaken[n-1]
 	l.forsaken = l.forsaken[:n-1]
-	if q := &l.Requests[slot]; q.Job != nil && q.Job.Answered && q.Batch < 0 && !q.Gone {
+	if q := &l.requests[slot]; q.Job != nil && q.Job.Answered && q.Batch < 0 && !q.Gone {
 		ev = policy.Event{Kind: policy.Cancel, Model: q.Job.Model.Index, Service: q.Job.Model.Index, Req: slot, Task: slot}
 	}
 	return ev, true
 }
 
+// Answer answers a job with its outcome.
 func (l *ledger) Answer(j *Job) {
 	j.Answered = true
-	l.Open--
+	l.pending--
 	l.c.Stats.answered(j, l.c.Now())
 	if j.shared {
 		late := j.Outcome == Served && j.Late || j.Reason == policy.ReasonDeadline || j.Reason == policy.ReasonWorkerLost
@@ -172,12 +189,9 @@ func (l *ledger) Answer(j *Job) {
 	j.Done <- struct{}{}
 }
 
-// ClientGone: nobody waits for the job any more.
-func (l *ledger) ClientGone(j *Job) { l.Refuse(j, policy.ReasonCancelled) }
-
 // drop answers a request that the policy gave up.
 func (l *ledger) drop(slot int32, reason policy.Reason) {
-	if q := l.At(slot); q != nil {
+	if q := l.Request(slot); q != nil {
 		l.Refuse(q.Job, reason)
 		l.c.Answers.Drop(slot)
 	}
@@ -185,14 +199,14 @@ func (l *ledger) drop(slot int32, reason policy.Reason) {
 
 // again notes when asking again is worth it; 0: that is not known.
 func (l *ledger) again(slot int32, at time.Duration) {
-	if q := l.At(slot); q != nil && at > 0 {
+	if q := l.Request(slot); q != nil && at > 0 {
 		q.Job.RetryAfter = at - l.c.Now()
 	}
 }
 
 // tellIdle tells those who wait for it that all jobs are answered.
 func (l *ledger) tellIdle() {
-	if l.Open == 0 && len(l.idle) > 0 {
+	if l.pending == 0 && len(l.idle) > 0 {
 		for _, ch := range l.idle {
 			close(ch)
 		}
@@ -202,8 +216,8 @@ func (l *ledger) tellIdle() {
 
 // refuseAll answers all jobs, for good.
 func (l *ledger) refuseAll(reason policy.Reason) {
-	for i := range l.Requests {
-		if j := l.Requests[i].Job; j != nil {
+	for i := range l.requests {
+		if j := l.requests[i].Job; j != nil {
 			l.Refuse(j, reason)
 		}
 	}
@@ -223,15 +237,15 @@ func (s Single) Enter(b *Batch) {
 	b.Service.Waiting.Add(-n)
 	b.Service.Running.Add(n)
 	for _, t := range b.Tasks {
-		s.Core.Ledger.Requests[t].Batch = b.Slot
+		s.Core.ledger.requests[t].Batch = b.Slot
 	}
 }
 
 // Again: the tasks of a batch wait with the policy again.
 func (s Single) Again(b *Batch) {
-	book := &s.Core.Ledger
+	book := &s.Core.ledger
 	for _, t := range b.Tasks {
-		q := &book.Requests[t]
+		q := &book.requests[t]
 		if q.Job == nil {
 			continue
 		}
@@ -252,14 +266,14 @@ func (s Single) Again(b *Batch) {
 // failed batches: the core tells it that the remaining stages took no time.
 func (s Single) Failed(b *Batch, reason policy.Reason, err error) (hide bool) {
 	for _, t := range b.Tasks {
-		j := s.Core.Ledger.Requests[t].Job
+		j := s.Core.ledger.requests[t].Job
 		if j == nil || j.Answered {
 			continue
 		}
 		if err != nil {
-			s.Core.Ledger.Fail(j, err)
+			s.Core.ledger.Fail(j, err)
 		} else {
-			s.Core.Ledger.Refuse(j, reason)
+			s.Core.ledger.Refuse(j, reason)
 		}
 	}
 	return true
@@ -267,11 +281,11 @@ func (s Single) Failed(b *Batch, reason policy.Reason, err error) (hide bool) {
 
 // Drop: one that sits in a batch keeps its slot until the batch is over.
 func (s Single) Drop(slot int32) {
-	if q := &s.Core.Ledger.Requests[slot]; q.Batch >= 0 {
+	if q := &s.Core.ledger.requests[slot]; q.Batch >= 0 {
 		q.Gone = true
 		return
 	}
-	s.Core.Ledger.Settle(slot)
+	s.Core.ledger.Settle(slot)
 }
 
 // RequestOf is the task's own slot.
@@ -279,7 +293,7 @@ func (Single) RequestOf(task int32) int32 { return task }
 
 // Input is the client's.
 func (s Single) Input(task int32, i int) []byte {
-	q := &s.Core.Ledger.Requests[task]
+	q := &s.Core.ledger.requests[task]
 	if q.Job == nil || q.Job.Answered {
 		return nil
 	}
@@ -301,7 +315,7 @@ func (s Single) Scatter(b *Batch, out Outputs) {
 		size := b.Service.Outputs[i].Bytes
 		src := out.Output(i)
 		for k, t := range b.Tasks {
-			q := &c.Ledger.Requests[t]
+			q := &c.requests[t]
 			if q.Job == nil || q.Job.Answered {
 				continue
 			}

@@ -11,7 +11,7 @@ import (
 
 // inbox is what others leave for the core.
 type inbox struct {
-	Mu     sync.Mutex
+	mu     sync.Mutex
 	closed bool
 	attend func() // sees to it that what was left is looked at
 	inboxContent
@@ -20,93 +20,94 @@ type inbox struct {
 
 type inboxContent struct {
 	news     []News
-	Arrivals []*Job
-	Cancels  []*Job
+	arrivals []*Job
+	cancels  []*Job
 }
 
 // Submit hands a job over; false once the core takes no more.
 func (in *inbox) Submit(j *Job) bool {
-	in.Mu.Lock()
+	in.mu.Lock()
 	if in.closed {
-		in.Mu.Unlock()
+		in.mu.Unlock()
 		return false
 	}
-	in.Arrivals = append(in.Arrivals, j)
-	in.Mu.Unlock()
+	in.arrivals = append(in.arrivals, j)
+	in.mu.Unlock()
 	in.attend()
 	return true
 }
 
-// CancelJob tells that nobody waits for a job any more. The message holds the
+// Cancel tells that nobody waits for a job any more. The message holds the
 // job: an answer may be quicker, and the job another client's by then.
-func (in *inbox) CancelJob(j *Job) {
+func (in *inbox) Cancel(j *Job) {
 	j.Refs.Add(1)
-	in.Mu.Lock()
-	in.Cancels = append(in.Cancels, j)
-	in.Mu.Unlock()
+	in.mu.Lock()
+	in.cancels = append(in.cancels, j)
+	in.mu.Unlock()
 	in.attend()
 }
 
+// Post leaves news.
 func (in *inbox) Post(n ...News) {
-	in.Mu.Lock()
+	in.mu.Lock()
 	in.news = append(in.news, n...)
-	in.Mu.Unlock()
+	in.mu.Unlock()
 	in.attend()
 }
 
-// Close refuses further jobs.
-func (in *inbox) Close() {
-	in.Mu.Lock()
+// shut refuses further jobs.
+func (in *inbox) shut() {
+	in.mu.Lock()
 	in.closed = true
-	in.Mu.Unlock()
+	in.mu.Unlock()
 }
 
 // take exchanges the inbox for the emptied one of the last round.
 func (in *inbox) take() *inboxContent {
 	t := &in.taken
 	clear(t.news)
-	clear(t.Arrivals)
-	clear(t.Cancels)
-	t.news, t.Arrivals, t.Cancels = t.news[:0], t.Arrivals[:0], t.Cancels[:0]
-	in.Mu.Lock()
+	clear(t.arrivals)
+	clear(t.cancels)
+	t.news, t.arrivals, t.cancels = t.news[:0], t.arrivals[:0], t.cancels[:0]
+	in.mu.Lock()
 	*t, in.inboxContent = in.inboxContent, *t
-	in.Mu.Unlock()
+	in.mu.Unlock()
 	return t
 }
 
-// Left are the news that no round took. It is called after the last one.
-func (in *inbox) Left() []News {
-	in.Mu.Lock()
-	defer in.Mu.Unlock()
+// LeftNews are the news that no round took. It is called after the last one.
+func (in *inbox) LeftNews() []News {
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	return append(in.taken.news, in.news...)
 }
 
 // Round does all that has come. It implements loop.Host.
 func (c *Core) Round() {
-	t := c.Inbox.take()
+	t := c.inbox.take()
 	for i := range t.news {
 		n := &t.news[i]
 		c.BackendOf(n.Device).Took(n)
 		c.Flush()
 	}
-	c.Loop.Found()
-	for _, j := range t.Arrivals {
+	c.loop.Found()
+	for _, j := range t.arrivals {
 		// A wake-up that is due was so before the policy hears of this one.
-		c.Loop.Timers()
-		c.Ledger.arrive(j)
+		c.loop.Timers()
+		c.ledger.arrive(j)
 		c.Flush()
 	}
-	for _, j := range t.Cancels {
-		c.Ledger.ClientGone(j)
+	for _, j := range t.cancels {
+		c.Refuse(j, policy.ReasonCancelled)
 		c.Flush()
 		j.Release()
 	}
-	c.Loop.Timers()
-	for _, b := range c.Backends {
+	c.loop.Timers()
+	for _, b := range c.backends {
 		b.Room()
 	}
-	c.Loop.Calls()
-	c.Ledger.tellIdle()
+	c.loop.Calls()
+	c.ledger.tellIdle()
 	if c.stopping {
 		c.end()
 	}
@@ -114,18 +115,18 @@ func (c *Core) Round() {
 
 // end refuses what came in between; there are no further rounds.
 func (c *Core) end() {
-	c.Inbox.Close()
-	for _, j := range c.Inbox.take().Arrivals {
-		c.Ledger.turnAway(j, policy.ReasonDraining)
+	c.inbox.shut()
+	for _, j := range c.inbox.take().arrivals {
+		c.ledger.turnAway(j, policy.ReasonDraining)
 	}
-	c.Loop.End()
+	c.loop.End()
 }
 
-// Handle asks the policy and does what it says.
-func (c *Core) Handle(ev policy.Event) { c.Loop.Tell(ev) }
+// Tell has the policy handle an event and does what it says.
+func (c *Core) Tell(ev policy.Event) { c.loop.Tell(ev) }
 
-// WatchTag is the tag of the core's own wake-up, which no policy uses.
-const WatchTag = loop.HostTag
+// watchTag is the tag of the core's own wake-up, which no policy uses.
+const watchTag = loop.HostTag
 
 // WatchEvery is how often backends are looked at, where no SLO is so short that it has to be
 // more often (see watchOf), countEvery how often requests
@@ -151,16 +152,16 @@ func watchOf(t *policy.Tables) time.Duration {
 // nothing of workers.
 func (c *Core) Woke(int32) {
 	now := c.Now()
-	paused := max(0, now-c.Watched-2*c.watch)
-	c.Watched = now
-	for _, b := range c.Backends {
+	paused := max(0, now-c.watched-2*c.watch)
+	c.watched = now
+	for _, b := range c.backends {
 		b.Look(now, paused)
 	}
 	if now >= c.counted+countEvery {
 		c.counted = now
 		c.count(now)
 	}
-	c.Loop.SetWake(WatchTag, now+c.watch)
+	c.loop.SetWake(watchTag, now+c.watch)
 }
 
 // count has the rates of the last second looked at.
@@ -176,16 +177,16 @@ func (c *Core) count(now time.Duration) {
 	c.Answers.Tick(now)
 }
 
-// Queued is an event that follows from an action, or a batch that is to go on.
-type Queued struct {
-	Ev     policy.Event
-	Batch  *Batch // nil: of none
-	Serial uint64
-	ticket int32 // of a place, with Batch -1
+// queued is an event that follows from an action, or a batch that is to go on.
+type queued struct {
+	ev     policy.Event
+	batch  *Batch // nil: of none
+	serial uint64
+	ticket int32 // of a place, with no batch
 }
 
-// Emit queues an event that follows from an action.
-func (c *Core) Emit(q Queued) { c.events = append(c.events, q) }
+// gone returns true if the batch has ended meanwhile.
+func (q *queued) gone() bool { return !q.batch.live || q.batch.Serial != q.serial }
 
 // Flush hands over what actions brought about, until nothing more follows. It
 // implements loop.Host.
@@ -196,29 +197,29 @@ func (c *Core) Flush() {
 			q := c.events[0]
 			c.events = c.events[:copy(c.events, c.events[1:])]
 			switch {
-			case q.Batch != nil && (!q.Batch.live || q.Batch.Serial != q.Serial):
-			case q.Ev.Kind == policy.TransferFinished && q.Batch == nil && !c.Answers.Placed(&q.Ev, q.ticket):
+			case q.batch != nil && q.gone():
+			case q.ev.Kind == policy.TransferFinished && q.batch == nil && !c.Answers.Placed(&q.ev, q.ticket):
 			default:
-				c.Handle(q.Ev)
+				c.Tell(q.ev)
 			}
-		case len(c.Skips) > 0:
-			q := c.Skips[0]
-			c.Skips = c.Skips[:copy(c.Skips, c.Skips[1:])]
+		case len(c.skips) > 0:
+			q := c.skips[0]
+			c.skips = c.skips[:copy(c.skips, c.skips[1:])]
 			switch {
-			case !q.Batch.live || q.Batch.Serial != q.Serial:
-			case q.Batch.Returns:
-				c.Returned(q.Batch, cmp.Or(q.Batch.Why, policy.ReturnFailed), nil)
+			case q.gone():
+			case q.batch.returns:
+				c.Returned(q.batch, cmp.Or(q.batch.Why, policy.ReturnFailed), nil)
 			default:
 				now := c.Now()
-				c.FinishHop(q.Batch, q.Batch.Hops[q.Batch.Hop].Device, now, now)
+				c.FinishHop(q.batch, q.batch.Hops[q.batch.Hop].Device, now, now)
 			}
 		default:
-			ev, more := c.Ledger.forgo()
+			ev, more := c.ledger.forgo()
 			if !more {
 				return
 			}
 			if ev.Kind == policy.Cancel {
-				c.Handle(ev)
+				c.Tell(ev)
 			}
 		}
 	}

@@ -122,7 +122,7 @@ func (s *Stats) answered(j *Job, now time.Duration) {
 	took := now - j.Arrived
 	n := int64(j.Samples)
 	m.Mu.Lock()
-	if s.Core.Moving && j.Outcome == Dropped && j.Reason == policy.ReasonDraining {
+	if s.Core.moving && j.Outcome == Dropped && j.Reason == policy.ReasonDraining {
 		m.Requests -= n // it counts where it is answered
 		m.Mu.Unlock()
 		return
@@ -135,7 +135,7 @@ func (s *Stats) answered(j *Job, now time.Duration) {
 		}
 		_ = m.Latency.RecordValues(min(max(int64(took/time.Microsecond), ShortestLatency), LongestLatency), n)
 		m.oip.Inference.Success.Add(1, took)
-		m.lastDone = s.Core.Loop.Epoch().Add(now)
+		m.lastDone = s.Core.loop.Epoch().Add(now)
 	default:
 		m.Dropped[j.Reason] += n
 		m.oip.Inference.Fail.Add(1, took)

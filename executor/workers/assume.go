@@ -11,7 +11,8 @@ import (
 
 // Assume takes the boundaries of models from the plan, as if workers had loaded them,
 // and divides their memory.
-func (k *crew) Assume() error {
+func (w *Workers) Assume() error {
+	k := w.Crew
 	for _, d := range k.own {
 		cfg := k.workerConfig(d, k.places[d.Index])
 		loaded := make([]worker.Loaded, len(cfg.Stages))
@@ -58,8 +59,8 @@ func (k *crew) loadsInTime(d *Device) error {
 		if names = append(names, network.Name); network.Load != nil {
 			loads += network.Load[k.c.Tables.Devices[d.Index].Kind][1]
 		}
-		if loads < 0 || loads > k.c.Options.StartTimeout {
-			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.Index, d.Kind, strings.Join(names, ", "), k.c.Options.StartTimeout)
+		if loads < 0 || loads > k.opt.StartTimeout {
+			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.Index, d.Kind, strings.Join(names, ", "), k.opt.StartTimeout)
 		}
 	}
 	return nil

@@ -74,7 +74,7 @@ func (w *Workers) Run(b *turn.Batch) {
 // pump sends what the worker may be sent.
 func (w *Workers) pump(d *Device) {
 	d.full = false
-	for d.Proc != nil && len(d.Flight) < w.c.Options.Depth {
+	for d.Proc != nil && len(d.Flight) < w.Crew.opt.Depth {
 		i := d.sendable()
 		if i < 0 {
 			return

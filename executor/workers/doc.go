@@ -16,6 +16,7 @@
 //
 // # Files
 //
+//	options.go    where devices are, and how workers run
 //	workers.go    the backend: results, losses, workers that hang
 //	device.go     the queue in front of a worker, and the copies into its memory
 //	run.go        a stage of a batch on a device, and its slots

@@ -223,7 +223,7 @@ func (w loads) swap(d *Device, o turn.Order) {
 		w.answerOrder(&o, 0)
 		return
 	}
-	o.Given = w.c.Loop.Last()
+	o.Given = w.c.Last()
 	h.orders = append(h.orders, o)
 	w.nextOrder(d)
 }
@@ -231,7 +231,7 @@ func (w loads) swap(d *Device, o turn.Order) {
 // answerOrder answers an order that nothing had to be done for.
 func (w loads) answerOrder(o *turn.Order, why policy.Return) {
 	now := w.c.Now()
-	w.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
+	w.c.Loaded(o, now, now, why)
 }
 
 // nextOrder hands the worker the first order that waits, unless it is at another
@@ -318,7 +318,7 @@ func (w loads) swapped(d *Device, n *turn.News) {
 		}
 		w.c.Options.Log.Warn("network not loaded", "device", d.Index, "network", name, "error", errors.New(n.Text))
 	}
-	w.c.Emit(turn.Queued{Ev: o.Event(start, end, why)})
+	w.c.Loaded(&o, start, end, why)
 	w.nextOrder(d)
 }
 
@@ -350,5 +350,5 @@ func (w loads) overdue(d *Device, now time.Duration) bool {
 	if l := w.c.Tables.Networks[h.Doing.Network].Load; l != nil {
 		planned = l[w.c.Tables.Devices[d.Index].Kind][1]
 	}
-	return now-h.began > max(HangsAfter*planned, w.c.Options.LoadTimeout)
+	return now-h.began > max(turn.HangsAfter*planned, w.c.Options.LoadTimeout)
 }

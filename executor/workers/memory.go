@@ -22,10 +22,10 @@ const (
 // stride bytes together.
 func (k *crew) slotsOf(d *Device, stride int64) int {
 	if formats.IsCPU(d.Kind) || d.remote || k.c.Options.Engine != engineONNX || stride <= 0 {
-		return k.c.Options.Slots // costs address space only
+		return k.opt.Slots // costs address space only
 	}
-	fit := int(min(gpuSegmentBytes/stride, int64(k.c.Options.Slots)))
-	return min(k.c.Options.Slots, max(fit, gpuSlotsLeast, k.c.Options.Depth+2))
+	fit := int(min(gpuSegmentBytes/stride, int64(k.opt.Slots)))
+	return min(k.opt.Slots, max(fit, gpuSlotsLeast, k.opt.Depth+2))
 }
 
 // sameGPU tells whether two devices of the plan are (shares of) one GPU of this
@@ -60,7 +60,7 @@ func (k *crew) shareMemory(ctx context.Context) {
 	if k.c.Options.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
 	defer cancel()
 	for _, d := range k.own {
 		readers := k.readers(d.Index)

@@ -30,7 +30,7 @@ type stagePlan struct {
 // cpuSets hands out CPUs to the devices of a plan: the kinds with a place of
 // their own from there, the others from one common list.
 type cpuSets struct {
-	opt    *turn.Options
+	opt    *Options
 	common []int
 	next   map[string]int // by kind; "" is the common list
 }
@@ -91,13 +91,13 @@ func frontEndLeaves(given []int) ([]int, error) {
 }
 
 // isRemote tells whether a device of the plan is another host's.
-func isRemote(t *policy.Tables, device int, o *turn.Options) bool {
+func isRemote(t *policy.Tables, device int, o *Options) bool {
 	d := &t.Devices[device]
 	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
 // checkRemote refuses kinds that the plan does not have.
-func checkRemote(t *policy.Tables, o *turn.Options) error {
+func checkRemote(t *policy.Tables, o *Options) error {
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
 		switch n := o.Remote[kind]; {
@@ -114,7 +114,7 @@ func checkRemote(t *policy.Tables, o *turn.Options) error {
 
 // placeDevices maps the plan's devices to this machine, but for those that another backend
 // than the first has.
-func placeDevices(t *policy.Tables, o *turn.Options, backend []uint8) ([]worker.Device, error) {
+func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func placeDevices(t *policy.Tables, o *turn.Options, backend []uint8) ([]worker.
 	for i, d := range t.Devices {
 		kind := t.Kinds[d.Kind]
 		out[i] = worker.Device{Kind: kind, Index: int(d.GPU), Share: int(d.Share)}
-		if o.Engine == "replay" || backend[i] != 0 || isRemote(t, i, o) {
+		if replay || !ours[i] || isRemote(t, i, o) {
 			continue
 		}
 		var err error
@@ -136,12 +136,12 @@ func placeDevices(t *policy.Tables, o *turn.Options, backend []uint8) ([]worker.
 
 // planStages lists what each stage of the plan loads, in the order of
 // Tables.Stages. Only those that workers execute, the first backend, need a file.
-func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, backend []uint8) ([]stagePlan, error) {
+func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bool) ([]stagePlan, error) {
 	var out []stagePlan
 	for mi := range plan.Deployment {
 		m := &plan.Deployment[mi]
 		path := ""
-		if o.Engine != "replay" && hasWorkers(t, len(out), backend) {
+		if o.Engine != "replay" && hasWorkers(t, len(out), ours) {
 			var err error
 			if path, err = findModel(o.ModelsDir, m); err != nil {
 				return nil, err
@@ -202,12 +202,12 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, backend [
 }
 
 // hasWorkers returns true if workers execute a stage, and no other backend does.
-func hasWorkers(t *policy.Tables, stage int, backend []uint8) bool {
+func hasWorkers(t *policy.Tables, stage int, ours []bool) bool {
 	if stage >= len(t.Stages) {
 		return true
 	}
 	devices := t.DevicesOf(int32(stage))
-	return len(devices) == 0 || backend[devices[0]] == 0
+	return len(devices) == 0 || ours[devices[0]]
 }
 
 // givenValues are the plan's values of a model's inputs: those that requests do not

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/executor/loop"
 	"inferplan/executor/turn"
 	"inferplan/policy"
 )
@@ -18,7 +17,7 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 	tables := &policy.Tables{Stages: make([]policy.Stage, 1)}
 	tables.Stages[0].Infer = make([]time.Duration, 1)
 	m := turn.NewMetrics(nil)
-	c := &turn.Core{Answers: turn.Direct{}, Loop: &loop.Loop{}, Tables: tables, Metrics: m}
+	c := &turn.Core{Answers: turn.Direct{}, Tables: tables, Metrics: m}
 	c.Stats = &turn.Stats{Core: c, Metrics: m, Service: turn.NewRecorder(tables)}
 	c.Stats.Service.Arrived = []time.Duration{0}
 	near := &Device{stats: m.Device(0, "H100")}
@@ -33,7 +32,7 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 		{far, 60 * ms, 65 * ms, 70 * ms},  // its way is not known
 	} {
 		r := &run{Batch: &turn.Batch{Dispatched: x.sent}, size: 1, sent: x.sent}
-		x.d.count(c, r, &turn.News{Start: int64(x.start), End: int64(x.end)})
+		x.d.count(c, r, &turn.News{}, x.start, x.end)
 	}
 	s := c.Stats.Service.Snapshot()
 	if want := []time.Duration{10 * ms, 10 * ms, 10 * ms, 5 * ms}; !slices.Equal(s.Runs[0][0], want) {

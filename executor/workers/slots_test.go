@@ -12,8 +12,9 @@ import (
 // A worker on a GPU holds as many batches as fit the memory that is locked for
 // it, but enough to run ahead.
 func TestSlotsOfAGPU(t *testing.T) {
-	o := turn.Options{}.WithDefaults()
-	c := &crew{c: &turn.Core{Options: &o}}
+	o := &Options{}
+	o.SetDefaults()
+	c := &crew{c: &turn.Core{Options: &turn.Options{Engine: engineONNX}}, opt: o}
 	for _, x := range []struct {
 		kind   string
 		stride int64
@@ -23,7 +24,7 @@ func TestSlotsOfAGPU(t *testing.T) {
 			t.Errorf("%s, %d bytes a batch: %d slots, want %d", x.kind, x.stride, got, x.want)
 		}
 	}
-	o.Engine = "replay"
+	c.c.Options.Engine = "replay"
 	if got := c.slotsOf(&Device{Kind: "H100"}, 1<<30); got != 64 {
 		t.Errorf("replayed: %d slots", got)
 	}

@@ -27,6 +27,7 @@ const (
 // on what they say and starts them again when they end.
 type crew struct {
 	c         *turn.Core
+	opt       *Options
 	stages    []stagePlan
 	places    []worker.Device             // by device
 	devices   []*Device                   // by device; nil where another backend executes
@@ -40,12 +41,12 @@ type crew struct {
 }
 
 func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
-	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.c.Options.Library, Execution: PlannedExecution(k.c.Plan, place.Kind)}
-	if k.c.Options.Execute != nil {
-		hello.Execution = k.c.Options.Execute(place.Kind, hello.Execution)
+	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.opt.Library, Execution: PlannedExecution(k.c.Plan, place.Kind)}
+	if k.opt.Execute != nil {
+		hello.Execution = k.opt.Execute(place.Kind, hello.Execution)
 	}
 	hello.Operators = k.operators
-	cfg := worker.Config{Hello: hello, Command: k.c.Options.Command, Env: slices.Concat(k.c.Options.Env, hello.Env())}
+	cfg := worker.Config{Hello: hello, Command: k.opt.Command, Env: slices.Concat(k.opt.Env, hello.Env())}
 	for i := range k.stages {
 		for _, dev := range k.c.Tables.DevicesOf(int32(i)) {
 			if dev == d.Index {
@@ -70,13 +71,13 @@ func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
 }
 
 func (k *crew) startProcess(ctx context.Context, d *Device, cfg worker.Config) (*worker.Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
 	defer cancel()
 	if d.remote {
 		k.c.Options.Log.Info("waiting for a worker of another host", "device", d.Index, "kind", d.Kind)
-		return k.c.Options.Lobby.Start(ctx, k.c, cfg)
+		return k.opt.Lobby.Start(ctx, k.c, cfg)
 	}
-	if k.c.Options.Inside {
+	if k.opt.Inside {
 		return worker.StartInside(ctx, cfg, worker.Engines())
 	}
 	return worker.Start(ctx, cfg)
@@ -226,7 +227,7 @@ func sameSpecs(made, wanted []engine.Spec) error {
 // prepare gives a worker the memory that it writes and reads and warms it up.
 // first is what it holds from its start, where networks come and go.
 func (k *crew) prepare(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
-	ctx, cancel := context.WithTimeout(ctx, k.c.Options.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
 	defer cancel()
 	if err := p.Attach(ctx, d.Segment, true); err != nil {
 		return fmt.Errorf("device %d (%s): share its memory: %w", d.Index, d.Kind, err)
@@ -308,7 +309,7 @@ func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen in
 		if k.ctx.Err() != nil {
 			return
 		}
-		k.c.Inbox.Post(turn.News{Kind: workerLost, Device: d.Index, Gen: gen})
+		k.c.Post(turn.News{Kind: workerLost, Device: d.Index, Gen: gen})
 		p.Kill()
 		k.c.Options.Log.Warn("worker lost", "device", d.Index, "kind", d.Kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
 		if time.Since(born) > stableAfter {
@@ -335,7 +336,7 @@ func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen in
 			}
 			k.c.Options.Log.Error("worker does not start", "device", d.Index, "kind", d.Kind, "error", err, "again_in", pause)
 		}
-		k.c.Inbox.Post(turn.News{Kind: workerBack, Device: d.Index, Gen: gen, Back: p})
+		k.c.Post(turn.News{Kind: workerBack, Device: d.Index, Gen: gen, Back: p})
 	}
 }
 
@@ -375,7 +376,7 @@ func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 			events = append(events, turn.News{Kind: swapCame, Device: dev, Gen: gen, Id: a.ID, Start: a.Start, End: a.End, Code: uint32(a.Code), Text: a.Text})
 		}
 		if len(events) > 0 {
-			k.c.Inbox.Post(events...)
+			k.c.Post(events...)
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {

@@ -10,13 +10,11 @@ import (
 )
 
 // count notes a run that ended, whether anybody waits for it or not.
-func (d *Device) count(c *turn.Core, r *run, n *turn.News) {
-	took := time.Duration(n.End - n.Start)
-	d.Busy += took
+func (d *Device) count(c *turn.Core, r *run, n *turn.News, begin, end time.Duration) {
+	d.Busy += end - begin
 	own := n.Total - d.total
 	d.total = n.Total
 	d.stats.Ran(time.Duration(n.Cpu), time.Duration(own))
-	begin, end := c.Since(n.Start), c.Since(n.End)
 	// The device was taken from the moment at which it could have begun: until it
 	// did, the policy decided, the batch was laid into its memory and the command
 	// travelled.
@@ -63,8 +61,8 @@ func moved(c *turn.Core, bytes int64, from, to *Device, by tier, took time.Durat
 	m.Bytes.Add(float64(bytes))
 }
 
-// DeviceReports adds up the use of devices by kind; a share of 1/v counts 1/v.
-func (w *Workers) DeviceReports(elapsed time.Duration) []formats.DeviceReport {
+// Report adds up the use of devices by kind; a share of 1/v counts 1/v.
+func (w *Workers) Report(r *formats.Report, elapsed time.Duration) {
 	out := make([]formats.DeviceReport, len(w.c.Tables.Kinds))
 	weight := make([]float64, len(out))
 	busy, loading, both := make([]float64, len(out)), make([]float64, len(out)), make([]float64, len(out))
@@ -89,12 +87,12 @@ func (w *Workers) DeviceReports(elapsed time.Duration) []formats.DeviceReport {
 			continue
 		}
 		all := weight[k] * float64(elapsed)
-		r := formats.DeviceReport{Device: w.c.Tables.Kinds[k], Count: len(seen[k]), RunningUS: document.Micros(busy[k] - both[k]), LoadingUS: document.Micros(max(loading[k]-both[k], 0)), BothUS: document.Micros(both[k])}
-		r.IdleUS = max(document.Micros(all)-r.RunningUS-r.LoadingUS-r.BothUS, 0)
+		of := formats.DeviceReport{Device: w.c.Tables.Kinds[k], Count: len(seen[k]), RunningUS: document.Micros(busy[k] - both[k]), LoadingUS: document.Micros(max(loading[k]-both[k], 0)), BothUS: document.Micros(both[k])}
+		of.IdleUS = max(document.Micros(all)-of.RunningUS-of.LoadingUS-of.BothUS, 0)
 		if all > 0 {
-			r.Utilisation = busy[k] / all
+			of.Utilisation = busy[k] / all
 		}
-		used = append(used, r)
+		used = append(used, of)
 	}
-	return used
+	r.Devices = used
 }

@@ -33,29 +33,29 @@ const (
 	swapCame
 )
 
-// New makes the backend of the devices that no other backend has.
-func New(c *turn.Core) (turn.Backend, error) {
+// Backend makes the backend of the devices that no other backend has: ours, by device.
+func (o *Options) Backend(c *turn.Core, ours []bool) (turn.Backend, error) {
 	w := &Workers{c: c, Devices: make([]*Device, len(c.Tables.Devices))}
-	w.Crew = &crew{cache: worker.NewCache(c.Options.CacheBytes), c: c, devices: w.Devices}
-	if !slices.Contains(c.ByDevice, 0) {
+	w.Crew = &crew{cache: worker.NewCache(o.CacheBytes), c: c, opt: o, devices: w.Devices}
+	if !slices.Contains(ours, true) {
 		return w, nil
 	}
 	var err error
-	if w.Crew.stages, err = planStages(c.Plan, c.Tables, c.Options, c.ByDevice); err != nil {
+	if w.Crew.stages, err = planStages(c.Plan, c.Tables, c.Options, ours); err != nil {
 		return nil, err
 	}
 	if w.Crew.operators, err = findOperators(c.Plan, c.Options); err != nil {
 		return nil, err
 	}
-	if w.Crew.places, err = placeDevices(c.Tables, c.Options, c.ByDevice); err != nil {
+	if w.Crew.places, err = placeDevices(c.Tables, o, c.Options.Engine == "replay", ours); err != nil {
 		return nil, err
 	}
 	for i := range c.Tables.Devices {
-		if c.ByDevice[i] != 0 {
+		if !ours[i] {
 			continue
 		}
 		kind := c.Tables.Kinds[c.Tables.Devices[i].Kind]
-		w.Devices[i] = &Device{Index: int32(i), Kind: kind, remote: isRemote(c.Tables, i, c.Options), stats: c.Metrics.Device(int32(i), kind)}
+		w.Devices[i] = &Device{Index: int32(i), Kind: kind, remote: isRemote(c.Tables, i, o), stats: c.Metrics.Device(int32(i), kind)}
 		if swaps(c.Tables, int32(i)) {
 			w.Devices[i].Home = &home{Loaded: make([]bool, len(c.Tables.Networks))}
 		}
@@ -107,7 +107,7 @@ func (w *Workers) Took(n *turn.News) {
 			homesOf(w.Crew).settled(d)
 		}
 		w.setUp(d, true)
-		w.c.Handle(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
+		w.c.Tell(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
 		w.c.Flush()
 		w.pump(d)
 	}
@@ -124,12 +124,13 @@ func (w *Workers) result(d *Device, n *turn.News) {
 	}
 	r := d.Flight[0]
 	d.Flight = d.Flight[:copy(d.Flight, d.Flight[1:])]
-	d.count(c, r, n)
+	start, end := c.Since(n.Start), c.Since(n.End)
+	d.count(c, r, n, start, end)
 	if len(d.Flight) > 0 {
 		defer w.markStarted(d.Flight[0])
 	}
 	if d.Home != nil {
-		d.Home.ranBeside(c.Since(n.Start), c.Since(n.End))
+		d.Home.ranBeside(start, end)
 		defer loadsOf(w).nextOrder(d)
 	}
 	defer w.pump(d)
@@ -140,7 +141,6 @@ func (w *Workers) result(d *Device, n *turn.News) {
 	}
 	held := batchRunOf(b)
 	held.run = nil
-	start, end := c.Since(n.Start), c.Since(n.End)
 	if b.Hop == 0 {
 		b.Started = start
 	}
@@ -172,7 +172,7 @@ func (w *Workers) lost(d *Device) {
 	}
 	flight := d.Flight
 	d.Flight = nil
-	w.c.Handle(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
+	w.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
 		if r.Batch != nil { // the policy did not abort it
 			w.c.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
@@ -208,7 +208,7 @@ func (w *Workers) Load(o turn.Order) {
 		why = policy.ReturnRefused
 	}
 	now := w.c.Now()
-	w.c.Emit(turn.Queued{Ev: o.Event(now, now, why)})
+	w.c.Loaded(&o, now, now, why)
 }
 
 // Place answers at once: what tasks read is in the server's memory, from where it
@@ -235,7 +235,7 @@ func (w *Workers) Close(ctx context.Context) {
 	}
 	wg.Wait()
 	w.Crew.wg.Wait()
-	for _, n := range w.c.Inbox.Left() { // a worker that came back after the last round
+	for _, n := range w.c.LeftNews() { // a worker that came back after the last round
 		if proc, ok := n.Back.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()
@@ -244,13 +244,9 @@ func (w *Workers) Close(ctx context.Context) {
 	w.Crew.freeMemory()
 }
 
-// A worker is taken to hang no earlier than after hangsAfter times what its run
-// was planned to take. One that gets CPU time is slow, as on a machine that is short of
-// it, and has slowFor times as long.
-const (
-	HangsAfter = 10
-	slowFor    = 10
-)
+// slowFor is how much longer a worker may take that gets CPU time: it is slow, as on a
+// machine that is short of it.
+const slowFor = 10
 
 // pulse says when a worker's process was last seen to get CPU time.
 type pulse struct {
@@ -299,13 +295,13 @@ func (w *Workers) Look(now, paused time.Duration) {
 		took := now - r.Started
 		w.giveUp(d.Flight, now, took)
 		w.giveUp(d.queue, now, took)
-		patience := w.c.Options.HangTimeout
+		patience := w.Crew.opt.HangTimeout
 		if d.remote { // its host may be silent for a while
 			patience += worker.DefaultSilence
 		} else {
 			d.pulse.look(now, d.Proc)
 		}
-		patience = max(patience, HangsAfter*planned)
+		patience = max(patience, turn.HangsAfter*planned)
 		if took > patience && (now > d.pulse.moved+patience || took > slowFor*patience) {
 			w.c.Options.Log.Error("worker hangs and is killed", "device", d.Index, "kind", d.Kind, "stage", r.stage, "for", took)
 			d.Proc.Kill()
@@ -316,18 +312,17 @@ func (w *Workers) Look(now, paused time.Duration) {
 // giveUp answers the requests of runs that have waited too long for a worker, whose
 // run has taken so long. One that lasts no longer than an SLO may be about to end.
 func (w *Workers) giveUp(runs []*run, now, took time.Duration) {
-	book := &w.c.Ledger
 	for _, r := range runs {
 		if r.Batch == nil {
 			continue
 		}
 		for _, t := range r.Batch.Tasks {
-			q := book.At(w.c.Answers.RequestOf(t))
+			q := w.c.Request(w.c.Answers.RequestOf(t))
 			if q == nil || q.Job.Answered {
 				continue
 			}
 			if slo := q.Job.Model.Slo; took > slo && now > q.Job.Deadline+slo {
-				book.Refuse(q.Job, policy.ReasonWorkerLost)
+				w.c.Refuse(q.Job, policy.ReasonWorkerLost)
 			}
 		}
 	}

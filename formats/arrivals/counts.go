@@ -188,9 +188,7 @@ const maxTime = 100 * 365 * 24 * time.Hour
 // interval draws the arrivals of the next row.
 func (c *Counts) interval() bool {
 	if err := c.in.Next(); err != nil {
-		if c.err = err; err != io.EOF {
-			return false
-		}
+		c.err = err
 		return false
 	}
 	c.rows++

@@ -57,8 +57,8 @@ func (g *Gaps) Next(r *Request) bool {
 		if len(b) == 0 {
 			continue // the end of the file, or a blank line before it
 		}
-		us, ok := parseGap(b)
-		if !ok || time.Duration(us) > (math.MaxInt64-g.at)/1000 {
+		us, err := strconv.ParseUint(string(b), 10, 63) // it refuses signs; its text is not allocated
+		if err != nil || time.Duration(us) > (math.MaxInt64-g.at)/1000 {
 			g.err = &document.Error{File: g.file.Name, Line: g.line, Column: 1, Found: csvfile.Quote(string(b)), Expected: "a gap: a whole number of microseconds"}
 			return false
 		}
@@ -74,20 +74,4 @@ func (g *Gaps) Next(r *Request) bool {
 		g.err = e
 	}
 	return false
-}
-
-// parseGap reads digits without the allocation of a string.
-func parseGap(b []byte) (int64, bool) {
-	if len(b) > 18 {
-		v, err := strconv.ParseInt(string(b), 10, 64)
-		return v, err == nil && b[0] >= '0' && b[0] <= '9'
-	}
-	v := int64(0)
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		v = v*10 + int64(c-'0')
-	}
-	return v, true
 }

@@ -16,13 +16,9 @@ func ReadLengths(dir, path string) (rows [][2]int, err error) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(dir, name)
 	}
-	f, err := csvfile.Open(name)
+	t, err := csvfile.OpenTable(name)
 	if err != nil {
 		return nil, err
-	}
-	t, err := csvfile.NewTable(f)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	prompt, in := t.Column("prompt_tokens", "input_tokens", "prompt", "input")

@@ -66,19 +66,14 @@ func (m *merge) down(i int) {
 }
 
 // Err joins what stopped the sources.
-func (m *merge) Err() error {
-	var errs []error
-	for _, s := range m.sources {
-		errs = append(errs, Err(s))
-	}
-	return errors.Join(errs...)
-}
+func (m *merge) Err() error { return m.join(Err) }
 
 // Close closes all sources.
-func (m *merge) Close() error {
-	var errs []error
+func (m *merge) Close() error { return m.join(Close) }
+
+func (m *merge) join(of func(Source) error) (err error) {
 	for _, s := range m.sources {
-		errs = append(errs, Close(s))
+		err = errors.Join(err, of(s))
 	}
-	return errors.Join(errs...)
+	return err
 }

@@ -1,8 +1,6 @@
 package arrivals
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -10,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 )
 
@@ -83,18 +82,9 @@ func cellOf(r *Request, column int, models []string) string {
 // WriteTraceFile writes a trace whole or not at all, packed when path ends in
 // .gz; the bytes depend on the requests alone.
 func WriteTraceFile(path string, s Source, models, columns []string, opts ...document.WriteOption) (n int64, changed bool, err error) {
-	var b bytes.Buffer
-	if strings.HasSuffix(path, ".gz") {
-		z := gzip.NewWriter(&b)
-		if n, err = WriteTrace(z, s, models, columns...); err == nil {
-			err = z.Close()
-		}
-	} else {
-		n, err = WriteTrace(&b, s, models, columns...)
-	}
-	if err != nil {
-		return n, false, err
-	}
-	changed, err = document.WriteBytes(path, b.Bytes(), opts...)
+	changed, err = csvfile.WriteFile(path, func(w io.Writer) error {
+		n, err = WriteTrace(w, s, models, columns...)
+		return err
+	}, opts...)
 	return n, changed, err
 }

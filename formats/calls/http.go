@@ -60,11 +60,8 @@ type Failure struct {
 	Reason string `json:"reason,omitempty"` // as a policy gives it
 }
 
-// Names of the events of a stream.
-const (
-	PieceEvent  = "piece"
-	ResultEvent = "result"
-)
+// ResultEvent is the name of the event of a stream.
+const ResultEvent = "result"
 
 // Check tells what is wrong with calls of a request that has so many tasks.
 func (e *Enqueue) Check(tasks int) error {

@@ -120,6 +120,28 @@ type Table struct {
 	wrong  error // the first typed cell of the row that is wrong, see Number
 }
 
+// ReadTable reads the header of a text, plain or packed; name is what errors call it.
+func ReadTable(r io.Reader, name string) (*Table, error) {
+	f, err := New(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return NewTable(f)
+}
+
+// OpenTable opens a file and reads its header; the caller closes it.
+func OpenTable(path string) (*Table, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := NewTable(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return t, nil
+}
+
 // NewTable reads the header of a file.
 func NewTable(f *File) (*Table, error) {
 	t, err := newTable(f)
@@ -312,4 +334,21 @@ func Quote(s string) string {
 		s = strings.ToValidUTF8(s[:60], "") + "…"
 	}
 	return fmt.Sprintf("the text %q", s)
+}
+
+// WriteFile writes a file whole or not at all, packed when path ends in .gz; the bytes depend on what is written alone.
+func WriteFile(path string, write func(io.Writer) error, opts ...document.WriteOption) (changed bool, err error) {
+	var b bytes.Buffer
+	if strings.HasSuffix(path, ".gz") {
+		z := gzip.NewWriter(&b)
+		if err = write(z); err == nil {
+			err = z.Close()
+		}
+	} else {
+		err = write(&b)
+	}
+	if err != nil {
+		return false, err
+	}
+	return document.WriteBytes(path, b.Bytes(), opts...)
 }

@@ -180,41 +180,23 @@ func (b *binder) object(n *node, v reflect.Value) {
 		b.ofKind(n, info)
 	}
 	var seen uint64 // no document type has more than 64 fields
-	known := false  // seen is of all fields already
+	listed := false // seen is of all fields already
 	mark := len(b.path)
 	n.each(func(k *key, item *node) bool {
 		f, ok := info.byName[k.name]
-		if !ok && info.section >= 0 && b.section(k, item, info, v) {
-			return !b.findings.cut
-		}
-		if !ok && b.partial {
-			return true
-		}
-		if !ok {
-			if b.findings.full() {
-				return false
-			}
-			if !known {
-				n.each(func(k *key, _ *node) bool {
-					if f, ok := info.byName[k.name]; ok {
-						seen |= 1 << f
-					}
-					return true
-				})
-				known = true
+		switch {
+		case ok:
+			seen |= 1 << f
+			b.member(item, v, &info.fields[f])
+		case info.section >= 0 && b.section(k, item, info, v), b.partial:
+		case b.findings.full():
+			return false
+		default:
+			if !listed {
+				seen, listed = info.present(n), true
 			}
 			b.unknown(k, info, seen)
-			return true
 		}
-		seen |= 1 << f
-		b.field(k.name)
-		fv := v.FieldByIndex(info.fields[f].index)
-		b.nullable = !info.fields[f].optional
-		b.bind(item, fv)
-		if def := info.fields[f].def; def != "" && item.kind == numberNode && fv.IsZero() {
-			b.zero(item, def)
-		}
-		b.path = b.path[:mark]
 		return !b.findings.cut
 	})
 	if b.findings.cut {
@@ -227,6 +209,30 @@ func (b *binder) object(n *node, v reflect.Value) {
 			b.path = b.path[:mark]
 		}
 	}
+}
+
+// member binds a field of an object.
+func (b *binder) member(n *node, object reflect.Value, f *fieldInfo) {
+	mark := len(b.path)
+	b.field(f.name)
+	v := object.FieldByIndex(f.index)
+	b.nullable = !f.optional
+	b.bind(n, v)
+	if f.def != "" && n.kind == numberNode && v.IsZero() {
+		b.zero(n, f.def)
+	}
+	b.path = b.path[:mark]
+}
+
+// present returns the fields that an object has, a bit for each.
+func (info *structInfo) present(n *node) (fields uint64) {
+	n.each(func(k *key, _ *node) bool {
+		if f, ok := info.byName[k.name]; ok {
+			fields |= 1 << f
+		}
+		return true
+	})
+	return fields
 }
 
 // zero refuses an explicit zero, unless the number failed to bind already.
@@ -249,7 +255,6 @@ func (b *binder) index(i int) {
 	b.path = append(b.path, ']')
 }
 
-// unknown refuses a field; seen are those that the object has.
 // known lists the fields, and those that a section may have.
 func (info *structInfo) known() []string {
 	if info.section < 0 {
@@ -258,6 +263,7 @@ func (info *structInfo) known() []string {
 	return append(slices.Clone(info.names), info.sectionNames()...)
 }
 
+// unknown refuses a field; seen are those that the object has.
 func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 	mark := len(b.path)
 	b.field(shorten(k.name))

@@ -87,82 +87,75 @@ func (m Micros) append(b []byte) []byte {
 // scaleDecimal returns text * 10^pow exactly, or an error where that is no
 // 64-bit integer. Exponents are accepted; nothing passes through a float.
 func scaleDecimal(text string, pow int) (int64, error) {
-	s := text
-	neg := strings.HasPrefix(s, "-")
-	if neg {
-		s = s[1:]
+	s, negative := strings.CutPrefix(text, "-")
+	mantissa, exponent, err := decimal(s)
+	if err != nil || mantissa == 0 {
+		return 0, err
 	}
-	var mant uint64
-	digits, point, exp := 0, -1, 0 // digits after leading zeros; places after the point
-	seen := false
-	trailing := 0 // zeros not yet put into mant
+	exponent += pow
+	if exponent < 0 {
+		return 0, errPrecise
+	}
+	for ; exponent > 0; exponent-- {
+		if mantissa > math.MaxUint64/10 {
+			return 0, errTooLarge
+		}
+		mantissa *= 10
+	}
+	if negative && mantissa <= math.MaxInt64+1 {
+		return int64(-mantissa), nil // also the smallest integer, which has no positive
+	}
+	if mantissa > math.MaxInt64 {
+		return 0, errTooLarge
+	}
+	return int64(mantissa), nil
+}
+
+// decimal reads a number without a sign as mantissa * 10^exponent. The mantissa has no zeros at its end.
+func decimal(s string) (mantissa uint64, exponent int, err error) {
+	digits, point := 0, -1 // digits after leading zeros; places after the point
+	zeros := 0             // not yet put into the mantissa
 	i := 0
 	for ; i < len(s); i++ {
 		c := s[i]
-		if c == '.' && point < 0 && seen {
+		if c == '.' && point < 0 && i > 0 {
 			point = 0
 			continue
 		}
 		if c < '0' || c > '9' {
 			break
 		}
-		seen = true
 		if point >= 0 {
 			point++
 		}
 		if c == '0' {
-			trailing++
+			if mantissa != 0 {
+				zeros++
+			}
 			continue
 		}
-		for ; trailing > 0; trailing-- {
-			if mant != 0 {
-				if digits++; digits > 19 {
-					return 0, tooLong(point)
-				}
-				mant *= 10
-			}
+		if digits += zeros + 1; digits > 19 {
+			return 0, 0, tooLong(point)
 		}
-		if digits++; digits > 19 {
-			return 0, tooLong(point)
+		for ; zeros > 0; zeros-- {
+			mantissa *= 10
 		}
-		mant = mant*10 + uint64(c-'0')
+		mantissa = mantissa*10 + uint64(c-'0')
 	}
-	if !seen || s[i-1] == '.' {
-		return 0, errNotNumber
+	if i == 0 || s[i-1] == '.' {
+		return 0, 0, errNotNumber
 	}
 	if i < len(s) {
 		if s[i] != 'e' && s[i] != 'E' {
-			return 0, errNotNumber
+			return 0, 0, errNotNumber
 		}
 		e, err := strconv.Atoi(s[i+1:])
 		if err != nil && !errors.Is(err, strconv.ErrRange) {
-			return 0, errNotNumber
+			return 0, 0, errNotNumber
 		}
-		exp = min(max(e, -1000000), 1000000)
+		exponent = min(max(e, -1000000), 1000000)
 	}
-	if mant == 0 {
-		return 0, nil
-	}
-	if point > 0 {
-		exp -= point
-	}
-	exp += pow + trailing
-	if exp < 0 {
-		return 0, errPrecise
-	}
-	for ; exp > 0; exp-- {
-		if mant > math.MaxUint64/10 {
-			return 0, errTooLarge
-		}
-		mant *= 10
-	}
-	if neg && mant <= math.MaxInt64+1 {
-		return int64(-mant), nil // also the smallest integer, which has no positive
-	}
-	if mant > math.MaxInt64 {
-		return 0, errTooLarge
-	}
-	return int64(mant), nil
+	return mantissa, exponent - max(point, 0) + zeros, nil
 }
 
 // tooLong says what more than 19 significant digits mean.

@@ -14,7 +14,7 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}
-	return sorted[rank(len(sorted), p)-1]
+	return sorted[Rank(len(sorted), p)-1]
 }
 
 // PercentileReordering is Percentile of samples that are not sorted, by selection (Hoare's
@@ -23,7 +23,7 @@ func PercentileReordering(samples []time.Duration, p float64) time.Duration {
 	if len(samples) == 0 {
 		return 0
 	}
-	at := rank(len(samples), p) - 1
+	at := Rank(len(samples), p) - 1
 	for lo, hi := 0, len(samples)-1; lo < hi; {
 		pivot := middle(samples[lo], samples[lo+(hi-lo)/2], samples[hi])
 		i, j := lo, hi
@@ -57,12 +57,9 @@ func middle(a, b, c time.Duration) time.Duration {
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// Rank is the place, from 1, of the percentile in a sorted list of n.
-func Rank(n int, p float64) int { return rank(n, p) }
-
-// rank is ceil(p*n) within 1..n, not fooled by products such as
-// 0.07*100 = 7.000000000000001.
-func rank(n int, p float64) int {
+// Rank returns the place, from 1, of the percentile in a sorted list of n: ceil(p*n) within 1..n,
+// not fooled by products such as 0.07*100 = 7.000000000000001.
+func Rank(n int, p float64) int {
 	x := p * float64(n)
 	return min(max(int(math.Ceil(x-1e-12*x)), 1), n)
 }

@@ -68,6 +68,14 @@ type Step struct {
 	Sample         [][2]int // of both together, in place of these
 }
 
+// Services are the services that may run the step.
+func (s *Step) Services() []int32 {
+	if s.Service >= 0 {
+		return []int32{s.Service}
+	}
+	return s.Routes
+}
+
 // MostItems is how often a step of a request runs at most in a visit of its segment:
 // the most items that it has a chance of.
 func (s *Step) MostItems() int32 {

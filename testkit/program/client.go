@@ -1,14 +1,12 @@
 package program
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -102,43 +100,23 @@ func ended(r *calls.Result) error {
 	return nil
 }
 
-// Stream yields the pieces of a task's output as they come. After the last of them the
-// task has ended.
-func (s *Session) Stream(t calls.Handle) iter.Seq2[calls.Outputs, error] {
-	return func(yield func(calls.Outputs, error) bool) {
-		res, err := s.client.send(s.ctx, http.MethodGet, s.task(t)+"/stream", nil)
-		if err != nil {
-			yield(nil, fmt.Errorf("streaming task %s: %w", t, err))
-			return
-		}
-		defer res.Body.Close()
-		lines, name := bufio.NewReader(res.Body), ""
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				yield(nil, fmt.Errorf("streaming task %s: %w", t, calls.ErrEnded))
-				return
-			}
-			if rest, ok := strings.CutPrefix(line, "event: "); ok {
-				name = strings.TrimSpace(rest)
-			}
-			data, ok := strings.CutPrefix(line, "data: ")
-			switch {
-			case !ok:
-			case name == calls.PieceEvent:
-				var piece calls.Outputs
-				if err := json.Unmarshal([]byte(data), &piece); !yield(piece, err) || err != nil {
-					return
-				}
-			default:
-				var r calls.Result
-				if err := errors.Join(json.Unmarshal([]byte(data), &r), ended(&r)); err != nil {
-					yield(nil, err)
-				}
-				return
-			}
-		}
+// Stream waits for a task's end as an event.
+func (s *Session) Stream(t calls.Handle) (*calls.Result, error) {
+	res, err := s.client.send(s.ctx, http.MethodGet, s.task(t)+"/stream", nil)
+	if err != nil {
+		return nil, fmt.Errorf("streaming task %s: %w", t, err)
 	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("streaming task %s: %w", t, err)
+	}
+	data, ok := strings.CutPrefix(string(text), "event: "+calls.ResultEvent+"\ndata: ")
+	if !ok {
+		return nil, fmt.Errorf("streaming task %s: %w", t, calls.ErrEnded)
+	}
+	r := &calls.Result{}
+	return r, errors.Join(json.Unmarshal([]byte(data), r), ended(r))
 }
 
 // ask sends a message and reads the answer, unless into is nil.

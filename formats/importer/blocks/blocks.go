@@ -20,11 +20,7 @@ var (
 
 // table reads a CSV file with a fixed header and calls row for each of its rows.
 func table(r io.Reader, name string, header []string, row func(t *csvfile.Table) error) error {
-	f, err := csvfile.New(r, name)
-	if err != nil {
-		return err
-	}
-	t, err := csvfile.NewTable(f)
+	t, err := csvfile.ReadTable(r, name)
 	if err != nil {
 		return err
 	}

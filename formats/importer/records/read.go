@@ -93,11 +93,7 @@ type table struct {
 }
 
 func readTable(r io.Reader, name string) (*table, error) {
-	f, err := csvfile.New(r, name)
-	if err != nil {
-		return nil, err
-	}
-	in, err := csvfile.NewTable(f)
+	in, err := csvfile.ReadTable(r, name)
 	if err != nil {
 		return nil, err
 	}

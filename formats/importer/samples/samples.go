@@ -1,14 +1,11 @@
 package samples
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"strconv"
-	"strings"
 
 	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
@@ -96,13 +93,13 @@ func (s *Set) add(t *csvfile.Table) error {
 // WriteFile writes a set whole or not at all, compressed where the name ends in
 // .gz.
 func (s *Set) WriteFile(path string) error {
-	var out bytes.Buffer
-	var w io.Writer = &out
-	var z *gzip.Writer
-	if strings.HasSuffix(path, ".gz") {
-		z = gzip.NewWriter(&out)
-		w = z
+	if _, err := csvfile.WriteFile(path, s.write, document.Force(true)); err != nil {
+		return fmt.Errorf("writing samples: %w", err)
 	}
+	return nil
+}
+
+func (s *Set) write(w io.Writer) error {
 	line := []byte("label")
 	for i := range s.Width {
 		line = fmt.Appendf(line, ",v%d", i)
@@ -110,23 +107,13 @@ func (s *Set) WriteFile(path string) error {
 	for i, label := range s.Labels {
 		line = append(line, '\n')
 		if _, err := w.Write(line); err != nil {
-			return fmt.Errorf("writing samples: %w", err)
+			return err
 		}
 		line = strconv.AppendInt(line[:0], int64(label), 10)
 		for _, v := range s.Sample(i) {
 			line = strconv.AppendFloat(append(line, ','), float64(v), 'g', -1, 32)
 		}
 	}
-	if _, err := w.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("writing samples: %w", err)
-	}
-	if z != nil {
-		if err := z.Close(); err != nil {
-			return fmt.Errorf("writing samples: %w", err)
-		}
-	}
-	if _, err := document.WriteBytes(path, out.Bytes(), document.Force(true)); err != nil {
-		return fmt.Errorf("writing samples: %w", err)
-	}
-	return nil
+	_, err := w.Write(append(line, '\n'))
+	return err
 }

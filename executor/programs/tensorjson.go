@@ -1,4 +1,4 @@
-package tasks
+package programs
 
 import (
 	"encoding/json"
@@ -10,9 +10,9 @@ import (
 	"inferplan/formats/calls"
 )
 
-// OutputsOf are a task's tensors as programs see them. They become JSON when they are
+// outputsOf are a task's tensors as programs see them. They become JSON when they are
 // written, on the goroutine of whoever asks.
-func OutputsOf(list []turn.Tensor, made []byte) calls.Outputs {
+func outputsOf(list []turn.Tensor, made []byte) calls.Outputs {
 	out := calls.Outputs{}
 	for i := range list {
 		out[list[i].Name] = sampleValue{&list[i], made[:list[i].Bytes]}
@@ -53,9 +53,9 @@ func (v sampleValue) nested(shape []int64, data []byte) any {
 	return list
 }
 
-// TensorSample is a tensor's sample made of a JSON value: a number, or lists of numbers
+// tensorSample is a tensor's sample made of a JSON value: a number, or lists of numbers
 // whose elements are taken one after the other.
-func TensorSample(t *turn.Tensor, value any) ([]byte, error) {
+func tensorSample(t *turn.Tensor, value any) ([]byte, error) {
 	raw, ok := value.(json.RawMessage)
 	if !ok {
 		var err error
