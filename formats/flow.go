@@ -129,8 +129,8 @@ const PlanFlow = "flow"
 var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flowOptions, schema: schemaFile("plan.flow")}
 
 var flowOptions = []document.Option{
-	{Name: "algorithm", Type: document.ChoiceOption, Default: "paths", Choices: []string{"paths", "even", "proportional", "nexus", "inferline", "shares"},
-		Help: "paths (the deadline is not split), or a baseline that splits it: even, proportional, nexus, inferline; for workflows also shares (devices in proportion to demand, without loading at run time)"},
+	{Name: "algorithm", Type: document.ChoiceOption, Default: "paths", Choices: []string{"paths", "shares"},
+		Help: "paths (the deadline is not split); for workflows also shares (devices in proportion to demand, without loading at run time)"},
 	{Name: "objective", Type: document.ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "maximise throughput, or minimise cost, power or gpus while the applications' rates are carried"},
 	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.1, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},

@@ -2,8 +2,8 @@ package planner
 
 import (
 	"inferplan/formats"
-	"inferplan/formats/importer/reference"
 	"inferplan/planner/pool"
+	"inferplan/testkit/reference"
 )
 
 // caseInputs are the documents of a reference case.

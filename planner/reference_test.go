@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/reference"
 	"inferplan/solver/highs"
 	"inferplan/testkit/bundletest"
+	"inferplan/testkit/reference"
 )
 
 // The planner reaches what the authors' solver reached, case by case.

@@ -8,9 +8,9 @@ import (
 
 	"inferplan/cputime"
 	"inferplan/formats"
-	"inferplan/formats/importer/reference"
 	"inferplan/planner/pool"
 	"inferplan/testkit/bundletest"
+	"inferplan/testkit/reference"
 )
 
 // The clusters of the recorded plans, re-planned after a device is gone and

@@ -7,6 +7,7 @@ import (
 	"inferplan/formats/report"
 	"inferplan/policy"
 	"inferplan/policy/fair"
+	"inferplan/policy/slots"
 )
 
 // state of a slot of a request.
@@ -57,16 +58,11 @@ func (k *ledger) init() {
 
 // take gives a slot for a request, with room for a task of the same slot.
 func (k *ledger) take() int32 {
-	if n := len(k.free); n > 0 {
-		slot := k.free[n-1]
-		k.free = k.free[:n-1]
-		return slot
-	}
-	k.requests = append(k.requests, request{})
+	slot := slots.Take(&k.requests, &k.free)
 	for len(k.spots) < len(k.requests) {
 		k.tasks.List, k.spots = append(k.tasks.List, policy.Task{}), append(k.spots, spot{})
 	}
-	return int32(len(k.requests) - 1)
+	return slot
 }
 
 // enter puts a task into a batch.

@@ -16,13 +16,13 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
-	"inferplan/formats/importer/reference"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
 	"inferplan/policy/policies"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
 	"inferplan/testkit/bundletest"
+	"inferplan/testkit/reference"
 )
 
 type bundle struct {

@@ -25,22 +25,22 @@ func (p *pipeline) inputs(rate float64) planner.Inputs {
 	return in
 }
 
-// fewestBy are the options of a plan with the fewest devices, but for its margin.
-func fewestBy(algorithm string) map[string]any {
-	return map[string]any{"objective": "gpus", "algorithm": algorithm, "gap": 0., "max-batch": 32}
+// fewest are the options of a plan with the fewest devices, but for its margin.
+func fewest() map[string]any {
+	return map[string]any{"objective": "gpus", "gap": 0., "max-batch": 32}
 }
 
 // solve plans a pipeline for a rate.
-func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate float64) (*formats.Plan, error) {
-	values := fewestBy(algorithm)
+func (p *pipeline) solve(ctx context.Context, margin, rate float64) (*formats.Plan, error) {
+	values := fewest()
 	values["margin"] = margin
 	return solved(ctx, p.inputs(rate), values)
 }
 
 // problem is what solve plans, as the planner has it.
-func (p *pipeline) problem(algorithm string, rate float64) (*kind.Problem, error) {
+func (p *pipeline) problem(rate float64) (*kind.Problem, error) {
 	out := &kind.Problem{Documents: p.inputs(rate), Values: document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
-	for name, value := range fewestBy(algorithm) {
+	for name, value := range fewest() {
 		if err := out.Values.Set(name, value); err != nil {
 			return nil, err
 		}

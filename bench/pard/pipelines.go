@@ -76,7 +76,19 @@ var batches = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32}
 // plan chooses the batches of least device time per request, with twice the
 // execution along the longest way within a part of the SLO.
 func (p *pipeline) plan(fill float64) error {
-	limit := fill * p.slo.Seconds() * 1e3
+	found := p.cheapestBatches(fill * millis(p.slo))
+	if found == nil {
+		return fmt.Errorf("pipeline %s: no batches fit %v", p.name, p.slo)
+	}
+	for i, b := range found {
+		p.stages[i].batch = b
+	}
+	return nil
+}
+
+// cheapestBatches are those of least device time per request, with twice the execution along
+// the longest way within a limit in milliseconds; nil: there are none.
+func (p *pipeline) cheapestBatches(limit float64) []int {
 	best := math.Inf(1)
 	choice, found := make([]int, len(p.stages)), []int(nil)
 	var search func(i int, cost float64)
@@ -88,24 +100,15 @@ func (p *pipeline) plan(fill float64) error {
 			best, found = cost, slices.Clone(choice)
 			return
 		}
-		for _, b := range batches {
-			if b > len(p.stages[i].ms) {
-				break
-			}
+		for _, b := range p.stages[i].batches() {
 			choice[i] = b
 			if 2*p.way(choice[:i+1]) <= limit {
-				search(i+1, cost+p.stages[i].ms[b-1]/float64(b))
+				search(i+1, cost+p.stages[i].perRequest(b))
 			}
 		}
 	}
 	search(0, 0)
-	if found == nil {
-		return fmt.Errorf("pipeline %s: no batches fit %v", p.name, p.slo)
-	}
-	for i, b := range found {
-		p.stages[i].batch = b
-	}
-	return nil
+	return found
 }
 
 // way is the longest way through the first stages with the chosen batches.

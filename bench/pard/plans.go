@@ -108,10 +108,14 @@ func (p *pipeline) fewest(ctx context.Context, algorithm string, rate float64) (
 // grown has the planned rate grow in steps of 2 % until simulation shows what is
 // asked, or the devices are as many as those of the best.
 func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate float64, best *outcome) error {
+	var none *planner.InfeasibleError
+	q, err := p.split(algorithm, margin)
+	if errors.As(err, &none) {
+		return nil
+	}
 	last := []int(nil)
 	for step := range 60 {
-		plan, err := p.solve(ctx, algorithm, margin, rate*(lowest+.02*float64(step)))
-		var none *planner.InfeasibleError
+		plan, err := q.solve(ctx, margin, rate*(lowest+.02*float64(step)))
 		if errors.As(err, &none) {
 			return nil
 		}
@@ -148,8 +152,13 @@ func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate flo
 // margin, and the best of the margins counts.
 func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (outcome, error) {
 	best, groups := outcome{Value: math.Inf(1)}, [][]*formats.Plan(nil)
+	of := []*pipeline(nil) // by group
 	for _, margin := range margins {
-		plan, err := p.solve(ctx, algorithm, margin, lowest*rate)
+		q, err := p.split(algorithm, margin)
+		plan := (*formats.Plan)(nil)
+		if err == nil {
+			plan, err = q.solve(ctx, margin, lowest*rate)
+		}
 		var none *planner.InfeasibleError
 		if errors.As(err, &none) {
 			continue
@@ -161,14 +170,14 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 			groups[0] = append(groups[0], plan)
 			continue
 		}
-		groups = append(groups, []*formats.Plan{plan})
+		groups, of = append(groups, []*formats.Plan{plan}), append(of, q)
 	}
-	problem, err := p.problem(algorithm, lowest*rate)
-	if err != nil {
-		return best, err
-	}
-	for _, plans := range groups {
-		plan, err := flow.Sized(problem, plans, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+	for i, plans := range groups {
+		problem, err := of[i].problem(lowest * rate)
+		if err != nil {
+			return best, err
+		}
+		plan, err := flow.Sized(problem, plans, algorithm == flow.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
 			if hint {
 				f, err := constant(ctx, plan, rate, 1, 20*time.Second)
 				if err != nil {

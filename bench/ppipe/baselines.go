@@ -8,10 +8,10 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/formats"
-	"inferplan/formats/importer/reference"
 	"inferplan/formats/report"
 	"inferplan/planner"
 	"inferplan/solver/highs"
+	"inferplan/testkit/reference"
 )
 
 // baselines holds our NP and DART-r plans of recorded cases against the recorded ones:

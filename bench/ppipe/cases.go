@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"inferplan/bench/recorded"
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/formats/importer/reference"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
+	"inferplan/testkit/reference"
 )
 
 // The three ways of planning that are compared, by the names of the recorded
@@ -77,7 +78,7 @@ func (b *planning) recorded() []scene {
 					if err != nil {
 						return nil, err
 					}
-					return pool.FromReference(of, b.profile, nil)
+					return recorded.Plan(of, b.profile)
 				},
 			})
 		}

@@ -10,7 +10,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/cputime"
 	"inferplan/formats"
-	"inferplan/formats/importer/reference"
 	"inferplan/planner"
 	"inferplan/planner/kind"
 	"inferplan/policy"
@@ -18,6 +17,7 @@ import (
 	"inferplan/policy/reserve"
 	"inferplan/sim"
 	"inferplan/solver/highs"
+	"inferplan/testkit/reference"
 )
 
 func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {

@@ -16,7 +16,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/cputime"
-	"inferplan/formats/importer/reference"
+	"inferplan/testkit/reference"
 )
 
 // bench makes the tables.

@@ -9,7 +9,7 @@ import (
 
 	"inferplan/bench/recorded"
 	"inferplan/formats"
-	"inferplan/formats/importer/reference"
+	"inferplan/testkit/reference"
 )
 
 // records are what the artifact and its authors measured, planned and simulated.

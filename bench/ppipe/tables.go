@@ -8,10 +8,10 @@ import (
 	"text/tabwriter"
 
 	"inferplan/bench/ppipe/reactive"
+	"inferplan/bench/recorded"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
-	"inferplan/planner/pool"
 	"inferplan/policy"
 	"inferplan/policy/reserve"
 	"inferplan/solver/highs"
@@ -30,7 +30,7 @@ func (b *bench) recompute(_ context.Context, w *tabwriter.Writer) error {
 		}
 		good := 0
 		for _, ref := range all {
-			if _, err := pool.FromReference(ref, b.profile, nil); err != nil {
+			if _, err := recorded.Plan(ref, b.profile); err != nil {
 				fmt.Fprintf(b.out, "%v\n", err)
 				continue
 			}

@@ -65,7 +65,7 @@ func lateIn(p *vqueue.Problem, s *vqueue.State, rng *rand.Rand) (late, whole flo
 				t, model = t+def.Setup[g.Model], g.Model
 			}
 			own := stoch.Normal{Mu: c.Work, Sigma: c.Work * variation / math.Sqrt(g.Size)}
-			took := max(0, stoch.Draw(own, rng)) * future.Queue[0][q]
+			took := max(0, own.Quantile(rng.Float64())) * future.Queue[0][q]
 			t += took
 			if after := t + c.Residence - g.Deadline[vqueue.Quantiles-1]; after > 0 {
 				late += g.Size * min(after/took, 1)

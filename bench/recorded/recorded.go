@@ -7,7 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/blocks"
-	"inferplan/formats/importer/reference"
+	"inferplan/testkit/reference"
 )
 
 // PlansFile is the name of the file of the artifact's plans.

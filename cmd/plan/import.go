@@ -47,7 +47,7 @@ func newImportCommand(g *globals) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, i := range []importer{
-		importBlocks(), importReference(), importTrace(), importRecords(), importTRTExec(), importPipeline(), importLLM(), importVLLM(), importTransitions(), importWorkload(),
+		importBlocks(), importTrace(), importRecords(), importTRTExec(), importPipeline(), importLLM(), importVLLM(), importTransitions(), importWorkload(),
 	} {
 		cmd.AddCommand(i.command(g))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"inferplan/executor/load"
 	"inferplan/formats"
+	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/policies"
@@ -110,38 +111,21 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if !o.given() {
 		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
 	}
-	rates, err := o.rates(plan)
+	src, closeSource, err := o.source(plan)
 	if err != nil {
 		return err
 	}
-	src, closeSource, err := o.open(plan)
-	if err != nil {
-		return err
-	}
-	if src != nil {
-		defer closeSource()
-	} else if err := first(longer("duration", o.duration), o.few(rates, o.duration)); err != nil {
-		return err
-	} else if src, err = o.process(plan, rates, document.Duration(o.duration)); err != nil {
-		return err
-	}
+	defer closeSource()
 	token, err := readToken(o.token)
 	if err != nil {
 		return err
 	}
 	cfg := load.Config{
 		URL: url, Protocol: load.Protocol(o.protocol), Seed: o.seed, Warmup: o.warmup, Duration: o.duration,
-		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: token,
-	}
-	for _, m := range plan.Served() {
-		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Samples: what})
+		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: token, Models: asked(plan, text, what),
 	}
 	if text != nil {
 		cfg.Protocol = load.Completions
-		for i := range cfg.Models {
-			m := &text.Models[i]
-			cfg.Models[i].Prompt, cfg.Models[i].Output, cfg.Models[i].Of = m.Prompt, m.Output, m.Of
-		}
 	}
 	var ended []load.Outcome
 	if o.outcomes != "" {
@@ -170,6 +154,36 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
 	}
 	return nil
+}
+
+// source opens recorded arrivals, or draws them. The caller calls what it returns to close them.
+func (o *loadOptions) source(plan *formats.Plan) (arrivals.Source, func(), error) {
+	rates, err := o.rates(plan)
+	if err != nil {
+		return nil, nil, err
+	}
+	src, closeSource, err := o.open(plan)
+	if err != nil || src != nil {
+		return src, closeSource, err
+	}
+	if err := first(longer("duration", o.duration), o.few(rates, o.duration)); err != nil {
+		return nil, nil, err
+	}
+	src, err = o.process(plan, rates, document.Duration(o.duration))
+	return src, func() {}, err
+}
+
+// asked lists the models of a plan with what is sent to them: samples, or text of the lengths that the tables say.
+func asked(plan *formats.Plan, text *policy.Tables, what *load.Samples) []load.Model {
+	var out []load.Model
+	for i, m := range plan.Served() {
+		model := load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Samples: what}
+		if text != nil {
+			model.Prompt, model.Output, model.Of = text.Models[i].Prompt, text.Models[i].Output, text.Models[i].Of
+		}
+		out = append(out, model)
+	}
+	return out
 }
 
 // writes are the tables of a plan whose models answer with text; nil: with tensors.

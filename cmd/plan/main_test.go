@@ -230,7 +230,7 @@ func TestCompletion(t *testing.T) {
 		{"simulate --policy", "reserve"}, {"simulate --network", "stages"},
 		{"serve --engine", "replay"}, {"serve --policy", "reserve"}, {"load --protocol", "grpc"}, {"check --format", "junit"},
 		{"profile --device", "cpu"}, {"profile --ranges", "used"}, {"profile --tf32", "off"}, {"profile --score", "entropy"},
-		{"import trace --spread", "uniform"}, {"import reference --algorithm", "DART-r"}, {"import records --score", "top1"},
+		{"import trace --spread", "uniform"}, {"import records --score", "top1"},
 		{"schema", "cluster"}, {"models write", "squeezenet"}, {"import", "trtexec"}, {"", "solve"},
 	} {
 		var out, stderr bytes.Buffer

@@ -54,7 +54,6 @@ type layout struct {
 // The limits of what is listed. Larger problems are left to the solver.
 const (
 	mostPlaces = 64
-	mostSets   = 64 // of a model
 	mostCovers = 400_000
 )
 

@@ -14,7 +14,6 @@
 //	listed.go     rates and prices by covers
 //	turns.go      modules that take turns on devices that are shared in time
 //	widen.go      what is left of the deadlines goes to larger batches
-//	baseline.go   planners that split the deadline: Nexus, InferLine and simpler ones
 //	infeasible.go why there is no plan, and what is nearest
 //	size.go       what simulation shows as the judge of a plan
 //	sizing.go     the search: devices that join and leave, batches that change

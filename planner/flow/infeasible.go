@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
@@ -70,20 +69,5 @@ func (s *search) tooSoon(x *picked) error {
 	return &kind.InfeasibleError{Model: a.name, Constraint: "slo",
 		Reason: fmt.Sprintf("no choice of batches and devices keeps the SLO of %s: its longest path takes %v, with a batch to wait for and one's own in every module, and %v less the margin of %v leaves %v",
 			a.name, need, a.slo, a.margin, a.budget()),
-		Nearest: kind.Nearest{SLOUS: float64(leastSLO(need, a)) / 1000}}
-}
-
-// leastSLO is the least SLO in whole microseconds that leaves a time after the
-// same share of margin.
-func leastSLO(need time.Duration, a *app) time.Duration {
-	share := a.margin.Seconds() / a.slo.Seconds()
-	slo := time.Duration(float64(need)/(1-share)) / time.Microsecond * time.Microsecond
-	for slo -= 2 * time.Microsecond; slo-marginOf(slo, share) < need; slo += time.Microsecond {
-	}
-	return slo
-}
-
-// marginOf is what is kept back from an SLO: whole microseconds.
-func marginOf(slo time.Duration, share float64) time.Duration {
-	return time.Duration(math.Round(share*float64(slo)/1000)) * time.Microsecond
+		Nearest: kind.Nearest{SLOUS: float64(kind.LeastSLO(need, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
 }

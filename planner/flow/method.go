@@ -18,19 +18,21 @@ var Method = kind.Method{
 	Solve: plan, Tune: tune, Certify: certify.Plan, Promise: promise, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
+// Algorithms.
+const (
+	AlgorithmPaths  = "paths"
+	AlgorithmShares = "shares" // of workflows: devices by demand, which keep what they hold
+)
+
 // plan solves the problem of the documents.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
-	algorithm := in.Values.Word("algorithm")
 	if list := formats.ApplicationsOf(in.Workload); len(list) > 0 && len(list[0].Segments) > 0 {
-		if algorithm != AlgorithmPaths && algorithm != AlgorithmShares {
-			return nil, in.Fail("workload", "applications", "segments", "modules: --algorithm "+algorithm+" splits the deadline of a graph", "")
-		}
 		if in.Values.Time("cold-start") > 0 {
 			return nil, in.Fail("workload", "applications", "segments", "modules: --cold-start is of graphs, workflows load what they need", "")
 		}
 		return planWorkflows(ctx, in, run)
 	}
-	if algorithm == AlgorithmShares {
+	if in.Values.Word("algorithm") == AlgorithmShares {
 		return nil, in.Fail("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
 	}
 	if text := in.Values.Word("dedicated"); text != "" && text != simulated {
@@ -47,13 +49,6 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
 	s := &search{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), improved: run.Incumbent}
-	if algorithm != AlgorithmPaths {
-		out, err := r.baseline(algorithm)
-		if err != nil {
-			return nil, err
-		}
-		return r.outcome(out), nil
-	}
 	rates := r.objective != "throughput"
 	find := s.throughput
 	if rates {

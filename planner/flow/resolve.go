@@ -184,7 +184,7 @@ func (r *resolved) deadline(a *app, w *formats.Application, at string) error {
 	if a.slo = target.Of(base); a.slo <= 0 {
 		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
 	}
-	a.margin = marginOf(a.slo, r.margin)
+	a.margin = kind.Margin(a.slo, r.margin)
 	return nil
 }
 

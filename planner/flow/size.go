@@ -15,12 +15,11 @@ type Shown func(plan *formats.Plan, hint bool) (float64, error)
 
 // Sized looks for the cheapest plan that attains what is asked in simulation. It starts
 // from plans of one problem, the first of which has the least margin. Devices join and
-// leave, and batches change unless the plans split the deadline. It is nil where there are
-// too few devices.
+// leave, and batches change where they may. It is nil where there are too few devices.
 //
 // The result keeps the deadlines with the margin of the first plan, and capacities stay
 // above the rates. So the bound of that plan holds for it.
-func Sized(p *kind.Problem, plans []*formats.Plan, asked float64, shown Shown) (*formats.Plan, error) {
+func Sized(p *kind.Problem, plans []*formats.Plan, batches bool, asked float64, shown Shown) (*formats.Plan, error) {
 	base, q := plans[0], *p
 	if err := q.Values.Set("margin", base.Options.Number("margin")); err != nil {
 		return nil, err
@@ -29,18 +28,13 @@ func Sized(p *kind.Problem, plans []*formats.Plan, asked float64, shown Shown) (
 	if err != nil {
 		return nil, err
 	}
-	z := newSizing(r.problem, asked, base.Algorithm == AlgorithmPaths, func(s *picked, hint bool) (float64, error) {
+	z := newSizing(r.problem, asked, batches, func(s *picked, hint bool) (float64, error) {
 		plan := r.redeployed(base, s)
 		formats.FlowOf(plan).Scaling = nil // all devices count
 		return shown(plan, hint)
 	})
 	for _, plan := range plans {
 		z.begin(r.picked(plan))
-	}
-	for _, name := range []string{AlgorithmNexus, AlgorithmInferLine} {
-		if out, err := r.baseline(name); err == nil && z.batches {
-			z.begin(out.picked)
-		}
 	}
 	s, err := z.cheapest()
 	if s == nil || err != nil {

@@ -65,7 +65,7 @@ func TestSized(t *testing.T) {
 		first := planOf(t, p)
 		show := func(plan *formats.Plan, _ bool) (float64, error) { return spare(plan), nil }
 		for _, asked := range []float64{1, 1.1, 1.25} {
-			got, err := Sized(p, []*formats.Plan{first}, asked, show)
+			got, err := Sized(p, []*formats.Plan{first}, true, asked, show)
 			if err != nil || got == nil {
 				t.Fatal(asked, err)
 			}
@@ -80,7 +80,7 @@ func TestSized(t *testing.T) {
 				t.Errorf("%s: %v after %v, with more to spare", objective, got.Objective.Value, first.Objective.Value)
 			}
 		}
-		if got, err := Sized(p, []*formats.Plan{first}, 100, show); got != nil || err != nil {
+		if got, err := Sized(p, []*formats.Plan{first}, true, 100, show); got != nil || err != nil {
 			t.Errorf("%s: %v and %v where the devices do not suffice", objective, got, err)
 		}
 	}

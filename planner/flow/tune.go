@@ -350,7 +350,7 @@ func (t *tuning) cheapest(ctx context.Context) error {
 	if len(starts) == 0 {
 		return nil
 	}
-	if plan := starts[0].res.Plan; plan.Algorithm == AlgorithmPaths && !formats.FlowOf(plan).Workflow() {
+	if !formats.FlowOf(starts[0].res.Plan).Workflow() {
 		return t.keep(ctx, starts...) // one search starts from all of them
 	}
 	for _, one := range starts {
@@ -430,7 +430,7 @@ func (t *tuning) sized(ctx context.Context, list []*attempt, least float64) (*fo
 	for _, one := range list {
 		plans = append(plans, one.res.Plan)
 	}
-	return Sized(t.p, plans, least, func(plan *formats.Plan, hint bool) (float64, error) {
+	return Sized(t.p, plans, true, least, func(plan *formats.Plan, hint bool) (float64, error) {
 		few := t.asked
 		if hint {
 			few.Runs = 1

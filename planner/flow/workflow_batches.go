@@ -352,7 +352,7 @@ func (w *workflowProblem) tooSoon() error {
 	return &kind.InfeasibleError{Model: a.asked.Name, Constraint: "slo",
 		Reason: fmt.Sprintf("the longest way of %s at %s takes %v in batches of one, with one to wait for and one's own at every step, and %v less the margin of %v leaves %v",
 			a.asked.Name, a.asked.Percentile, need, a.slo, a.margin, a.slo-a.margin),
-		Nearest: kind.Nearest{SLOUS: float64(leastSLO(need, &app{slo: a.slo, margin: a.margin})) / 1000}}
+		Nearest: kind.Nearest{SLOUS: float64(kind.LeastSLO(need, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
 }
 
 // factor is the common factor of the rates that the devices carry.

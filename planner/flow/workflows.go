@@ -270,7 +270,7 @@ func (w *workflowProblem) deadline(a *workflow, at string) error {
 	if a.slo = target.Of(base); a.slo <= 0 {
 		return w.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
 	}
-	a.margin = marginOf(a.slo, w.in.Values.Number("margin"))
+	a.margin = kind.Margin(a.slo, w.in.Values.Number("margin"))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -22,6 +23,25 @@ type GivenStage struct{ First, Last, Pool, Share, Replicas int }
 type Adopted struct {
 	Outcome
 	Carried []float64 // per given pipeline: what its replicas carry
+}
+
+// Planned is the outcome of pipelines that others chose for the problem of documents, and what the
+// replicas of each carry. Batches take as long to fill as the workload's batch_build_rps says.
+func Planned(in *kind.Problem, run *kind.Run, given []Given) (*kind.Outcome, []float64, error) {
+	r, err := resolve(in, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	for d := range r.models {
+		if rps := r.models[d].workload.BatchBuildRPS; rps > 0 {
+			r.problem.Models[d].Build = r.opt.BatchBuild * 1e6 / rps
+		}
+	}
+	out, err := Adopt(r.problem, given)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.outcome(&out.Outcome), out.Carried, nil
 }
 
 // Adopt makes an outcome of pipelines that others chose: their replicas stay as

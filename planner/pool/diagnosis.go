@@ -124,8 +124,8 @@ func (x *diagnosis) floorsTooHigh(ctx context.Context) error {
 	e.Load = out.Value
 	e.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.Times(e.Load))
 	l := x.master(nil, x.roomiest(ctx), -1, true)
-	if c, err := milp.FindConflict(ctx, x.s, l.m, milp.ConflictOptions{}); err == nil {
-		for _, lim := range c.Limits {
+	if limits, _, err := milp.FindConflict(ctx, x.s, l.m); err == nil {
+		for _, lim := range limits {
 			e.Conflict = append(e.Conflict, l.limitName(lim))
 		}
 	}
@@ -155,12 +155,12 @@ func (x *diagnosis) roomiest(ctx context.Context) (set []int) {
 // limitName says what a limit of the relaxation stands for.
 func (l *master) limitName(lim milp.Limit) string {
 	for d := range l.Models {
-		if !lim.IsVar && l.floors[d] == milp.Row(lim.Index) {
+		if l.floors[d] == lim.Row {
 			return fmt.Sprintf("at least %g requests/s of %s", l.Models[d].MinRPS, l.Models[d].Name)
 		}
 	}
 	for k := range l.Pools {
-		if !lim.IsVar && l.pools[k] == milp.Row(lim.Index) {
+		if l.pools[k] == lim.Row {
 			return fmt.Sprintf("%d devices of kind %s", l.Pools[k].Count, l.Pools[k].Kind)
 		}
 	}

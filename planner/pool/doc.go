@@ -15,7 +15,6 @@
 //	tune.go       settings of a plan (margins, batches, stages, utilisations), by simulation
 //	sustain.go    what simulation shows a plan to sustain, in short and long runs
 //	promise.go    a plan that promises what it sustains, and which plans its bound is of
-//	recorded.go   plans that others recorded, as ours
 //	problem.go    the problem as numbers, without documents
 //	catalogue.go  the possible pipelines of a problem: its templates, and units for programs over them
 //	dominance.go  the templates, less those that another dominates

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 )
 
@@ -71,7 +72,7 @@ func drawProblem(t *rapid.T, z size) *Problem {
 			m.Costs = append(m.Costs, shares)
 		}
 		m.SLO = least*time.Duration(rapid.IntRange(8, 60).Draw(t, "slo"))/10 + time.Millisecond
-		m.Margin = Margin(m.SLO, p.MarginShare)
+		m.Margin = kind.Margin(m.SLO, p.MarginShare)
 		if rapid.Bool().Draw(t, "build") {
 			m.Build, m.EveryBatch = float64(rapid.IntRange(0, 500).Draw(t, "build us")), true
 		}
@@ -179,7 +180,7 @@ func asClasses(t *rapid.T, p *Problem) {
 		}
 		m.Network, m.Weights, m.CutBytes, m.Costs = first.Name, first.Weights, first.CutBytes, first.Costs
 		m.SLO = first.SLO * time.Duration(rapid.IntRange(5, 30).Draw(t, "of its SLO")) / 10
-		m.Margin = Margin(m.SLO, p.MarginShare)
+		m.Margin = kind.Margin(m.SLO, p.MarginShare)
 	}
 	for k := range p.Pools {
 		p.Pools[k].OneCopy = p.Pools[k].Time && rapid.Bool().Draw(t, "one copy")

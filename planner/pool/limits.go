@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
+	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
 
@@ -54,7 +54,7 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 		wide := *x.Problem
 		wide.Models = slices.Clone(x.Models)
 		wide.Models[d].SLO += SLOStep
-		wide.Models[d].Margin = Margin(wide.Models[d].SLO, marginShare(&wide, d))
+		wide.Models[d].Margin = kind.Margin(wide.Models[d].SLO, marginShare(&wide, d))
 		more, _, err := wide.enumerate(d)
 		if err != nil {
 			continue
@@ -75,11 +75,6 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 	}
 	slices.SortStableFunc(out, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })
 	return out
-}
-
-// Margin is what is kept back from an SLO: whole microseconds.
-func Margin(slo time.Duration, share float64) time.Duration {
-	return time.Duration(math.Round(share*float64(slo)/1000)) * time.Microsecond
 }
 
 // Infeasible explains why there is no plan.
@@ -116,7 +111,7 @@ func (p *Problem) noPipeline(d, tooBig int) error {
 		return e
 	}
 	e.Constraint = "slo"
-	e.SLO = leastSLO(need, marginShare(p, d))
+	e.SLO = kind.LeastSLO(need, marginShare(p, d))
 	e.Reason = fmt.Sprintf("no pipeline of %s keeps its SLO: the fastest takes %v at batch %d, and %v less the margin of %v leaves %v",
 		m.Name, need, batch, m.SLO, m.Margin, m.SLO-m.Margin)
 	if tooBig > 0 {
@@ -135,26 +130,4 @@ func (p *Problem) leastTime(d int) (least time.Duration, batch int, ok bool) {
 		}
 	}
 	return least, batch, ok
-}
-
-// leastSLO is the smallest SLO of whole microseconds that leaves need after
-// the margin.
-func leastSLO(need time.Duration, share float64) time.Duration {
-	fits := func(us int64) bool {
-		slo := time.Duration(us) * time.Microsecond
-		return slo-Margin(slo, share) >= need
-	}
-	lo, hi := int64(0), int64(1)
-	for !fits(hi) && hi < 1<<40 {
-		lo, hi = hi, hi*2
-	}
-	// What is left after the margin never falls from one microsecond to the next.
-	for hi-lo > 1 {
-		if mid := lo + (hi-lo)/2; fits(mid) {
-			hi = mid
-		} else {
-			lo = mid
-		}
-	}
-	return time.Duration(hi) * time.Microsecond
 }

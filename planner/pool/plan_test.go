@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -131,7 +132,7 @@ func TestNearestSLOIsExact(t *testing.T) {
 		p := drawProblem(t, size{models: 1, pools: 2, count: 3, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, timePools: true})
 		m := &p.Models[0]
 		m.SLO = 1 + time.Duration(rapid.IntRange(0, int(m.SLO)/2).Draw(t, "tight"))
-		m.Margin = Margin(m.SLO, p.MarginShare)
+		m.Margin = kind.Margin(m.SLO, p.MarginShare)
 		_, err := p.list()
 		var inf *Infeasible
 		if !errors.As(err, &inf) || inf.Constraint != "slo" {
@@ -142,7 +143,7 @@ func TestNearestSLOIsExact(t *testing.T) {
 			slo time.Duration
 			any bool
 		}{{inf.SLO, true}, {inf.SLO - time.Microsecond, false}} {
-			m.SLO, m.Margin = c.slo, Margin(c.slo, p.MarginShare)
+			m.SLO, m.Margin = c.slo, kind.Margin(c.slo, p.MarginShare)
 			if list := everyPipeline(p, 0); len(list) > 0 != c.any {
 				t.Errorf("%d pipelines at %v, nearest feasible is %v", len(list), c.slo, inf.SLO)
 			}

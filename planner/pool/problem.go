@@ -18,7 +18,7 @@ type Problem struct {
 	stages.Problem
 	Rounding    Rounding
 	Fluid       bool    // waits on time-shared devices are left out
-	MarginShare float64 // of each SLO; every Model.Margin is Margin(SLO, MarginShare)
+	MarginShare float64 // of each SLO; every Model.Margin is kind.Margin(SLO, MarginShare)
 	// Margins are the shares of the models, in their order, where each has its own;
 	// nil: all have MarginShare.
 	Margins []float64

@@ -173,7 +173,7 @@ func (r *resolved) resolveModel(i int) error {
 		kept.Margin = *w.Margin
 	}
 	r.problem.Margins = append(r.problem.Margins, kept.Margin)
-	pm := stages.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: Margin(slo, kept.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	pm := stages.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: kind.Margin(slo, kept.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
 	switch {
 	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
 		return r.in.Fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")

@@ -5,7 +5,6 @@ import "math"
 // settling picks one bundle of each model: from a choice of parts of bundles by swaps.
 type settling struct {
 	choices []bundle
-	of      [][]int   // bundles of each model
 	price   []float64 // of each bundle
 	room    []float64 // devices of each pool
 	worth   []float64 // of a device of each pool
@@ -16,21 +15,14 @@ type settling struct {
 	move    float64
 }
 
-// swaps bounds what is tried, and pairs how many bundles of each model are swapped two
-// at a time.
-const (
-	swaps = 400
-	pairs = 24
-)
+// swaps bounds what is tried.
+const swaps = 400
 
-// settle rounds the relaxation and swaps bundles, one and two at a time, until the
-// devices suffice; nil where they do not.
+// settle rounds the relaxation and swaps one bundle at a time, until the devices
+// suffice; nil where they do not.
 func (s *settling) settle() []int {
 	for range swaps {
-		if s.one() {
-			continue
-		}
-		if s.over(s.use, s.move) <= 0 || !s.two() {
+		if !s.one() {
 			break
 		}
 	}
@@ -99,33 +91,9 @@ func (s *settling) swap(i int) {
 	s.at[s.choices[i].model] = i
 }
 
-// two makes the first swap of two bundles that leaves less beyond the devices.
-func (s *settling) two() bool {
-	base := s.over(s.use, s.move)
-	use, both := make([]float64, len(s.use)), make([]float64, len(s.use))
-	for d := range s.of {
-		for _, i := range s.of[d][:min(len(s.of[d]), pairs)] {
-			if i == s.at[d] {
-				continue
-			}
-			move := s.with(use, s.use, s.move, s.at[d], i)
-			for e := d + 1; e < len(s.of); e++ {
-				for _, j := range s.of[e][:min(len(s.of[e]), pairs)] {
-					if s.over(both, s.with(both, use, move, s.at[e], j)) < base-least {
-						s.swap(i)
-						s.swap(j)
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
-}
-
 // settling starts from parts of bundles: of each model the bundle with the largest.
 func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settling {
-	s := &settling{choices: choices, of: make([][]int, len(x.Models)), at: make([]int, len(x.Models)), use: make([]float64, len(x.Pools)), moves: math.Inf(1)}
+	s := &settling{choices: choices, at: make([]int, len(x.Models)), use: make([]float64, len(x.Pools)), moves: math.Inf(1)}
 	total := 0.0
 	for _, v := range x.lp.price {
 		total += v
@@ -144,7 +112,6 @@ func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settlin
 		b := &choices[i]
 		price, _ := x.price(b, w)
 		s.price = append(s.price, price)
-		s.of[b.model] = append(s.of[b.model], i)
 		if at := s.at[b.model]; at < 0 || parts[i] > parts[at] {
 			s.at[b.model] = i
 		}

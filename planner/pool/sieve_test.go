@@ -224,15 +224,16 @@ func TestConfigurationsLeaveNothingOut(t *testing.T) {
 	})
 }
 
-// Swaps end at a choice within the devices, where one exists one or two swaps away.
+// Where swaps end at a choice, it is one within the devices and of every model.
 func TestSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		models, pools := rapid.IntRange(2, 5).Draw(t, "models"), rapid.IntRange(1, 3).Draw(t, "pools")
-		s := &settling{of: make([][]int, models), at: make([]int, models), use: make([]float64, pools), room: make([]float64, pools), moves: math.Inf(1)}
+		of := make([][]int, models)
+		s := &settling{at: make([]int, models), use: make([]float64, pools), room: make([]float64, pools), moves: math.Inf(1)}
 		s.worth = slices.Repeat([]float64{1}, pools)
 		for d := range models {
 			for range 3 {
-				s.of[d] = append(s.of[d], len(s.choices))
+				of[d] = append(of[d], len(s.choices))
 				b := bundle{model: d}
 				for range pools {
 					b.use = append(b.use, float64(rapid.IntRange(0, 4).Draw(t, "devices")))
@@ -241,7 +242,7 @@ func TestSettle(t *testing.T) {
 			}
 		}
 		for d := range models {
-			fits := s.of[d][rapid.IntRange(0, 2).Draw(t, "fits")]
+			fits := of[d][rapid.IntRange(0, 2).Draw(t, "fits")]
 			s.at[d] = fits
 			for k, v := range s.choices[fits].use {
 				s.room[k] += v
@@ -249,7 +250,7 @@ func TestSettle(t *testing.T) {
 		}
 		for range 2 {
 			d := rapid.IntRange(0, models-1).Draw(t, "model")
-			s.at[d] = s.of[d][rapid.IntRange(0, 2).Draw(t, "other")]
+			s.at[d] = of[d][rapid.IntRange(0, 2).Draw(t, "other")]
 		}
 		for _, i := range s.at {
 			for k, v := range s.choices[i].use {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 )
 
@@ -79,7 +80,7 @@ func (z synthetic) problem() *Problem {
 			c := m
 			c.Name = fmt.Sprintf("m%d.%d", d, class)
 			c.SLO = time.Duration(total*float64(5+4*class)*1e3) * time.Microsecond * 3 / 2
-			c.Margin = Margin(c.SLO, p.MarginShare)
+			c.Margin = kind.Margin(c.SLO, p.MarginShare)
 			c.Weight = weight * in(0.3, 1)
 			p.Models = append(p.Models, c)
 		}

@@ -37,7 +37,6 @@ const (
 	close         = 0.02      // below the best, a plan that long runs look at as well
 	coarsePart    = 3         // part of a run's length while plans are compared
 	leastUse      = 0.3       // of what replicas carry
-	leastPromise  = 0.1       // of what was planned; a plan that sustains less keeps its promise
 )
 
 // shape limits the pipelines that a plan may use.

@@ -205,7 +205,7 @@ func (m *Program) residence(g, i int) float64 {
 
 func (m *Program) start(g int) float64 {
 	q := &m.p.Queues[g]
-	return m.linear.constant + m.linear.perMean*q.Start + m.linear.perVariance*q.StartVar
+	return m.linear.constant + m.linear.perMean*q.Start
 }
 
 func (m *Program) deadline(i int) float64 { return m.p.Groups[i].Deadline[vqueue.Quantiles-1] }

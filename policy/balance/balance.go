@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/policy"
+	"inferplan/policy/slots"
 )
 
 // Name is the policy's name in plans and flags.
@@ -184,12 +185,7 @@ func (p *Policy) swap(d, network int32, out *policy.Actions) {
 }
 
 func (p *Policy) dispatch(now time.Duration, r request, d int32, out *policy.Actions) {
-	slot := int32(len(p.batches))
-	if n := len(p.free); n > 0 {
-		slot, p.free = p.free[n-1], p.free[:n-1]
-	} else {
-		p.batches = append(p.batches, batch{})
-	}
+	slot := slots.Take(&p.batches, &p.free)
 	p.batches[slot] = batch{r, d}
 	p.list[d].running++
 	m := &p.t.Models[r.model]

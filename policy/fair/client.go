@@ -3,6 +3,8 @@ package fair
 import (
 	"math"
 	"time"
+
+	"inferplan/policy/slots"
 )
 
 // stays is how long a client is remembered that sends nothing.
@@ -40,17 +42,13 @@ func (s *Shares) find(now time.Duration, number int32) *client {
 	s.forget(now)
 	at, ok := s.places[number]
 	if !ok {
-		at = int32(len(s.clients))
-		if n := len(s.free); n > 0 {
-			at = s.free[n-1]
-			s.free = s.free[:n-1]
-		} else {
-			s.clients = append(s.clients, client{offered: make([]decaying, len(s.models)), admitted: make([]decaying, len(s.models))})
-		}
+		at = slots.Take(&s.clients, &s.free)
 		s.places[number] = at
-		s.clients[at].number = number
 	}
 	c := &s.clients[at]
+	if c.number = number; c.offered == nil {
+		c.offered, c.admitted = make([]decaying, len(s.models)), make([]decaying, len(s.models))
+	}
 	c.seen = now
 	return c
 }

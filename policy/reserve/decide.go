@@ -385,23 +385,9 @@ func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Acti
 	if slot < 0 {
 		return false
 	}
-	b := &p.batches[slot]
-	b.model, b.pipeline, b.size, b.hops, b.done, b.arrived, b.live, b.limit = m, pa.pipeline, pa.batch, int16(len(pa.hops)), 0, 0, true, limit
-	act := policy.Action{
-		Kind: policy.Dispatch, Pipeline: pa.pipeline, Model: m, Batch: slot, Size: pa.batch,
-		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: b.hops,
-	}
-	q := &p.models[m].queue
-	for i := range p.membersOf(slot) {
-		r := q.Pop()
-		p.members[slot*p.maxBatch+int32(i)] = r
-		out.Tasks = append(out.Tasks, r.Req)
-	}
-	for h := range pa.hops {
-		b.device[h] = pa.hops[h].Device
-	}
 	out.Hops = append(out.Hops, pa.hops...)
-	out.List = append(out.List, act)
+	p.batches.Dispatch(&p.models[m].queue, m, pa.pipeline, pa.batch, 0, len(pa.hops), out)
+	p.batches.At(slot).Limit = limit
 	return true
 }
 

@@ -20,7 +20,7 @@ func (p *Policy) CheckTimelines() error {
 			switch {
 			case nd.res != int32(res) || nd.prev != prev:
 				return fmt.Errorf("resource %d: node %d is of resource %d behind %d, expected behind %d", res, n, nd.res, nd.prev, prev)
-			case !p.batches[n/t.stride].live:
+			case !p.batches.At(n / t.stride).Live:
 				return fmt.Errorf("resource %d: node %d is of a batch that is over", res, n)
 			case nd.start < free:
 				return fmt.Errorf("resource %d: node %d starts at %v before the work in front ends at %v", res, n, nd.start, free)
@@ -52,7 +52,7 @@ func (p *Policy) CheckTimelines() error {
 	}
 	held := 0
 	for n := range t.nodes {
-		if t.nodes[n].res >= 0 && p.batches[int32(n)/t.stride].live {
+		if t.nodes[n].res >= 0 && p.batches.At(int32(n)/t.stride).Live {
 			held++
 		}
 	}

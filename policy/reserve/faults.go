@@ -13,10 +13,9 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 		return
 	}
 	p.tl.lost[device] = true
-	for slot := range p.batches {
-		b := &p.batches[slot]
-		if b.live && needs(p, b, device) {
-			p.abort(now, int32(slot), device, out)
+	for slot := range p.batches.Len() {
+		if p.batches.Needs(slot, device) {
+			p.abort(now, slot, device, out)
 		}
 	}
 	p.tl.setTail(device)
@@ -25,23 +24,13 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 	}
 }
 
-// needs tells whether a batch cannot end without a device.
-func needs(p *Policy, b *batch, device int32) bool {
-	for h := int16(0); h < b.hops; h++ {
-		if b.device[h] == device && (h >= b.done || h+1 < b.hops && h >= b.arrived) {
-			return true
-		}
-	}
-	return false
-}
-
 // abort forgets a batch and queues its requests again. What it still holds on
 // other devices and links it holds until its time there is over: nothing that
 // runs can be stopped.
 func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Actions) {
-	b := &p.batches[slot]
+	b := p.batches.At(slot)
 	p.tl.work = p.tl.work[:0]
-	for h := b.arrived; h < b.hops; h++ {
+	for h := b.Arrived; h < b.Hops; h++ {
 		n := p.tl.node(slot, h, run)
 		for kind := int32(run); kind < perHop; kind++ {
 			nd := &p.tl.nodes[n+kind]
@@ -55,16 +44,10 @@ func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Action
 		}
 	}
 	p.tl.drain()
-	for _, r := range p.membersOf(slot) {
-		r.Lost, r.Looked = true, true
-		p.models[b.model].queue.Insert(r)
-	}
-	b.live = false
-	p.free = append(p.free, slot)
-	out.List = append(out.List, policy.Action{Kind: policy.Abort, Model: b.model, Pipeline: b.pipeline, Batch: slot})
-	p.again(b.model)
-	for h := range b.hops {
-		for _, m := range p.users[b.device[h]] {
+	p.batches.Abort(slot, &p.models[b.Model].queue, out)
+	p.again(b.Model)
+	for h := range b.Hops {
+		for _, m := range p.users[b.Device[h]] {
 			if p.models[m].queue.Len > 0 {
 				p.again(m)
 			}

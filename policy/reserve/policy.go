@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/underway"
 	"inferplan/policy/waiting"
 )
 
@@ -128,12 +129,9 @@ type chooser struct {
 // tables. It implements policy.Policy.
 type Policy struct {
 	chooser
-	batches  []batch
-	members  []waiting.Request // of batches: maxBatch per slot
-	free     []int32           // batch slots
-	maxBatch int32
-	users    [][]int32 // per device: the models with a stage on it
-	dirty    []int32   // models to decide about again
+	batches underway.Table
+	users   [][]int32 // per device: the models with a stage on it
+	dirty   []int32   // models to decide about again
 }
 
 // model is what the policy keeps per model.
@@ -149,27 +147,13 @@ type model struct {
 	waits []int32
 }
 
-// batch is a dispatched batch.
-type batch struct {
-	model    int32
-	pipeline int32
-	size     int32
-	hops     int16
-	done     int16 // hops whose device has finished
-	arrived  int16 // hops that the batch has reached
-	live     bool
-	device   []int32       // per hop
-	limit    time.Duration // it is not to end later
-}
-
 // New makes the policy for a plan's tables.
 func New(t *policy.Tables, opt Options) *Policy {
-	p := &Policy{maxBatch: t.MaxBatch()}
+	p := &Policy{batches: *underway.New(t)}
 	p.finder = finder{t: t, numDevices: int32(len(t.Devices)), maxDepth: maxDepth}
 	p.opt = opt
-	slots := 64 + 4*p.numDevices
 	p.tl.init(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
-	p.growBatches(slots)
+	p.tl.grow(p.batches.Len())
 	p.uplinks, p.downlinks = make([]int32, p.numDevices), make([]int32, p.numDevices)
 	for d := range t.Devices {
 		p.uplinks[d], p.downlinks[d] = p.resource(t.Devices[d].Uplink), p.resource(t.Devices[d].Downlink)
@@ -294,32 +278,6 @@ func (p *Policy) indexUsers() {
 	}
 }
 
-// growBatches makes room for more batch slots.
-func (p *Policy) growBatches(slots int32) {
-	had := int32(len(p.batches))
-	stages := p.t.MaxStages()
-	batches := make([]batch, slots)
-	copy(batches, p.batches)
-	devices := make([]int32, (slots-had)*stages)
-	for b := had; b < slots; b++ {
-		batches[b].device = devices[(b-had)*stages : (b-had+1)*stages]
-	}
-	members := make([]waiting.Request, slots*p.maxBatch)
-	copy(members, p.members)
-	p.batches, p.members = batches, members
-	free := make([]int32, 0, slots)
-	free = append(free, p.free...)
-	for b := slots - 1; b >= had; b-- {
-		free = append(free, b)
-	}
-	p.free = free
-	p.tl.grow(slots)
-}
-
-func (p *Policy) membersOf(b int32) []waiting.Request {
-	return p.members[b*p.maxBatch : b*p.maxBatch+p.batches[b].size]
-}
-
 // Handle decides what to do about one event.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
@@ -337,19 +295,19 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 			}
 		}
 	case policy.BatchStarted:
-		if b := &p.batches[ev.Batch]; b.live && ev.Hop >= b.done {
+		if b := p.batches.At(ev.Batch); b.Live && ev.Hop >= b.Done {
 			n := p.tl.node(ev.Batch, ev.Hop, run)
 			moved := p.tl.nodes[n].start != ev.Start
 			p.tl.startedAt(n, ev.Start)
 			p.feedback(ev.Device, moved)
 		}
 	case policy.TransferFinished:
-		if b := &p.batches[ev.Batch]; b.live && ev.Hop > b.arrived {
-			b.arrived = ev.Hop
+		if b := p.batches.At(ev.Batch); b.Live && ev.Hop > b.Arrived {
+			p.batches.Transferred(ev)
 			n := p.tl.node(ev.Batch, ev.Hop, run)
 			moved := p.tl.nodes[n].ready != ev.End
 			p.tl.transferredAt(n, ev.End)
-			p.feedback(b.device[ev.Hop], moved)
+			p.feedback(b.Device[ev.Hop], moved)
 		}
 	case policy.BatchFinished:
 		p.finished(ev)
@@ -379,19 +337,12 @@ func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Action
 }
 
 func (p *Policy) finished(ev *policy.Event) {
-	b := &p.batches[ev.Batch]
-	if !b.live || ev.Hop < b.done {
+	if b := p.batches.At(ev.Batch); !b.Live || ev.Hop < b.Done {
 		return
 	}
 	n := p.tl.node(ev.Batch, ev.Hop, run)
 	moved := p.tl.nodes[n].end() != ev.End
-	b.done = ev.Hop + 1
-	last := b.done == b.hops
-	p.tl.finishedAt(n, ev.End, last)
-	if last {
-		b.live = false
-		p.free = append(p.free, ev.Batch)
-	}
+	p.tl.finishedAt(n, ev.End, p.batches.Finished(ev))
 	p.feedback(ev.Device, moved)
 }
 

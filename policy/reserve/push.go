@@ -1,6 +1,10 @@
 package reserve
 
-import "time"
+import (
+	"time"
+
+	"inferplan/policy/underway"
+)
 
 // slotPair is where a transfer would run. A gentle path waits for a gap, others go
 // where first-in first-out puts them, and may move what is behind.
@@ -13,19 +17,17 @@ func (f *finder) slotPair(up, down int32, ready, dur time.Duration) (start, hold
 	return start, 0, pushes
 }
 
-// enter reserves a path and returns its batch slot; -1 where the path moves other
+// enter reserves a path and returns the slot of its batch, which the next dispatch takes; -1 where the path moves other
 // batches past their limits, or itself past its own.
 func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 	if !pa.pushes {
-		slot := p.try(pa, now)
-		p.free = p.free[:len(p.free)-1]
-		return slot
+		return p.try(pa, now)
 	}
 	p.tl.watched, p.tl.rebuilt, p.tl.moved = true, false, p.tl.moved[:0]
 	slot := p.try(pa, now)
 	p.tl.watched = false
 	last := p.tl.node(slot, int16(len(pa.hops)-1), run)
-	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !bearable(&p.tl, p.batches) {
+	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !bearable(&p.tl, &p.batches) {
 		p.undo(slot)
 		if p.tl.rebuilt {
 			p.tl.rebuild() // its order was with the path
@@ -38,13 +40,12 @@ func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 		hop.XferEnd, hop.Start, hop.End = p.tl.nodes[n].ready, p.tl.nodes[n].start, p.tl.nodes[n].end()
 		hop.XferStart = hop.XferEnd - took
 	}
-	p.free = p.free[:len(p.free)-1]
 	return slot
 }
 
 // bearable tells whether what moved still ends in time, and still comes to its
 // resources in the order in which it stands there.
-func bearable(t *timelines, batches []batch) bool {
+func bearable(t *timelines, batches *underway.Table) bool {
 	for _, n := range t.moved {
 		nd := &t.nodes[n]
 		if nd.res < 0 {
@@ -53,8 +54,8 @@ func bearable(t *timelines, batches []batch) bool {
 		if nd.next >= 0 && !nd.arrived && nd.ready >= t.nodes[nd.next].ready {
 			return false
 		}
-		b := &batches[n/t.stride]
-		if at := n % t.stride; b.live && at%perHop == run && at/perHop == int32(b.hops)-1 && nd.end() > b.limit {
+		b := batches.At(n / t.stride)
+		if at := n % t.stride; b.Live && at%perHop == run && at/perHop == int32(b.Hops)-1 && nd.end() > b.Limit {
 			return false
 		}
 	}

@@ -61,10 +61,10 @@ func (c *chooser) nowInTime(o int32, now time.Duration) bool {
 
 // try reserves a path for a look at what would be left; undo takes it back.
 func (p *Policy) try(pa *path, now time.Duration) int32 {
-	if len(p.free) == 0 {
-		p.growBatches(2 * int32(len(p.batches)))
+	had, slot := p.batches.Len(), p.batches.Next()
+	if slots := p.batches.Len(); slots > had {
+		p.tl.grow(slots)
 	}
-	slot := p.free[len(p.free)-1]
 	p.reserve(slot, pa, now)
 	return slot
 }

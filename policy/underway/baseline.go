@@ -38,16 +38,8 @@ func DropHead(q *waiting.Queue, model int32, reason policy.Reason, out *policy.A
 // queue that a batch has its from.
 func (u *Table) Lose(device int32, queueOf func(*Batch) *waiting.Queue, out *policy.Actions) {
 	for slot := range u.Len() {
-		if !u.Needs(slot, device) {
-			continue
+		if u.Needs(slot, device) {
+			u.Abort(slot, queueOf(u.At(slot)), out)
 		}
-		b := u.At(slot)
-		q := queueOf(b)
-		for _, r := range u.Members(slot) {
-			r.Looked, r.Lost = true, true
-			q.Insert(r)
-		}
-		u.Free(slot)
-		out.List = append(out.List, policy.Action{Kind: policy.Abort, Model: b.Model, Pipeline: b.Pipeline, Batch: slot})
 	}
 }

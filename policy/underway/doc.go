@@ -1,5 +1,5 @@
-// Package underway keeps account of dispatched batches for policies that
-// reserve nothing beyond a tail per resource: who is in a batch, where it goes
-// and how far it is; and what else such baselines have in common
+// Package underway keeps account of dispatched batches for the policies of pooled
+// pipelines: who is in a batch, where it goes and how far it is; and what else
+// baselines that reserve nothing beyond a tail per resource have in common
 // (baseline.go).
 package underway

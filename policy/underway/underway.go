@@ -1,6 +1,8 @@
 package underway
 
 import (
+	"time"
+
 	"inferplan/policy"
 	"inferplan/policy/waiting"
 )
@@ -15,7 +17,8 @@ type Batch struct {
 	Done     int16 // hops whose device has finished
 	Arrived  int16 // hops that the batch has reached
 	Live     bool
-	device   []int32
+	Device   []int32       // per hop
+	Limit    time.Duration // it is not to end later, where a policy sets one
 }
 
 // Table holds the batches under way, by slot.
@@ -40,8 +43,8 @@ func (u *Table) grow(slots int32) {
 	copy(batches, u.batches)
 	for b := range batches {
 		own := devices[int32(b)*u.hops : (int32(b)+1)*u.hops]
-		copy(own, batches[b].device)
-		batches[b].device = own
+		copy(own, batches[b].Device)
+		batches[b].Device = own
 	}
 	members := make([]waiting.Request, slots*u.most)
 	copy(members, u.members)
@@ -64,13 +67,18 @@ func (u *Table) Members(slot int32) []waiting.Request {
 	return u.members[slot*u.most : slot*u.most+u.batches[slot].Size]
 }
 
-// Dispatch sends the first size requests of a queue along the hops that end
-// out.Hops, from stage first of the pipeline on.
-func (u *Table) Dispatch(q *waiting.Queue, model, pipeline, size int32, first int16, hops int, out *policy.Actions) {
+// Next returns the slot that the next Dispatch takes. It makes room where none is free.
+func (u *Table) Next() int32 {
 	if len(u.free) == 0 {
 		u.grow(2 * int32(len(u.batches)))
 	}
-	slot := u.free[len(u.free)-1]
+	return u.free[len(u.free)-1]
+}
+
+// Dispatch sends the first size requests of a queue along the hops that end
+// out.Hops, from stage first of the pipeline on.
+func (u *Table) Dispatch(q *waiting.Queue, model, pipeline, size int32, first int16, hops int, out *policy.Actions) {
+	slot := u.Next()
 	u.free = u.free[:len(u.free)-1]
 	b := &u.batches[slot]
 	b.Model, b.Pipeline, b.Size, b.First, b.Hops, b.Done, b.Arrived, b.Live = model, pipeline, size, first, int16(hops), 0, 0, true
@@ -84,7 +92,7 @@ func (u *Table) Dispatch(q *waiting.Queue, model, pipeline, size int32, first in
 		out.Tasks = append(out.Tasks, r.Req)
 	}
 	for h := range hops {
-		b.device[h] = out.Hops[int(act.HopFirst)+h].Device
+		b.Device[h] = out.Hops[int(act.HopFirst)+h].Device
 	}
 	out.List = append(out.List, act)
 }
@@ -112,6 +120,17 @@ func (u *Table) Finished(ev *policy.Event) bool {
 	return true
 }
 
+// Abort ends a batch that cannot go on; its requests wait again in a queue.
+func (u *Table) Abort(slot int32, q *waiting.Queue, out *policy.Actions) {
+	b := u.At(slot)
+	for _, r := range u.Members(slot) {
+		r.Looked, r.Lost = true, true
+		q.Insert(r)
+	}
+	u.Free(slot)
+	out.List = append(out.List, policy.Action{Kind: policy.Abort, Model: b.Model, Pipeline: b.Pipeline, Batch: slot})
+}
+
 // Free gives a slot back.
 func (u *Table) Free(slot int32) {
 	u.batches[slot].Live = false
@@ -126,7 +145,7 @@ func (u *Table) Needs(slot, device int32) bool {
 		return false
 	}
 	for h := int16(0); h < b.Hops; h++ {
-		if b.device[h] == device && (h >= b.Done || h+1 < b.Hops && h >= b.Arrived) {
+		if b.Device[h] == device && (h >= b.Done || h+1 < b.Hops && h >= b.Arrived) {
 			return true
 		}
 	}

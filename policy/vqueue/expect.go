@@ -61,7 +61,7 @@ func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt, clie
 		return
 	}
 	def, slots := &p.problem.Queues[q], p.state.queues[q].slots
-	t, v, loaded := max(def.Start, seconds(now)), def.StartVar, def.Model
+	t, v, loaded := max(def.Start, seconds(now)), 0.0, def.Model
 	if place > 0 {
 		before := &slots[place-1]
 		t, loaded = max(before.end, seconds(now)), before.model

@@ -104,7 +104,7 @@ func (p *Problem) slack(g *Group, c *Cost, start, variance, spare float64) (slac
 // added before any of them.
 func (p *Problem) recost(q int32, l *line, from int, spare float64) {
 	def := &p.Queues[q]
-	t, v, model := def.Start, def.StartVar, def.Model
+	t, v, model := def.Start, 0.0, def.Model
 	if from > 0 {
 		before := &l.slots[from-1]
 		t, model = before.end, before.model

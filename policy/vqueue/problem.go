@@ -33,8 +33,6 @@ type Queue struct {
 	Kind  int32   // of the device
 	Model int32   // loaded; -1: none
 	Start float64 // when the instance takes the first group
-	// StartVar is the variance of Start.
-	StartVar float64
 	// Setup is, by model, how long the change to it takes: the running batch drains,
 	// the weights move. Infinite: the model cannot run here. Queues may share it.
 	Setup []float64
@@ -146,7 +144,7 @@ func (p *Problem) Validate() error {
 			return bad("queues", i, "kind", q.Kind, fmt.Sprintf("0 to %d", p.Kinds-1))
 		case q.Model < -1 || int(q.Model) >= p.Models:
 			return bad("queues", i, "model", q.Model, fmt.Sprintf("-1 to %d", p.Models-1))
-		case math.IsNaN(q.Start) || math.IsInf(q.Start, 0) || !(q.StartVar >= 0):
+		case math.IsNaN(q.Start) || math.IsInf(q.Start, 0):
 			return bad("queues", i, "start", q.Start, "seconds")
 		case len(q.Setup) != p.Models:
 			return bad("queues", i, "setup", len(q.Setup), fmt.Sprintf("%d models", p.Models))

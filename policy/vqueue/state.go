@@ -315,7 +315,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 	if !def.takes(g, c) {
 		return place, delta
 	}
-	t, v, model := def.Start, def.StartVar, def.Model
+	t, v, model := def.Start, 0.0, def.Model
 	for i := 0; ; i++ {
 		last := i == len(l.slots)
 		if i > 0 {

@@ -1,5 +1,7 @@
 package vqueue
 
+import "inferplan/policy/slots"
+
 // turns is whose request goes next among those of a class that wait and have not begun:
 // clients take turns, each with its requests in the order in which they came. A client
 // alone has the order of its groups.
@@ -52,13 +54,7 @@ func (b *book) lineUp(req int32) {
 
 // open makes the line of a client, behind all others of the class.
 func (t *turns) open(key turnKey) int32 {
-	at := int32(len(t.lines))
-	if n := len(t.free); n > 0 {
-		at = t.free[n-1]
-		t.free = t.free[:n-1]
-	} else {
-		t.lines = append(t.lines, clientLine{})
-	}
+	at := slots.Take(&t.lines, &t.free)
 	l := &t.lines[at]
 	*l = clientLine{turnKey: key, first: -1, last: -1, next: at, prev: at}
 	if head := t.next[key.model]; head >= 0 {

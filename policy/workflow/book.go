@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"inferplan/policy/predict"
+	"inferplan/policy/slots"
 )
 
 // state of a task.
@@ -67,14 +68,7 @@ type book struct {
 
 // take gives a task without a place.
 func (b *book) take(req, slot, service int32, work int64) int32 {
-	var id int32
-	if n := len(b.free); n > 0 {
-		id = b.free[n-1]
-		b.free = b.free[:n-1]
-	} else {
-		id = int32(len(b.tasks))
-		b.tasks = append(b.tasks, task{})
-	}
+	id := slots.Take(&b.tasks, &b.free)
 	k := &b.tasks[id]
 	*k = task{req: req, slot: slot, service: service, work: work, inputs: k.inputs[:0], state: known, place: -1, asked: -1, arrived: -1, from: -1, memo: memo{place: -1, to: -1, next: -1}}
 	return id

@@ -1,5 +1,7 @@
 package llm
 
+import "inferplan/policy/slots"
+
 // blocks is the KV memory of an instance, and what free blocks still hold.
 type blocks struct {
 	size  int32 // tokens of a block
@@ -71,12 +73,7 @@ func (b *blocks) give(n int64, key int64, tokens int32) {
 	if whole == 0 {
 		return
 	}
-	at := int32(len(b.kept))
-	if n := len(b.unused); n > 0 {
-		at, b.unused = b.unused[n-1], b.unused[:n-1]
-	} else {
-		b.kept = append(b.kept, cached{})
-	}
+	at := slots.Take(&b.kept, &b.unused)
 	b.kept[at] = cached{key: key, blocks: whole, prev: b.tail, next: -1}
 	if b.tail >= 0 {
 		b.kept[b.tail].next = at

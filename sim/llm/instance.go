@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/policy/slots"
 )
 
 // Model is what an instance runs.
@@ -172,12 +173,7 @@ func (in *Instance) Add(s Sequence) error {
 	if in.mem.of(s.Prompt+s.Output) > in.mem.total {
 		return fmt.Errorf("a sequence of %d tokens does not fit the KV memory of %d", s.Prompt+s.Output, in.mem.total*int64(in.opt.Block))
 	}
-	slot := int32(len(in.seqs))
-	if n := len(in.free); n > 0 {
-		slot, in.free = in.free[n-1], in.free[:n-1]
-	} else {
-		in.seqs = append(in.seqs, seq{})
-	}
+	slot := slots.Take(&in.seqs, &in.free)
 	q := &in.seqs[slot]
 	in.came++
 	*q = seq{id: s.ID, prompt: s.Prompt, output: s.Output, made: s.Made, need: s.Prompt + s.Made, serial: q.serial + 1, state: waiting, order: in.came, session: s.Session, swapped: s.Swapped}

@@ -27,7 +27,7 @@ func BenchmarkConflict(b *testing.B) {
 	m := crowded(true)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := milp.FindConflict(ctx, solver, m, milp.ConflictOptions{}); err != nil {
+		if _, _, err := milp.FindConflict(ctx, solver, m); err != nil {
 			b.Fatal(err)
 		}
 	}

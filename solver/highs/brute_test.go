@@ -146,27 +146,27 @@ func TestConflictAgainstDeletion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawTiny(t)
 		if _, feasible := p.best(); feasible {
-			_, err := milp.FindConflict(ctx, solver, p.model, milp.ConflictOptions{})
+			_, _, err := milp.FindConflict(ctx, solver, p.model)
 			if err == nil {
 				t.Fatal("a conflict was found in a feasible model")
 			}
 			return
 		}
 		seen++
-		c, err := milp.FindConflict(ctx, solver, p.model, milp.ConflictOptions{})
+		limits, minimal, err := milp.FindConflict(ctx, solver, p.model)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !c.Minimal || len(c.Limits) == 0 {
-			t.Fatalf("conflict %v, minimal %v", c, c.Minimal)
+		if !minimal || len(limits) == 0 {
+			t.Fatalf("conflict %v, minimal %v", limits, minimal)
 		}
-		if _, feasible := p.only(c.Limits).best(); feasible {
-			t.Fatalf("%v: these alone have a solution", c)
+		if _, feasible := p.only(limits).best(); feasible {
+			t.Fatalf("%v: these alone have a solution", limits)
 		}
-		for i := range c.Limits {
-			rest := append(append([]milp.Limit(nil), c.Limits[:i]...), c.Limits[i+1:]...)
+		for i := range limits {
+			rest := append(append([]milp.Limit(nil), limits[:i]...), limits[i+1:]...)
 			if _, feasible := p.only(rest).best(); !feasible {
-				t.Fatalf("%v: infeasible without %v, so not minimal", c, c.Limits[i])
+				t.Fatalf("%v: infeasible without %v, so not minimal", limits, limits[i])
 			}
 		}
 	})
@@ -182,13 +182,13 @@ func (p tiny) only(limits []milp.Limit) tiny {
 		m.SetRowBounds(milp.Row(i), -milp.Inf, milp.Inf)
 	}
 	for _, l := range limits {
-		lo, hi := m.RowBounds(milp.Row(l.Index))
+		lo, hi := m.RowBounds(l.Row)
 		if l.Side == milp.Lower {
 			lo = l.Value
 		} else {
 			hi = l.Value
 		}
-		m.SetRowBounds(milp.Row(l.Index), lo, hi)
+		m.SetRowBounds(l.Row, lo, hi)
 	}
 	return tiny{m, p.ints, p.continuous}
 }

@@ -27,9 +27,9 @@ func ExampleSolver() {
 	fmt.Printf("%v: %d fast, %d slow, %.1f USD per hour, bound %.1f\n", s.Status, s.Int(fast), s.Int(slow), s.Value, s.Bound)
 
 	m.AddRow("budget", 0, 4, milp.Term{Var: fast, Coef: 2}, milp.Term{Var: slow, Coef: 0.7})
-	c, err := milp.FindConflict(ctx, highs.Solver{}, m, milp.ConflictOptions{})
-	fmt.Println(c, err)
+	limits, _, err := milp.FindConflict(ctx, highs.Solver{}, m)
+	fmt.Println(limits, err)
 	// Output:
 	// optimal: 1 fast, 4 slow, 4.8 USD per hour, bound 4.8
-	// row rate >= 100; row budget <= 4 <nil>
+	// [row rate >= 100 row budget <= 4] <nil>
 }

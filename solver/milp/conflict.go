@@ -4,43 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 )
 
-// Conflict is a set of limits that exclude each other.
-type Conflict struct {
-	// Limits, rows first, in the model's order. An equation appears with the side, or both, that takes part.
-	Limits []Limit
-	// Minimal says that without any one of the limits the others (and the hard ones) have a solution. It is false
-	// where a limit on work, time or the context stopped the search: then the set is a conflict, perhaps not a smallest.
-	Minimal bool
-	// Stats sums the work over the solves.
-	Stats  Stats
-	Solves int
-}
-
-func (c *Conflict) String() string {
-	var b strings.Builder
-	for i, l := range c.Limits {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(l.String())
-	}
-	return b.String()
-}
-
-// ConflictOptions steer FindConflict.
-type ConflictOptions struct {
-	// Hard says which limits are given and never named, such as the sign of a variable or a definition; nil
-	// names rows only, and takes variables' bounds as given.
-	Hard func(Limit) bool
-	// Solve holds the limits of each solve.
-	Solve Options
-}
-
-// FindConflict explains an infeasible model: a set of its limits that exclude each other, minimal where the work
-// allows. Integrality is always given.
+// FindConflict explains an infeasible model: limits of its rows that exclude each other, in the model's order. An
+// equation appears with the side, or both, that takes part. They are minimal if without any one of them the others
+// have a solution; the end of the context may leave more. Integrality and the bounds of variables are given.
 //
 // First the elastic filter: every limit may be violated at a price; what the cheapest solution violates is made hard,
 // until there is no solution: some of what was made hard is in conflict. (Chinneck and Dravnieks, Locating minimal
@@ -48,57 +16,34 @@ type ConflictOptions struct {
 // of those is left out in turn, and for good where the rest is still infeasible.
 //
 // It is an error to ask about a model that is feasible.
-func FindConflict(ctx context.Context, s Solver, m *Model, o ConflictOptions) (*Conflict, error) {
+func FindConflict(ctx context.Context, s Solver, m *Model) (limits []Limit, minimal bool, err error) {
 	if err := m.Validate(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	hard := o.Hard
-	if hard == nil {
-		hard = func(l Limit) bool { return l.IsVar }
-	}
-	var soft []Limit
-	for _, l := range limits(m) {
-		if !hard(l) {
-			soft = append(soft, l)
-		}
-	}
-	f := &filter{ctx: ctx, solver: s, model: m, opts: o.Solve.limitsOnly()}
-	f.opts.Gap, f.opts.AbsGap = 0, 0
+	soft := rowLimits(m)
+	f := &filter{ctx: ctx, solver: s, model: m}
 	found, err := f.elastic(soft)
-	if err != nil {
-		return nil, fmt.Errorf("explaining why %q has no solution: %w", m.Name, err)
+	if err == nil {
+		minimal, err = f.delete(soft, found)
 	}
-	minimal, err := f.delete(soft, found)
 	if err != nil {
-		return nil, fmt.Errorf("explaining why %q has no solution: %w", m.Name, err)
+		return nil, false, fmt.Errorf("explaining why %q has no solution: %w", m.Name, err)
 	}
-	c := &Conflict{Minimal: minimal, Stats: f.stats, Solves: f.solves}
 	for k, in := range found {
 		if in {
-			c.Limits = append(c.Limits, soft[k])
+			limits = append(limits, soft[k])
 		}
 	}
-	return c, nil
+	return limits, minimal, nil
 }
 
 type filter struct {
 	ctx    context.Context
 	solver Solver
 	model  *Model
-	opts   Options
-	stats  Stats
-	solves int
 }
 
-func (f *filter) solve(m *Model) (*Solution, error) {
-	sol, err := f.solver.Solve(f.ctx, m, f.opts)
-	if err != nil {
-		return nil, err
-	}
-	f.solves++
-	f.stats.Add(sol.Stats)
-	return sol, nil
-}
+func (f *filter) solve(m *Model) (*Solution, error) { return f.solver.Solve(f.ctx, m, Options{}) }
 
 // elastic returns which of the soft limits hold a conflict.
 func (f *filter) elastic(soft []Limit) ([]bool, error) {
@@ -198,15 +143,9 @@ func (f *filter) withoutObjective(m *Model) *Model {
 
 // dropFrom takes a limit out of a model.
 func (l Limit) dropFrom(m *Model) {
-	var lo, hi *float64
-	if l.IsVar {
-		lo, hi = &m.vars[l.Index].lo, &m.vars[l.Index].hi
-	} else {
-		lo, hi = &m.rows[l.Index].lo, &m.rows[l.Index].hi
-	}
 	if l.Side == Lower {
-		*lo = -Inf
+		m.rows[l.Row].lo = -Inf
 	} else {
-		*hi = Inf
+		m.rows[l.Row].hi = Inf
 	}
 }

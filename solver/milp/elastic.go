@@ -22,50 +22,33 @@ func (s Side) String() string {
 	return ">="
 }
 
-// Limit is one side of one row or variable.
+// Limit is one side of a row.
 type Limit struct {
-	IsVar bool
-	Index int // of the row, or of the variable
+	Row   Row
 	Side  Side
 	Name  string
 	Value float64 // the limit
 }
 
-func (l Limit) String() string {
-	what := "row"
-	if l.IsVar {
-		what = "variable"
-	}
-	return fmt.Sprintf("%s %s %s %v", what, l.Name, l.Side, l.Value)
-}
+func (l Limit) String() string { return fmt.Sprintf("row %s %s %v", l.Name, l.Side, l.Value) }
 
-// limits lists the finite sides of a model's rows, then of its variables; an equation is listed as its two sides.
-func limits(m *Model) []Limit {
+// rowLimits lists the finite sides of a model's rows; an equation is listed as its two sides.
+func rowLimits(m *Model) []Limit {
 	var out []Limit
-	add := func(isVar bool, i int, name string, lo, hi float64) {
-		if !math.IsInf(lo, 0) {
-			out = append(out, Limit{IsVar: isVar, Index: i, Side: Lower, Name: name, Value: lo})
-		}
-		if !math.IsInf(hi, 0) {
-			out = append(out, Limit{IsVar: isVar, Index: i, Side: Upper, Name: name, Value: hi})
-		}
-	}
 	for i := range m.rows {
-		add(false, i, m.RowName(Row(i)), m.rows[i].lo, m.rows[i].hi)
-	}
-	for j := range m.vars {
-		add(true, j, m.VarName(Var(j)), m.vars[j].lo, m.vars[j].hi)
+		at, name := Row(i), m.RowName(Row(i))
+		if lo := m.rows[i].lo; !math.IsInf(lo, 0) {
+			out = append(out, Limit{at, Lower, name, lo})
+		}
+		if hi := m.rows[i].hi; !math.IsInf(hi, 0) {
+			out = append(out, Limit{at, Upper, name, hi})
+		}
 	}
 	return out
 }
 
-// limitsOnly keeps the options that a derived solve should share: limits and seed, not starts or callbacks.
-func (o Options) limitsOnly() Options {
-	return Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed, Gap: o.Gap, AbsGap: o.AbsGap}
-}
-
 // elastic is a model in which some limits may be violated, each at a price of 1 per unit: each has a slack variable, and the
-// objective is to pay least. Variables' own limits become rows, so that all sides are treated alike.
+// objective is to pay least.
 type elastic struct {
 	model  *Model
 	limits []Limit
@@ -87,17 +70,7 @@ func newElastic(m *Model, limits []Limit) *elastic {
 		}
 		s := c.AddVar("slack "+l.String(), 0, Inf, 1)
 		e.slack[k] = s
-		if !l.IsVar {
-			c.AddTerm(Row(l.Index), s, sign)
-			continue
-		}
-		lo, hi := -Inf, Inf
-		if l.Side == Lower {
-			lo, c.vars[l.Index].lo = l.Value, -Inf
-		} else {
-			hi, c.vars[l.Index].hi = l.Value, Inf
-		}
-		c.AddRow("bound "+l.String(), lo, hi, Term{Var(l.Index), 1}, Term{s, sign})
+		c.AddTerm(l.Row, s, sign)
 	}
 	return e
 }

@@ -13,12 +13,6 @@ type Chance struct{ Level, Common float64 }
 // Z is the number of standard deviations that the level asks for.
 func (c Chance) Z() float64 { return Normal{0, 1}.Quantile(c.Level) }
 
-// Worst is the value that X exceeds with probability 1 - Level: exact for a
-// normal X. The constraint is Worst <= limit.
-func (c Chance) Worst(mean, variance float64) float64 {
-	return mean + c.Z()*math.Sqrt(variance+c.Common*c.Common*mean*mean)
-}
-
 // Tangent gives a row that implies the constraint and touches it at variance v0:
 //
 //	perMean*mean + perVariance*variance + constant <= limit

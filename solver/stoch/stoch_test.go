@@ -14,31 +14,8 @@ import (
 
 func generator(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
-// lengths are distributions of tokens, all between 1 and 4096.
-func lengths(t *testing.T) map[string]stoch.Dist {
-	t.Helper()
-	rng := generator(1)
-	samples := make([]float64, 2000)
-	for i := range samples {
-		samples[i] = math.Floor(1 + 150*rng.ExpFloat64())
-	}
-	empirical, err := stoch.NewEmpirical(samples)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]stoch.Dist{}
-	for name, d := range map[string]stoch.Dist{
-		"normal": stoch.Normal{Mu: 200, Sigma: 158}, "log-t": stoch.LogT{Mu: 5, Sigma: 0.8, Nu: 3}, "empirical": empirical,
-	} {
-		if out[name], err = stoch.Clamp(d, 1, 4096); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return out
-}
-
 // near compares with a Monte Carlo estimate: within five of its standard errors
-// and a small part for rounding to a lattice.
+// and .2 % of the estimate.
 func near(t *testing.T, what string, got float64, draws []float64, statistic func([]float64) (value, sd float64)) {
 	t.Helper()
 	want, sd := statistic(draws)
@@ -84,86 +61,16 @@ func compare(t *testing.T, name string, d stoch.Dist, draws []float64) {
 	}
 }
 
-func draw(d stoch.Dist, n int, seed uint64, f func(next func() float64) float64) []float64 {
-	rng, out := generator(seed), make([]float64, n)
-	for i := range out {
-		out[i] = f(func() float64 { return stoch.Draw(d, rng) })
-	}
-	return out
-}
-
-func TestAgainstMonteCarlo(t *testing.T) {
-	for name, d := range lengths(t) {
-		compare(t, name, d, draw(d, 40000, 2, func(next func() float64) float64 { return next() }))
-
-		longest, err := stoch.Max(d, 30)
-		if err != nil {
-			t.Fatal(err)
-		}
-		compare(t, name+" maximum of 30", longest, draw(d, 6000, 3, func(next func() float64) float64 {
-			m := 0.0
-			for range 30 {
-				m = max(m, next())
-			}
-			return m
-		}))
-
-		third, err := stoch.Order(d, 3, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
-		compare(t, name+" third of 8", third, draw(d, 10000, 4, func(next func() float64) float64 {
-			var x [8]float64
-			for i := range x {
-				x[i] = next()
-			}
-			slices.Sort(x[:])
-			return x[2]
-		}))
-
-		sum, err := stoch.Sum(d, 20, 4095)
-		if err != nil {
-			t.Fatal(err)
-		}
-		total := func(next func() float64) float64 {
-			s := 0.0
-			for range 20 {
-				s += next()
-			}
-			return s
-		}
-		draws := draw(d, 6000, 5, total)
-		compare(t, name+" sum of 20", sum, slices.Clone(draws))
-
-		factor := generator(6)
-		shared := make([]float64, len(draws))
-		for i, x := range draws {
-			shared[i] = x * (1 + 0.08*factor.NormFloat64())
-		}
-		compare(t, name+" sum with a common factor", stoch.Common(sum, 0.08), slices.Clone(shared))
-	}
-}
-
-func TestClampKnowsTheNormal(t *testing.T) {
-	// E max(Z, 0) = 1/sqrt(2 pi), E max(Z, 0)^2 = 1/2.
-	d, err := stoch.Clamp(stoch.Normal{Sigma: 1}, 0, 40)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mean := 1 / math.Sqrt(2*math.Pi)
-	if math.Abs(d.Mean()-mean) > 1e-9 || math.Abs(d.Var()-(0.5-mean*mean)) > 1e-9 {
-		t.Errorf("max(Z, 0): mean %v variance %v, expected %v and %v", d.Mean(), d.Var(), mean, 0.5-mean*mean)
-	}
-	if d, _ := stoch.Clamp(stoch.Normal{Mu: 5}, 1, 3); d.Mean() != 3 || d.Var() != 0 {
-		t.Errorf("a constant above the maximum: mean %g variance %g", d.Mean(), d.Var())
-	}
+// worst is the value that a normal X exceeds with probability 1 - Level.
+func worst(c stoch.Chance, mean, variance float64) float64 {
+	return mean + c.Z()*math.Sqrt(variance+c.Common*c.Common*mean*mean)
 }
 
 // TestChance draws sums and counts how often the limit that the constraint just
 // allows is passed, and holds the row above the exact form.
 func TestChance(t *testing.T) {
 	c := stoch.Chance{Level: 0.9, Common: 0.08}
-	limit := c.Worst(100, 64)
+	limit := worst(c, 100, 64)
 	rng, over := generator(9), 0
 	const n = 40000
 	for range n {
@@ -182,12 +89,12 @@ func TestChance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if row, exact := a*mean+b*variance+k, c.Worst(mean, variance); row < exact-1e-9*(1+exact) {
+		if row, exact := a*mean+b*variance+k, worst(c, mean, variance); row < exact-1e-9*(1+exact) {
 			t.Errorf("the row gives %g, below the exact %g", row, exact)
 		}
 		c.Common = 0
 		a, b, k, _ = c.Tangent(v0)
-		if row, exact := a*mean+b*v0+k, c.Worst(mean, v0); math.Abs(row-exact) > 1e-9*(1+exact) {
+		if row, exact := a*mean+b*v0+k, worst(c, mean, v0); math.Abs(row-exact) > 1e-9*(1+exact) {
 			t.Errorf("the row does not touch at v0: %g, exact %g", row, exact)
 		}
 	})
@@ -233,13 +140,6 @@ func TestPhi(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for name, call := range map[string]func() error{
-		"no samples":      func() error { _, err := stoch.NewEmpirical(nil); return err },
-		"NaN sample":      func() error { _, err := stoch.NewEmpirical([]float64{math.NaN()}); return err },
-		"limits swapped":  func() error { _, err := stoch.Clamp(stoch.Normal{}, 2, 1); return err },
-		"limit NaN":       func() error { _, err := stoch.Clamp(stoch.Normal{}, math.NaN(), 1); return err },
-		"order 0":         func() error { _, err := stoch.Order(stoch.Normal{}, 0, 3); return err },
-		"endless sum":     func() error { _, err := stoch.Sum(stoch.Normal{Sigma: 1}, 3, 10); return err },
-		"too many cells":  func() error { _, err := stoch.Sum(stoch.Normal{}, 1<<20, 1<<20); return err },
 		"level below .5":  func() error { _, _, _, err := stoch.Chance{Level: 0.4}.Tangent(1); return err },
 		"tangent at zero": func() error { _, _, _, err := stoch.Chance{Level: 0.9}.Tangent(0); return err },
 	} {

@@ -7,7 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/blocks"
-	"inferplan/formats/importer/reference"
+	"inferplan/testkit/reference"
 )
 
 // Dir is the folder of the data: ppipe/ in INFERPLAN_DATA, else in

@@ -11,7 +11,7 @@ import (
 
 // due is a request with the time of an instance that it takes at least.
 type due struct {
-	deploy.Span
+	span
 	run, figure int
 	work        float64
 }
@@ -59,7 +59,7 @@ func ofModel(p *deploy.Problem, model int) []due {
 				continue
 			}
 			class := &p.Classes[p.Items[r.Model].Class]
-			list = append(list, due{deploy.Span{From: r.At, To: r.At + class.SLO, Iterations: r.OutputTokens}, run, class.Judged, 0})
+			list = append(list, due{span{From: r.At, To: r.At + class.SLO, Iterations: r.OutputTokens}, run, class.Judged, 0})
 			requests = append(requests, llm.Request{Prompt: r.PromptTokens, Output: r.OutputTokens})
 		}
 	}
@@ -71,13 +71,13 @@ func ofModel(p *deploy.Problem, model int) []due {
 // weigh gives the requests of a model their work. A GPU runs one model at a time, so
 // that iterations are a model's own. They are counted in the way that makes most.
 func weigh(m *llm.Model, list []due, requests []llm.Request) {
-	disjoint := apart(list)
+	marked := apart(list)
 	highest := -1.0
-	for way := range deploy.Countings {
+	for way := range countings {
 		for _, prompts := range []bool{false, true} {
 			works, sum := make([]float64, len(list)), 0.0
 			for i := range list {
-				works[i] = deploy.Part(&m.Iteration, requests[i], way.Iterations(int(m.Sequences), m.KV, requests[i], disjoint[i]), prompts)
+				works[i] = deploy.Part(&m.Iteration, requests[i], way.iterations(int(m.Sequences), m.KV, requests[i], marked[i]), prompts)
 				sum += works[i]
 			}
 			if sum <= highest {
@@ -97,11 +97,11 @@ func apart(list []due) []bool {
 	for i := range list {
 		last = max(last, list[i].To)
 	}
-	spans := make([]deploy.Span, len(list))
+	spans := make([]span, len(list))
 	for i := range list {
-		spans[i] = list[i].Span
+		spans[i] = list[i].span
 		spans[i].From += time.Duration(list[i].run) * last
 		spans[i].To += time.Duration(list[i].run) * last
 	}
-	return deploy.Disjoint(spans)
+	return disjoint(spans)
 }

@@ -11,7 +11,6 @@ import (
 	"inferplan/bench/qlm/fleet"
 	"inferplan/bench/qlm/instance"
 	"inferplan/formats/seeded"
-	"inferplan/planner/queue/deploy"
 	"inferplan/sim/llm"
 )
 
@@ -129,7 +128,7 @@ func served(t *testing.T, d *fleet.Data, c *fleet.Case, out *fleet.Outcome) (lis
 		for _, r := range requests {
 			if k := int(r.Model) % classes; int(r.Model)/classes == n {
 				count[k]++
-				mine = append(mine, due{deploy.Span{From: r.At, To: r.At + fleet.Classes[k], Iterations: r.OutputTokens}, 0, min(k, 1), 0})
+				mine = append(mine, due{span{From: r.At, To: r.At + fleet.Classes[k], Iterations: r.OutputTokens}, 0, min(k, 1), 0})
 				lengths = append(lengths, llm.Request{Prompt: r.PromptTokens, Output: r.OutputTokens})
 			}
 		}

@@ -16,7 +16,6 @@
 //	fewest.go     the fewest or cheapest instances that keep the SLOs
 //	most.go       the most requests in time, or the highest rate, on all devices
 //	floor.go      what no order and no assignment does better than
-//	disjoint.go   iterations that requests of one model cannot share
 //
 // The search simulates pools alone, and what was simulated once is kept. The streams of
 // random numbers belong to a model and class, so two layouts meet the same requests. A

@@ -332,3 +332,42 @@ func (b *bounding) end() {
 		b.m.AddLE("", 0, append(b.capacity[k], milp.Term{Var: n, Coef: -1})...)
 	}
 }
+
+// EachIteration is what an iteration takes at least beside what LeastWork counts per
+// token, in seconds: LeastWork has one for every sequences tokens.
+func EachIteration(it *formats.Iteration) float64 {
+	return max(0, it.BaseNS+it.CPUNS-hidden(it)*it.HingeTokens) / 1e9
+}
+
+// hidden is the price of a token of a prompt at which more iterations do not pay, or
+// its own.
+func hidden(it *formats.Iteration) float64 {
+	if it.HingeTokens > 0 {
+		return min(it.PromptNS, (it.BaseNS+it.CPUNS)/it.HingeTokens)
+	}
+	return it.PromptNS
+}
+
+// decoded is the iterations that LeastWork counts for a request.
+func decoded(sequences int, r llm.Request) float64 {
+	return float64(max(r.Output-1, 0)) / float64(max(sequences, 1))
+}
+
+// read is the context that a request's tokens are decoded over.
+func read(r llm.Request) float64 {
+	d := float64(max(r.Output-1, 0))
+	return d*float64(r.Prompt) + d*(d-1)/2
+}
+
+// Part is LeastWork of a request that brings so many iterations. Prompts cost as in
+// LeastWork, where iterations hide as much of them as they can, or else nothing, and
+// iterations cost all of their base. Both are below every run: an instance takes
+// base for each iteration, and the price of what these do not hide.
+func Part(it *formats.Iteration, r llm.Request, iterations float64, prompts bool) float64 {
+	d, n := float64(max(r.Output-1, 0)), float64(r.Prompt)
+	ns, each := (it.SequenceNS+it.CPUSequenceNS)*d+it.ContextNS*read(r)+it.AttentionNS*n*n/2, max(0, it.BaseNS+it.CPUNS)/1e9
+	if prompts {
+		ns, each = ns+hidden(it)*n, EachIteration(it)
+	}
+	return each*iterations + max(ns, 0)/1e9
+}

@@ -1,4 +1,4 @@
-package verify_test
+package recorded_test
 
 import (
 	"errors"
@@ -6,15 +6,15 @@ import (
 	"math"
 	"testing"
 
+	"inferplan/bench/recorded"
 	"inferplan/formats/document"
 	"inferplan/planner/check"
-	"inferplan/planner/pool"
 	"inferplan/testkit/bundletest"
 )
 
 // Every recorded plan of the reference data becomes a valid plan of ours whose
-// latency, transfer, throughput, SLO and devices come out again: once in the
-// import itself, to 1 us and 1e-5, and once by the independent code here.
+// latency, transfer, throughput, SLO and devices come out again: once where
+// the plan is made, to 1 us and 1e-5, and once by plan check.
 func TestRecordedPlansRecompute(t *testing.T) {
 	profile, plans := bundletest.Profile(t), bundletest.Plans(t)
 	if len(plans) != 132 {
@@ -24,7 +24,7 @@ func TestRecordedPlansRecompute(t *testing.T) {
 	for i := range plans {
 		ref := &plans[i]
 		name := fmt.Sprintf("%s/%s", ref.Algorithm, ref.Case)
-		p, err := pool.FromReference(ref, profile, nil)
+		p, err := recorded.Plan(ref, profile)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -70,7 +70,7 @@ func TestRecordedPlanOfAnotherProfile(t *testing.T) {
 			}
 		}
 	}
-	_, err := pool.FromReference(ref, profile, nil)
+	_, err := recorded.Plan(ref, profile)
 	if err == nil {
 		t.Fatal("no error")
 	}

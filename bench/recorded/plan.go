@@ -1,4 +1,4 @@
-package pool
+package recorded
 
 import (
 	"fmt"
@@ -8,13 +8,14 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/formats/importer/reference"
 	"inferplan/planner/kind"
+	"inferplan/planner/pool"
+	"inferplan/testkit/reference"
 )
 
 // recordedAs are our names of the algorithms of the PPipe artifact; its PPipe
 // solves the problem that our templates solve.
-var recordedAs = map[string]string{"np": AlgorithmNP, "dart-r": AlgorithmDARTr, "ppipe": AlgorithmTemplate}
+var recordedAs = map[string]string{"np": pool.AlgorithmNP, "dart-r": pool.AlgorithmDARTr, "ppipe": pool.AlgorithmTemplate}
 
 // Recorded figures must come out of the profile again: times to a microsecond
 // (the record rounds them), rates and objective to this part.
@@ -23,17 +24,16 @@ const (
 	recordedPart = 1e-5
 )
 
-// FromReference makes a plan of a recorded one: pipelines, replicas and rates as
+// Plan makes a plan of a recorded one: pipelines, replicas and rates as
 // recorded (a rate may be less than what the replicas carry, where another model
 // sets the objective), costs and cuts from the profile, replicas placed on devices as in
 // our own plans. A figure of the record that the profile does not give again is
-// an error. Files are the inputs to name in the plan and in errors, by role:
-// reference and profile.
-func FromReference(ref *reference.Plan, profile *formats.Profile, files []formats.Input) (*formats.Plan, error) {
-	in := &kind.Problem{Documents: kind.Documents{Profile: profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument(), Files: files},
+// an error.
+func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) {
+	in := &kind.Problem{Documents: kind.Documents{Profile: profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()},
 		Values: document.NewValues(formats.PlanOptions(formats.PlanPool)), Seed: 1}
 	fail := func(path, found, expected, hint string) error {
-		return &document.Error{File: in.File("reference"), Path: fmt.Sprintf("%s (%s).%s", ref.Case, ref.Algorithm, path), Found: found, Expected: expected, Hint: hint}
+		return &document.Error{Path: fmt.Sprintf("%s (%s).%s", ref.Case, ref.Algorithm, path), Found: found, Expected: expected, Hint: hint}
 	}
 	algorithm, ok := recordedAs[strings.ToLower(ref.Algorithm)]
 	if !ok {
@@ -50,39 +50,33 @@ func FromReference(ref *reference.Plan, profile *formats.Profile, files []format
 			return nil, fail("options", "options of a plan", "ones that can be", err.Error())
 		}
 	}
-	run := kind.NewRun(nil)
-	run.Assume("recorded: the pipelines and replicas of %s, %s, are as recorded; costs, cuts and placement are ours", ref.Case, ref.Algorithm)
-	r, err := resolve(in, run)
-	if err != nil {
-		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
-	}
-	var given []Given
+	var given []pool.Given
 	for d := range ref.DNNs {
-		m := &r.problem.Models[d]
-		if b := ref.DNNs[d].BuildRPS; b > 0 && ref.BatchBuild > 0 {
-			m.Build = ref.BatchBuild * 1e6 / b
-		}
 		for i := range ref.DNNs[d].Pipelines {
-			g := Given{Model: d}
+			g := pool.Given{Model: d}
 			for _, part := range ref.DNNs[d].Pipelines[i].Partitions {
 				g.Batch = part.Batch
-				k := slices.IndexFunc(r.pools, func(p formats.Pool) bool { return p.Device == part.GPU })
-				g.Stages = append(g.Stages, GivenStage{First: part.Blocks[0], Last: part.Blocks[1], Pool: k, Share: part.Share, Replicas: part.Replicas})
+				k := slices.IndexFunc(in.Cluster.Pools, func(p formats.Pool) bool { return p.Device == part.GPU })
+				g.Stages = append(g.Stages, pool.GivenStage{First: part.Blocks[0], Last: part.Blocks[1], Pool: k, Share: part.Share, Replicas: part.Replicas})
 			}
 			given = append(given, g)
 		}
 	}
 	// What the replicas carry comes first: recorded rates are rounded.
-	out, err := Adopt(r.problem, given)
+	_, carried, err := pool.Planned(in, kind.NewRun(nil), given)
 	if err == nil {
-		if err = promised(ref, out, given, fail); err == nil {
-			out, err = Adopt(r.problem, given)
-		}
+		err = promised(ref, carried, given, fail)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
 	}
-	plan := kind.Plan(in, run, r.outcome(&out.Outcome), formats.PlanPool, "recorded "+ref.Algorithm)
+	run := kind.NewRun(nil)
+	run.Assume("recorded: the pipelines and replicas of %s, %s, are as recorded; costs, cuts and placement are ours", ref.Case, ref.Algorithm)
+	out, _, err := pool.Planned(in, run, given)
+	if err != nil {
+		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
+	}
+	plan := kind.Plan(in, run, out, formats.PlanPool, "recorded "+ref.Algorithm)
 	if err := recomputes(ref, plan, fail); err != nil {
 		return nil, err
 	}
@@ -99,11 +93,11 @@ const otherProfile = "the profile is not the one that the plan was made from"
 
 // promised sets the rates of the given pipelines: as recorded, or what their
 // replicas carry where the two differ by no more than the record's rounding.
-func promised(ref *reference.Plan, out *Adopted, given []Given, fail failure) error {
+func promised(ref *reference.Plan, carry []float64, given []pool.Given, fail failure) error {
 	i := 0
 	for d := range ref.DNNs {
 		for j := range ref.DNNs[d].Pipelines {
-			recorded, carried := ref.DNNs[d].Pipelines[j].RPS, out.Carried[i]
+			recorded, carried := ref.DNNs[d].Pipelines[j].RPS, carry[i]
 			switch {
 			case sameRate(recorded, carried):
 				given[i].RPS = carried

@@ -1,4 +1,4 @@
-package deploy
+package sizing
 
 import (
 	"slices"
@@ -7,6 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/formats"
+	"inferplan/planner/queue/deploy"
 	"inferplan/sim/llm"
 )
 
@@ -16,7 +18,11 @@ import (
 func TestDisjointBelowEveryRun(t *testing.T) {
 	tight := 0.0
 	rapid.Check(t, func(t *rapid.T) {
-		it := anyIteration(t)
+		it := formats.Iteration{
+			BaseNS: rapid.Float64Range(1e6, 3e7).Draw(t, "base"), SequenceNS: rapid.Float64Range(0, 2e5).Draw(t, "sequence"), ContextNS: rapid.Float64Range(0, 900).Draw(t, "context"),
+			PromptNS: rapid.Float64Range(0, 3e5).Draw(t, "prompt"), HingeTokens: rapid.Float64Range(0, 300).Draw(t, "hinge"), AttentionNS: rapid.Float64Range(0, 10).Draw(t, "attention"),
+			CPUNS: rapid.Float64Range(0, 1e6).Draw(t, "cpu"), CPUSequenceNS: rapid.Float64Range(0, 1e5).Draw(t, "cpu of a sequence"),
+		}
 		most := rapid.IntRange(1, 64).Draw(t, "sequences")
 		m := llm.Model{Iteration: it, KV: rapid.Int64Range(4000, 100000).Draw(t, "kv"), Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
 		list := make([]llm.Request, rapid.IntRange(1, 40).Draw(t, "requests"))
@@ -29,17 +35,17 @@ func TestDisjointBelowEveryRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spans := make([]Span, len(list))
+		spans := make([]span, len(list))
 		for i := range list {
 			slack := time.Duration(rapid.IntRange(0, 2000).Draw(t, "slack")) * time.Millisecond
-			spans[i] = Span{list[i].At, out[i].End + slack, list[i].Output}
+			spans[i] = span{list[i].At, out[i].End + slack, list[i].Output}
 		}
-		took, marked := busy(out).Seconds(), Disjoint(spans)
-		for way := range Countings {
+		took, marked := busy(out).Seconds(), disjoint(spans)
+		for way := range countings {
 			for _, prompts := range []bool{false, true} {
 				least := 0.0
-				for i, disjoint := range marked {
-					least += Part(&it, list[i], way.Iterations(most, m.KV, list[i], disjoint), prompts)
+				for i, apart := range marked {
+					least += deploy.Part(&it, list[i], way.iterations(most, m.KV, list[i], apart), prompts)
 				}
 				if least > took*(1+1e-9)+1e-6 {
 					t.Fatalf("counted by way %d the bound is %.6f s, the instance was busy for %.6f s", way, least, took)
@@ -70,10 +76,10 @@ func busy(out []llm.Outcome) time.Duration {
 // subsets.
 func TestDisjointAgainstSubsets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		list := make([]Span, rapid.IntRange(0, 9).Draw(t, "requests"))
+		list := make([]span, rapid.IntRange(0, 9).Draw(t, "requests"))
 		for i := range list {
 			from := rapid.IntRange(0, 20).Draw(t, "from")
-			list[i] = Span{time.Duration(from), time.Duration(from + rapid.IntRange(1, 10).Draw(t, "length")), int32(rapid.IntRange(1, 9).Draw(t, "iterations"))}
+			list[i] = span{time.Duration(from), time.Duration(from + rapid.IntRange(1, 10).Draw(t, "length")), int32(rapid.IntRange(1, 9).Draw(t, "iterations"))}
 		}
 		value := func(in func(i int) bool) int {
 			sum := 0
@@ -94,7 +100,7 @@ func TestDisjointAgainstSubsets(t *testing.T) {
 		for set := range 1 << len(list) {
 			best = max(best, value(func(i int) bool { return set>>i&1 == 1 }))
 		}
-		marked := Disjoint(list)
+		marked := disjoint(list)
 		if got := value(func(i int) bool { return marked[i] }); got != best {
 			t.Fatalf("marked %v with %d iterations, the best is %d", marked, got, best)
 		}
