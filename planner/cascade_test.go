@@ -19,6 +19,7 @@ import (
 	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
 	"inferplan/sim"
+	"inferplan/solver/highs"
 )
 
 // threeSizes is a family of three classifiers with made-up records: the larger
@@ -90,7 +91,7 @@ func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
 // A gear plan is a valid document, the same at every solve, and the simulator
 // shows the accuracy and the latency that it promises.
 func TestGearPlan(t *testing.T) {
-	res, err := Solve(context.Background(), threeSizes(2), Options{}, nil, nil)
+	res, err := Solve(context.Background(), threeSizes(2), Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestGearPlan(t *testing.T) {
 	if _, err := formats.DecodePlan(first, "plan.json"); err != nil {
 		t.Fatalf("the plan does not read back: %v", err)
 	}
-	again, err := Solve(context.Background(), threeSizes(2), Options{}, nil, nil)
+	again, err := Solve(context.Background(), threeSizes(2), Options{}, highs.Solver{}, nil)
 	if err != nil || !bytes.Equal(first, planBytes(t, again.Plan)) {
 		t.Errorf("another plan from the same inputs (%v)", err)
 	}
@@ -169,7 +170,7 @@ func TestGearPlanGoals(t *testing.T) {
 		if c.objective != "" {
 			opt.Set("objective", c.objective)
 		}
-		res, err := Solve(context.Background(), in, opt, nil, nil)
+		res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -215,7 +216,7 @@ func TestGearPlanErrors(t *testing.T) {
 	} {
 		in := threeSizes(1)
 		c.change(&in)
-		_, err := Solve(context.Background(), in, Options{}, nil, nil)
+		_, err := Solve(context.Background(), in, Options{}, highs.Solver{}, nil)
 		if err == nil {
 			t.Errorf("%s: no error", name)
 			continue
@@ -248,7 +249,7 @@ func TestGearPlanErrors(t *testing.T) {
 	} {
 		in, opt := threeSizes(1), Options{}
 		c.change(&in, &opt)
-		_, err := Solve(context.Background(), in, opt, nil, nil)
+		_, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 		for _, w := range c.want {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: %v does not say %q", name, err, w)
@@ -261,14 +262,14 @@ func TestGearPlanErrors(t *testing.T) {
 func TestGearPlanInfeasible(t *testing.T) {
 	in := threeSizes(1)
 	formats.CascadeOf(in.Workload).QPS.Max = 15_000
-	_, err := Solve(context.Background(), in, Options{}, nil, nil)
+	_, err := Solve(context.Background(), in, Options{}, highs.Solver{}, nil)
 	inf, ok := errors.AsType[*InfeasibleError](err)
 	if !ok || inf.Model != "small" || len(inf.Nearest.Devices) != 1 || !strings.Contains(inf.Error(), "range") {
 		t.Fatalf("%v", err)
 	}
 	more := threeSizes(1 + inf.Nearest.Devices[0].Count)
 	formats.CascadeOf(more.Workload).QPS = formats.CascadeOf(in.Workload).QPS
-	if _, err := Solve(context.Background(), more, Options{}, nil, nil); err != nil {
+	if _, err := Solve(context.Background(), more, Options{}, highs.Solver{}, nil); err != nil {
 		t.Errorf("with more devices: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ func cascadia(redeployed bool) tuner {
 		if err != nil {
 			return nil, err
 		}
-		redeployed := redeployed && p.Memory > 0 && gear.MemoryOf(p, 1<<len(p.Models)-1) > p.Memory // else there is one deployment
+		redeployed := redeployed && p.Kinds[0].Memory > 0 && baseline.MemoryOf(p, 1<<len(p.Models)-1) > p.Kinds[0].Memory // else there is one deployment
 		c := &baseline.Cascadia{Problem: p, Rates: rates, Redeployed: redeployed}
 		name := "Cascadia"
 		if redeployed {

@@ -11,6 +11,7 @@ import (
 	"inferplan/bench/table"
 	"inferplan/formats/report"
 	"inferplan/planner/gear"
+	"inferplan/solver/highs"
 )
 
 // proven are the devices on which plans are made for the tables fresh and heldout; a
@@ -44,7 +45,7 @@ func (b *bench) fresh(f *published.Family, t *table.Table) error {
 			if err != nil {
 				return nil, err
 			}
-			out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+			out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
 			if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 				return &fresher{}, nil
 			}

@@ -12,6 +12,7 @@ import (
 	"inferplan/bench/table"
 	"inferplan/formats/report"
 	"inferplan/planner/gear"
+	"inferplan/solver/highs"
 )
 
 const outOfSample = "accuracy out of sample (docs/methods.md)"
@@ -50,7 +51,7 @@ func (b *bench) heldout(f *published.Family, t *table.Table) error {
 				if err != nil {
 					return nil, err
 				}
-				out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+				out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
 				if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 					return &drawnPlan{}, nil
 				}

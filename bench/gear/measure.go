@@ -22,6 +22,7 @@ import (
 	"inferplan/planner/gear"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
+	"inferplan/solver/highs"
 )
 
 // planSeed is the seed of all plans.
@@ -269,7 +270,7 @@ func fingerprint(t *policy.Tables) (string, error) {
 // place.
 func (b *runs) planned(p place, name string, problem func() (*gear.Problem, error)) (*plan, error) {
 	return b.plannedBy(p, name, problem, func(ctx context.Context, p *gear.Problem) (*gear.Outcome, error) {
-		out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+		out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
 		if _, none := errors.AsType[*gear.Infeasible](err); none {
 			return nil, nil
 		}

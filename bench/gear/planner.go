@@ -16,6 +16,7 @@ import (
 	"inferplan/planner/gear"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
+	"inferplan/solver/highs"
 )
 
 // small is a space in which all plans can be tried: some models, few thresholds
@@ -175,7 +176,7 @@ func (b *bench) planningTime(f *published.Family, t *table.Table) error {
 					return nil, err
 				}
 				before := cputime.Used().Seconds()
-				out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: uint64(seed + 1)})
+				out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: uint64(seed + 1)})
 				if err != nil {
 					return nil, err
 				}
@@ -232,9 +233,9 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 		for _, target := range c.targets {
 			list = append(list,
 				goal{fmt.Sprintf("latency for %g", target), "ranges", func(p *gear.Problem) { p.SLO, p.Target = 0, target }},
-				goal{fmt.Sprintf("devices for %g", target), "ranges", func(p *gear.Problem) { p.Target, p.Devices = target, c.devices+4 }},
+				goal{fmt.Sprintf("devices for %g", target), "ranges", func(p *gear.Problem) { p.Target, p.Kinds[0].Devices = target, c.devices+4 }},
 				goal{fmt.Sprintf("devices for %g", target), "requests", func(p *gear.Problem) {
-					p.Target, p.Devices, p.Overall, p.Measured = target, c.devices+4, true, f.Rates
+					p.Target, p.Kinds[0].Devices, p.Overall, p.Measured = target, c.devices+4, true, f.Rates
 				}})
 		}
 		for _, g := range list {
@@ -247,7 +248,7 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 					}
 					g.set(p)
 					before := cputime.Used().Seconds()
-					out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+					out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
 					v.CPU = append(v.CPU, cputime.Used().Seconds()-before)
 					if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 						return v, nil

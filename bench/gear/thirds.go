@@ -9,7 +9,9 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
+	"inferplan/formats"
 	"inferplan/planner/gear"
+	"inferplan/solver/highs"
 )
 
 // Of plans that are judged on samples which neither planning nor its trials saw: the most
@@ -42,11 +44,11 @@ func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64,
 	if err != nil {
 		return nil, err
 	}
-	samples := gear.Regrade(third, f.ModelNames(), p.Thresholds)
+	samples := regrade(third, f.ModelNames(), p.Thresholds)
 	if !heldOut {
 		p.HeldOut = nil
 	}
-	out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+	out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
 	if _, none := errors.AsType[*gear.Infeasible](err); none {
 		return &judgedPlan{}, nil
 	}
@@ -137,4 +139,23 @@ func (j *judgedPlans) figure(draws int) figures.Figure {
 	return figures.Figure{Claim: "plans near their SLO that miss it on samples of a third part", Source: "trials on samples held out (docs/methods.md)", Asked: "at most 5",
 		Measured: 100 * float64(j.with.missed) / float64(j.with.near), Unit: "%", Holds: figures.If(20*j.with.missed <= j.with.near),
 		Note: fmt.Sprintf("%d of %d plans, on %d draws of samples; without samples held out %d of %d", j.with.missed, j.with.near, draws, j.without.missed, j.without.near)}
+}
+
+// regrade turns records of a family's models into levels by thresholds of other samples.
+func regrade(r *formats.Records, family []string, thresholds [][]float64) *gear.Samples {
+	s := &gear.Samples{N: r.Samples}
+	for k, name := range family {
+		m := r.Find(name)
+		levels, correct := make([]uint8, r.Samples), make([]bool, r.Samples)
+		for i, c := range m.Certainty[:r.Samples] {
+			for l, t := range thresholds[k] {
+				if c >= t {
+					levels[i] = uint8(l + 1)
+				}
+			}
+			correct[i] = m.Correct[i] == '1'
+		}
+		s.Levels, s.Correct = append(s.Levels, levels), append(s.Correct, correct)
+	}
+	return s
 }

@@ -28,10 +28,10 @@ func BenchmarkSolve(b *testing.B) {
 		slo := p.SLO
 		one := func(name string, slo time.Duration, target float64, devices int) {
 			b.Run(fmt.Sprintf("%s-%d/%s", c.name, c.devices, name), func(b *testing.B) {
-				p.SLO, p.Target, p.Devices = slo, target, devices
+				p.SLO, p.Target, p.Kinds[0].Devices = slo, target, devices
 				start := cputime.Used()
 				for b.Loop() {
-					out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+					out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 					if err != nil {
 						b.Fatal(err)
 					}

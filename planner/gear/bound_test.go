@@ -28,11 +28,11 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
-		want, err := p.relaxation(context.Background(), undominated, accuracy, work, Configurations(p), edge, solver)
+		want, err := p.relaxation(context.Background(), undominated, accuracy, work, configurationsOf(p), edge, solver)
 		if err != nil {
 			t.Fatalf("range %d: %v", r, err)
 		}
-		if math.Abs(want-bounds[r]) > 1e-7 || math.IsNaN(want) != math.IsNaN(bounds[r]) {
+		if math.Abs(want-bounds[r]) > 1e-6 || math.IsNaN(want) != math.IsNaN(bounds[r]) {
 			t.Fatalf("range %d: bound %v, by linear programming %v", r, bounds[r], want)
 		}
 	}
@@ -41,9 +41,9 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 func TestBoundOfPublishedFamilies(t *testing.T) {
 	for _, devices := range []int{1, 4, 6} {
 		p := llama4.problem(t, devices, 10)
-		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+		list := p.Cascades()
 		work := p.works(list)
-		oneRangeByLP(t, p, list, work, relaxation{p}.bounds(list, work), solver(t))
+		oneRangeByLP(t, p, list, work, boundsOf(t, fleetOf(p, list)), solver(t))
 	}
 }
 
@@ -82,7 +82,7 @@ func (p *Problem) relaxation(ctx context.Context, best []int, accuracy []float64
 			m.AddLE("", 0, need[k]...)
 		}
 	}
-	m.AddLE("devices", float64(p.Devices), devices...)
+	m.AddLE("devices", float64(p.Kinds[0].Devices), devices...)
 	sol, err := solver.Solve(ctx, m, milp.Options{})
 	if err != nil {
 		return 0, err
@@ -108,7 +108,7 @@ func enumerated(t *rapid.T, p *Problem) float64 {
 	if p.Overall {
 		free.SLO = time.Hour
 	} else {
-		usable = p.usable()
+		usable = usableOf(p)
 	}
 	list := Enumerate(p.Planned, p.Grid, usable)
 	work, best := free.works(list), -1.0
@@ -162,27 +162,27 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 		rapid.Custom(func(t *rapid.T) int {
 			p := draw(t)
 			p.Overall = seed%2 == 0
-			if len(p.Models) > 3 || p.Devices > 2 || seen[p.Overall] >= 10 && (!p.Overall || beyond > 0) {
+			if len(p.Models) > 3 || p.Kinds[0].Devices > 2 || seen[p.Overall] >= 10 && (!p.Overall || beyond > 0) {
 				return 0
 			}
 			p.SLO = time.Duration(rapid.IntRange(4, 30).Draw(t, "slo")) * time.Millisecond
 			p.Percentile = rapid.SampledFrom([]float64{.8, .95}).Draw(t, "percentile")
 			p.Weights = Shares([]float64{rapid.Float64Range(.01, .5).Draw(t, "weight"), .5})
 			best := enumerated(t, p)
-			usable := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+			usable := p.Cascades()
 			if best < 0 || len(usable) == 0 {
 				return 0
 			}
 			seen[p.Overall]++
-			one := &search{p: p, o: &Options{Seed: 1}, known: newCatalogue()}
+			one := &search{p: p, o: &Options{Seed: 1}, known: newCatalogue(), solver: s}
 			bound, err := one.relaxed(context.Background(), p)
 			if err != nil || !(best <= bound+1e-9) {
 				t.Fatalf("over all requests %v: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
 			}
-			if alone := p.weighted(relaxation{p}.bounds(usable, p.works(usable))); !(best <= alone+1e-9) {
+			if alone := p.weighted(boundsOf(t, fleetOf(p, usable))); !(best <= alone+1e-9) {
 				beyond++ // what keeps the SLO by itself does not bound it
 			}
-			q := mix(p, p.Devices, 0, []float64{1, 1, 1, 1})
+			q := mix(p, p.Kinds[0].Devices, 0, []float64{1, 1, 1, 1})
 			several := &search{p: q, o: &Options{Seed: 1}, known: newCatalogue(), solver: s}
 			if bound, err = several.relaxed(context.Background(), q); err != nil || !(best <= bound+1e-6) {
 				t.Fatalf("over all requests %v, by programs: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
@@ -200,7 +200,7 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 // over all requests, so that the bound is not below its accuracy.
 func TestBoundOfRequestsTogether(t *testing.T) {
 	p := lateModel(t)
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,8 +227,8 @@ func lateModel(t *testing.T) *Problem {
 		return out
 	}
 	rng, n := rand.New(rand.NewPCG(1, 1)), 6400
-	p := &Problem{Grid: 10, Devices: 1, SLO: 28 * time.Millisecond, Percentile: .95, Overall: true, Edges: []float64{20, 40}, Weights: []float64{.041, .959},
-		Models:  []Model{{Name: "small", Times: times(5*time.Millisecond, time.Millisecond/3, 16)}, {Name: "large", Times: times(30*time.Millisecond, 14*time.Millisecond/3, 4)}},
+	p := &Problem{Grid: 10, Kinds: []Kind{{Devices: 1}}, SLO: 28 * time.Millisecond, Percentile: .95, Overall: true, Edges: []float64{20, 40}, Weights: []float64{.041, .959},
+		Models:  []Model{NewModel("small", Variant{Times: times(5*time.Millisecond, time.Millisecond/3, 16)}), NewModel("large", Variant{Times: times(30*time.Millisecond, 14*time.Millisecond/3, 4)})},
 		Planned: &Samples{N: n, Levels: make([][]uint8, 2), Correct: make([][]bool, 2)}, Thresholds: [][]float64{make([]float64, 9), make([]float64, 9)}}
 	for range n {
 		h := rng.NormFloat64()

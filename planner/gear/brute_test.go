@@ -7,22 +7,20 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"inferplan/solver/balance"
 )
 
 // everyPlacement are all ways to give the devices sets of models that fit,
 // maximal or not.
-func everyPlacement(p *Problem) []*Placement {
+func everyPlacement(p *Problem) []*placement {
 	var fits []uint32
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
-		if p.Memory == 0 || MemoryOf(p, set) <= p.Memory {
+		if p.Kinds[0].Memory == 0 || memoryOf(p, 0, set) <= p.Kinds[0].Memory {
 			fits = append(fits, set)
 		}
 	}
-	var out []*Placement
+	var out []*placement
 	if len(fits) > 0 {
-		balance.EachComposition(p.Devices, len(fits), func(counts []int) { out = append(out, NewPlacement(len(p.Models), fits, counts)) })
+		eachComposition(p.Kinds[0].Devices, len(fits), func(counts []int) { out = append(out, newPlacement(len(p.Models), fits, counts)) })
 	}
 	return out
 }
@@ -58,11 +56,11 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 			return
 		}
 		p := draw(t)
-		if len(p.Models) > 3 || p.Devices > 2 {
+		if len(p.Models) > 3 || p.Kinds[0].Devices > 2 {
 			return
 		}
 		ctx := context.Background()
-		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+		list := p.Cascades()
 		if len(list) == 0 || len(list) > 40 {
 			return
 		}
@@ -97,7 +95,7 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 				best = max(best, value)
 			}
 		}
-		out, err := Solve(ctx, p, nil, Options{Seed: 1})
+		out, err := Solve(ctx, p, programs, Options{Seed: 1})
 		if _, none := errors.AsType[*Infeasible](err); none {
 			if best >= 0 {
 				t.Fatalf("infeasible (%v), brute force has accuracy %v", err, best)

@@ -18,7 +18,7 @@ import (
 // and factors of these on the second.
 func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, parts, factors []float64) *Problem {
 	q := *p
-	q.Devices, q.Memory, q.Kinds = 0, 0, nil
+	q.Kinds = nil
 	b := &stages.Problem{MaxPartitions: 2}
 	for k := range counts {
 		name := string(rune('a' + k))
@@ -29,11 +29,10 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 	for m := range q.Models {
 		one := &q.Models[m]
 		pm := stages.Model{Name: one.Name, Costs: make([][]stages.Share, len(counts))}
-		own := one.Times
-		one.Times, one.On = nil, nil
-		left := one.Memory
+		own, memory, on := one.Times, one.On[0].Memory, []Variant(nil)
+		left := memory
 		for i := range parts {
-			w := one.Memory / int64(len(parts))
+			w := memory / int64(len(parts))
 			if i == len(parts)-1 {
 				w = left
 			}
@@ -43,7 +42,7 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 			}
 		}
 		for k := range counts {
-			v := Variant{Memory: one.Memory}
+			v := Variant{Memory: memory}
 			var share stages.Share
 			for n, t := range own {
 				cost := stages.BatchCost{Batch: n + 1}
@@ -56,14 +55,11 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 					cost.Blocks, whole = append(cost.Blocks, d), whole+d
 				}
 				share.Batches, v.Times = append(share.Batches, cost), append(v.Times, whole)
-				if len(one.Times) == n {
-					one.Times = append(one.Times, whole)
-				}
-				one.Times[n] = min(one.Times[n], whole)
 			}
 			pm.Costs[k] = []stages.Share{share}
-			one.On = append(one.On, v)
+			on = append(on, v)
 		}
+		*one = NewModel(one.Name, on...)
 		b.Models = append(b.Models, pm)
 	}
 	q.Blocks = b
@@ -74,7 +70,9 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 func drawStaged(t *rapid.T) *Problem {
 	p := draw(t)
 	for m := range p.Models {
-		p.Models[m].Memory *= 2
+		v := p.Models[m].On[0]
+		v.Memory *= 2
+		p.Models[m] = NewModel(p.Models[m].Name, v)
 	}
 	cut := rapid.Float64Range(.2, .8).Draw(t, "cut")
 	factors := []float64{rapid.Float64Range(1, 6).Draw(t, "slower"), rapid.Float64Range(.1, 1).Draw(t, "faster")}
@@ -82,7 +80,7 @@ func drawStaged(t *rapid.T) *Problem {
 		slices.Reverse(factors)
 	}
 	p.Edges = Ranges(rapid.Float64Range(200, 5000).Draw(t, "staged peak"), 2)
-	counts := []int{min(2, p.Devices), rapid.IntRange(1, 2).Draw(t, "others")}
+	counts := []int{min(2, p.Kinds[0].Devices), rapid.IntRange(1, 2).Draw(t, "others")}
 	memory := []int64{0, 0}
 	if rapid.Bool().Draw(t, "limited") {
 		memory = []int64{rapid.Int64Range(5, 30).Draw(t, "memory"), rapid.Int64Range(5, 30).Draw(t, "other memory")}
@@ -154,7 +152,7 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 					total := int64(0)
 					for m := range q.Models {
 						if c.Set&(1<<m) != 0 {
-							total += q.variant(m, k).Memory
+							total += q.Models[m].On[k].Memory
 						}
 					}
 					memory[k] = append(memory[k], total)
@@ -354,7 +352,7 @@ func TestSingleGearsInStagesAgainstEveryLayout(t *testing.T) {
 // carries the higher rate, and then the first model has no room.
 func TestRangesShareCascadesOnWholeDevices(t *testing.T) {
 	p := &Problem{Grid: 4, Percentile: .95, SLO: 200 * time.Millisecond, Edges: []float64{1042, 2084}, Weights: []float64{2. / 3, 1. / 3},
-		Models: []Model{{Name: "large", Memory: 18}, {Name: "small", Memory: 8}}}
+		Models: []Model{NewModel("large", Variant{Memory: 18}), NewModel("small", Variant{Memory: 8})}}
 	for n := 1; n <= 8; n++ {
 		p.Models[0].Times = append(p.Models[0].Times, time.Duration(n+1)*time.Millisecond)
 		p.Models[1].Times = append(p.Models[1].Times, 3*time.Millisecond+time.Duration(n)*750*time.Microsecond)
@@ -482,9 +480,9 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 // Level loads would give a slow device whole batches that hold up the chains which
 // start there: the work is split so that it does not get them.
 func TestChainsAreNotHeldUp(t *testing.T) {
-	p := &Problem{Grid: 2, Devices: 1, SLO: 200 * time.Millisecond, Percentile: .95, Edges: Ranges(4685, 2), Weights: Zipf(2),
+	p := &Problem{Grid: 2, Kinds: []Kind{{Devices: 1}}, SLO: 200 * time.Millisecond, Percentile: .95, Edges: Ranges(4685, 2), Weights: Zipf(2),
 		Planned: &Samples{N: 40, Levels: [][]uint8{make([]uint8, 40)}, Correct: [][]bool{make([]bool, 40)}},
-		HeldOut: &Samples{Levels: make([][]uint8, 1), Correct: make([][]bool, 1)}, Thresholds: [][]float64{{0}}, Models: []Model{{Name: "a", Memory: 2}}}
+		HeldOut: &Samples{Levels: make([][]uint8, 1), Correct: make([][]bool, 1)}, Thresholds: [][]float64{{0}}, Models: []Model{NewModel("a", Variant{Memory: 2})}}
 	for i := range 24 {
 		p.Planned.Correct[0][i] = true
 	}

@@ -18,23 +18,18 @@ const (
 	mayMiss      = .05
 )
 
-// climbs tells whether ranges may have gears that their upper edges, held for ever, do
-// not allow: where the SLO is for all requests together, and the plan is run on the
-// measured rates as a whole.
-func (p *Problem) climbs() bool { return p.shown() && !p.Mixed() }
-
 // climbed is a plan of which ranges have gears that the measured rates allow as a whole,
 // though their upper edges, held for ever, do not: rates may stay below an edge, or pass
 // it in a moment. Nothing but streams at these rates says which: requests at even
 // distances and at random instants. What the plan says of its accuracy and of the shares
 // of its ranges is what the streams showed.
-func (s *search) climbed(ctx context.Context, out *Outcome, list []Cascade) (*Outcome, error) {
+func (s *search) climbed(ctx context.Context, out *Outcome) (*Outcome, error) {
 	p := out.Problem
-	if !p.climbs() || (p.Target > 0 || s.o.Any) && !p.misses(out.Accuracy) {
+	if !p.shown() || (p.Target > 0 || s.o.Any) && !p.misses(out.Accuracy) {
 		return out, nil
 	}
 	c := newClimber(partOf(p), out, s.o.Seed)
-	err := c.upwards(ctx, list)
+	err := c.upwards(ctx)
 	if s.runs += c.runs; !p.many() {
 		return kept(ctx, c.outcome(out), err)
 	}
@@ -50,7 +45,7 @@ func (s *search) climbed(ctx context.Context, out *Outcome, list []Cascade) (*Ou
 // climber raises the gears of a plan on its placement, range by range.
 type climber struct {
 	*bench
-	configs []Config
+	layout  *layout
 	streams int     // at random instants, of which each has to keep the SLO
 	front   []stair // by rising load
 	gears   []Planned
@@ -64,7 +59,8 @@ type climber struct {
 // newClimber climbs from a plan at the measured rates of a problem, those that it was made
 // for or a part of them. A part needs one stream: the rates as a whole have the last word.
 func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
-	c := &climber{bench: newBench(p, out.Configs, nil, seed), configs: out.Configs, streams: streams(p), gears: out.Gears, gate: noGate}
+	l := out.design.layout
+	c := &climber{bench: newBench(p, l.configs, l.chains, seed), layout: l.x.within(p).layoutOf(l.configs, l.chains), streams: streams(p), gears: out.Gears, gate: noGate}
 	if p != out.Problem {
 		c.streams = 1
 	}
@@ -74,11 +70,11 @@ func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
 // noGate is the gate where nothing was run yet.
 const noGate = evenly - 1
 
-// upwards raises ranges to cascades of a list until none can be raised.
-func (c *climber) upwards(ctx context.Context, list []Cascade) error {
+// upwards raises ranges to other cascades until none can be raised.
+func (c *climber) upwards(ctx context.Context) error {
 	p := c.p
 	var err error
-	if c.front, err = fleetOf(p, list).layoutOf(c.configs, nil).ladder(ctx, 0, -1); err != nil {
+	if c.front, err = c.layout.ladder(ctx, 0, -1); err != nil {
 		return err
 	}
 	c.gate = 0

@@ -60,11 +60,11 @@ func TestRangesClimb(t *testing.T) {
 		p := bursts(t, devices, 1, 30)
 		without := *p
 		without.Measured = nil
-		apart, err := Solve(context.Background(), &without, nil, Options{Seed: 7})
+		apart, err := Solve(context.Background(), &without, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+		out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +91,8 @@ func TestRangesClimb(t *testing.T) {
 // ranges that climb: what a target is held against is the plan after that.
 func TestTargetReachedByClimbing(t *testing.T) {
 	p := bursts(t, 4, 1, 60)
-	p.Target = .628
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+	p.Target = .638
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestClimbIsTheSameAgain(t *testing.T) {
 	var first string
 	for _, n := range []int{1, 4} {
 		before := runtime.GOMAXPROCS(n)
-		out, err := Solve(context.Background(), bursts(t, 4, 1, 30), nil, Options{Seed: 7})
+		out, err := Solve(context.Background(), bursts(t, 4, 1, 30), programs, Options{Seed: 7})
 		runtime.GOMAXPROCS(before)
 		if err != nil {
 			t.Fatal(err)
@@ -127,12 +127,12 @@ func TestClimbIsTheSameAgain(t *testing.T) {
 func TestMeasuredBoundOfASteadyRate(t *testing.T) {
 	p := llama4.problem(t, 5, 10)
 	p.Percentile = .999999
-	list, work := p.Cascades()
+	list := p.Cascades()
 	for _, rate := range []float64{20, 40, 60} {
 		p.Measured = slices.Repeat([]float64{rate}, 1200)
-		e := envelopeOf(list, totals(work), p.Planned.N)
-		least, most := e.At(float64(p.Devices)/rate), e.At(float64(p.Devices)/rate*(1+p.SLO.Seconds()/1024)*1.001)
-		if got := (relaxation{p}).measuredBound(list); got < least-1e-9 || got > most+1e-4 {
+		e := envelopeOf(p, list)
+		least, most := e.At(float64(p.Kinds[0].Devices)/rate), e.At(float64(p.Kinds[0].Devices)/rate*(1+p.SLO.Seconds()/1024)*1.001)
+		if got := poolOf(t, p, list).measuredBound(); got < least-1e-9 || got > most+1e-4 {
 			t.Errorf("%v requests a second: bound %.5f, expected %.5f to %.5f", rate, got, least, most)
 		}
 	}
@@ -150,7 +150,7 @@ func TestMeasuredBoundAboveAllGears(t *testing.T) {
 	}
 	p.Edges = Ranges(slices.Max(p.Measured), 2)
 	p.Weights = Served(p.Measured, slices.Max(p.Measured), 2, 1)
-	list, _ := p.Cascades()
+	list := p.Cascades()
 	l := bestLayout(t, fleetOf(p, list))
 	b, best, loads := newBench(p, l.configs, nil, 5), 0.0, 0.0
 	front := stairsOn(t, l, 0)
@@ -166,7 +166,7 @@ func TestMeasuredBoundAboveAllGears(t *testing.T) {
 			}
 		}
 	}
-	bound := relaxation{p}.measuredBound(list)
+	bound := poolOf(t, p, list).measuredBound()
 	t.Logf("best of %d pairs of gears %.4f at a load of %.2f, bound %.4f", len(front)*len(front), best, loads, bound)
 	if best == 0 || best > bound {
 		t.Errorf("gears with %.4f, bound %.4f", best, bound)

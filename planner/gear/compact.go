@@ -46,7 +46,7 @@ func (out *Outcome) leaveOut(p *Problem) {
 func (out *Outcome) compact() []int {
 	p := out.Problem
 	models := uint32(1)<<len(p.Models) - 1
-	kinds := p.kinds()
+	kinds := p.Kinds
 	used := make([]int, len(kinds))
 	var configs []Config
 	for k := range kinds {

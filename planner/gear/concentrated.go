@@ -3,8 +3,6 @@ package gear
 import (
 	"math"
 	"slices"
-
-	"inferplan/solver/balance"
 )
 
 // An even split has every model on all devices that hold it, so that samples of a fast model
@@ -15,20 +13,19 @@ import (
 // onFewDevices is a split of a cascade's work with every model on few of the devices that are
 // alike: what they do together stays. Nil: that is the same split.
 func (l *layout) onFewDevices(cascade int, shares [][]float64) [][]float64 {
-	groups := l.groups()
 	out := make([][]float64, len(shares))
 	for m := range shares {
 		out[m] = slices.Clone(shares[m])
 	}
 	first := make([]int, len(shares)) // replica of the model on the kind's first device
-	for k := range groups {
-		at := l.replicasOn(groups[k], first)
-		for g := range slices.Max(append(groups[k], -1)) + 1 {
-			l.wrap(cascade, k, groups[k], g, at, out)
+	for k := range l.cellOf {
+		at := l.replicasOn(l.cellOf[k], first)
+		for g := range slices.Max(append(l.cellOf[k], -1)) + 1 {
+			l.wrap(cascade, k, l.cellOf[k], g, at, out)
 		}
 	}
 	for m := range out {
-		balance.ToShares(out[m])
+		toShares(out[m])
 	}
 	same := func(a, b []float64) bool {
 		return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) < 1e-9 })
@@ -39,26 +36,6 @@ func (l *layout) onFewDevices(cascade int, shares [][]float64) [][]float64 {
 	return out
 }
 
-// groups are the devices that are alike, by kind and device: the number of their cell.
-func (l *layout) groups() [][]int {
-	if l.alike == nil {
-		return l.cellOf
-	}
-	var one []int
-	for c, conf := range l.configs {
-		one = append(one, slices.Repeat([]int{c}, conf.Count)...)
-	}
-	return [][]int{one}
-}
-
-// setOf are the models that devices of a group hold.
-func (l *layout) setOf(group int) uint32 {
-	if l.alike == nil {
-		return l.cells[group].Set
-	}
-	return l.configs[group].Set
-}
-
 // replicasOn are the replicas of whole models on the devices of a kind, by model and device;
 // negative: none. first is moved behind them.
 func (l *layout) replicasOn(group, first []int) [][]int {
@@ -66,7 +43,7 @@ func (l *layout) replicasOn(group, first []int) [][]int {
 	for m := range at {
 		for _, g := range group {
 			n := -1
-			if l.setOf(g)&(1<<m) != 0 {
+			if l.cells[g].Set&(1<<m) != 0 {
 				n = first[m]
 				first[m]++
 			}
@@ -117,8 +94,5 @@ func (l *layout) wrap(cascade, kind int, group []int, g int, at [][]int, shares 
 
 // seconds are what a model does of a request of a cascade on a kind.
 func (l *layout) seconds(cascade, kind, model int) float64 {
-	if l.alike != nil {
-		return l.x.work[cascade][model]
-	}
 	return l.x.reach[cascade][model] * l.x.per[kind][model]
 }

@@ -11,14 +11,14 @@ import (
 
 // several are the problem on two kinds of devices, of which the second is slower.
 func (p *Problem) several(others int) {
-	p.Kinds = []Kind{{Name: "a", Devices: p.Devices, Memory: p.Memory}, {Name: "b", Devices: others, Memory: p.Memory}}
+	p.Kinds = append(p.Kinds, Kind{Name: "b", Devices: others, Memory: p.Kinds[0].Memory, Price: 1})
 	for m := range p.Models {
 		v := &p.Models[m]
 		slow := make([]time.Duration, len(v.Times))
 		for b := range slow {
 			slow[b] = v.Times[b] * 3 / 2
 		}
-		v.On = []Variant{{Times: v.Times, Memory: v.Memory}, {Times: slow, Memory: v.Memory}}
+		v.On = append(v.On, Variant{Times: slow, Memory: v.On[0].Memory})
 	}
 }
 
@@ -27,7 +27,7 @@ func (p *Problem) several(others int) {
 func (l *layout) busy(cascade int, shares [][]float64) (total map[[3]int]float64, each map[[2]int]float64, parts map[int]int) {
 	total, each, parts = map[[3]int]float64{}, map[[2]int]float64{}, map[int]int{}
 	first := make([]int, len(shares))
-	for k, group := range l.groups() {
+	for k, group := range l.cellOf {
 		at := l.replicasOn(group, first)
 		for _, m := range l.x.list[cascade].Models {
 			for d, g := range group {
@@ -49,7 +49,7 @@ func TestOnFewDevices(t *testing.T) {
 	s, changed := solver(t), 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
-		p.Devices = rapid.IntRange(1, 6).Draw(t, "more devices")
+		p.Kinds[0].Devices = rapid.IntRange(1, 6).Draw(t, "more devices")
 		if rapid.Bool().Draw(t, "several kinds") {
 			p.several(rapid.IntRange(0, 4).Draw(t, "others"))
 		}
@@ -79,7 +79,7 @@ func TestOnFewDevices(t *testing.T) {
 				t.Fatalf("model %d on group %d does %g, before %g", key[2], key[1], after[key], w)
 			}
 		}
-		for k, group := range l.groups() {
+		for k, group := range l.cellOf {
 			for g := range l.configs {
 				n, most, least := 0, 0.0, math.Inf(1)
 				for d := range group {
@@ -104,7 +104,7 @@ func TestOnFewDevices(t *testing.T) {
 func TestConcentratedSplitPasses(t *testing.T) {
 	const rate = 2650
 	n := 2000
-	p := &Problem{Grid: 2, Devices: 3, SLO: 40 * time.Millisecond, Percentile: .95, Edges: []float64{rate, 2 * rate}, Weights: []float64{.5, .5},
+	p := &Problem{Grid: 2, Kinds: []Kind{{Devices: 3}}, SLO: 40 * time.Millisecond, Percentile: .95, Edges: []float64{rate, 2 * rate}, Weights: []float64{.5, .5},
 		Planned:    &Samples{N: n, Levels: [][]uint8{make([]uint8, n), make([]uint8, n)}, Correct: [][]bool{make([]bool, n), make([]bool, n)}},
 		Thresholds: [][]float64{{.5}, {.5}}}
 	for i := range n {
@@ -114,13 +114,13 @@ func TestConcentratedSplitPasses(t *testing.T) {
 		p.Planned.Correct[0][i], p.Planned.Correct[1][i] = i%25 != 0, true
 	}
 	for _, per := range []time.Duration{500 * time.Microsecond, 7 * time.Millisecond} {
-		m := Model{Name: "m"}
+		var m Variant
 		for b := range 8 {
 			m.Times = append(m.Times, 2*time.Millisecond+time.Duration(b+1)*per)
 		}
-		p.Models = append(p.Models, m)
+		p.Models = append(p.Models, NewModel("m", m))
 	}
-	x, err := wholeFleet(t.Context(), p, nil, newCatalogue())
+	x, err := wholeFleet(t.Context(), p, programs, newCatalogue())
 	if err != nil {
 		t.Fatal(err)
 	}

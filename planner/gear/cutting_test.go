@@ -16,7 +16,7 @@ import (
 func stagedInstance(seed uint64) *Problem {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	p := instance(seed * 1000)
-	for k := seed*1000 + 1; len(p.Kinds) > 0; k++ {
+	for k := seed*1000 + 1; len(p.Kinds) > 1; k++ {
 		p = instance(k)
 	}
 	factors := make([]float64, 4)
@@ -27,11 +27,11 @@ func stagedInstance(seed uint64) *Problem {
 	if rng.IntN(3) > 0 {
 		total := int64(0)
 		for m := range p.Models {
-			p.Models[m].Memory *= 4
-			total += p.Models[m].Memory
+			p.Models[m].On[0].Memory *= 4
+			total += p.Models[m].On[0].Memory
 		}
 		for k := range memory {
-			memory[k] = p.Models[len(p.Models)-1].Memory/2 + rng.Int64N(total)
+			memory[k] = p.Models[len(p.Models)-1].On[0].Memory/2 + rng.Int64N(total)
 		}
 	}
 	q := inBlocks(p, counts, []int{1 + rng.IntN(2), 1}, memory, []float64{0, 1, 10}[rng.IntN(3)], []float64{.2, .3, .3, .2}, factors)

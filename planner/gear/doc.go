@@ -1,4 +1,4 @@
-// Package gear plans cascades for a family of models on one or several kinds of
+// Package gear plans cascades for a family of models on kinds of
 // devices: which model runs where, and for every range of request rates which cascade with
 // which certainty thresholds answers (CascadeServe, section 4).
 //
@@ -20,12 +20,13 @@
 //	              plans on them
 //	layout.go     a placement: devices by number, those that are alike (solver/refine),
 //	              run-time tables
-//	place.go      the load u* of the busiest of identical devices and the min-max split
-//	              (solver/balance); split.go: on several kinds, by a linear program
+//	place.go      what devices hold; sets.go: what fits on one together
+//	split.go      the load u* of the busiest device and the min-max split, by a linear program
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
 //	              (solver/pareto)
-//	bound.go      what no plan over the same thresholds can exceed; finer ones might
-//	windows.go    what none on measured rates can
+//	program.go    what no plan over the same thresholds can exceed, by linear programs; finer
+//	              ones might; chains.go: members in stages
+//	bound.go      the same where the SLO is over all requests; windows.go: on measured rates
 //	simulate.go   a gear alone at a rate, with the real policy
 //	trial.go      whether it holds that rate for ever: a sequential test
 //	              (solver/tolerance)
@@ -42,8 +43,7 @@
 //	              (part.go: of many rates, a part first)
 //	single.go     one cascade for all ranges, where that is better
 //	kinds.go      what a problem is planned from, and the tries; the best stands
-//	program.go    bounds on several kinds, by linear programs; chains.go: members in stages
-//	price.go      the devices of least price among them
+//	price.go      the devices of least price
 //	proof.go      what better plans trials leave
 //	write.go      the outcome as the sections of a plan
 //	compact.go    without pipelines and devices that nothing needs

@@ -90,7 +90,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
 	if inf, ok := errors.AsType[*Infeasible](err); ok {
-		return nil, f.noGears(inf, f.problem.Devices)
+		return nil, f.noGears(inf)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -148,7 +148,7 @@ const (
 )
 
 // noGears turns the method's infeasibility into the planner's.
-func (r *resolved) noGears(inf *Infeasible, devices int) *kind.InfeasibleError {
+func (r *resolved) noGears(inf *Infeasible) *kind.InfeasibleError {
 	out := &kind.InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
 	if inf.Target > 0 {
 		out.Constraint = "accuracy"
@@ -156,6 +156,7 @@ func (r *resolved) noGears(inf *Infeasible, devices int) *kind.InfeasibleError {
 	if len(r.pools) > 1 {
 		return out // which kind it should be more of is not said
 	}
+	devices := r.pools[0].Count
 	if more := inf.Devices - devices; more > mostMore+3*devices && inf.Target == 0 {
 		out.Constraint = "devices"
 		out.Nearest.LoadFactor = partOfRoom * min(1, inf.MaxQPS/inf.Edge)
@@ -218,17 +219,9 @@ func (f *resolved) sense() milp.Sense {
 
 // value is what the objective came to, with its bound.
 func (f *resolved) value(out *Outcome) formats.Objective {
-	value, bound := out.Value*f.unit(out), out.ValueBound*f.unit(out)
+	value, bound := out.Value, out.ValueBound
 	gap := max(0, milp.RelativeGap(f.sense(), value, bound))
 	return formats.Objective{Name: f.opt.Objective, Value: value, Bound: &bound, Gap: &gap}
-}
-
-// unit is what one of the outcome's value comes to: of devices that are all alike a price.
-func (f *resolved) unit(out *Outcome) float64 {
-	if f.opt.Objective == MostAccurate || f.opt.Objective == LeastLatency || out.Priced {
-		return 1
-	}
-	return f.price(0)
 }
 
 // outcome is what was found, as the parts of a plan.
@@ -252,46 +245,15 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 		}
 	}
 	g := out.Write(f.problem, f.weights)
-	g.Score, g.TriedBound = f.score, out.TriedBound*f.unit(out)
+	g.Score, g.TriedBound = f.score, out.TriedBound
 	g.RequestUS, g.RequestCPUUS = document.Micros(f.problem.Beside), document.Micros(f.requestCPU)
 	for i := range g.Models {
 		g.Models[i].Calibration = f.calibration[g.Models[i].Model]
 	}
 	o.Section = g
-	for _, d := range out.Deployments(f.problem) {
-		f.deploy(o, &d)
-	}
+	f.deploy(o, out)
 	window, hysteresis := policygear.WindowFor(f.problem.Edges[0])
 	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, Shed: true}
 	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Params()}
 	return o
-}
-
-// deploy adds a deployment to the plan: to the model before, where that stands on
-// another kind of devices.
-func (f *resolved) deploy(o *kind.Outcome, d *Deployment) {
-	m, pm := &f.problem.Models[d.Model], f.profile[d.Model]
-	var pipeline formats.Pipeline
-	if d.Chain != nil {
-		pipeline = f.deployChain(d)
-	} else {
-		pipeline = f.deployWhole(d)
-	}
-	if n := len(o.Deployment) - 1; n >= 0 && o.Deployment[n].Model == m.Name {
-		o.Deployment[n].Pipelines = append(o.Deployment[n].Pipelines, pipeline)
-		return
-	}
-	at := pm.Deployed()
-	at.Model, at.Pipelines = m.Name, []formats.Pipeline{pipeline}
-	o.Deployment = append(o.Deployment, at)
-}
-
-// deployWhole is a pipeline of a model that runs whole.
-func (f *resolved) deployWhole(d *Deployment) formats.Pipeline {
-	pm := f.profile[d.Model]
-	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[d.Kind].Device, Share: 1, Replicas: d.Replicas, GPUs: d.Devices, Placement: d.Placement}
-	v := f.problem.variant(d.Model, d.Kind)
-	wholeOf(pm, s.Device).WriteTimes(&s, pm, d.Batch, 0, 1)
-	s.RPS = min(float64(d.Replicas), d.Devices) * float64(d.Batch) / v.run(d.Batch).Seconds()
-	return formats.Pipeline{Batch: d.Batch, RPS: s.RPS, LatencyUS: s.InferUS[d.Batch-1], Stages: []formats.Stage{s}}
 }

@@ -18,9 +18,6 @@ func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*design)) {
 	if err := x.cascades(t.Context()); err != nil {
 		return
 	}
-	if !p.Mixed() { // of all cascades
-		x.take(p.inTime(Enumerate(p.Planned, p.Grid, p.usable())))
-	}
 	x.configurations()
 	x.placements(func(placed []Config) { visit(x.layoutOf(placed, nil).design(&Options{Seed: 1}, nil)) })
 }
@@ -90,7 +87,7 @@ func bestOfAll(t *testing.T, p *Problem, s milp.Solver, above float64) (best, bo
 
 // devices is how many devices a problem has.
 func devices(p *Problem) int {
-	n := p.Devices
+	n := 0
 	for k := range p.Kinds {
 		n += p.Kinds[k].Devices
 	}
@@ -186,13 +183,7 @@ func noneCheaper(t *testing.T, seed uint64, p *Problem, cheap *Outcome, s milp.S
 			t.Errorf("instance %d: price %v of at least %v, a placement has a plan of %.4f for %v", seed, cheap.Value, cheap.TriedBound, best, price)
 		}
 	}
-	if p.Mixed() {
-		try(0, 0)
-		return
-	}
-	for q.Devices = 1; float64(q.Devices) < cheap.TriedBound; q.Devices++ {
-		try(0, float64(q.Devices))
-	}
+	try(0, 0)
 }
 
 // figures says what was reached.

@@ -8,11 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/solver/balance"
 	"inferplan/solver/milp"
 )
 
-// Kind is a kind of devices, where a cluster has several.
+// Kind is a kind of devices.
 type Kind struct {
 	Name    string
 	Devices int
@@ -36,9 +35,8 @@ func (v *Variant) run(batch int) time.Duration {
 }
 
 // fleet is what plans are made from: the cascades of a problem, and what its models take on
-// every kind of devices. On identical devices Hall's condition says what loads a placement
-// leaves (solver/balance). Speeds on several kinds are unrelated: what a model takes on one says
-// nothing of another. So loads come from linear programs there. Every program's prices bound
+// every kind of devices. Speeds on kinds are unrelated: what a model takes on one says
+// nothing of another. So loads come from linear programs. Every program's prices bound
 // the load of all other cascades on the placement from below: few programs are solved.
 type fleet struct {
 	p       *Problem
@@ -47,8 +45,7 @@ type fleet struct {
 	found   int // cascades enumerated
 	list    []Cascade
 	order   []int       // of the list, the most accurate first
-	reach   [][]float64 // on several kinds: of a request, by cascade and model
-	work    [][]float64 // on identical devices: seconds of a request, by cascade and model
+	reach   [][]float64 // of a request, by cascade and model
 	late    []float64   // least share of late requests, by cascade; nil: none are taken that are late
 	per     [][]float64 // seconds per sample, by kind and model; infinite: not there
 	batch   [][]int     // largest, by kind and model
@@ -85,25 +82,18 @@ func (x *fleet) within(p *Problem) *fleet {
 
 // take makes a list the cascades.
 func (x *fleet) take(list []Cascade) {
-	x.list, x.order, x.reach = list, upTo(len(list)), nil
+	x.list, x.order, x.reach = list, upTo(len(list)), make([][]float64, len(list))
 	slices.SortFunc(x.order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
 	})
-	if !x.p.Mixed() {
-		x.work = x.p.works(list)
-		return
-	}
+	flat := make([]float64, len(list)*len(x.p.Models))
 	for i := range list {
-		row := make([]float64, len(x.p.Models))
+		x.reach[i], flat = flat[:len(x.p.Models):len(x.p.Models)], flat[len(x.p.Models):]
 		for k, m := range list[i].Models {
-			row[m] = float64(list[i].Reach[k]) / float64(x.p.Planned.N)
+			x.reach[i][m] = float64(list[i].Reach[k]) / float64(x.p.Planned.N)
 		}
-		x.reach = append(x.reach, row)
 	}
 }
-
-// Mixed tells that a problem has several kinds of devices.
-func (p *Problem) Mixed() bool { return len(p.Kinds) > 0 }
 
 // solve solves a program. A context that has ended is an error, too.
 func solve(ctx context.Context, solver milp.Solver, m *milp.Model, o milp.Options) (*milp.Solution, error) {
@@ -177,11 +167,11 @@ func (x *fleet) inStages(ctx context.Context, p *Problem, chains []*Chain, least
 // elsewhere tells whether a model takes longer than the longest batch for one sample on
 // a kind and not on another that it fits on.
 func elsewhere(p *Problem, m, kind int) bool {
-	if times := p.variant(m, kind).Times; len(times) == 0 || times[0] <= p.longest {
+	if times := p.Models[m].On[kind].Times; len(times) == 0 || times[0] <= p.longest {
 		return false
 	}
 	for k := range p.Kinds {
-		v := p.variant(m, k)
+		v := p.Models[m].On[k]
 		if k != kind && p.Kinds[k].Devices > 0 && len(v.Times) > 0 && v.Times[0] <= p.longest && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
 			return true
 		}
@@ -198,11 +188,11 @@ func (x *fleet) configurations() {
 	for c, chain := range x.run {
 		x.bit[c] = make([]int, len(chain.Stages))
 	}
-	for k, kind := range p.kinds() {
+	for k, kind := range p.Kinds {
 		memory, some := slices.Repeat([]int64{-1}, len(p.Models)), uint32(0)
 		for m := range p.Models {
 			if !math.IsInf(x.per[k][m], 1) {
-				memory[m] = p.variant(m, k).Memory
+				memory[m] = p.Models[m].On[k].Memory
 				some |= 1 << m
 			}
 		}
@@ -214,7 +204,7 @@ func (x *fleet) configurations() {
 				}
 			}
 		}
-		for _, set := range balance.MaximalSets(memory, kind.Memory) {
+		for _, set := range maximalSets(memory, kind.Memory) {
 			x.configs = append(x.configs, Config{Kind: k, Set: set})
 		}
 		if some != 0 || slices.ContainsFunc(x.chains, func(c *Chain) bool {
@@ -235,7 +225,7 @@ func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	relaxed := x.newProgram(x.configs, ranges, false)
 	relaxed.chains()
 	if _, _, err := relaxed.generate(ctx, nil); err != nil {
-		return nil, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, fmt.Errorf("placing models: %w", err)
 	}
 	g := x.newProgram(x.configs, ranges, true)
 	g.chains()
@@ -251,10 +241,10 @@ func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	}
 	sol, err := solve(ctx, x.solver, g.m, limits)
 	if err != nil {
-		return nil, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, fmt.Errorf("placing models: %w", err)
 	}
 	if sol.X == nil {
-		return nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
+		return nil, fmt.Errorf("placing models: no solution (%v)", sol.Status)
 	}
 	out := slices.Clone(x.configs)
 	for c := range out {

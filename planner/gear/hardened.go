@@ -52,13 +52,17 @@ func (s *Samples) hardened(c *Cascade, seconds []float64) *Samples {
 }
 
 // leastSeconds returns what a sample takes of every model at least, in seconds: in the cheapest
-// batch within the SLO, or alone if none is.
+// batch within the SLO on any kind, or alone if none is.
 func leastSeconds(p *Problem) []float64 {
 	out := make([]float64, len(p.Models))
 	for m := range out {
-		model := &p.Models[m]
-		if _, out[m] = cheapestBatch(p, Variant{Times: model.Times, Means: model.Means}); math.IsInf(out[m], 1) {
-			out[m] = model.Times[0].Seconds()
+		out[m] = math.Inf(1)
+		for _, v := range p.Models[m].On {
+			_, per := cheapestBatch(p, v)
+			out[m] = min(out[m], per)
+		}
+		if math.IsInf(out[m], 1) {
+			out[m] = p.Models[m].Times[0].Seconds()
 		}
 	}
 	return out

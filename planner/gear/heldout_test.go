@@ -66,12 +66,12 @@ func apart(p *Problem, n int) {
 func TestTargetOutOfReachOutOfSample(t *testing.T) {
 	p := llama4.problem(t, 4, 10)
 	apart(p, 4000)
-	most, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	most, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Target = most.Accuracy - 1e-9
-	_, _, err = SolveHeldOut(context.Background(), p, nil, Options{Seed: 1})
+	_, _, err = SolveHeldOut(context.Background(), p, programs, Options{Seed: 1})
 	inf, ok := errors.AsType[*Infeasible](err)
 	if !ok || inf.HeldOut == nil || !strings.Contains(inf.Reason(), "out of sample") {
 		t.Errorf("%v", err)

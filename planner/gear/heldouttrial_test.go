@@ -23,14 +23,14 @@ func forwarding(samples, n int) *Samples {
 // twoModels returns a problem of a fast model and of one that takes fifteen times as long, on
 // one device, with one range.
 func twoModels(rate float64) *Problem {
-	p := &Problem{Grid: 2, Devices: 1, SLO: 400 * time.Millisecond, Percentile: .95, Edges: []float64{rate}, Weights: []float64{1}, Planned: forwarding(2000, 20),
+	p := &Problem{Grid: 2, Kinds: []Kind{{Devices: 1}}, SLO: 400 * time.Millisecond, Percentile: .95, Edges: []float64{rate}, Weights: []float64{1}, Planned: forwarding(2000, 20),
 		Thresholds: [][]float64{{.5}, {.5}}}
 	for _, per := range []time.Duration{time.Millisecond, 15 * time.Millisecond} {
-		m := Model{Name: "m"}
+		var m Variant
 		for b := range 8 {
 			m.Times = append(m.Times, time.Millisecond+time.Duration(b+1)*per)
 		}
-		p.Models = append(p.Models, m)
+		p.Models = append(p.Models, NewModel("m", m))
 	}
 	return p
 }
@@ -45,7 +45,7 @@ func TestGearsHoldOnSamplesHeldOut(t *testing.T) {
 	}{{nil, 2}, {forwarding(2000, 20), 2}, {forwarding(2000, 6), 1}} {
 		p := twoModels(rate)
 		p.HeldOut = c.heldOut
-		out, err := Solve(t.Context(), p, nil, Options{Seed: 1})
+		out, err := Solve(t.Context(), p, programs, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,13 +13,13 @@ import (
 func TestInfeasibleAlone(t *testing.T) {
 	p := llama4.problem(t, 1, 5)
 	p.SLO = 10 * time.Millisecond
-	_, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	_, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	inf, ok := errors.AsType[*Infeasible](err)
 	if !ok || inf.SLO != 24*time.Millisecond || !strings.Contains(inf.Reason(), "24ms") {
 		t.Errorf("%v", err)
 	}
-	p.Memory = 1000
-	_, err = Solve(context.Background(), p, nil, Options{Seed: 1})
+	p.Kinds[0].Memory = 1000
+	_, err = Solve(context.Background(), p, programs, Options{Seed: 1})
 	if inf, ok := errors.AsType[*Infeasible](err); !ok || inf.SLO != 0 || !strings.Contains(inf.Reason(), "memory") {
 		t.Errorf("%v", err)
 	}

@@ -20,7 +20,7 @@ func (f *resolved) inStages() error {
 	}
 	var large []string // on one kind: members that do not fit on a device
 	for m := range p.Models {
-		if len(f.pools) == 1 && p.Memory > 0 && p.Models[m].Memory > p.Memory {
+		if len(f.pools) == 1 && p.Kinds[0].Memory > 0 && p.Models[m].On[0].Memory > p.Kinds[0].Memory {
 			large = append(large, p.Models[m].Name)
 		}
 	}
@@ -65,9 +65,6 @@ func (f *resolved) inStages() error {
 		}
 		b.PrePartition(f.opt.Blocks, by)
 	}
-	if len(f.pools) == 1 {
-		p.Kinds = []Kind{{Name: f.pools[0].Device, Devices: p.Devices, Memory: p.Memory}}
-	}
 	p.Blocks = b
 	return nil
 }
@@ -85,25 +82,25 @@ func (f *resolved) blockwise(pm *formats.ProfileModel) bool {
 	return true
 }
 
-// deployChain adds a member in stages to the plan.
-func (f *resolved) deployChain(d *Deployment) formats.Pipeline {
-	cuts := f.cuts[d.Model]
-	out := formats.Pipeline{Batch: d.Batch, RPS: math.Inf(1)}
-	for i := range d.Stages {
-		s, at := &d.Chain.Stages[i], &d.Stages[i]
-		st := formats.Stage{Blocks: [2]int{s.First, s.Last}, Device: f.pools[s.Kind].Device, Share: 1, Replicas: at.Replicas, GPUs: at.Devices, Placement: at.Placement}
-		f.problem.Blocks.Models[d.Model].Costs[s.Kind][0].Write(&st, f.profile[d.Model], d.Batch)
+// chainPipeline is a pipeline of a member in stages that gets some samples per second.
+func (f *resolved) chainPipeline(placement *PlacedChain, samples float64) formats.Pipeline {
+	c := placement.Chain
+	out := formats.Pipeline{Batch: c.Batch, RPS: math.Inf(1)}
+	for i := range c.Stages {
+		s, devices := &c.Stages[i], placement.Devices[i]
+		st := formats.Stage{Blocks: [2]int{s.First, s.Last}, Device: f.pools[s.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * s.per, Placement: placed(devices)}
+		f.problem.Blocks.Models[c.Model].Costs[s.Kind][0].Write(&st, f.profile[c.Model], c.Batch)
 		st.BlockUS = nil
-		out.LatencyUS += st.InferUS[d.Batch-1]
-		st.RPS = min(float64(at.Replicas), at.Devices) / s.per
+		out.LatencyUS += st.InferUS[c.Batch-1]
+		st.RPS = min(float64(st.Replicas), st.GPUs) / s.per
 		out.RPS = min(out.RPS, st.RPS)
 		if s.Transfer != nil {
-			c := cuts[s.Last-1]
-			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
+			cut := f.cuts[c.Model][s.Last-1]
+			st.Cut = &formats.Cut{Tensors: cut.Tensors, DType: cut.DType, Bytes: cut.Bytes}
 			for _, t := range s.Transfer {
 				st.Cut.TransferUS = append(st.Cut.TransferUS, document.Micros(t))
 			}
-			out.LatencyUS += st.Cut.TransferUS[d.Batch-1]
+			out.LatencyUS += st.Cut.TransferUS[c.Batch-1]
 		}
 		out.Stages = append(out.Stages, st)
 	}

@@ -19,15 +19,14 @@ func instance(seed uint64) *Problem {
 	p.Planned, p.HeldOut = drawSamples(rng, models, p.Grid, 400), &Samples{Levels: make([][]uint8, models), Correct: make([][]bool, models)}
 	base, total, largest := between(1, 20), int64(0), int64(0)
 	for m := range models {
-		p.Models = append(p.Models, Model{Name: fmt.Sprint("m", m), Times: affine(base*between(.5, 1.5), base*between(.1, .8), 1), Memory: 1 + rng.Int64N(8)})
+		p.Models = append(p.Models, NewModel(fmt.Sprint("m", m), Variant{Times: affine(base*between(.5, 1.5), base*between(.1, .8), 1), Memory: 1 + rng.Int64N(8)}))
 		base *= between(1.5, 4)
-		total, largest = total+p.Models[m].Memory, max(largest, p.Models[m].Memory)
+		total, largest = total+p.Models[m].On[0].Memory, max(largest, p.Models[m].On[0].Memory)
 		p.Thresholds = append(p.Thresholds, make([]float64, p.Grid-1))
 	}
 	memory := func() int64 { return largest - 2 + rng.Int64N(total-largest+4) }
-	p.Devices, p.Memory = 1+rng.IntN(4), max(memory(), p.Models[0].Memory)
+	p.Kinds = []Kind{{Name: "device", Devices: 1 + rng.IntN(4), Memory: max(memory(), p.Models[0].On[0].Memory), Price: 1}}
 	if kinds > 1 {
-		p.Devices, p.Memory = 0, 0
 		addKinds(rng, p, kinds, memory)
 	}
 	last := p.Models[models-1].Times[0]
@@ -69,34 +68,27 @@ func drawSamples(rng *rand.Rand, models, grid, n int) *Samples {
 
 // addKinds makes the devices of several kinds, on which speeds are unrelated, at prices.
 func addKinds(rng *rand.Rand, p *Problem, kinds int, memory func() int64) {
-	own := make([][]time.Duration, len(p.Models))
-	for m := range p.Models {
-		own[m] = p.Models[m].Times
-		p.Models[m].Times = nil
-	}
+	own := slices.Clone(p.Models)
+	on := make([][]Variant, len(own))
+	p.Kinds = nil
 	for k := range kinds {
-		p.Kinds = append(p.Kinds, Kind{Name: fmt.Sprint("k", k), Devices: 1 + rng.IntN(6/kinds), Memory: max(memory(), p.Models[0].Memory), Price: float64(1+rng.IntN(40)) / 10})
+		p.Kinds = append(p.Kinds, Kind{Name: fmt.Sprint("k", k), Devices: 1 + rng.IntN(6/kinds), Memory: max(memory(), own[0].On[0].Memory), Price: float64(1+rng.IntN(40)) / 10})
 		for m := range p.Models {
 			factor := .4 + 2.6*rng.Float64()
-			v := Variant{Memory: p.Models[m].Memory}
-			for b, t := range own[m] {
+			v := Variant{Memory: own[m].On[0].Memory}
+			for _, t := range own[m].Times {
 				v.Times = append(v.Times, time.Duration(factor*float64(t)))
-				if b == len(p.Models[m].Times) {
-					p.Models[m].Times = append(p.Models[m].Times, v.Times[b])
-				}
-				p.Models[m].Times[b] = min(p.Models[m].Times[b], v.Times[b])
 			}
-			p.Models[m].On = append(p.Models[m].On, v)
+			on[m] = append(on[m], v)
 		}
+	}
+	for m := range own {
+		p.Models[m] = NewModel(own[m].Name, on[m]...)
 	}
 }
 
 // capacity is how many requests per second all devices hold of one model alone.
 func capacity(p *Problem, model int) float64 {
-	if len(p.Kinds) == 0 {
-		t := p.Models[model].Times
-		return float64(p.Devices*len(t)) / t[len(t)-1].Seconds()
-	}
 	rate := 0.0
 	for k := range p.Kinds {
 		t := p.Models[model].On[k].Times

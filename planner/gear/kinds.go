@@ -46,7 +46,7 @@ func (c *catalogue) of(ctx context.Context, p *Problem, usable []bool) (listed, 
 	return got, nil
 }
 
-// ways are what a problem on several kinds of devices is planned from: members as
+// ways are what a problem is planned from: members as
 // whole models, and in stages.
 type ways struct {
 	p      *Problem
@@ -126,21 +126,27 @@ func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []fl
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	if !p.Mixed() {
-		bounds, total = relaxation{p}.boundsOf(x)
-		return bounds, total, nil, nil
-	}
 	bounds, use, err = x.bounds(ctx)
 	if err == nil && x != w.staged && len(w.chains) > 0 {
 		_, use, err = w.staged.bounds(ctx)
 	}
-	return bounds, p.weighted(bounds), use, err
+	if total = p.weighted(bounds); err != nil || !p.Overall {
+		return bounds, total, use, err
+	}
+	pool, err := p.pool(ctx, w.staged, x)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	total = pool.laxBounds(bounds)
+	if p.shown() { // neither one cascade for all rates nor a range need hold the highest
+		total = atLeast(total, pool.measuredBound())
+	}
+	return bounds, total, use, nil
 }
 
 // once plans for the most accuracy under an SLO; with a target, that much at least. With
 // whole models first, and then with some in stages, where the relaxation says that there is
-// something in it; on identical devices also with one cascade for all ranges, and with
-// ranges that climb.
+// something in it; also with one cascade for all ranges, and with ranges that climb.
 func (s *search) once(ctx context.Context, p *Problem) (out *Outcome, err error) {
 	w, err := s.waysOf(ctx, p)
 	if err == nil {
@@ -181,19 +187,21 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 		return nil, err
 	}
 	out, err := t.best, t.missing
-	if !p.Mixed() && out != nil {
-		if _, err := kept(ctx, out, t.allowLate(ctx, out)); err != nil {
+	if p.Overall && out != nil {
+		err := out.allowLateRanges(ctx)
+		t.runs += out.design.bench.runs
+		if _, err := kept(ctx, out, err); err != nil {
 			return nil, err
 		}
 	}
-	if p.Overall && !p.Mixed() && (out == nil || !s.o.Any || p.Target > 0) {
-		out, err = s.single(ctx, p, w.whole.list, out, err)
+	if p.Overall && (out == nil || !s.o.Any || p.Target > 0) {
+		out, err = s.single(ctx, p, w.staged, out, err)
 	}
 	if out == nil {
 		return nil, err
 	}
 	s.runs += t.runs
-	if out, err = s.climbed(ctx, out, w.whole.list); err != nil {
+	if out, err = s.climbed(ctx, out); err != nil {
 		return nil, err
 	}
 	if p.misses(out.Accuracy) { // a search that was cut short says nothing of what can be reached
@@ -248,10 +256,7 @@ func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, to
 
 // more bounds the accuracy with one more device of each kind.
 func (s *search) more(ctx context.Context, out *Outcome) error {
-	var n []int
-	for _, kind := range s.p.kinds() {
-		n = append(n, kind.Devices)
-	}
+	n := s.p.devices()
 	for k := range n {
 		one := slices.Clone(n)
 		one[k]++
@@ -294,16 +299,10 @@ func (t *tries) enough() bool {
 	return !(most > t.best.Accuracy+worthwhile)
 }
 
-// most is how many placements are tried at most. Of the least latency on several kinds many
-// are tried, and most fail.
+// most is how many placements are tried at most. Of the least latency many plans are made, and most fail.
 func (t *tries) most() int {
-	switch {
-	case t.search.p.Goal() == LeastLatency:
+	if t.search.p.Goal() == LeastLatency {
 		return latencyPlacements
-	case !t.p.Mixed():
-		return placementsTried
-	case t.p.Overall:
-		return overallPlacements
 	}
 	return fewPlacements
 }
@@ -320,28 +319,8 @@ func (t *tries) toExceed(others, limit int) float64 {
 	return t.best.Accuracy + worthFurther(others) - worthwhile
 }
 
-// allowLate lets a plan be late here and there, where the SLO is over all requests.
-func (t *tries) allowLate(ctx context.Context, out *Outcome) error {
-	if !t.p.Overall {
-		return nil
-	}
-	err := out.allowLateRanges(ctx)
-	t.runs += out.design.bench.runs
-	return err
-}
-
-// keepLate keeps a plan on several kinds, once it is late, if it is better. Of the many
-// placements that are tried on identical devices only the best is late, at the end.
-func (t *tries) keepLate(ctx context.Context, out *Outcome, err error) error {
-	var cut error
-	if err == nil && t.p.Mixed() {
-		cut = t.allowLate(ctx, out)
-		_, err = kept(ctx, out, cut)
-	}
-	return cmp.Or(t.keepIfBetter(out, err), cut)
-}
-
-// keepIfBetter keeps a plan that is better by something. A plan that misses the target may
+// keepIfBetter keeps a plan that is better by something; where ranges may yet climb, also one that is as good
+// in shorter batches. A plan that misses the target may
 // still climb.
 func (t *tries) keepIfBetter(out *Outcome, err error) error {
 	if none(err) {
@@ -352,9 +331,9 @@ func (t *tries) keepIfBetter(out *Outcome, err error) error {
 		return err
 	}
 	switch t.runs += out.Runs; {
-	case t.p.misses(out.Accuracy) && !t.p.climbs():
+	case t.p.misses(out.Accuracy) && !t.p.shown():
 		t.missing = cmp.Or[error](t.missing, &Infeasible{Target: t.p.Target, Best: out.Accuracy})
-	case t.best == nil || out.Accuracy > t.best.Accuracy:
+	case t.best == nil || out.Accuracy > t.best.Accuracy || t.p.Overall && out.Accuracy == t.best.Accuracy:
 		t.best = out
 	}
 	return nil
@@ -416,15 +395,4 @@ func (x *fleet) withChains(use []float64) (list []*fleet) {
 		}
 	}
 	return list
-}
-
-// alike is the search for a problem on one kind without members in stages; on several it is
-// the same.
-func (s *search) alike(p *Problem) *search {
-	if len(p.Kinds) != 1 {
-		return s
-	}
-	q := *p
-	q.Kinds, q.Blocks, q.Devices, q.Memory = nil, nil, p.Kinds[0].Devices, p.Kinds[0].Memory
-	return &search{p: &q, o: s.o, known: s.known, left: s.left}
 }

@@ -84,7 +84,7 @@ func drawMixed(t *rapid.T) *Problem {
 	for m := range factors {
 		factors[m] = rapid.Float64Range(.3, 4).Draw(t, "factor")
 	}
-	return priced(mix(p, min(2, p.Devices), rapid.IntRange(1, 2).Draw(t, "others"), factors), 1, rapid.SampledFrom([]float64{.3, 1, 2.5}).Draw(t, "price"))
+	return priced(mix(p, min(2, p.Kinds[0].Devices), rapid.IntRange(1, 2).Draw(t, "others"), factors), 1, rapid.SampledFrom([]float64{.3, 1, 2.5}).Draw(t, "price"))
 }
 
 // tried are the accuracies, tails and lateness of every cascade in every range on a

@@ -22,12 +22,12 @@ func TestTogether(t *testing.T) {
 	for _, devices := range fleets {
 		p := llama4.problem(t, devices, 10)
 		p.Weights = Shares(histogram)
-		apart, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+		apart, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.Overall = true
-		out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+		out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestTogetherOnMeasuredRates(t *testing.T) {
 		}
 	}
 	p.Weights, p.Overall = Measured(p.Measured, 60, 10), true
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func onFreshStreams(t *testing.T, out *Outcome, most int) {
 func TestTrendOfFewRequests(t *testing.T) {
 	p := llama4.problem(t, 8, 10)
 	p.Weights = Shares(histogram)
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func (c *secondCanceled) Err() error {
 // not even that the SLO is kept.
 func TestInterruptedBetweenStreams(t *testing.T) {
 	p := bursts(t, 4, 1, 30)
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func (p *Problem) extremes() (low, high time.Duration) {
 		low = min(low, p.Models[m].Times[0])
 		longest := slices.Max(p.Models[m].Times)
 		for k := range p.Kinds {
-			if times := p.variant(m, k).Times; len(times) > 0 {
+			if times := p.Models[m].On[k].Times; len(times) > 0 {
 				longest = max(longest, slices.Max(times))
 			}
 		}

@@ -5,7 +5,6 @@ import (
 
 	"inferplan/policy"
 	"inferplan/policy/gear"
-	"inferplan/solver/balance"
 	"inferplan/solver/refine"
 )
 
@@ -16,10 +15,6 @@ type layout struct {
 	configs []Config // none without devices
 	chains  []PlacedChain
 
-	alike *Placement // of identical devices; nil: there are several kinds
-	load  []float64  // on it, by cascade, where all are asked for
-
-	// On several kinds:
 	cells  []Config // devices that are alike, by chains too; without chains the configurations
 	cellOf [][]int  // by kind and device
 	lanes  []lane
@@ -42,10 +37,6 @@ func (l *layout) chainOf(lane int) *Chain { return l.chains[l.lanes[lane].chain]
 // (solver/refine): then a linear program over the groups is one over single devices.
 func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 	l := &layout{x: x, configs: configs, chains: chains, loads: map[int]*split{}}
-	if !x.p.Mixed() {
-		l.alike = placementOf(len(x.p.Models), configs)
-		return l
-	}
 	first := make([]int, len(x.p.Kinds))
 	var colour []int
 	l.cellOf = make([][]int, len(x.p.Kinds))
@@ -128,14 +119,13 @@ func (l *layout) shares(s *split) [][]float64 {
 			}
 			out[m] = append(out[m], one...)
 		}
-		balance.ToShares(out[m])
+		toShares(out[m])
 	}
 	return out
 }
 
 // tablesOf are the run-time tables of a placement, and the pipelines of every model: one on
-// each kind that holds it, and one for each chain. On identical devices pipeline m is that
-// of model m, wherever it is.
+// each kind that holds it, and one for each chain.
 func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables, [][]int32) {
 	batch, _ := speedsOf(p)
 	var b policy.Builder
@@ -148,9 +138,9 @@ func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables
 	for m := range p.Models {
 		b.Model(policy.Model{Name: p.Models[m].Name})
 		for k, n := range batch {
-			if devices := devicesWith(configs, k, m); len(devices) > 0 || !p.Mixed() {
+			if devices := devicesWith(configs, k, m); len(devices) > 0 {
 				b.Pipeline(n[m], 0)
-				v := p.variant(m, k)
+				v := p.Models[m].On[k]
 				st := policy.Stage{LastBlock: 1, Infer: v.Times[:n[m]]}
 				if v.Means != nil {
 					st.Mean = v.Means[:n[m]]
@@ -172,7 +162,7 @@ func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables
 // something, and returns the first of every kind.
 func addDevices(b *policy.Builder, p *Problem, linked bool) (first []int32) {
 	next := int32(0)
-	for k, kind := range p.kinds() {
+	for k, kind := range p.Kinds {
 		b.Kind(kind.Name, kind.Devices)
 		link := int32(-1)
 		if linked {

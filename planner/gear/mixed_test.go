@@ -17,17 +17,15 @@ import (
 // as they are, others whose times are factors (by model) of them.
 func mix(p *Problem, first, second int, factors []float64) *Problem {
 	q := *p
-	q.Kinds = []Kind{{Name: "a", Devices: first, Memory: p.Memory}, {Name: "b", Devices: second, Memory: p.Memory}}
+	q.Kinds = []Kind{{Name: "a", Devices: first, Memory: p.Kinds[0].Memory, Price: 1}, {Name: "b", Devices: second, Memory: p.Kinds[0].Memory, Price: 1}}
 	q.Models = slices.Clone(p.Models)
 	for m := range q.Models {
 		own := q.Models[m].Times
-		other, least := make([]time.Duration, len(own)), make([]time.Duration, len(own))
+		other, memory := make([]time.Duration, len(own)), q.Models[m].On[0].Memory
 		for b, t := range own {
 			other[b] = time.Duration(factors[m] * float64(t))
-			least[b] = min(t, other[b])
 		}
-		q.Models[m].Times = least
-		q.Models[m].On = []Variant{{Times: own, Memory: q.Models[m].Memory}, {Times: other, Memory: q.Models[m].Memory}}
+		q.Models[m] = NewModel(q.Models[m].Name, Variant{Times: own, Memory: memory}, Variant{Times: other, Memory: memory})
 	}
 	return &q
 }
@@ -43,7 +41,7 @@ func TestMixedOfOneKind(t *testing.T) {
 			continue
 		}
 		p := c.f.problem(t, c.first+c.second, 10)
-		one, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+		one, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +66,7 @@ func TestMixedUsesSpeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	same, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +90,7 @@ func TestMixedProperties(t *testing.T) {
 		for m := range factors {
 			factors[m] = rapid.Float64Range(.3, 4).Draw(t, "factor")
 		}
-		q := mix(p, p.Devices, rapid.IntRange(1, 2).Draw(t, "others"), factors)
+		q := mix(p, p.Kinds[0].Devices, rapid.IntRange(1, 2).Draw(t, "others"), factors)
 		q.Kinds[1].Memory = rapid.Int64Range(1, 12).Draw(t, "other memory")
 		out, err := Solve(context.Background(), q, s, Options{Seed: 1})
 		if inf, ok := errors.AsType[*Infeasible](err); ok {
@@ -111,7 +109,7 @@ func TestMixedProperties(t *testing.T) {
 			total := int64(0)
 			for m := range q.Models {
 				if c.Set&(1<<m) != 0 {
-					total += q.variant(m, c.Kind).Memory
+					total += q.Models[m].On[c.Kind].Memory
 				}
 			}
 			if total > q.Kinds[c.Kind].Memory {

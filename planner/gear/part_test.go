@@ -52,7 +52,7 @@ func TestClimbOnAPartIsFollowed(t *testing.T) {
 	}{{3, 15}, {3, 20}, {2, 120}} {
 		p := bursts(t, c.devices, 1, c.every)
 		p.Overall = false // so that nothing climbs yet
-		out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+		out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,9 +61,8 @@ func TestClimbOnAPartIsFollowed(t *testing.T) {
 		out.Problem = &q
 		calm := q
 		calm.Measured = slices.Repeat(p.Measured[:c.every-5], 3) // without the bursts: too much will be climbed
-		list, _ := calm.Cascades()
 		part := newClimber(&calm, out, 7)
-		if err := part.upwards(context.Background(), list); err != nil {
+		if err := part.upwards(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		whole := newClimber(&q, out, 7)

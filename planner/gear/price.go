@@ -1,22 +1,21 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 
 	"inferplan/solver/milp"
 )
 
-// The devices of least price on several kinds. What the relaxation comes to grows with
+// The devices of least price. What the relaxation comes to grows with
 // every kind's number of devices and is concave in them: its prices at one choice of
 // numbers bound it at all others. So a small program over the numbers, to which those
 // bounds are added where they were missing, ends at the least price at which the
-// relaxation reaches the target (Benders). From there on upwards numbers of devices are
+// relaxation reaches the target (Benders). Where the SLO is for all requests together, the pooled
+// devices have to be worth what the target needs at least. From there on upwards numbers of devices are
 // planned for by rising price, without those that are no more of any kind than some that
 // did not hold. The first plan is the cheapest then. Where many fail, prices rise in
 // steps that double and then halve.
@@ -35,17 +34,24 @@ type tangent struct {
 	at     []int
 	value  float64   // there; of a range that is not served, what is missing, below 0
 	by     []float64 // with one more device of a kind, at most
-	slack  float64   // by which the tangent may be above the value: a node's NIC serves several devices
+	least  float64   // what numbers of devices have to add up to, each times by, to reach the target
 	served bool      // that all ranges are
+}
+
+// missing is what the numbers are short of.
+func (t *tangent) missing() float64 {
+	missing := t.least
+	for k, n := range t.at {
+		missing -= t.by[k] * float64(n)
+	}
+	return missing
 }
 
 // tangent solves the relaxation, range by range.
 func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	p := x.p
-	t := &tangent{by: make([]float64, len(p.Kinds)), served: true}
-	for k := range p.Kinds {
-		t.at = append(t.at, p.Kinds[k].Devices)
-	}
+	t := &tangent{at: p.devices(), by: make([]float64, len(p.Kinds)), served: true}
+	slack := 0.0 // by which the tangent may be above the value: a node's NIC serves several devices
 	add := func(g *program, sol *milp.Solution, factor float64) {
 		t.value += factor * sol.Value
 		for k, row := range g.devices {
@@ -58,7 +64,7 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 				if row, ok := g.nic[0][nic{k, in}]; ok {
 					price, each := factor*math.Abs(sol.RowDuals[row]), float64(max(1, p.Blocks.Pools[k].PerNode))
 					t.by[k] += price / each
-					t.slack += price * ((float64(t.at[k])+each-1)/each - x.nics(k))
+					slack += price * ((float64(t.at[k])+each-1)/each - x.nics(k))
 				}
 			}
 		}
@@ -74,12 +80,56 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 			if g, sol, _, err = x.relax(ctx, r, true, seeds[r]); err != nil {
 				return nil, err
 			}
+			slack = 0
 			add(g, sol, 1)
-			return t, nil
+			break
 		}
 		add(g, sol, p.Weights[r]/max(p.Weights[r], 1e-6))
 	}
+	if t.least = -t.value - slack; t.served {
+		t.least += p.Target - reaches
+	}
+	for k, n := range t.at {
+		t.least += t.by[k] * float64(n)
+	}
 	return t, nil
+}
+
+// devices are those of every kind.
+func (p *Problem) devices() (n []int) {
+	for k := range p.Kinds {
+		n = append(n, p.Kinds[k].Devices)
+	}
+	return n
+}
+
+// scaleSteps is how often the least worth of pooled devices that reaches a target is halved.
+const scaleSteps = 8
+
+// tangent is one of an SLO for all requests together, with up to so many devices of every kind: pooled devices that reach the
+// target are worth at least so much.
+func (p *pooled) tangent(full []int) *tangent {
+	t, slack, low, high := &tangent{at: p.devices(), by: slices.Clone(p.seconds)}, 0.0, 1.0, 0.0
+	for n, price := range p.wires {
+		each := float64(max(1, p.Blocks.Pools[n.kind].PerNode))
+		t.by[n.kind] += price / each
+		slack += price * (each - 1) / each
+	}
+	for k, n := range full {
+		high += t.by[k] * float64(n)
+	}
+	if p.most(low) >= p.Target-reaches {
+		return t // it takes more than worth
+	}
+	for range scaleSteps {
+		if mid := (low + high) / 2; p.most(mid) >= p.Target-reaches {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	t.least = low - slack
+	return t
 }
 
 // shop looks for numbers of devices.
@@ -103,7 +153,7 @@ type shop struct {
 func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	c := &shop{search: s, tangents: map[string]*tangent{}, seeds: make([][]int, len(s.p.Edges))}
 	smallest := math.Inf(1)
-	for _, kind := range s.p.kinds() {
+	for _, kind := range s.p.Kinds {
 		c.price, c.full = append(c.price, kind.Price), append(c.full, kind.Devices)
 		smallest = min(smallest, kind.Price)
 	}
@@ -228,7 +278,6 @@ func (c *shop) take(ctx context.Context, out *Outcome, n []int) error {
 		out.bound(bounds, total)
 		n = used
 	}
-	out.Priced = c.p.Mixed()
 	if out.Value = c.sum(n); c.best == nil || out.Value < c.best.Value {
 		c.best = out
 	}
@@ -237,7 +286,7 @@ func (c *shop) take(ctx context.Context, out *Outcome, n []int) error {
 
 // earlyOnAll looks for an early plan on all devices.
 func (c *shop) earlyOnAll(ctx context.Context, w *ways) error {
-	if len(c.p.Kinds) == 1 || w.whole == nil || w.none != nil {
+	if w.whole == nil || w.none != nil {
 		return nil
 	}
 	top, _, err := w.whole.ranked(ctx, 1)
@@ -261,17 +310,29 @@ func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tangent{at: n}
-	if c.p.Mixed() {
-		t, err = x.tangent(ctx, c.seeds)
-	} else {
-		_, t.value = relaxation{w.p}.boundsOf(x)
-		t.served = !math.IsNaN(t.value)
-	}
+	t, err := c.tangentOf(ctx, w, x)
 	if err == nil {
 		c.tangents[key], c.order = t, append(c.order, t)
 	}
 	return t, err
+}
+
+// tangentOf is the tangent of the ways on their numbers of devices, of a relaxation over a fleet.
+func (c *shop) tangentOf(ctx context.Context, w *ways, x *fleet) (*tangent, error) {
+	if !c.p.Overall {
+		return x.tangent(ctx, c.seeds)
+	}
+	_, total, _, err := c.boundsOf(ctx, w.p, w)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := w.p.pool(ctx, w.staged, x)
+	if err != nil {
+		return nil, err
+	}
+	t := pool.tangent(c.full)
+	t.value, t.served = total, !math.IsNaN(total)
+	return t, nil
 }
 
 // reached tells whether the relaxation reaches the target.
@@ -282,11 +343,12 @@ func (c *shop) reached(t *tangent) bool { return t.served && t.value >= c.p.Targ
 // fewer devices never reach more, all that are nowhere above such.
 func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 	m = milp.New("devices")
-	var price []milp.Term
+	var price, some []milp.Term
 	for k := range c.full {
 		n = append(n, m.AddInt("", 0, float64(c.full[k]), c.price[k]))
-		price = append(price, milp.Term{Var: n[k], Coef: c.price[k]})
+		price, some = append(price, milp.Term{Var: n[k], Coef: c.price[k]}), append(some, milp.Term{Var: n[k], Coef: 1})
 	}
+	m.AddGE("", 1, some...)
 	if c.floor > 0 {
 		m.AddGE("", c.floor*(1+1e-9), price...)
 	}
@@ -308,18 +370,12 @@ func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 		if c.reached(t) {
 			continue
 		}
-		target := 0.0
-		if t.served {
-			target = c.p.Target - reaches
-		}
-		missing := target - t.value - t.slack
-		if rhs := missing; missing > 0 {
+		if missing := t.missing(); missing > 0 {
 			var terms []milp.Term
 			for k := range n {
 				terms = append(terms, milp.Term{Var: n[k], Coef: t.by[k] / missing})
-				rhs += t.by[k] * float64(t.at[k])
 			}
-			m.AddGE("", rhs/missing, terms...)
+			m.AddGE("", t.least/missing, terms...)
 		}
 		above(t.at)
 	}
@@ -329,9 +385,6 @@ func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 // next are the numbers of least price at which the relaxation reaches the target and that
 // were not tried; nil: there are none.
 func (c *shop) next(ctx context.Context) (n []int, err error) {
-	if !c.p.Mixed() {
-		return c.nextAlike(ctx)
-	}
 	for {
 		m, n := c.numbers()
 		sol, err := solve(ctx, c.solver, m, milp.Options{})
@@ -349,21 +402,4 @@ func (c *shop) next(ctx context.Context) (n []int, err error) {
 			return got, err
 		}
 	}
-}
-
-// nextAlike is next of identical devices: the more there are, the more is reached.
-func (c *shop) nextAlike(ctx context.Context) (n []int, err error) {
-	low := int(c.floor)
-	for _, at := range c.failed {
-		low = max(low, at[0])
-	}
-	more := sort.Search(c.full[0]-low, func(i int) bool {
-		t, bad := c.at(ctx, []int{low + 1 + i})
-		err = cmp.Or(err, bad)
-		return bad != nil || c.reached(t)
-	})
-	if more == c.full[0]-low {
-		return nil, err
-	}
-	return []int{low + 1 + more}, err
 }

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -17,11 +18,7 @@ type Problem struct {
 	HeldOut    *Samples // may be empty
 	Grid       int
 
-	Devices int
-	Memory  int64 // of a device; 0: no limit
-	// Kinds are the kinds of devices where there are several; Devices and Memory
-	// are then not used, and every model says what it takes on each (Model.On).
-	Kinds []Kind
+	Kinds []Kind // of devices
 	// Blocks are the models block by block, with what crosses between devices, its
 	// models and pools in the order of Models and Kinds; then models may run in stages.
 	// Nil: whole models only.
@@ -56,27 +53,23 @@ type Problem struct {
 
 // Model is a model of the family.
 type Model struct {
-	Name   string
-	Times  []time.Duration // [b-1]: of a batch of b, undisturbed
-	Means  []time.Duration // [b-1]: on average; nil: Times
-	Memory int64
-	On     []Variant // by kind, where a problem has several; Times are then the least of them
+	Name  string
+	On    []Variant       // by kind
+	Times []time.Duration // [b-1]: of a batch of b, undisturbed, where it is fastest
 }
 
-// kinds are the kinds of devices. Identical devices are one.
-func (p *Problem) kinds() []Kind {
-	if p.Mixed() {
-		return p.Kinds
+// NewModel returns a model that takes, by kind, what variants say.
+func NewModel(name string, on ...Variant) Model {
+	m := Model{Name: name, On: on}
+	for _, v := range on {
+		for b, t := range v.Times {
+			if b == len(m.Times) {
+				m.Times = append(m.Times, t)
+			}
+			m.Times[b] = min(m.Times[b], t)
+		}
 	}
-	return []Kind{{Name: "device", Devices: p.Devices, Memory: p.Memory, Price: 1}}
-}
-
-// variant is a model on a kind.
-func (p *Problem) variant(m, k int) Variant {
-	if p.Mixed() {
-		return p.Models[m].On[k]
-	}
-	return Variant{Times: p.Models[m].Times, Means: p.Models[m].Means, Memory: p.Models[m].Memory}
+	return m
 }
 
 // cheapestBatch is the batch at which a model is cheapest per sample within the SLO, given the
@@ -98,10 +91,10 @@ func cheapestBatch(p *Problem, v Variant) (batch int, per float64) {
 // speedsOf are the largest batches and the seconds per sample, by kind and model; 0 and
 // infinite where a model is not in time or does not fit.
 func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
-	for k, kind := range p.kinds() {
+	for k, kind := range p.Kinds {
 		batch, per = append(batch, make([]int, len(p.Models))), append(per, slices.Repeat([]float64{math.Inf(1)}, len(p.Models)))
 		for m := range p.Models {
-			if v := p.variant(m, k); (kind.Memory == 0 || v.Memory <= kind.Memory) && !(p.fastOnly && elsewhere(p, m, k)) {
+			if v := p.Models[m].On[k]; (kind.Memory == 0 || v.Memory <= kind.Memory) && !(p.fastOnly && elsewhere(p, m, k)) {
 				batch[k][m], per[k][m] = cheapestBatch(p, v)
 			}
 		}
@@ -125,49 +118,6 @@ func batchLimits(p *Problem) (list []*Problem) {
 		}
 	}
 	return list
-}
-
-// usable tells which models can be part of a cascade: they answer one sample
-// within the SLO and fit on a device. Of several kinds on which is not asked.
-func (p *Problem) usable() []bool {
-	out := make([]bool, len(p.Models))
-	for m := range out {
-		batch, _ := cheapestBatch(p, Variant{Times: p.Models[m].Times, Means: p.Models[m].Means})
-		out[m] = batch > 0 && (p.Mixed() || p.Memory == 0 || p.Models[m].Memory <= p.Memory)
-	}
-	return out
-}
-
-// perSample is the least time of every model per sample on identical devices, in seconds;
-// infinite, where not even one sample is in time.
-func perSample(p *Problem) []float64 {
-	_, per := speedsOf(p)
-	return per[0]
-}
-
-// works is the device time that every model spends per request of a cascade on identical
-// devices, in seconds: [cascade][model].
-func (p *Problem) works(list []Cascade) [][]float64 {
-	per := perSample(p)
-	flat := make([]float64, len(list)*len(per))
-	out := make([][]float64, len(list))
-	for i := range list {
-		w := flat[i*len(per) : (i+1)*len(per) : (i+1)*len(per)]
-		for k, m := range list[i].Models {
-			w[m] = per[m] * float64(list[i].Reach[k]) / float64(p.Planned.N)
-		}
-		out[i] = w
-	}
-	return out
-}
-
-// totals are the works summed over the models.
-func totals(work [][]float64) []float64 {
-	out := make([]float64, len(work))
-	for i := range work {
-		out[i] = sum(work[i])
-	}
-	return out
 }
 
 func sum(list []float64) float64 {
@@ -210,8 +160,8 @@ func (p *Problem) check() error {
 	switch {
 	case len(p.Models) == 0 || len(p.Models) > maxModels:
 		return fmt.Errorf("a family of %d models, expected 1 to %d", len(p.Models), maxModels)
-	case !p.Mixed() && p.Devices < 1:
-		return fmt.Errorf("%d devices, expected at least 1", p.Devices)
+	case !slices.ContainsFunc(p.Kinds, func(k Kind) bool { return k.Devices > 0 }):
+		return errors.New("no device, expected at least 1")
 	case p.SLO < 0 || p.SLO == 0 && p.Target == 0 || p.Target < 0 || p.Target > 1 || !(p.Percentile > 0 && p.Percentile < 1):
 		return fmt.Errorf("an SLO of %v at percentile %v and an accuracy of %v, expected a positive SLO or an accuracy up to 1, at a share between 0 and 1", p.SLO, p.Percentile, p.Target)
 	case len(p.Edges) == 0 || len(p.Edges) != len(p.Weights):
@@ -229,7 +179,7 @@ func (p *Problem) check() error {
 		below = e
 	}
 	for m := range p.Models {
-		if p.Mixed() && len(p.Models[m].On) != len(p.Kinds) {
+		if len(p.Models[m].On) != len(p.Kinds) {
 			return fmt.Errorf("model %s on %d kinds of devices, expected %d", p.Models[m].Name, len(p.Models[m].On), len(p.Kinds))
 		}
 		if len(p.Models[m].Times) == 0 {

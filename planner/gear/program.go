@@ -189,7 +189,7 @@ func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution
 			return nil, nil, err
 		}
 		if sol.X == nil || len(sol.RowDuals) == 0 {
-			return nil, nil, fmt.Errorf("the program of gears on several kinds has no solution (%v)", sol.Status)
+			return nil, nil, fmt.Errorf("the program of gears has no solution (%v)", sol.Status)
 		}
 		added := false
 		for at, r := range g.ranges {

@@ -15,19 +15,19 @@ import (
 // draw makes a small problem: two to four models, few samples.
 func draw(t *rapid.T) *Problem {
 	m := rapid.IntRange(2, 4).Draw(t, "models")
-	p := &Problem{Grid: rapid.IntRange(2, 4).Draw(t, "grid"), Devices: rapid.IntRange(1, 3).Draw(t, "devices"),
+	p := &Problem{Grid: rapid.IntRange(2, 4).Draw(t, "grid"), Kinds: []Kind{{Name: "device", Devices: rapid.IntRange(1, 3).Draw(t, "devices"), Price: 1}},
 		SLO: 200 * time.Millisecond, Percentile: .95, Edges: Ranges(rapid.Float64Range(50, 1500).Draw(t, "peak"), 2), Weights: Zipf(2)}
 	n := rapid.IntRange(20, 60).Draw(t, "samples")
 	p.Planned, p.HeldOut = &Samples{N: n}, &Samples{Levels: make([][]uint8, m), Correct: make([][]bool, m)}
 	total := int64(0)
 	for k := range m {
 		base, slope := rapid.IntRange(1, 10).Draw(t, "base"), rapid.IntRange(1, 4*(k+1)).Draw(t, "slope")
-		model := Model{Name: string(rune('a' + k)), Memory: rapid.Int64Range(1, 10).Draw(t, "memory")}
+		model := Variant{Memory: rapid.Int64Range(1, 10).Draw(t, "memory")}
 		for b := 1; b <= 8; b++ {
 			model.Times = append(model.Times, time.Duration(base*1000+slope*250*b)*time.Microsecond)
 		}
 		total += model.Memory
-		p.Models = append(p.Models, model)
+		p.Models = append(p.Models, NewModel(string(rune('a'+k)), model))
 		levels, correct := make([]uint8, n), make([]bool, n)
 		for i := range n {
 			levels[i] = uint8(rapid.IntRange(0, p.Grid-1).Draw(t, "level"))
@@ -36,7 +36,7 @@ func draw(t *rapid.T) *Problem {
 		p.Planned.Levels, p.Planned.Correct = append(p.Planned.Levels, levels), append(p.Planned.Correct, correct)
 		p.Thresholds = append(p.Thresholds, make([]float64, p.Grid-1))
 	}
-	p.Memory = rapid.Int64Range(min(6, total), total+1).Draw(t, "device memory")
+	p.Kinds[0].Memory = rapid.Int64Range(min(6, total), total+1).Draw(t, "device memory")
 	return p
 }
 
@@ -109,16 +109,16 @@ func brute(p *Problem, list []Cascade, work [][]float64) float64 {
 		total := int64(0)
 		for m := range p.Models {
 			if set&(1<<m) != 0 {
-				total += p.Models[m].Memory
+				total += p.Models[m].On[0].Memory
 			}
 		}
-		if total <= p.Memory {
+		if total <= p.Kinds[0].Memory {
 			fits = append(fits, set)
 		}
 	}
 	var fill func(from int, devices []uint32)
 	fill = func(from int, devices []uint32) {
-		if len(devices) == p.Devices {
+		if len(devices) == p.Kinds[0].Devices {
 			holds = append(holds, slices.Clone(devices))
 			return
 		}
@@ -170,14 +170,13 @@ func TestAgainstBruteForce(t *testing.T) {
 	feasible := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
-		usable := p.usable()
-		list := p.inTime(Enumerate(p.Planned, p.Grid, usable))
+		list := p.Cascades()
 		if len(list) == 0 {
 			return
 		}
 		work := p.works(list)
 		best := brute(p, list, work)
-		chosen := bestLayout(t, fleetOf(p, list)).alike
+		chosen := placementOf(p, bestLayout(t, fleetOf(p, list)).configs)
 		fluid := 0.0
 		for r, edge := range p.Edges {
 			at := -1.0
@@ -195,7 +194,10 @@ func TestAgainstBruteForce(t *testing.T) {
 		if math.Abs(fluid-best) > 1e-9 {
 			t.Fatalf("the chosen placement allows %v, brute force %v", fluid, best)
 		}
-		bounds := relaxation{p}.bounds(list, work)
+		bounds, _, err := fleetOf(p, list).bounds(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		oneRangeByLP(t, p, list, work, bounds, s)
 		bound := 0.0
 		for r := range bounds {
@@ -224,16 +226,16 @@ func TestAgainstBruteForce(t *testing.T) {
 		for _, c := range out.Configs {
 			total := int64(0)
 			for rest := c.Set; rest > 0; rest &= rest - 1 {
-				total += p.Models[bits.TrailingZeros32(rest)].Memory
+				total += p.Models[bits.TrailingZeros32(rest)].On[0].Memory
 			}
-			if total > p.Memory {
-				t.Fatalf("models %b take %d of %d bytes", c.Set, total, p.Memory)
+			if total > p.Kinds[0].Memory {
+				t.Fatalf("models %b take %d of %d bytes", c.Set, total, p.Kinds[0].Memory)
 			}
 		}
 		for r := range out.Gears {
 			g := &out.Gears[r]
 			w := p.works([]Cascade{g.Cascade})[0]
-			loads := make([]float64, p.Devices)
+			loads := make([]float64, p.Kinds[0].Devices)
 			for m := range w {
 				for k, d := range out.Replicas(m, 0) {
 					loads[d] += w[m] * p.Edges[r] * g.Shares[m][k]

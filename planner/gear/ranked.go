@@ -5,18 +5,10 @@ import (
 	"context"
 	"math"
 	"slices"
-
-	"inferplan/solver/balance"
 )
 
-// Of placements: up to how many all are ranked, on identical devices and on several kinds,
-// and how many are tried: in general, and on several kinds where the SLO is over all requests.
-const (
-	alikePlacements   = 20000
-	fewPlacements     = 1000
-	placementsTried   = 400
-	overallPlacements = 10
-)
+// fewPlacements is up to how many placements all are ranked, and how many are tried.
+const fewPlacements = 1000
 
 // laid is a placement with what the fluid model allows it at most.
 type laid struct {
@@ -64,45 +56,36 @@ func (g *ranking) add(ctx context.Context, configs []Config) error {
 
 // ranked are the best placements, as many as are to be kept. Where all of them are ranked,
 // no plan of whole models is more accurate than the first is allowed to be: a gear is one
-// cascade, and on a placement the one with the most time for it. Of too many on identical
-// devices those are ranked that moving devices ends at, on several kinds that of the program
-// over all placements, which stands before its equals.
+// cascade, and on a placement the one with the most time for it. Of too many
+// there is that of the program over all of them.
 func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, err error) {
 	g := &ranking{fleet: x, keep: keep}
-	all = x.few(keep)
-	var first []Config
-	switch {
-	case x.p.Mixed():
-		if first, err = x.place(ctx); err == nil {
-			err = g.add(ctx, first)
+	if all = x.few(keep); !all {
+		placed, err := x.place(ctx)
+		if err == nil {
+			err = g.add(ctx, placed)
 		}
-	case !all:
-		err = g.move(ctx)
+		return g.top, false, err
 	}
-	if all {
-		x.placements(func(placed []Config) {
-			if err == nil && !slices.Equal(placed, first) {
-				err = g.add(ctx, placed)
-			}
-		})
-	}
-	return g.top, all, err
+	x.placements(func(placed []Config) {
+		if err == nil {
+			err = g.add(ctx, placed)
+		}
+	})
+	return g.top, true, err
 }
 
 // few tells whether there are few enough placements to rank all: with stages no more than
 // are kept.
 func (x *fleet) few(keep int) bool {
-	total, most := 1.0, float64(alikePlacements)
-	switch {
-	case len(x.run) > 0:
-		most = float64(keep)
-	case x.p.Mixed():
-		most = fewPlacements
+	total, most := 1.0, fewPlacements
+	if len(x.run) > 0 {
+		most = keep
 	}
-	for k, kind := range x.p.kinds() {
-		total *= balance.Compositions(kind.Devices, len(ofKind(x.configs, k)))
+	for k, kind := range x.p.Kinds {
+		total *= compositions(kind.Devices, len(ofKind(x.configs, k)))
 	}
-	return total <= most
+	return total <= float64(most)
 }
 
 // ofKind are the configurations of a kind.
@@ -118,7 +101,7 @@ func ofKind(configs []Config, kind int) (list []Config) {
 // placements visits all ways to give the devices of every kind maximal sets of models, but
 // for none at all.
 func (x *fleet) placements(visit func(placed []Config)) {
-	kinds := x.p.kinds()
+	kinds := x.p.Kinds
 	var fill func(kind int, placed []Config)
 	fill = func(kind int, placed []Config) {
 		if kind == len(kinds) {
@@ -132,7 +115,7 @@ func (x *fleet) placements(visit func(placed []Config)) {
 			fill(kind+1, placed)
 			return
 		}
-		balance.EachComposition(kinds[kind].Devices, len(configs), func(counts []int) {
+		eachComposition(kinds[kind].Devices, len(configs), func(counts []int) {
 			fill(kind+1, append(slices.Clone(placed), counted(configs, counts)...))
 		})
 	}
@@ -149,54 +132,8 @@ func counted(configs []Config, counts []int) (placed []Config) {
 	return placed
 }
 
-// move adds placements of identical devices. Single devices are moved between
-// configurations while that helps, from an even spread and from each configuration alone.
-func (g *ranking) move(ctx context.Context) error {
-	devices, n := g.p.Devices, len(g.configs)
-	starts := [][]int{make([]int, n)}
-	for d := range devices {
-		starts[0][d%n]++
-	}
-	for i := range n {
-		starts = append(starts, make([]int, n))
-		starts[i+1][i] = devices
-	}
-	for _, counts := range starts {
-		best, err := g.lay(ctx, g.layoutOf(counted(g.configs, counts), nil))
-		for improved := true; improved; {
-			improved = false
-			for step := devices; step >= 1; step /= 2 {
-				for move := range n * n {
-					from, to := move/n, move%n
-					if from == to || counts[from] < step || err != nil {
-						continue
-					}
-					counts[from] -= step
-					counts[to] += step
-					var c *laid
-					if c, err = g.lay(ctx, g.layoutOf(counted(g.configs, counts), nil)); err == nil && c.compare(best) < 0 {
-						best, improved = c, true
-					} else {
-						counts[from] += step
-						counts[to] -= step
-					}
-				}
-			}
-		}
-		if err == nil {
-			err = g.add(ctx, best.l.configs)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// singleGears is what no plan exceeds whose ranges have one cascade each, whole models or
-// in stages: all devices of a kind take any model that fits on one and any stage. 0: some
-// range has none.
-func singleGears(ctx context.Context, x *fleet) (float64, error) {
+// fluidLayout is that on which all devices of a kind take any model that fits on one and any stage.
+func fluidLayout(x *fleet) *layout {
 	l, home := &layout{x: x, loads: map[int]*split{}}, slices.Repeat([]int{-1}, len(x.p.Kinds))
 	for _, c := range x.all {
 		if c.Count = x.p.Kinds[c.Kind].Devices; c.Count > 0 {
@@ -210,7 +147,13 @@ func singleGears(ctx context.Context, x *fleet) (float64, error) {
 			l.chains = append(l.chains, PlacedChain{Chain: c})
 		}
 	}
-	ranges, err := l.fluidRanges(ctx, reaches)
+	return l
+}
+
+// singleGears is what no plan exceeds whose ranges have one cascade each, whole models or
+// in stages. 0: some range has none.
+func singleGears(ctx context.Context, x *fleet) (float64, error) {
+	ranges, err := fluidLayout(x).fluidRanges(ctx, reaches)
 	if err != nil || len(ranges) < len(x.p.Edges) {
 		return 0, err
 	}
@@ -242,8 +185,8 @@ func (l *layout) fluidRanges(ctx context.Context, over float64) (ranges []float6
 
 // fits tells whether devices and NICs have the time for a cascade at a rate.
 func (l *layout) fits(ctx context.Context, cascade int, rate float64) (bool, error) {
-	if fits := l.atLeast(cascade)*rate <= 1; !fits || l.alike != nil {
-		return fits, nil
+	if l.atLeast(cascade)*rate > 1 {
+		return false, nil
 	}
 	s, err := l.split(ctx, cascade)
 	return err == nil && s.taken*rate <= 1, err
@@ -254,14 +197,6 @@ func (l *layout) fits(ctx context.Context, cascade int, rate float64) (bool, err
 // takes less elsewhere), until no other placement could be considerably better. What the
 // fluid model allows a placement at most tells which these are.
 func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
-	if len(x.p.Kinds) == 1 {
-		s := t.alike(x.p)
-		out, err := s.once(ctx, s.p)
-		if out != nil && t.wholeOnly {
-			t.gears, t.tried = out.GearBound, out.TriedBound
-		}
-		return t.keepIfBetter(out, err)
-	}
 	rest := rivals{left: t.left, rest: -1}
 	for n, q := range batchLimits(x.p) {
 		if n > 0 && t.enough() {
@@ -311,22 +246,18 @@ func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
 		if err == nil && len(c.l.x.run) > 0 {
 			out.Problem = t.p // of whole models
 		}
-		if err := t.keepLate(ctx, out, err); err != nil {
+		if err := t.keepIfBetter(out, err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rulesOut tells that a placement, and any behind it, is not worth a try after some others. An
-// SLO over all requests lets ranges be late, so that on several kinds, where few placements are
-// tried, what the fluid model allows them rules none out.
+// rulesOut tells that a placement, and any behind it, is not worth a try after some others.
 func (t *tries) rulesOut(c *laid, others int) bool {
 	switch {
 	case t.missing != nil && len(c.ranges) < len(t.p.Edges):
 		return true
-	case t.p.Overall && t.p.Mixed():
-		return false
 	case t.best == nil:
 		return t.missing != nil && t.p.misses(c.accuracy)
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"testing"
 
-	"inferplan/solver/balance"
 	"inferplan/solver/milp"
 )
 
@@ -21,9 +20,6 @@ type host struct {
 // eachHosting visits all ways to give devices sets of models that fit, maximal or not.
 func eachHosting(p *Problem, visit func([]host)) {
 	kinds := p.Kinds
-	if !p.Mixed() {
-		kinds = []Kind{{Devices: p.Devices, Memory: p.Memory}}
-	}
 	var fill func(kind int, so []host)
 	fill = func(kind int, so []host) {
 		if kind == len(kinds) {
@@ -32,11 +28,11 @@ func eachHosting(p *Problem, visit func([]host)) {
 		}
 		var fits []uint32
 		for set := range uint32(1) << len(p.Models) {
-			if kinds[kind].Memory == 0 || MemoryOf(p, set) <= kinds[kind].Memory {
+			if kinds[kind].Memory == 0 || memoryOf(p, kind, set) <= kinds[kind].Memory {
 				fits = append(fits, set)
 			}
 		}
-		balance.EachComposition(kinds[kind].Devices, len(fits), func(counts []int) {
+		eachComposition(kinds[kind].Devices, len(fits), func(counts []int) {
 			next := so[:len(so):len(so)]
 			for i, n := range counts {
 				if n > 0 {
@@ -61,7 +57,7 @@ func holds(t *testing.T, p *Problem, s milp.Solver, hosts []host, c *Cascade, ra
 			if hosts[h].set&(1<<model) == 0 {
 				continue
 			}
-			for b, took := range p.variant(int(model), hosts[h].kind).Times {
+			for b, took := range p.Models[int(model)].On[hosts[h].kind].Times {
 				if took <= p.SLO {
 					x := m.AddVar("", 0, milp.Inf, 0)
 					split = append(split, milp.Term{Var: x, Coef: 1})
@@ -105,10 +101,10 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 			t.Fatalf("instance %d: %v", seed, err)
 		}
 		checked++
-		if p.Mixed() {
+		if len(p.Kinds) > 1 {
 			kinds++
 		}
-		list, best := Enumerate(p.Planned, p.Grid, p.usable()), -1.0
+		list, best := Enumerate(p.Planned, p.Grid, usableOf(p)), -1.0
 		eachHosting(p, func(hosts []host) {
 			total := 0.0
 			for r, edge := range p.Edges {

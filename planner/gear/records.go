@@ -66,20 +66,6 @@ func Grade(r *formats.Records, family []string, grid int) (thresholds [][]float6
 	return thresholds, planned, heldOut, nil
 }
 
-// Regrade turns records of a family's models into levels by thresholds of other samples.
-func Regrade(r *formats.Records, family []string, thresholds [][]float64) *Samples {
-	s := &Samples{N: r.Samples}
-	for k, name := range family {
-		m := r.Find(name)
-		correct := make([]bool, r.Samples)
-		for i := range correct {
-			correct[i] = m.Correct[i] == '1'
-		}
-		s.Levels, s.Correct = append(s.Levels, levelsOf(m.Certainty, thresholds[k])), append(s.Correct, correct)
-	}
-	return s
-}
-
 // Replay runs a cascade over samples: how many reach each of its models, and
 // how many are answered right.
 func (s *Samples) Replay(models, levels []uint8) (reach []int, correct int) {

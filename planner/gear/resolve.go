@@ -20,13 +20,10 @@ func (f *resolved) resolve() error {
 		return err
 	}
 	for _, pool := range f.pools {
-		p.Devices, p.Memory = pool.Count, int64(pool.Memory) // of the only kind: Kinds says what several have
 		if pool.Memory == 0 {
 			f.run.Assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
 		}
-		if len(f.pools) > 1 {
-			p.Kinds = append(p.Kinds, Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory)})
-		}
+		p.Kinds = append(p.Kinds, Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory)})
 	}
 	for i, name := range w.Family {
 		m, err := f.member(name, fmt.Sprintf("cascade.family[%d]", i))
@@ -102,27 +99,16 @@ func (f *resolved) member(name, path string) (*Model, error) {
 	}
 	pm := &f.in.Profile.Models[at]
 	f.profile, f.cuts = append(f.profile, pm), append(f.cuts, nil)
-	m := &Model{Name: name}
 	var kinds []string
+	var on []Variant
 	for _, pool := range f.pools {
-		v := f.variant(pm, pool.Device)
-		kinds = append(kinds, pool.Device)
-		m.Memory = max(m.Memory, v.Memory)
-		for b, t := range v.Times {
-			if b == len(m.Times) {
-				m.Times = append(m.Times, t)
-			}
-			m.Times[b] = min(m.Times[b], t)
-		}
-		if len(f.pools) == 1 {
-			m.Means = v.Means
-		}
-		m.On = append(m.On, v)
+		kinds, on = append(kinds, pool.Device), append(on, f.variant(pm, pool.Device))
 	}
+	m := NewModel(name, on...)
 	if len(m.Times) == 0 {
 		return nil, f.in.Fail("profile", fmt.Sprintf("models[%d].measurements", at), "none of "+name+" on "+strings.Join(kinds, " or "), "at least one", "measure it there: plan profile --device …")
 	}
-	return m, nil
+	return &m, nil
 }
 
 // requests sets what a request takes beside its runs, and for how long it takes up the front end.

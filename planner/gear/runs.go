@@ -3,16 +3,17 @@ package gear
 import (
 	"context"
 	"fmt"
-	"math/bits"
+	"math"
 
 	"inferplan/policy"
 	"inferplan/policy/gear"
+	"inferplan/solver/milp"
 )
 
 // Tables are the run-time tables of gears on a placement: what a simulation of
 // them, outside of planning, needs.
-func (p *Problem) Tables(pl *Placement, gears []gear.Gear) *policy.Tables {
-	return newBench(p, pl.Configs, nil, 0).with(p.Edges[len(p.Edges)-1], gears...)
+func (p *Problem) Tables(configs []Config, gears []gear.Gear) *policy.Tables {
+	return newBench(p, configs, nil, 0).with(p.Edges[len(p.Edges)-1], gears...)
 }
 
 // Tables are the run-time tables of the outcome's gears, for the problem as it
@@ -27,7 +28,7 @@ func (b *bench) whole(gears []Planned) *policy.Tables {
 	list := make([]gear.Gear, len(gears))
 	for r := range gears {
 		g := &gears[r]
-		list[r] = b.table(&attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: p.Edges[r]})
+		list[r] = g.Cascade.Gear(p.Edges[r], g.MinQueue, g.Shares)
 	}
 	return b.with(p.Edges[len(p.Edges)-1], list...)
 }
@@ -52,72 +53,41 @@ func AgainOn(ctx context.Context, out *Outcome, samples *Samples, r int, seed ui
 	return s.trial(p.SLO), nil
 }
 
-// Trials tries cascades alone on a placement at a rate, as gears of plans are tried.
-func Trials(p *Problem, pl *Placement, seed uint64) func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
-	b := newBench(p, pl.Configs, nil, seed)
-	return func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
+// Trials tries cascades alone on a placement at a rate, as gears of plans are tried. taken is the load of the
+// busiest device per request per second.
+func Trials(p *Problem, configs []Config, seed uint64) func(ctx context.Context, c *Cascade, taken float64, minQueue int, shares [][]float64, rate float64) (Trial, error) {
+	b := newBench(p, configs, nil, seed)
+	return func(ctx context.Context, c *Cascade, taken float64, minQueue int, shares [][]float64, rate float64) (Trial, error) {
 		b.minQueue = minQueue
-		return b.try(ctx, &stair{cascade: c, shares: shares, taken: pl.Load(p.works([]Cascade{*c})[0])}, rate)
+		return b.try(ctx, &stair{cascade: c, shares: shares, taken: taken}, rate)
 	}
 }
 
-// Cascades are those that keep the SLO alone on identical devices, and what each of
-// their models works per request, in seconds.
-func (p *Problem) Cascades() (list []Cascade, work [][]float64) {
-	list = p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
-	return list, p.works(list)
+// Cascades are those of whole models that keep the SLO alone.
+func (p *Problem) Cascades() []Cascade {
+	usable := make([]bool, len(p.Models))
+	for m := range usable {
+		usable[m] = newFleet(p, nil, nil).whole(m)
+	}
+	return p.inTime(Enumerate(p.Planned, p.Grid, usable))
 }
 
 // Fluid is the placement that lets most ranges, and then the most accurate
 // cascades, fit when queueing is left out; with the Pareto front of cascades on
 // it, cheapest first.
-func (p *Problem) Fluid() (*Placement, []Cascade, error) {
+func (p *Problem) Fluid(ctx context.Context, solver milp.Solver) ([]Config, []Cascade, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("placing models: %w", err)
 	}
-	x, err := wholeFleet(context.Background(), p, nil, nil)
+	x, err := wholeFleet(ctx, p, solver, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	top, _, err := x.ranked(context.Background(), 1)
+	top, _, err := x.ranked(ctx, 1)
 	if err != nil {
 		return nil, nil, err
 	}
 	l := top[0].l
-	front, err := l.front(context.Background(), -1)
-	return l.alike, chosen(x.list, front), err
-}
-
-// fleetOf is a fleet of identical devices with some cascades.
-func fleetOf(p *Problem, list []Cascade) *fleet {
-	x := newFleet(p, nil, nil)
-	x.take(list)
-	x.configurations()
-	return x
-}
-
-// Gear is a cascade as a gear up to a rate, its load split as planned gears
-// split theirs.
-func (p *Problem) Gear(pl *Placement, c *Cascade, to float64, minQueue int) gear.Gear {
-	shares, _ := pl.Split(p.works([]Cascade{*c})[0])
-	return c.table(to, minQueue, shares)
-}
-
-// Configurations are the maximal sets of models that fit on one of identical devices together.
-func Configurations(p *Problem) (sets []uint32) {
-	x := newFleet(p, nil, nil)
-	x.configurations()
-	for _, c := range x.configs {
-		sets = append(sets, c.Set)
-	}
-	return sets
-}
-
-// MemoryOf is the memory that a set of models takes.
-func MemoryOf(p *Problem, set uint32) int64 {
-	total := int64(0)
-	for ; set > 0; set &= set - 1 {
-		total += p.Models[bits.TrailingZeros32(set)].Memory
-	}
-	return total
+	front, err := l.front(ctx, -1, math.MaxInt32)
+	return l.configs, chosen(x.list, front), err
 }

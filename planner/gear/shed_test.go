@@ -80,7 +80,7 @@ func TestShedding(t *testing.T) {
 			continue
 		}
 		p := c.f.problem(t, c.devices, 10)
-		out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+		out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,8 @@ func newBench(p *Problem, configs []Config, chains []PlacedChain, seed uint64) *
 	return b
 }
 
-// table is a cascade as a gear of the run-time tables.
-func (c *Cascade) table(to float64, minQueue int, shares [][]float64) gear.Gear {
+// Gear is a cascade as a gear up to a rate, whose stages name models.
+func (c *Cascade) Gear(to float64, minQueue int, shares [][]float64) gear.Gear {
 	g := gear.Gear{ToQPS: to}
 	for k, m := range c.Models {
 		s := gear.Stage{Pipeline: int32(m), MinQueue: 1, Split: shares[m]}
@@ -88,7 +88,7 @@ type shown struct {
 func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	b.runs++
 	p, on := b.p, cmp.Or(a.on, b.p.Planned)
-	t := b.with(a.rate, b.table(a))
+	t := b.with(a.rate, a.c.Gear(a.rate, a.minQueue, a.shares))
 	gear.Of(t).Records = b.recordsOf(on, a.stream)
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
@@ -159,23 +159,22 @@ func meanOf(list []time.Duration) time.Duration {
 	return total / time.Duration(max(1, len(list)))
 }
 
-// with are the run-time tables with gears up to a rate.
+// with are the run-time tables with gears up to a rate, whose stages name models.
 func (b *bench) with(peak float64, gears ...gear.Gear) *policy.Tables {
 	t := b.tables
 	t.Models = slices.Clone(t.Models)
 	t.Models[0].RPS = peak
+	gears = slices.Clone(gears)
+	for r := range gears {
+		g := &gears[r]
+		g.Stages = slices.Clone(g.Stages)
+		for k := range g.Stages {
+			of := b.pipelines[g.Stages[k].Pipeline]
+			g.Stages[k].Pipeline, g.Stages[k].More = of[0], of[1:]
+		}
+	}
 	t.Own = &gear.Tables{MaxQPS: peak, Gears: gears, Records: b.records(b.p.Planned)}
 	return &t
-}
-
-// table is the attempt's gear.
-func (b *bench) table(a *attempt) gear.Gear {
-	g := a.c.table(a.rate, a.minQueue, a.shares)
-	for k := range g.Stages {
-		of := b.pipelines[g.Stages[k].Pipeline]
-		g.Stages[k].Pipeline, g.Stages[k].More = of[0], of[1:]
-	}
-	return g
 }
 
 // records returns the answers of every pipeline to samples.

@@ -13,7 +13,7 @@ import (
 
 // single makes the plan of one cascade where that is more accurate than the one
 // found, or where none was; with is the error of that.
-func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Outcome, with error) (*Outcome, error) {
+func (s *search) single(ctx context.Context, p *Problem, x *fleet, out *Outcome, with error) (*Outcome, error) {
 	if with != nil && !none(with) {
 		return nil, with
 	}
@@ -21,7 +21,7 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 	if out != nil && p.misses(out.Accuracy) {
 		than = nil
 	}
-	one, runs, err := singles{fleetOf(p, list)}.bestAbove(ctx, out, than, s.o.Seed)
+	one, runs, err := singles{x.within(p)}.bestAbove(ctx, out, than, s.o.Seed)
 	if s.runs += runs; one == nil {
 		return kept(ctx, out, cmp.Or(err, with))
 	}
@@ -42,21 +42,20 @@ func (out *Outcome) beats(o *Outcome) bool {
 // or its latency grows there, else it were the plan.
 func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, error) {
 	q := *out.Problem
-	if q.Overall || q.Mixed() || q.Goal() != MostAccurate {
+	if q.Overall || q.Goal() != MostAccurate {
 		return 0, nil
 	}
 	if q.Overall, q.longest = true, 0; !q.shown() {
 		return 0, nil
 	}
-	list, _ := q.Cascades()
-	best := &Outcome{Problem: &q, Configs: out.Configs, Accuracy: out.Accuracy}
-	x := singles{fleetOf(&q, list)}
+	best := &Outcome{Problem: &q, Accuracy: out.Accuracy}
+	x := singles{out.design.x.within(&q)}
 	if q.many() {
 		if leads, err := best.leads(ctx, x); leads || err != nil {
 			return 0, err // of so many requests the plan shows what it promises
 		}
 	}
-	gears, err := newBench(&q, out.Configs, nil, seed).onMeasured(ctx, out.Gears, 0, 1)
+	gears, err := newBench(&q, out.Configs, out.Chains, seed).onMeasured(ctx, out.Gears, 0, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -74,7 +73,8 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
 	list, err := x.alone(ctx, placed)
 	for _, on := range list {
-		one, b := &Outcome{Problem: x.p, Configs: on.configs, Front: len(on.stairs)}, newBench(x.p, on.configs, nil, seed)
+		d := on.design(&Options{Seed: seed}, nil)
+		one, b := &Outcome{Problem: x.p, Configs: on.configs, Chains: on.chains, Front: len(on.stairs), design: d}, d.bench
 		ok, err := one.oneCascade(ctx, b, x.worthTrying(on.stairs, than))
 		if runs += b.runs; ok && one.beats(than) {
 			best, than = one, one
@@ -114,8 +114,8 @@ type singles struct{ *fleet }
 
 // laidAlone is a placement for one cascade, with those that it could be, by rising load.
 type laidAlone struct {
-	configs []Config
-	stairs  []stair
+	*layout
+	stairs []stair
 }
 
 // alone are the placement of a plan, if there is one, and the best of the rate that one
@@ -123,21 +123,22 @@ type laidAlone struct {
 func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err error) {
 	y, steady := *x.fleet, *x.p
 	steady.Edges, steady.Weights = []float64{x.p.steady()}, []float64{1}
-	y.p = &steady
+	y.p, y.run = &steady, nil
+	y.configurations()
 	top, _, err := y.ranked(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	placed := [][]Config{top[0].l.configs}
-	if out != nil && !slices.Equal(out.Configs, placed[0]) {
-		placed = append([][]Config{out.Configs}, placed...)
+	layouts := []*layout{x.layoutOf(top[0].l.configs, nil)}
+	if out != nil && (len(out.Chains) > 0 || !slices.Equal(out.Configs, layouts[0].configs)) {
+		layouts = slices.Insert(layouts, 0, x.layoutOf(out.Configs, out.Chains))
 	}
-	for _, configs := range placed {
-		stairs, err := x.layoutOf(configs, nil).ladder(ctx, x.p.steady(), -1)
+	for _, l := range layouts {
+		stairs, err := l.ladder(ctx, x.p.steady(), -1)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, laidAlone{configs, stairs})
+		list = append(list, laidAlone{l, stairs})
 	}
 	return list, nil
 }
@@ -158,7 +159,7 @@ func (x singles) worthTrying(list []stair, than *Outcome) []stair {
 	return slices.DeleteFunc(list, func(s stair) bool {
 		p, accuracy := x.p, accuracyOn(x.p, s.cascade)
 		return p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile ||
-			p.shown() && p.many() && relaxation{p}.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile)
+			p.shown() && p.many() && p.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile)
 	})
 }
 
@@ -191,7 +192,7 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 	low, high := 0, len(list) // list[low-1] keeps it, list[high] does not
 	mid, step := high/2, high
 	if b.p.shown() {
-		mid, step = min(relaxation{b.p}.firstLate(list), max(high-1, 0)), 1
+		mid, step = min(b.p.firstLate(list), max(high-1, 0)), 1
 	}
 	for ; low < high; step *= 2 {
 		ok, err := out.everywhere(ctx, b, &list[mid], 1)
@@ -227,13 +228,13 @@ const fewStairs = 8
 
 // firstLate is the first of some cascades, by rising load, of which more requests are
 // late than the percentile allows even if they come evenly.
-func (p relaxation) firstLate(list []stair) int {
+func (p *Problem) firstLate(list []stair) int {
 	return sort.Search(len(list), func(i int) bool { return p.lateEvenly(list[i].load) > 1-p.Percentile })
 }
 
 // lateEvenly is the share of the measured requests that find the busiest device more
 // than the SLO behind, if they come evenly and each takes it so many seconds.
-func (p relaxation) lateEvenly(load float64) float64 {
+func (p *Problem) lateEvenly(load float64) float64 {
 	behind, late := 0.0, 0.0
 	for _, rate := range p.Measured {
 		if behind = max(0, behind+rate*load-1); behind > p.SLO.Seconds() {

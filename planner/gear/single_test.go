@@ -53,7 +53,7 @@ func stairsOn(t interface{ Fatal(...any) }, l *layout, rate float64) []stair {
 // bestOn is the most accurate single cascade on the placement that the fluid model allows most.
 func bestOn(t interface{ Fatal(...any) }, p *Problem, list []Cascade) float64 {
 	l := bestLayout(t, fleetOf(p, list))
-	return bestSingle(t, p, []laidAlone{{l.configs, stairsOn(t, l, p.steady())}})
+	return bestSingle(t, p, []laidAlone{{l, stairsOn(t, l, p.steady())}})
 }
 
 // Where rates hover, gears lose what switching costs: one cascade for all of them is
@@ -72,11 +72,11 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 		peak := slices.Max(p.Measured)
 		p.Edges, p.Overall = Ranges(peak, 10), true
 		p.Weights = Served(p.Measured, peak, 10, 7)
-		out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+		out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+		list := p.Cascades()
 		best := bestOn(t, p, list)
 		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/sum(p.Measured), out.Accuracy, out.Bound, best)
 		if out.Accuracy < best-worthwhile || best < .64 || out.Bound < out.Accuracy || out.Tail > p.SLO {
@@ -98,7 +98,7 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 	peak := slices.Max(p.Measured)
 	p.Edges = Ranges(peak, 10)
 	p.Weights = Served(p.Measured, peak, 10, 7)
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 	if err != nil || one <= out.Accuracy {
 		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, out.Accuracy, err)
 	}
-	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Configs, nil, 1)
+	list, b := p.Cascades(), newBench(p, out.Configs, nil, 1)
 	for _, s := range stairsOn(t, fleetOf(p, list).layoutOf(out.Configs, nil), p.steady()) {
 		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
 			continue
@@ -117,7 +117,7 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 	}
 	q := *p
 	q.Overall = true
-	together, err := Solve(context.Background(), &q, nil, Options{Seed: 1})
+	together, err := Solve(context.Background(), &q, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 	for seed := 1; (held["ranges"] < 10 || held["requests"] < 10 || held["measured"] < 10) && seed < 400; seed++ {
 		rapid.Custom(func(t *rapid.T) int {
 			p, over := draw(t), []string{"ranges", "requests", "measured"}[seed%3]
-			if len(p.Models) > 3 || p.Devices > 2 || held[over] >= 10 {
+			if len(p.Models) > 3 || p.Kinds[0].Devices > 2 || held[over] >= 10 {
 				return 0
 			}
 			if p.Overall = over != "ranges"; over == "measured" {
@@ -143,11 +143,11 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 				}
 				p.Weights = Served(p.Measured, peak, 2, 1)
 			}
-			list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+			list := p.Cascades()
 			if len(list) == 0 {
 				return 0
 			}
-			out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+			out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 			if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
 				t.Fatal(err)
 			}
@@ -185,11 +185,11 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	p.Measured[600] = 60
 	p.Edges, p.Overall = Ranges(60, 10), true
 	p.Weights = Served(p.Measured, 60, 10, 7)
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+	list := p.Cascades()
 	best, half := -1.0, -1.0
 	for i, limited := range batchLimits(p) {
 		accuracy := bestOn(t, limited, list)
@@ -219,13 +219,13 @@ func TestNoSwitchingOfManyRequests(t *testing.T) {
 	p.Measured[0] = 7600
 	p.Edges, p.Either = Ranges(7600, 10), true
 	p.Weights = Served(p.Measured, 7600, 10, 7)
-	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := *p
 	q.Either = false
-	ranges, err := Solve(context.Background(), &q, nil, Options{Seed: 1})
+	ranges, err := Solve(context.Background(), &q, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package gear
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -37,13 +36,12 @@ type Outcome struct {
 	// TriedBound is what the value of no plan is better than that trials accept: of one
 	// cascade per range, on placements of whole models; 0: not known.
 	TriedBound float64
-	// Value is what the goal came to: accuracy, milliseconds or devices. Nothing
+	// Value is what the goal came to: accuracy, milliseconds or the price of the devices. Nothing
 	// is better than ValueBound, of an accuracy GearBound where that is known; Proved: nor
 	// than the value.
 	Goal              string
 	Value, ValueBound float64
 	Proved            bool
-	Priced            bool // devices are counted by the price of their kind
 	// MoreOf is what Bound would be with one more device, by kind.
 	MoreOf []float64
 	// Cascades and Front are the numbers of cascades enumerated and on the front
@@ -142,13 +140,6 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, known *catalogue) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
-	}
-	if len(p.Kinds) == 1 && solver == nil { // one kind needs no solver, but for stages
-		q := *p
-		q.Kinds, p = nil, &q
-	}
-	if p.Mixed() && solver == nil {
-		return nil, errors.New("planning gears: several kinds of devices need a solver for linear programs")
 	}
 	s := &search{p: p, o: &o, solver: solver, known: known}
 	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {

@@ -10,6 +10,9 @@ import (
 	"inferplan/solver/milp"
 )
 
+// programs solves the linear programs of tests.
+var programs milp.Solver = highs.Solver{}
+
 func solver(t testing.TB) milp.Solver {
 	if err := highs.Available(); err != nil {
 		t.Skipf("the linear programs of the bound need HiGHS: %v", err)
@@ -51,8 +54,8 @@ func TestSolvePublishedAccuracies(t *testing.T) {
 		if out.Accuracy < c.accuracy-5e-4 { // above: trials tell wandering latencies from growing ones, and half batches are tried
 			t.Errorf("%s on %d: accuracy %.4f, expected %.4f", c.name, c.devices, out.Accuracy, c.accuracy)
 		}
-		all := Enumerate(p.Planned, p.Grid, p.usable())
-		env := relaxation{p}.bounds(all, p.works(all))
+		all := Enumerate(p.Planned, p.Grid, usableOf(p))
+		env := freeBounds(p, all)
 		free := 0.0
 		for r := range env {
 			free += p.Weights[r] * env[r]

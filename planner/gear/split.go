@@ -1,9 +1,11 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/solver/milp"
 )
@@ -32,13 +34,13 @@ func (l *layout) split(ctx context.Context, cascade int) (*split, error) {
 
 // splitLoad splits a cascade's work on the placement: so that the busiest device has
 // the least load, or, where a load is given that none may exceed, so that samples
-// are in the shortest batches. The former gives slow devices all that they have time
+// are in the shortest batches, if these differ. The former gives slow devices all that they have time
 // for, also what holds up chains there.
 func (l *layout) splitLoad(ctx context.Context, cascade int, within float64) (*split, error) {
 	g := newDivision(l, cascade, within)
 	g.addWhole()
 	g.addLanes()
-	if !g.addRows() {
+	if !g.addRows() || g.quick && !g.varied {
 		return &split{load: math.Inf(1), taken: math.Inf(1)}, nil
 	}
 	sol, err := solve(ctx, l.x.solver, g.m, milp.Options{})
@@ -61,6 +63,8 @@ type division struct {
 	m           *milp.Model
 	busiest     milp.Var
 	quick       bool          // samples are to be in short batches
+	took        []float64     // by model: seconds of the batches of its first flow
+	varied      bool          // those of some model take different times
 	flows       [][]milp.Var  // by cell and model; negative: not there
 	along       []milp.Var    // by lane; negative: not asked
 	need        [][]milp.Term // by model: what its samples may take
@@ -72,7 +76,7 @@ type division struct {
 
 func newDivision(l *layout, cascade int, within float64) *division {
 	g := &division{l: l, reach: l.x.reach[cascade], m: milp.New("split"), quick: within > 0, flows: make([][]milp.Var, len(l.cells)), along: make([]milp.Var, len(l.lanes)),
-		need: make([][]milp.Term, len(l.x.p.Models)), time: make([][]milp.Term, len(l.cells)), wires: map[nic][]milp.Term{}}
+		took: make([]float64, len(l.x.p.Models)), need: make([][]milp.Term, len(l.x.p.Models)), time: make([][]milp.Term, len(l.cells)), wires: map[nic][]milp.Term{}}
 	g.busiest = g.m.AddVar("", 0, milp.Inf, 1)
 	if g.quick {
 		g.m.SetObj(g.busiest, 0)
@@ -83,7 +87,10 @@ func newDivision(l *layout, cascade int, within float64) *division {
 
 // flow is a variable of samples whose batch takes so many seconds.
 func (g *division) flow(model int, took float64) milp.Var {
-	if !g.quick {
+	if len(g.need[model]) == 0 {
+		g.took[model] = took
+	}
+	if g.varied = g.varied || took != g.took[model]; !g.quick {
 		took = 0
 	}
 	f := g.m.AddVar("", 0, milp.Inf, took)
@@ -175,13 +182,67 @@ func (g *division) read(sol *milp.Solution) *split {
 		x.eachNIC(c, func(n nic, seconds float64) { wired[n] += flow * seconds })
 	}
 	for c := range l.cells {
-		out.load = max(out.load, busy[c]/float64(l.cells[c].Count))
+		busy[c] /= float64(l.cells[c].Count)
 	}
+	for k := range x.p.Kinds {
+		if len(ofKind(l.cells, k)) > 1 {
+			g.level(k, out.shares, busy)
+		}
+	}
+	out.load = slices.Max(busy)
 	out.taken = out.load
 	for _, n := range g.nics {
 		out.taken = max(out.taken, wired[n]/x.nics(n.kind))
 	}
 	return out
+}
+
+// levelRounds is how often each model is levelled at most, and levelled the change of a load that ends it.
+const (
+	levelRounds = 200
+	levelled    = 1e-12
+)
+
+// level evens out loads of devices of a kind, by cell, where what a program says leaves them uneven: each
+// model in turn takes its work back, and pours it again where the others leave the least (cyclic
+// water-filling). No load rises above the largest.
+func (g *division) level(kind int, shares [][]float64, busy []float64) {
+	l := g.l
+	for range levelRounds {
+		moved := 0.0
+		for m, reach := range g.reach {
+			var cells []int
+			seconds, work := reach*l.x.per[kind][m], 0.0
+			for c := range l.cells {
+				if l.cells[c].Kind == kind && g.flows[c][m] >= 0 {
+					n := float64(l.cells[c].Count)
+					cells, work = append(cells, c), work+shares[c][m]*seconds
+					busy[c] -= shares[c][m] * seconds / n
+				}
+			}
+			slices.SortFunc(cells, func(a, b int) int { return cmp.Or(cmp.Compare(busy[a], busy[b]), cmp.Compare(a, b)) })
+			room, devices, surface := work, 0.0, 0.0 // work and loads below the surface
+			for i, c := range cells {
+				n := float64(l.cells[c].Count)
+				room, devices = room+n*busy[c], devices+n
+				if surface = room / devices; i+1 < len(cells) && surface <= busy[cells[i+1]] {
+					break
+				}
+			}
+			for _, c := range cells {
+				rise, n := max(0, surface-busy[c]), float64(l.cells[c].Count)
+				share := 0.0
+				if work > 0 {
+					share = rise * n / seconds
+				}
+				moved = max(moved, math.Abs(share-shares[c][m])*seconds)
+				shares[c][m], busy[c] = share, busy[c]+share*seconds/n
+			}
+		}
+		if moved < levelled {
+			break
+		}
+	}
 }
 
 func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
@@ -214,34 +275,38 @@ func (g *division) cut(sol *milp.Solution) {
 	if !(total > 0) {
 		return
 	}
-	cut := make([]float64, len(x.p.Models))
+	cut := l.priced(price, wire)
 	for m := range cut {
-		cut[m] = math.Inf(1)
-		for c, conf := range l.cells {
-			if conf.Set&(1<<m) != 0 {
-				cut[m] = min(cut[m], price[c]/total*x.per[conf.Kind][m])
-			}
-		}
-	}
-	for i := range l.lanes {
-		c, costs := l.chainOf(i), 0.0
-		for s, cell := range l.lanes[i].cells {
-			costs += price[cell] / total * c.Stages[s].per
-		}
-		x.eachNIC(c, func(n nic, seconds float64) { costs += wire[n] / total * seconds })
-		cut[c.Model] = min(cut[c.Model], costs)
+		cut[m] /= total
 	}
 	l.cuts = append(l.cuts, cut)
 }
 
-// atLeast bounds the load of a cascade from below. On identical devices it is the load.
+// priced is what a sample of every model costs where it is cheapest, at prices of the seconds of a device, by cell, and of
+// NICs; infinite, where the model is nowhere.
+func (l *layout) priced(price []float64, wire map[nic]float64) []float64 {
+	x := l.x
+	costs := slices.Repeat([]float64{math.Inf(1)}, len(x.p.Models))
+	for m := range costs {
+		for c, conf := range l.cells {
+			if conf.Set&(1<<m) != 0 {
+				costs[m] = min(costs[m], price[c]*x.per[conf.Kind][m])
+			}
+		}
+	}
+	for i := range l.lanes {
+		c, along := l.chainOf(i), 0.0
+		for s, cell := range l.lanes[i].cells {
+			along += price[cell] * c.Stages[s].per
+		}
+		x.eachNIC(c, func(n nic, seconds float64) { along += wire[n] * seconds })
+		costs[c.Model] = min(costs[c.Model], along)
+	}
+	return costs
+}
+
+// atLeast bounds the load of a cascade from below.
 func (l *layout) atLeast(cascade int) float64 {
-	if l.load != nil {
-		return l.load[cascade]
-	}
-	if l.alike != nil {
-		return l.alike.Load(l.x.work[cascade])
-	}
 	most := 0.0
 	for _, cut := range l.cuts {
 		load := 0.0

@@ -24,7 +24,6 @@ type stair struct {
 type design struct {
 	*layout
 	bench  *bench
-	light  []int     // cascades that no other beats with less load, the most accurate first, where loads are known
 	ranges []float64 // accuracies that ranges have at most
 	making *Outcome  // plan that is being made
 }
@@ -94,11 +93,13 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error {
 	p := d.x.p
 	r := len(p.Edges) - 1
-	for _, i := range d.light {
+	most := out.Gears[r].Cascade.Correct
+	front, err := d.front(ctx, most-int32(math.Ceil(min(1, considerable/p.Weights[r])*float64(p.Planned.N))), most)
+	if err != nil {
+		return err
+	}
+	for _, i := range slices.Backward(front) {
 		lost := p.Weights[r] * (out.Gears[r].Accuracy - accuracyOn(p, &d.x.list[i]))
-		if lost < 0 {
-			continue // it was tried
-		}
 		if lost == 0 || lost >= considerable || p.misses(out.Accuracy-lost) || out.Accuracy-lost <= above {
 			return nil
 		}
@@ -198,23 +199,21 @@ func (d *design) triedBefore(i int, rate float64) *verdict {
 }
 
 // trySplits tries a cascade at a rate with one split after another until one passes: the one
-// with the least load; on several kinds the one with short batches; and, below the highest
+// with the least load; the one with short batches; and, below the highest
 // rate, that in which every model is on few devices.
 func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
 	t, err := d.bench.try(ctx, s, rate)
 	if t.Passed || err != nil {
 		return t, err
 	}
-	if d.alike == nil {
-		short, err := d.shortBatches(ctx, i, s.taken, 1/rate)
-		if err != nil {
+	short, err := d.shortBatches(ctx, i, s.taken, 1/rate)
+	if err != nil {
+		return t, err
+	}
+	if short != nil && !slices.EqualFunc(short.shares, s.shares, slices.Equal[[]float64]) {
+		if t, err = d.bench.try(ctx, short, rate); t.Passed || err != nil {
+			*s = *short
 			return t, err
-		}
-		if short != nil && !slices.EqualFunc(short.shares, s.shares, slices.Equal[[]float64]) {
-			if t, err = d.bench.try(ctx, short, rate); t.Passed || err != nil {
-				*s = *short
-				return t, err
-			}
 		}
 	}
 	few := *s
@@ -255,24 +254,11 @@ func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / fl
 
 // design is the layout to try cascades on.
 func (l *layout) design(o *Options, ranges []float64) *design {
-	d := &design{layout: l, bench: newBench(l.x.p, l.configs, l.chains, o.Seed), ranges: ranges}
-	if l.alike != nil {
-		l.load = make([]float64, len(l.x.work))
-		for i, work := range l.x.work {
-			l.load[i] = l.alike.Load(work)
-		}
-		d.light = Pareto(l.load, l.x.list)
-		slices.Reverse(d.light)
-	}
-	return d
+	return &design{layout: l, bench: newBench(l.x.p, l.configs, l.chains, o.Seed), ranges: ranges}
 }
 
 // stair is a cascade with the split that loads the busiest device least.
 func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
-	if l.alike != nil {
-		shares, _ := l.alike.Split(l.x.work[i])
-		return &stair{&l.x.list[i], l.atLeast(i), l.atLeast(i), shares}, nil
-	}
 	s, err := l.split(ctx, i)
 	if err != nil || s.shares == nil {
 		return &stair{load: math.Inf(1), taken: math.Inf(1)}, err
@@ -293,7 +279,7 @@ func (l *layout) shortBatches(ctx context.Context, i int, taken, below float64) 
 // ladder are the stairs of cascades with more right answers than a number, by rising load
 // and accuracy, that devices and NICs have the time for at a rate.
 func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []stair, err error) {
-	front, err := l.front(ctx, above)
+	front, err := l.front(ctx, above, math.MaxInt32)
 	if err != nil {
 		return nil, err
 	}
@@ -310,26 +296,25 @@ func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []
 	return list, nil
 }
 
-// front are the cascades with more right answers than a number that no other one
+// front are the cascades with right answers above a number, and up to another, that no other one of these
 // beats with less load, by rising load. What programs said of other cascades bounds
 // the loads from below; once those that are on the front by these bounds are loads
 // themselves, so is the front: whatever a bound leaves out, its load does.
-func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
+func (l *layout) front(ctx context.Context, above, most int32) ([]int, error) {
 	x := l.x
 	least := make([]float64, len(x.list))
 	for {
 		for i := range x.list {
 			least[i] = math.Inf(1)
-			if s, ok := l.loads[i]; x.list[i].Correct > above && ok {
+			if correct := x.list[i].Correct; correct <= above || correct > most {
+				continue
+			}
+			least[i] = l.atLeast(i)
+			if s, ok := l.loads[i]; ok {
 				least[i] = s.taken
-			} else if x.list[i].Correct > above {
-				least[i] = l.atLeast(i)
 			}
 		}
 		front, news := Pareto(least, x.list), false
-		if l.alike != nil {
-			return front, nil // these are the loads
-		}
 		for _, i := range front {
 			if _, ok := l.loads[i]; ok {
 				continue
@@ -347,14 +332,7 @@ func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
 
 // infeasible says why a range has no gear, by the lightest cascade.
 func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
-	x, i, n := l.x, 0, 0
-	if l.alike == nil {
-		i = x.lightest()
-	} else if front := Pareto(l.load, x.list); len(front) > 0 {
-		i = front[0]
-	} else { // no cascade has its models on the placement
-		return &Infeasible{Range: r, Edge: x.p.Edges[r], NoneUsable: true}
-	}
+	x, i, n := l.x, l.x.lightest(), 0
 	s, err := l.stair(ctx, i)
 	if err != nil {
 		return err
@@ -363,9 +341,7 @@ func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 	for k := range x.p.Kinds {
 		n += x.p.Kinds[k].Devices
 	}
-	if l.alike != nil {
-		inf.Devices = int(math.Ceil(sum(x.work[i]) * top))
-	} else if last == nil {
+	if last == nil {
 		inf.Devices = int(math.Ceil(float64(n) * top * s.taken))
 	}
 	return inf

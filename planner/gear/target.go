@@ -31,7 +31,7 @@ func (p *Problem) Goal() string {
 type search struct {
 	p      *Problem
 	o      *Options
-	solver milp.Solver // of linear programs, for several kinds of devices
+	solver milp.Solver // of linear programs
 	known  *catalogue
 	kinds  *ways // of the SLO looked at last
 
@@ -52,9 +52,7 @@ func (p *Problem) within(slo time.Duration) *Problem {
 // on is the problem on numbers of devices by kind.
 func (p *Problem) on(n []int) *Problem {
 	q := *p
-	if q.Kinds = slices.Clone(p.Kinds); q.Kinds == nil {
-		q.Devices = n[0]
-	}
+	q.Kinds = slices.Clone(p.Kinds)
 	for k := range q.Kinds {
 		q.Kinds[k].Devices = n[k]
 	}
@@ -68,25 +66,7 @@ func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 	if none(err) {
 		return math.NaN(), nil
 	}
-	if p.Mixed() {
-		total += reaches
-	}
-	return total, err
-}
-
-// boundsOf are what no plan over the same thresholds exceeds, by range and over all.
-// Where the SLO is for all requests together, also what cannot keep it may answer a
-// few of them.
-func (p relaxation) boundsOf(x *fleet) (bounds []float64, total float64) {
-	if !p.Overall {
-		bounds = p.bounds(x.list, x.work)
-		return bounds, p.weighted(bounds)
-	}
-	bounds, total = p.laxBounds(x.list)
-	if p.climbs() { // neither one cascade for all rates nor a range need hold the highest
-		total = atLeast(total, p.measuredBound(x.list))
-	}
-	return bounds, total
+	return total + reaches, err
 }
 
 // atLeast is the larger of two bounds, of which the first may be none (NaN) and the

@@ -33,7 +33,7 @@ func TestGoalsAgree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if few.Value > float64(c.devices) || few.ValueBound > few.Value || few.Accuracy < p.Target || few.Problem.Devices != int(few.Value) {
+		if few.Value > float64(c.devices) || few.ValueBound > few.Value || few.Accuracy < p.Target || few.Problem.Kinds[0].Devices != int(few.Value) {
 			t.Errorf("%s: %v devices (bound %v) with accuracy %.4f, expected at most %d", c.name, few.Value, few.ValueBound, few.Accuracy, c.devices)
 		}
 		p.SLO = 0
@@ -93,7 +93,7 @@ func TestTargetOutOfReach(t *testing.T) {
 	for _, slo := range []time.Duration{0, 400 * time.Millisecond} {
 		p := bert5.problem(t, 1, 10)
 		p.SLO, p.Target = slo, .95
-		_, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+		_, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 		inf, ok := errors.AsType[*Infeasible](err)
 		if !ok || inf.Target != .95 || !(inf.Best > .92 && inf.Best < .95) {
 			t.Errorf("at %v: %v", slo, err)

@@ -106,7 +106,7 @@ func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
 		longest := time.Duration(0)
 		for k := range batch {
 			if n := batch[k][m]; n > 0 {
-				longest = max(longest, p.variant(int(m), k).Times[n-1])
+				longest = max(longest, p.Models[m].On[k].Times[n-1])
 			}
 		}
 		path += longest
@@ -117,7 +117,7 @@ func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
 // fewer returns how many times fewer requests runs have than on few devices.
 func fewer(p *Problem) float64 {
 	devices := 0
-	for _, k := range p.kinds() {
+	for _, k := range p.Kinds {
 		devices += k.Devices
 	}
 	return sim.FewerOn(devices)

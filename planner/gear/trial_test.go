@@ -26,7 +26,7 @@ func TestFreshTrials(t *testing.T) {
 		}
 		for _, d := range c.devices {
 			p := c.f.problem(t, d, 10)
-			out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+			out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

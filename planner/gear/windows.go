@@ -15,9 +15,9 @@ const mostWindows = 2048
 //
 // It bounds the mean of streams: a window's best is concave in what comes and in the work
 // done together, so that chance in what comes does not raise it.
-func (p relaxation) measuredBound(list []Cascade) float64 {
+func (p *pooled) measuredBound() float64 {
 	idle := make([]float64, len(p.Models)) // late requests are worked on whenever there is time
-	all, room := p.laxes(list, idle), 1-p.Percentile
+	all, room := p.laxes(idle), 1-p.Percentile
 	each := (len(p.Measured) + mostWindows - 1) / mostWindows
 	came := []float64{0} // up to a time
 	for from := 0; from < len(p.Measured); from += each {
@@ -31,7 +31,7 @@ func (p relaxation) measuredBound(list []Cascade) float64 {
 			for steps := 1; steps <= to; steps *= 2 {
 				n, value := came[to]-came[to-steps], best[to-steps]
 				if n > 0 {
-					value += n * e.At(float64(p.Devices)*(float64(steps*each)+p.SLO.Seconds())/n)
+					value += n * e.At(p.scale*(float64(steps*each)+p.SLO.Seconds())/n)
 				}
 				best[to] = min(best[to], value)
 			}

@@ -7,6 +7,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/report"
+	"inferplan/planner/kind"
 )
 
 // used lists the models that some gear asks, in order of the family.
@@ -20,45 +21,29 @@ func (out *Outcome) used(models int) []int {
 	return list
 }
 
-// Deployment is where a model of the outcome runs.
-type Deployment struct {
-	Model     int // of the problem
-	Kind      int // of its devices, where there are several
-	Batch     int
-	Devices   float64 // time share, mean over the ranges
-	Placement []formats.Placement
-	Replicas  int
-	Chain     *Chain       // that the model runs as; nil: whole
-	Stages    []Deployment // of it, with Kind, Devices, Placement and Replicas of each
-}
-
-// Deployments are the models in use, in order of the family. A model's time
-// share is its mean load over the ranges, half by weight and half even, so that
+// deploy adds the models in use to a plan, in order of the family: a pipeline on each kind that holds one, and one for each
+// chain. A model's time share is its mean load over the ranges, half by weight and half even, so that
 // a model that is only asked in ranges without weight has one too.
-func (out *Outcome) Deployments(p *Problem) []Deployment {
+func (f *resolved) deploy(o *kind.Outcome, out *Outcome) {
+	p := f.problem
 	batch, per := speedsOf(p)
-	var list []Deployment
 	for _, m := range out.used(len(p.Models)) {
-		first := 0
-		for kind := range batch {
-			devices := out.Replicas(m, kind)
-			if len(devices) == 0 {
-				continue
+		at, first := f.profile[m].Deployed(), 0
+		at.Model = p.Models[m].Name
+		for k := range p.Kinds {
+			if devices := out.Replicas(m, k); len(devices) > 0 {
+				gpus := out.samples(p, m, first, len(devices)) * per[k][m]
+				at.Pipelines, first = append(at.Pipelines, f.wholePipeline(m, k, batch[k][m], gpus, devices)), first+len(devices)
 			}
-			samples := out.samples(p, m, first, len(devices))
-			first += len(devices)
-			d := Deployment{Model: m, Kind: kind, Batch: batch[kind][m], Devices: samples * per[kind][m]}
-			d.place(devices)
-			list = append(list, d)
 		}
 		for c := range out.Chains {
 			if chain := &out.Chains[c]; chain.Chain.Model == m {
-				list = append(list, deployChain(chain, out.samples(p, m, first, chain.Replicas())))
-				first += chain.Replicas()
+				samples := out.samples(p, m, first, chain.Replicas())
+				at.Pipelines, first = append(at.Pipelines, f.chainPipeline(chain, samples)), first+chain.Replicas()
 			}
 		}
+		o.Deployment = append(o.Deployment, at)
 	}
-	return list
 }
 
 // samples is how many samples per second some replicas of a model get, mean over the
@@ -77,28 +62,25 @@ func (out *Outcome) samples(p *Problem, m, first, n int) float64 {
 	return total
 }
 
-// deployChain is the deployment of a chain that gets some samples per second.
-func deployChain(placed *PlacedChain, samples float64) Deployment {
-	c := placed.Chain
-	d := Deployment{Model: c.Model, Kind: c.Stages[0].Kind, Batch: c.Batch, Chain: c, Replicas: placed.Replicas()}
-	for s := range c.Stages {
-		st := Deployment{Model: c.Model, Kind: c.Stages[s].Kind, Batch: c.Batch, Devices: samples * c.Stages[s].per}
-		st.place(placed.Devices[s])
-		d.Stages = append(d.Stages, st)
-	}
-	return d
+// wholePipeline is a pipeline of a model that runs whole on devices of a kind, of whose time it takes so many.
+func (f *resolved) wholePipeline(m, k, batch int, gpus float64, devices []int) formats.Pipeline {
+	pm := f.profile[m]
+	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[k].Device, Share: 1, Replicas: len(devices), GPUs: gpus, Placement: placed(devices)}
+	wholeOf(pm, s.Device).WriteTimes(&s, pm, batch, 0, 1)
+	s.RPS = min(float64(len(devices)), gpus) * float64(batch) / f.problem.Models[m].On[k].run(batch).Seconds()
+	return formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}}
 }
 
-// place puts the replicas on devices.
-func (d *Deployment) place(devices []int) {
-	for _, dev := range devices {
-		if n := len(d.Placement); n > 0 && d.Placement[n-1].First+d.Placement[n-1].Replicas == dev {
-			d.Placement[n-1].Replicas++
+// placed are devices with a replica each, those in a row together.
+func placed(devices []int) (list []formats.Placement) {
+	for _, d := range devices {
+		if n := len(list); n > 0 && list[n-1].First+list[n-1].Replicas == d {
+			list[n-1].Replicas++
 		} else {
-			d.Placement = append(d.Placement, formats.Placement{First: dev, PerDevice: 1, Replicas: 1})
+			list = append(list, formats.Placement{First: d, PerDevice: 1, Replicas: 1})
 		}
-		d.Replicas++
 	}
+	return list
 }
 
 // Write makes the gear section of a plan.

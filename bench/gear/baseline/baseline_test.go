@@ -14,6 +14,7 @@ import (
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
+	"inferplan/solver/highs"
 )
 
 // burst is a workload small enough for every run of the tests: bert5 through a
@@ -46,7 +47,7 @@ func TestOrder(t *testing.T) {
 	f := burst()
 	ctx := context.Background()
 	p := problem(t, f, 1)
-	out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: 7})
+	out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestOrder(t *testing.T) {
 		t.Fatalf("no switching: %v", err)
 	}
 	s := Singles(p)
-	planned, err := gear.Solve(ctx, s, nil, gear.Options{Seed: 7})
+	planned, err := gear.Solve(ctx, s, highs.Solver{}, gear.Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func TestAccuracySLOAtAnEdge(t *testing.T) {
 	p.Target = target
 	ctx := context.Background()
 	show := func() (planned, even, poisson float64) {
-		out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: 7})
+		out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}

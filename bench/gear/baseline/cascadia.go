@@ -64,17 +64,16 @@ const (
 // which the model alone has its tail within the latency. It is simulated, as the paper
 // takes the latency of a model on its devices.
 func CascadiaRates(ctx context.Context, p *gear.Problem) ([][]float64, error) {
-	one := *p
-	one.Devices = 1
+	one := onDevices(p, 1, p.Kinds[0].Memory)
 	latencies := CascadiaLatencies(p.SLO)
 	out := make([][]float64, len(latencies))
 	for k := range out {
 		out[k] = make([]float64, len(p.Models))
 	}
 	for m := range p.Models {
-		t := DynBa(&one, m)
+		t := DynBa(one, m)
 		most := 0.0
-		for b, took := range t.Stages[m].Infer {
+		for b, took := range t.Stages[0].Infer { // the only one
 			most = max(most, float64(b+1)/took.Seconds())
 		}
 		if most == 0 { // not one sample is within the SLO
@@ -116,10 +115,10 @@ func highestRate(ctx context.Context, t *policy.Tables, below float64, limit tim
 
 // Points are the plans of the front, by rising latency and accuracy.
 func (c *Cascadia) Points() ([]CascadiaPoint, error) {
-	if list, _ := c.Problem.Cascades(); len(list) == 0 {
+	if len(c.Problem.Cascades()) == 0 {
 		return nil, &gear.Infeasible{NoneInTime: true}
 	}
-	sets := gear.Configurations(c.Problem)
+	sets := configurations(c.Problem)
 	var out []CascadiaPoint
 	for k, latency := range CascadiaLatencies(c.Problem.SLO) {
 		d := &deployment{Cascadia: c, sets: sets, rates: c.Rates[k]}
@@ -195,15 +194,15 @@ func (c *Cascadia) Best(front []CascadiaPoint, target time.Duration, run Runner)
 // a change takes no time.
 func (c *Cascadia) tables(point *CascadiaPoint) *policy.Tables {
 	p := c.Problem
-	var pl *gear.Placement
+	var pl *Placement
 	var gears []policygear.Gear
 	for r := range point.Levels {
 		l := &point.Levels[r]
-		pl = gear.NewPlacement(len(p.Models), point.Sets, l.Counts)
-		g := p.Gear(pl, &l.Cascade, p.Edges[r], 1)
+		pl = newPlacement(len(p.Models), point.Sets, l.Counts)
+		g := gearOn(p, pl, &l.Cascade, p.Edges[r])
 		if c.Redeployed {
 			for k := range g.Stages {
-				g.Stages[k].Split = spread(pl.DevicesOf(int(l.Cascade.Models[k])), g.Stages[k].Split, p.Devices)
+				g.Stages[k].Split = spread(pl.DevicesOf(int(l.Cascade.Models[k])), g.Stages[k].Split, p.Kinds[0].Devices)
 			}
 		}
 		gears = append(gears, g)
@@ -211,12 +210,12 @@ func (c *Cascadia) tables(point *CascadiaPoint) *policy.Tables {
 	if c.Redeployed {
 		pl = everywhere(p)
 	}
-	return p.Tables(pl, gears)
+	return p.Tables(pl.Configs, gears)
 }
 
 // everywhere is a placement of all models on every device.
-func everywhere(p *gear.Problem) *gear.Placement {
-	return gear.NewPlacement(len(p.Models), []uint32{1<<len(p.Models) - 1}, []int{p.Devices})
+func everywhere(p *gear.Problem) *Placement {
+	return newPlacement(len(p.Models), []uint32{1<<len(p.Models) - 1}, []int{p.Kinds[0].Devices})
 }
 
 // spread is a split over some devices as one over all.

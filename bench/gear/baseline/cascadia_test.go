@@ -69,13 +69,13 @@ func byProgram(t *rapid.T, c *Cascadia, sets []uint32, rates []float64) float64 
 
 func program(c *Cascadia, sets []uint32, rates []float64, levels []int) *milp.Model {
 	p := c.Problem
-	list, _ := p.Cascades()
+	list := p.Cascades()
 	m := milp.New("cascadia")
 	m.SetSense(milp.Maximize)
-	devices := m.AddRow("devices", float64(p.Devices), float64(p.Devices))
+	devices := m.AddRow("devices", float64(p.Kinds[0].Devices), float64(p.Kinds[0].Devices))
 	var counts []milp.Var
 	for i := range sets {
-		counts = append(counts, m.AddInt(fmt.Sprintf("n%d", i), 0, float64(p.Devices), 0))
+		counts = append(counts, m.AddInt(fmt.Sprintf("n%d", i), 0, float64(p.Kinds[0].Devices), 0))
 		m.AddTerm(devices, counts[i], 1)
 	}
 	for _, r := range levels {
@@ -99,7 +99,7 @@ func program(c *Cascadia, sets []uint32, rates []float64, levels []int) *milp.Mo
 			m.AddTerm(busy, counts[i], -1)
 			for n := range rates {
 				if set&(1<<n) != 0 {
-					x := m.AddVar(fmt.Sprintf("x%d,%d,%d", r, i, n), 0, float64(p.Devices), 0)
+					x := m.AddVar(fmt.Sprintf("x%d,%d,%d", r, i, n), 0, float64(p.Kinds[0].Devices), 0)
 					m.AddTerm(busy, x, 1)
 					m.AddTerm(done[n], x, 1)
 				}
@@ -121,7 +121,7 @@ func TestCascadiaAgainstProgram(t *testing.T) {
 		}
 		best, at := math.Inf(-1), 0
 		for k, latency := range CascadiaLatencies(c.Problem.SLO) {
-			want := byProgram(t, c, gear.Configurations(c.Problem), c.Rates[k])
+			want := byProgram(t, c, configurations(c.Problem), c.Rates[k])
 			if want <= best+1e-6 {
 				continue
 			}
@@ -224,15 +224,15 @@ func TestCascadiaRuns(t *testing.T) {
 		}
 		accuracy = append(accuracy, best.Run.Accuracy)
 		for _, set := range front[0].Sets {
-			if gear.MemoryOf(p, set) > f.Memory || bits.OnesCount32(set) == 0 {
-				t.Errorf("configuration %b takes %d of %d", set, gear.MemoryOf(p, set), f.Memory)
+			if MemoryOf(p, set) > f.Memory || bits.OnesCount32(set) == 0 {
+				t.Errorf("configuration %b takes %d of %d", set, MemoryOf(p, set), f.Memory)
 			}
 		}
 		if none, err := c.Best(front, time.Millisecond, On(ctx, even(f))); none != nil || err != nil {
 			t.Errorf("within a millisecond: %+v, %v", none, err)
 		}
 	}
-	ours, err := gear.Solve(ctx, p, nil, gear.Options{Seed: 7})
+	ours, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,9 +23,9 @@ type deployment struct {
 func (d *deployment) plan() *CascadiaPoint {
 	p := d.Problem
 	var best *CascadiaPoint
-	each(len(d.sets), p.Devices, func(counts []int) {
+	each(len(d.sets), p.Kinds[0].Devices, func(counts []int) {
 		point := &CascadiaPoint{Levels: make([]CascadiaLevel, len(p.Edges))}
-		pl := gear.NewPlacement(len(p.Models), d.sets, counts)
+		pl := newPlacement(len(p.Models), d.sets, counts)
 		held := slices.Clone(counts)
 		at := 0
 		for r, edge := range p.Edges { // at higher rates no cascade fits that did not before
@@ -88,7 +88,7 @@ func each(sets, devices int, visit func(counts []int)) {
 // cascades are those that no other one beats in accuracy without more work of a model,
 // or, where all models stand everywhere, without more work.
 func (d *deployment) cascades() (list []gear.Cascade, work [][]float64) {
-	all, _ := d.Problem.Cascades()
+	all := d.Problem.Cascades()
 	works, total := make([][]float64, len(all)), make([]float64, len(all))
 	for i := range all {
 		works[i] = make([]float64, len(d.rates))

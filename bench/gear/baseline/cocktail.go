@@ -172,14 +172,13 @@ func Cocktail(ctx context.Context, p *gear.Problem, r published.Rates, source fu
 
 // scaled runs one member of an ensemble on its own devices.
 func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Autoscaler, src arrivals.Source) ([]answer, error) {
-	own := *p
-	own.Devices, own.Memory = slices.Max(counts), 0
-	t := DynBa(&own, model)
+	own := onDevices(p, slices.Max(counts), 0)
+	t := DynBa(own, model)
 	var faults []sim.Fault
 	for k, n := range counts {
 		at := time.Duration(k) * a.Period
 		if k == 0 { // there from the start
-			for d := n; d < own.Devices; d++ {
+			for d := n; d < own.Kinds[0].Devices; d++ {
 				faults = append(faults, sim.Fault{Device: int32(d)})
 			}
 			continue

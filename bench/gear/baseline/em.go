@@ -47,14 +47,14 @@ type em struct {
 	work [][]float64
 	seed uint64
 	rng  *rand.Rand
-	full *gear.Placement // every model everywhere, memory left out
+	full *Placement // every model everywhere, memory left out
 
 	found    []int          // SP1: front of what was drawn, by rising cost
 	known    map[int]bool   // drawn before
 	at       []int          // SP2: cascade of every range
 	rejected []map[int]bool // by range
 	pins     []int          // SP3: least replicas of a model
-	pl       *gear.Placement
+	pl       *Placement
 
 	benches map[string]trial // by placement
 	trials  map[trialKey]tuned
@@ -62,7 +62,7 @@ type em struct {
 
 	best *gear.Outcome // last plan that held
 	kept []int         // its cascades
-	held *gear.Placement
+	held *Placement
 }
 
 // trialKey is a cascade on a placement at the edge of a range.
@@ -72,7 +72,7 @@ type trialKey struct {
 }
 
 // trial tries a cascade on a placement.
-type trial = func(ctx context.Context, c *gear.Cascade, minQueue int, shares [][]float64, rate float64) (gear.Trial, error)
+type trial = func(ctx context.Context, c *gear.Cascade, taken float64, minQueue int, shares [][]float64, rate float64) (gear.Trial, error)
 
 // tuned is what SP4 found for it; minQueue 0: nothing passes.
 type tuned struct {
@@ -84,7 +84,8 @@ type tuned struct {
 
 // Alternation plans by Algorithm 1; nil: it finds no plan.
 func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outcome, error) {
-	list, work := p.Cascades()
+	list := p.Cascades()
+	work := works(p, list)
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -96,7 +97,7 @@ func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outco
 	}
 	e := &em{
 		p: p, list: list, work: work, seed: seed, rng: seeded.New(seed, "gear/cascades"),
-		full: gear.NewPlacement(n, []uint32{usable}, []int{p.Devices}), known: map[int]bool{}, pins: make([]int, n),
+		full: newPlacement(n, []uint32{usable}, []int{p.Kinds[0].Devices}), known: map[int]bool{}, pins: make([]int, n),
 		benches: map[string]trial{}, trials: map[trialKey]tuned{},
 	}
 	e.pl = e.full
@@ -282,7 +283,7 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 	}
 	try := e.benches[place]
 	if try == nil {
-		try = gear.Trials(e.p, e.pl, e.seed)
+		try = gear.Trials(e.p, e.pl.Configs, e.seed)
 		e.benches[place] = try
 	}
 	var t tuned
@@ -292,7 +293,7 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 			break
 		}
 		var err error
-		if t.trial, err = try(ctx, &e.list[i], q, t.shares, e.p.Edges[r]); err != nil {
+		if t.trial, err = try(ctx, &e.list[i], e.pl.Load(e.work[i]), q, t.shares, e.p.Edges[r]); err != nil {
 			return t, err
 		}
 		if e.runs++; t.trial.Passed {

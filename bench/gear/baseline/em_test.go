@@ -10,6 +10,7 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/planner/gear"
+	"inferplan/solver/highs"
 )
 
 // Algorithm 1 always ends. What it ends with fits in memory, keeps every device below
@@ -37,14 +38,14 @@ func TestAlternationEnds(t *testing.T) {
 			return
 		}
 		held++
-		exact, err := gear.Solve(ctx, p, nil, gear.Options{Seed: 1})
+		exact, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 1})
 		if err != nil || out.Accuracy > exact.Bound+1e-9 {
 			t.Fatalf("accuracy %v, the exact planner says %v, %v", out.Accuracy, exact, err)
 		}
 		placed := uint32(0)
 		for _, on := range out.Configs {
-			if total := gear.MemoryOf(p, on.Set); total > p.Memory {
-				t.Fatalf("models %b take %d of %d bytes", on.Set, total, p.Memory)
+			if total := MemoryOf(p, on.Set); total > p.Kinds[0].Memory {
+				t.Fatalf("models %b take %d of %d bytes", on.Set, total, p.Kinds[0].Memory)
 			}
 			if on.Count > 0 {
 				placed |= on.Set
@@ -75,7 +76,7 @@ func TestAlternationOnPublishedFamily(t *testing.T) {
 		f.Rates = append(f.Rates, 30, 60)
 	}
 	p := problem(t, f, 4)
-	exact, err := gear.Solve(context.Background(), p, nil, gear.Options{Seed: 1})
+	exact, err := gear.Solve(context.Background(), p, highs.Solver{}, gear.Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package baseline
 import (
 	"cmp"
 	"slices"
-
-	"inferplan/planner/gear"
 )
 
 // place (SP3) prunes replicas until everything fits in memory, and checks the
@@ -16,7 +14,7 @@ func (e *em) place(wrong *fault) *fault {
 		if wrong.model >= 0 {
 			have = len(e.pl.DevicesOf(wrong.model))
 		}
-		if wrong.model < 0 || have >= p.Devices {
+		if wrong.model < 0 || have >= p.Kinds[0].Devices {
 			return &fault{span: wrong.span, model: -1}
 		}
 		e.pins[wrong.model] = have + 1
@@ -37,7 +35,7 @@ func (e *em) place(wrong *fault) *fault {
 }
 
 // busiest is the range with the highest load on a placement.
-func (e *em) busiest(pl *gear.Placement) int {
+func (e *em) busiest(pl *Placement) int {
 	at, most := 0, -1.0
 	for r, i := range e.at {
 		if u := pl.Load(e.work[i]) * e.p.Edges[r]; u > most {
@@ -49,10 +47,10 @@ func (e *em) busiest(pl *gear.Placement) int {
 
 // prune takes the replica of the highest utility (Equation 4, corrected) from a
 // device that holds too much, until none does.
-func (e *em) prune() (*gear.Placement, bool) {
+func (e *em) prune() (*Placement, bool) {
 	p := e.p
 	n := len(p.Models)
-	sets := make([]uint32, p.Devices)
+	sets := make([]uint32, p.Kinds[0].Devices)
 	replicas := make([]int, n)
 	for d := range sets {
 		sets[d] = e.full.Configs[0].Set
@@ -65,15 +63,15 @@ func (e *em) prune() (*gear.Placement, bool) {
 	}
 	for m := range n {
 		if e.full.Configs[0].Set&(1<<m) != 0 {
-			replicas[m] = p.Devices
+			replicas[m] = p.Kinds[0].Devices
 		}
 	}
 	for {
 		device, model, most := -1, -1, 0.0
 		tried := map[uint32]bool{} // devices that hold the same are the same
 		for d, set := range sets {
-			over := gear.MemoryOf(p, set) - p.Memory
-			if p.Memory == 0 || over <= 0 || tried[set] {
+			over := MemoryOf(p, set) - p.Kinds[0].Memory
+			if p.Kinds[0].Memory == 0 || over <= 0 || tried[set] {
 				continue
 			}
 			tried[set] = true
@@ -89,7 +87,7 @@ func (e *em) prune() (*gear.Placement, bool) {
 				sets[d] = set &^ one
 				u := e.highest(grouped(n, sets), m)
 				sets[d] = set
-				if utility := float64(min(over, p.Models[m].Memory)) / max(u, 1e-6); utility > most {
+				if utility := float64(min(over, p.Models[m].On[0].Memory)) / max(u, 1e-6); utility > most {
 					device, model, most = d, m, utility
 				}
 			}
@@ -101,7 +99,7 @@ func (e *em) prune() (*gear.Placement, bool) {
 		replicas[model]--
 	}
 	for _, set := range sets {
-		if p.Memory > 0 && gear.MemoryOf(p, set) > p.Memory {
+		if p.Kinds[0].Memory > 0 && MemoryOf(p, set) > p.Kinds[0].Memory {
 			return nil, false
 		}
 	}
@@ -109,7 +107,7 @@ func (e *em) prune() (*gear.Placement, bool) {
 }
 
 // highest is the load of the busiest device over the ranges that use a model.
-func (e *em) highest(pl *gear.Placement, model int) float64 {
+func (e *em) highest(pl *Placement, model int) float64 {
 	most := 0.0
 	for r, i := range e.at {
 		if e.work[i][model] > 0 {
@@ -120,7 +118,7 @@ func (e *em) highest(pl *gear.Placement, model int) float64 {
 }
 
 // grouped is the placement of devices that each hold a set of models.
-func grouped(models int, devices []uint32) *gear.Placement {
+func grouped(models int, devices []uint32) *Placement {
 	sorted := slices.Clone(devices)
 	slices.SortFunc(sorted, func(a, b uint32) int { return cmp.Compare(b, a) })
 	var counts []int
@@ -130,11 +128,11 @@ func grouped(models int, devices []uint32) *gear.Placement {
 		}
 		counts[len(counts)-1]++
 	}
-	return gear.NewPlacement(models, slices.Compact(sorted), counts)
+	return newPlacement(models, slices.Compact(sorted), counts)
 }
 
 // keyOf names a placement.
-func keyOf(pl *gear.Placement) string {
+func keyOf(pl *Placement) string {
 	var b []byte
 	for _, c := range pl.Configs {
 		b = append(b, byte(c.Set), byte(c.Set>>8), byte(c.Count), byte(c.Count>>8))

@@ -2,6 +2,7 @@ package baseline
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"inferplan/bench/gear/published"
@@ -11,9 +12,9 @@ import (
 // Problem is a family's planning problem on some devices, planned for the
 // requests' own rates, as an operator who measured them would.
 func Problem(f *published.Family, devices, ranges int, slo time.Duration) (*gear.Problem, error) {
-	p := &gear.Problem{Grid: f.Grid, Devices: devices, Memory: f.Memory, SLO: slo, Percentile: percentile}
+	p := &gear.Problem{Grid: f.Grid, Kinds: []gear.Kind{{Name: "device", Devices: devices, Memory: f.Memory, Price: 1}}, SLO: slo, Percentile: percentile}
 	for _, m := range f.Models {
-		p.Models = append(p.Models, gear.Model{Name: m.Name, Times: m.Times, Memory: m.Memory})
+		p.Models = append(p.Models, gear.NewModel(m.Name, gear.Variant{Times: m.Times, Memory: m.Memory}))
 	}
 	peak := f.Rates.Peak()
 	p.Edges, p.Weights, p.ByRate = gear.Ranges(peak, ranges), gear.Served(f.Rates, peak, ranges, planSeed), gear.Measured(f.Rates, peak, ranges)
@@ -22,6 +23,14 @@ func Problem(f *published.Family, devices, ranges int, slo time.Duration) (*gear
 		return nil, fmt.Errorf("family %s: %w", f.Name, err)
 	}
 	return p, nil
+}
+
+// onDevices is the problem on so many devices of so much memory.
+func onDevices(p *gear.Problem, devices int, memory int64) *gear.Problem {
+	q := *p
+	q.Kinds = slices.Clone(p.Kinds)
+	q.Kinds[0].Devices, q.Kinds[0].Memory = devices, memory
+	return &q
 }
 
 const (

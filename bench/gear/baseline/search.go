@@ -14,6 +14,7 @@ import (
 	"inferplan/planner/gear"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
+	"inferplan/solver/highs"
 )
 
 // Space is a planning problem small enough to try every plan (CascadeServe,
@@ -24,7 +25,7 @@ type Space struct {
 	Cascades []gear.Cascade
 
 	rates published.Rates
-	place *gear.Placement
+	place *Placement
 	gears [][]policygear.Gear // by range and cascade
 }
 
@@ -51,13 +52,13 @@ func NewSpace(f *published.Family, devices, ranges int, rates published.Rates) (
 		usable[m] = true
 	}
 	s := &Space{Problem: p, Cascades: gear.Enumerate(p.Planned, p.Grid, usable), rates: rates}
-	if s.place, _, err = p.Fluid(); err != nil {
+	if s.place, _, err = fluid(p); err != nil {
 		return nil, err
 	}
 	for _, edge := range p.Edges {
 		var row []policygear.Gear
 		for i := range s.Cascades {
-			row = append(row, p.Gear(s.place, &s.Cascades[i], edge, 1))
+			row = append(row, gearOn(p, s.place, &s.Cascades[i], edge))
 		}
 		s.gears = append(s.gears, row)
 	}
@@ -79,7 +80,7 @@ func (s *Space) Try(ctx context.Context, plan []int) (Point, error) {
 	for r, i := range plan {
 		gears[r] = s.gears[r][i]
 	}
-	return s.show(ctx, s.Problem.Tables(s.place, gears))
+	return s.show(ctx, s.Problem.Tables(s.place.Configs, gears))
 }
 
 func (s *Space) show(ctx context.Context, t *policy.Tables) (Point, error) {
@@ -137,7 +138,7 @@ func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, se
 	if p.SLO = slo; overall {
 		p.Overall, p.Measured = true, s.rates
 	}
-	out, err := gear.Solve(ctx, &p, nil, gear.Options{Seed: seed})
+	out, err := gear.Solve(ctx, &p, highs.Solver{}, gear.Options{Seed: seed})
 	if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 		return nil, false, nil
 	}

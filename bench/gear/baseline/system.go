@@ -17,9 +17,9 @@ import (
 // DynBa is dynamic batching with one model on every device: no cascade, no
 // switching, whatever waits goes.
 func DynBa(p *gear.Problem, model int) *policy.Tables {
-	pl := gear.NewPlacement(len(p.Models), []uint32{1 << model}, []int{p.Devices})
+	pl := newPlacement(len(p.Models), []uint32{1 << model}, []int{p.Kinds[0].Devices})
 	c := single(p, model)
-	return p.Tables(pl, []policygear.Gear{p.Gear(pl, &c, p.Edges[len(p.Edges)-1], 1)})
+	return p.Tables(pl.Configs, []policygear.Gear{gearOn(p, pl, &c, p.Edges[len(p.Edges)-1])})
 }
 
 func single(p *gear.Problem, model int) gear.Cascade {
@@ -62,7 +62,7 @@ func Singles(p *gear.Problem) *gear.Problem {
 // Models stand where the fluid optimum of single models puts them.
 func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 	s := Singles(p)
-	pl, front, err := s.Fluid()
+	pl, front, err := fluid(s)
 	if err != nil {
 		return nil, err
 	}
@@ -93,13 +93,13 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 		if i == len(list)-1 {
 			to = max(to, peak)
 		}
-		gears = append(gears, s.Gear(pl, &list[i].c, to, 1))
+		gears = append(gears, gearOn(s, pl, &list[i].c, to))
 	}
-	t := s.Tables(pl, gears)
+	t := s.Tables(pl.Configs, gears)
 	for i := range list {
-		m := list[i].c.Models[0]
-		t.Pipelines[m].Batch = int32(list[i].batch)
-		t.Stages[m].Infer = p.Models[m].Times[:list[i].batch]
+		at := policygear.Of(t).Gears[i].Stages[0].Pipeline
+		t.Pipelines[at].Batch = int32(list[i].batch)
+		t.Stages[at].Infer = p.Models[list[i].c.Models[0]].Times[:list[i].batch]
 	}
 	return t, nil
 }
@@ -156,7 +156,7 @@ func BestModelSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tun
 func BestSingle(p *gear.Problem, target time.Duration, least float64, run Runner) (*Tuned, error) {
 	usable := make([]int, 0, len(p.Models))
 	for m := range p.Models {
-		if p.Models[m].Times[0] <= target && (p.Memory == 0 || p.Models[m].Memory <= p.Memory) && Single(p, m) >= least {
+		if p.Models[m].Times[0] <= target && (p.Kinds[0].Memory == 0 || p.Models[m].On[0].Memory <= p.Kinds[0].Memory) && Single(p, m) >= least {
 			usable = append(usable, m)
 		}
 	}
@@ -174,14 +174,14 @@ func BestSingle(p *gear.Problem, target time.Duration, least float64, run Runner
 // the front that is in time on the very arrivals, found by bisection and by
 // trying the next few. Nil where not even the cheapest is.
 func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
-	pl, front, err := p.Fluid()
+	pl, front, err := fluid(p)
 	if err != nil {
 		return nil, err
 	}
 	peak := p.Edges[len(p.Edges)-1]
 	var best *Tuned
 	try := func(i int) (bool, error) {
-		t := p.Tables(pl, []policygear.Gear{p.Gear(pl, &front[i], peak, 1)})
+		t := p.Tables(pl.Configs, []policygear.Gear{gearOn(p, pl, &front[i], peak)})
 		name := fmt.Sprintf("no switching %d", i)
 		r, err := run.inTime(name, t, target)
 		if err != nil || r == nil {

@@ -13,6 +13,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
+	"inferplan/solver/highs"
 )
 
 func ms(v float64) document.Micros { return document.Micros(math.Round(v * 1e6)) }
@@ -54,7 +55,7 @@ func cascadeDocuments(devices int, memory document.Bytes, seed uint64) planner.I
 }
 
 func gearPlan(t testing.TB, in planner.Inputs) *formats.Plan {
-	res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
+	res, err := planner.Solve(context.Background(), in, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestGearPlanHolds(t *testing.T) {
 	for _, memory := range []document.Bytes{0, 3000, 4500, 9000} {
 		for devices := 1; devices <= 3; devices++ {
 			in := cascadeDocuments(devices, memory, uint64(devices)+uint64(memory))
-			res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
+			res, err := planner.Solve(context.Background(), in, planner.Options{}, highs.Solver{}, nil)
 			if err != nil {
 				continue // few devices with little memory
 			}
@@ -201,7 +202,7 @@ func TestGearPlanBound(t *testing.T) {
 	for seed := range uint64(24) {
 		in := cascadeDocuments(1+int(seed)%3, []document.Bytes{3000, 4500, 5000, 9000}[seed%4], seed)
 		formats.CascadeOf(in.Workload).QPS.Max = 1500 * float64(1+seed%3)
-		res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
+		res, err := planner.Solve(context.Background(), in, planner.Options{}, highs.Solver{}, nil)
 		if err != nil {
 			continue // few devices with little memory
 		}
@@ -255,7 +256,7 @@ func TestGearPlanGoals(t *testing.T) {
 		if name != "latency" {
 			opt.Set("objective", name)
 		}
-		res, err := planner.Solve(context.Background(), in, opt, nil, nil)
+		res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -315,7 +316,7 @@ func TestLeastPricesHold(t *testing.T) {
 		c.SLO.Accuracy, c.QPS.Max = .78+.005*float64(seed%16), 1500*float64(1+seed%4)
 		opt := planner.Options{}
 		opt.Set("objective", "gpus")
-		res, err := planner.Solve(context.Background(), in, opt, nil, nil)
+		res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,10 @@
-package balance
+package gear
 
 import "math/bits"
 
-// MaximalSets are the maximal sets of items that fit within a limit together, as bit sets in
+// maximalSets are the maximal sets of items that fit within a limit together, as bit sets in
 // rising order. Of an item it says what that takes; below 0: it is in no set. No limit: 0.
-func MaximalSets(sizes []int64, limit int64) (sets []uint32) {
+func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 	fits := func(set uint32) bool {
 		total := int64(0)
 		for rest := set; rest > 0; rest &= rest - 1 {
@@ -32,8 +32,8 @@ func MaximalSets(sizes []int64, limit int64) (sets []uint32) {
 	return sets
 }
 
-// Compositions is the number of ways to give n machines k sets: C(n+k-1, k-1).
-func Compositions(n, k int) float64 {
+// compositions is the number of ways to give n machines k sets: C(n+k-1, k-1).
+func compositions(n, k int) float64 {
 	c := 1.0
 	for i := 1; i < k; i++ {
 		c = c * float64(n+i) / float64(i)
@@ -41,9 +41,9 @@ func Compositions(n, k int) float64 {
 	return c
 }
 
-// EachComposition visits the ways to give n machines k sets, k being at least 1. The counts
+// eachComposition visits the ways to give n machines k sets, k being at least 1. The counts
 // by set are valid during a visit.
-func EachComposition(n, k int, visit func(counts []int)) {
+func eachComposition(n, k int, visit func(counts []int)) {
 	counts := make([]int, k)
 	var fill func(at, left int)
 	fill = func(at, left int) {
@@ -58,4 +58,20 @@ func EachComposition(n, k int, visit func(counts []int)) {
 		}
 	}
 	fill(0, n)
+}
+
+// toShares divides flows by their sum, which is the work but for rounding. It makes them even
+// parts where there is none.
+func toShares(flows []float64) {
+	total := 0.0
+	for _, f := range flows {
+		total += f
+	}
+	for k := range flows {
+		if total > 0 {
+			flows[k] /= total
+		} else {
+			flows[k] = 1 / float64(len(flows))
+		}
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 	"pgregory.net/rapid"
 
-	"inferplan/solver/balance"
+	"inferplan/testkit/balance"
 )
 
 // Two machines take both kinds of work, one takes the second kind only. The first kind keeps
@@ -73,70 +73,6 @@ func TestLoadOfWorkThatNoneTakes(t *testing.T) {
 	if got := m.Load([]float64{.6, 0}); math.Abs(got-.2) > 1e-15 {
 		t.Errorf("load %v, expected .2", got)
 	}
-}
-
-// Flows become shares of their sum, none at all even parts.
-func TestToShares(t *testing.T) {
-	some, none := []float64{1, 3}, []float64{0, 0, 0, 0}
-	balance.ToShares(some)
-	balance.ToShares(none)
-	if !slices.Equal(some, []float64{.25, .75}) || !slices.Equal(none, []float64{.25, .25, .25, .25}) {
-		t.Errorf("%v and %v", some, none)
-	}
-}
-
-// A set is listed if and only if it fits and no other that fits holds it.
-func TestMaximalSets(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.Int64Range(-1, 6), 1, 6).Draw(t, "sizes")
-		limit := rapid.Int64Range(0, 15).Draw(t, "limit")
-		fits := func(set uint32) bool {
-			total := int64(0)
-			for k, size := range sizes {
-				if set&(1<<k) != 0 {
-					if size < 0 {
-						return false
-					}
-					total += size
-				}
-			}
-			return set > 0 && (limit == 0 || total <= limit)
-		}
-		var want []uint32
-		for set := range uint32(1) << len(sizes) {
-			maximal := fits(set)
-			for other := range uint32(1) << len(sizes) {
-				maximal = maximal && !(other != set && other&set == set && fits(other))
-			}
-			if maximal {
-				want = append(want, set)
-			}
-		}
-		if got := balance.MaximalSets(sizes, limit); !slices.Equal(got, want) {
-			t.Fatalf("%b, expected %b", got, want)
-		}
-	})
-}
-
-// Every composition comes once, and as many as there are said to be.
-func TestCompositions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n, k := rapid.IntRange(0, 6).Draw(t, "machines"), rapid.IntRange(1, 5).Draw(t, "sets")
-		seen := map[string]bool{}
-		balance.EachComposition(n, k, func(counts []int) {
-			total := 0
-			for _, c := range counts {
-				total += c
-			}
-			if total != n || len(counts) != k || slices.Min(counts) < 0 {
-				t.Fatalf("%v is no way to give %d machines %d sets", counts, n, k)
-			}
-			seen[fmt.Sprint(counts)] = true
-		})
-		if float64(len(seen)) != balance.Compositions(n, k) {
-			t.Fatalf("%d ways, expected %v", len(seen), balance.Compositions(n, k))
-		}
-	})
 }
 
 // The machines that are listed are those of the groups that take the kind.

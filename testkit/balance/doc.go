@@ -1,9 +1,6 @@
 // Package balance shares work among identical machines of which each takes some kinds of
-// work only, so that the busiest has as little as possible.
-//
-//	machines.go  Machines: the least load of the busiest one, and a split that reaches it
-//	sets.go      what machines can be: the sets of items that fit on one together, and
-//	             the ways to give machines sets
+// work only, so that the busiest has as little as possible. Tests hold the planner of cascades against it, and the instruments
+// place what other planners choose by it.
 //
 // The load of the busiest machine is at least the work of any kinds together, divided by the
 // machines that take one of them. The largest of these ratios is reached: that is Hall's

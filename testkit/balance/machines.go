@@ -99,14 +99,14 @@ func (m *Machines) Split(work []float64) (shares [][]float64, loads []float64) {
 		}
 	}
 	for kind := range work {
-		ToShares(shares[kind])
+		toShares(shares[kind])
 	}
 	return shares, loads
 }
 
-// ToShares divides flows by their sum, which is the work but for rounding. It makes them even
+// toShares divides flows by their sum, which is the work but for rounding. It makes them even
 // parts where there is none.
-func ToShares(flows []float64) {
+func toShares(flows []float64) {
 	total := 0.0
 	for _, f := range flows {
 		total += f

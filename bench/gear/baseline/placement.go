@@ -1,0 +1,107 @@
+package baseline
+
+import (
+	"context"
+	"math"
+	"math/bits"
+
+	"inferplan/planner/gear"
+	policygear "inferplan/policy/gear"
+	"inferplan/solver/highs"
+	"inferplan/testkit/balance"
+)
+
+// Placement is what identical devices hold: of the work that models bring per unit of time, Load is that of the
+// busiest device under the best split, and Split reaches it.
+type Placement struct {
+	Configs []gear.Config
+	groups  []balance.Group
+	*balance.Machines
+}
+
+// placementOf is the placement of a family's models by configurations.
+func placementOf(models int, configs []gear.Config) *Placement {
+	pl := &Placement{Configs: configs}
+	for _, c := range configs {
+		pl.groups = append(pl.groups, balance.Group{Takes: c.Set, Count: c.Count})
+	}
+	pl.Machines = balance.NewMachines(models, pl.groups)
+	return pl
+}
+
+// newPlacement is the placement of sets of models on counts of devices.
+func newPlacement(models int, sets []uint32, counts []int) *Placement {
+	var configs []gear.Config
+	for i, n := range counts {
+		configs = append(configs, gear.Config{Set: sets[i], Count: n})
+	}
+	return placementOf(models, configs)
+}
+
+// DevicesOf lists the devices that hold a model.
+func (pl *Placement) DevicesOf(model int) []int { return balance.Taking(pl.groups, model) }
+
+// gearOn is a cascade as a gear up to a rate, its load split as evenly as can be.
+func gearOn(p *gear.Problem, pl *Placement, c *gear.Cascade, to float64) policygear.Gear {
+	shares, _ := pl.Split(works(p, []gear.Cascade{*c})[0])
+	return c.Gear(to, 1, shares)
+}
+
+// fluid is the placement that lets most ranges, and then the most accurate cascades, fit when queueing is left out, with the
+// front of cascades on it.
+func fluid(p *gear.Problem) (*Placement, []gear.Cascade, error) {
+	configs, front, err := p.Fluid(context.Background(), highs.Solver{})
+	return placementOf(len(p.Models), configs), front, err
+}
+
+// works are the seconds that every model works per request of cascades, in its cheapest batch within the SLO: [cascade][model].
+func works(p *gear.Problem, list []gear.Cascade) [][]float64 {
+	least, out := make([]float64, len(p.Models)), make([][]float64, len(list))
+	for m := range least {
+		least[m] = math.Inf(1)
+		for b, t := range p.Models[m].Times {
+			if t <= p.SLO {
+				least[m] = min(least[m], t.Seconds()/float64(b+1))
+			}
+		}
+	}
+	for i := range list {
+		out[i] = make([]float64, len(p.Models))
+		for k, m := range list[i].Models {
+			out[i][m] = least[m] * float64(list[i].Reach[k]) / float64(p.Planned.N)
+		}
+	}
+	return out
+}
+
+// MemoryOf is the memory that a set of models takes.
+func MemoryOf(p *gear.Problem, set uint32) int64 {
+	total := int64(0)
+	for ; set > 0; set &= set - 1 {
+		total += p.Models[bits.TrailingZeros32(set)].On[0].Memory
+	}
+	return total
+}
+
+// configurations are the maximal sets of models in time that fit on a device together.
+func configurations(p *gear.Problem) (sets []uint32) {
+	limit := p.Kinds[0].Memory
+	fits := func(set uint32) bool {
+		for m := range p.Models {
+			if set&(1<<m) != 0 && p.Models[m].Times[0] > p.SLO {
+				return false
+			}
+		}
+		return limit == 0 || MemoryOf(p, set) <= limit
+	}
+	for set := uint32(1); set < 1<<len(p.Models); set++ {
+		maximal := fits(set)
+		for m := range p.Models {
+			maximal = maximal && (set&(1<<m) != 0 || !fits(set|1<<m))
+		}
+		if maximal {
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
