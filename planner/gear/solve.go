@@ -2,6 +2,7 @@ package gear
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -140,6 +141,9 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, known *catalogue) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
+	}
+	if solver == nil {
+		return nil, errors.New("planning gears: no solver for linear programs")
 	}
 	s := &search{p: p, o: &o, solver: solver, known: known}
 	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {
