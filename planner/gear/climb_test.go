@@ -91,7 +91,7 @@ func TestRangesClimb(t *testing.T) {
 // ranges that climb: what a target is held against is the plan after that.
 func TestTargetReachedByClimbing(t *testing.T) {
 	p := bursts(t, 4, 1, 60)
-	p.Target = .638
+	p.Target = .628
 	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
