@@ -15,7 +15,7 @@ COMPUTING := ^(TestChainEqualsWhole|TestChainOfCNNs|TestHalf|TestOCRReads|TestOC
 RACE_NAMED := cmd/plan=^TestImportsAtOnce$$|^TestScripts$$/^(output|replay)$$ \
   engine/models/digits=^TestLanesAtOnce$$ \
   sim=^(TestReportBytesDependOnTheSeedOnly|TestInterruptedRuns|TestCancelledRun|TestFindMaxLoad)$$
-PURE := formats policy sim solver/balance solver/knapsack solver/milp solver/pareto solver/queueing solver/refine solver/stoch solver/tolerance engine/graph executor/oip third_party
+PURE := formats policy sim solver/knapsack solver/milp solver/pareto solver/queueing solver/refine solver/stoch solver/tolerance engine/graph executor/oip testkit/balance third_party
 
 # Tests of the plan kind that exists behind the build tag testkind.
 TESTKIND := ^TestEcho|^TestSchemas

@@ -128,8 +128,12 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Joinable(s.addresses)
 		}
 	}
-	if o.Agents, err = o.Queue.OpenAgents(ctx, plan); err != nil {
+	agents, err := o.Queue.OpenAgents(ctx, plan)
+	if err != nil {
 		return nil, err
+	}
+	if agents != nil {
+		o.Agents = agents
 	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {

@@ -16,6 +16,6 @@
 // it whole or not at all.
 //
 // Package document reads and writes, whatever the kind: texts with the place of everything, checks, units and options.
-// Here are the kinds: their types, what they check, and their schemas. Other sub-packages hold what is built from documents: arrivals (request streams), report
-// (accumulators) and diff (what moved between two plans). Nothing here imports a package of another folder.
+// Here are the kinds: their types, what they check, and their schemas. Other sub-packages hold what is
+// built from documents: arrivals (request streams), report (accumulators) and diff (what moved between two plans). Nothing here imports a package of another folder.
 package formats

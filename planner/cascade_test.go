@@ -70,7 +70,7 @@ func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
 	in.Cluster.FrontEnd = &formats.FrontEnd{Cores: 2}
 	const beside, cost = 6 * time.Millisecond, 60 * time.Microsecond // (1 + 4 + 13)/3 and (10 + 40 + 130)/3
 	frontEnd := in.Cluster.FrontEnd.Time(cost)
-	res, err := Solve(t.Context(), in, Options{}, nil, nil)
+	res, err := Solve(t.Context(), in, Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

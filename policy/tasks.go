@@ -1,6 +1,6 @@
 package policy
 
-// TaskState is how far a task is.
+// TaskState is the state of a task, from when it is revealed until its slot is free.
 type TaskState uint8
 
 const (
@@ -27,7 +27,7 @@ type TaskLedger struct {
 	List    []Task
 	Reveals Reveals
 	Host    TaskHost
-	Between bool // what is revealed follows from no batch's end
+	Between bool // set by the host while it reveals tasks outside the end of a batch
 
 	placing   []int32 // tasks that are to be brought somewhere once their inputs are there
 	late      []int32 // tasks that their batch held longer than anybody wanted them

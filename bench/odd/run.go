@@ -141,7 +141,7 @@ func (o *options) run(ctx context.Context, args []string, interrupt time.Duratio
 	}
 	r := &usage{code: cmd.ProcessState.ExitCode(), wall: time.Since(started), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 	if cut >= 0 {
-		r.after = r.cpu - cut
+		r.after = max(time.Millisecond, r.cpu-cut) // ticks are of 10 ms: it was interrupted
 	}
 	if by, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && by.Signaled() && by.Signal() == syscall.SIGINT {
 		r.code = interrupted // before it took signals
@@ -154,12 +154,12 @@ func (o *options) run(ctx context.Context, args []string, interrupt time.Duratio
 	return r, nil
 }
 
-// used returns the CPU time of a process and of those that it has started, to 10 ms; 0 if it has ended. Wall time
+// used returns the CPU time of a process and of those that it has started, to 10 ms; -1 if it has ended. Wall time
 // says more of what else the machine does.
 func used(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return -1
 	}
 	sum := time.Duration(0)
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
@@ -172,7 +172,7 @@ func used(pid int) time.Duration {
 		text, _ := os.ReadFile(list)
 		for child := range strings.FieldsSeq(string(text)) {
 			if n, err := strconv.Atoi(child); err == nil {
-				sum += used(n)
+				sum += max(0, used(n))
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // What a split leaves of it bounds a module's batch, and the planner finds the fewest devices for
 // these batches.
 
-// splits are, by name, the largest batch of every module that a split of the SLO, less the margin,
-// allows; nil: one of them is too slow for its part.
+// splits are, by name, the batch of every module that a split of the SLO, less the margin, chooses: no
+// larger one is planned. If a module is too slow for its part, they return nil.
 var splits = map[string]func(p *pipeline, budget time.Duration) []int{
 	// Equal parts along the longest path.
 	"even": func(p *pipeline, budget time.Duration) []int {
@@ -72,16 +72,16 @@ func (p *pipeline) within(budget time.Duration, weight func(*stage) float64) []i
 		}
 		behind[i] += weight(s)
 		part := millis(budget) * weight(s) / (before[i] + behind[i] - weight(s))
-		largest := 0
+		cheapest := 0
 		for _, b := range s.batches() {
-			if 2*s.ms[b-1] <= part && (largest == 0 || s.perRequest(b) < s.perRequest(largest)) {
-				largest = b
+			if 2*s.ms[b-1] <= part && (cheapest == 0 || s.perRequest(b) < s.perRequest(cheapest)) {
+				cheapest = b
 			}
 		}
-		if largest == 0 {
+		if cheapest == 0 {
 			return nil
 		}
-		out = append(out, largest)
+		out = append(out, cheapest)
 	}
 	slices.Reverse(out)
 	return out

@@ -34,7 +34,7 @@ const (
 	TypeRun
 	TypeResult
 	TypeUnload
-	_ // 11 and 12 were an echo that nobody asked for
+	_ // 11 and 12: formerly ping and pong
 	_
 	TypeShutdown
 	TypeError

@@ -27,6 +27,7 @@ type Hello struct {
 
 // Env is what the worker's process needs in its environment.
 func (h *Hello) Env() []string {
+	// As formats.IsCPU: engines import no documents.
 	if strings.HasPrefix(h.Device.Kind, "cpu-") {
 		return nil
 	}

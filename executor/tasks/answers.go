@@ -189,7 +189,7 @@ func (f *ensemble) gather(slot int32, q *turn.Request, e *end) {
 	}
 }
 
-// endsOf is what is told of a job's answer, beside its tensors: which modules at the
+// endsOf are the parameters of a job's answer, beside its tensors: which modules at the
 // end its samples did not come to, which gave the answer, and how many items they
 // gave.
 type endsOf struct{ passedOver, answeredBy, items words }
@@ -197,7 +197,7 @@ type endsOf struct{ passedOver, answeredBy, items words }
 // words are names, with several samples as SAMPLE:NAME.
 type words []byte
 
-// told is what is told of a request's job.
+// told returns the parameters of the answer to a request's job.
 func told(q *turn.Request) *endsOf {
 	side, _ := q.Job.Side.(*endsOf)
 	if side == nil {

@@ -81,7 +81,7 @@ func (f *Flow) Open(slot int32) (model int32, open bool) {
 	return 0, false
 }
 
-// controlOf is what says which tasks a request has: its program, or the plan's control.
+// controlOf returns the Control of a request: its program, or that of the plan.
 func (f *Flow) controlOf(slot int32) policy.Control {
 	if program := f.c.Request(slot).Job.Program; program != nil {
 		return program

@@ -70,7 +70,7 @@ type module struct {
 	entry    bool                               // it takes what clients send
 }
 
-// compile lists the modules of all applications, those first that requests enter at, and
+// compile lists the modules of all applications, in each the one first that requests enter at, and
 // notes the ends of the applications.
 func (s *applications) compile() (out []module) {
 	for a, asked := range formats.FlowOf(s.c.Plan).Applications {
@@ -212,7 +212,7 @@ func (s *applications) bindBehind(m *module) error {
 	return nil
 }
 
-// sameShapes tells whether tensors can stand in the place of others, whatever their
+// sameShapes returns true if tensors can stand in the place of others, whatever their
 // names.
 func sameShapes(a, b []turn.Tensor) bool {
 	return slices.EqualFunc(a, b, func(a, b turn.Tensor) bool { return a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape) })
@@ -341,10 +341,10 @@ func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 	return nil
 }
 
-// sameSample tells whether a sample of a tensor can stand in another's place.
+// sameSample returns true if a sample of a tensor can stand in another's place.
 func sameSample(a, b engine.Spec) bool { return a.Type == b.Type && a.BytesAt(1) == b.BytesAt(1) }
 
-// holdsSample tells whether a tensor holds a sample of another, or several: a task
+// holdsSample returns true if a tensor holds a sample of another, or several: a task
 // on an item then takes its own.
 func holdsSample(a, b engine.Spec) bool {
 	return a.Type == b.Type && b.BytesAt(1) > 0 && a.BytesAt(1)%b.BytesAt(1) == 0

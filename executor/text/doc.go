@@ -9,7 +9,7 @@
 // interface hand: in this process, or in that of plan agent, to which the store of
 // requests carries orders. Of the processes that share a store one plans.
 //
-//	options.go       servers of instances
+//	options.go       where servers, adapters and agents of instances are
 //	queues.go        requests between the front end and the core; queuetext.go: one of them
 //	queueanswer.go   how a request ends
 //	queueserve.go    starts it all; queueplan.go: where several processes share a store

@@ -55,7 +55,7 @@ type Kinds struct {
 	// Backends that there are beside the first. Each returns nil where no device of a
 	// core's plan is its own, else also which are.
 	Backends []func(c *Core) (b Backend, devices []int32)
-	// First is the backend of the devices that no other takes: of which ours is true.
+	// First makes the backend of the devices that no other takes; ours is true for them.
 	First func(c *Core, ours []bool) (Backend, error)
 }
 

@@ -112,8 +112,7 @@ func checkRemote(t *policy.Tables, o *Options) error {
 	return nil
 }
 
-// placeDevices maps the plan's devices to this machine, but for those that another backend
-// than the first has.
+// placeDevices maps the plan's devices for which ours is true to this machine.
 func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
@@ -135,7 +134,7 @@ func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]wor
 }
 
 // planStages lists what each stage of the plan loads, in the order of
-// Tables.Stages. Only those that workers execute, the first backend, need a file.
+// Tables.Stages. Only stages on devices for which ours is true need a file: workers execute them.
 func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bool) ([]stagePlan, error) {
 	var out []stagePlan
 	for mi := range plan.Deployment {

@@ -33,7 +33,7 @@ const (
 	swapCame
 )
 
-// Backend makes the backend of the devices that no other backend has: ours, by device.
+// Backend makes the backend of the devices for which ours is true: those that no other backend has.
 func (o *Options) Backend(c *turn.Core, ours []bool) (turn.Backend, error) {
 	w := &Workers{c: c, Devices: make([]*Device, len(c.Tables.Devices))}
 	w.Crew = &crew{cache: worker.NewCache(o.CacheBytes), c: c, opt: o, devices: w.Devices}

@@ -21,8 +21,8 @@
 // order.
 //
 // A result that is not there within the wait has the state "running": the client
-// asks again. A stream has one event "result", once the task has ended. Errors are a Failure with status 400 (what was sent is
-// wrong), 404 (no such request or task), 409 (the request has ended), 413 (too
+// asks again. A stream has one event "result", once the task has ended. Errors are a
+// Failure with status 400 (what was sent is wrong), 404 (no such request or task), 409 (the request has ended), 413 (too
 // large), 429 (too many at once; Retry-After says when) or 503 (the server ends).
 // DELETE frees all that is kept of a request. So does a pause of the client that is
 // longer than the server's limit.

@@ -106,8 +106,8 @@ func (p *Problem) devices() (n []int) {
 // scaleSteps is how often the least worth of pooled devices that reaches a target is halved.
 const scaleSteps = 8
 
-// tangent is one of an SLO for all requests together, with up to so many devices of every kind: pooled devices that reach the
-// target are worth at least so much.
+// tangent bounds numbers of devices where the SLO is for all requests together: those that reach the target are worth
+// at least its least. full are the most of each kind.
 func (p *pooled) tangent(full []int) *tangent {
 	t, slack, low, high := &tangent{at: p.devices(), by: slices.Clone(p.seconds)}, 0.0, 1.0, 0.0
 	for n, price := range p.wires {
@@ -119,7 +119,7 @@ func (p *pooled) tangent(full []int) *tangent {
 		high += t.by[k] * float64(n)
 	}
 	if p.most(low) >= p.Target-reaches {
-		return t // it takes more than worth
+		return t // devices worth as much reach the target: these prices rule nothing out
 	}
 	for range scaleSteps {
 		if mid := (low + high) / 2; p.most(mid) >= p.Target-reaches {

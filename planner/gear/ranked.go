@@ -56,23 +56,24 @@ func (g *ranking) add(ctx context.Context, configs []Config) error {
 
 // ranked are the best placements, as many as are to be kept. Where all of them are ranked,
 // no plan of whole models is more accurate than the first is allowed to be: a gear is one
-// cascade, and on a placement the one with the most time for it. Of too many
-// there is that of the program over all of them.
+// cascade, and on a placement the one with the most time for it. Of too many there is that of the program over all
+// of them. On several kinds of devices and with chains that one stands before its equals.
 func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, err error) {
 	g := &ranking{fleet: x, keep: keep}
-	if all = x.few(keep); !all {
-		placed, err := x.place(ctx)
-		if err == nil {
-			err = g.add(ctx, placed)
+	var first []Config
+	if all = x.few(keep); !all || len(x.p.Kinds) > 1 || len(x.run) > 0 {
+		if first, err = x.place(ctx); err == nil {
+			err = g.add(ctx, first)
 		}
-		return g.top, false, err
 	}
-	x.placements(func(placed []Config) {
-		if err == nil {
-			err = g.add(ctx, placed)
-		}
-	})
-	return g.top, true, err
+	if all {
+		x.placements(func(placed []Config) {
+			if err == nil && !slices.Equal(placed, first) {
+				err = g.add(ctx, placed)
+			}
+		})
+	}
+	return g.top, all, err
 }
 
 // few tells whether there are few enough placements to rank all: with stages no more than

@@ -48,7 +48,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	if q.Overall, q.longest = true, 0; !q.shown() {
 		return 0, nil
 	}
-	best := &Outcome{Problem: &q, Accuracy: out.Accuracy}
+	best := &Outcome{Problem: &q, Configs: out.Configs, Chains: out.Chains, Accuracy: out.Accuracy}
 	x := singles{out.design.x.within(&q)}
 	if q.many() {
 		if leads, err := best.leads(ctx, x); leads || err != nil {
@@ -129,8 +129,11 @@ func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err
 	if err != nil {
 		return nil, err
 	}
-	layouts := []*layout{x.layoutOf(top[0].l.configs, nil)}
-	if out != nil && (len(out.Chains) > 0 || !slices.Equal(out.Configs, layouts[0].configs)) {
+	var layouts []*layout
+	if len(top) > 0 { // if all members are in stages, no placement of whole models exists
+		layouts = append(layouts, x.layoutOf(top[0].l.configs, nil))
+	}
+	if out != nil && (len(out.Chains) > 0 || len(layouts) == 0 || !slices.Equal(out.Configs, layouts[0].configs)) {
 		layouts = slices.Insert(layouts, 0, x.layoutOf(out.Configs, out.Chains))
 	}
 	for _, l := range layouts {

@@ -63,8 +63,8 @@ type division struct {
 	m           *milp.Model
 	busiest     milp.Var
 	quick       bool          // samples are to be in short batches
-	took        []float64     // by model: seconds of the batches of its first flow
-	varied      bool          // those of some model take different times
+	took        []float64     // by model: seconds of a batch of its first flow
+	varied      bool          // batches of some model take different times
 	flows       [][]milp.Var  // by cell and model; negative: not there
 	along       []milp.Var    // by lane; negative: not asked
 	need        [][]milp.Term // by model: what its samples may take

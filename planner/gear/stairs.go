@@ -330,9 +330,12 @@ func (l *layout) front(ctx context.Context, above, most int32) ([]int, error) {
 	}
 }
 
-// infeasible says why a range has no gear, by the lightest cascade.
+// infeasible returns why a range has no gear, by the lightest of the cascades whose models the placement has.
 func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
-	x, i, n := l.x, l.x.lightest(), 0
+	x, i, n := l.x, l.lightest(), 0
+	if i < 0 {
+		return &Infeasible{Range: r, Edge: x.p.Edges[r], NoneUsable: true}
+	}
 	s, err := l.stair(ctx, i)
 	if err != nil {
 		return err
@@ -345,6 +348,25 @@ func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 		inf.Devices = int(math.Ceil(float64(n) * top * s.taken))
 	}
 	return inf
+}
+
+// lightest returns the cascade that takes the least time of devices, among those whose models the placement has;
+// if it has those of none, it returns -1.
+func (l *layout) lightest() int {
+	best, least := -1, math.Inf(1)
+	costs := l.priced(slices.Repeat([]float64{1}, len(l.cells)), nil)
+	for i := range l.x.list {
+		work := 0.0
+		for _, m := range l.x.list[i].Models {
+			if share := l.x.reach[i][m]; share > 0 {
+				work += share * costs[m]
+			}
+		}
+		if work < least {
+			best, least = i, work
+		}
+	}
+	return best
 }
 
 // noGear says that a range has none: of the lightest cascade, and of the last trial, if

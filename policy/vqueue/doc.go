@@ -35,7 +35,7 @@
 //	turns.go      clients that take turns in a class
 //	evict.go      eviction
 //	admit.go      pulling that makes more late than it wins, held back
-//	ticks.go    when all queues are looked after
+//	ticks.go      when all queues are looked after
 //	replan.go     the problem at an instant, the search beside the loop, its result
 //	expect.go     what a request that came now would meet
 //	view.go       the queues as people see them

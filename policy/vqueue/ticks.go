@@ -6,15 +6,15 @@ import (
 	"inferplan/policy"
 )
 
-// While no instance does anything, as in a long load, the time between two ticks grows to this part of the time since.
+// restPart: while no instance does anything, as in a long load, the time between two ticks grows to 1/restPart of the time since one did.
 const restPart = 32
 
 // ticks are the times at which all queues are looked after. One is always to come while requests are open.
 type ticks struct {
 	every time.Duration
-	on    bool          // one is to come
-	due   time.Duration // it is
-	acted time.Duration // an instance did something last, or the ticks began
+	on    bool          // a tick is asked for
+	due   time.Duration // when it comes
+	acted time.Duration // when an instance did something last, or the ticks began
 }
 
 // begin has the first tick come.

@@ -16,7 +16,7 @@
 //	check.go       feasibility of a point, by our own arithmetic; rounding of integer variables
 //	finish.go      the last steps every solver shares: round, re-solve what is continuous, check, recompute the value
 //	elastic.go     the smallest violations that make an infeasible model feasible
-//	conflict.go    a minimal set of rows and bounds that exclude each other (elastic filter, then deletion)
+//	conflict.go    limits of rows that exclude each other, minimal (elastic filter, then deletion)
 //
 // # Signs
 //

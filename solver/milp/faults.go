@@ -29,6 +29,9 @@ func NewFaultTolerant(s Solver, interrupt context.CancelCauseFunc) *FaultToleran
 
 // Solve implements Solver.
 func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Solution, error) {
+	if s.solver == nil {
+		return nil, errors.New("there is no solver")
+	}
 	sol, err := s.solver.Solve(ctx, m, o)
 	if !errors.Is(err, ErrFault) || ctx.Err() != nil {
 		return sol, err
