@@ -170,33 +170,32 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 	oneNode := twoKinds()
 	oneNode.Cluster.Pools[0].Count, oneNode.Cluster.Pools[0].PerNode, oneNode.Cluster.Pools[0].NICGbps = 4, 4, 1
 	for _, c := range []struct {
-		name   string
-		in     Inputs
-		solver milp.Solver
-		opt    Options
+		name string
+		in   Inputs
+		opt  Options
 	}{
-		{"pool", twoKinds(), highs.Solver{}, Options{}},
-		{"pool, all that bears on stages", oneNode, highs.Solver{}, Options{Seed: new(uint64(7)), Values: map[string]any{
+		{"pool", twoKinds(), Options{}},
+		{"pool, all that bears on stages", oneNode, Options{Seed: new(uint64(7)), Values: map[string]any{
 			"uneven-nic": true, "blocks": 2, "blocks-by": "time", "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
 		}}},
-		{"pool, another SLO", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
+		{"pool, another SLO", twoKinds(), Options{Values: map[string]any{
 			"slo": document.SLO{Times: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",
 		}}},
-		{"pool without partitioning", twoKinds(), highs.Solver{}, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}},
-		{"pool, fewest devices", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
+		{"pool without partitioning", twoKinds(), Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}},
+		{"pool, fewest devices", twoKinds(), Options{Values: map[string]any{
 			"objective": pool.ObjectiveGPUs, "min-load": 100, "effort": 2,
 		}}},
-		{"gear", threeSizes(2), nil, Options{Seed: new(uint64(5))}},
-		{"gear in small batches", threeSizes(2), nil, Options{Values: map[string]any{
+		{"gear", threeSizes(2), Options{Seed: new(uint64(5))}},
+		{"gear in small batches", threeSizes(2), Options{Values: map[string]any{
 			"max-batch": 8, "slo": document.SLO{Duration: 80 * time.Millisecond},
 		}}},
-		{"gear in stages", inBlocks(1, 2, []float64{3, 3, .3, .3}), highs.Solver{}, Options{Values: map[string]any{
+		{"gear in stages", inBlocks(1, 2, []float64{3, 3, .3, .3}), Options{Values: map[string]any{
 			"blocks": 2, "cut-dtype": "fp32", "gap": 0.02, "objective": gear.MostAccurate,
 		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := context.Background()
-			res, err := Solve(ctx, c.in, c.opt, c.solver, nil)
+			res, err := Solve(ctx, c.in, c.opt, highs.Solver{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +214,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 				}
 			}
 			for from, p := range map[string]*formats.Plan{"as solved": res.Plan, "as read": read} {
-				again, err := Solve(ctx, c.in, OptionsOf(p), c.solver, nil)
+				again, err := Solve(ctx, c.in, OptionsOf(p), highs.Solver{}, nil)
 				if err != nil {
 					t.Fatalf("%s: %v", from, err)
 				}
