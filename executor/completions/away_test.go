@@ -265,7 +265,14 @@ func TestElsewhere(t *testing.T) {
 	f.hold <- struct{}{}
 	cancel()
 	<-gone
-	go func() { f.hold <- struct{}{} }()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() { // where the request has stopped already, nobody takes it
+		select {
+		case f.hold <- struct{}{}:
+		case <-ended:
+		}
+	}()
 	settles(t, "the request goes on", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.forgot) == 1 })
 	settles(t, "something is left", r.idle)
 }
