@@ -21,7 +21,7 @@ type Options struct {
 	InstanceOptions
 }
 
-// SetDefaults fills in what was left out.
+// SetDefaults gives options that are zero their defaults.
 func (o *Options) SetDefaults() {
 	o.CoreOptions.SetDefaults()
 	o.WorkerOptions.SetDefaults()

@@ -29,7 +29,7 @@ type request struct {
 	wholeSLO bool // it had all of the model's SLO
 }
 
-// spot is where a task is, and how far.
+// spot is the device and the stage at which a task is.
 type spot struct {
 	stage  int32 // that it left last, where a batch ran a part of a pipeline; -1: none
 	device int32 // that holds its tensors then

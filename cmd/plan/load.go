@@ -173,7 +173,7 @@ func (o *loadOptions) source(plan *formats.Plan) (arrivals.Source, func(), error
 	return src, func() {}, err
 }
 
-// asked lists the models of a plan with what is sent to them: samples, or text of the lengths that the tables say.
+// asked lists the models of a plan, each with the samples that are sent to it, or the text lengths that the tables say.
 func asked(plan *formats.Plan, text *policy.Tables, what *load.Samples) []load.Model {
 	var out []load.Model
 	for i, m := range plan.Served() {

@@ -148,7 +148,7 @@ func TestRefuses(t *testing.T) {
 // errForeign says that an answer belongs to another request.
 var errForeign = errors.New("the answer belongs to another request")
 
-// check tells whether the outputs of a whole model answer the given inputs.
+// check returns an error if the outputs of a whole model do not answer the given inputs.
 func check(inputs, outputs []engine.Tensor) error {
 	if len(inputs) == 0 || len(outputs) == 0 || inputs[0].Batch() != outputs[0].Batch() {
 		return fmt.Errorf("%w: inputs and outputs of one batch are needed", engine.ErrShape)

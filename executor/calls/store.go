@@ -292,7 +292,7 @@ func (r *request) Ended(h calls.Handle, outputs calls.Outputs, err error) {
 	t.changed = nil
 }
 
-// look is what there is of a task, and what is closed with its end.
+// look returns the state of a task, and a channel that its end closes.
 func (r *request) look(h calls.Handle) (res calls.Result, ended <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

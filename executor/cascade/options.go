@@ -24,7 +24,7 @@ type Options struct {
 	ForwardWindows int
 }
 
-// SetDefaults fills in what was left out.
+// SetDefaults gives options that are zero their defaults.
 func (o *Options) SetDefaults() {
 	turn.SetDefault(&o.DriftLimit, 0.25)
 	turn.SetDefault(&o.DriftWindows, 600)

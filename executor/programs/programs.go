@@ -37,7 +37,7 @@ type answers interface {
 	Book(bytes int64) bool
 	// Give keeps the values that a program gave a task, whose bytes are booked.
 	Give(task int32, tensors [][]byte, bytes int)
-	// Made is what a task has made, one output after the other; nil: nothing.
+	// Made holds the outputs of a task, one after the other; it is nil if the task has none.
 	Made(task int32) []byte
 }
 

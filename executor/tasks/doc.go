@@ -7,7 +7,7 @@
 //
 //	flow.go            requests and their tasks
 //	store.go           what tasks make, and how much of it there may be
-//	flowmodules.go     one list of all modules, and what is done before and behind their models
+//	flowmodules.go     one list of all modules, and the steps before and behind their models
 //	answers.go         what applications answer
 //	flowinputs.go      what tasks read
 //	flowconditions.go  values that lead requests of workflows

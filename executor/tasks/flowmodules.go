@@ -53,7 +53,7 @@ type preStep struct {
 	bound    bool
 	pre      string
 	passages formats.Passages
-	before   steps.Pre // nil: there is none
+	before   steps.Pre // nil if the module has no step before its model
 	reads    []int     // bytes of the tensors that it reads
 }
 
@@ -304,7 +304,7 @@ func (s *applications) place(app, ask int32) int32 {
 	return app
 }
 
-// preOf is the step before a service's model at a place; nil: there is none.
+// preOf returns the step before a service's model at a place; if it has none, it returns nil.
 func (s *applications) preOf(service, place int32) *preStep {
 	if s.of == nil || int(place) >= len(s.of[service].pres) || s.of[service].pres[place].before == nil {
 		return nil

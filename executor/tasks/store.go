@@ -9,7 +9,7 @@ import (
 
 // Options bound what tasks have made and others will read.
 type Options struct {
-	// StoreBytes is how much of it there may be; 0: 1 GiB. A request whose outputs have no
+	// StoreBytes bounds its size in bytes; 0 stands for 1 GiB. A request whose outputs have no
 	// room is refused.
 	StoreBytes int64
 	// Keeps is called with StoreBytes when a plan with tasks is started; nil: nobody asks.
@@ -19,7 +19,7 @@ type Options struct {
 	Judge func(service int32, outputs [][]byte) policy.Outcome
 }
 
-// SetDefaults fills in what was left out.
+// SetDefaults gives options that are zero their defaults.
 func (o *Options) SetDefaults() { turn.SetDefault(&o.StoreBytes, 1<<30) }
 
 // Tasks holds the tasks of a core by their slots, and what they have made
@@ -77,10 +77,10 @@ func (u *Tasks) Give(t int32, tensors [][]byte, bytes int) {
 // asks none.
 func (u *Tasks) Ask(task int32) int32 { return u.facts[task].ask }
 
-// Draft is what language models have made so far of a task's answer.
+// Draft holds the text that language models have made so far of a task's answer.
 func (u *Tasks) Draft(task int32) *turn.Draft { return &u.facts[task].draft }
 
-// Made is what a task has made, one output after the other; nil: nothing.
+// Made holds the outputs of a task, one after the other; it is nil if the task has none.
 func (u *Tasks) Made(task int32) []byte { return u.facts[task].made }
 
 // discard forgets what a task made and was given.

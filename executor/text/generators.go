@@ -34,7 +34,7 @@ type modules interface {
 	turn.Answer
 	// Ask is the number of a task's module among those that ask, plus one; 0: it does not.
 	Ask(task int32) int32
-	// Draft is what was made so far of a task's answer.
+	// Draft holds the text that was made so far of a task's answer.
 	Draft(task int32) *turn.Draft
 	// Final returns true if a task makes the whole text of its request's answer.
 	Final(task int32) bool

@@ -12,7 +12,7 @@ type Options struct {
 	Servers []InstanceServer
 	// Adapters are models of the plan that a server serves as adapters of another one.
 	Adapters []ModelAdapter
-	// Silence is how long a server may answer nothing until it is taken to be gone; 0: 5 s.
+	// Silence is the time without an answer after which a server is taken to be gone; 0 stands for 5 s.
 	Silence time.Duration
 	// Agents are those of other processes (ServeAgent), in place of Servers; nil: none.
 	Agents *Agents
@@ -38,5 +38,5 @@ type ModelAdapter struct {
 // Of is the adapter as a client of the server names it.
 func (a *ModelAdapter) Of() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
 
-// SetDefaults fills in what was left out.
+// SetDefaults gives options that are zero their defaults.
 func (o *Options) SetDefaults() { turn.SetDefault(&o.Silence, 5*time.Second) }

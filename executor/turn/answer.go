@@ -66,7 +66,7 @@ type Answer interface {
 	Report(r *formats.Report)
 }
 
-// Draft is what language models have made so far of a task's answer.
+// Draft holds the text that language models have made so far of a task's answer.
 type Draft struct {
 	Text     []byte
 	Tokens   int

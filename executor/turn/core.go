@@ -106,7 +106,7 @@ func (c *Core) Last() time.Duration { return c.loop.Last() }
 // Epoch is when the core's clock began.
 func (c *Core) Epoch() time.Time { return c.loop.Epoch() }
 
-// Events is how many events were told.
+// Events returns the number of events that the policy has handled.
 func (c *Core) Events() int64 { return c.loop.Told() }
 
 // Call runs f in a round; false when the core has ended.

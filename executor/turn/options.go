@@ -58,7 +58,7 @@ type Options struct {
 // MadeUp tells whether answers of models say nothing: ways and certainties are drawn.
 func (o *Options) MadeUp() bool { return o.Engine == "replay" && !o.Evaluate }
 
-// SetDefaults fills in what was left out.
+// SetDefaults gives options that are zero their defaults.
 func (o *Options) SetDefaults() {
 	SetDefault(&o.Engine, "onnx")
 	SetDefault(&o.ModelsDir, "models")

@@ -77,7 +77,7 @@ func (l *ledger) Full(more int) bool {
 	return len(l.requests)-len(l.free)+more > l.c.Options.MaxQueue
 }
 
-// Pending is how many jobs have no answer yet.
+// Pending returns the number of jobs without an answer.
 func (l *ledger) Pending() int { return l.pending }
 
 // turnAway refuses a job that the policy does not hear of.

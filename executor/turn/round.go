@@ -37,7 +37,7 @@ func (in *inbox) Submit(j *Job) bool {
 	return true
 }
 
-// Cancel tells that nobody waits for a job any more. The message holds the
+// Cancel notes that nobody waits for a job any more. The message holds the
 // job: an answer may be quicker, and the job another client's by then.
 func (in *inbox) Cancel(j *Job) {
 	j.Refs.Add(1)

@@ -9,7 +9,7 @@ import (
 	"inferplan/formats"
 )
 
-// What a profile was measured with is what a plan of it is served with.
+// A plan is served with the execution that its profile was measured with.
 func TestPlannedExecution(t *testing.T) {
 	plan := &formats.Plan{Execution: []formats.Execution{
 		{Device: "H100", Provider: "cuda", Precision: formats.PrecisionFP16, Options: map[string]string{"use_tf32": "0", "enable_cuda_graph": "1", "gpu_mem_limit": "1073741824"}},

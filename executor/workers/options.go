@@ -29,10 +29,10 @@ type Options struct {
 	// the plan's numbers were measured with; nil: as measured.
 	Execute func(kind string, planned worker.Execution) worker.Execution
 
-	// Depth is how many runs a worker is sent ahead, at most 8; 0: 2, one runs and
+	// Depth is the number of runs that a worker is sent ahead, at most 8; 0 stands for 2, one runs and
 	// one waits in the socket.
 	Depth int
-	// Slots is how many batches a stage holds in shared memory at most; 0: 64.
+	// Slots is the largest number of batches that a stage holds in shared memory; 0 stands for 64.
 	// Slots that are not used cost address space only.
 	Slots int
 	// CacheBytes bounds the models that are kept in this machine's memory for devices
@@ -57,7 +57,7 @@ type CPUPlace struct {
 	Threads int // per device; 0: n of a kind cpu-<n>, else 1
 }
 
-// SetDefaults fills in what was left out.
+// SetDefaults gives options that are zero their defaults.
 func (o *Options) SetDefaults() {
 	turn.SetDefault(&o.Depth, 2)
 	o.Depth = min(o.Depth, 8) // what a worker of another host takes

@@ -14,7 +14,7 @@ import (
 	"inferplan/testkit/balance"
 )
 
-// placement is what identical devices hold. Loads and splits on it need no linear programs.
+// placement says which models identical devices hold. Loads and splits on it need no linear programs.
 type placement struct {
 	Configs []Config
 	*balance.Machines
@@ -142,7 +142,7 @@ func differ(a, b, part float64) bool {
 	return math.IsNaN(a) != math.IsNaN(b) || math.IsInf(a, 1) != math.IsInf(b, 1) || math.Abs(a-b) > part*max(1, math.Abs(a))
 }
 
-// What programs find on identical devices is what needs none there: loads of
+// On identical devices linear programs find the same as procedures that need none there: loads of
 // cascades on any placement and what bounds all plans.
 func TestIdenticalDevices(t *testing.T) {
 	ctx := context.Background()

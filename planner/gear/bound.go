@@ -146,7 +146,8 @@ func (p *pooled) laxBounds(bounds []float64) (total float64) {
 	return min(total, p.weighted(bounds))
 }
 
-// most is what no plan on so many times the devices exceeds, whose SLO is for all requests together; NaN: there is none.
+// most returns what no plan on so many times the devices exceeds, whose SLO is for all requests together; if no plan
+// exists, it returns NaN.
 func (p *pooled) most(scale float64) float64 {
 	q := *p
 	q.scale = scale

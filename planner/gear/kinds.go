@@ -299,7 +299,7 @@ func (t *tries) enough() bool {
 	return !(most > t.best.Accuracy+worthwhile)
 }
 
-// most is how many placements are tried at most. Of the least latency many plans are made, and most fail.
+// most returns the largest number of placements that are tried. Of the least latency many plans are made, and most fail.
 func (t *tries) most() int {
 	if t.search.p.Goal() == LeastLatency {
 		return latencyPlacements

@@ -38,7 +38,7 @@ type tangent struct {
 	served bool      // that all ranges are
 }
 
-// missing is what the numbers are short of.
+// missing returns how much the numbers lack to reach the target.
 func (t *tangent) missing() float64 {
 	missing := t.least
 	for k, n := range t.at {
@@ -103,7 +103,7 @@ func (p *Problem) devices() (n []int) {
 	return n
 }
 
-// scaleSteps is how often the least worth of pooled devices that reaches a target is halved.
+// scaleSteps is the number of halvings in the search for the least worth of pooled devices that reaches a target.
 const scaleSteps = 8
 
 // tangent bounds numbers of devices where the SLO is for all requests together: those that reach the target are worth

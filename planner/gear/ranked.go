@@ -254,7 +254,7 @@ func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
 	return nil
 }
 
-// rulesOut tells that a placement, and any behind it, is not worth a try after some others.
+// rulesOut returns true if a placement, and any behind it, is not worth a try after some others.
 func (t *tries) rulesOut(c *laid, others int) bool {
 	switch {
 	case t.missing != nil && len(c.ranges) < len(t.p.Edges):

@@ -197,7 +197,8 @@ func (g *division) read(sol *milp.Solution) *split {
 	return out
 }
 
-// levelRounds is how often each model is levelled at most, and levelled the change of a load that ends it.
+// levelRounds is the largest number of rounds in which each model is levelled. A round that changes loads by less than
+// levelled (seconds per request) is the last.
 const (
 	levelRounds = 200
 	levelled    = 1e-12
@@ -282,7 +283,7 @@ func (g *division) cut(sol *milp.Solution) {
 	l.cuts = append(l.cuts, cut)
 }
 
-// priced is what a sample of every model costs where it is cheapest, at prices of the seconds of a device, by cell, and of
+// priced returns the cost of a sample of every model where it is cheapest, at prices of the seconds of a device, by cell, and of
 // NICs; infinite, where the model is nowhere.
 func (l *layout) priced(price []float64, wire map[nic]float64) []float64 {
 	x := l.x

@@ -10,7 +10,7 @@
 //	times.go      by which times its rates are computed, and which were not measured
 //	infeasible.go InfeasibleError and the nearest thing that is feasible
 //	looser.go     what a problem is made to ask less of, in search of that
-//	margin.go     what is kept back of an SLO, and the least SLO that leaves a time
+//	margin.go     the margin of an SLO, and the least SLO that leaves a time
 //	check.go      what the kinds' halves of a check share: findings, figures, today's documents
 //	cuts.go       which cuts the profile does not know, in one line
 //	text.go       figures as people read them

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Margin is what is kept back from an SLO: whole microseconds.
+// Margin is the part of an SLO that plans leave unused, in whole microseconds.
 func Margin(slo time.Duration, share float64) time.Duration {
 	return time.Duration(math.Round(share*float64(slo)/1000)) * time.Microsecond
 }

@@ -15,7 +15,7 @@ type settling struct {
 	move    float64
 }
 
-// swaps bounds what is tried.
+// swaps bounds the number of swaps that are tried.
 const swaps = 400
 
 // settle rounds the relaxation and swaps one bundle at a time, until the devices

@@ -11,7 +11,7 @@ import (
 	"inferplan/testkit/balance"
 )
 
-// Placement is what identical devices hold: of the work that models bring per unit of time, Load is that of the
+// Placement says which models identical devices hold: of the work that models bring per unit of time, Load is that of the
 // busiest device under the best split, and Split reaches it.
 type Placement struct {
 	Configs []gear.Config
