@@ -126,6 +126,8 @@ func (x *bundling) leastAllotments(ctx context.Context, lists []*covers, value f
 	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
 	for step := spare / allotmentSteps; ; step *= 2 {
 		last := true
+
+		// Each search lists its minimal allotments within its budget.
 		for d, a := range models {
 			budget := a.cheapest + min(step, spare)
 			if budget <= a.budget {
@@ -206,6 +208,8 @@ func (a *allotting) single(s *sieve) {
 
 	// The highest rate of every allotment.
 	best := map[allotment]float64{}
+
+	// For each stage, replicas of it set the rate, and the other stages take the fewest replicas that carry it.
 	for i := range s.len() {
 		stages := s.of(i)
 		for j := range stages {

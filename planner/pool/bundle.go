@@ -152,6 +152,7 @@ type wish struct {
 
 // planForValue looks for a plan that reaches a throughput in units. If it finds none, it returns nil.
 func (x *bundling) at(ctx context.Context, value float64, w wish) (*counts, error) {
+	// The bundles of all models.
 	var choices []bundle
 	for d := range x.Models {
 		list, err := x.ofModel(d, x.rate(d, value))

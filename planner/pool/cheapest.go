@@ -78,6 +78,8 @@ func (c *cheapest) most(ctx context.Context) error {
 			set = append(set, i)
 		}
 	}
+
+	// The program maximises the throughput on these devices, within the limit on moves.
 	q := c.on(p).program(with(set, c.best.list), 1e6, 0)
 	if c.partial || c.many() {
 		q.pin(c.best) // the plan stays as it is: only its idle devices are used
@@ -91,6 +93,8 @@ func (c *cheapest) most(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// Keep the plan if it carries more at the same price.
 	if plan != nil && plan.value > c.best.value && c.g.score(c.catalogue, plan) >= c.score() && c.fits(plan) {
 		c.best = plan
 	}
@@ -101,6 +105,7 @@ func (c *cheapest) most(ctx context.Context) error {
 // writePricedOutcome places the plan and returns the outcome. Time-shared pools are cut to the devices paid for,
 // exclusive ones are not, because shares may need more devices than their sum.
 func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
+	// Place the plan, with time-shared pools cut to the devices paid for.
 	paid := c.within(c.best)
 	p := *c.Problem
 	p.Pools = slices.Clone(c.Pools)
@@ -114,6 +119,8 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.best.list))
 	}
+
+	// Write the outcome.
 	o := c.out
 	o.Warnings = append(o.Warnings, warnings...)
 	o.RPS = plan.rps

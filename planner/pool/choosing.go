@@ -82,6 +82,8 @@ func (x *bundling) picking(choices []bundle, w *wish) *picking {
 	for d := range one {
 		one[d] = q.m.AddEQ("one "+x.Models[d].Name, 1)
 	}
+
+	// Rows of the pools and of the moves.
 	for k := range x.Pools {
 		q.pools = append(q.pools, -1)
 		if n := float64(x.Pools[k].Count); n > 0 {

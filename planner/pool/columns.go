@@ -30,6 +30,7 @@ func (p *Problem) sequences() float64 {
 	for d := range p.Models {
 		m := &p.Models[d]
 		for _, b := range m.BatchSizes() {
+			// The kinds and shares that a stage may run on at this batch size.
 			options := 0.0
 			for k := range m.Costs {
 				for v := range m.Costs[k] {
@@ -44,6 +45,8 @@ func (p *Problem) sequences() float64 {
 					n++
 				}
 			}
+
+			// With s stages: choose s-1 cuts, and a kind and share for each stage.
 			for s := 1; s <= p.MaxPartitions && ways > 0; s++ {
 				total += ways
 				ways *= options * max(n-float64(s), 0) / float64(s)
@@ -203,6 +206,8 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 		}
 		basis = sol.Basis
+
+		// Price the templates of every model by the duals.
 		w := l.weights(sol.RowDuals)
 		before := len(c.templates)
 		least := make([]float64, len(c.Models))
@@ -213,6 +218,8 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 				}
 			}
 		}
+
+		// Templates joined: add their columns and solve again.
 		if len(c.templates) > before {
 			for i := before; i < len(c.templates); i++ {
 				l.add(&c.templates[i])

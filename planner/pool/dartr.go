@@ -72,6 +72,8 @@ func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outco
 			}
 		}
 	}
+
+	// The bound of pooled pipelines, and the work of all solves.
 	out.Bound = max(x.theta(x.proven()), out.Value)
 	out.Templates, out.Phases = len(x.templates), append(done, x.out.Phases...)
 	out.StoppedBy = milp.StoppedByWork

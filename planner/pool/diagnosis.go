@@ -70,6 +70,8 @@ func (x *search) rescue(ctx context.Context) error {
 	if x.best != nil && x.best.value > 0 || ctx.Err() != nil || !x.floored() {
 		return nil
 	}
+
+	// The plan that carries the largest part of the floors must carry all of them.
 	out, err := x.carried(ctx)
 	if err != nil || out.Value < 1 {
 		var inf *Infeasible
@@ -97,6 +99,8 @@ func (x *search) rescue(ctx context.Context) error {
 		}
 		list = append(list, count{template: k, model: pl.Model, rps: pl.RPS, replicas: slices.Clone(pl.Replicas)})
 	}
+
+	// Keep the plan.
 	x.keep(x.recount(list))
 	x.phase("floors", len(list), milp.Stats{})
 	x.done(ctx)
@@ -214,6 +218,7 @@ func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 // stage of some pipeline. If that is not known, it returns nil. Models that can use the same devices are counted
 // together.
 func (x *diagnosis) missing(ctx context.Context) []int {
+	// Rows of the pools, with additional devices.
 	m := milp.New("devices missing")
 	pools := make([]milp.Row, len(x.Pools))
 	extra := make([]milp.Var, len(x.Pools))
@@ -221,6 +226,8 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 		extra[k] = m.AddInt("more "+x.Pools[k].Kind, 0, 1e6, 1)
 		pools[k] = m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count), milp.Term{Var: extra[k], Coef: -1})
 	}
+
+	// For each group of models with the same uses, as many uses as models.
 	uses, models := x.leastUses()
 	for _, key := range slices.Sorted(maps.Keys(models)) {
 		row := m.AddEQ("models", float64(len(models[key])))
@@ -232,6 +239,8 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 			}
 		}
 	}
+
+	// The fewest additional devices.
 	sol, err := x.s.Solve(ctx, m, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return nil
@@ -267,6 +276,8 @@ func (x *diagnosis) leastUses() (uses [][][]float64, models map[string][]int) {
 func (x *diagnosis) memoryTogether(ctx context.Context) (pool int, bytes int64) {
 	set := all(len(x.templates))
 	tight := x.tightMemory(set)
+
+	// A program over one template of every model that minimises the memory beyond that of the devices.
 	q := &program{catalogue: x.catalogue, m: milp.New("memory missing"), memory: make([]milp.Row, len(x.Pools))}
 	for k := range x.Pools {
 		q.memory[k] = -1
@@ -279,6 +290,8 @@ func (x *diagnosis) memoryTogether(ctx context.Context) (pool int, bytes int64) 
 	if err != nil || !sol.Feasible() {
 		return 0, 0
 	}
+
+	// The bytes that those templates need.
 	r := x.resident()
 	for i := range set {
 		if sol.Int(y[i]) > 0 {

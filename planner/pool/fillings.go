@@ -44,6 +44,7 @@ func (a waiting) before(b waiting) bool {
 // labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
 type queue []waiting
 
+// push adds an entry to the heap.
 func (q *queue) push(w waiting) {
 	*q = append(*q, w)
 	h, i := *q, len(*q)-1
@@ -58,6 +59,7 @@ func (q *queue) push(w waiting) {
 	h[i] = w
 }
 
+// pop removes the first entry of the heap and returns it. The heap must not be empty.
 func (q *queue) pop() waiting {
 	h := *q
 	first, last := h[0], len(h)-1
@@ -127,6 +129,8 @@ func (k *knapsack) model(d int) *fillings {
 	if l.left != nil {
 		l.whole = make([]int, len(p.Pools))
 	}
+
+	// The parts that each configuration takes.
 	l.base = make([]int, len(k.dims))
 	for i := range l.items {
 		for j := range k.dims {

@@ -28,6 +28,8 @@ func atFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, err
 	if !errors.As(err, &refused) || refused.Constraint != "min_rps" || refused.Load < nearEdge {
 		return out, err
 	}
+
+	// Solve again for lower floors.
 	lower := *p
 	lower.Models = slices.Clone(p.Models)
 	for d := range lower.Models {
@@ -37,6 +39,8 @@ func atFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, err
 	if againErr != nil {
 		return nil, err
 	}
+
+	// The rates of that plan decide.
 	slack := sameValue
 	if p.timed() {
 		slack = solverTolerance // there rates are the solver's; elsewhere they follow from whole replicas

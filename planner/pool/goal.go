@@ -32,6 +32,7 @@ func (throughput) none() float64                             { return 0 }
 func (throughput) shown(c *catalogue, score float64) float64 { return score * c.u.theta }
 func (throughput) tighten(bound float64) float64             { return bound }
 
+// relativeGap returns the relative distance of a score to a bound.
 func (throughput) gap(score, bound float64) float64 {
 	if math.IsNaN(bound) {
 		return math.Inf(1) // nothing is proven
@@ -42,6 +43,7 @@ func (throughput) gap(score, bound float64) float64 {
 	return (bound - score) / bound
 }
 
+// newProgram maximises the throughput within a bound that is the relaxation's.
 func (throughput) program(c *catalogue, set []int, bound float64) *program {
 	// θ is bounded by the relaxation and not more tightly: at a tighter limit all solutions of the relaxation
 	// look alike, and the search for plans loses its way.
@@ -57,6 +59,7 @@ type leastPrice struct {
 	parts  []float64 // by pool: price of its devices in parts of totalPrice
 }
 
+// newMinPriceGoal returns the goal of the least price, for given prices of a device of each pool.
 func newLeastPrice(p *Problem, prices []float64) *leastPrice {
 	g := &leastPrice{prices: prices, whole: true, parts: make([]float64, len(prices))}
 	for k, v := range prices {
@@ -71,11 +74,15 @@ func newLeastPrice(p *Problem, prices []float64) *leastPrice {
 }
 
 func (g *leastPrice) cost() []float64 { return g.parts }
+
+// scoreOf returns the price of a plan with its sign turned, in parts of the price of all devices.
 func (g *leastPrice) score(c *catalogue, plan *counts) float64 {
 	return -g.of(c, plan) / g.unit
 }
 func (g *leastPrice) none() float64                             { return math.Inf(-1) }
 func (g *leastPrice) shown(_ *catalogue, score float64) float64 { return -score * g.unit }
+
+// relativeGap returns the distance of a score to a bound in parts of the price. Without a plan it is infinite.
 func (g *leastPrice) gap(score, bound float64) float64 {
 	if math.IsInf(score, -1) || score == 0 {
 		return math.Inf(1)
@@ -83,6 +90,7 @@ func (g *leastPrice) gap(score, bound float64) float64 {
 	return (bound - score) / -score
 }
 
+// roundBound raises a least price to the next whole number, if all prices are whole.
 func (g *leastPrice) tighten(bound float64) float64 {
 	if !g.whole || math.IsInf(bound, 0) {
 		return bound

@@ -69,6 +69,8 @@ func (h held) short(of held) (n int) {
 // to one of the remaining devices, which has to load something.
 func (h held) settle(pool int, bins []map[content]int) (at []int) {
 	at = slices.Repeat([]int{-1}, len(bins))
+
+	// Group the devices by what they hold.
 	groups := map[string][]int{} // devices by what they hold
 	var order []string
 	for d, c := range h[pool] {

@@ -53,6 +53,8 @@ func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []c
 			break
 		}
 		mid := (lo + hi) / 2
+
+		// Look for one set of each model that carries the throughput.
 		j := &joining{k: k, room: slices.Clone(room), total: total * (1 + 1e-9), from: make([]float64, len(all)+1), chosen: make([]int32, len(all))}
 		for d := range sets {
 			j.sets = append(j.sets, minimal(sets[d], mid))
@@ -194,12 +196,16 @@ func (j *joining) put(d int, price float64) bool {
 next:
 	for i := range j.sets[d] {
 		s := &j.sets[d][i]
+
+		// No set from here on leaves enough for the models that follow: sets come by rising price.
 		if price+s.price+j.from[d+1] > j.total {
 			return false
 		}
 		if j.k.steps++; j.k.steps > j.k.limit {
 			return false
 		}
+
+		// Take the set if it fits, place the other models, and give it back if they do not fit.
 		for i, n := range s.n {
 			if n > j.room[i] {
 				continue next

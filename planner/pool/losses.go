@@ -143,7 +143,10 @@ type dimension struct {
 // deviceUse says which devices are taken: one digit per dimension, over two numbers.
 type use [2]uint64
 
+// plus adds up two uses.
 func (u use) with(v use) use { return use{u[0] + v[0], u[1] + v[1]} }
+
+// compare orders uses by their numbers.
 func (u use) compare(v use) int {
 	return cmp.Or(cmp.Compare(u[0], v[0]), cmp.Compare(u[1], v[1]))
 }
@@ -225,6 +228,8 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 		grow:
 			for g := 1; ; g++ {
 				k.steps++
+
+				// The devices that carry the rate.
 				c := configuration{template: ti, rate: t.Stages[i].Rate * float64(g)}
 				clear(taken)
 				for j := range t.Stages {
@@ -258,6 +263,8 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 			return nil, false
 		}
 	}
+
+	// By rising loss.
 	for _, c := range best {
 		list = append(list, c)
 	}

@@ -188,6 +188,8 @@ func (l *master) weights(duals []float64) weights {
 		return math.Abs(duals[row])
 	}
 	w := weights{price: make([]float64, len(l.Pools)), worth: make([]float64, len(l.Models))}
+
+	// Without costs, scale by the sum of the duals of the models' rows.
 	sum := 1.0
 	if l.prices == nil {
 		sum = 0
@@ -253,6 +255,8 @@ func (l *master) prove(w weights, least []float64, r *relaxation) {
 			r.bound = r.value + 1e-7*math.Abs(r.value)
 		}
 	}()
+
+	// With costs: Σ rateDual_d floor_d - Σ scarcity_k, as a score.
 	if l.prices != nil {
 		price := -w.scarcity
 		for d := range l.Models {
@@ -266,6 +270,8 @@ func (l *master) prove(w weights, least []float64, r *relaxation) {
 		r.bound = r.value * (1 + 1e-7)
 		return
 	}
+
+	// Without costs: Σ pi_k - Σ mu_d floor_d, after prices were raised.
 	up := w.up(least)
 	for k := range l.Pools {
 		r.price[k] *= up

@@ -52,6 +52,7 @@ type choices struct {
 	MaxMoved      float64
 }
 
+// optionValuesOf reads the values of the options.
 func choicesOf(v document.Values) choices {
 	c := choices{
 		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
@@ -162,6 +163,8 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Opti
 	if r.opt.BatchBuild == 0 {
 		return nil
 	}
+
+	// The rates at which the batches of each model fill.
 	rates := make([]float64, len(r.models))
 	missing := false
 	for d := range r.models {

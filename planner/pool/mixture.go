@@ -66,6 +66,8 @@ func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
 		setting
 		price float64
 	}
+
+	// The cheapest margins with each delay of filling batches.
 	var list []priced
 	factors := roomFactors(a)
 	for _, fill := range fills(a) {
@@ -74,6 +76,8 @@ func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
 		}
 	}
 	slices.SortStableFunc(list, func(s, t priced) int { return cmp.Compare(s.price, t.price) })
+
+	// Plan and simulate them, the cheapest first.
 	rate := a.best.rate
 	for k, s := range list {
 		if ctx.Err() != nil || a.overBudget != nil {

@@ -138,6 +138,8 @@ func (x *phases) shrink() {
 	if x.timed() {
 		return
 	}
+
+	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
 	at := func(f float64) *counts {
 		list := make([]count, len(x.lp.used))
 		for i, ti := range x.lp.used {

@@ -161,6 +161,8 @@ func (x *polish) fewest(ctx context.Context, sum bool) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+
+	// The program of the plans of the best objective, and of no smaller sum.
 	q := x.same(x.allowed)
 	q.m.SetSense(milp.Minimize)
 	q.m.SetObj(q.theta, 0)
@@ -168,6 +170,8 @@ func (x *polish) fewest(ctx context.Context, sum bool) error {
 		parts, total := q.sum()
 		q.m.AddGE("weighted sum", x.best.sum/total*(1-sameValue), parts...)
 	}
+
+	// Each replica costs its part of a device.
 	for i, ti := range x.allowed {
 		for si, v := range q.g[i] {
 			if v >= 0 {

@@ -104,6 +104,8 @@ func (a *tuning) state(res *kind.Result) {
 func among(v document.Values, blocks int, deployment []formats.Deployed, pools []formats.Pool) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+
+	// Pipelines: whole models, pairs of devices, few stages.
 	if algorithm := v.Word("algorithm"); algorithm == AlgorithmNP {
 		add("of whole models")
 	} else if algorithm == AlgorithmDARTr {
@@ -115,6 +117,8 @@ func among(v document.Values, blocks int, deployment []formats.Deployed, pools [
 	if v.Word("algorithm") == AlgorithmTemplate && v.Whole("max-partitions") > 1 && !v.Flag("uneven-nic") && slices.ContainsFunc(pools, shared) {
 		add("with even shares of network cards")
 	}
+
+	// Batches, blocks, margin and rounding.
 	if n := v.Whole("max-batch"); n > 0 {
 		add("with batches up to %d", n)
 	}

@@ -37,6 +37,8 @@ func (x *bundling) cover(ctx context.Context, price []float64) {
 		fine = coverSteps // a re-plan is wanted soon
 	}
 	var bound []*covers
+
+	// Covers with rates rounded down are for bundles, those rounded up for the bound.
 	for d := range x.Models {
 		if ctx.Err() != nil {
 			return
@@ -52,6 +54,8 @@ func (x *bundling) cover(ctx context.Context, price []float64) {
 		}
 		bound = append(bound, coversOf(list, most, fine, true))
 	}
+
+	// If all templates are known, the covers bound the throughput.
 	x.bounding = bound
 	if x.sieves != nil || !x.partial {
 		x.inner = max(min(x.inner, x.reach(bound)*(1+1e-9)), x.score())

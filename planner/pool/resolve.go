@@ -111,6 +111,7 @@ func (r *resolved) resolvePools() error {
 	seen := map[string]bool{}
 	devices := 0
 	for i, p := range r.in.Cluster.Pools {
+		// Refuse what makes no sense.
 		path := fmt.Sprintf("pools[%d]", i)
 		switch {
 		case p.Device == "":
@@ -122,6 +123,8 @@ func (r *resolved) resolvePools() error {
 		case p.NICGbps < 0 || p.NICEfficiency < 0 || p.Memory < 0 || p.MaxShares < 0 || p.PerNode < 0:
 			return r.in.Fail("cluster", path, "a negative number", "at least 0", "")
 		}
+
+		// Fill in the defaults of sharing, shares and nodes.
 		seen[p.Device] = true
 		if p.TimeShared() {
 			if p.Sharing == "" {
@@ -133,6 +136,8 @@ func (r *resolved) resolvePools() error {
 			p.Sharing, p.MaxShares = formats.SharingTime, 1
 		}
 		p.MaxShares, p.PerNode = max(p.MaxShares, 1), max(p.PerNode, 1)
+
+		// Add the pool to the problem.
 		rate := p.NICRate()
 		r.network = r.network || rate > 0
 		devices += p.Count
@@ -235,6 +240,8 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 	if target.IsZero() {
 		return 0, r.in.Fail("workload", path+".slo", "nothing", "a latency target such as 200ms or 5x", "--slo sets it for all models")
 	}
+
+	// The latency of the whole model, if the SLO is a multiple of it.
 	var base time.Duration
 	if target.Times > 0 {
 		kind := ""
@@ -269,6 +276,8 @@ func (r *resolved) measuredPools() error {
 	if err := r.in.MeasuredPools(models); err != nil {
 		return err
 	}
+
+	// Every model must be measured on some pool that has devices.
 	for d := range r.models {
 		pm := &r.problem.Models[d]
 		measured, nowhere := false, []string(nil)

@@ -51,6 +51,8 @@ func (r *resolved) running() (*Running, error) {
 				changed[m.Model] = true
 			}
 		}
+
+		// Translate the pipelines, with the places of their stages.
 		for j := range m.Pipelines {
 			pl := RunningPipeline{Network: network, Model: at, Batch: m.Pipelines[j].Batch}
 			for _, s := range m.Pipelines[j].Stages {

@@ -101,6 +101,8 @@ func (x *search) generate(ctx context.Context, p *Problem) error {
 func (x *search) relaxChoices(ctx context.Context) error {
 	choices, exact := x.blockings()
 	solve := func(set []int) (*relaxation, error) { return x.relax(ctx, x.s, x.goal.cost(), set, -1) }
+
+	// Choices under which some model has no template, or floors cannot be met, are left out.
 	for _, b := range choices {
 		set := x.under(b)
 		if b != nil && len(x.unserved(b)) > 0 {
@@ -160,6 +162,7 @@ func (x *search) take(i int) {
 func (x *search) each(ctx context.Context, most int) error {
 	at, best := 0, 0
 	for i := range x.choices {
+		// After the first choice, stop or skip choices that cannot hold a better plan.
 		if i > 0 {
 			if ctx.Err() != nil || i >= most && x.best != nil && x.best.value > 0 {
 				break
@@ -176,6 +179,8 @@ func (x *search) each(ctx context.Context, most int) error {
 			x.take(i)
 			at = i
 		}
+
+		// Plan under the choice, and note its bound.
 		before := x.best
 		if err := (&phases{x}).plan(ctx); err != nil {
 			return err
@@ -188,6 +193,8 @@ func (x *search) each(ctx context.Context, most int) error {
 			break
 		}
 	}
+
+	// Go back to the choice of the best plan.
 	if at != best {
 		x.take(best)
 		x.done(ctx)
@@ -209,6 +216,7 @@ func (x *search) served(ctx context.Context) error {
 	return x.explain(ctx, errNoPlan)
 }
 
+// reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
 func (x *search) report(phase, detail string) {
 	if x.o.Progress == nil {
 		return
@@ -223,6 +231,7 @@ func (x *search) report(phase, detail string) {
 	x.o.Progress(pr)
 }
 
+// recordPhase notes the work of a phase in the outcome, and reports it.
 func (x *search) phase(name string, n int, st milp.Stats) {
 	ph := Phase{Name: name, Pipelines: n, Nodes: st.Nodes, Iterations: st.Iterations, Bound: x.shown(x.proven())}
 	if x.best != nil {

@@ -21,6 +21,7 @@ const servingNodes = 10000
 // and of those the ones of least loss. impossible reports a proof that no plan of the wait choice serves every
 // model.
 func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) {
+	// The program of one template of every model, within the memory.
 	q := &program{catalogue: x.catalogue, m: milp.New("one pipeline of every model"), memory: make([]milp.Row, len(x.Pools))}
 	tight := x.tightMemory(x.allowed)
 	for k := range x.Pools {
@@ -31,6 +32,8 @@ func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) 
 	}
 	useful := slices.DeleteFunc(slices.Clone(x.allowed), func(i int) bool { return math.IsInf(x.loss[i], 1) }) // other templates carry nothing
 	y := q.onePerModel(useful)
+
+	// Each template takes the devices of one replica of each stage, and costs its loss.
 	pools := make([]milp.Row, len(x.Pools))
 	for k := range pools {
 		pools[k] = q.m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count))
@@ -43,6 +46,8 @@ func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) 
 			}
 		}
 	}
+
+	// Solve it.
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: x.o.Seed})
 	if err != nil {
 		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)

@@ -51,6 +51,8 @@ func (s *settling) one() bool {
 	base := s.over(s.use, s.move)
 	best, gain := -1, least
 	use := make([]float64, len(s.use))
+
+	// The gain of a swap is the excess that it removes. Without excess it is the price that it saves.
 	for i := range s.choices {
 		b := &s.choices[i]
 		old := s.at[b.model]
@@ -107,6 +109,8 @@ func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settlin
 	if x.stay != nil {
 		s.moves, s.penalty = w.most, total/float64(x.devices())
 	}
+
+	// The bundle of each model with the largest part.
 	for d := range s.at {
 		s.at[d] = -1
 	}
@@ -118,6 +122,8 @@ func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settlin
 			s.at[b.model] = i
 		}
 	}
+
+	// What these bundles take.
 	for _, i := range s.at {
 		for k, v := range choices[i].use {
 			s.use[k] += v

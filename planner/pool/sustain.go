@@ -30,6 +30,8 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	if a.best != nil && len(a.best.loads) > 0 {
 		from = a.best.loads
 	}
+
+	// Loads far below those of the best attempt are not looked for.
 	least := a.reach(t, inReach)
 	found, err := sim.FindOwnLoads(ctx, sc, sim.OwnSearch{
 		Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, From: from, Least: least, Together: takeTurns(t.res.Plan),
@@ -240,6 +242,7 @@ const floorTries = 12
 // unsustainedError returns the error that no plan carries the floors, or any rate. It names the part of the
 // floors that the best plan carries.
 func unmet(a *tuning) error {
+	// The largest part of the floors that some attempt sustained.
 	part := 0.0
 	for _, t := range a.all {
 		least := math.Inf(1)
@@ -278,6 +281,9 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 		return err
 	}
 	t.looked, test.Scenario.Budget = true, a.bounds.Tests
+
+	// The test starts at the given loads. Without them it starts at those that the plan was seen to sustain, and
+	// climbs.
 	c := &certify.Climb{From: t.loads, Together: takeTurns(t.res.Plan), Work: a.budget - a.work}
 	for i := range t.loads {
 		c.Carried = append(c.Carried, 1/t.headroom[i].Utilisation)
@@ -298,6 +304,8 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	case loads == nil:
 		return unmet(a)
 	}
+
+	// The plan promises the loads that passed.
 	t.loads, t.short = loads, false
 	a.judge(t)
 	promise(t.res, loads)

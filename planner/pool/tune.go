@@ -53,6 +53,7 @@ type setting struct {
 	headroom []formats.Headroom
 }
 
+// equal reports whether two settings are the same.
 func (s setting) equal(o setting) bool {
 	return s.shape == o.shape && slices.Equal(s.headroom, o.headroom)
 }
@@ -188,6 +189,8 @@ func fluid(ctx context.Context, a *tuning) error {
 			return err
 		}
 	}
+
+	// Solve it. Without a plan there is none with any margin either.
 	res, err := a.solve(ctx, q, func(u kind.Progress) { a.progress("bound", u, 0) })
 	if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		a.first = inf
@@ -196,6 +199,8 @@ func fluid(ctx context.Context, a *tuning) error {
 	if err != nil {
 		return err
 	}
+
+	// The bound of all plans that hold.
 	a.wall += res.WallMS
 	a.work += certify.WorkOf(res)
 	if b := res.Plan.Objective.Bound; b != nil {
@@ -497,6 +502,8 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 		}
 		return nil, err
 	}
+
+	// Note the attempt, and keep the best one.
 	t.trial = t.rate
 	a.all = append(a.all, t)
 	if a.best == nil || a.compare(t, a.best) > 0 {

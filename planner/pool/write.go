@@ -124,6 +124,7 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 		BatchBuildUS: document.Micros(pm.BuildTime(pl.Batch)),
 	}
 	for i := range pl.Stages {
+		// The stage with its times.
 		s := &pl.Stages[i]
 		st := formats.Stage{
 			Blocks: [2]int{s.First, s.Last}, Device: r.problem.Pools[s.Pool].Kind, Share: s.Share,
@@ -134,9 +135,13 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 		}
 		pm.Costs[s.Pool][s.Share-1].Write(&st, r.models[d].profile, pl.Batch)
 		o.LatencyUS += st.InferUS[pl.Batch-1]
+
+		// Its places.
 		for _, run := range pl.Placed[i] {
 			st.Placement = append(st.Placement, formats.Placement{First: run.First, PerDevice: run.PerDevice, Replicas: run.Replicas})
 		}
+
+		// The cut after it.
 		if i+1 < len(pl.Stages) {
 			c := r.models[d].cuts[s.Last-1]
 			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}

@@ -28,6 +28,8 @@ func Bucketed(d *kind.Documents) (assumed []string, err error) {
 		m := &models[i]
 		path := fmt.Sprintf("models[%d].lengths", i)
 		buckets := d.Profile.Buckets(m.Model)
+
+		// A model without buckets stays as it is.
 		if len(buckets) == 0 || d.Profile.Find(m.Model) != nil {
 			if m.Lengths != nil {
 				return nil, d.Fail("workload", path, "lengths", "none: the profile has "+m.Model+" at one size",
@@ -36,6 +38,8 @@ func Bucketed(d *kind.Documents) (assumed []string, err error) {
 			out = append(out, *m)
 			continue
 		}
+
+		// Replace the model by its buckets, each with its share of the rates.
 		shares, err := bucketShares(d, m, buckets, path)
 		if err != nil {
 			return nil, err

@@ -127,6 +127,8 @@ func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, b
 	total := 0
 	for i, p := range s.Placement {
 		where := fmt.Sprintf("%s.placement[%d]", path, i)
+
+		// Refuse a run that is empty or beyond the pool's devices.
 		if p.First < 0 || p.PerDevice < 1 || p.Replicas < 1 || p.Replicas > s.Replicas {
 			c.Fail("placement", where, fmt.Sprintf("first %d, per_device %d, replicas %d", p.First, p.PerDevice, p.Replicas), "replicas on devices", "a placement of nothing")
 			continue
@@ -137,6 +139,8 @@ func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, b
 			c.Fail("placement", where, fmt.Sprintf("device %d", last), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", pool.Device, last)
 			continue
 		}
+
+		// Add the replicas to each device of the run.
 		for d := p.First; d <= last; d++ {
 			n := min(p.PerDevice, p.Replicas-(d-p.First)*p.PerDevice)
 			if byDevice[d] == nil {

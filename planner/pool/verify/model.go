@@ -102,6 +102,8 @@ func (c *checker) slo(m *formats.Deployed, promised *formats.Served) (slo time.D
 	if target.Times == 0 {
 		return target.Duration, true
 	}
+
+	// A multiple of the least latency of the whole model at batch 1.
 	pm := c.ProfileModel(m.Model)
 	if pm == nil {
 		return 0, false
@@ -171,6 +173,8 @@ func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompu
 		if pool == nil {
 			continue // the missing pool is a finding itself
 		}
+
+		// The share and the measurement must exist.
 		if s.Share > max(pool.MaxShares, 1) || pool.TimeShared() && s.Share != 1 {
 			c.Fail("share", spath+".share", fmt.Sprint(s.Share), fmt.Sprintf("1 to %d", max(pool.MaxShares, 1)), "%s has no such shares", s.Device)
 		}

@@ -34,6 +34,8 @@ func (c *checker) served(pm *formats.ProfileModel, m *formats.Deployed, s *forma
 			return
 		}
 	}
+
+	// The additional time after a pause.
 	if s.IdleUS != idle {
 		c.Warn("latency", path+".idle_us", s.IdleUS.String(), idle.String(), "a run of %s on %s after a pause takes another time than the plan says", m.Model, s.Device)
 	}
