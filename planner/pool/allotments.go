@@ -277,7 +277,7 @@ func (a *allotting) cost(takes *allotment) (cost float64) {
 func (a *allotting) sum(most int) bool {
 	type step struct {
 		replicated
-		from int // index of the first templateSum to add: so each sum is made in one order only
+		from int // index of the first element of templateSums to add: so each sum is made in one order only
 	}
 	a.least, a.rates, a.larger, a.sums = nil, map[allotment]float64{}, map[allotment]bool{}, 0
 	stack := []step{{}}

@@ -16,7 +16,7 @@ func (p *Problem) enumerate(model int) (list []stages.Template, tooBig int, err 
 	return p.undominated(list), tooBig, nil
 }
 
-// undominated returns the templates of a list that no other one dominates. One template dominates another if
+// withoutDominated returns the templates of a list that no other one dominates. One template dominates another if
 // both take the same device kinds and shares at the same positions and none of its stages is slower or larger.
 // Then any plan with the other stays a plan with this one in its place, and gets no worse. On time-shared pools
 // its longest inference must not be longer either, because it holds up other pipelines.

@@ -25,7 +25,7 @@ type bin struct {
 // placement is where a plan's replicas are: the device runs of [pipeline][stage].
 type placed [][][]Run
 
-// packing puts a plan's replicas on physical devices, so that no device holds more than a whole one.
+// planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
 type packing struct {
 	*catalogue
 	plan *counts

@@ -15,7 +15,7 @@ import (
 // be longer than the largest bucket.
 const leastShare = 1e-6
 
-// Bucketed replaces the models that the workload asks for by the length buckets that the profile has of them.
+// ReplaceByBuckets replaces the models that the workload asks for by the length buckets that the profile has of them.
 // Each bucket is a model with its part of the rate, which follows from the lengths of the requests. It returns
 // the assumptions made. A workload that names buckets itself stays as it is.
 func Bucketed(d *kind.Documents) (assumed []string, err error) {

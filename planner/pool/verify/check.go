@@ -78,7 +78,7 @@ func deployed(p *formats.Plan, key formats.ModelClass) int {
 	return slices.IndexFunc(p.Deployment, func(m formats.Deployed) bool { return m.Key() == key })
 }
 
-// objective checks the plan's objective value against its rates and its bound.
+// checkObjective checks the plan's objective value against its rates and its bound.
 func (c *checker) objective() {
 	o := &c.Plan.Objective
 	if o.Name != "throughput" || len(c.Plan.Deployment) == 0 {

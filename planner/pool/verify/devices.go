@@ -51,7 +51,7 @@ type onPool struct {
 	fraction float64 // devices taken, as the sum of shares
 }
 
-// devices checks every pool: that each replica is on a device that exists, that no device is taken more than
+// checkDevices checks every pool: that each replica is on a device that exists, that no device is taken more than
 // whole, the number of devices by the rounding rule, memory, and time shares.
 func (c *checker) devices() {
 	for k := range c.Cluster.Pools {

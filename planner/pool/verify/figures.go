@@ -24,7 +24,7 @@ func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string,
 	return append(c.rates(), c.latencies()...), "", nil
 }
 
-// rates compares each model's promised rate with what the plan carries today, and the promised objective with
+// rateSamples compares each model's promised rate with what the plan carries today, and the promised objective with
 // the best one that can be reached today.
 func (c *checker) rates() []kind.Sample {
 	var out []kind.Sample
@@ -54,7 +54,7 @@ func (c *checker) rates() []kind.Sample {
 	return out
 }
 
-// latencies compares the certified p99 of each model, if both plans have one and they differ, and the latency of
+// latencySamples compares the certified p99 of each model, if both plans have one and they differ, and the latency of
 // the slowest pipeline by the profile of today.
 func (c *checker) latencies() []kind.Sample {
 	var out []kind.Sample
@@ -109,7 +109,7 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return Reserved(w, p)
 }
 
-// Reserved returns a workload with what a plan keeps back of its models (margin and utilisation). Values that
+// WithHeadroom returns a workload with what a plan keeps back of its models (margin and utilisation). Values that
 // the workload has itself stay.
 func Reserved(w *formats.Workload, p *formats.Plan) *formats.Workload {
 	s := formats.PoolOf(p)
