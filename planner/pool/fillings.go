@@ -3,12 +3,12 @@ package pool
 import "math"
 
 // sumLabel is a sum of configurations of one model.
-type filling struct { // taken
-	use    use     // in units
-	rate   float64 // sum over the configurations
-	loss   float64 // label that was extended; -1 for the empty sum
-	parent int32   // index of the configuration that was added
-	item   int32
+type filling struct {
+	use    use     // devices taken
+	rate   float64 // in units
+	loss   float64 // sum over the configurations
+	parent int32   // label that was extended; -1 for the empty sum
+	item   int32   // index of the configuration that was added
 }
 
 // labelSearch lists the sums of configurations of one model, by rising loss of the plans that they may be part
