@@ -7,7 +7,7 @@ import (
 	"inferplan/planner/stages"
 )
 
-// catalogue holds the templates of a problem and the units in which programs over them count. Plans and programs
+// templateCatalogue holds the templates of a problem and the units in which programs over them count. Plans and programs
 // name a template by its index in templates.
 type catalogue struct {
 	*Problem

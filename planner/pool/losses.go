@@ -131,7 +131,7 @@ func (k *knapsack) deepen() (exact bool) {
 	return true
 }
 
-// dimension is a part of a pool whose use is counted: the devices of one stage position, or those of all
+// useDimension is a part of a pool whose use is counted: the devices of one stage position, or those of all
 // positions that have no dimension of their own. A use is written as a number with a digit per dimension.
 type dimension struct {
 	pool, unit int    // parts of a device that the use is counted in

@@ -16,7 +16,7 @@ type piece struct {
 	n            int
 }
 
-// bin is the content of one device.
+// deviceBin is the content of one device.
 type bin struct {
 	free  int // parts of the device that are free
 	parts []piece

@@ -38,7 +38,7 @@ type resolvedModel struct {
 	weight   float64 // of the rate that is promised, before utilisation
 }
 
-// resolve translates the documents to a problem. The assumptions that it makes are noted in run.
+// resolveDocuments translates the documents to a problem. The assumptions that it makes are noted in run.
 func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	if err := in.Complete(); err != nil {
 		return nil, err

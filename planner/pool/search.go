@@ -31,7 +31,7 @@ const (
 	stayPerModel    = 6   // templates of each model in a re-plan
 )
 
-// search is the state of a solve.
+// planSearch is the state of a solve.
 type search struct {
 	incumbent
 	*candidate // the wait choice under work

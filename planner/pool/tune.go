@@ -99,7 +99,7 @@ type tuning struct {
 	fluidBound float64 // the same by the fluid program alone
 }
 
-// tune chooses, by simulation, the setting that a plan is made with: how much of every model's SLO, and of what
+// tuneBySimulation chooses, by simulation, the setting that a plan is made with: how much of every model's SLO, and of what
 // its replicas carry, is kept back, the largest batch, and the number of stages. For each setting it plans,
 // simulates the plan on the workload's arrivals, and finds the load that every model sustains beside the others.
 // All runs that compare plans use the same random numbers.

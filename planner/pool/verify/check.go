@@ -13,7 +13,7 @@ import (
 
 const rounding = recompute.Rounding
 
-// checker checks one plan of pooled pipelines.
+// planChecker checks one plan of pooled pipelines.
 type checker struct {
 	recompute.Checker
 	held *held

@@ -37,7 +37,7 @@ func (on *onDevice) hold(n int, need need) {
 	}
 }
 
-// slot names the replicas that may share whole devices under the slot rule: a stage position of a model.
+// slotKey names the replicas that may share whole devices under the slot rule: a stage position of a model.
 type slot struct {
 	model    *formats.Deployed
 	position int
