@@ -9,24 +9,25 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Given is a pipeline with its replicas, as others chose it.
+// InputPipeline is a pipeline with its replicas that was chosen elsewhere.
 type Given struct {
 	Model, Batch int
-	RPS          float64 // 0: what its replicas carry
+	RPS          float64 // if 0, the rate that its replicas carry
 	Stages       []GivenStage
 }
 
-// GivenStage is one stage of a given pipeline.
+// InputStage is one stage of an InputPipeline: blocks [First, Last) on a share of the devices of a pool.
 type GivenStage struct{ First, Last, Pool, Share, Replicas int }
 
-// Adopted is the outcome of pipelines that others chose.
+// AdoptedOutcome is the outcome of pipelines that were chosen elsewhere.
 type Adopted struct {
 	Outcome
-	Carried []float64 // per given pipeline: what its replicas carry
+	Carried []float64 // by input pipeline: requests/s that its replicas carry
 }
 
-// Planned is the outcome of pipelines that others chose for the problem of documents, and what the
-// replicas of each carry. Batches take as long to fill as the workload's batch_build_rps says.
+// AdoptDocuments returns the outcome of pipelines that were chosen elsewhere for the problem of the documents,
+// and the rate that the replicas of each carry. Batches take as long to fill as the workload's batch_build_rps
+// says.
 func Planned(in *kind.Problem, run *kind.Run, given []Given) (*kind.Outcome, []float64, error) {
 	r, err := resolve(in, run)
 	if err != nil {
@@ -44,13 +45,15 @@ func Planned(in *kind.Problem, run *kind.Run, given []Given) (*kind.Outcome, []f
 	return r.outcome(&out.Outcome), out.Carried, nil
 }
 
-// Adopt makes an outcome of pipelines that others chose: their replicas stay as
-// they are, what they cost and carry is computed from the problem, and they are
-// placed on devices as our own are. There is no bound. Pools must be exclusive.
+// Adopt returns an outcome of pipelines that were chosen elsewhere. Their replicas stay as they are. What they
+// cost and carry is computed from the problem, and they are placed on devices as our own pipelines are. There is
+// no bound. Pools must be exclusive.
 func Adopt(p *Problem, given []Given) (*Adopted, error) {
 	var templates []stages.Template
 	var carried []float64
 	plan := &counts{rps: make([]float64, len(p.Models)), value: math.Inf(1)}
+
+	// The template of each pipeline, with the rate that its replicas carry.
 	for i := range given {
 		t, err := p.template(&given[i])
 		if err != nil {
@@ -73,6 +76,8 @@ func Adopt(p *Problem, given []Given) (*Adopted, error) {
 		plan.list = append(plan.list, c)
 		templates = append(templates, *t)
 	}
+
+	// The objective, the limits and the placement.
 	for d := range p.Models {
 		plan.value = min(plan.value, plan.rps[d]/p.Models[d].Weight)
 		plan.sum += plan.rps[d] * p.Models[d].Weight
@@ -91,7 +96,7 @@ func Adopt(p *Problem, given []Given) (*Adopted, error) {
 	}}, nil
 }
 
-// template works out what a given pipeline costs.
+// templateOf returns the template of an input pipeline, with its times and rates.
 func (p *Problem) template(g *Given) (*stages.Template, error) {
 	if g.Model < 0 || g.Model >= len(p.Models) {
 		return nil, fmt.Errorf("model %d of %d", g.Model, len(p.Models))
@@ -99,6 +104,8 @@ func (p *Problem) template(g *Given) (*stages.Template, error) {
 	m := &p.Models[g.Model]
 	t := &stages.Template{Model: g.Model, Batch: g.Batch}
 	at := 0
+
+	// Check each stage and compute its times.
 	for i, s := range g.Stages {
 		switch {
 		case s.First != at || s.Last <= s.First || s.Last > m.NumBlocks():
@@ -126,6 +133,8 @@ func (p *Problem) template(g *Given) (*stages.Template, error) {
 	if at != m.NumBlocks() {
 		return nil, fmt.Errorf("the stages hold %d of %d blocks", at, m.NumBlocks())
 	}
+
+	// Latency, rates and the SLO.
 	for i := range t.Stages {
 		t.Latency += t.Stages[i].Infer + t.Stages[i].Xfer
 		t.Stages[i].Rate = p.StageRate(t, i)

@@ -7,25 +7,25 @@ import (
 	"slices"
 )
 
-// Under the slot rule no two models share a device: a plan allots whole devices of each pool to
-// each model. For a throughput, the least allotments of a model are those within which whole replicas
-// carry its rate, and that hold no smaller one. If not even parts of least allotments fit
-// the devices, no plan has that throughput. Replicas of a model may share devices as their parts add
-// up, at whatever position of a pipeline: plans share less, so that the bound holds for them.
+// Under the slot rule no two models share a device: a plan allots whole devices of each pool to each model. At a
+// given throughput, the minimal allotments of a model are those within which whole replicas carry its rate, and
+// that hold no smaller one. If not even parts of minimal allotments fit the devices, no plan has that
+// throughput. Replicas of one model may share devices here as their parts add up, at any stage position. Plans
+// share less, so the bound holds for them.
 
-// Limits of the search for least allotments.
+// Limits of the search for minimal allotments.
 const (
 	allotmentRounds = 6         // throughputs that are tried
-	allotmentPools  = 8         // pools at most
-	allotmentParts  = 5040      // parts of a device at most
-	allotmentSums   = 1_000_000 // sums of replicas that are looked at, for each unit of effort
-	allotmentSteps  = 16        // of what is spare, by which budgets begin
+	allotmentPools  = 8         // most pools
+	allotmentParts  = 5040      // most parts of a device
+	allotmentSums   = 1_000_000 // most sums of replicas, for each unit of effort
+	allotmentSteps  = 16        // the first budget adds this part of what is spare
 )
 
-// allotment is the amount of each pool that a model takes, in parts of a device.
+// allotment is the amount of each pool that a model takes, in parts of a device or in devices.
 type allotment [allotmentPools]int32
 
-// within returns whether a takes no more than b of any pool.
+// fitsWithin reports whether a takes no more than b of any pool.
 func (a *allotment) within(b *allotment) bool {
 	for k, v := range a {
 		if v > b[k] {
@@ -35,7 +35,7 @@ func (a *allotment) within(b *allotment) bool {
 	return true
 }
 
-// times returns so many times as much.
+// multiply returns n times the allotment.
 func (a *allotment) times(n int32) *allotment {
 	out := *a
 	for k := range out {
@@ -44,38 +44,40 @@ func (a *allotment) times(n int32) *allotment {
 	return &out
 }
 
-// replicated is whole replicas of a template, or a sum of such.
+// replicaSum is whole replicas of a template, or a sum of several such.
 type replicated struct {
 	takes allotment
 	cost  float64
 	rate  float64 // requests/s
 }
 
-// allotting lists the least allotments of one model.
+// allotmentSearch lists the minimal allotments of one model.
 type allotting struct {
-	perPart  []float64 // price of a part of a device of each pool
-	devices  []int     // of each pool
-	parts    int32     // of a device
-	target   float64   // requests/s that the model needs
-	cheapest float64   // least that an allotment costs, as far as is known
-	budget   float64   // most that is looked at
-	covers   *covers   // what carries a rate at least costs
-	singles  []replicated
-	rates    map[allotment]float64 // of the sums that were looked at
-	least    []allotment           // in devices
-	larger   map[allotment]bool    // devices that hold a least allotment
-	sums     int                   // that were looked at
+	perPart  []float64             // by pool: price of a part of a device
+	devices  []int                 // by pool: number of devices
+	parts    int32                 // parts that a device is counted in
+	target   float64               // requests/s that the model needs
+	cheapest float64               // lower bound on what an allotment costs
+	budget   float64               // sums that cost more are ignored
+	covers   *covers               // lower bounds on the cost of carrying a rate
+	singles  []replicated          // replicas of one template each
+	rates    map[allotment]float64 // by parts taken: highest rate of the sums seen
+	least    []allotment           // minimal allotments found, in devices
+	larger   map[allotment]bool    // by devices: whether they hold a minimal allotment
+	sums     int                   // number of sums seen
 }
 
-// allotments lowers the bound of a search for the most throughput: to the gap that was asked for, if not
-// even parts of least allotments fit there, else to the lowest throughput at which they were seen not to.
-// lists are the covers that bound each model's costs.
+// boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal
+// allotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
+// throughput at which they do not fit. covers bound each model's costs from below.
 func (x *bundling) allotments(ctx context.Context, lists []*covers) error {
 	parts := partsOf(x.Problem)
 	if x.Rounding != Slot || x.timed() || parts == 0 || x.goal.cost() != nil || x.stay != nil || x.best == nil || x.sieves == nil && x.partial {
 		return nil
 	}
 	work := allotmentSums * x.o.Effort
+
+	// The throughput at which the best plan has just the gap that was asked for.
 	low := x.score() / (1 - x.o.Gap) * (1 - 1e-8)
 	for value, rounds := low, 0; value < x.inner && rounds < allotmentRounds && work > 0; rounds++ {
 		fit, err := x.allotted(ctx, lists, value, parts, &work)
@@ -92,8 +94,8 @@ func (x *bundling) allotments(ctx context.Context, lists []*covers) error {
 	return nil
 }
 
-// allotted returns whether parts of least allotments fit the devices at a throughput, or may: where listing
-// them takes more than the work that is left.
+// allotmentsFit reports whether parts of minimal allotments fit the devices at a throughput. If the listing
+// takes more than the remaining work, it returns true: they may fit.
 func (x *bundling) allotted(ctx context.Context, lists []*covers, value float64, parts int32, work *int) (bool, error) {
 	choices, fit := x.leastAllotments(ctx, lists, value, parts, work)
 	if !fit || choices == nil {
@@ -103,10 +105,12 @@ func (x *bundling) allotted(ctx context.Context, lists []*covers, value float64,
 	return picked != nil, err
 }
 
-// leastAllotments lists the least allotments of every model that a plan of a throughput may have: those that
-// cost at most so much more than the model's cheapest as all cheapest ones leave of what all devices are
-// worth. If the cheapest cost more than that, fit is false. If the list is too much work, it is nil.
+// minimalAllotments lists, as bundles, the minimal allotments of every model that a plan of a throughput may
+// have. An allotment may cost so much more than the model's cheapest one as the cheapest ones of all models
+// leave of the worth of all devices. If the cheapest cost more than that, mayFit is false. If the listing is too
+// much work, the list is nil.
 func (x *bundling) leastAllotments(ctx context.Context, lists []*covers, value float64, parts int32, work *int) (list []bundle, fit bool) {
+	// A search for each model. What all devices are worth, less the least cost of every model, is spare.
 	var models []*allotting
 	spare := sum(x.worth) * (1 + 1e-9)
 	for d, c := range lists {
@@ -119,9 +123,11 @@ func (x *bundling) leastAllotments(ctx context.Context, lists []*covers, value f
 		spare -= a.cheapest
 		models = append(models, a)
 	}
-	// Budgets rise step by step: what the cheapest allotments are known to cost lowers what is spare.
+	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
 	for step := spare / allotmentSteps; ; step *= 2 {
 		last := true
+
+		// Each search lists its minimal allotments within its budget.
 		for d, a := range models {
 			budget := a.cheapest + min(step, spare)
 			if budget <= a.budget {
@@ -148,6 +154,8 @@ func (x *bundling) leastAllotments(ctx context.Context, lists []*covers, value f
 			break
 		}
 	}
+
+	// Write the allotments as bundles.
 	for d, a := range models {
 		for _, n := range a.least {
 			b := bundle{model: d, use: make([]float64, len(x.Pools))}
@@ -160,8 +168,8 @@ func (x *bundling) leastAllotments(ctx context.Context, lists []*covers, value f
 	return list, true
 }
 
-// partsOf is the least number of parts of a device that all shares are whole numbers of; 0 where
-// there are too many of them or of pools.
+// partsPerDeviceOf returns the least number of parts of a device in which all shares are whole numbers. If there
+// are too many parts, or too many pools, it returns 0.
 func partsOf(p *Problem) int32 {
 	parts := 1
 	for k := range p.Pools {
@@ -177,6 +185,7 @@ func partsOf(p *Problem) int32 {
 	return int32(parts)
 }
 
+// gcd returns the greatest common divisor.
 func gcd(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
@@ -184,7 +193,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-// rest returns the least cost of what carries a rate.
+// coverCost returns a lower bound on the cost of carrying a rate.
 func (a *allotting) rest(rate float64) float64 {
 	if rate <= 0 {
 		return 0
@@ -192,11 +201,15 @@ func (a *allotting) rest(rate float64) float64 {
 	return a.covers.cost[a.covers.at(rate)]
 }
 
-// single lists replicas of one template each that a sum within the budget may hold, the highest rate first:
-// without those that take as much of every pool as others of no lower rate.
+// listTemplateSums lists the replicas of one template each that a sum within the cost limit may hold, the
+// highest rate first. It leaves out those that take at least as much of every pool as others of no lower rate.
 func (a *allotting) single(s *sieve) {
 	a.singles = a.singles[:0]
+
+	// The highest rate of every allotment.
 	best := map[allotment]float64{}
+
+	// For each stage, replicas of it set the rate, and the other stages take the fewest replicas that carry it.
 	for i := range s.len() {
 		stages := s.of(i)
 		for j := range stages {
@@ -218,6 +231,8 @@ func (a *allotting) single(s *sieve) {
 			}
 		}
 	}
+
+	// The highest rates first, and of those the ones that no other one undercuts.
 	all := make([]replicated, 0, len(best))
 	for takes, rate := range best {
 		all = append(all, replicated{takes, a.cost(&takes), rate})
@@ -232,8 +247,8 @@ func (a *allotting) single(s *sieve) {
 	}
 }
 
-// takes returns the parts that the fewest replicas of a template take which carry a rate, and their cost: infinite if
-// they are more than there are devices.
+// fewestParts returns the parts that the fewest replicas of a template take which carry a rate, and their cost.
+// If they need more devices than there are, the cost is infinite.
 func (a *allotting) takes(stages []part, rate float64) (takes allotment, cost float64) {
 	for i := range stages {
 		p := &stages[i]
@@ -249,6 +264,7 @@ func (a *allotting) takes(stages []part, rate float64) (takes allotment, cost fl
 	return takes, a.cost(&takes)
 }
 
+// priceOf returns the price of the parts that an allotment takes.
 func (a *allotting) cost(takes *allotment) (cost float64) {
 	for k, price := range a.perPart {
 		cost += price * float64(takes[k])
@@ -256,12 +272,12 @@ func (a *allotting) cost(takes *allotment) (cost float64) {
 	return cost
 }
 
-// sum adds up replicas, the highest rates first, and notes the least allotments that hold enough of them.
-// It returns false where that is more work than so many sums.
+// listMinimal adds up replicas, the highest rates first, and collects the minimal allotments that hold enough of
+// them. If that takes more than maxSums sums, it returns false.
 func (a *allotting) sum(most int) bool {
 	type step struct {
 		replicated
-		from int // of singles: each sum is made in one order
+		from int // index of the first element of templateSums to add: so each sum is made in one order only
 	}
 	a.least, a.rates, a.larger, a.sums = nil, map[allotment]float64{}, map[allotment]bool{}, 0
 	stack := []step{{}}
@@ -269,14 +285,18 @@ func (a *allotting) sum(most int) bool {
 		at := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		if at.rate < a.rates[at.takes] {
-			continue // there is a better sum of the same parts
+			continue // another sum of the same parts has a higher rate
 		}
+
+		// Add each of the remaining templateSums once more.
 		for i := len(a.singles) - 1; i >= at.from; i-- {
 			s := &a.singles[i]
 			next := step{replicated{at.takes, at.cost + s.cost, at.rate + s.rate}, i}
 			if next.cost+a.rest(a.target-next.rate) > a.budget {
 				continue
 			}
+
+			// The whole devices that hold the sum.
 			var whole allotment
 			cost := 0.0
 			for k, price := range a.perPart {
@@ -287,11 +307,15 @@ func (a *allotting) sum(most int) bool {
 			if cost > a.budget || a.holdsLess(&whole) {
 				continue
 			}
+
+			// If it carries the rate, it is a minimal allotment and replaces those that hold it.
 			if next.rate >= a.target {
 				a.least = append(slices.DeleteFunc(a.least, func(o allotment) bool { return whole.within(&o) }), whole)
 				clear(a.larger)
 				continue
 			}
+
+			// Else go on from it, unless the same parts carried more before.
 			if before, ok := a.rates[next.takes]; ok && before >= next.rate {
 				continue
 			}
@@ -305,7 +329,7 @@ func (a *allotting) sum(most int) bool {
 	return true
 }
 
-// holdsLess returns whether devices hold a least allotment that was found.
+// containsMinimal reports whether devices hold a minimal allotment that was found.
 func (a *allotting) holdsLess(whole *allotment) bool {
 	holds, known := a.larger[*whole]
 	if !known {

@@ -7,14 +7,14 @@ import (
 	"inferplan/solver/milp"
 )
 
-// NP plans without partitioning: every model whole, on whole devices (PPipe's
-// baseline). Of the plans with the best objective it takes one with the largest
-// weighted sum of rates, as Solve does, and of those one with the fewest devices.
+// NP plans without partitioning: every model whole, on whole devices (the baseline of PPipe). Of the plans with
+// the best objective it takes one with the largest weighted sum of rates, as Solve does, and of those one with
+// the fewest devices.
 func NP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	return atFloors(p, func(p *Problem) (*Outcome, error) { return mostNP(ctx, p, s, o) })
 }
 
-// mostNP is NP for floors as they are.
+// largestSumNP is NP with the floors as they are.
 func mostNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := unpartitioned(ctx, p, s, o)
 	if err != nil {
@@ -29,8 +29,8 @@ func mostNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome
 	return x.finish(ctx)
 }
 
-// leastNP is the plan without partitioning that takes the fewest devices at the
-// best objective: no model gets more than it needs there.
+// fewestDevicesNP returns the plan without partitioning that takes the fewest devices at the best objective: no
+// model gets more than it needs there.
 func leastNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := unpartitioned(ctx, p, s, o)
 	if err != nil {
@@ -42,8 +42,7 @@ func leastNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcom
 	return x.finish(ctx)
 }
 
-// unpartitioned looks for the best objective with every model whole, on whole
-// devices.
+// solveUnpartitioned looks for the best objective with every model whole, on whole devices.
 func unpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Options) (*polish, error) {
 	whole := *p
 	whole.MaxPartitions = 1

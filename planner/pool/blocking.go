@@ -7,31 +7,28 @@ import (
 	"inferplan/planner/stages"
 )
 
-// On a time-shared pool every device runs batches of several pipelines, one at
-// a time and without preemption. A batch may find all of them busy with the
-// longest batch that any pipeline runs there, which inference and transfer
-// times do not show. The rule chosen here: with B_k the longest inference of
-// any stage placed on pool k,
+// On a time-shared pool every device runs batches of several pipelines, one at a time and without preemption. A
+// batch may find all devices busy, and then waits for the longest batch that any pipeline runs there. Inference
+// and transfer times do not show that. The blocking rule is: with B_k the longest inference of any stage placed
+// on pool k,
 //
-//	latency + batch building + sum of B_k over the visited time-shared stages <= SLO
+//	latency + batch building + Σ B_k over the visited time-shared stages <= SLO
 //
-// so the margin (and whatever slack there is) has to cover one such wait per
-// stage. The wait behind the pipeline's own batches counts too: requests come
-// while its last batch runs. B_k depends on the choice, so the program is
-// solved for every value that B_k can take and the best one is kept; with one
-// time-shared pool this is exact. Simulation certifies the plan in any case.
+// So the margin, and whatever slack there is, has to cover one such wait per stage. The wait behind the
+// pipeline's own batches counts too: requests arrive while its last batch runs. B_k depends on the plan, so the
+// program is solved for every value that B_k can take, and the best plan is taken. With one time-shared pool
+// this is exact. Simulation certifies the plan in any case.
 //
-// A model that cannot keep the rule even at the smallest B that leaves every
-// model a pipeline is exempt from it, with a warning: it is served, but waits
-// may make it late.
+// A model that cannot keep the rule even at the smallest B that leaves every model a pipeline is exempt from it,
+// with a warning: it is served, but waits may make it late.
 
-// blocking is one choice of the longest inference per pool; nil is no rule.
+// waitBounds is one choice of the longest inference on each time-shared pool. A nil pointer is no rule.
 type blocking struct {
-	longest []time.Duration // per pool; on exclusive pools unused
-	exempt  []bool          // per model
+	longest []time.Duration // by pool: B_k; unused on exclusive pools
+	exempt  []bool          // by model
 }
 
-// allows tells whether a template keeps the rule.
+// allowsTemplate reports whether a template keeps the blocking rule under these bounds.
 func (b *blocking) allows(p *Problem, t *stages.Template) bool {
 	if b == nil {
 		return true
@@ -51,12 +48,13 @@ func (b *blocking) allows(p *Problem, t *stages.Template) bool {
 	return total <= m.SLO || b.exempt[t.Model]
 }
 
-// maxBlockings bounds the choices that are tried.
+// maxWaitBounds bounds the number of choices that are tried.
 const maxBlockings = 256
 
-// blockings lists the choices of longest inferences: nil alone, which is no rule, when
-// the problem has no time-shared pool, or is a fluid one. exact tells that none was left out.
+// waitBoundChoices lists the choices of wait bounds. If the problem has no time-shared pool, or is a fluid one,
+// the only choice is nil: no rule. exact reports that no choice was left out.
 func (c *catalogue) blockings() (list []*blocking, exact bool) {
+	// The time-shared pools with devices.
 	var pools []int
 	for k := range c.Pools {
 		if c.Pools[k].Time && c.Pools[k].Count > 0 {
@@ -66,14 +64,18 @@ func (c *catalogue) blockings() (list []*blocking, exact bool) {
 	if len(pools) == 0 || c.Fluid {
 		return []*blocking{nil}, true
 	}
+
+	// How many values each pool may have.
 	exact = true
 	most := maxBlockings
 	for n := len(pools); n > 1; n-- {
-		// An even share of the choices for every pool: the root of what is left.
+		// Every pool has an even share of the choices: the root of the number.
 		most = max(2, isqrt(most))
 	}
+
+	// All combinations of the pools' values.
 	list = []*blocking{{longest: make([]time.Duration, len(c.Pools))}}
-	for i := len(pools) - 1; i >= 0; i-- { // the first pool's choices change the soonest
+	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
 		values := c.longest(pools[i])
 		if len(values) > most {
 			exact = false
@@ -92,9 +94,9 @@ func (c *catalogue) blockings() (list []*blocking, exact bool) {
 	return c.exempt(list), exact
 }
 
-// longest lists the inferences that may be the longest on pool k, by rising time.
+// waitBoundValues lists the inference times that may be the longest on pool k, by rising time.
 func (c *catalogue) longest(k int) []time.Duration {
-	// Below the smallest value that leaves every model a pipeline, nothing fits.
+	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
 	least := slices.Repeat([]time.Duration{-1}, len(c.Models))
 	for ti := range c.templates {
 		t := &c.templates[ti]
@@ -113,10 +115,11 @@ func (c *catalogue) longest(k int) []time.Duration {
 	return slices.Compact(values)
 }
 
-// exempt notes in each choice the models that none of them serves. Where each model
-// alone is served by some choice and no single one serves all, the first choice that
-// leaves out the fewest is taken, and those are exempt.
+// markExempt marks in each choice the models that no choice serves. If every model alone is served by some
+// choice and no single choice serves all, it returns only the first choice that leaves the fewest models
+// unserved, and exempts those.
 func (c *catalogue) exempt(list []*blocking) []*blocking {
+	// Models that no choice serves are exempt in all of them.
 	exempt := slices.Repeat([]bool{true}, len(c.Models))
 	for _, b := range list {
 		b.exempt = make([]bool, len(c.Models))
@@ -129,9 +132,13 @@ func (c *catalogue) exempt(list []*blocking) []*blocking {
 	for _, b := range list {
 		copy(b.exempt, exempt)
 	}
+
+	// If some choice serves all others, no further model is exempt.
 	if slices.ContainsFunc(list, func(b *blocking) bool { return len(c.unserved(b)) == 0 }) {
 		return list
 	}
+
+	// Else take the choice with the fewest unserved models and exempt these.
 	var best *blocking
 	var missing []int
 	for _, b := range list {
@@ -147,7 +154,7 @@ func (c *catalogue) exempt(list []*blocking) []*blocking {
 	return []*blocking{best}
 }
 
-// under lists the templates that keep the rule.
+// templatesWithin lists the templates that keep the rule under some bounds.
 func (c *catalogue) under(b *blocking) []int {
 	var set []int
 	for i := range c.templates {
@@ -158,7 +165,7 @@ func (c *catalogue) under(b *blocking) []int {
 	return set
 }
 
-// unserved lists the models that have no template under the rule.
+// unservedModels lists the models that have no template under some bounds.
 func (c *catalogue) unserved(b *blocking) []int {
 	served := make([]bool, len(c.Models))
 	for i := range c.templates {
@@ -175,7 +182,7 @@ func (c *catalogue) unserved(b *blocking) []int {
 	return out
 }
 
-// longest is the longest inference of t on pool k.
+// longestInference returns the longest inference of t on pool k, 0 if it has no stage there.
 func longest(t *stages.Template, k int) time.Duration {
 	var d time.Duration
 	for i := range t.Stages {
@@ -186,6 +193,7 @@ func longest(t *stages.Template, k int) time.Duration {
 	return d
 }
 
+// intSqrt returns the square root of n, rounded down.
 func isqrt(n int) int {
 	r := 1
 	for (r+1)*(r+1) <= n {
@@ -194,7 +202,7 @@ func isqrt(n int) int {
 	return r
 }
 
-// thin keeps n values spread over the list, both ends included.
+// evenSample returns n values spread evenly over the list, both ends included.
 func thin(vs []time.Duration, n int) []time.Duration {
 	out := make([]time.Duration, n)
 	for i := range out {

@@ -7,31 +7,31 @@ import (
 	"inferplan/planner/stages"
 )
 
-// catalogue is the possible pipelines of a problem, with the units in which
-// programs over them count. A plan names its templates by their index there.
+// templateCatalogue holds the templates of a problem and the units in which programs over them count. Plans and programs
+// name a template by its index in templates.
 type catalogue struct {
 	*Problem
 	u         units
 	templates []stages.Template
-	partial   bool // there are others, which were not generated
+	partial   bool // templates exist that were not generated
 }
 
-// units scales the programs: rates are counted in the throughput objective
-// that a cluster of this size reaches roughly, so that all variables are near 1.
+// programUnits scales the programs. One unit of throughput is about what a cluster of this size reaches, so that
+// all variables are near 1.
 type units struct {
-	theta float64   // requests/s per weight
-	rps   []float64 // per model: theta * weight
+	theta float64   // requests/s per weight that one unit of throughput stands for
+	rps   []float64 // by model: throughput * weight
 }
 
-// catalogue is the problem with templates, in the units that go with them.
+// newCatalogue returns the catalogue of some templates, with units that fit them.
 func (p *Problem) catalogue(templates []stages.Template) *catalogue {
 	c := &catalogue{Problem: p, templates: templates}
 	c.setUnits()
 	return c
 }
 
-// list enumerates the templates of all models; an *Infeasible names the models
-// that have none.
+// listTemplates enumerates the undominated templates of all models. If a model has none, it returns an
+// *Infeasible that explains why.
 func (p *Problem) list() (*catalogue, error) {
 	var all []stages.Template
 	for d := range p.Models {
@@ -49,14 +49,17 @@ func (p *Problem) list() (*catalogue, error) {
 	return p.catalogue(all), nil
 }
 
-// on is the same catalogue on other devices, or under other floors.
+// withProblem returns the catalogue with the same templates for a problem with other device counts or floors.
 func (c *catalogue) on(p *Problem) *catalogue {
 	q := *c
 	q.Problem = p
 	return &q
 }
 
+// setUnits sets the unit of throughput: the least rate per weight that any model has with the whole cluster to
+// itself, divided by the number of models.
 func (c *catalogue) setUnits() {
+	// The highest rate of each model with all devices to itself.
 	alone := make([]float64, len(c.Models))
 	for i := range c.templates {
 		t := &c.templates[i]
@@ -78,7 +81,7 @@ func (c *catalogue) setUnits() {
 	c.u = u
 }
 
-// fullRate is what a template carries, in requests/s, with all devices to itself.
+// maxRate returns the rate in requests/s that a template carries with all devices to itself.
 func (p *Problem) fullRate(t *stages.Template) float64 {
 	rate := math.Inf(1)
 	for k := range p.Pools {
@@ -89,7 +92,7 @@ func (p *Problem) fullRate(t *stages.Template) float64 {
 	return rate
 }
 
-// timed tells whether there is a time-shared pool.
+// hasTimeShared reports whether the problem has a time-shared pool.
 func (p *Problem) timed() bool {
 	for k := range p.Pools {
 		if p.Pools[k].Time {
@@ -99,10 +102,10 @@ func (p *Problem) timed() bool {
 	return false
 }
 
-// many tells whether bundles are tried.
+// usesBundles reports whether the models are so many that plans are looked for by bundles.
 func (p *Problem) many() bool { return len(p.Models) >= manyModels && !p.timed() }
 
-// devices is how many there are.
+// totalDevices returns the number of devices of all pools.
 func (p *Problem) devices() (n int) {
 	for k := range p.Pools {
 		n += p.Pools[k].Count
@@ -110,7 +113,7 @@ func (p *Problem) devices() (n int) {
 	return n
 }
 
-// withoutFloors is the problem with no rate asked of any model.
+// withoutFloors returns the problem without floors under the models' rates.
 func (p *Problem) withoutFloors() *Problem {
 	free := *p
 	free.Models = append([]stages.Model(nil), p.Models...)
@@ -120,7 +123,8 @@ func (p *Problem) withoutFloors() *Problem {
 	return &free
 }
 
-// cost is the price of the devices that one unit of rate through t takes.
+// unitCost returns the price of the devices that one unit of rate through t takes. poolPrice holds the price of
+// all devices of each pool together.
 func (c *catalogue) cost(t *stages.Template, price []float64) float64 {
 	sum := 0.0
 	for k := range c.Pools {
@@ -133,12 +137,12 @@ func (c *catalogue) cost(t *stages.Template, price []float64) float64 {
 	return sum
 }
 
-// ofFloor is what one unit of a model's rate is in parts of its floor. The rows
-// of floors are counted so: a floor that is a millionth of what the cluster
-// carries would else lie within the solver's tolerance, and be ignored.
+// floorShare returns one unit of model d's rate as a part of its floor. Rows of floors are counted in such
+// parts: a floor that is a millionth of what the cluster carries would else lie within the solver's tolerance
+// and be ignored.
 func (c *catalogue) ofFloor(d int) float64 { return c.u.rps[d] / c.Models[d].MinRPS }
 
-// all lists the first n indexes.
+// indexesBelow returns 0, 1, ..., n-1.
 func all(n int) []int {
 	out := make([]int, n)
 	for i := range out {

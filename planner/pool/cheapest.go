@@ -10,23 +10,20 @@ import (
 	"inferplan/solver/milp"
 )
 
-// maxCandidates bounds the choices of the blocking rule that integer programs
-// are solved for where a price is looked for.
+// maxCandidates bounds the wait choices that integer programs are solved for, if the goal is the least price.
 const maxCandidates = 16
 
-// Cheapest plans for the least price of the whole devices that carry every
-// model's floor (MinRPS, above 0 for each): prices are per device of each pool.
-// Value and Bound of the outcome are prices, and Bound is a lower one. At the
-// price found, the plan of most throughput is taken.
+// Cheapest plans for the least price of the whole devices that carry every model's floor (MinRPS, which must be
+// above 0 for each). prices holds the price of a device of each pool. Value and Bound of the outcome are prices,
+// and Bound is a lower one. Of the plans at the price that was found, it takes one of the most throughput.
 //
-// The search is that of Solve with another goal: the linear program proves a
-// least price and prices the models' rates; a plan that uses a template costs
-// at least that template's loss more.
+// The search is that of Solve with another goal: the relaxation proves a least price and gives the values of the
+// models' rates. A plan that uses a template costs at least that template's loss more.
 func Cheapest(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
 	return atFloors(p, func(p *Problem) (*Outcome, error) { return lowestPrice(ctx, p, prices, s, o) })
 }
 
-// lowestPrice is Cheapest for floors as they are.
+// lowestPrice is Cheapest with the floors as they are.
 func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
 	g := newLeastPrice(p, prices)
 	if !(g.unit > 0) {
@@ -51,13 +48,13 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 	return c.finish(ctx)
 }
 
-// cheapest is a search for the least price.
+// priceSearch is a search for the least price.
 type cheapest struct {
 	polish
 	g *leastPrice
 }
 
-// within is the problem on the devices that a plan pays for.
+// onPaidDevices returns the problem on the devices that a plan pays for.
 func (c *cheapest) within(plan *counts) *Problem {
 	q := *c.Problem
 	q.Pools = slices.Clone(c.Pools)
@@ -67,21 +64,25 @@ func (c *cheapest) within(plan *counts) *Problem {
 	return &q
 }
 
-// most looks, on the devices paid for, for the plan of most throughput.
+// raiseThroughput looks, on the devices paid for, for the plan of the most throughput.
 func (c *cheapest) most(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	p := c.within(c.best)
+
+	// The templates on pools that are paid for.
 	var set []int
 	for _, i := range c.pick(c.ranked(), c.lp.used, poolPerModel) {
 		if !slices.ContainsFunc(c.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
 			set = append(set, i)
 		}
 	}
+
+	// The program maximises the throughput on these devices, within the limit on moves.
 	q := c.on(p).program(with(set, c.best.list), 1e6, 0)
 	if c.partial || c.many() {
-		q.pin(c.best) // the plan stays as it is: only what it leaves idle is looked at
+		q.pin(c.best) // the plan stays as it is: only its idle devices are used
 	}
 	if c.stay != nil {
 		q.limitMoves(c.stay, c.stay.most)
@@ -92,6 +93,8 @@ func (c *cheapest) most(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// Keep the plan if it carries more at the same price.
 	if plan != nil && plan.value > c.best.value && c.g.score(c.catalogue, plan) >= c.score() && c.fits(plan) {
 		c.best = plan
 	}
@@ -99,9 +102,10 @@ func (c *cheapest) most(ctx context.Context) error {
 	return nil
 }
 
-// finish places the plan and writes the outcome. Time-shared pools are cut to
-// the devices paid for, exclusive ones only where whole devices pack.
+// writePricedOutcome places the plan and returns the outcome. Time-shared pools are cut to the devices paid for,
+// exclusive ones are not, because shares may need more devices than their sum.
 func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
+	// Place the plan, with time-shared pools cut to the devices paid for.
 	paid := c.within(c.best)
 	p := *c.Problem
 	p.Pools = slices.Clone(c.Pools)
@@ -115,6 +119,8 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.best.list))
 	}
+
+	// Write the outcome.
 	o := c.out
 	o.Warnings = append(o.Warnings, warnings...)
 	o.RPS = plan.rps
@@ -122,6 +128,8 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 	if c.stay != nil {
 		o.Moved = c.stay.loads(o.Pipelines)
 	}
+
+	// The price counts the devices that are used in the end.
 	used := make([]int, len(p.Pools))
 	for i := range o.Pipelines {
 		for si, s := range o.Pipelines[i].Stages {

@@ -8,10 +8,10 @@ import (
 	"inferplan/solver/milp"
 )
 
-// overPrice is what devices beyond those there are cost where bundles have a price.
+// overPrice is the cost of using more devices than there are, if bundles have prices.
 const overPrice = 100
 
-// price is what a bundle costs by a wish, and whether bundles cost anything.
+// bundlePrice returns what a bundle costs under the limits, and whether bundles have prices at all.
 func (x *bundling) price(b *bundle, w *wish) (price float64, any bool) {
 	if w.moves {
 		return b.move / max(w.most, 1), true
@@ -25,7 +25,7 @@ func (x *bundling) price(b *bundle, w *wish) (price float64, any bool) {
 	return price, unit != nil
 }
 
-// choose picks one bundle per model; nil where it finds no choice that fits.
+// chooseBundles picks one bundle per model and returns their plan. If no choice fits, it returns nil.
 func (x *bundling) choose(ctx context.Context, choices []bundle, w wish) (*counts, error) {
 	at, err := x.pick(ctx, choices, &w)
 	if at == nil || err != nil {
@@ -38,8 +38,9 @@ func (x *bundling) choose(ctx context.Context, choices []bundle, w wish) (*count
 	return x.recount(list), nil
 }
 
-// pick is the indexes of one bundle per model: by swaps from the parts of bundles that
-// fit, and where those do not get there by the program of whole ones.
+// pickBundles returns the index of one bundle of each model. It rounds parts of bundles that fit by swaps. If
+// that finds no choice, it rounds the solution of the integer program over whole bundles. If that finds none
+// either, it returns nil.
 func (x *bundling) pick(ctx context.Context, choices []bundle, w *wish) ([]int, error) {
 	q := x.picking(choices, w)
 	parts, err := x.parts(ctx, q)
@@ -57,16 +58,18 @@ func (x *bundling) pick(ctx context.Context, choices []bundle, w *wish) ([]int, 
 	return x.settling(choices, parts, w).settle(), nil
 }
 
-// picking is the program that picks bundles of each model within the devices: any
-// choice, or where bundles have a price the cheapest.
+// bundleProgram picks one bundle of each model within the devices: the cheapest choice if bundles have prices,
+// else any.
 type picking struct {
 	m      *milp.Model
-	over   milp.Var // devices beyond those there are
+	over   milp.Var // use beyond the devices that there are, in parts of them
 	priced bool
-	pools  []milp.Row // -1 for empty pools
-	z      []milp.Var // of each bundle: the part of it that is picked
+	pools  []milp.Row // by pool; -1 for empty pools
+	z      []milp.Var // by bundle: the part of it that is picked
 }
 
+// newBundleProgram builds the program over some bundles. Rows: one bundle per model, the devices of each pool,
+// and the limit on moves.
 func (x *bundling) picking(choices []bundle, w *wish) *picking {
 	q := &picking{m: milp.New("bundles")}
 	_, q.priced = x.price(&bundle{}, w)
@@ -79,6 +82,8 @@ func (x *bundling) picking(choices []bundle, w *wish) *picking {
 	for d := range one {
 		one[d] = q.m.AddEQ("one "+x.Models[d].Name, 1)
 	}
+
+	// Rows of the pools and of the moves.
 	for k := range x.Pools {
 		q.pools = append(q.pools, -1)
 		if n := float64(x.Pools[k].Count); n > 0 {
@@ -89,6 +94,8 @@ func (x *bundling) picking(choices []bundle, w *wish) *picking {
 	if x.stay != nil {
 		moves = q.m.AddLE("moves", w.most, milp.Term{Var: q.over, Coef: -max(w.most, 1)})
 	}
+
+	// A column for each bundle.
 	for i := range choices {
 		b := &choices[i]
 		price, _ := x.price(b, w)
@@ -106,8 +113,8 @@ func (x *bundling) picking(choices []bundle, w *wish) *picking {
 	return q
 }
 
-// parts picks parts of bundles. It is nil where not even parts fit, so that whole
-// bundles do not; what devices are worth then is kept.
+// solveParts solves the program for parts of bundles and returns the part of each. If not even parts fit, it
+// returns nil, and scarcityPrices holds what the devices are worth then.
 func (x *bundling) parts(ctx context.Context, q *picking) ([]float64, error) {
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{Seed: x.o.Seed})
 	if err != nil {
@@ -130,14 +137,14 @@ func (x *bundling) parts(ctx context.Context, q *picking) ([]float64, error) {
 	return q.picked(sol), nil
 }
 
-// whole picks whole bundles, within the nodes that are left; nil where it finds none.
+// solveWhole solves the program for whole bundles within the remaining nodes. If it finds none, it returns nil.
 func (x *bundling) whole(ctx context.Context, q *picking) ([]float64, error) {
 	for _, z := range q.z {
 		q.m.SetInteger(z, true)
 	}
 	o := milp.Options{Gap: x.o.Gap, MaxNodes: x.nodes, MaxIterations: x.nodes * iterationsPer, HeuristicEffort: heuristicEffort, Seed: x.o.Seed}
 	if !q.priced {
-		o.Enough = 1e-9 // any that fits
+		o.Enough = 1e-9 // any choice that fits
 	}
 	sol, err := x.s.Solve(ctx, q.m, o)
 	if err != nil {
@@ -152,7 +159,7 @@ func (x *bundling) whole(ctx context.Context, q *picking) ([]float64, error) {
 	return q.picked(sol), nil
 }
 
-// picked is the part of each bundle.
+// partsOf returns the part of each bundle in a solution.
 func (q *picking) picked(sol *milp.Solution) []float64 {
 	parts := make([]float64, len(q.z))
 	for i, v := range q.z {

@@ -11,25 +11,26 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Column generation: the linear program over all templates, of which only some are in the
-// program. It is solved, its duals price the templates in the models' sieves, those that take
-// less than they are worth join, until there are none. So the last round proves that none is
-// left out.
+// Column generation solves the linear program over all templates with only some of them in the program. The
+// duals of each solution price every template of the models' tables. Templates that cost less than their rate is
+// worth join the program, until there are none. So the last round proves that no template outside the program
+// would improve it.
 
-// enumerable is the most stage sequences whose templates are all in the linear program.
+// maxEnumerated is the largest number of stage sequences for which all templates enter one linear program.
 const enumerable = 1_000_000
 
-// largeCluster is the number of devices from which on whole replicas lose so
-// little that listing every template, which serves the proof, is not worth a
-// tenth as many. Nor is it with many models, where bundles prove as much.
+// largeCluster is the number of devices from which on rounding to whole replicas loses so little that the proof
+// over all templates is not worth listing them, unless they are ten times fewer. With many models the same
+// holds, because bundles prove as much.
 const largeCluster = 5000
 
-// sequences estimates the number of templates before the SLO is looked at.
+// countSequences estimates the number of templates, without regard to the SLO.
 func (p *Problem) sequences() float64 {
 	total := 0.0
 	for d := range p.Models {
 		m := &p.Models[d]
 		for _, b := range m.BatchSizes() {
+			// The kinds and shares that a stage may run on at this batch size.
 			options := 0.0
 			for k := range m.Costs {
 				for v := range m.Costs[k] {
@@ -44,6 +45,8 @@ func (p *Problem) sequences() float64 {
 					n++
 				}
 			}
+
+			// With s stages: choose s-1 cuts, and a kind and share for each stage.
 			for s := 1; s <= p.MaxPartitions && ways > 0; s++ {
 				total += ways
 				ways *= options * max(n-float64(s), 0) / float64(s)
@@ -53,9 +56,9 @@ func (p *Problem) sequences() float64 {
 	return total
 }
 
-// limitBlocks leaves models fewer places to cut at, those that the fewest bytes cross, where
-// the problem has more than siftable stage sequences: as many as it may have. It returns how many
-// blocks a model counts as; 0: as it has.
+// limitBlocks lets models with too many stage sequences be cut at fewer places, those that the fewest bytes
+// cross, so that the problem has at most maxSequences of them. It returns the number of blocks that a model then
+// counts as. If nothing is limited, it returns 0.
 func (p *Problem) limitBlocks() int {
 	if p.sequences() <= siftable {
 		return 0
@@ -75,8 +78,8 @@ func (p *Problem) limitBlocks() int {
 	return n
 }
 
-// generates says whether the templates are too many for one program. On time-shared
-// pools all are in it: the rule for blocking needs them.
+// needsColumns reports whether the templates are too many for one program. With a time-shared pool all of them
+// enter one program, because the wait bounds need them.
 func (p *Problem) generates() bool {
 	most := float64(enumerable)
 	if p.devices() >= largeCluster || p.many() {
@@ -85,19 +88,19 @@ func (p *Problem) generates() bool {
 	return p.sequences() > most && !p.timed()
 }
 
-// columns is a column generation under way.
+// columnGeneration is the state of the column generation of one problem.
 type columns struct {
 	*catalogue
 	s      milp.Solver
-	prices []float64 // per pool, of all its devices; nil where throughput is looked for
-	sieves []*sieve  // per model
-	have   map[string]bool
+	prices []float64       // by pool: cost of all its devices; nil if throughput is maximised
+	sieves []*sieve        // by model
+	have   map[string]bool // keys of the templates in the program
 	rounds int
 }
 
-// generate returns templates that hold an optimum of the linear program over
-// all templates, with that program's solution and proven bound, and others of
-// little loss besides. extra are templates to have in any case.
+// generateColumns returns templates that hold an optimum of the linear program over all templates, and that
+// program's solution with its proven bound. For integer programs it adds other templates of little loss. extra
+// holds templates to include in any case.
 func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64, extra []stages.Template) (*columns, *relaxation, error) {
 	c := &columns{catalogue: &catalogue{Problem: p, partial: true}, s: s, prices: prices, have: map[string]bool{}}
 	for d := range p.Models {
@@ -114,7 +117,7 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64,
 		return c, nil, err
 	}
 	if p.many() {
-		return c, r, nil // bundles take what they need from the sieves
+		return c, r, nil // bundles take the templates that they need from the tables
 	}
 	if err := c.enrich(r); err != nil {
 		return nil, nil, err
@@ -122,8 +125,8 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64,
 	return c, r, nil
 }
 
-// begin puts all templates of a model into a sieve, and of each batch size into the program the
-// one that is cheapest where all devices of a pool cost the same.
+// addModel builds the table of a model's templates. Of each batch size it adds to the program the template that
+// is cheapest if all devices of a pool together cost the same.
 func (c *columns) begin(d int) error {
 	s, tooBig, err := sieveOf(c.Problem, d)
 	if err != nil {
@@ -141,8 +144,8 @@ func (c *columns) begin(d int) error {
 	return err
 }
 
-// sift adds, of each batch size of a model, the template that takes least, where that
-// is below a limit. It returns what all of the model's templates take at least.
+// addCheapest adds, of each batch size of model d, the template that costs least at the given prices of a
+// device, if that is below a limit. It returns the least cost of any of the model's templates.
 func (c *columns) sift(d int, perDevice []float64, limit float64) (least float64, err error) {
 	least = math.Inf(1)
 	list, cost := c.sieves[d].cheapest(perDevice)
@@ -158,7 +161,7 @@ func (c *columns) sift(d int, perDevice []float64, limit float64) (least float64
 	return least, nil
 }
 
-// add keeps a template that is new.
+// addTemplate adds a template to the program and reports whether it is new.
 func (c *columns) add(t *stages.Template) bool {
 	k := t.Key()
 	if c.have[k] {
@@ -169,11 +172,13 @@ func (c *columns) add(t *stages.Template) bool {
 	return true
 }
 
-// shortfall is what a unit of a floor that is not reached costs the program.
+// shortfallCost is the cost of one unit of a floor that is not reached.
 const shortfall = 1000
 
-// solve adds columns until none pays.
+// solveMaster adds columns until none improves the program. It returns the solution with its bound, or
+// errInfeasible if the floors cannot all be met.
 func (c *columns) solve(ctx context.Context) (*relaxation, error) {
+	// Floors may be missed at a high cost, so that the program over few templates is feasible.
 	l := c.master(c.prices, all(len(c.templates)), -1, true)
 	var short []milp.Var
 	for d := range c.Models {
@@ -185,6 +190,8 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 			short = append(short, l.m.AddColumn("", 0, milp.Inf, worse, milp.Entry{Row: l.floors[d], Coef: 1}))
 		}
 	}
+
+	// Solve, price all templates by the duals, add those that pay, and solve again.
 	var basis *milp.Basis
 	for {
 		if ctx.Err() != nil {
@@ -199,6 +206,8 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 		}
 		basis = sol.Basis
+
+		// Price the templates of every model by the duals.
 		w := l.weights(sol.RowDuals)
 		before := len(c.templates)
 		least := make([]float64, len(c.Models))
@@ -209,12 +218,16 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 				}
 			}
 		}
+
+		// Templates joined: add their columns and solve again.
 		if len(c.templates) > before {
 			for i := before; i < len(c.templates); i++ {
 				l.add(&c.templates[i])
 			}
 			continue
 		}
+
+		// No template pays: the floors are met now, or never.
 		for _, v := range short {
 			if sol.At(v) > 1e-7 {
 				return nil, errInfeasible
@@ -226,17 +239,17 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 	}
 }
 
-// paying is how much less than its worth a template must cost to join.
+// pricingTolerance is the part by which a template must cost less than its worth to join the program.
 const paying = 1e-9
 
-// price adds, of each batch size of a model, the template that costs least, where that is below a
-// limit. It returns what all of the model's templates cost at least.
+// addImproving adds, of each batch size of model d, the template that costs least, if that is below a limit.
+// price holds the price of all devices of each pool. It returns the least cost of any of the model's templates.
 func (c *columns) price(d int, price []float64, limit float64) (float64, error) {
 	return c.sift(d, c.perDevice(d, price), limit)
 }
 
-// perDevice returns what a device of each pool costs for a unit of a model's rate, at prices of all
-// devices of each pool.
+// unitDevicePrices returns what one device of each pool costs for a unit of model d's rate. price holds the
+// price of all devices of each pool.
 func (c *columns) perDevice(d int, price []float64) []float64 {
 	out := make([]float64, len(price))
 	for k := range price {
@@ -245,11 +258,11 @@ func (c *columns) perDevice(d int, price []float64) []float64 {
 	return out
 }
 
-// nearlyPaying is how many templates of each model join for integer programs, those that cost least
+// lowLossPerModel is the number of templates of each model that join for integer programs: those that cost least
 // at the prices of the optimum.
 const nearlyPaying = 2000
 
-// enrich adds templates of little loss.
+// addLowLoss adds the templates of each model that cost least at the prices of the relaxation.
 func (c *columns) enrich(r *relaxation) error {
 	for d := range c.Models {
 		for _, i := range c.sieves[d].least(c.perDevice(d, r.price), nearlyPaying) {

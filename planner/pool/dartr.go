@@ -11,26 +11,24 @@ import (
 	"inferplan/solver/milp"
 )
 
-// ErrKinds means that DART-r was asked to pair more than two device kinds.
+// ErrKinds is returned when DART-r is asked to pair more than two device kinds, or time-shared ones.
 var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
 
-// DARTr plans as the baseline of that name in PPipe: every model gets the
-// devices that it has in a plan without partitioning, and an even share of
-// the idle ones of each kind, rounded down. On those it repeats the best use of
-// one device of each kind (a chain of two stages, or each alone) as often as
-// there are pairs; what is left of the more numerous kind runs whole models.
-// Devices are whole. The bound is that of pooled pipelines: the gap is what
-// pooling could bring at most.
+// DARTr plans as the baseline DART-r of PPipe. Every model gets the devices that it has in a plan without
+// partitioning, and an even share of the idle ones of each kind, rounded down. On those it repeats the best use
+// of one device of each kind (a chain of two stages, or each alone) as often as there are pairs. The remaining
+// devices of the more numerous kind run whole models. Devices are whole. The bound is that of pooled pipelines:
+// the gap is the most that pooling could bring.
 //
-// Plans without partitioning of one objective divide the devices differently.
-// Those of the fewest devices, of the largest weighted sum, and those are tried in
-// which one model has more devices of a kind than the fewest that it needs there: the
-// better objective counts, then the weighted sum of rates, then the fewer devices.
+// Plans without partitioning that reach the same objective divide the devices differently. DARTr tries the one
+// of the fewest devices, the one of the largest weighted sum, and divisions in which one model has more devices
+// of a kind than the fewest that it needs. It takes the best plan by objective, then by weighted sum of rates,
+// then by fewer devices.
 func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	return atFloors(p, func(p *Problem) (*Outcome, error) { return repeated(ctx, p, s, o) })
 }
 
-// repeated is DARTr for floors as they are.
+// planDARTr is DARTr with the floors as they are.
 func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	var kinds []int
 	for k := range p.Pools {
@@ -48,6 +46,8 @@ func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outco
 	if err != nil {
 		return nil, err
 	}
+
+	// Try the divisions of both plans without partitioning.
 	k := &pairing{x.catalogue}
 	var out *Adopted
 	var done []Phase
@@ -72,6 +72,8 @@ func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outco
 			}
 		}
 	}
+
+	// The bound of pooled pipelines, and the work of all solves.
 	out.Bound = max(x.theta(x.proven()), out.Value)
 	out.Templates, out.Phases = len(x.templates), append(done, x.out.Phases...)
 	out.StoppedBy = milp.StoppedByWork
@@ -81,10 +83,11 @@ func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outco
 	return &out.Outcome, nil
 }
 
-// pairing gives devices to models, and repeats pairs of them.
+// devicePairing divides devices among models, and repeats pairs of them.
 type pairing struct{ *catalogue }
 
-// better compares plans by objective, weighted sum of rates and devices.
+// isBetter reports whether plan a is better than b by objective, weighted sum of rates and devices, in this
+// order.
 func (k *pairing) better(a, b *Outcome) bool {
 	sum := func(o *Outcome) (rps, devices float64) {
 		for d, v := range o.RPS {
@@ -108,7 +111,7 @@ func (k *pairing) better(a, b *Outcome) bool {
 	return ad < bd
 }
 
-// devicesOf is how many devices the models have in a plan: [model][pool].
+// devicesOf returns how many devices the models have in a plan: [model][pool].
 func (k *pairing) devicesOf(np *Outcome) [][]int {
 	out := make([][]int, len(k.Models))
 	for d := range out {
@@ -123,7 +126,7 @@ func (k *pairing) devicesOf(np *Outcome) [][]int {
 	return out
 }
 
-// idle is how many devices of a pool no model has.
+// idleDevices returns how many devices of a pool no model has.
 func (k *pairing) idle(has [][]int, pool int) int {
 	n := k.Pools[pool].Count
 	for d := range has {
@@ -132,11 +135,11 @@ func (k *pairing) idle(has [][]int, pool int) int {
 	return n
 }
 
-// mostSplits bounds how many numbers of more devices are tried for a model and kind.
+// maxSplits bounds how many numbers of additional devices are tried for a model and kind.
 const mostSplits = 128
 
-// more are the splits in which one model has more devices of a kind than in one, where
-// it has some: any plan without partitioning may give them to it.
+// largerSplits returns the divisions in which one model has more devices of a kind that it already uses. Any
+// plan without partitioning may give it these.
 func (k *pairing) more(has [][]int) [][][]int {
 	var out [][][]int
 	for d := range has {
@@ -157,7 +160,7 @@ func (k *pairing) more(has [][]int) [][][]int {
 	return out
 }
 
-// deal gives every model an even share of the devices that no model has.
+// dealIdle gives every model an even share of the devices that no model has, rounded down.
 func (k *pairing) deal(has [][]int) [][]int {
 	out := make([][]int, len(has))
 	for d := range out {
@@ -169,7 +172,7 @@ func (k *pairing) deal(has [][]int) [][]int {
 	return out
 }
 
-// pairs uses the devices of each model one pair at a time.
+// pairPipelines uses the devices of each model one pair at a time, and returns the pipelines.
 func (k *pairing) pairs(devices [][]int) []Given {
 	var out []Given
 	use := func(i, n int) {
@@ -184,13 +187,15 @@ func (k *pairing) pairs(devices [][]int) []Given {
 		out = append(out, g)
 	}
 	for d := range k.Models {
-		alone := slices.Repeat([]int{-1}, len(k.Pools)) // best whole model per kind
+		alone := slices.Repeat([]int{-1}, len(k.Pools)) // by pool: best whole model
 		chain := -1                                     // best chain of two kinds
 		better := func(at *int, i int) {
 			if *at < 0 || slowest(&k.templates[i]) > slowest(&k.templates[*at]) {
 				*at = i
 			}
 		}
+
+		// Find the best whole model of each kind, and the best chain.
 		for i := range k.templates {
 			t := &k.templates[i]
 			if t.Model != d || slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return s.Share != 1 }) {
@@ -203,6 +208,8 @@ func (k *pairing) pairs(devices [][]int) []Given {
 				better(&chain, i)
 			}
 		}
+
+		// Use chains, if one carries more than its two devices do with whole models. Then whole models.
 		left := slices.Clone(devices[d])
 		if chain >= 0 {
 			a, b := k.templates[chain].Stages[0].Pool, k.templates[chain].Stages[1].Pool
@@ -225,7 +232,7 @@ func (k *pairing) pairs(devices [][]int) []Given {
 	return out
 }
 
-// slowest is the rate of one replica of each stage.
+// pipelineRate returns the rate that one replica of each stage carries.
 func slowest(t *stages.Template) float64 {
 	rate := t.Stages[0].Rate
 	for i := range t.Stages {

@@ -16,7 +16,7 @@ import (
 // errNoPlan means that no whole replicas serve every model.
 var errNoPlan = errors.New("no plan serves every model")
 
-// explain turns infeasibility into its reason; other errors pass.
+// explainError replaces an infeasibility by its reason. Other errors are returned as they are.
 func (x *search) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errInfeasible):
@@ -27,15 +27,14 @@ func (x *search) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// carriedGap is how near to its bound the part of the floors is known that whole
-// devices carry.
+// floorPlanGap is the gap to which the part of the floors is known that whole devices carry.
 const carriedGap = 2e-3
 
-// idleWeight is the weight of a model without a floor, as a part of the least floor.
+// floorlessWeight is the weight of a model without a floor, in parts of the smallest floor.
 const idleWeight = 1e-3
 
-// carried is a plan that carries the floors in whole devices, or else their largest
-// common factor: the plan of most throughput, where the floors are the weights.
+// largestFloorPlan returns a plan that carries the floors in whole devices or, if there is none, the largest
+// common part of them. It is the plan of the most throughput with the floors as weights.
 func (x *search) carried(ctx context.Context) (*Outcome, error) {
 	if x.most != nil || x.mostErr != nil {
 		return x.most, x.mostErr
@@ -56,8 +55,8 @@ func (x *search) carried(ctx context.Context) (*Outcome, error) {
 	return x.most, x.mostErr
 }
 
-// hopeless tells whether no plan carries the floors. Where only that is asked, what
-// lies between the most that is carried and its bound is not looked for, if that is little.
+// floorsUnreachable reports whether no plan carries the floors. If only the existence of a plan is asked, a part
+// of the floors that is nearly the proven largest one decides, too.
 func (x *search) hopeless() bool {
 	if x.best != nil && x.best.value > 0 || x.stay != nil {
 		return false
@@ -65,12 +64,14 @@ func (x *search) hopeless() bool {
 	return x.mostErr != nil || x.most != nil && (x.most.Bound < 1-tolerance || x.o.Untold && x.most.Value < 1 && x.most.Bound <= x.most.Value*(1+2*carriedGap))
 }
 
-// rescue takes the plan that carries most of the floors where the search has none
-// that serves every model and that one carries them all.
+// adoptFloorPlan takes the plan that carries the largest part of the floors, if that carries them all and the
+// search itself has no plan that serves every model.
 func (x *search) rescue(ctx context.Context) error {
 	if x.best != nil && x.best.value > 0 || ctx.Err() != nil || !x.floored() {
 		return nil
 	}
+
+	// The plan that carries the largest part of the floors must carry all of them.
 	out, err := x.carried(ctx)
 	if err != nil || out.Value < 1 {
 		var inf *Infeasible
@@ -79,6 +80,8 @@ func (x *search) rescue(ctx context.Context) error {
 		}
 		return err
 	}
+
+	// Find the templates of that plan in the catalogue.
 	at := map[string]int{}
 	for i := range x.templates {
 		at[x.templates[i].Key()] = i
@@ -96,22 +99,24 @@ func (x *search) rescue(ctx context.Context) error {
 		}
 		list = append(list, count{template: k, model: pl.Model, rps: pl.RPS, replicas: slices.Clone(pl.Replicas)})
 	}
+
+	// Keep the plan.
 	x.keep(x.recount(list))
 	x.phase("floors", len(list), milp.Stats{})
 	x.done(ctx)
 	return nil
 }
 
-// floored tells whether a rate is asked of some model.
+// hasFloors reports whether some model has a floor.
 func (p *Problem) floored() bool {
 	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
 }
 
-// diagnosis tells why a search has no plan.
+// noPlanDiagnosis finds out why a search has no plan.
 type diagnosis struct{ *search }
 
-// floorsTooHigh tells which floors exclude each other and the largest common
-// factor at which whole devices carry them.
+// floorsTooHigh returns the error for floors that are too high: it names the floors that exclude each other and
+// the largest common factor at which whole devices carry them.
 func (x *diagnosis) floorsTooHigh(ctx context.Context) error {
 	e := &Infeasible{Model: -1, Constraint: "min_rps"}
 	if x.o.Untold {
@@ -132,8 +137,8 @@ func (x *diagnosis) floorsTooHigh(ctx context.Context) error {
 	return e
 }
 
-// roomiest is the choice of the blocking rule under which the relaxation carries
-// the largest common factor of the floors.
+// mostServingTemplates returns the templates of that wait choice under which the relaxation carries the largest
+// common factor of the floors.
 func (x *diagnosis) roomiest(ctx context.Context) (set []int) {
 	choices, _ := x.blockings()
 	most := 0.0
@@ -141,7 +146,8 @@ func (x *diagnosis) roomiest(ctx context.Context) (set []int) {
 		of := x.under(b)
 		l := x.master(nil, of, -1, false)
 		for d := range x.Models {
-			// rate - theta becomes rate - floor * theta >= 0; no floor asks for nothing.
+			// The row rate - theta >= 0 becomes rate - floor * theta >= 0. A model without a floor asks for
+			// nothing.
 			l.m.AddTerm(l.models[d], l.theta, 1-x.Models[d].MinRPS/x.u.rps[d])
 		}
 		sol, err := x.s.Solve(ctx, l.m, milp.Options{})
@@ -152,7 +158,7 @@ func (x *diagnosis) roomiest(ctx context.Context) (set []int) {
 	return set
 }
 
-// limitName says what a limit of the relaxation stands for.
+// limitName returns what a limit of the relaxation stands for.
 func (l *master) limitName(lim milp.Limit) string {
 	for d := range l.Models {
 		if l.floors[d] == lim.Row {
@@ -167,14 +173,16 @@ func (l *master) limitName(lim milp.Limit) string {
 	return lim.String()
 }
 
-// tooFewDevices tells how many devices are missing for every model to have one
-// replica of each stage of some pipeline, or else what is missing.
+// tooFewDevices returns the error for a search without a plan. It says how many devices are missing for every
+// model to have one replica of each stage of some pipeline, or else what is missing.
 func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 	e := &Infeasible{Model: -1, Constraint: "devices"}
 	if x.o.Untold {
 		return e
 	}
 	total := 0
+
+	// Devices for one replica of everything.
 	for k, n := range x.missing(ctx) {
 		if n > 0 {
 			e.Devices = append(e.Devices, Missing{k, n})
@@ -186,7 +194,7 @@ func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 		return e
 	}
 	if x.floored() {
-		// One replica each would fit, so it is the floors in whole devices.
+		// One replica of everything fits, so whole devices do not carry the floors.
 		out, err := x.carried(ctx)
 		if err != nil {
 			return err
@@ -195,6 +203,8 @@ func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 		e.Reason = fmt.Sprintf("this cluster reaches %s times the minimum rates asked, in whole devices", kind.Times(e.Load))
 		return e
 	}
+
+	// Memory.
 	if k, bytes := x.memoryTogether(ctx); bytes > 0 {
 		e.Constraint, e.Memory = "memory", bytes
 		e.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(x.Models), bytes, x.Pools[k].Kind, x.Pools[k].Memory)
@@ -204,10 +214,11 @@ func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 	return e
 }
 
-// missing returns the fewest devices of every pool to add for every model to have one
-// replica of each stage of some pipeline; nil where that is not known. Models that can use
-// the same devices are counted together.
+// missingDevices returns the fewest devices of every pool to add so that every model has one replica of each
+// stage of some pipeline. If that is not known, it returns nil. Models that can use the same devices are counted
+// together.
 func (x *diagnosis) missing(ctx context.Context) []int {
+	// Rows of the pools, with additional devices.
 	m := milp.New("devices missing")
 	pools := make([]milp.Row, len(x.Pools))
 	extra := make([]milp.Var, len(x.Pools))
@@ -215,6 +226,8 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 		extra[k] = m.AddInt("more "+x.Pools[k].Kind, 0, 1e6, 1)
 		pools[k] = m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count), milp.Term{Var: extra[k], Coef: -1})
 	}
+
+	// For each group of models with the same uses, as many uses as models.
 	uses, models := x.leastUses()
 	for _, key := range slices.Sorted(maps.Keys(models)) {
 		row := m.AddEQ("models", float64(len(models[key])))
@@ -226,6 +239,8 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 			}
 		}
 	}
+
+	// The fewest additional devices.
 	sol, err := x.s.Solve(ctx, m, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return nil
@@ -237,8 +252,8 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 	return out
 }
 
-// leastUses returns by model the devices of every pool that one replica of each stage of a
-// pipeline can take, each use once, and the models by the text of these.
+// singleReplicaUses returns, for each model, the devices of every pool that one replica of each stage of a
+// template takes, without duplicates. models groups the models by the text of these uses.
 func (x *diagnosis) leastUses() (uses [][][]float64, models map[string][]int) {
 	uses, models = make([][][]float64, len(x.Models)), map[string][]int{}
 	for _, ti := range x.allowed {
@@ -255,12 +270,14 @@ func (x *diagnosis) leastUses() (uses [][][]float64, models map[string][]int) {
 	return uses, models
 }
 
-// memoryTogether is the pool whose memory is too small for every model to have
-// some pipeline there or elsewhere, and the bytes per device that would do, as
-// few as can be against what the devices have; 0 where memory is enough.
+// jointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
+// device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
+// 0 bytes.
 func (x *diagnosis) memoryTogether(ctx context.Context) (pool int, bytes int64) {
 	set := all(len(x.templates))
 	tight := x.tightMemory(set)
+
+	// A program over one template of every model that minimises the memory beyond that of the devices.
 	q := &program{catalogue: x.catalogue, m: milp.New("memory missing"), memory: make([]milp.Row, len(x.Pools))}
 	for k := range x.Pools {
 		q.memory[k] = -1
@@ -273,6 +290,8 @@ func (x *diagnosis) memoryTogether(ctx context.Context) (pool int, bytes int64) 
 	if err != nil || !sol.Feasible() {
 		return 0, 0
 	}
+
+	// The bytes that those templates need.
 	r := x.resident()
 	for i := range set {
 		if sol.Int(y[i]) > 0 {

@@ -1,68 +1,126 @@
-// Package pool plans pooled pipelines: which block ranges of which models run
-// on how many devices, or shares of devices, of which kind, at which batch size.
+// Package pool plans pooled pipelines: it decides which block ranges of which models run on how many
+// devices, or shares of devices, of which kind, and at which batch size. It maximises the least rate
+// per weight of all models, or minimises the price of the devices that carry given rates, and proves
+// a bound on every plan. The method follows PPipe (USENIX ATC 2025, appendix A) in what a plan is and
+// what it must keep. It replaces PPipe's big-M program by templates (docs/methods.md).
 //
-// The method follows PPipe (USENIX ATC 2025, appendix A) in what a plan is and
-// what it must keep, and replaces its big-M program by templates. A template is
-// one pooled pipeline without replica counts: a batch size and, per stage, a
-// block range, a device kind and a share 1/v. Only templates that keep the SLO
-// exist, so latency never enters a program. Package stages lists them. The steps:
+// Vocabulary:
 //
-//	method.go     Method: the problem of documents, planned for a driver
-//	resolve.go    documents to a problem
-//	objective.go  what is to grow or to shrink, and at what prices
-//	running.go    the plan that runs, as the problem takes it
-//	write.go      the outcome as the parts of a plan
-//	tune.go       settings of a plan (margins, batches, stages, utilisations), by simulation
-//	sustain.go    what simulation shows a plan to sustain, in short and long runs
-//	promise.go    a plan that promises what it sustains, and which plans its bound is of
-//	problem.go    the problem as numbers, without documents
-//	catalogue.go  the possible pipelines of a problem: its templates, and units for programs over them
-//	dominance.go  the templates, less those that another dominates
-//	columns.go    templates by column generation, where they are too many for one program
-//	sieve.go      all templates of a model, each in a few bytes, and pricing by a look at each
-//	covers.go     the cheapest whole replicas that carry a model's rate: a covering knapsack
-//	reach.go      what covers prove, and the templates that they need
-//	allotments.go what whole devices for each of many models prove: the least allotments of devices
-//	bundle.go     whole replicas for many models: bundles that carry a model's rate
-//	choosing.go   parts of bundles within the devices, and whole ones where swaps do not get there
-//	settle.go     one bundle per model within the devices, by swaps
-//	memory.go     what time-shared pools hold: the weights of the same blocks once
-//	blocking.go   the rule for time-shared pools, where stages of several pipelines run on one device
-//	lp.go         a linear program over templates (the restricted master): a proven bound on every plan, and prices
-//	loss.go       what a plan must lose at least when it uses a template
-//	whole.go      a tighter bound: whole devices of each kind to each model
-//	losses.go     the best plans as sums of whole replicas whose losses fit the gap: a knapsack, and the proof
-//	fillings.go   the sums of one model: labels by rising loss
-//	leftover.go   what the devices that a sum leaves lose at least
-//	joining.go    sums of all models that fit the devices together
-//	mip.go        integer programs over some templates
-//	search.go     a solve under way, whatever is looked for: the relaxations, their choices, the bound, what is reported
-//	hopeless.go   choices of waits under which no plan meets the floors
-//	phases.go     what improves plan and bound: rounding, basis, small pool, survivors (the proof)
-//	incumbent.go  the best plan so far, and the choice of the blocking rule that is looked at
-//	goal.go       what is looked for: the most throughput, or the least price
+//   - Template: one pooled pipeline without replica counts. It is a batch size and, per stage, a block
+//     range, a device kind and a share 1/v. Only templates that keep the SLO exist, so latency never
+//     enters a program. Package stages lists them.
+//   - Pipeline, in a plan: a template with whole replicas of each stage and the rate that it carries.
+//   - Slot: one stage position of one model on one device kind. Under the slot rule only replicas of
+//     the same slot share a device.
+//   - Floor: the rate (MinRPS) that a model must have at least.
+//   - Unit: the programs count rates in units, so that all variables are near 1. One unit of throughput
+//     is about what a cluster of this size reaches.
+//   - Score: the value of a plan by the goal of the search, in units. A higher score is always better;
+//     for the least price it is the price with its sign turned.
+//   - Relaxation: the linear program over templates with rates and devices in fractions (the restricted
+//     master of column generation). Its duals are the price of the devices of each pool and the value of
+//     a unit of each model's rate.
+//   - Loss of a template: every plan that uses it scores at least so much less than the bound of the
+//     relaxation, because whole replicas cost more, at those prices, than the rate they carry is worth.
+//   - Configuration: whole replicas of one template, at the rate that they carry. Losses of
+//     configurations add up, and the best sums of them are found by labels, as in a knapsack.
+//   - Label: a sum of configurations of one model with the devices that it takes, its rate and its loss.
+//   - Cover: the cheapest sum of configurations of one model that carries a rate, at given prices.
+//   - Bundle: pipelines of one model that carry the rate it needs at a given throughput. With many
+//     models a plan is one bundle of each.
+//   - Allotment: the amount of each pool that a model takes. A minimal allotment carries the model's
+//     rate, and holds no smaller one that does.
+//   - Wait bounds: for each time-shared pool, the longest inference that the plan places there, and so
+//     the longest that a batch waits for another. A wait choice is one combination of such bounds, with
+//     the templates that keep their SLO under it.
+//   - Content: the blocks, kind and share that a replica holds in a device. A device moves if a new plan
+//     makes it load content that it does not hold.
+//   - Setting: what a plan keeps back of every model (margin and utilisation), and limits on batches and
+//     stages. An attempt is the plan of a setting with what simulation showed of it. A sketch is a plan
+//     that was solved and not simulated.
+//
+// In the code d is the index of a model, k of a pool, ti of a template, si of a stage of it, and ci of a
+// pipeline of a plan.
+//
+// The files, in the order of the steps:
+//
+// Documents to numbers, and back:
+//
+//	method.go     Method: plans the problem of documents for a driver
+//	resolve.go    translates documents to a Problem
+//	objective.go  the sense of the objective, and the prices of devices
+//	running.go    translates the plan that runs
+//	write.go      writes an Outcome as the parts of a plan
+//	problem.go    Problem: what to plan, as numbers
+//
+// Templates and their relaxation:
+//
+//	catalogue.go  the templates of a problem, and the units of programs over them
+//	dominance.go  leaves out templates that another one dominates
+//	lp.go         the relaxation, with a proven bound on every plan, and prices
+//	loss.go       the loss of a template
+//	columns.go    column generation, if the templates are too many for one program
+//	sieve.go      a table of all templates of a model in a few bytes each
+//	blocking.go   wait bounds on time-shared pools
+//	memory.go     the memory of time-shared pools, which holds equal blocks once
+//
+// The search for plans and bounds:
+//
+//	goal.go       the goals: the most throughput, or the least price
+//	incumbent.go  the best plan so far, and the wait choice under work
+//	search.go     the search: relaxations of all wait choices, bounds, stop rules, progress
+//	hopeless.go   drops wait choices under which no plan meets the floors
+//	serving.go    one pipeline of every model within tight memory
+//	phases.go     the phases that improve plan and bound
+//	mip.go        integer programs over a set of templates
+//	whole.go      a tighter bound: whole devices of each kind for each model
+//	losses.go     the proof by sums of losses: a knapsack over configurations
+//	fillings.go   the labels of one model
+//	leftover.go   the least loss on the devices that a label leaves
+//	joining.go    one device set of each model, so that all fit together
+//	round.go      recomputes a plan from its integer replica counts
+//
+// Many models:
+//
+//	covers.go     the covers of a model: a covering knapsack
+//	reach.go      the bound that covers prove, and the templates that they need
+//	allotments.go the bound that whole devices per model prove
+//	bundle.go     bisects the largest throughput that bundles reach
+//	choosing.go   picks one bundle per model by a linear or integer program
+//	settle.go     rounds that choice by swaps of bundles
+//
+// After the objective is reached:
+//
+//	solve.go      Solve: the most throughput
+//	cheapest.go   Cheapest: the least price that carries given rates
+//	polish.go     of equal plans, one of fewer moves, a larger weighted sum, fewer devices
+//	latency.go    of equal plans, one of less latency
+//	nic.go        SolveUneven: devices that leave the NIC of their node to others
 //	floors.go     the one tolerance, and floors at the edge of what is carried
-//	solve.go      the most throughput, and at that the largest weighted sum
-//	polish.go     among plans as good, those of fewer moves, a larger sum, fewer devices
-//	latency.go    among plans as good, one of less latency
-//	nic.go        devices that leave the NIC of their node to others
-//	round.go      the plan recomputed from integer counts
-//	place.go      replicas onto physical devices, never more than a whole one
-//	spread.go     devices over nodes, so that no NIC is busy while another is idle
-//	hold.go       what devices hold, and placement around it
-//	cheapest.go   the least price (cost, power, devices) that carries given rates, and at that the most throughput
-//	baseline.go   NP: no partitioning, whole devices; the largest weighted sum on the fewest of them
-//	dartr.go      DART-r: devices split by model, one of each kind to a pair
-//	adopt.go      pipelines that others chose, with our costs and placement
+//	limits.go     what limits the objective; why a model has no pipeline
+//	diagnosis.go  why no plan serves every model
+//
+// Placement, re-planning and baselines:
+//
+//	place.go      packs replicas onto physical devices
+//	spread.go     spreads loaded devices over nodes, for their NICs
+//	hold.go       the contents of devices, and packing around them
 //	replan.go     a plan that continues a running one and moves few devices
-//	limits.go     what limits the objective and what more would buy; why a model has no pipeline
-//	diagnosis.go  what is missing when no plan serves every model
+//	baseline.go   NP: whole models on whole devices
+//	dartr.go      DART-r: pairs of devices of two kinds
+//	adopt.go      pipelines that others chose, with our costs and placement
 //
-// Times of ranges of blocks need not add up: a stage takes what its blocks do in one
-// piece (package stages). No bound rests on sums of blocks. Templates carry the times
-// of their own stages, and pricing looks at each template (sieve.go).
+// Tuning by simulation:
 //
-// Every phase stops on deterministic work, so the same problem gives the same
-// plan; only a cancelled context or a time limit makes it depend on the clock. Package
-// verify is the independent check of the plans.
+//	tune.go       searches the setting whose plan sustains most
+//	mixture.go    a margin of its own for each model
+//	sustain.go    the loads that simulation shows a plan to sustain
+//	promise.go    lowers what a plan promises; says which plans its bound covers
+//	loosen.go     a workload that asks less
+//
+// Times of ranges of blocks need not add up: a stage runs its blocks in one piece (package stages). No
+// bound rests on sums of blocks. Templates carry the times of their own stages.
+//
+// Every phase stops on deterministic work, so the same problem gives the same plan. Only a cancelled
+// context or a time limit makes it depend on the clock. Package verify checks the plans independently.
 package pool

@@ -7,8 +7,8 @@ import (
 	"inferplan/planner/stages"
 )
 
-// enumerate lists the templates of one model, in a fixed order, less the
-// dominated ones. tooBig counts stages left out for lack of memory.
+// undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig is
+// the number of stages that were left out for lack of memory.
 func (p *Problem) enumerate(model int) (list []stages.Template, tooBig int, err error) {
 	if list, tooBig, err = p.Templates(model); err != nil {
 		return nil, 0, err
@@ -16,13 +16,12 @@ func (p *Problem) enumerate(model int) (list []stages.Template, tooBig int, err 
 	return p.undominated(list), tooBig, nil
 }
 
-// undominated keeps the templates that no other one replaces. One replaces
-// another when both take the same device kinds and shares at the same
-// positions and none of its stages is slower or larger: then any plan with the
-// other stays a plan, and gets no worse, with this one in its place. On
-// time-shared pools its longest inference must not be longer either, because
-// it holds up other pipelines.
+// withoutDominated returns the templates of a list that no other one dominates. One template dominates another if
+// both take the same device kinds and shares at the same positions and none of its stages is slower or larger.
+// Then any plan with the other stays a plan with this one in its place, and gets no worse. On time-shared pools
+// its longest inference must not be longer either, because it holds up other pipelines.
 func (p *Problem) undominated(list []stages.Template) []stages.Template {
+	// Group the templates by the kinds and shares of their stages.
 	groups := map[string][]int{}
 	var keys []string
 	buf := make([]byte, 0, 16)
@@ -37,10 +36,12 @@ func (p *Problem) undominated(list []stages.Template) []stages.Template {
 		}
 		groups[k] = append(groups[k], i)
 	}
+
+	// Keep the templates of each group that no other one of it dominates.
 	var out []stages.Template
 	for _, k := range keys {
 		g := groups[k]
-		// Where two are alike in all that counts, the earlier in this order stays.
+		// Of two templates that are equal in all that counts, the earlier in this order stays.
 		slices.SortFunc(g, func(a, b int) int { return cmp.Or(cmp.Compare(list[a].Latency, list[b].Latency), cmp.Compare(a, b)) })
 		var kept []int
 		for _, i := range g {
@@ -65,6 +66,7 @@ func (p *Problem) undominated(list []stages.Template) []stages.Template {
 	return out
 }
 
+// dominates reports whether a stage for stage replaces b, which has the same kinds and shares.
 func (p *Problem) replaces(a, b *stages.Template) bool {
 	shared := false
 	for i := range a.Stages {
@@ -78,7 +80,7 @@ func (p *Problem) replaces(a, b *stages.Template) bool {
 			if x.Infer > y.Infer || x.Run > y.Run {
 				return false
 			}
-			// What is larger by itself may have its weights in memory already.
+			// A stage that is larger by itself may have its weights in memory already.
 			if pool.Memory > 0 && pool.OneCopy && (x.First != y.First || x.Last != y.Last) {
 				return false
 			}

@@ -2,48 +2,49 @@ package pool
 
 import "math"
 
-// filling is a sum of configurations of one model.
+// sumLabel is a sum of configurations of one model.
 type filling struct {
-	use    use
-	rate   float64
-	loss   float64
-	parent int32 // label; -1 for none
-	item   int32
+	use    use     // devices taken
+	rate   float64 // in units
+	loss   float64 // sum over the configurations
+	parent int32   // label that was extended; -1 for the empty sum
+	item   int32   // index of the configuration that was added
 }
 
-// fillings are the sums of configurations of one model, by rising loss of the plans
-// that they may be part of.
+// labelSearch lists the sums of configurations of one model, by rising loss of the plans that they may be part
+// of. The search is a label-setting one, as Dijkstra's.
 type fillings struct {
 	k     *knapsack
 	model int
-	items []configuration
-	left  *leftover // nil: nothing is known of what sums leave
-	list  []filling // popped, or open
-	at    map[use]int32
+	items []configuration // configurations, by rising loss
+	left  *leftover       // what a label leaves to lose; nil if nothing is known of it
+	list  []filling       // final ones and open ones
+	at    map[use]int32   // index of the label of each use
 	open  queue
-	done  []bool
-	first float64 // what is not listed loses at least so much
-	most  float64 // price of the devices that the model may take
-	parts []int   // per item and dimension: what it takes
-	base  []int   // scratch: what the sum at hand takes, by dimension
-	whole []int   // scratch: whole devices of each pool; nil without left
+	done  []bool  // by label: it left the queue, and cannot get better
+	first float64 // a sum that is not listed loses at least so much
+	most  float64 // of the devices that the model may take
+	parts []int   // by item and dimension: parts that the item takes
+	base  []int   // scratch: parts that the label to extend takes, by dimension
+	whole []int   // scratch: whole devices of each pool; nil without leftover
 }
 
-// waiting is a label as it was when it was put in the queue. A better sum of the
-// same use comes in a second time, and leaves the first where it is.
+// queuedLabel is a label as it was when it entered the queue. If a better sum of the same use is found, the
+// label enters again, and the older entry is skipped.
 type waiting struct {
-	ahead float64 // what a plan with it loses at least
+	ahead float64 // a plan with the label loses at least so much
 	label int32
 }
 
+// precedes reports whether a leaves the queue before b.
 func (a waiting) before(b waiting) bool {
 	return a.ahead < b.ahead || a.ahead == b.ahead && a.label < b.label
 }
 
-// queue is a heap of labels. It is written out, because container/heap allocates with
-// every call.
+// labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
 type queue []waiting
 
+// push adds an entry to the heap.
 func (q *queue) push(w waiting) {
 	*q = append(*q, w)
 	h, i := *q, len(*q)-1
@@ -58,6 +59,7 @@ func (q *queue) push(w waiting) {
 	h[i] = w
 }
 
+// pop removes the first entry of the heap and returns it. The heap must not be empty.
 func (q *queue) pop() waiting {
 	h := *q
 	first, last := h[0], len(h)-1
@@ -84,8 +86,8 @@ func (q *queue) pop() waiting {
 	}
 }
 
-// push lists a sum, unless one of the same use loses no more. A plan with it loses
-// ahead at least.
+// addLabel lists a sum, unless a sum of the same use loses no more. A plan with the sum loses at least
+// minPlanLoss.
 func (l *fillings) push(c *filling, ahead float64) {
 	i, ok := l.at[c.use]
 	switch {
@@ -102,7 +104,7 @@ func (l *fillings) push(c *filling, ahead float64) {
 	l.open.push(waiting{ahead, i})
 }
 
-// pop takes the label of least loss that was not taken; false where none is left.
+// nextLabel takes the open label of least loss from the queue. If none is left, it returns false.
 func (l *fillings) pop() (w waiting, ok bool) {
 	for len(l.open) > 0 {
 		if w = l.open.pop(); !l.done[w.label] {
@@ -112,7 +114,7 @@ func (l *fillings) pop() (w waiting, ok bool) {
 	return w, false
 }
 
-// model lists the sums of a model's configurations that may be part of a better plan.
+// listSums lists the sums of model d's configurations that may be part of a better plan.
 func (k *knapsack) model(d int) *fillings {
 	x, p := k.x, k.x.Problem
 	l := &fillings{k: k, model: d, at: map[use]int32{}, first: math.Inf(1)}
@@ -127,19 +129,25 @@ func (k *knapsack) model(d int) *fillings {
 	if l.left != nil {
 		l.whole = make([]int, len(p.Pools))
 	}
+
+	// The parts that each configuration takes.
 	l.base = make([]int, len(k.dims))
 	for i := range l.items {
 		for j := range k.dims {
 			l.parts = append(l.parts, k.dims[j].parts(l.items[i].use))
 		}
 	}
-	// Every other model needs devices of the worth of its rate at least.
+	// Every other model needs devices that are worth at least the value of its rate.
 	l.most = x.lp.worth[d]*(x.lp.bound-k.budget) + k.budget
 	if len(p.Models) == 1 {
 		l.most = math.Inf(1)
 	}
+
+	// The model may use its part of the remaining steps.
 	share := k.steps + (k.limit-k.steps)/int64(len(p.Models)-d+1)
 	l.push(&filling{parent: -1}, 0)
+
+	// Settle labels by rising loss, until none is left or the work is done.
 	for {
 		w, ok := l.pop()
 		if !ok {
@@ -154,11 +162,13 @@ func (k *knapsack) model(d int) *fillings {
 	}
 }
 
-// extend adds one configuration to a sum.
+// extendLabel adds each configuration to a label, and lists the sums that fit.
 func (l *fillings) extend(i int32) {
 	k, at := l.k, l.list[i]
 	var sum filling
 	price := at.loss + k.x.lp.worth[l.model]*at.rate
+
+	// What the label takes already.
 	for j := range k.dims {
 		l.base[j] = k.dims[j].parts(at.use)
 	}
@@ -182,7 +192,7 @@ func (l *fillings) extend(i int32) {
 	}
 }
 
-// fit tells whether there are devices for the sum at hand and parts beside it. Where
+// fitsDevices reports whether there are devices for the label under extension and the given parts together. If
 // whole devices count, each stage position rounds its parts up to them.
 func (l *fillings) fit(parts []int) bool {
 	k := l.k

@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// tolerance is the part by which a plan may miss what is asked of it: a floor
-// under a rate. It stands here alone, so that every search accepts the same plans.
+// floorTolerance is the part by which a plan may miss a floor under a rate. Every search uses this one value, so
+// that all of them accept the same plans.
 const tolerance = 1e-6
 
-// meets tells whether a rate reaches a floor.
+// meetsFloor reports whether a rate reaches a floor, within the tolerance.
 func meets(rps, floor float64) bool { return rps >= floor*(1-tolerance) }
 
-// solverTolerance is the part by which a solver misses the rates it is asked for.
+// solverTolerance is the part by which a solver may miss the rates that it is asked for.
 const solverTolerance = 1e-7
 
-// nearEdge is how near to 1 the part of the floors that fits has to be for the
-// floors to be asked for again less the tolerance; whole plans are found to a
-// thousandth.
+// nearEdge is the part of the floors that has to fit for solveAtFloors to solve again with floors lower by the
+// tolerance. The largest part that whole devices carry is known to about a thousandth.
 const nearEdge = 1 - 2e-3
 
-// atFloors solves a problem. Where its floors are refused that the devices nearly
-// carry, it solves again with floors lower by the tolerance. A solver's own
-// tolerance decides at the edge of what it is given; here it decides nothing: what
-// counts is whether the rates that come out meet the floors.
+// solveAtFloors solves a problem. If its floors are refused although the devices nearly carry them, it solves
+// again with floors lower by the tolerance. So the tolerance of the solver never decides at the edge: what
+// counts is whether the rates of the plan meet the floors.
 func atFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, error) {
 	out, err := solve(p)
 	var refused *Infeasible
 	if !errors.As(err, &refused) || refused.Constraint != "min_rps" || refused.Load < nearEdge {
 		return out, err
 	}
+
+	// Solve again for lower floors.
 	lower := *p
 	lower.Models = slices.Clone(p.Models)
 	for d := range lower.Models {
@@ -39,9 +39,11 @@ func atFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, err
 	if againErr != nil {
 		return nil, err
 	}
+
+	// The rates of that plan decide.
 	slack := sameValue
 	if p.timed() {
-		slack = solverTolerance // rates are the solver's there, elsewhere those of whole replicas
+		slack = solverTolerance // there rates are the solver's; elsewhere they follow from whole replicas
 	}
 	for d := range p.Models {
 		if !meets(again.RPS[d], p.Models[d].MinRPS*(1-slack)) {

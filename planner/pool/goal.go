@@ -6,25 +6,24 @@ import (
 	"inferplan/solver/milp"
 )
 
-// goal is what a search looks for. Scores are in units and grow with what is
-// looked for, so that bounds, losses and phases are the same for every goal.
+// planGoal is the goal of a search. Scores are in units, and a higher score is better for every goal, so that
+// bounds, losses and phases are the same for all goals.
 type goal interface {
-	// cost is the price of all devices of each pool, in units; nil where
-	// devices cost nothing.
+	// poolCosts returns the cost of all devices of each pool, in units. If devices cost nothing, it returns nil.
 	cost() []float64
 	score(c *catalogue, plan *counts) float64
-	// none is the score where there is no plan.
+	// noPlanScore returns the score of having no plan.
 	none() float64
-	// shown is a score as people see it.
+	// displayValue returns a score as users see it.
 	shown(c *catalogue, score float64) float64
-	// tighten lowers a proven bound to the next score that a plan can have.
+	// roundBound lowers a proven bound to the next score that a plan can have.
 	tighten(bound float64) float64
 	gap(score, bound float64) float64
-	// program asks for a plan of templates of a set, within a bound on scores.
+	// newProgram builds the integer program for plans over a set of templates. No plan scores above bound.
 	program(c *catalogue, set []int, bound float64) *program
 }
 
-// throughput looks for the largest min over models of rps / weight.
+// maxThroughputGoal maximises the least rps / weight over the models.
 type throughput struct{}
 
 func (throughput) cost() []float64                           { return nil }
@@ -33,9 +32,10 @@ func (throughput) none() float64                             { return 0 }
 func (throughput) shown(c *catalogue, score float64) float64 { return score * c.u.theta }
 func (throughput) tighten(bound float64) float64             { return bound }
 
+// relativeGap returns the relative distance of a score to a bound.
 func (throughput) gap(score, bound float64) float64 {
 	if math.IsNaN(bound) {
-		return math.Inf(1) // nothing is proved
+		return math.Inf(1) // nothing is proven
 	}
 	if bound <= 0 {
 		return 0
@@ -43,22 +43,23 @@ func (throughput) gap(score, bound float64) float64 {
 	return (bound - score) / bound
 }
 
+// newProgram maximises the throughput within a bound that is the relaxation's.
 func (throughput) program(c *catalogue, set []int, bound float64) *program {
-	// Not below the relaxation: at a tighter limit all its solutions look alike,
-	// and the search for plans loses its way.
+	// θ is bounded by the relaxation and not more tightly: at a tighter limit all solutions of the relaxation
+	// look alike, and the search for plans loses its way.
 	return c.program(set, bound, 0)
 }
 
-// leastPrice looks for the least price of the whole devices that carry the
-// floors; a score is a price with its sign turned, in parts of the price of all
-// devices.
+// minPriceGoal minimises the price of the whole devices that carry the floors. A score is a price with its sign
+// turned, in parts of the price of all devices.
 type leastPrice struct {
-	prices []float64 // per device of each pool
+	prices []float64 // of one device of each pool
 	unit   float64   // price of all devices
-	whole  bool      // all prices are whole numbers, and so is that of a plan
-	parts  []float64 // cost()
+	whole  bool      // all prices of devices are whole numbers, and so is that of a plan
+	parts  []float64 // by pool: price of its devices in parts of totalPrice
 }
 
+// newMinPriceGoal returns the goal of the least price, for given prices of a device of each pool.
 func newLeastPrice(p *Problem, prices []float64) *leastPrice {
 	g := &leastPrice{prices: prices, whole: true, parts: make([]float64, len(prices))}
 	for k, v := range prices {
@@ -73,11 +74,15 @@ func newLeastPrice(p *Problem, prices []float64) *leastPrice {
 }
 
 func (g *leastPrice) cost() []float64 { return g.parts }
+
+// scoreOf returns the price of a plan with its sign turned, in parts of the price of all devices.
 func (g *leastPrice) score(c *catalogue, plan *counts) float64 {
 	return -g.of(c, plan) / g.unit
 }
 func (g *leastPrice) none() float64                             { return math.Inf(-1) }
 func (g *leastPrice) shown(_ *catalogue, score float64) float64 { return -score * g.unit }
+
+// relativeGap returns the distance of a score to a bound in parts of the price. Without a plan it is infinite.
 func (g *leastPrice) gap(score, bound float64) float64 {
 	if math.IsInf(score, -1) || score == 0 {
 		return math.Inf(1)
@@ -85,6 +90,7 @@ func (g *leastPrice) gap(score, bound float64) float64 {
 	return (bound - score) / -score
 }
 
+// roundBound raises a least price to the next whole number, if all prices are whole.
 func (g *leastPrice) tighten(bound float64) float64 {
 	if !g.whole || math.IsInf(bound, 0) {
 		return bound
@@ -92,7 +98,7 @@ func (g *leastPrice) tighten(bound float64) float64 {
 	return -math.Ceil(-bound*g.unit-1e-6) / g.unit
 }
 
-// of is the price of the whole devices that a plan takes.
+// planPrice returns the price of the whole devices that a plan takes.
 func (g *leastPrice) of(c *catalogue, plan *counts) float64 {
 	sum := 0.0
 	for k, n := range c.wholePools(plan) {
@@ -101,8 +107,7 @@ func (g *leastPrice) of(c *catalogue, plan *counts) float64 {
 	return sum
 }
 
-// program asks for as many idle devices, by price, as can be: whole devices
-// that stay idle are not paid for.
+// newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for.
 func (g *leastPrice) program(c *catalogue, set []int, _ float64) *program {
 	q := c.program(set, 0, 0)
 	q.m.SetObj(q.theta, 0)

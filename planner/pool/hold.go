@@ -8,23 +8,23 @@ import (
 	"inferplan/planner/stages"
 )
 
-// content is what a replica holds in a device.
+// replicaContent is what a replica holds in a device: blocks of a network, on a share of a device of a pool.
 type content struct {
 	network     string
 	first, last int
 	pool, share int
 }
 
-// content of a stage.
+// contentOf returns the content of stage si of a template.
 func (p *Problem) content(t *stages.Template, si int) content {
 	s := &t.Stages[si]
 	return content{p.Models[t.Model].NetworkName(), s.First, s.Last, s.Pool, s.Share}
 }
 
-// held is what devices hold: [pool][device][content] replicas.
+// heldContents says what devices hold: the replicas of [pool][device][content].
 type held [][]map[content]int
 
-// nothingHeld is what devices hold before anything runs.
+// emptyContents returns the contents of devices before anything runs.
 func (p *Problem) nothingHeld() held {
 	h := make(held, len(p.Pools))
 	for k := range h {
@@ -33,8 +33,7 @@ func (p *Problem) nothingHeld() held {
 	return h
 }
 
-// put puts replicas on the devices of a run, as far as the pool has them still, and
-// tells how many that are.
+// addRun puts replicas on the devices of a run, as far as the pool still has them. It returns how many it put.
 func (h held) put(what content, run Run) (n int) {
 	for j := range run.Replicas {
 		at := run.First + j/run.PerDevice
@@ -50,7 +49,7 @@ func (h held) put(what content, run Run) (n int) {
 	return n
 }
 
-// short counts the devices that hold less of something than they do in another.
+// devicesShortOf returns how many devices hold less of some content than they are wanted to hold.
 func (h held) short(of held) (n int) {
 	for k := range of {
 		for d, c := range of[k] {
@@ -65,11 +64,13 @@ func (h held) short(of held) (n int) {
 	return n
 }
 
-// settle gives the bins of a pool, whatever they hold, to devices: first to
-// those that hold just that, then to those that hold it among other things,
-// and the rest to what is left, which has to load something.
+// assignBins assigns the bins of a pool, given by their contents, to devices, and returns the device of each
+// bin. A bin goes to a device that holds just that content, else to one that holds it among other things, else
+// to one of the remaining devices, which has to load something.
 func (h held) settle(pool int, bins []map[content]int) (at []int) {
 	at = slices.Repeat([]int{-1}, len(bins))
+
+	// Group the devices by what they hold.
 	groups := map[string][]int{} // devices by what they hold
 	var order []string
 	for d, c := range h[pool] {
@@ -83,6 +84,8 @@ func (h held) settle(pool int, bins []map[content]int) (at []int) {
 		at[i] = groups[k][0]
 		groups[k] = groups[k][1:]
 	}
+
+	// First the devices that hold just the content of the bin.
 	for i, b := range bins {
 		if k := name(b); len(groups[k]) > 0 {
 			take(i, k)
@@ -96,6 +99,8 @@ func (h held) settle(pool int, bins []map[content]int) (at []int) {
 		}
 		return true
 	}
+
+	// Then those that hold it among other things.
 	for i, b := range bins {
 		if at[i] >= 0 {
 			continue
@@ -111,7 +116,7 @@ func (h held) settle(pool int, bins []map[content]int) (at []int) {
 	for _, k := range order {
 		left = append(left, groups[k]...)
 	}
-	// Idle devices first: what runs on the others may run until they switch.
+	// Then idle devices first: what runs on the others may go on until they switch.
 	slices.SortFunc(left, func(a, b int) int {
 		return cmp.Or(cmp.Compare(len(h[pool][a]), len(h[pool][b])), cmp.Compare(a, b))
 	})
@@ -123,7 +128,7 @@ func (h held) settle(pool int, bins []map[content]int) (at []int) {
 	return at
 }
 
-// name of what a device holds.
+// contentName returns a text that is equal for equal contents.
 func name(c map[content]int) string {
 	list := make([]string, 0, len(c))
 	for k, n := range c {
@@ -133,8 +138,8 @@ func name(c map[content]int) string {
 	return fmt.Sprint(list)
 }
 
-// settled orders the bins of a pool by the devices that they go to; devices
-// between them get empty ones.
+// assignToHolders orders the bins of a pool by the devices that they are assigned to. Devices between them get
+// empty bins.
 func (k *packing) settled(pool int, bins []bin) []bin {
 	holds := make([]map[content]int, len(bins))
 	for i := range bins {
@@ -150,32 +155,33 @@ func (k *packing) settled(pool int, bins []bin) []bin {
 	return out
 }
 
-// want is pieces with what they hold.
+// wantedPiece is a piece with its slot and content.
 type want struct {
 	piece
 	key slotKey
 	id  content
 }
 
-// keptPacking is the packing of one pool around what its devices hold.
+// reusePacking packs one pool around what its devices hold.
 type keptPacking struct {
 	packing
 	holds []map[content]int // by device
 	wants []want
-	of    map[content][]int // wants by what they hold
-	unit  int               // parts of a device that free room is counted in
+	of    map[content][]int // indexes of wantedPieces
+	unit  int               // parts of a device that free space is counted in
 	bins  []bin             // by device
-	owner []slotKey         // whose pieces a device has
-	empty []int             // devices without pieces
+	owner []slotKey         // by device: the slot whose pieces it has
+	empty []int
 }
 
-// around packs a pool so that devices go on with what they hold: first every
-// device takes what it holds and is still wanted, then the rest fills empty
-// devices and what is free of others. It returns nil where that needs more
-// devices than there are.
+// packAroundHeld packs a pool so that devices keep the contents that they hold. First every device keeps what it
+// holds and the plan wants. Then the rest fills empty devices and free parts of the others. If that needs more
+// devices than there are, it returns nil.
 func (k *packing) around(pool int, groups []sharing) []bin {
 	n := k.Pools[pool].Count
 	s := &keptPacking{packing: *k, holds: k.have[pool], of: map[content][]int{}, unit: 1, bins: make([]bin, n), owner: make([]slotKey, n)}
+
+	// The pieces that the plan wants.
 	for _, g := range groups {
 		for _, q := range g.pieces {
 			id := k.content(&k.templates[k.plan.list[q.count].template], q.stage)
@@ -197,7 +203,7 @@ func (k *packing) around(pool int, groups []sharing) []bin {
 	return s.bins
 }
 
-// put gives a device some replicas of a piece.
+// putReplicas puts n replicas of a wanted piece on a device.
 func (s *keptPacking) put(d int, w *want, n int) {
 	one := w.piece
 	one.n = n
@@ -207,13 +213,15 @@ func (s *keptPacking) put(d int, w *want, n int) {
 	w.n -= n
 }
 
-// goOn gives devices what they hold and is wanted. Those of which most is still
-// wanted come first.
+// reuseHeld leaves on devices what they hold and the plan wants. The devices of which most is wanted come first.
 func (s *keptPacking) goOn() {
+	// Replicas that are wanted of each content.
 	left := map[content]int{}
 	for i := range s.wants {
 		left[s.wants[i].id] += s.wants[i].n
 	}
+
+	// How much of each device is useful.
 	ids := make([][]content, len(s.bins))
 	order := all(len(s.bins))
 	useful := make([]int, len(s.bins))
@@ -227,6 +235,8 @@ func (s *keptPacking) goOn() {
 		})
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(useful[b], useful[a]) })
+
+	// Keep what is wanted, under the slot rule for one slot per device only.
 	for _, d := range order {
 		for _, id := range ids[d] {
 			room := s.holds[d][id]
@@ -244,9 +254,9 @@ func (s *keptPacking) goOn() {
 	}
 }
 
-// fill gives the rest to devices: whole ones of one kind, then the largest first
-// where there is room, on devices that load something anyway before others. It is
-// false where there are too few.
+// placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into free
+// parts, on devices that load something anyway before others. If there are too few devices, it returns false.
+// Whole devices of one piece.
 func (s *keptPacking) fill() bool {
 	for d := range s.bins {
 		if len(s.bins[d].parts) == 0 {
@@ -262,6 +272,8 @@ func (s *keptPacking) fill() bool {
 			s.put(s.empty[0], w, w.share)
 		}
 	}
+
+	// Single replicas, the largest first.
 	slices.SortStableFunc(s.wants, func(a, b want) int { return cmp.Compare(a.share, b.share) })
 	loads := make([]bool, len(s.bins))
 	for i := range s.wants {

@@ -8,13 +8,12 @@ import (
 	"inferplan/solver/milp"
 )
 
-// fewChoices is how many choices of the blocking rule are planned one by one.
+// maxSingleChoices is the number of wait choices that are planned one by one.
 const fewChoices = 4
 
-// dropHopeless leaves out the choices of the blocking rule, from one on, under which no
-// plan meets the floors. One program over all that some choice of a group allows tells
-// it of the whole group. Choices of like waits allow much the same, so groups are halved
-// in the order of their waits.
+// dropHopelessChoices drops the wait choices, from index first on, under which no plan meets the floors. One
+// program over all templates that some choice of a group allows decides for the whole group. Choices of similar
+// waits allow much the same templates, so groups are halves of the choices in the order of their waits.
 func (x *search) dropHopeless(ctx context.Context, from int) error {
 	if len(x.choices)-from <= fewChoices || x.best != nil && x.best.value > 0 || !x.floored() {
 		return nil
@@ -31,11 +30,13 @@ func (x *search) dropHopeless(ctx context.Context, from int) error {
 	return x.dropGroup(ctx, group)
 }
 
-// dropGroup is dropHopeless for a group of choices.
+// dropGroup drops a group of wait choices, or parts of it, if no plan under them meets the floors.
 func (x *search) dropGroup(ctx context.Context, group []int) error {
 	if len(group) == 0 || ctx.Err() != nil {
 		return nil
 	}
+
+	// All templates that some choice of the group allows.
 	allowed, bound := []int(nil), x.goal.none()
 	for _, i := range group {
 		allowed = append(allowed, x.choices[i].allowed...)
@@ -44,7 +45,7 @@ func (x *search) dropGroup(ctx context.Context, group []int) error {
 	slices.Sort(allowed)
 	if allowed = slices.Compact(allowed); len(allowed) <= maxSurvivors*x.o.Effort {
 		o := x.work(basisNodes)
-		o.Gap = 1 // any plan tells that there is one
+		o.Gap = 1 // any plan shows that there is one
 		sol, err := x.s.Solve(ctx, x.goal.program(x.catalogue, allowed, bound).m, o)
 		if err != nil {
 			return fmt.Errorf("solving the integer program of %d choices of waits: %w", len(group), err)
@@ -56,6 +57,8 @@ func (x *search) dropGroup(ctx context.Context, group []int) error {
 			return nil
 		}
 	}
+
+	// Else look at each half.
 	if len(group) == 1 {
 		return nil
 	}

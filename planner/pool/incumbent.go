@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// candidate is a choice of the blocking rule: the templates that keep it, with
-// their relaxation and what each loses at least.
+// waitChoice is a choice of wait bounds with the templates that keep the rule under it, their relaxation, and
+// the loss of each.
 type candidate struct {
 	of      *catalogue
 	rule    *blocking
 	allowed []int
 	lp      *relaxation
-	bound   float64   // proven so far
-	loss    []float64 // per template; +Inf where not allowed
+	bound   float64   // proven so far for plans of the choice
+	loss    []float64 // by template; +Inf if it is not allowed
 }
 
-// weigh works out the losses.
+// computeLosses computes the losses of the allowed templates.
 func (c *candidate) weigh() {
 	c.loss = slices.Repeat([]float64{math.Inf(1)}, len(c.of.templates))
 	for _, i := range c.allowed {
@@ -25,14 +25,14 @@ func (c *candidate) weigh() {
 	}
 }
 
-// ranked lists the allowed templates by rising loss.
+// templatesByLoss returns the allowed templates by rising loss.
 func (c *candidate) ranked() []int {
 	out := slices.Clone(c.allowed)
 	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(c.loss[a], c.loss[b]) })
 	return out
 }
 
-// pick takes the basis and the first n of each model.
+// pickTemplates returns the basis and the first n templates of each model, sorted.
 func (c *candidate) pick(ranked, basis []int, n int) []int {
 	taken := make([]int, len(c.of.Models))
 	in := make(map[int]bool, len(basis))
@@ -53,6 +53,7 @@ func (c *candidate) pick(ranked, basis []int, n int) []int {
 	return out
 }
 
+// isSubset reports whether all of a are in b, which is sorted.
 func subset(a, b []int) bool {
 	for _, i := range a {
 		if _, ok := slices.BinarySearch(b, i); !ok {
@@ -62,7 +63,7 @@ func subset(a, b []int) bool {
 	return true
 }
 
-// with is a set with the templates of plans, in order.
+// unionTemplates returns a set with the templates of some plans, sorted and without duplicates.
 func with(set []int, plans ...[]count) []int {
 	out := slices.Clone(set)
 	for _, list := range plans {
@@ -74,21 +75,21 @@ func with(set []int, plans ...[]count) []int {
 	return slices.Compact(out)
 }
 
-// incumbent is the best plan so far, by what is looked for.
+// incumbent is the best plan so far, by the goal of the search.
 type incumbent struct {
 	*catalogue
 	goal goal
-	stay *staying // of a plan that runs; nil without one
+	stay *staying // of the plan that runs; nil without one
 	best *counts
 }
 
-// theta is a value in units as requests/s per weight.
+// unitsToRate converts a value in units to requests/s per weight.
 func (x *incumbent) theta(v float64) float64 { return v * x.u.theta }
 
-// shown is a score as people see it.
+// displayValue returns a score as users see it: requests/s per weight, or a price.
 func (x *incumbent) shown(score float64) float64 { return x.goal.shown(x.catalogue, score) }
 
-// score is the best plan's, in units.
+// bestScore returns the score of the best plan, in units. Without a plan it is the goal's noPlanScore.
 func (x *incumbent) score() float64 {
 	if x.best == nil {
 		return x.goal.none()
@@ -96,7 +97,7 @@ func (x *incumbent) score() float64 {
 	return x.goal.score(x.catalogue, x.best)
 }
 
-// value is the throughput of the best plan, in units; 0 without one.
+// bestValue returns the throughput of the best plan, in units. Without a plan it is 0.
 func (x *incumbent) value() float64 {
 	if x.best == nil {
 		return 0
@@ -104,8 +105,8 @@ func (x *incumbent) value() float64 {
 	return x.best.value / x.u.theta
 }
 
-// keep takes a plan that is better than the best one. What does not fit on
-// devices one by one counts without what is in the way.
+// keepIfBetter makes a plan the best one if it scores higher, is placeable and moves few enough devices. If its
+// shares do not fit devices one by one, it counts without the replicas that are in the way.
 func (x *incumbent) keep(c *counts) {
 	better := func() bool {
 		return c != nil && (x.best == nil || x.goal.score(x.catalogue, c) > x.score())
@@ -118,6 +119,6 @@ func (x *incumbent) keep(c *counts) {
 	}
 }
 
-// fits tells whether a plan that is no better by the objective may take the place
-// of the best one: it packs, and moves little.
+// isPlaceable reports whether a plan that scores no higher may still replace the best one: whether it packs into
+// the devices and moves few enough of them.
 func (x *incumbent) fits(c *counts) bool { return x.stuck(c) < 0 && x.stay.allows(c) }

@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// devices is a set of devices with which a model reaches a rate.
+// deviceSet is a set of devices with which a model reaches a rate.
 type devices struct {
-	n     []int32 // per pool: whole ones, or parts where they round up together
-	rate  float64
+	n     []int32 // by pool: whole devices, or parts if those of all models round up together
+	rate  float64 // in units
 	price float64
-	label int32
+	label int32 // a sum of configurations that carries the rate on these devices
 }
 
-// join returns the largest throughput above least for which sets of devices of
-// all models fit, or a little more, and a plan for a little less; least where
-// there is none.
+// joinModels returns the largest throughput above minValue at which device sets of all models fit together, or a
+// little more, and a plan for a little less. If there is none, it returns minValue and no plan.
 func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []count) {
 	x, p := k.x, k.x.Problem
+
+	// The devices that there are, whole or in parts, and their price.
 	least = max(least, x.score())
 	whole := p.Rounding == Slot
 	room := make([]int32, len(p.Pools))
@@ -29,10 +30,14 @@ func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []c
 		}
 		total += x.lp.price[i]
 	}
+
+	// The device sets of each model.
 	sets := make([][]devices, len(all))
 	for d, l := range all {
 		sets[d] = l.devices(least, whole)
 	}
+
+	// Bisect the throughput. A single model needs no bisection.
 	lo, hi := least, x.lp.bound
 	var at []int32
 	if len(all) == 1 {
@@ -48,6 +53,8 @@ func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []c
 			break
 		}
 		mid := (lo + hi) / 2
+
+		// Look for one set of each model that carries the throughput.
 		j := &joining{k: k, room: slices.Clone(room), total: total * (1 + 1e-9), from: make([]float64, len(all)+1), chosen: make([]int32, len(all))}
 		for d := range sets {
 			j.sets = append(j.sets, minimal(sets[d], mid))
@@ -66,6 +73,8 @@ func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []c
 	} else {
 		theta = least
 	}
+
+	// Turn the labels that were chosen into pipelines.
 	for d, i := range at {
 		byTemplate := map[int][]int{}
 		var order []int
@@ -89,8 +98,8 @@ func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []c
 	return theta, plan
 }
 
-// devices are the sets of devices of the fillings of at least a rate: the most
-// that each carries, by price.
+// deviceSets lists the device sets of the labels of at least a rate, by rising price. Of the labels with equal
+// device sets it takes the one of the highest rate.
 func (l *fillings) devices(least float64, whole bool) []devices {
 	k, p := l.k, l.k.x.Problem
 	var out []devices
@@ -104,6 +113,8 @@ list:
 		}
 		s := devices{n: make([]int32, len(p.Pools)), rate: at.rate, label: int32(i)}
 		key = key[:0]
+
+		// Round up to whole devices.
 		for j := range k.dims {
 			dim := &k.dims[j]
 			n, parts := dim.parts(at.use), dim.unit
@@ -113,6 +124,8 @@ list:
 			s.n[dim.pool] += int32(n)
 			s.price += k.x.lp.price[dim.pool] * float64(n) / float64(p.Pools[dim.pool].Count*parts)
 		}
+
+		// Skip sets that exceed the pools. Keep the best label of equal ones.
 		for j, n := range s.n {
 			if int(n) > p.Pools[j].Count && whole {
 				continue list
@@ -130,7 +143,7 @@ list:
 	return out
 }
 
-// minimal are the sets of at least a rate that hold no other one.
+// minimalSets returns those sets of at least a rate that hold no other one. The sets must be sorted by price.
 func minimal(sets []devices, rate float64) []devices {
 	var out []devices
 	for _, s := range sets {
@@ -151,16 +164,18 @@ func minimal(sets []devices, rate float64) []devices {
 	return out
 }
 
-// joining looks for one set of each model that fit together.
+// setJoiner looks for one device set of each model so that all fit together.
 type joining struct {
 	k      *knapsack
-	sets   [][]devices // by price
-	room   []int32
-	total  float64   // price of all devices
-	from   []float64 // least price of the sets of the models from here on
-	chosen []int32
+	sets   [][]devices // by model, by rising price
+	room   []int32     // by pool: not yet taken
+	total  float64     // of all devices
+	from   []float64   // by model: least price of sets of it and all models after it
+	chosen []int32     // by model: label of its set
 }
 
+// findSets looks for one set of each model. ok reports that one was found. decided is false if the work ran out
+// before that was known.
 func (j *joining) fits() (ok, known bool) {
 	for d := len(j.sets) - 1; d >= 0; d-- {
 		if len(j.sets[d]) == 0 {
@@ -172,6 +187,8 @@ func (j *joining) fits() (ok, known bool) {
 	return ok, ok || j.k.steps <= j.k.limit
 }
 
+// placeModels chooses sets of the models from d on, by depth-first search. price is that of the sets chosen
+// before.
 func (j *joining) put(d int, price float64) bool {
 	if d == len(j.sets) {
 		return true
@@ -179,12 +196,16 @@ func (j *joining) put(d int, price float64) bool {
 next:
 	for i := range j.sets[d] {
 		s := &j.sets[d][i]
+
+		// No set from here on leaves enough for the models that follow: sets come by rising price.
 		if price+s.price+j.from[d+1] > j.total {
 			return false
 		}
 		if j.k.steps++; j.k.steps > j.k.limit {
 			return false
 		}
+
+		// Take the set if it fits, place the other models, and give it back if they do not fit.
 		for i, n := range s.n {
 			if n > j.room[i] {
 				continue next

@@ -11,21 +11,19 @@ import (
 	"inferplan/solver/milp"
 )
 
-// latencySlack bounds the share of the objective that leastLatency may give
-// up, whatever gap is asked for.
+// latencySlack bounds the part of the objective that reduceLatency may give up, whatever gap was asked for.
 const latencySlack = 1e-2
 
-// leastLatency looks, where all pools are time-shared, for the plan of least
-// latency among those within the gap that the user accepts. Where models take
-// turns a long batch costs every model waiting time that the program does not
-// see; a last per cent of capacity is not worth twice the latency. On exclusive
-// pools whole devices decide, and the plan stays as it is.
+// reduceLatency looks, if all pools are time-shared, for the plan of least latency among those within the gap
+// that the user accepts. If models take turns, a long batch costs every model waiting time that the program does
+// not see: a last per cent of capacity is not worth twice the latency. On exclusive pools whole devices decide,
+// and the plan stays as it is.
 func (x *polish) leastLatency(ctx context.Context) error {
 	slack := min(x.o.Gap, latencySlack)
 	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.Pools, func(p stages.Pool) bool { return !p.Time }) {
 		return nil
 	}
-	// The first program: least time in service per unit of theta.
+	// The first program minimises the time in service per unit of θ.
 	floor := x.proven() * (1 - 0.999*slack)
 	if floor > x.value() {
 		return nil
@@ -36,7 +34,7 @@ func (x *polish) leastLatency(ctx context.Context) error {
 	l.m.SetBounds(l.theta, floor, milp.Inf)
 	for i, ti := range x.allowed {
 		t := &x.templates[ti]
-		// A batch holds up what else runs there for as long as it lasts.
+		// A batch delays the others on its devices for as long as it lasts.
 		l.m.SetObj(l.x[i], t.Latency.Seconds())
 	}
 	sol, err := x.s.Solve(ctx, l.m, milp.Options{})
@@ -46,13 +44,15 @@ func (x *polish) leastLatency(ctx context.Context) error {
 	if sol.Status != milp.Optimal {
 		return nil // the plan stands as it is
 	}
+
+	// Its templates.
 	var used []int
 	for i, ti := range x.allowed {
 		if sol.At(l.x[i]) > 1e-9 {
 			used = append(used, ti)
 		}
 	}
-	// The second: what those templates carry at most.
+	// The second program maximises what those templates carry.
 	r, err := x.relax(ctx, x.s, nil, used, -1)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
@@ -72,7 +72,7 @@ func (x *polish) leastLatency(ctx context.Context) error {
 	return nil
 }
 
-// inService is the mean latency of a plan's requests, weighted by rate.
+// meanLatency returns the mean latency of a plan's requests, weighted by rate.
 func (x *polish) inService(c *counts) float64 {
 	sum, rps := 0.0, 0.0
 	for _, t := range c.list {
@@ -85,16 +85,17 @@ func (x *polish) inService(c *counts) float64 {
 	return sum / rps
 }
 
-// shorten exchanges, on exclusive pools, chosen pipelines for such of less
-// latency on the same kinds that carry the same rate, where devices that would
-// stay idle allow it: whole devices in place of shares of them, mostly. They
-// plan no more requests but leave each batch more of its SLO to wait in. The
-// pipelines of the highest rates choose first. No rate falls, so the objective
-// and its proof stand. A plan that continues a running one keeps its pipelines.
+// shortenPipelines replaces, on exclusive pools, pipelines of the plan by others of less latency on the same
+// kinds that carry the same rate, if idle devices allow it: mostly whole devices in place of shares. These serve
+// no more requests, but leave each batch more of its SLO to wait in. The pipelines of the highest rates choose
+// first. No rate falls, so the objective and its proof stay. A plan that continues a running one keeps its
+// pipelines.
 func (x *polish) shorten(ctx context.Context) {
 	if x.stay != nil {
 		return
 	}
+
+	// The templates of each model by rising latency.
 	byModel := make([][]int, len(x.Models))
 	for _, ti := range x.allowed {
 		byModel[x.templates[ti].Model] = append(byModel[x.templates[ti].Model], ti)
@@ -102,11 +103,15 @@ func (x *polish) shorten(ctx context.Context) {
 	for _, byLatency := range byModel {
 		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(x.templates[a].Latency, x.templates[b].Latency) })
 	}
+
+	// The pipelines by falling rate.
 	order := make([]int, len(x.best.list))
 	for ci := range order {
 		order[ci] = ci
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x.best.list[b].rps, x.best.list[a].rps) })
+
+	// Replace each by the fastest template that fits.
 	for _, ci := range order {
 		now := &x.templates[x.best.list[ci].template]
 		if ctx.Err() != nil || slices.ContainsFunc(now.Stages, func(s stages.Stage) bool { return x.Pools[s.Pool].Time }) {
@@ -134,7 +139,7 @@ func (x *polish) shorten(ctx context.Context) {
 	}
 }
 
-// slower tells whether a plan gives any model less than the best one does.
+// lowersAnyRate reports whether a plan gives some model less than the best plan does.
 func (x *polish) slower(plan *counts) bool {
 	for d := range plan.rps {
 		if plan.rps[d] < x.best.rps[d]*(1-1e-12) {

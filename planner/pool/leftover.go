@@ -1,22 +1,22 @@
 package pool
 
-// leftover tells what a plan of the only model loses at least on the devices
-// that a sum of configurations leaves: their price where they stay idle, and the
-// losses of the configurations that fill them. Stage positions are together
-// here, so that there are few sums of configurations to look at.
+// leftoverLoss holds, for a problem with one model, what a plan loses at least on the devices that a label
+// leaves: the price of those that stay idle, and the losses of the configurations that fill the others. Stage
+// positions are counted together here, so that there are few sums of configurations.
 type leftover struct {
 	dims  []dimension // one per pool
-	all   uint64      // the use of all devices
-	least []float64   // by the use that is left
+	all   uint64      // the use that takes all devices
+	least []float64   // by remaining use
 }
 
-// leftover adds up what all parts of the devices lose at least. It is nil where
-// there are other models, which may take the rest, and where there are too many
-// parts.
+// newLeftoverLoss computes the least loss of all uses of the devices. If there are other models, which may take
+// the rest, or too many uses, it returns nil.
 func (k *knapsack) leftover(d int) *leftover {
 	if len(k.x.Models) > 1 {
 		return nil
 	}
+
+	// All sums with stage positions together.
 	together := &knapsack{x: k.x, budget: k.budget, steps: k.steps, limit: k.limit}
 	if !together.keys() {
 		return nil
@@ -31,8 +31,8 @@ func (k *knapsack) leftover(d int) *leftover {
 	k.steps = together.steps
 	left := &leftover{dims: together.dims, all: size - 1, least: make([]float64, size)}
 	prices := together.prices(size)
-	// First what is lost where nothing is idle, less the price. What is not listed
-	// loses as much as the first thing that was not.
+	// First, the loss if nothing is idle, less the price. A sum that is not listed loses as much as the first
+	// one that was not.
 	for u, price := range prices {
 		left.least[u] = min(sums.first, k.budget) - price
 	}
@@ -41,7 +41,7 @@ func (k *knapsack) leftover(d int) *leftover {
 			left.least[u] = min(left.least[u], at.loss-prices[u])
 		}
 	}
-	// Then the least where some of it may be idle.
+	// Then the least over all smaller uses: the rest stays idle.
 	for i := range left.dims {
 		dim := &left.dims[i]
 		for u := range left.least {
@@ -50,13 +50,15 @@ func (k *knapsack) leftover(d int) *leftover {
 			}
 		}
 	}
+
+	// Idle devices cost their price.
 	for u, price := range prices {
 		left.least[u] += price
 	}
 	return left
 }
 
-// prices are those of all uses of devices below size.
+// usePrices returns the prices of all uses below size.
 func (k *knapsack) prices(size uint64) []float64 {
 	out := make([]float64, size)
 	for i := range k.dims {
@@ -70,7 +72,7 @@ func (k *knapsack) prices(size uint64) []float64 {
 	return out
 }
 
-// after is what is lost at least on what a use of devices leaves.
+// minLossAfter returns what is lost at least on the devices that a use leaves.
 func (l *leftover) after(dims []dimension, u use) float64 {
 	left := l.all
 	for i := range dims {

@@ -11,20 +11,20 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Limit tells what a little more of something would buy, by the bound.
+// Limit says what a little more of something would gain, by the bound.
 type Limit struct {
-	Pool   int // -1 where it is a model's SLO
-	Model  int // -1 where it is a pool
-	Change float64
-	Value  float64 // of the objective, by the relaxation
-	Gain   float64 // relative to the relaxation now
+	Pool   int     // -1 if the limit is a model's SLO
+	Model  int     // -1 if the limit is a pool
+	Change float64 // one device, or nanoseconds of SLO
+	Value  float64 // of the objective, by the changed relaxation
+	Gain   float64 // relative to the relaxation as it is
 }
 
-// SLOStep is the change of an SLO that limits look at.
+// SLOStep is the change of an SLO that limits are computed for.
 const SLOStep = 10 * time.Millisecond
 
-// sensitivity solves the relaxation again with one more device of each kind, and
-// with each model's SLO relaxed by SLOStep: by falling gain.
+// findLimits solves the relaxation again with one more device of each kind, and with each model's SLO longer by
+// SLOStep. It returns the limits by falling gain.
 func (x *search) sensitivity(ctx context.Context) []Limit {
 	var out []Limit
 	now := x.lp.value
@@ -36,6 +36,8 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 		l.Gain = r.value/now - 1
 		out = append(out, l)
 	}
+
+	// One more device of each kind.
 	var basis *milp.Basis
 	for k := range x.Pools {
 		if ctx.Err() != nil || x.Pools[k].Count == 0 {
@@ -47,9 +49,11 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 		}
 		add(Limit{Pool: k, Model: -1, Change: 1}, r, err)
 	}
+
+	// A longer SLO of each model: its templates are listed anew.
 	for d := range x.Models {
 		if ctx.Err() != nil || x.partial {
-			break // too many pipelines to list again
+			break // too many templates to list again
 		}
 		wide := *x.Problem
 		wide.Models = slices.Clone(x.Models)
@@ -77,24 +81,24 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 	return out
 }
 
-// Infeasible explains why there is no plan.
+// Infeasible is the error that explains why there is no plan.
 type Infeasible struct {
-	Model      int    // -1 where no single model is the cause
-	Constraint string // slo, memory, devices, min_rps
+	Model      int    // -1 if no single model is the cause
+	Constraint string // slo, memory, devices or min_rps
 	Reason     string
-	SLO        time.Duration // smallest with a pipeline; 0 where that is not the cause
+	SLO        time.Duration // smallest with a pipeline; 0 if the SLO is not the cause
 	Memory     int64         // bytes per device at which a pipeline fits
-	Load       float64       // largest factor of the floors that fits
+	Load       float64       // largest factor of the floors that whole devices carry
 	Devices    []Missing     // fewest devices to add
 	Conflict   []string      // limits that exclude each other
 }
 
-// Missing is a number of devices that a pool lacks.
+// MissingDevices is a number of devices that a pool lacks.
 type Missing struct{ Pool, Count int }
 
 func (e *Infeasible) Error() string { return e.Reason }
 
-// noPipeline explains why model d has no template at all.
+// noPipeline returns the error that explains why model d has no template at all.
 func (p *Problem) noPipeline(d, tooBig int) error {
 	m := &p.Models[d]
 	e := &Infeasible{Model: d}
@@ -120,8 +124,8 @@ func (p *Problem) noPipeline(d, tooBig int) error {
 	return e
 }
 
-// leastTime is the least latency with batch building of any pipeline within
-// the memory limits, whatever the SLO.
+// minLatency returns the least latency with batch building of any template within the memory limits, whatever
+// the SLO, and its batch size. If there is no template, ok is false.
 func (p *Problem) leastTime(d int) (least time.Duration, batch int, ok bool) {
 	m := &p.Models[d]
 	for _, b := range m.BatchSizes() {

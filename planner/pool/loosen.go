@@ -7,7 +7,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// loosened asks less of models.
+// loosenModels returns the models of a workload with longer SLOs or lower floors.
 func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
 	models := slices.Clone(asked.(formats.WorkloadModels))
 	for i := range models {

@@ -6,21 +6,24 @@ import (
 	"inferplan/planner/stages"
 )
 
-// lossSteps is how many replica counts of each stage are looked at.
+// maxLossReplicas is the number of replica counts of each stage that templateLoss tries.
 const lossSteps = 24
 
-// loss is what any plan that uses template t must stay below the bound of r at
-// least, in units: for every plan,
+// templateLoss returns, in units, how far every plan that uses template t stays below the bound of r at least.
+// For every plan
 //
-//	theta <= bound - sum of loss over its templates
+//	theta <= bound - Σ loss over its templates
 //
-// because whole replicas of t cost, at the prices of r, at least so much more
-// than the rate they carry is worth. Devices of one kind are priced by what
-// replicas take of them; rounding up to whole devices only adds to it.
+// because whole replicas of t cost, at the prices of r, so much more than the rate that they carry is worth:
+//
+//	loss_t = min over integer g >= 1 of  Σ_s π_k g_s / v_s - λ_d min_s X_s g_s
+//
+// Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the
+// loss.
 func (c *catalogue) loss(t *stages.Template, r *relaxation) float64 {
 	worth := r.worth[t.Model]
 	unit := c.u.rps[t.Model]
-	// Rates, in units, at which a stage's replica count must grow.
+	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
 	most := c.fullRate(t) / unit
 	exclusive, timed := false, false
 	best, tail := math.Inf(1), math.Inf(1)
@@ -29,14 +32,15 @@ func (c *catalogue) loss(t *stages.Template, r *relaxation) float64 {
 		if !c.Pools[t.Stages[i].Pool].Time {
 			continue
 		}
-		// What a time-shared stage takes grows with every request, so the least
-		// may lie where the next replica has just begun; and it may carry less
-		// than a single replica of the others.
+		// The cost of a time-shared stage grows with every request. So the least loss may lie just after the
+		// next replica has begun, and the stage may carry less than a single replica of the others.
 		timed = true
 		try(most * 1e-6)
 		try(most)
 		break
 	}
+
+	// Try the rates of 1, 2, ... replicas of each stage on an exclusive pool.
 	for i := range t.Stages {
 		if c.Pools[t.Stages[i].Pool].Time {
 			continue
@@ -60,7 +64,7 @@ func (c *catalogue) loss(t *stages.Template, r *relaxation) float64 {
 		return 0
 	}
 	if !math.IsInf(tail, 1) {
-		// Beyond the rates looked at, the loss grows with the rate at least.
+		// Beyond the rates that were tried, the loss grows at least in proportion to the rate.
 		best = min(best, (c.cost(t, r.price)-worth)*tail)
 	}
 	if math.IsInf(best, 1) {
@@ -69,7 +73,7 @@ func (c *catalogue) loss(t *stages.Template, r *relaxation) float64 {
 	return max(best, 0)
 }
 
-// paid is the price of the whole replicas that carry rate x.
+// replicaPrice returns the price of the whole replicas of t that carry so many units of rate.
 func (c *catalogue) paid(t *stages.Template, r *relaxation, x, unit float64) float64 {
 	sum := 0.0
 	for i := range t.Stages {

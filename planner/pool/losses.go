@@ -8,64 +8,63 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Losses add up. By the duals of the relaxation a plan reaches its bound less
-// what every configuration (whole replicas of one template, at the rate that
-// they carry) takes more than its rate is worth, less the price of idle devices.
-// So the plans of one model that may beat the best one are the sums of
-// configurations whose losses stay within the gap: a knapsack over the devices
-// that they take, solved exactly by labels of rising loss. Models are coupled by
-// the devices alone: at a throughput each needs one of its least sets of devices,
-// and those must fit. What is relaxed is how parts of devices round up: to whole
-// ones per model and kind in place of model, stage position and kind.
+// Losses add up. By the duals of the relaxation the throughput of a plan is at most the bound, less the loss of
+// every configuration that it uses (whole replicas of one template, at the rate that they carry), less the price
+// of idle devices. So one model's part of a plan that may beat the best one is a sum of configurations whose
+// losses stay within the gap. Finding these sums is a knapsack over the devices that they take, solved exactly
+// by labels of rising loss. Models share nothing but the devices: at a given throughput each model needs one of
+// its device sets, and these must fit together. Only the rounding of parts of devices is relaxed: parts round up
+// to whole devices per model and kind, not per model, stage position and kind.
 //
-// The program's own relaxation knows none of this, because a fraction of a large
-// configuration, which loses little, looks as good as a small one.
+// The relaxation of the integer program sees none of this, because a fraction of a large configuration, which
+// loses little, looks as good there as a small configuration.
 
 const (
-	lossWork   = 4_000_000 // configurations and sets of devices that are put together, per unit of effort
-	lossMore   = 4         // times as many where a first look was not enough
-	lossRounds = 16        // part of the gap that is looked at first
-	lossGrowth = 1.5
-	slotGrowth = 1.1
-	lossStart  = 1.02
-	lossSums   = 1_500_000 // kept in memory
-	lossTheta  = 30        // halvings of the gap
-	lossPivot  = 600       // steps that take as long as an iteration of the simplex method
-	lossLabel  = 8         // steps that a new sum counts for
+	lossWork   = 4_000_000 // configurations and device sets that are combined, per unit of effort
+	lossMore   = 4         // times as many, if the first pass was not enough
+	lossRounds = 16        // the first loss budget is the gap divided by this
+	lossGrowth = 1.5       // factor from one budget to the next
+	slotGrowth = 1.1       // the same with stage positions apart
+	lossStart  = 1.02      // factor of the first budget over the loss that every plan is known to have
+	lossSums   = 1_500_000 // most labels kept in memory
+	lossTheta  = 30        // halvings of the throughput interval
+	lossPivot  = 600       // steps that take as long as one iteration of the simplex method
+	lossLabel  = 8         // steps that a new label counts for
 )
 
-// configuration is whole replicas of a template.
+// lossItem is a configuration as an item of the knapsack: whole replicas of a template, at the rate that they
+// carry.
 type configuration struct {
 	use      use
-	rate     float64
-	price    float64
-	loss     float64
+	rate     float64 // in units
+	price    float64 // of the devices, in units
+	loss     float64 // price - rateDual * rate
 	template int
 }
 
-// knapsack is the proof for one plan of one relaxation.
+// lossKnapsack proves a bound for one plan and one relaxation by sums of losses.
 type knapsack struct {
 	x      *search
 	dims   []dimension
-	of     [][]int // per stage position and pool: the dimension
-	bySlot bool
-	budget float64 // what the plans that are looked at lose at most
-	steps  int64
-	limit  int64
-	count  int // configurations
+	of     [][]int // by stage position and pool: index of the dimension
+	bySlot bool    // whether stage positions are counted apart, as the slot rule does
+	budget float64 // plans that lose more are not looked at
+	steps  int64   // done so far
+	limit  int64   // the search stops there
+	count  int     // configurations of all models
 }
 
-// losses lowers the bound by sums of losses: first with stage positions together,
-// and where that finds the best sums there are, with them apart.
+// boundByLosses lowers the bound by sums of losses, first with stage positions counted together. If that pass
+// finds the best such sums, a second one counts stage positions apart.
 func (x *phases) losses(work int64) {
 	if x.sums(work, false) && !x.o.Hurry {
 		x.sums(lossMore*lossWork, true)
 	}
 }
 
-// sums lowers the bound by the knapsack, where it is small enough, and keeps
-// the plan that it finds where that is better. It tells whether it found the
-// best sums there are; bySlot keeps stage positions apart, which takes more work.
+// boundByLossSums runs the knapsack, if it is small enough. It lowers the bound, and keeps the plan found if
+// that is better. exact reports whether the best sums were found. With bySlot stage positions are counted apart,
+// which takes more work.
 func (x *phases) sums(work int64, bySlot bool) (exact bool) {
 	if x.goal.cost() != nil || x.partial || x.best == nil || x.timed() || x.many() || x.gap() <= max(x.o.Gap, proof) ||
 		bySlot && x.Rounding != Slot {
@@ -84,8 +83,8 @@ func (x *phases) sums(work int64, bySlot bool) (exact bool) {
 	return exact
 }
 
-// deepen looks at plans of little loss first, because what there is to look at
-// grows fast with the loss. It tells whether it found the best ones.
+// raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number of
+// sums grows fast with it. It reports whether it found the best plan.
 func (k *knapsack) deepen() (exact bool) {
 	x := k.x
 	gap := x.lp.bound - x.score()
@@ -93,12 +92,14 @@ func (k *knapsack) deepen() (exact bool) {
 	if k.bySlot {
 		growth = slotGrowth
 	}
-	// Every plan is known to lose so much already.
+	// Every plan is known to lose this much already.
 	known := (x.lp.bound - x.inner) * lossStart
 	for k.budget = min(max(gap/lossRounds, known), gap); x.gap() > max(x.o.Gap, proof); k.budget = min(k.budget*growth, gap) {
 		if !(k.budget > 0) || !k.keys() {
 			return false
 		}
+
+		// The labels of every model within the budget.
 		first := math.Inf(1)
 		k.count = 0
 		var all []*fillings
@@ -111,8 +112,10 @@ func (k *knapsack) deepen() (exact bool) {
 		if first == 0 {
 			return false
 		}
-		// A plan that is not looked at loses as much as the first thing that was not.
+		// A plan outside the search loses at least as much as the first label that was not listed.
 		outside := x.lp.bound - min(first, k.budget)
+
+		// Combine the models, and keep the plan and the bound.
 		theta, plan := k.join(all, outside)
 		if plan != nil {
 			x.keep(x.recount(plan))
@@ -128,28 +131,33 @@ func (k *knapsack) deepen() (exact bool) {
 	return true
 }
 
-// dimension is a part of a pool whose use is counted: its devices at one stage
-// position, or at all those that have no dimension of their own.
+// useDimension is a part of a pool whose use is counted: the devices of one stage position, or those of all
+// positions that have no dimension of their own. A use is written as a number with a digit per dimension.
 type dimension struct {
-	pool, unit int // unit: parts of a device that use is counted in
-	word       int // of a key
-	radix      uint64
-	size       uint64
+	pool, unit int    // parts of a device that the use is counted in
+	word       int    // index of the deviceUse number that holds the digit
+	radix      uint64 // value of one part in that number
+	size       uint64 // of the digit: all parts of the pool, plus one
 }
 
-// use is the devices taken: per dimension a digit of one of two numbers.
+// deviceUse says which devices are taken: one digit per dimension, over two numbers.
 type use [2]uint64
 
+// plus adds up two uses.
 func (u use) with(v use) use { return use{u[0] + v[0], u[1] + v[1]} }
+
+// compare orders uses by their numbers.
 func (u use) compare(v use) int {
 	return cmp.Or(cmp.Compare(u[0], v[0]), cmp.Compare(u[1], v[1]))
 }
 
-// keys sets up how the use of devices is written as a number; false where it
-// has no room.
+// setDimensions chooses the dimensions and how a use is written as two numbers. If the numbers are too small for
+// that, it returns false.
 func (k *knapsack) keys() bool {
 	p, x := k.x.Problem, k.x
 	k.dims = k.dims[:0]
+
+	// One dimension for each pool.
 	for i := range p.Pools {
 		k.dims = append(k.dims, dimension{pool: i, unit: 1})
 	}
@@ -160,6 +168,8 @@ func (k *knapsack) keys() bool {
 			k.of[si][i] = i
 		}
 	}
+
+	// With stage positions apart, each position that takes shares of a pool gets a dimension of its own.
 	for _, ti := range x.allowed {
 		if x.loss[ti] > k.budget {
 			continue
@@ -173,6 +183,8 @@ func (k *knapsack) keys() bool {
 			k.dims[*at].unit = lcm(k.dims[*at].unit, s.Share)
 		}
 	}
+
+	// The radix of each digit.
 	word, size := 0, uint64(1)
 	for i := range k.dims {
 		d := &k.dims[i]
@@ -189,18 +201,20 @@ func (k *knapsack) keys() bool {
 	return true
 }
 
-// parts is how many parts of a dimension are taken.
+// partsOf returns how many parts of the dimension a use takes.
 func (d *dimension) parts(u use) int { return int(u[d.word] / d.radix % d.size) }
 
-// priceOf is the price of parts of a dimension.
+// partsPrice returns the price of parts of a dimension.
 func (k *knapsack) priceOf(d *dimension, parts int) float64 {
 	return k.x.lp.price[d.pool] * float64(parts) / float64(k.x.Pools[d.pool].Count*d.unit)
 }
 
-// configurations of a model that lose no more than the budget, the least loss first.
-// It is false where that is too much work.
+// listItems lists the configurations of model d that lose no more than the budget, the least loss first. If that
+// is too much work, it returns false.
 func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 	x := k.x
+
+	// Of configurations with the same use, keep the one of the highest rate.
 	best := map[use]configuration{}
 	taken := make([]int, len(k.dims))
 	for _, ti := range x.allowed {
@@ -208,10 +222,14 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 		if t.Model != d || x.loss[ti] > k.budget {
 			continue
 		}
+
+		// For each stage, g replicas of it set the rate, and the others have as many as it needs.
 		for i := range t.Stages {
 		grow:
 			for g := 1; ; g++ {
 				k.steps++
+
+				// The devices that carry the rate.
 				c := configuration{template: ti, rate: t.Stages[i].Rate * float64(g)}
 				clear(taken)
 				for j := range t.Stages {
@@ -245,6 +263,8 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 			return nil, false
 		}
 	}
+
+	// By rising loss.
 	for _, c := range best {
 		list = append(list, c)
 	}

@@ -2,20 +2,20 @@ package pool
 
 import "inferplan/planner/stages"
 
-// Memory of time-shared pools, where every device holds the stages of all
-// pipelines that are placed there. A worker on a CPU loads the same blocks once
-// for all its stages (SLO classes of a model, pipelines at several batch sizes):
-// their weights count once, what else a stage needs counts for each. On a GPU
-// every batch size has a session of its own, and each stage counts whole.
+// On a time-shared pool every device holds the stages of all pipelines that are placed there. A worker on a CPU
+// loads equal blocks once for all its stages (SLO classes of a model, pipelines at several batch sizes). Their
+// weights count once, and what else a stage needs counts for each. On a GPU every batch size has a session of
+// its own, and each stage counts in full.
 
-// kept is what a device of a time-shared pool holds once.
+// sharedBlocks names blocks whose weights a device of a time-shared pool holds once.
 type kept struct {
 	network     string
 	pool        int
 	first, last int
 }
 
-// kept of a stage; false where its weights are its own.
+// sharedBlocksOf returns the blocks of a stage whose weights are shared. It returns false if the stage has
+// weights of its own.
 func (p *Problem) kept(t *stages.Template, s *stages.Stage) (kept, bool) {
 	if pool := &p.Pools[s.Pool]; !pool.Time || !pool.OneCopy {
 		return kept{}, false
@@ -23,18 +23,19 @@ func (p *Problem) kept(t *stages.Template, s *stages.Stage) (kept, bool) {
 	return kept{p.Models[t.Model].NetworkName(), s.Pool, s.First, s.Last}, true
 }
 
-// resident adds up what every device of each time-shared pool holds.
+// residentMemory adds up the bytes that every device of each time-shared pool holds.
 type resident struct {
 	p     *Problem
-	bytes []int64 // per pool
-	once  map[kept]bool
+	bytes []int64       // by pool
+	once  map[kept]bool // blocks whose weights are counted already
 }
 
+// newResidentMemory returns the memory of devices that hold nothing.
 func (p *Problem) resident() *resident {
 	return &resident{p: p, bytes: make([]int64, len(p.Pools)), once: map[kept]bool{}}
 }
 
-// add puts the stages of a template on the devices.
+// add counts the stages of a template.
 func (r *resident) add(t *stages.Template) {
 	for i := range t.Stages {
 		s := &t.Stages[i]
@@ -51,8 +52,8 @@ func (r *resident) add(t *stages.Template) {
 	}
 }
 
-// tightMemory tells, per time-shared pool, whether the templates of the set
-// could together need more memory than a device has.
+// tightMemory returns, by pool, whether the templates of the set could together need more memory than a device
+// of a time-shared pool has.
 func (c *catalogue) tightMemory(set []int) []bool {
 	r := c.resident()
 	for _, ti := range set {

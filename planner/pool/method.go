@@ -32,7 +32,7 @@ const (
 	ObjectiveGPUs       = "gpus"  // fewest devices
 )
 
-// choices are the values of the options.
+// optionValues are the values of the options of this kind of plan.
 type choices struct {
 	Algorithm     string
 	Objective     string
@@ -52,6 +52,7 @@ type choices struct {
 	MaxMoved      float64
 }
 
+// optionValuesOf reads the values of the options.
 func choicesOf(v document.Values) choices {
 	c := choices{
 		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
@@ -65,7 +66,7 @@ func choicesOf(v document.Values) choices {
 	return c
 }
 
-// together refuses values that exclude each other.
+// checkObjective refuses values of options that exclude each other.
 func together(c choices) error {
 	if c.Objective != ObjectiveThroughput && c.Algorithm != AlgorithmTemplate {
 		return &document.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
@@ -73,9 +74,10 @@ func together(c choices) error {
 	return nil
 }
 
-// searchPhases are the names of the phases in order, for the fraction that is done.
+// searchPhases lists the names of the phases in order, for the fraction that is done.
 var searchPhases = []string{"pipelines", "relaxation", "what runs", "rounding", "bundles", "basis", "whole devices", "losses", "pool", "survivors", "fewest moves", "weighted sum"}
 
+// fractionDone returns the fraction of a search that is done when a phase ends.
 func fractionDone(phase string) float64 {
 	for i, p := range searchPhases {
 		if p == phase {
@@ -85,7 +87,7 @@ func fractionDone(phase string) float64 {
 	return 0
 }
 
-// plan solves the problem of the documents.
+// planDocuments solves the problem of the documents.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
 	if err := together(choicesOf(in.Values)); err != nil {
 		return nil, err
@@ -99,6 +101,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		models = append(models, r.models[i].profile)
 	}
 	run.StaleModels(&in.Documents, models)
+
+	// The options of the search, its progress, and the plan that runs.
 	o := r.searchOptions()
 	o.Progress = func(p Progress) {
 		if !math.IsNaN(p.Value) && p.Value > 0 {
@@ -109,6 +113,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if o.Running, err = r.running(); err != nil {
 		return nil, err
 	}
+
+	// Batches may need time to fill.
 	if err := r.batchBuilding(ctx, run.Solver, o); err != nil {
 		return nil, r.explained(err)
 	}
@@ -119,7 +125,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	return r.outcome(out), nil
 }
 
-// solve runs the algorithm that was asked for.
+// runAlgorithm runs the algorithm that the options ask for.
 func (r *resolved) solve(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
 	switch {
 	case r.opt.Algorithm == AlgorithmNP:
@@ -142,7 +148,7 @@ func (r *resolved) solve(ctx context.Context, solver milp.Solver, o Options) (*O
 	return Solve(ctx, r.problem, solver, o)
 }
 
-// explained turns the search's infeasibility into the planner's.
+// translateError replaces the search's infeasibility by the planner's error.
 func (r *resolved) explained(err error) error {
 	var inf *Infeasible
 	if errors.As(err, &inf) {
@@ -151,12 +157,14 @@ func (r *resolved) explained(err error) error {
 	return err
 }
 
-// batchBuilding sets the delay for filling batches. The rate at which a batch
-// fills is the workload's, else the one of batchRates.
+// setBatchBuilding sets the delay of filling batches. The rate at which the batches of a model fill is that of
+// the workload. If the workload names none, it is that of unpartitionedRates.
 func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
 	if r.opt.BatchBuild == 0 {
 		return nil
 	}
+
+	// The rates at which the batches of each model fill.
 	rates := make([]float64, len(r.models))
 	missing := false
 	for d := range r.models {
@@ -183,11 +191,10 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Opti
 	return nil
 }
 
-// batchRates are what the models get in a plan without partitioning, without
-// floors and without a delay for filling batches. Of the plans of the best
-// objective it is the one with the fewest devices: a model that is given what
-// others leave idle has a rate there that it need not be asked for, and a delay
-// computed from it would be too short.
+// unpartitionedRates returns the rates that the models get in a plan without partitioning, floors or delay of
+// filling batches. Of the plans of the best objective it takes the one of the fewest devices. A plan that gives
+// idle devices to some model gives it a higher rate than anybody asks for, and a delay computed from that rate
+// would be too short.
 func (r *resolved) batchRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
 	o.Progress, o.Running = nil, nil
 	np, err := leastNP(ctx, r.problem.withoutFloors(), solver, o)
@@ -197,8 +204,8 @@ func (r *resolved) batchRates(ctx context.Context, solver milp.Solver, o Options
 	return np.RPS, nil
 }
 
-// BatchRates are the rates, in the order of the workload's models, at which a
-// solve with --batch-build takes batches to fill where the workload names none.
+// BatchRates returns the rates, in the order of the workload's models, at which a solve with --batch-build takes
+// batches to fill if the workload names none.
 func BatchRates(ctx context.Context, in *kind.Problem, run *kind.Run) ([]float64, error) {
 	r, err := resolve(in, run)
 	if err != nil {
@@ -208,13 +215,13 @@ func BatchRates(ctx context.Context, in *kind.Problem, run *kind.Run) ([]float64
 	return rates, r.explained(err)
 }
 
-// searchOptions are the options of a search without ears and without a plan that runs.
+// searchOptions returns the options of a search that reports no progress and starts from no running plan.
 func (r *resolved) searchOptions() Options {
 	return Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(r.in.Seed % math.MaxInt32), Any: r.in.Trial, Untold: r.in.Trial, Hurry: r.in.Hurry, Least: r.in.Least}
 }
 
-// equalWorkload is every model of the profile with the same weight and SLO, and
-// Poisson arrivals.
+// equalWorkload returns a workload of every model of the profile, with the same weight and SLO and Poisson
+// arrivals, and the assumptions that it rests on.
 func equalWorkload(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string) {
 	var models formats.WorkloadModels
 	for _, name := range profile.Requested() {

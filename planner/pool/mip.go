@@ -9,52 +9,55 @@ import (
 	"inferplan/solver/milp"
 )
 
-// program is the integer program over a set of templates: rates within what
-// whole replicas carry, replicas within whole devices.
+// integerProgram is the integer program over a set of templates: rates within what whole replicas carry, and
+// replicas within the devices. With x_t a rate, g_s replicas, v_s shares and X_s the rate of a replica:
+//
+//	max θ   s.t.  θ <= Σ x_t / w_d,   x_t <= X_s g_s,   devices of each slot >= Σ g_s / v_s (whole),   Σ devices <= N_k
 type program struct {
 	*catalogue
 	m       *milp.Model
-	set     []int // templates
+	set     []int // indexes of the templates
 	theta   milp.Var
-	x       []milp.Var   // [i]: rate of template set[i], in units
-	g       [][]milp.Var // [i][stage]: replicas; -1 on time-shared pools
-	y       []milp.Var   // [i]: whether it is used at all; -1 where nothing asks
-	once    []heldOnce
-	whole   []wholeDevices
-	taken   [][]milp.Term // whole devices, by model and pool
-	byModel []milp.Row
-	floors  []milp.Row // -1 without a floor
-	pools   []milp.Row // -1 for empty pools
-	memory  []milp.Row // -1 where memory is enough
-	idle    []milp.Var // per pool: whole devices that nothing takes; nil where nothing asks
-	stay    *staying   // where moves are counted
-	moved   milp.Var   // devices that load something
-	news    []newContent
+	x       []milp.Var     // [i]: rate of template templateSet[i], in units
+	g       [][]milp.Var   // [i][stage]: replicas; -1 on time-shared pools
+	y       []milp.Var     // [i]: whether the template is used at all; -1 if no row needs it
+	once    []heldOnce     // weights that several templates share in memory
+	whole   []wholeDevices // counts of whole devices that replicas round up to
+	taken   [][]milp.Term  // devices taken, by model and pool
+	byModel []milp.Row     // by model: its rate is at least w_d θ
+	floors  []milp.Row     // by model; -1 without a floor
+	pools   []milp.Row     // by pool; -1 for empty pools
+	memory  []milp.Row     // by pool; -1 if memory is enough
+	idle    []milp.Var     // by pool: whole devices that nothing takes; nil unless the goal needs them
+	stay    *staying       // of the plan that runs, if moves are counted
+	moved   milp.Var       // devices that load something
+	news    []newContent   // replicas of contents beyond those that run
 }
 
-// wholeDevices is a count of whole devices that replicas of several templates
-// round up to.
+// wholeCount is a count of whole devices that the replicas of several templates round up to.
 type wholeDevices struct {
 	v     milp.Var
-	parts []milp.Term // replicas, by the part of a device each takes
+	parts []milp.Term // each replica by the part of a device that it takes
 }
 
-// heldOnce tells whether weights are in memory that stages of several templates use.
+// sharedWeight says whether weights are loaded that stages of several templates use.
 type heldOnce struct {
 	key   kept
 	v     milp.Var
-	users []milp.Var // their y
+	users []milp.Var // usedVars of those templates
 }
 
-// slotKey names what may share whole devices under the slot rule.
+// slotKey names a slot: the replicas that may share whole devices under the slot rule.
 type slotKey struct{ model, slot, pool int }
 
-// program builds the program. theta is at most bound and at least floor (units).
+// newProgram builds the program. θ is at least floor and at most bound, in units.
 func (c *catalogue) program(set []int, bound, floor float64) *program {
 	q := &program{catalogue: c, m: milp.New("plan"), set: set}
 	q.m.SetSense(milp.Maximize)
 	q.theta = q.m.AddVar("theta", floor, math.Max(floor, bound), 1)
 	q.addRows()
+
+	// The templates, and the replicas of each slot.
 	parts := map[slotKey][]milp.Term{}
 	var keys []slotKey
 	for i := range set {
@@ -70,6 +73,8 @@ func (c *catalogue) program(set []int, bound, floor float64) *program {
 			parts[key] = append(parts[key], milp.Term{Var: v, Coef: 1 / float64(t.Stages[si].Share)})
 		}
 	}
+
+	// The devices of each slot.
 	q.taken = make([][]milp.Term, len(c.Models)*len(c.Pools))
 	for _, key := range keys {
 		q.addDevices(key, parts[key])
@@ -77,9 +82,9 @@ func (c *catalogue) program(set []int, bound, floor float64) *program {
 	return q
 }
 
-// countPerModel counts the whole devices of each kind that each model takes: under
-// the slot rule no two models share one. There are few of these numbers, so that a
-// search that branches on them ends soon. On time-shared pools models do share.
+// addModelCounts adds, for each model and kind, a count of the whole devices that the model takes: under the
+// slot rule no two models share a device. There are few such counts, so a search that branches on them ends
+// soon. On time-shared pools models do share devices, so no counts are added.
 func (q *program) countPerModel() {
 	if q.Rounding != Slot || q.timed() {
 		return
@@ -95,7 +100,7 @@ func (q *program) countPerModel() {
 	}
 }
 
-// addRows adds the rows that templates are counted in.
+// addRows adds the rows that the templates' columns enter: rates, floors, devices and memory.
 func (q *program) addRows() {
 	for d := range q.Models {
 		q.byModel = append(q.byModel, q.m.AddGE("rate "+q.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
@@ -125,7 +130,8 @@ func (q *program) addRows() {
 	}
 }
 
-// addTemplate adds the rate of template i of the set, and its replicas.
+// addTemplateVars adds the rate of template i of the set, its replicas, and, if memory is tight, whether it is
+// used.
 func (q *program) addTemplate(i int) *stages.Template {
 	t := &q.templates[q.set[i]]
 	unit := q.u.rps[t.Model]
@@ -138,6 +144,8 @@ func (q *program) addTemplate(i int) *stages.Template {
 	}
 	g := make([]milp.Var, len(t.Stages))
 	y := milp.Var(-1)
+
+	// Whole replicas of each stage carry the rate: x <= X g.
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		if pool := &q.Pools[s.Pool]; !pool.Time {
@@ -157,8 +165,8 @@ func (q *program) addTemplate(i int) *stages.Template {
 	return t
 }
 
-// addDevices counts the devices that replicas take: whole ones where they are shares
-// that others may not fill.
+// addDeviceTerms counts the devices that the replicas of a slot take. If the rounding makes shares round up, it
+// adds a count of whole devices.
 func (q *program) addDevices(key slotKey, terms []milp.Term) {
 	taken := &q.taken[key.model*len(q.Pools)+key.pool]
 	if q.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
@@ -175,13 +183,12 @@ func (q *program) addDevices(key slotKey, terms []milp.Term) {
 	q.whole = append(q.whole, wholeDevices{v, terms})
 }
 
-// leastPart is the least part of a replica that programs tell from none.
+// minReplicaPart is the least part of a replica that programs can tell from none.
 const leastPart = 1e-5
 
-// partOfReplica is the part of a replica of a rate that one unit of a model's
-// rate takes. A replica that carries far more units than any objective asks for
-// counts as one that carries less: the solver's tolerance would else let the
-// model run without it.
+// partOfReplica returns the part of a replica, of a given rate, that one unit of model d's rate takes. A replica
+// that carries far more units than any objective asks for counts as one that carries less. Else the solver's
+// tolerance would let the model run without it.
 func (c *catalogue) partOfReplica(d int, rate float64) float64 {
 	part := c.u.rps[d] / rate
 	if most := max(float64(len(c.Models)), c.Models[d].MinRPS/c.u.rps[d]); most*leastPart > 1 {
@@ -190,7 +197,7 @@ func (c *catalogue) partOfReplica(d int, rate float64) float64 {
 	return max(part, leastPart)
 }
 
-// addMemory counts what a template needs, if y, in the rows of memory.
+// addMemoryTerms adds what a template needs to the rows of memory, if usedVar is 1.
 func (q *program) addMemory(t *stages.Template, y milp.Var) {
 	for si := range t.Stages {
 		s := &t.Stages[si]
@@ -209,7 +216,7 @@ func (q *program) addMemory(t *stages.Template, y milp.Var) {
 	}
 }
 
-// keep counts weights in a row of memory while y, or another user of them, is used.
+// shareWeights counts weights once in a row of memory while any template that uses them is used.
 func (q *program) keep(key kept, y milp.Var, memory milp.Row, part float64) {
 	i := slices.IndexFunc(q.once, func(h heldOnce) bool { return h.key == key })
 	if i < 0 {
@@ -223,7 +230,7 @@ func (q *program) keep(key kept, y milp.Var, memory milp.Row, part float64) {
 	h.users = append(h.users, y)
 }
 
-// pin keeps at least the replicas that a plan has.
+// fixReplicas keeps at least the replicas that a plan has.
 func (q *program) pin(plan *counts) {
 	for _, c := range plan.list {
 		i := slices.Index(q.set, c.template)
@@ -239,9 +246,10 @@ func (q *program) pin(plan *counts) {
 	}
 }
 
-// start writes a plan as a point of the program; nil where it uses a template
-// that the program lacks.
+// startPoint returns a plan as a point of the program. If the plan uses a template that the program lacks, it
+// returns nil.
 func (q *program) start(plan *counts) []float64 {
+	// Rates, replicas and use of the plan's templates.
 	x := make([]float64, q.m.NumVars())
 	for _, c := range plan.list {
 		i := slices.Index(q.set, c.template)
@@ -258,6 +266,8 @@ func (q *program) start(plan *counts) []float64 {
 			x[q.y[i]] = 1
 		}
 	}
+
+	// Then the variables that follow from them: loaded weights, whole devices, θ, idle devices, moves.
 	for _, h := range q.once {
 		for _, y := range h.users {
 			x[h.v] = max(x[h.v], x[y])
@@ -293,13 +303,13 @@ func (q *program) start(plan *counts) []float64 {
 	return x
 }
 
-// read takes the counts from a solution.
+// readPlan returns the plan of a solution.
 func (q *program) read(sol *milp.Solution) *counts {
 	var list []count
 	for i, ti := range q.set {
 		t := &q.templates[ti]
 		c := count{template: ti, model: t.Model, rps: sol.At(q.x[i]) * q.u.rps[t.Model], replicas: make([]int, len(t.Stages))}
-		// Within the solver's tolerance a little goes through what is not used.
+		// Within the solver's tolerance a little rate passes through a template that is not used.
 		used := c.rps > 1e-7*q.u.rps[t.Model] && (q.y[i] < 0 || sol.Int(q.y[i]) > 0)
 		for si, v := range q.g[i] {
 			if v >= 0 {

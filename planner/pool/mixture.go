@@ -12,31 +12,32 @@ import (
 	"inferplan/solver/queueing"
 )
 
-// mixtures bounds how often each model's margin is chosen.
+// maxMixtures bounds how often each model's margin is chosen.
 const mixtures = 2
 
-// sketchMargins are those that each model chooses from, the smallest first.
+// sketchMargins are the margins that each model chooses from, the smallest first.
 var sketchMargins = []float64{0.05, 0.1, 0.2, 0.3}
 
-// Until a plan is simulated, its waiting rooms are taken to be as large as usualRoom times what the formula gives;
-// the factor that simulation of the best plan shows is averaged with it.
+// A formula of queueing gives the places for waiting requests that a pipeline has. Until a plan is simulated,
+// they are multiplied by defaultPlaceFactor. Later the factor is its geometric mean with the one that simulation
+// of the best plan showed.
 const (
 	usualRoom           = 1.5
 	leastRoom, mostRoom = 0.02, 5.0
-	mostPlaces          = 60.0 // more change little
+	mostPlaces          = 60.0 // more places change little
 	bisections          = 20
 )
 
-// mix plans with the margin for each model at which a request costs least. How much of its devices a model can use
-// with margins that were not simulated is expected by a formula of queueing, corrected by what simulation of
-// the best plan showed.
+// tryMixedMargins plans with the margin for each model at which a request costs least. How much of its devices a
+// model can use with margins that were not simulated is estimated by a formula of queueing, corrected by what
+// simulation of the best plan showed.
 //
-//  1. Plans with one margin for all are solved, with and without time to fill batches.
+//  1. Plans with one margin for all models are solved, with and without time to fill batches.
 //  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
-//  3. That plan is simulated; if it is no better, the one with the other delay is. The choice is made
+//  3. That plan is simulated. If it is no better, the one with the other delay is. The choice is made
 //     again from what the better one showed.
 //
-// Models that take turns on devices, and plans that run already, are left as they are.
+// If models take turns on devices, or a plan runs already, nothing is changed.
 func mix(ctx context.Context, a *tuning) error {
 	if a.best == nil || !a.grows() || a.running() != nil || takeTurns(a.best.res.Plan) {
 		return nil
@@ -58,13 +59,15 @@ func mix(ctx context.Context, a *tuning) error {
 	return nil
 }
 
-// tryMixtures tries the mixtures of margins with each delay of filling batches, the cheapest first, until
-// one is better than the best plan by something worthwhile. It returns whether one is.
+// tryMixturesOnce tries the mixtures of margins with each delay of filling batches, the cheapest first, until
+// one is better than the best plan by a worthwhile gain. It reports whether one is.
 func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
 	type priced struct {
 		setting
 		price float64
 	}
+
+	// The cheapest margins with each delay of filling batches.
 	var list []priced
 	factors := roomFactors(a)
 	for _, fill := range fills(a) {
@@ -73,6 +76,8 @@ func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
 		}
 	}
 	slices.SortStableFunc(list, func(s, t priced) int { return cmp.Compare(s.price, t.price) })
+
+	// Plan and simulate them, the cheapest first.
 	rate := a.best.rate
 	for k, s := range list {
 		if ctx.Err() != nil || a.overBudget != nil {
@@ -81,7 +86,7 @@ func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
 		work := a.work
 		next, err := a.try(ctx, s.setting)
 		if k > 0 {
-			a.work = work // what it takes leaves no fewer neighbours
+			a.work = work // its work does not reduce the number of neighbours
 		}
 		if err != nil || next != nil && next == a.best && next.rate >= rate*(1+worthwhile) {
 			return err == nil, err
@@ -90,7 +95,7 @@ func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
 	return false, nil
 }
 
-// fills are the delays of filling a batch, as multiples, that the SLO may leave.
+// fillFactors returns the delays of filling a batch, as multiples, that the SLO may have to leave.
 func fills(a *tuning) []float64 {
 	if widest(a).fill == 0 && a.fillRates != nil && a.largestBatch() > 1 {
 		return []float64{0, 1}
@@ -98,7 +103,7 @@ func fills(a *tuning) []float64 {
 	return []float64{widest(a).fill}
 }
 
-// sketch solves for plans with one margin for all models, and does not simulate them.
+// solveSketches solves for plans with one margin for all models, without simulating them.
 func sketch(ctx context.Context, a *tuning) error {
 	for _, fill := range fills(a) {
 		of := a.best.shape
@@ -114,7 +119,7 @@ func sketch(ctx context.Context, a *tuning) error {
 				return err
 			}
 			if res == nil {
-				break // more margin leaves less
+				break // a larger margin leaves less
 			}
 			a.sketches = append(a.sketches, &attempt{setting: s, res: res})
 		}
@@ -122,7 +127,7 @@ func sketch(ctx context.Context, a *tuning) error {
 	return nil
 }
 
-// roomFactors returns the factor of places of each model that simulation of the best plan shows.
+// placeFactors returns, for each model, the factor on waiting places that simulation of the best plan shows.
 func roomFactors(a *tuning) (factors []float64) {
 	for i := range a.models {
 		shown := a.best.loads[i] * a.best.headroom[i].Utilisation
@@ -131,13 +136,13 @@ func roomFactors(a *tuning) (factors []float64) {
 	return factors
 }
 
-// dropped is the share of a model's requests that may be late or dropped.
+// allowedLateShare returns the share of a model's requests that may be late or dropped.
 func (a *tuning) dropped(i int) float64 {
 	return 1 - cmp.Or(a.cert.Attainment, document.ShareAt(a.models[i].Percentile))
 }
 
-// mixture returns the setting in which each model has its cheapest margin of those of the sketches with a delay of filling batches,
-// and the sum over models of what a request costs then, weighted as the models are.
+// cheapestMargins returns the setting in which each model has the cheapest margin of the sketches with a given
+// delay of filling batches, and the weighted sum over models of what a request then costs.
 func mixture(a *tuning, factors []float64, fill float64) (setting, float64) {
 	prices := devicePrices(a.best.res.Plan)
 	of := a.best.shape
@@ -160,14 +165,15 @@ func mixture(a *tuning, factors []float64, fill float64) (setting, float64) {
 	return s, total
 }
 
-// waitingRoom is a pipeline as a formula of queueing sees it: a server with places for requests that wait.
+// pipelineQueue is a pipeline as a formula of queueing sees it: a server with places for waiting requests.
 type waitingRoom struct {
-	rate   float64 // that the pipeline carries, in requests per second
+	rate   float64 // requests per second that the pipeline carries
 	places float64 // requests that may wait for it and still be in time
 }
 
-// rooms returns the waiting rooms of a model's pipelines. One has its rate times the time that the SLO leaves beside latency and
-// the filling of a batch, at the rate of all pipelines together: whichever is free takes what has come.
+// pipelineQueues returns the queues of a model's pipelines. A pipeline has as many places as it serves requests
+// in the time that the SLO leaves beside latency and the filling of a batch. A batch fills at the rate of all
+// pipelines together: whichever is free takes the waiting requests.
 func rooms(plan *formats.Plan, model int) (list []waitingRoom) {
 	pipelines, total := plan.Deployment[model].Pipelines, 0.0
 	for i := range pipelines {
@@ -186,8 +192,8 @@ func rooms(plan *formats.Plan, model int) (list []waitingRoom) {
 	return list
 }
 
-// sustainable returns the utilisation of pipelines at which they drop a share of the requests, if requests come at random
-// and a pipeline is a server of constant speed. The factor multiplies all places.
+// sustainableUtilisation returns the utilisation of pipelines at which they drop the given share of requests, if
+// requests arrive at random and a pipeline is a server of constant speed. The factor multiplies all places.
 func sustainable(list []waitingRoom, dropped, factor float64) float64 {
 	low, high := leastUse, 1/(1-dropped)
 	for range bisections {
@@ -205,7 +211,7 @@ func sustainable(list []waitingRoom, dropped, factor float64) float64 {
 	return low
 }
 
-// roomFactor returns the factor of places at which sustainable gives the utilisation that simulation showed.
+// placeFactor returns the factor on places at which sustainableUtilisation equals what simulation showed.
 func roomFactor(list []waitingRoom, dropped, shown float64) float64 {
 	low, high := leastRoom, mostRoom
 	for range bisections {
@@ -218,8 +224,8 @@ func roomFactor(list []waitingRoom, dropped, shown float64) float64 {
 	return low
 }
 
-// devicePrices returns what one more device of each kind would bring, by the plan's limits. A kind that they do not name has
-// a thousandth of the highest price; if they name none, all have the same.
+// devicePricesOf returns what one more device of each kind would gain, by the plan's limits. A kind without a
+// limit has a thousandth of the highest price. If no kind has a limit, all have the same price.
 func devicePrices(plan *formats.Plan) map[string]float64 {
 	prices, highest := map[string]float64{}, 0.0
 	for _, l := range plan.Limits {
@@ -235,7 +241,7 @@ func devicePrices(plan *formats.Plan) map[string]float64 {
 	return prices
 }
 
-// modelPrice returns the price of a model's devices.
+// modelDevicePrice returns the price of a model's devices.
 func modelPrice(plan *formats.Plan, model int, prices map[string]float64) (price float64) {
 	for _, l := range plan.Deployment[model].Pipelines {
 		for _, s := range l.Stages {

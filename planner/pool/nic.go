@@ -8,13 +8,11 @@ import (
 	"inferplan/solver/milp"
 )
 
-// SolveUneven is Solve where the devices behind a NIC need not have like parts
-// of it: in a pool that is one node, some devices may run whole models and leave
-// the NIC to the others, which then pass more. It solves once for each number of
-// devices that stay off the wire, in each exclusive pool that is one node, and
-// returns the plan of the largest objective, of the fewest off the wire where
-// several reach it. The bound is the largest of all these. Pools are looked at
-// one at a time.
+// SolveUneven is Solve if the devices behind a NIC need not have equal parts of it. In a pool that is one node,
+// some devices may run whole models and leave the NIC to the others, which then pass more. It solves once for
+// each number of devices off the NIC, in each exclusive pool that is one node, one pool at a time. It returns
+// the plan of the largest objective, and of equal ones the plan with the fewest devices off the NIC. The bound
+// is the largest of all these solves.
 func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	best, err := Solve(ctx, p, s, o)
 	if err != nil || o.Running != nil || p.generates() {
@@ -37,6 +35,8 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 				return nil, err
 			}
 			w.join(out)
+
+			// The best plan of both, with the work and the bound of both.
 			bound, stopped := max(best.Bound, out.Bound), best.StoppedBy
 			if stopped == milp.StoppedByProof {
 				stopped = out.StoppedBy
@@ -56,13 +56,14 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 	return best, nil
 }
 
-// offWire is a problem with the last devices of a pool, which is one node, in
-// a pool of their own, the last, from and to which nothing passes.
+// splitPool is a problem in which the last devices of a pool, which is one node, are a pool of their own: the
+// last pool, from and to which no data passes.
 type offWire struct {
 	Problem
-	pool, lone int // the pool, and that of those devices
+	pool, lone int // the pool with the NIC, and the pool of the devices off it
 }
 
+// splitOffNIC returns the problem with the last off devices of pool k off the NIC.
 func (p *Problem) offWire(k, off int) *offWire {
 	w := &offWire{Problem: *p, pool: k, lone: len(p.Pools)}
 	w.Pools = slices.Clone(p.Pools)
@@ -78,7 +79,7 @@ func (p *Problem) offWire(k, off int) *offWire {
 	return w
 }
 
-// join puts what a plan has off the wire back into the pool, behind its first devices.
+// mergePools moves the stages of an outcome that are off the NIC back into the pool, behind its first devices.
 func (w *offWire) join(out *Outcome) {
 	for i := range out.Pipelines {
 		pl := &out.Pipelines[i]
@@ -93,8 +94,8 @@ func (w *offWire) join(out *Outcome) {
 			}
 		}
 	}
-	// One more device is on the wire or off it, whichever is worth more: limits
-	// come by falling gain.
+	// One more device can be on the NIC or off it, whichever is worth more. Limits come by falling gain, so the
+	// first of the two stays.
 	seen := false
 	out.Limits = slices.DeleteFunc(out.Limits, func(l Limit) bool {
 		of := l.Pool == w.pool || l.Pool == w.lone

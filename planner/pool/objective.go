@@ -7,7 +7,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// sense tells whether the objective is to grow or to shrink.
+// sense returns whether the objective is maximised or minimised.
 func (o *choices) sense() milp.Sense {
 	if o.Objective == ObjectiveThroughput {
 		return milp.Maximize
@@ -15,8 +15,8 @@ func (o *choices) sense() milp.Sense {
 	return milp.Minimize
 }
 
-// prices are what one device of each pool costs by the objective. What is to
-// shrink needs a floor under every model's rate, or the best plan is none.
+// devicePrices returns the price of one device of each pool by the objective. An objective that is minimised
+// needs a floor under every model's rate: without one the best plan serves nothing.
 func (r *resolved) prices() ([]float64, error) {
 	for d := range r.problem.Models {
 		if r.problem.Models[d].MinRPS <= 0 {
@@ -43,7 +43,7 @@ func (r *resolved) prices() ([]float64, error) {
 	return out, nil
 }
 
-// onlyMinLoad tells whether --min-load alone sets the floors.
+// floorsFromMinLoad reports whether all floors come from --min-load alone.
 func (r *resolved) onlyMinLoad() bool {
 	for d := range r.models {
 		if r.models[d].workload.MinRPS > r.opt.MinLoad*r.models[d].weight {
@@ -53,14 +53,14 @@ func (r *resolved) onlyMinLoad() bool {
 	return true
 }
 
-// infeasible translates the method's explanation.
+// infeasibleError translates the search's explanation to the error of the planner.
 func (r *resolved) infeasible(e *Infeasible) *kind.InfeasibleError {
 	out := &kind.InfeasibleError{Constraint: e.Constraint, Reason: e.Reason, Conflict: e.Conflict}
 	if e.Model >= 0 {
 		out.Model = r.problem.Models[e.Model].Name
 	}
 	out.Nearest = kind.Nearest{SLOUS: float64(e.SLO) / 1000, LoadFactor: e.Load, MemoryBytes: e.Memory}
-	// Where all floors come from --min-load, so does the nearest one: rounded down.
+	// If all floors come from --min-load, so does the nearest feasible one, rounded down.
 	out.OnlyMinLoad = r.opt.MinLoad > 0 && r.onlyMinLoad()
 	if load := r.opt.MinLoad; out.OnlyMinLoad && e.Load > 0 {
 		out.Nearest.MinLoadRPS = kind.RoundedDown(load*e.Load, 6)

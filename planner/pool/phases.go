@@ -9,12 +9,13 @@ import (
 	"inferplan/solver/milp"
 )
 
-// phases improve the best plan of a search, and the bound, over the templates of
-// the choice that it looks at.
+// planImprover runs the phases that improve the best plan of a search, and its bound, over the templates of the
+// wait choice under work.
 type phases struct{ *search }
 
-// plan runs the integer programs until the gap closes or the work is done.
+// improvePlan runs one phase after another until the gap closes or the work is done.
 func (x *phases) plan(ctx context.Context) error {
+	// The plan that runs, if there is one, is the first incumbent.
 	basis := slices.Clone(x.lp.used)
 	if x.stay != nil {
 		x.keep(x.recount(x.stay.list))
@@ -24,12 +25,16 @@ func (x *phases) plan(ctx context.Context) error {
 		}
 		basis = with(basis, x.stay.list)
 	}
+
+	// The rates of the relaxation, scaled down until their replicas fit, are the next.
 	if x.shrink(); x.best != nil {
 		x.phase("rounding", len(basis), milp.Stats{})
 		if x.done(ctx) {
 			return nil
 		}
 	}
+
+	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
 	if x.value() == 0 && slices.Contains(x.tightMemory(x.allowed), true) {
 		set, none, err := x.serving(ctx)
 		if err != nil {
@@ -41,10 +46,14 @@ func (x *phases) plan(ctx context.Context) error {
 		}
 		basis = with(append(basis, set...))
 	}
+
+	// If not even one replica of everything fits, there is no plan.
 	if x.value() == 0 && !x.partial && slices.ContainsFunc((&diagnosis{x.search}).missing(ctx), func(n int) bool { return n > 0 }) {
 		x.inner = x.score()
 		return nil // not even one replica of everything fits
 	}
+
+	// With many models, bundles; else integer programs over few templates.
 	if x.many() && x.best != nil {
 		if err := x.bundles(ctx); err != nil {
 			return err
@@ -58,7 +67,7 @@ func (x *phases) plan(ctx context.Context) error {
 	return x.wide(ctx, basis)
 }
 
-// hurry is by how much fewer nodes are looked at where a plan is wanted soon.
+// nodeDivisor returns the divisor of the nodes: above 1 if a plan is wanted soon.
 func (x *phases) hurry() int64 {
 	switch {
 	case x.stay != nil:
@@ -69,8 +78,8 @@ func (x *phases) hurry() int64 {
 	return 1
 }
 
-// few runs what needs few templates: the program over the basis, whole devices per
-// model, and sums of losses.
+// solveSmallPrograms runs the phases that need few templates: the program over the basis, the bound of whole
+// devices per model, and sums of losses. stop reports that the search may stop.
 func (x *phases) few(ctx context.Context, basis []int) (done bool, err error) {
 	if _, err := x.integer(ctx, "basis", basis, basisNodes/x.hurry()); err != nil || x.done(ctx) {
 		return true, err
@@ -85,8 +94,8 @@ func (x *phases) few(ctx context.Context, basis []int) (done bool, err error) {
 	return x.done(ctx), nil
 }
 
-// wide runs the programs over some templates of every model, and over all that a
-// better plan could use.
+// solveLargePrograms runs the program over some templates of every model, and the one over all templates that a
+// better plan may use.
 func (x *phases) wide(ctx context.Context, basis []int) error {
 	ranked := x.ranked()
 	small := x.pick(ranked, basis, x.perModel())
@@ -94,14 +103,14 @@ func (x *phases) wide(ctx context.Context, basis []int) error {
 	if err != nil || x.done(ctx) || x.o.Hurry {
 		return err
 	}
-	// The plan is better now, so there is less to look at.
+	// The plan is better now, so the sums of losses have less to look at.
 	if x.losses(lossMore * lossWork); x.done(ctx) {
 		return nil
 	}
 	if x.stay != nil && x.o.Effort == 1 {
 		return nil // a re-plan is wanted soon: its proof only with more effort
 	}
-	// What a better plan could use: the rest cannot be in one.
+	// The templates that a better plan may use: no other one can be in it.
 	var survivors []int
 	for _, i := range ranked {
 		if x.loss[i] < x.lp.bound-x.score() {
@@ -119,17 +128,18 @@ func (x *phases) wide(ctx context.Context, basis []int) error {
 	return err
 }
 
-// shrinkSteps are the halvings by which shrink looks for its factor.
+// roundingSteps is the number of halvings by which roundRelaxation looks for its factor.
 const shrinkSteps = 24
 
-// shrink makes a plan of the relaxation: all its rates times the largest factor
-// whose replicas, rounded up, fit the devices; for the least price, which asks
-// for fixed rates, the rates as they are. On large clusters it is close to the
-// bound at once; elsewhere it is a start.
+// roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the replicas,
+// rounded up, fit the devices. For the least price, which asks for fixed rates, the factor is 1. On large
+// clusters the plan is close to the bound at once. Elsewhere it is a start.
 func (x *phases) shrink() {
 	if x.timed() {
 		return
 	}
+
+	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
 	at := func(f float64) *counts {
 		list := make([]count, len(x.lp.used))
 		for i, ti := range x.lp.used {
@@ -142,6 +152,8 @@ func (x *phases) shrink() {
 		x.keep(at(1))
 		return
 	}
+
+	// Bisect the factor.
 	lo, hi := 0.0, 1.0
 	var most *counts
 	for range shrinkSteps {
@@ -158,26 +170,29 @@ func (x *phases) shrink() {
 	x.keep(most)
 }
 
-// integer solves the program over a set of templates (and those of the best
-// plan), keeps a better plan, and lowers the bound by what the program proves:
-// a plan that uses a template outside the set loses at least that template's
-// loss. It tells whether the program was solved to its gap.
+// solveInteger solves the integer program over a set of templates and those of the best plan. It keeps a better
+// plan, and lowers the bound by what the program proves: a plan that uses a template outside the set loses at
+// least that template's loss. solved reports whether the program was solved to its gap.
 func (x *phases) integer(ctx context.Context, name string, set []int, nodes int64) (solved bool, err error) {
-	// A plan under another choice is no start where it breaks this one.
+	// The best plan is no start if it breaks the wait choice under work.
 	started := x.best != nil && !slices.ContainsFunc(x.best.list, func(c count) bool { return math.IsInf(x.loss[c.template], 1) })
 	if started {
 		set = with(set, x.best.list)
 	} else {
 		set = with(set)
 	}
+
+	// Build the program, with the limit on moves if a plan runs.
 	bound := x.lp.bound
 	if x.o.Hurry {
-		bound = min(bound, x.inner) // proves less, and finds plans sooner
+		bound = min(bound, x.inner) // the program then proves less and finds plans sooner
 	}
 	q := x.goal.program(x.catalogue, set, bound)
 	if x.stay != nil {
 		q.limitMoves(x.stay, x.stay.most)
 	}
+
+	// Limits of the solve, and the start.
 	o := x.work(nodes)
 	o.Gap, o.HeuristicEffort = max(x.o.Gap/2, proof), heuristicEffort
 	if x.o.Hurry {
@@ -192,12 +207,14 @@ func (x *phases) integer(ctx context.Context, name string, set []int, nodes int6
 	}
 	if x.o.Progress != nil {
 		o.Incumbent = func(in milp.Incumbent) {
-			// The solver's figures, for the progress line; the plan's own are recomputed.
+			// The solver's own figures, for the progress line. The plan's are recomputed later.
 			if x.best == nil || in.Value > x.score() {
 				x.o.Progress(Progress{Phase: name, Value: x.shown(in.Value), Bound: x.shown(x.proven()), Incumbent: true})
 			}
 		}
 	}
+
+	// Solve.
 	sol, err := x.s.Solve(ctx, q.m, o)
 	if err != nil {
 		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(set), err)
@@ -205,6 +222,8 @@ func (x *phases) integer(ctx context.Context, name string, set []int, nodes int6
 	if sol.Feasible() {
 		x.keep(q.read(sol))
 	}
+
+	// The bound of plans within the set.
 	var upper float64
 	switch sol.Status {
 	case milp.Optimal, milp.Gap:
@@ -217,9 +236,11 @@ func (x *phases) integer(ctx context.Context, name string, set []int, nodes int6
 	if math.IsNaN(upper) {
 		upper = math.Inf(1) // the solver has no bound: the program proves nothing
 	}
+
+	// The bound of plans that use a template outside the set.
 	outside := math.Inf(1)
 	if x.partial {
-		outside = 0 // what was not generated may lose nothing
+		outside = 0 // templates that were not generated may lose nothing
 	}
 	for _, i := range x.allowed {
 		if _, ok := slices.BinarySearch(set, i); !ok {
@@ -227,7 +248,7 @@ func (x *phases) integer(ctx context.Context, name string, set []int, nodes int6
 		}
 	}
 	if x.stay != nil && x.stay.tries > 0 {
-		upper = x.inner // the program was of plans that move less than asked
+		upper = x.inner // the program was over plans that move less than asked
 	}
 	x.inner = max(min(x.inner, max(upper, x.lp.bound-outside)), x.score())
 	x.phase(name, len(set), sol.Stats)

@@ -6,40 +6,38 @@ import (
 	"slices"
 )
 
-// Run puts replicas on consecutive devices of a pool: PerDevice on each from First.
+// DeviceRun puts replicas on consecutive devices of a pool: PerDevice on each device from First on.
 type Run struct{ First, PerDevice, Replicas int }
 
-// piece is a number of equal replicas, each 1/share of a device.
+// replicaPiece is a number of equal replicas, each of which takes 1/share of a device.
 type piece struct {
-	count, stage int // index into counts.list and its stages
+	count, stage int // indexes into the plan's pipelines and into their stages
 	share        int
 	n            int
 }
 
-// bin is what one device holds.
+// deviceBin is the content of one device.
 type bin struct {
-	free  int // of the common denominator
+	free  int // parts of the device that are free
 	parts []piece
 }
 
-// placed is a plan on physical devices: [count][stage] runs.
+// placement is where a plan's replicas are: the device runs of [pipeline][stage].
 type placed [][][]Run
 
-// packing puts a plan's replicas on physical devices, so that no device holds
-// more than a whole.
+// planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
 type packing struct {
 	*catalogue
 	plan *counts
-	have held // what devices hold that go on with it; nil without a plan that runs
+	have held // held already by each device; nil if no plan runs
 }
 
-// place packs a plan. Replicas that share whole devices by their sum need not
-// fit them one by one (1/2 + 1/3 + 1/3 of one device and 1/2 + 1/3 of another
-// leave no room for a third, say): then idle devices are taken, and where there
-// are none the least useful replica goes, with a warning. The plan is nil where no
-// replica can go.
+// placePlan packs a plan. Replicas that share whole devices by their sum need not fit them one by one: 1/2 + 1/3
+// of one device and 1/2 + 1/3 of another leave no room for a third of 1/3, say. Then idle devices are taken. If
+// there are none, the least useful replica is left out, with a warning. If no replica can be left out, the plan
+// is nil.
 //
-// Devices that hold what the plan wants somewhere go on with it.
+// A device that already holds content that the plan wants keeps it.
 func (c *catalogue) place(plan *counts, have held) (*counts, placed, []string) {
 	var warnings []string
 	for {
@@ -59,13 +57,13 @@ func (c *catalogue) place(plan *counts, have held) (*counts, placed, []string) {
 	}
 }
 
-// stuck is the pool whose devices a plan does not fit one by one; -1 where it fits.
+// unpackablePool returns the pool whose devices a plan does not fit one by one. If it fits all, it returns -1.
 func (c *catalogue) stuck(plan *counts) int {
 	_, pool := (&packing{c, plan, nil}).try()
 	return pool
 }
 
-// try returns the pool that is too small, -1 when all fits.
+// packAll packs all pools. It returns the pool that is too small, or -1 if all fit.
 func (k *packing) try() (placed, int) {
 	out := make(placed, len(k.plan.list))
 	for i := range k.plan.list {
@@ -76,6 +74,8 @@ func (k *packing) try() (placed, int) {
 		if !ok {
 			return nil, pool
 		}
+
+		// Merge equal pieces on consecutive devices to runs.
 		for first, b := range bins {
 			for _, part := range b.parts {
 				runs := &out[part.count][part.stage]
@@ -91,15 +91,16 @@ func (k *packing) try() (placed, int) {
 	return out, -1
 }
 
-// sharing are pieces that may share whole devices.
+// slotGroup holds the pieces that may share whole devices.
 type sharing struct {
 	key    slotKey
 	pieces []piece
 }
 
-// bins packs a pool; false where it is too small. Stages on a time-shared pool run
-// on all of its devices, which is written at once.
+// packPool packs one pool. If the pool is too small, it returns false. Stages on a time-shared pool run on all
+// of its devices: their runs are written to out at once.
 func (k *packing) bins(pool int, out placed) ([]bin, bool) {
+	// Group the pieces by slot.
 	var groups []sharing
 	index := map[slotKey]int{}
 	for ci := range k.plan.list {
@@ -129,11 +130,15 @@ func (k *packing) bins(pool int, out placed) ([]bin, bool) {
 	slices.SortFunc(groups, func(a, b sharing) int {
 		return cmp.Or(cmp.Compare(a.key.model, b.key.model), cmp.Compare(a.key.slot, b.key.slot))
 	})
+
+	// If a plan runs, first try to pack around what the devices hold.
 	if k.have != nil {
 		if bins := k.around(pool, groups); bins != nil {
 			return bins, true
 		}
 	}
+
+	// Else pack each group by itself.
 	var bins []bin
 	for _, g := range groups {
 		bins = append(bins, pack(g.pieces)...)
@@ -147,7 +152,7 @@ func (k *packing) bins(pool int, out placed) ([]bin, bool) {
 	return k.spread(pool, bins), true
 }
 
-// without is the plan less the replica on a pool whose loss hurts least.
+// withoutReplica returns the plan without that replica on a pool whose loss hurts least.
 func (k *packing) without(pool int) *counts {
 	var best *counts
 	for ci := range k.plan.list {
@@ -168,16 +173,17 @@ func (k *packing) without(pool int) *counts {
 	return best
 }
 
-// pack puts pieces into as few bins as a bounded search finds.
-// Devices filled by one kind of replica come first.
+// packPieces puts pieces into as few bins as a bounded search finds. Devices filled by one kind of replica come
+// first.
 func pack(pieces []piece) []bin {
 	unit := 1
 	for _, q := range pieces {
 		unit = lcm(unit, q.share)
 	}
 	var bins []bin
-	var left []piece // single replicas
+	var left []piece
 	for _, q := range pieces {
+		// Whole devices of one piece; the rest are single replicas.
 		for ; q.n >= q.share; q.n -= q.share {
 			full := q
 			full.n = q.share
@@ -195,6 +201,8 @@ func pack(pieces []piece) []bin {
 		need += unit / q.share
 	}
 	least := (need + unit - 1) / unit
+
+	// Try the fewest bins, then one more each time.
 	for n := least; ; n++ {
 		open := make([]bin, n)
 		for i := range open {
@@ -212,8 +220,8 @@ func pack(pieces []piece) []bin {
 	}
 }
 
-// fill is a depth-first search that puts the pieces into the open bins. Equal
-// bins are tried once, and equal pieces in order.
+// fillBins is a depth-first search that puts the pieces into the open bins. Equal bins are tried once, and equal
+// pieces in order.
 func fill(open []bin, left []piece, unit int, steps *int) bool {
 	if len(left) == 0 {
 		return true
@@ -240,7 +248,7 @@ func fill(open []bin, left []piece, unit int, steps *int) bool {
 	return false
 }
 
-// merge adds up the replicas of one stage on one device.
+// mergePieces adds up the replicas of the same stage on one device.
 func merge(parts []piece) []piece {
 	var out []piece
 	for _, q := range parts {
@@ -254,6 +262,7 @@ func merge(parts []piece) []piece {
 	return out
 }
 
+// lcm returns the least common multiple.
 func lcm(a, b int) int {
 	x, y := a, b
 	for y != 0 {

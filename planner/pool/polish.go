@@ -7,12 +7,11 @@ import (
 	"inferplan/solver/milp"
 )
 
-// polish improves the best plan of a search in what is asked for next, at the
-// objective that it has reached: few devices that move, a large sum of rates, few
-// devices, little latency.
+// planPolisher improves the best plan of a search by secondary criteria, at the objective that it has reached:
+// few devices that move, a large weighted sum of rates, few devices, little latency.
 type polish struct{ *search }
 
-// all polishes a plan of most throughput.
+// polishThroughput polishes a plan of the most throughput.
 func (x *polish) all(ctx context.Context) error {
 	if err := x.fewestMoves(ctx); err != nil {
 		return err
@@ -27,8 +26,7 @@ func (x *polish) all(ctx context.Context) error {
 	return nil
 }
 
-// solve looks for a plan of a program from the best one on. The plan is nil where
-// it finds none.
+// solveFromBest solves a program, with the best plan as its start. If it finds no plan, the plan is nil.
 func (x *polish) solve(ctx context.Context, q *program, o milp.Options, what string) (*counts, milp.Stats, error) {
 	o.Start = q.start(x.best)
 	sol, err := x.s.Solve(ctx, q.m, o)
@@ -41,17 +39,16 @@ func (x *polish) solve(ctx context.Context, q *program, o milp.Options, what str
 	return q.read(sol), sol.Stats, nil
 }
 
-// sameValue is the part by which values differ that count as the same: what
-// adding up rates in another order changes.
+// valueTolerance is the relative difference up to which values count as equal: adding up rates in another order
+// changes them by so much.
 const sameValue = 1e-9
 
-// same is the program of the plans of the best objective that use a set of templates.
+// sameValueProgram returns the program of the plans over a set of templates that reach the best objective.
 func (x *polish) same(set []int) *program {
 	return x.program(set, x.value(), x.value()*(1-sameValue))
 }
 
-// fewestMoves looks, among the plans that are good enough, for one that moves
-// few devices.
+// fewestMoves looks, among the plans that are good enough, for one that moves few devices.
 func (x *polish) fewestMoves(ctx context.Context) error {
 	if x.stay == nil || x.many() || ctx.Err() != nil {
 		return nil
@@ -60,6 +57,8 @@ func (x *polish) fewestMoves(ctx context.Context) error {
 	if now == 0 || x.stays(ctx) {
 		return nil
 	}
+
+	// A program over the small set of templates that minimises the moves.
 	enough := min(x.value(), x.proven()*(1-x.o.Gap)) * (1 - 1e-9)
 	q := x.program(with(x.pick(x.ranked(), x.lp.used, x.perModel()), x.best.list, x.stay.list), max(x.inner, enough), enough)
 	q.limitMoves(x.stay, now)
@@ -79,8 +78,8 @@ func (x *polish) fewestMoves(ctx context.Context) error {
 	return nil
 }
 
-// stays goes back to what runs where a plan was proven that is better by less than the
-// gap, and sums of losses prove that what runs is good enough as well.
+// preferRunning goes back to the running plan if a better plan is better by less than the gap, and sums of
+// losses prove that the running one is good enough as well. It reports whether it did.
 func (x *polish) stays(ctx context.Context) bool {
 	run, found := x.recount(x.stay.list), x.best
 	if x.stopped == milp.StoppedByWork || run == nil || run.value < found.value*(1-x.o.Gap) || !x.fits(run) {
@@ -96,15 +95,15 @@ func (x *polish) stays(ctx context.Context) bool {
 	return good
 }
 
-// largestSum looks, among the plans of the best objective, for the one with the
-// largest weighted sum of rates, so that no model is left with needless slack.
+// largestSum looks, among the plans of the best objective, for the one with the largest weighted sum of rates,
+// so that no model is left with needless slack.
 func (x *polish) largestSum(ctx context.Context) error {
 	if len(x.Models) < 2 || ctx.Err() != nil {
 		return nil
 	}
 	q := x.same(with(x.pick(x.ranked(), x.lp.used, x.perModel()), x.best.list))
 	if x.partial || x.many() || x.stay != nil || x.o.Hurry {
-		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
+		q.pin(x.best) // the plan stays as it is: only its idle devices are used
 	}
 	if x.stay != nil {
 		q.limitMoves(x.stay, x.stay.moved(x.best.list))
@@ -112,8 +111,8 @@ func (x *polish) largestSum(ctx context.Context) error {
 	return x.mostSum(ctx, q, 1e-3, sumNodes)
 }
 
-// sumOver looks, among the plans of the best objective that use a set of
-// templates, for the one with the largest weighted sum of rates.
+// largestSumOver looks, among the plans of the best objective over a set of templates, for the one with the
+// largest weighted sum of rates.
 func (x *polish) sumOver(ctx context.Context, set []int, gap float64, nodes int64) error {
 	if len(x.Models) < 2 || ctx.Err() != nil {
 		return nil
@@ -121,8 +120,8 @@ func (x *polish) sumOver(ctx context.Context, set []int, gap float64, nodes int6
 	return x.mostSum(ctx, x.same(set), gap, nodes)
 }
 
-// mostSum solves a program for the largest weighted sum of rates, and keeps a plan
-// that has a larger one than the best plan at its objective.
+// solveLargestSum solves a program for the largest weighted sum of rates. A plan with a larger sum than the best
+// one replaces it.
 func (x *polish) mostSum(ctx context.Context, q *program, gap float64, nodes int64) error {
 	q.m.SetObj(q.theta, 0)
 	parts, _ := q.sum()
@@ -143,8 +142,8 @@ func (x *polish) mostSum(ctx context.Context, q *program, gap float64, nodes int
 	return nil
 }
 
-// sum is the weighted sum of rates as terms of a program, in parts of what one unit
-// of every model's rate gives.
+// weightedSumTerms returns the weighted sum of rates as terms of a program, in parts of total: what one unit of
+// every model's rate gives.
 func (q *program) sum() (parts []milp.Term, total float64) {
 	for d := range q.Models {
 		total += q.Models[d].Weight * q.u.rps[d]
@@ -156,12 +155,14 @@ func (q *program) sum() (parts []milp.Term, total float64) {
 	return parts, total
 }
 
-// fewest looks, among the plans of the best objective, for one that takes the
-// fewest devices; with sum among those of no smaller weighted sum of rates.
+// fewestDevices looks, among the plans of the best objective, for one that takes the fewest devices. With
+// keepSum the weighted sum of rates may not become smaller.
 func (x *polish) fewest(ctx context.Context, sum bool) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+
+	// The program of the plans of the best objective, and of no smaller sum.
 	q := x.same(x.allowed)
 	q.m.SetSense(milp.Minimize)
 	q.m.SetObj(q.theta, 0)
@@ -169,6 +170,8 @@ func (x *polish) fewest(ctx context.Context, sum bool) error {
 		parts, total := q.sum()
 		q.m.AddGE("weighted sum", x.best.sum/total*(1-sameValue), parts...)
 	}
+
+	// Each replica costs its part of a device.
 	for i, ti := range x.allowed {
 		for si, v := range q.g[i] {
 			if v >= 0 {
@@ -189,8 +192,8 @@ func (x *polish) fewest(ctx context.Context, sum bool) error {
 	return nil
 }
 
-// asGood tells whether a plan reaches the best one's objective, and with sum
-// its weighted sum of rates.
+// isAsGood reports whether a plan reaches the best plan's objective and, with keepSum, its weighted sum of
+// rates.
 func (x *polish) asGood(c *counts, sum bool) bool {
 	return c.value >= x.best.value*(1-sameValue) && (!sum || c.sum >= x.best.sum*(1-sameValue))
 }

@@ -12,8 +12,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// promise lowers what a plan promises to parts of it, one per model. What its replicas carry
-// stays.
+// lowerPromise lowers what a plan promises to parts of it, one per model. What its replicas carry stays.
 func promise(res *kind.Result, parts []float64) {
 	plan := res.Plan
 	s := formats.PoolOf(plan)
@@ -23,6 +22,8 @@ func promise(res *kind.Result, parts []float64) {
 		}
 	}
 	before := plan.Objective.Value
+
+	// The rates of pipelines and models.
 	for i, part := range parts {
 		s.Headroom[i].Utilisation *= part
 		sum := 0.0
@@ -38,6 +39,8 @@ func promise(res *kind.Result, parts []float64) {
 		}
 		s.Models[i].RPS = sum
 	}
+
+	// The objective and the limits.
 	o := &plan.Objective
 	if o.Name != ObjectiveThroughput {
 		return
@@ -52,14 +55,14 @@ func promise(res *kind.Result, parts []float64) {
 	}
 }
 
-// promisePart lets a plan promise a part of what its devices carry.
+// promiseShare makes a plan promise a part of what its devices carry.
 func promisePart(plan *formats.Plan, part float64) {
 	fluid := plan.Objective.Value
 	promise(&kind.Result{Plan: plan}, slices.Repeat([]float64{part}, len(plan.Deployment)))
 	plan.Objective.Fluid = &fluid
 }
 
-// timeShared tells whether stages take turns on a kind.
+// isTimeShared reports whether stages take turns on a device kind.
 func timeShared(plan *formats.Plan, device string) bool {
 	for i := range plan.Pools {
 		if plan.Pools[i].Device == device {
@@ -69,8 +72,8 @@ func timeShared(plan *formats.Plan, device string) bool {
 	return false
 }
 
-// state writes into the plan what the search knows: that simulation decided its value, what
-// the fluid program says its replicas carry, and the bound of all plans that hold.
+// writeBounds writes into the plan what the search knows: that simulation decided its value, what the fluid
+// program says its replicas carry, and the bound of all plans that hold.
 func (a *tuning) state(res *kind.Result) {
 	plan := res.Plan
 	o, s := &plan.Objective, formats.PoolOf(plan)
@@ -89,17 +92,20 @@ func (a *tuning) state(res *kind.Result) {
 		o.Fluid = &carried
 	}
 	choices, bound := choicesOf(a.p.Values), a.bound
-	if o.Value > bound { // the test passed by luck; objectives that shrink have one bound
+	if o.Value > bound { // the test passed by luck; an objective that is minimised has one bound only
 		bound = a.fluidBound
 	}
 	certify.State(res, choices.sense(), bound, among(a.p.Values, plan.Options.Whole("blocks"), plan.Deployment, plan.Pools), choices.Gap)
 }
 
-// among says which plans a bound is of, as far as the options leave some out, or the most blocks
-// that models count as; empty: it is of all. It ends a sentence that begins with "no plan".
+// boundScope says which plans a bound covers, as far as options leave some plans out. blocks is the number of
+// blocks that models count as, 0 if it is not limited. The text ends a sentence that begins with "no plan". If
+// the bound covers all plans, it is empty.
 func among(v document.Values, blocks int, deployment []formats.Deployed, pools []formats.Pool) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+
+	// Pipelines: whole models, pairs of devices, few stages.
 	if algorithm := v.Word("algorithm"); algorithm == AlgorithmNP {
 		add("of whole models")
 	} else if algorithm == AlgorithmDARTr {
@@ -111,6 +117,8 @@ func among(v document.Values, blocks int, deployment []formats.Deployed, pools [
 	if v.Word("algorithm") == AlgorithmTemplate && v.Whole("max-partitions") > 1 && !v.Flag("uneven-nic") && slices.ContainsFunc(pools, shared) {
 		add("with even shares of network cards")
 	}
+
+	// Batches, blocks, margin and rounding.
 	if n := v.Whole("max-batch"); n > 0 {
 		add("with batches up to %d", n)
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 )
 
-// rate is the requests/s that a model needs at a throughput in units.
+// requiredRate returns the requests/s that model d needs at a throughput in units.
 func (x *bundling) rate(d int, value float64) float64 {
 	return max(x.theta(value)*x.Models[d].Weight, x.Models[d].MinRPS)
 }
 
-// prepare lists the templates, and works out covers at the prices of the relaxation.
+// prepareCovers builds the template tables of all models and computes covers at the prices of the relaxation.
 func (x *bundling) prepare(ctx context.Context) error {
 	x.named = make(map[string]int, len(x.templates))
 	for i := range x.templates {
@@ -23,8 +23,8 @@ func (x *bundling) prepare(ctx context.Context) error {
 	return nil
 }
 
-// cover adds the covers of all models at prices of all devices of each pool, and lowers
-// the bound by them where every template is known.
+// addCovers adds a cover table of each model at given prices of all devices of each pool. If all templates are
+// known, it lowers the bound by them.
 func (x *bundling) cover(ctx context.Context, price []float64) {
 	x.worth = price
 	w := &covering{slot: x.Rounding == Slot}
@@ -37,6 +37,8 @@ func (x *bundling) cover(ctx context.Context, price []float64) {
 		fine = coverSteps // a re-plan is wanted soon
 	}
 	var bound []*covers
+
+	// Covers with rates rounded down are for bundles, those rounded up for the bound.
 	for d := range x.Models {
 		if ctx.Err() != nil {
 			return
@@ -45,22 +47,24 @@ func (x *bundling) cover(ctx context.Context, price []float64) {
 		list := w.configurations(x.lists[d], most)
 		x.covers[d] = append(x.covers[d], coversOf(list, most, coverSteps, false))
 		if w.slot {
-			// Two pipelines may fill a device together: the bound takes parts.
+			// Two pipelines may fill a device together, so covers for the bound count parts of devices.
 			parts := *w
 			parts.slot = false
 			list = parts.configurations(x.lists[d], most)
 		}
 		bound = append(bound, coversOf(list, most, fine, true))
 	}
+
+	// If all templates are known, the covers bound the throughput.
 	x.bounding = bound
 	if x.sieves != nil || !x.partial {
 		x.inner = max(min(x.inner, x.reach(bound)*(1+1e-9)), x.score())
 	}
 }
 
-// reprice adds covers at other prices where not even parts of the bundles fit: half way
-// to what those show devices to be worth. It is false where parts do fit, and where that
-// was done often enough.
+// repriceCovers adds covers at other prices, if not even parts of the bundles fit the devices: half way from the
+// prices of the relaxation to what the devices are worth to those bundles. It returns false, and adds none, if
+// parts fit or if covers were repriced often enough.
 func (x *bundling) reprice(ctx context.Context) bool {
 	total, scarce := sum(x.lp.price), sum(x.scarce)
 	if x.repriced == bundlePrices*x.o.Effort || scarce <= 0 || ctx.Err() != nil {
@@ -75,7 +79,7 @@ func (x *bundling) reprice(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// sum adds up.
+// total returns the sum of some values.
 func sum(list []float64) (total float64) {
 	for _, v := range list {
 		total += v
@@ -83,8 +87,8 @@ func sum(list []float64) (total float64) {
 	return total
 }
 
-// reach is the largest throughput, in units, at which the cheapest covers of all
-// models take no more than all devices are worth.
+// coverableThroughput returns the largest throughput, in units, at which the covers of all models cost no more
+// than all devices are worth.
 func (x *bundling) reach(list []*covers) float64 {
 	total := sum(x.worth)
 	fits := func(value float64) bool {
@@ -105,7 +109,8 @@ func (x *bundling) reach(list []*covers) float64 {
 	return hi
 }
 
-// list makes the list of a model's templates: all of them, or those that are known.
+// addModelTable adds the table of a model's templates: of all of them if they were listed, else of those that
+// the wait choice allows.
 func (x *bundling) list(d int) {
 	index := map[int32]int{}
 	if x.sieves != nil {
@@ -122,8 +127,8 @@ func (x *bundling) list(d int) {
 	x.lists, x.index = append(x.lists, s), append(x.index, index)
 }
 
-// template is the index of a template of the list of a model; it joins those that
-// are known.
+// templateIndex returns the catalogue's index of a template of model d's table. A template that the catalogue
+// lacks joins it.
 func (x *bundling) template(d int, at int32) (int, error) {
 	if i, ok := x.index[d][at]; ok {
 		return i, nil
@@ -141,7 +146,7 @@ func (x *bundling) template(d int, at int32) (int, error) {
 	return i, nil
 }
 
-// known takes the templates that joined into the choice that is looked at.
+// allowNewTemplates adds the templates that joined the catalogue to the wait choice, with their losses.
 func (x *bundling) known() {
 	for i := len(x.loss); i < len(x.templates); i++ {
 		x.allowed = append(x.allowed, i)

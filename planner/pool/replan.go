@@ -8,22 +8,21 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Re-planning: a plan runs, and the cluster, the mix or the profile changed a
-// little. A device that holds the blocks that the new plan wants there goes on
-// as it is; one that must load something moves. The new plan is the best one
-// that moves no more than asked, and of those that are good enough one that
-// moves little.
+// A plan is re-planned after the cluster, the mix of models or the profile changed a little. A device that
+// already holds the blocks that the new plan wants there keeps them. A device that must load something moves.
+// The new plan is the best one that moves no more devices than asked, and of those that are good enough one that
+// moves few.
 
-// Running is the plan that runs.
+// RunningPlan is the plan that runs.
 type Running struct {
 	Pipelines []RunningPipeline
-	MaxMoved  float64 // share of the devices that may have to load something
+	MaxMoved  float64 // part of the devices that may have to load something
 }
 
-// RunningPipeline is a pipeline that runs. Its model may be none of the problem's.
+// RunningPipeline is a pipeline that runs. Its network need not be a model of the problem.
 type RunningPipeline struct {
 	Network string
-	Model   int // -1: not planned for any more
+	Model   int // -1 if it is no longer planned for
 	Batch   int
 	Stages  []RunningStage
 }
@@ -31,27 +30,27 @@ type RunningPipeline struct {
 // RunningStage is a stage that runs.
 type RunningStage struct {
 	First, Last, Share int
-	Pool               int   // -1: not in the cluster any more
+	Pool               int   // -1 if it is no longer in the cluster
 	Placed             []Run // devices beyond the pool's count are gone
 }
 
-// staying is what a search knows of the plan that runs.
+// replanState holds what a search knows of the plan that runs.
 type staying struct {
 	*catalogue
 	held  held
-	total map[content]int   // replicas on all devices that are still there
-	own   []map[content]int // those of each model's pipelines
+	total map[content]int   // by content, on all devices that are still there
+	own   []map[content]int // by model: the replicas of its own pipelines
 	most  float64           // devices that may move
-	list  []count           // the pipelines that may stay, with the replicas left of them
+	list  []count           // that may stay, with the replicas that are still there
 
-	ids    []content // numbered
+	ids    []content
 	number map[content]int
-	of     [][]int // per template and stage
+	of     [][]int // by template and stage: ids of contents, computed on demand
 
-	tries int // programs for plans that move no more than asked
+	tries int // searches made so far for a plan that moves no more than asked
 }
 
-// holds is what devices hold; nil without a plan that runs.
+// heldContents returns what the devices hold. Without a plan that runs it returns nil.
 func (s *staying) holds() held {
 	if s == nil {
 		return nil
@@ -59,13 +58,15 @@ func (s *staying) holds() held {
 	return s.held
 }
 
-// whatRuns reads the plan that runs; templates are added to the list where they
-// still keep the SLO.
+// newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps its
+// SLO, and returns its index.
 func (p *Problem) whatRuns(r *Running, add func(*stages.Template) int) *staying {
 	s := &staying{held: p.nothingHeld(), total: map[content]int{}, number: map[content]int{}, most: r.MaxMoved * float64(p.devices())}
 	for range p.Models {
 		s.own = append(s.own, map[content]int{})
 	}
+
+	// Put every pipeline on the devices, as far as they are still there.
 	for i := range r.Pipelines {
 		pl := &r.Pipelines[i]
 		given := Given{Model: pl.Model, Batch: pl.Batch}
@@ -91,7 +92,7 @@ func (p *Problem) whatRuns(r *Running, add func(*stages.Template) int) *staying 
 		if !here || slices.Contains(left, 0) {
 			continue
 		}
-		// What others planned, or under another SLO, may not hold any more.
+		// A pipeline of another planner, or made under another SLO, may not keep the limits any more.
 		if t, err := p.template(&given); err == nil && p.fitsMemory(t) {
 			s.list = append(s.list, count{template: add(t), model: t.Model, replicas: left})
 		}
@@ -99,7 +100,7 @@ func (p *Problem) whatRuns(r *Running, add func(*stages.Template) int) *staying 
 	return s
 }
 
-// fitsMemory works out what the replicas of t need, and tells whether they fit.
+// fitsMemory computes the memory that the replicas of t need, and reports whether it fits.
 func (p *Problem) fitsMemory(t *stages.Template) bool {
 	m := &p.Models[t.Model]
 	whole := m.WeightBytes(0, m.NumBlocks())
@@ -113,13 +114,15 @@ func (p *Problem) fitsMemory(t *stages.Template) bool {
 	return true
 }
 
-// moved is the devices, in parts, that a plan has to load at least.
+// movedDevices returns how many devices, in parts, a plan has to load at least.
 func (s *staying) moved(list []count) float64 { return s.beyond(list, s.total) }
 
-// beyond is the devices, in parts, that replicas take beyond those of some that run.
+// devicesBeyond returns the devices, in parts, that replicas take beyond the given replicas that run.
 func (s *staying) beyond(list []count, run map[content]int) float64 {
 	var buf [16]struct{ id, n int }
 	sums := buf[:0]
+
+	// Add up the replicas of each content.
 	for _, n := range list {
 		for si, id := range s.contents(n.template) {
 			i := slices.IndexFunc(sums, func(s struct{ id, n int }) bool { return s.id == id })
@@ -138,7 +141,7 @@ func (s *staying) beyond(list []count, run map[content]int) float64 {
 	return sum
 }
 
-// contents numbers what the stages of a template hold.
+// contentIDs returns the ids of what the stages of a template hold.
 func (s *staying) contents(template int) []int {
 	for len(s.of) <= template {
 		s.of = append(s.of, nil)
@@ -158,11 +161,10 @@ func (s *staying) contents(template int) []int {
 	return s.of[template]
 }
 
-// allows tells whether a plan moves no more than asked; without a plan that runs
-// every one does.
+// allowsMoves reports whether a plan moves no more devices than asked. Without a plan that runs it is true.
 func (s *staying) allows(plan *counts) bool { return s == nil || s.moved(plan.list) <= s.most+1e-9 }
 
-// loads counts the devices of an outcome that have to load something.
+// countLoading returns how many devices have to load something for an outcome's pipelines.
 func (s *staying) loads(list []Pipeline) int {
 	want := s.nothingHeld()
 	for i := range list {
@@ -178,14 +180,15 @@ func (s *staying) loads(list []Pipeline) int {
 	return s.held.short(want)
 }
 
-// newContent is a count of replicas beyond those that run.
+// newContent counts the replicas of a content beyond those that run.
 type newContent struct {
-	v     milp.Var
+	v     milp.Var // the replicas beyond
 	parts []milp.Var
 	held  int
 }
 
-// limitMoves adds what moves to a program: at most so many devices.
+// limitMoves adds to a program the devices that move, and limits them to maxMoved.
+// The replicas of each content.
 func (q *program) limitMoves(stay *staying, most float64) {
 	sum := map[content][]milp.Var{}
 	var order []content
@@ -199,6 +202,8 @@ func (q *program) limitMoves(stay *staying, most float64) {
 			sum[key] = append(sum[key], v)
 		}
 	}
+
+	// moved >= Σ max(replicas - running, 0) / share.
 	q.stay, q.moved = stay, q.m.AddVar("moved", 0, most, 0)
 	total := q.m.AddLE("moves", 0, milp.Term{Var: q.moved, Coef: -1})
 	for _, key := range order {
@@ -220,8 +225,7 @@ func (q *program) limitMoves(stay *staying, most float64) {
 	}
 }
 
-// remember reads the plan that runs. Templates of it that were listed under
-// another name, or not at all, join.
+// readRunning reads the plan that runs. Templates of it that the catalogue lacks join it.
 func (x *search) remember() {
 	if x.o.Running == nil || x.timed() {
 		return
@@ -241,15 +245,15 @@ func (x *search) remember() {
 	x.stay.catalogue = x.catalogue
 }
 
-// moveNodes bounds the program for the fewest moves.
+// moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.
 const moveNodes = 100
 
-// moveTries bounds the searches for a plan that keeps the limit in whole
-// devices, which shares of them may not.
+// moveTries bounds the searches for a plan that keeps the limit on moves in whole devices. Shares of devices may
+// keep the limit while the whole devices that hold them do not.
 const moveTries = 3
 
-// movedTooMuch tells, of a finished plan, whether another search for one that
-// moves less is worth it, and prepares it.
+// movedTooMuch reports whether a finished plan moved more devices than asked and another search for one that
+// moves less is worth it. If so, it prepares that search.
 func (x *search) movedTooMuch(ctx context.Context, moved int) bool {
 	if x.stay == nil || ctx.Err() != nil {
 		return false

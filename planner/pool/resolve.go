@@ -14,7 +14,7 @@ import (
 	"inferplan/planner/stages"
 )
 
-// resolved is what the documents say, as numbers.
+// resolvedProblem is the documents translated to numbers, with what is needed to write the plan.
 type resolved struct {
 	in      *kind.Problem
 	run     *kind.Run
@@ -22,22 +22,23 @@ type resolved struct {
 	problem *Problem
 	asked   formats.WorkloadModels
 	models  []resolvedModel
-	pools   []formats.Pool // with defaults filled in
-	network bool
+	pools   []formats.Pool // of the cluster, with defaults filled in
+	network bool           // some pool has a network rate, so that cuts cost time
 
 	unknown                  kind.UnknownCuts
-	unweighted, noPercentile []string // models with these defaults
+	unweighted, noPercentile []string // names of the models that have these defaults
 }
 
+// resolvedModel is one requested model with its profile.
 type resolvedModel struct {
 	workload *formats.WorkloadModel
 	profile  *formats.ProfileModel
-	cuts     []stages.Cut
+	cuts     []stages.Cut // after each block but the last
 	headroom formats.Headroom
-	weight   float64 // of what is promised
+	weight   float64 // of the rate that is promised, before utilisation
 }
 
-// resolve turns the documents into a problem.
+// resolveDocuments translates the documents to a problem. The assumptions that it makes are noted in run.
 func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	if err := in.Complete(); err != nil {
 		return nil, err
@@ -57,6 +58,8 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 			return nil, err
 		}
 	}
+
+	// Merge blocks if the options or the number of possible pipelines ask for fewer.
 	if r.opt.Blocks > 0 {
 		by := stages.ByTime
 		if r.opt.BlocksBy == "bytes" {
@@ -73,6 +76,8 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 		r.in = &limited
 		r.run.Assume("models of more than %d blocks are cut as if they had %d, where the fewest bytes cross: the problem has more than %d possible pipelines", n, n, siftable)
 	}
+
+	// Note the defaults.
 	r.unknown.Warn(run)
 	r.defaultClasses()
 	if len(r.unweighted) > 0 {
@@ -84,7 +89,7 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	return r, r.measuredPools()
 }
 
-// defaultClasses notes which class of a model answers requests that name none.
+// noteDefaultClasses records which class of a model answers requests that name none.
 func (r *resolved) defaultClasses() {
 	w := r.asked
 	for i := range w {
@@ -101,10 +106,12 @@ func (r *resolved) defaultClasses() {
 	}
 }
 
+// resolvePools checks the pools of the cluster and adds them to the problem.
 func (r *resolved) resolvePools() error {
 	seen := map[string]bool{}
 	devices := 0
 	for i, p := range r.in.Cluster.Pools {
+		// Refuse what makes no sense.
 		path := fmt.Sprintf("pools[%d]", i)
 		switch {
 		case p.Device == "":
@@ -116,6 +123,8 @@ func (r *resolved) resolvePools() error {
 		case p.NICGbps < 0 || p.NICEfficiency < 0 || p.Memory < 0 || p.MaxShares < 0 || p.PerNode < 0:
 			return r.in.Fail("cluster", path, "a negative number", "at least 0", "")
 		}
+
+		// Fill in the defaults of sharing, shares and nodes.
 		seen[p.Device] = true
 		if p.TimeShared() {
 			if p.Sharing == "" {
@@ -127,6 +136,8 @@ func (r *resolved) resolvePools() error {
 			p.Sharing, p.MaxShares = formats.SharingTime, 1
 		}
 		p.MaxShares, p.PerNode = max(p.MaxShares, 1), max(p.PerNode, 1)
+
+		// Add the pool to the problem.
 		rate := p.NICRate()
 		r.network = r.network || rate > 0
 		devices += p.Count
@@ -147,6 +158,7 @@ func (r *resolved) resolvePools() error {
 	return nil
 }
 
+// resolveModel checks requested model i against the profile and adds it to the problem.
 func (r *resolved) resolveModel(i int) error {
 	w := &r.asked[i]
 	path := fmt.Sprintf("models[%d]", i)
@@ -168,6 +180,8 @@ func (r *resolved) resolveModel(i int) error {
 	if err != nil {
 		return err
 	}
+
+	// What is kept back: the workload's own values, else the options'.
 	kept := formats.Headroom{Margin: r.opt.Margin, Utilisation: cmp.Or(w.Utilisation, 1)}
 	if w.Margin != nil {
 		kept.Margin = *w.Margin
@@ -188,9 +202,11 @@ func (r *resolved) resolveModel(i int) error {
 	}
 	pm.MinRPS = max(pm.MinRPS, r.opt.MinLoad*pm.Weight)
 	rm := resolvedModel{workload: w, profile: m, headroom: kept, weight: pm.Weight}
-	// A model that promises a part of what it carries is to carry more.
+	// A model that promises only a part of what its devices carry needs devices for more than it promises.
 	pm.Weight, pm.MinRPS = pm.Weight/kept.Utilisation, pm.MinRPS/kept.Utilisation
-	var unknown []int // blocks after which no cut is known
+
+	// Weights of the blocks and bytes of the cuts between them.
+	var unknown []int // blocks after which the size of the cut is not known
 	for b := range m.Blocks {
 		pm.Weights = append(pm.Weights, m.Blocks[b].WeightBytes)
 		if b+1 == len(m.Blocks) {
@@ -204,6 +220,8 @@ func (r *resolved) resolveModel(i int) error {
 		pm.CutBytes = append(pm.CutBytes, c.Bytes)
 	}
 	r.unknown.Add(m.Model, unknown, len(m.Blocks))
+
+	// Times by pool, share and batch.
 	if pm.Costs, err = stages.Costs(m, r.pools, r.opt.MaxBatch, r.in.File("profile"), mpath); err != nil {
 		return err
 	}
@@ -212,8 +230,8 @@ func (r *resolved) resolveModel(i int) error {
 	return nil
 }
 
-// slo resolves a model's target; "5x" is a multiple of the whole model's
-// latency at batch 1 on the fastest kind.
+// resolveSLO returns a model's SLO. A value such as "5x" is a multiple of the latency of the whole model at
+// batch 1 on the fastest kind.
 func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.ProfileModel, mpath string) (time.Duration, error) {
 	target := w.SLO
 	if !r.opt.SLO.IsZero() {
@@ -222,6 +240,8 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 	if target.IsZero() {
 		return 0, r.in.Fail("workload", path+".slo", "nothing", "a latency target such as 200ms or 5x", "--slo sets it for all models")
 	}
+
+	// The latency of the whole model, if the SLO is a multiple of it.
 	var base time.Duration
 	if target.Times > 0 {
 		kind := ""
@@ -246,8 +266,8 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 	return slo, nil
 }
 
-// measuredPools checks that every pool was measured for some model and every
-// model on some pool.
+// checkMeasurements returns an error if a pool was measured for no model or a model on no pool, and warns of
+// pools on which a model was not measured.
 func (r *resolved) measuredPools() error {
 	var models []*formats.ProfileModel
 	for _, m := range r.models {
@@ -256,6 +276,8 @@ func (r *resolved) measuredPools() error {
 	if err := r.in.MeasuredPools(models); err != nil {
 		return err
 	}
+
+	// Every model must be measured on some pool that has devices.
 	for d := range r.models {
 		pm := &r.problem.Models[d]
 		measured, nowhere := false, []string(nil)

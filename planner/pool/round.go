@@ -9,15 +9,15 @@ import (
 	"inferplan/planner/stages"
 )
 
-// count is one template of a plan with its replicas.
+// planPipeline is a pipeline of a plan: a template with its replicas and the rate that it carries.
 type count struct {
-	template int
+	template int // index in the catalogue
 	model    int
 	rps      float64
-	replicas []int // per stage; 0 on time-shared pools
+	replicas []int // by stage; 0 on time-shared pools
 }
 
-// carry is the fewest replicas of each stage that carry a rate.
+// pipelineFor returns a template with the fewest replicas of each stage that carry a rate.
 func carry(t *stages.Template, index int, rps float64) count {
 	c := count{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
 	for si := range t.Stages {
@@ -26,7 +26,7 @@ func carry(t *stages.Template, index int, rps float64) count {
 	return c
 }
 
-// replicas is the fewest replicas of a rate that carry another one.
+// replicasFor returns the fewest replicas of the given rate each that carry rps.
 func replicas(rps, rate float64) int {
 	if !(rps > 0) {
 		return 0
@@ -34,21 +34,23 @@ func replicas(rps, rate float64) int {
 	return max(1, int(math.Ceil(rps/rate-1e-9)))
 }
 
-// counts is a plan: templates with replica counts, and what they reach.
+// replicaPlan is a plan as the search knows it: pipelines with whole replicas, and what they reach.
 type counts struct {
 	list  []count
-	rps   []float64 // per model
+	rps   []float64 // by model
 	value float64   // min over models of rps / weight
 	sum   float64   // over models of rps * weight
 }
 
-// recount recomputes a plan from its replica counts alone: rates, objective,
-// and the fewest replicas that carry them. Rates that time-shared pools limit
-// are taken from the list and scaled down where they exceed the devices. It
-// returns nil where the counts exceed the devices: no such plan is ever used.
+// recomputePlan computes a plan from its replica counts alone: the rates, the objective, and the fewest replicas
+// that carry those rates. Rates that time-shared pools limit are taken from the list, and scaled down if they
+// exceed the devices. If the counts exceed the devices or break another limit, it returns nil: no such plan is
+// ever used.
 func (c *catalogue) recount(list []count) *counts {
 	out := &counts{rps: make([]float64, len(c.Models))}
 	shared := make([]float64, len(c.Pools)) // devices taken on time-shared pools
+
+	// The rate of each pipeline is that of its slowest stage.
 	for _, n := range list {
 		t := &c.templates[n.template]
 		n.replicas = slices.Clone(n.replicas)
@@ -77,6 +79,8 @@ func (c *catalogue) recount(list []count) *counts {
 			out.list = append(out.list, n)
 		}
 	}
+
+	// Scale down what exceeds the time-shared pools.
 	scale := 1.0
 	for k := range c.Pools {
 		if c.Pools[k].Time && shared[k] > float64(c.Pools[k].Count) {
@@ -91,6 +95,8 @@ func (c *catalogue) recount(list []count) *counts {
 		}
 		out.rps[n.model] += n.rps
 	}
+
+	// The objective.
 	out.value = math.Inf(1)
 	for d := range c.Models {
 		out.value = min(out.value, out.rps[d]/c.Models[d].Weight)
@@ -102,8 +108,8 @@ func (c *catalogue) recount(list []count) *counts {
 	return out
 }
 
-// used is the devices of each pool that templates take: on time-shared pools the
-// part of their time, elsewhere whole ones where the rounding asks for that.
+// usedDevices returns the devices of each pool that pipelines take. On time-shared pools that is the part of
+// their time, elsewhere whole devices if the rounding asks for that.
 func (c *catalogue) used(list []count) []float64 {
 	out := make([]float64, len(c.Pools))
 	if len(list) == 0 {
@@ -113,7 +119,7 @@ func (c *catalogue) used(list []count) []float64 {
 	for _, n := range list {
 		first, last, most = min(first, n.model), max(last, n.model), max(most, len(n.replicas))
 	}
-	var slots []float64 // of each model and stage position, by pool
+	var slots []float64 // parts of devices by model, stage position and pool
 	if c.Rounding == Slot {
 		slots = make([]float64, (last-first+1)*most*len(c.Pools))
 	}
@@ -132,13 +138,15 @@ func (c *catalogue) used(list []count) []float64 {
 			}
 		}
 	}
+
+	// Under the slot rule the parts of each slot round up to whole devices.
 	for i, part := range slots {
 		out[i%len(c.Pools)] += math.Ceil(part - 1e-9)
 	}
 	return out
 }
 
-// wholePools counts the whole devices that a plan takes of every pool.
+// wholeDevicesUsed returns the whole devices that a plan takes of every pool.
 func (c *catalogue) wholePools(plan *counts) []int {
 	out := make([]int, len(c.Pools))
 	for k, v := range c.used(plan.list) {
@@ -147,7 +155,7 @@ func (c *catalogue) wholePools(plan *counts) []int {
 	return out
 }
 
-// exclusive is how many devices of exclusive pools a plan takes.
+// exclusiveDevices returns how many devices of exclusive pools a plan takes.
 func (c *catalogue) exclusive(plan *counts) (n float64) {
 	for k, v := range c.used(plan.list) {
 		if !c.Pools[k].Time {
@@ -157,7 +165,7 @@ func (c *catalogue) exclusive(plan *counts) (n float64) {
 	return n
 }
 
-// excess says which limit a plan breaks, "" when it keeps all.
+// brokenLimit says which limit a plan breaks: devices, memory or floors. If it keeps all, it returns "".
 func (c *catalogue) excess(plan *counts) string {
 	memory := c.resident()
 	for _, n := range plan.list {
@@ -180,7 +188,7 @@ func (c *catalogue) excess(plan *counts) string {
 	return ""
 }
 
-// pipelines writes out a placed plan.
+// placedPipelines returns the pipelines of a placed plan, by model, then by falling rate.
 func (c *catalogue) pipelines(plan *counts, where placed) []Pipeline {
 	var out []Pipeline
 	for ci, n := range plan.list {

@@ -9,7 +9,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// from checks that the new plan can start from the one that runs.
+// checkRunningPlan returns an error if the new plan cannot start from the one that runs.
 func from(p *kind.Problem) error {
 	switch algorithm := p.Values.Word("algorithm"); {
 	case formats.PoolOf(p.Running) == nil:
@@ -20,9 +20,9 @@ func from(p *kind.Problem) error {
 	return nil
 }
 
-// running reads the plan that runs as the method takes it; nil without one.
-// What the profile has no longer as it was (another model file, other blocks)
-// runs, but cannot stay.
+// readRunningPlan translates the plan that runs to the numbers of the search. Without one it returns nil. A
+// model that the profile no longer has as it was (another model file, other blocks) runs, but its devices must
+// load it anew.
 func (r *resolved) running() (*Running, error) {
 	p := r.in.Running
 	if p == nil {
@@ -33,10 +33,14 @@ func (r *resolved) running() (*Running, error) {
 	}
 	out := &Running{MaxMoved: r.opt.MaxMoved}
 	changed := map[string]bool{}
+
+	// Translate the pipelines of every deployed model.
 	for i := range p.Deployment {
 		m := &p.Deployment[i]
 		at := slices.IndexFunc(r.models, func(n resolvedModel) bool { return n.workload.Key() == m.Key() })
 		network := m.Model
+
+		// Blocks of another file or number cannot stay, even if the model's name is the same.
 		if at >= 0 {
 			src := r.models[at].profile.Source
 			if m.NumBlocks != r.problem.Models[at].NumBlocks() || src != nil && m.SHA256 != "" && src.SHA256 != "" && m.SHA256 != src.SHA256 {
@@ -47,6 +51,8 @@ func (r *resolved) running() (*Running, error) {
 				changed[m.Model] = true
 			}
 		}
+
+		// Translate the pipelines, with the places of their stages.
 		for j := range m.Pipelines {
 			pl := RunningPipeline{Network: network, Model: at, Batch: m.Pipelines[j].Batch}
 			for _, s := range m.Pipelines[j].Stages {
@@ -65,7 +71,7 @@ func (r *resolved) running() (*Running, error) {
 	return out, nil
 }
 
-// replanned writes what a plan moves.
+// writeReplan records in the outcome how many devices the new plan moves.
 func (r *resolved) replanned(out *Outcome, o *kind.Outcome) {
 	if r.in.Running == nil {
 		return

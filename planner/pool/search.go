@@ -12,45 +12,44 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Work limits per unit of effort. They were set so that the reference cases
-// (100 devices, 3 models) end within seconds.
+// Limits of the work, per unit of effort. They were set so that the reference cases (100 devices, 3 models) end
+// within seconds.
 const (
-	basisNodes      = 2000
-	poolNodes       = 4000
-	survivorNodes   = 12000
-	sumNodes        = 300
+	basisNodes      = 2000        // branch-and-bound nodes of the program over the templates of the relaxation's basis
+	poolNodes       = 4000        // of the program over few templates of each model
+	survivorNodes   = 12000       // of the program over all templates that a better plan may use
+	sumNodes        = 300         // of the program for the weighted sum
 	iterationsPer   = 60          // simplex iterations per node, as a second limit
 	columnsWork     = 100_000_000 // simplex iterations times columns, as a third
-	poolPerModel    = 15
-	widePerModel    = 60
-	maxSurvivors    = 1500
+	poolPerModel    = 15          // templates of each model in the program over few
+	widePerModel    = 60          // templates of each model, if too many survive
+	maxSurvivors    = 1500        // most templates of the program over survivors
 	heuristicEffort = 0.3
-	stayHurry       = 16  // by which a re-plan looks at fewer nodes
-	soonHurry       = 16  // likewise where a plan is wanted soon
-	stallNodes      = 160 // without a better plan, where one is wanted soon
-	stayPerModel    = 6
+	stayHurry       = 16  // divides the nodes of a re-plan
+	soonHurry       = 16  // divides the nodes if a plan is wanted soon
+	stallNodes      = 160 // nodes without a better plan, if one is wanted soon
+	stayPerModel    = 6   // templates of each model in a re-plan
 )
 
-// search is a solve under way.
+// planSearch is the state of a solve.
 type search struct {
 	incumbent
-	*candidate // the choice of the blocking rule that is looked at
+	*candidate // the wait choice under work
 	s          milp.Solver
 	o          Options
-	choices    []candidate // of the blocking rule, the best relaxation first
-	sieves     []*sieve    // per model; nil where the templates are in no sieves
-	unruled    float64     // proven over the choices that were left out
-	inner      float64     // proven over the allowed templates
-	other      float64     // proven over the other choices of the blocking rule
-	most       *Outcome    // that carries most of the floors; nil: not looked for
-	mostErr    error       // why there is none
+	choices    []candidate // the best relaxation first
+	sieves     []*sieve    // by model; nil if all templates are listed in the catalogue
+	unruled    float64     // proven over the wait choices that were left out
+	inner      float64     // proven over the templates of the choice under work
+	other      float64     // proven over the other wait choices
+	most       *Outcome    // plan that carries the largest part of the floors; nil if it was not looked for
+	mostErr    error       // why there is no such plan
 	out        *Outcome
 	stopped    milp.StoppedBy
 }
 
-// newSearch lists the templates, or generates them where they are too many, and
-// solves the relaxation for every choice that the blocking rule leaves. The
-// best choice is taken.
+// newSearch lists the templates, or generates them if they are too many, and solves the relaxation of every wait
+// choice. The search starts with the choice of the best relaxation.
 func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options, g goal) (*search, error) {
 	x := &search{incumbent: incumbent{goal: g}, s: s, o: o, unruled: math.Inf(-1), other: math.Inf(-1), out: &Outcome{}}
 	x.o.Effort = max(o.Effort, 1)
@@ -71,8 +70,9 @@ func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options, g goal
 	return x, nil
 }
 
-// generate makes the templates by column generation.
+// generateTemplates makes the templates by column generation.
 func (x *search) generate(ctx context.Context, p *Problem) error {
+	// Templates of the plan that runs take part in any case.
 	var running []stages.Template
 	if x.o.Running != nil {
 		p.whatRuns(x.o.Running, func(t *stages.Template) int { running = append(running, *t); return 0 })
@@ -97,11 +97,12 @@ func (x *search) generate(ctx context.Context, p *Problem) error {
 	return nil
 }
 
-// relaxChoices solves the linear program over all templates, for every choice that
-// the blocking rule leaves.
+// relaxChoices solves the linear program over all templates of every wait choice.
 func (x *search) relaxChoices(ctx context.Context) error {
 	choices, exact := x.blockings()
 	solve := func(set []int) (*relaxation, error) { return x.relax(ctx, x.s, x.goal.cost(), set, -1) }
+
+	// Choices under which some model has no template, or floors cannot be met, are left out.
 	for _, b := range choices {
 		set := x.under(b)
 		if b != nil && len(x.unserved(b)) > 0 {
@@ -119,12 +120,11 @@ func (x *search) relaxChoices(ctx context.Context) error {
 	if len(x.choices) == 0 {
 		return errInfeasible
 	}
-	// Of alike ones the first: the solver's noise does not decide.
+	// Of equal values the first comes first, so that the solver's noise does not decide.
 	order := func(c candidate) float64 { return -math.Round(c.lp.value*1e9) / 1e9 }
 	slices.SortStableFunc(x.choices, func(a, b candidate) int { return cmp.Compare(order(a), order(b)) })
 	if !exact {
-		// The choices that were left out could be better: the bound is then
-		// that of the program without the rule.
+		// A choice that was left out could be better. The bound is then that of the program without the rule.
 		r, err := solve(all(len(x.templates)))
 		if err != nil {
 			return err
@@ -134,7 +134,7 @@ func (x *search) relaxChoices(ctx context.Context) error {
 	return nil
 }
 
-// take goes on with a choice of the blocking rule.
+// selectChoice goes on with a wait choice: it sets the bounds, the exempt models and the losses.
 func (x *search) take(i int) {
 	c := &x.choices[i]
 	x.candidate, x.inner, x.other = c, c.bound, x.unruled
@@ -157,12 +157,12 @@ func (x *search) take(i int) {
 	}
 }
 
-// each plans under each of the first most choices of the blocking rule that may
-// still hold something better than the best plan; without a plan that serves
-// every model, which memory may be too small for, also under those that follow.
+// planChoices plans under each of the first maxChoices wait choices that may still hold a better plan. While no
+// plan serves every model, which may be for lack of memory, it also plans under those that follow.
 func (x *search) each(ctx context.Context, most int) error {
 	at, best := 0, 0
 	for i := range x.choices {
+		// After the first choice, stop or skip choices that cannot hold a better plan.
 		if i > 0 {
 			if ctx.Err() != nil || i >= most && x.best != nil && x.best.value > 0 {
 				break
@@ -179,6 +179,8 @@ func (x *search) each(ctx context.Context, most int) error {
 			x.take(i)
 			at = i
 		}
+
+		// Plan under the choice, and note its bound.
 		before := x.best
 		if err := (&phases{x}).plan(ctx); err != nil {
 			return err
@@ -191,6 +193,8 @@ func (x *search) each(ctx context.Context, most int) error {
 			break
 		}
 	}
+
+	// Go back to the choice of the best plan.
 	if at != best {
 		x.take(best)
 		x.done(ctx)
@@ -198,7 +202,7 @@ func (x *search) each(ctx context.Context, most int) error {
 	return nil
 }
 
-// served tells whether there is a plan that serves every model, and else why not.
+// requirePlan returns an error that says why no plan serves every model. If there is one, it returns nil.
 func (x *search) served(ctx context.Context) error {
 	if err := x.rescue(ctx); err != nil {
 		return err
@@ -212,6 +216,7 @@ func (x *search) served(ctx context.Context) error {
 	return x.explain(ctx, errNoPlan)
 }
 
+// reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
 func (x *search) report(phase, detail string) {
 	if x.o.Progress == nil {
 		return
@@ -226,6 +231,7 @@ func (x *search) report(phase, detail string) {
 	x.o.Progress(pr)
 }
 
+// recordPhase notes the work of a phase in the outcome, and reports it.
 func (x *search) phase(name string, n int, st milp.Stats) {
 	ph := Phase{Name: name, Pipelines: n, Nodes: st.Nodes, Iterations: st.Iterations, Bound: x.shown(x.proven())}
 	if x.best != nil {
@@ -235,18 +241,18 @@ func (x *search) phase(name string, n int, st milp.Stats) {
 	x.report(name, fmt.Sprintf("%d pipelines", n))
 }
 
-// proven is the best proven bound on the score of any plan.
+// provenBound returns the best proven bound on the score of any plan.
 func (x *search) proven() float64 {
 	return max(x.goal.tighten(max(x.inner, x.other)), x.score())
 }
 
-// gap is the relative distance of the best plan to the bound.
+// gap returns the relative distance of the best plan to the bound.
 func (x *search) gap() float64 { return x.goal.gap(x.score(), x.proven()) }
 
-// proof is the relative gap that counts as proved.
+// provenGap is the relative gap that counts as proven.
 const proof = 1e-6
 
-// done tells whether to stop, and notes why.
+// shouldStop reports whether the search may stop, and notes why.
 func (x *search) done(ctx context.Context) bool {
 	g := x.gap()
 	switch {
@@ -263,8 +269,8 @@ func (x *search) done(ctx context.Context) bool {
 	return true
 }
 
-// enough tells whether the throughput asked for is reached, or, where only that is
-// asked, cannot be.
+// reachedEnough reports whether the throughput asked for is reached. If nothing else is asked, it also reports
+// true once that throughput is proven to be impossible.
 func (x *search) enough() bool {
 	if x.o.Enough <= 0 {
 		return false
@@ -272,20 +278,19 @@ func (x *search) enough() bool {
 	return x.best != nil && x.best.value >= x.o.Enough || x.o.Untold && x.theta(x.proven()) < x.o.Enough*(1-tolerance)
 }
 
-// useless tells whether no plan has the throughput below which it is of no use; never
-// before there is one.
+// missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
+// plan it returns false.
 func (x *search) useless() bool {
 	return x.o.Least > 0 && x.value() > 0 && x.theta(x.proven()) < x.o.Least*(1-tolerance)
 }
 
-// work is a number of nodes as the limits of a solve.
+// workLimits returns the limits of a solve of so many nodes per unit of effort.
 func (x *search) work(nodes int64) milp.Options {
 	nodes *= int64(x.o.Effort)
 	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPer, Seed: x.o.Seed}
 }
 
-// perModel is how many templates of each model the small program has beside
-// those of the basis.
+// templatesPerModel returns how many templates of each model the small program has beside those of the basis.
 func (x *search) perModel() int {
 	if x.stay != nil {
 		return stayPerModel

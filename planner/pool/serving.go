@@ -10,17 +10,18 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Where memory is tight, the relaxation tells nothing of which pipelines go together:
-// it knows no memory. Whether every model can have some pipeline is a small program
-// of its own. Its answer is where the search starts, or ends.
+// If memory is tight, the relaxation does not say which pipelines fit together, because it knows no memory.
+// Whether every model can have some pipeline is a small program of its own. Its solution is where the search
+// starts, or its infeasibility is where it ends.
 
-// servingNodes limit the program of one pipeline of every model.
+// servingNodes bounds the branch-and-bound nodes of the program for one pipeline of every model.
 const servingNodes = 10000
 
-// serving are templates, one of every model, that fit the devices with one replica of
-// each stage; of those the ones of least loss. none says that it is proven that no
-// plan of the choice serves every model.
+// onePipelineEach returns templates, one of every model, that fit the devices with one replica of each stage,
+// and of those the ones of least loss. impossible reports a proof that no plan of the wait choice serves every
+// model.
 func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) {
+	// The program of one template of every model, within the memory.
 	q := &program{catalogue: x.catalogue, m: milp.New("one pipeline of every model"), memory: make([]milp.Row, len(x.Pools))}
 	tight := x.tightMemory(x.allowed)
 	for k := range x.Pools {
@@ -29,8 +30,10 @@ func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) 
 			q.memory[k] = q.m.AddLE("memory "+x.Pools[k].Kind, 1)
 		}
 	}
-	useful := slices.DeleteFunc(slices.Clone(x.allowed), func(i int) bool { return math.IsInf(x.loss[i], 1) }) // others carry nothing
+	useful := slices.DeleteFunc(slices.Clone(x.allowed), func(i int) bool { return math.IsInf(x.loss[i], 1) }) // other templates carry nothing
 	y := q.onePerModel(useful)
+
+	// Each template takes the devices of one replica of each stage, and costs its loss.
 	pools := make([]milp.Row, len(x.Pools))
 	for k := range pools {
 		pools[k] = q.m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count))
@@ -43,6 +46,8 @@ func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) 
 			}
 		}
 	}
+
+	// Solve it.
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: x.o.Seed})
 	if err != nil {
 		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
@@ -58,8 +63,8 @@ func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) 
 	return set, false, nil
 }
 
-// onePerModel asks for one template of a set for every model, within the rows of
-// memory. It gives whether each is taken.
+// requireOnePerModel asks for one template of a set for every model, within the rows of memory. It returns the
+// variables that say which templates are used.
 func (q *program) onePerModel(set []int) []milp.Var {
 	var one []milp.Row
 	for d := range q.Models {
@@ -75,7 +80,7 @@ func (q *program) onePerModel(set []int) []milp.Var {
 	return y
 }
 
-// leastDevices is what one replica of each stage of a template takes of every pool.
+// singleReplicaDevices returns what one replica of each stage of a template takes of every pool.
 func (c *catalogue) leastDevices(t *stages.Template) []float64 {
 	use := make([]float64, len(c.Pools))
 	for si := range t.Stages {

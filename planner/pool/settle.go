@@ -2,24 +2,24 @@ package pool
 
 import "math"
 
-// settling picks one bundle of each model: from a choice of parts of bundles by swaps.
+// bundleRounder makes a choice of one bundle of each model from parts of bundles, by swaps.
 type settling struct {
 	choices []bundle
-	price   []float64 // of each bundle
-	room    []float64 // devices of each pool
-	worth   []float64 // of a device of each pool
+	price   []float64 // by bundle
+	room    []float64 // by pool: devices that may be used
+	worth   []float64 // by pool: worth of one device
 	moves   float64   // most devices that may move
-	penalty float64   // what one too many counts for
-	at      []int
-	use     []float64
-	move    float64
+	penalty float64   // cost of one moved device too many
+	at      []int     // by model: index of its bundle
+	use     []float64 // by pool: devices that the chosen bundles take
+	move    float64   // devices that the chosen bundles move
 }
 
-// swaps bounds the number of swaps that are tried.
+// maxSwaps bounds the number of swaps.
 const swaps = 400
 
-// settle rounds the relaxation and swaps one bundle at a time, until the devices
-// suffice; nil where they do not.
+// round swaps one bundle at a time until the chosen ones fit the devices, and returns them. If they do not fit
+// in the end, it returns nil.
 func (s *settling) settle() []int {
 	for range swaps {
 		if !s.one() {
@@ -32,7 +32,7 @@ func (s *settling) settle() []int {
 	return s.at
 }
 
-// over is what lies beyond the devices, by their worth.
+// excessCost returns the worth of what is used beyond the devices, plus the penalty for moves beyond the limit.
 func (s *settling) over(use []float64, move float64) float64 {
 	sum := max(move-s.moves-1e-9, 0) * s.penalty
 	for k, v := range use {
@@ -43,14 +43,16 @@ func (s *settling) over(use []float64, move float64) float64 {
 	return sum
 }
 
-// least is the gain below which a swap is none.
+// minSwapGain is the gain that a swap must exceed.
 const least = 1e-12
 
-// one makes the best swap of a single bundle; false where none is better.
+// swapBest makes the best swap of a single bundle. If none is an improvement, it returns false.
 func (s *settling) one() bool {
 	base := s.over(s.use, s.move)
 	best, gain := -1, least
 	use := make([]float64, len(s.use))
+
+	// The gain of a swap is the excess that it removes. Without excess it is the price that it saves.
 	for i := range s.choices {
 		b := &s.choices[i]
 		old := s.at[b.model]
@@ -76,7 +78,8 @@ func (s *settling) one() bool {
 	return true
 }
 
-// with is what is taken with one bundle in place of another.
+// useAfterSwap computes into result the devices of each pool after one bundle replaced another, and returns the
+// devices that move then.
 func (s *settling) with(to, use []float64, move float64, old, new int) float64 {
 	a, b := &s.choices[old], &s.choices[new]
 	for k := range to {
@@ -85,13 +88,14 @@ func (s *settling) with(to, use []float64, move float64, old, new int) float64 {
 	return move - a.move + b.move
 }
 
+// applySwap replaces the bundle of a model by bundle i.
 func (s *settling) swap(i int) {
 	old := s.at[s.choices[i].model]
 	s.move = s.with(s.use, s.use, s.move, old, i)
 	s.at[s.choices[i].model] = i
 }
 
-// settling starts from parts of bundles: of each model the bundle with the largest.
+// newBundleRounder starts from parts of bundles: it takes the bundle of each model that has the largest part.
 func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settling {
 	s := &settling{choices: choices, at: make([]int, len(x.Models)), use: make([]float64, len(x.Pools)), moves: math.Inf(1)}
 	total := 0.0
@@ -105,6 +109,8 @@ func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settlin
 	if x.stay != nil {
 		s.moves, s.penalty = w.most, total/float64(x.devices())
 	}
+
+	// The bundle of each model with the largest part.
 	for d := range s.at {
 		s.at[d] = -1
 	}
@@ -116,6 +122,8 @@ func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settlin
 			s.at[b.model] = i
 		}
 	}
+
+	// What these bundles take.
 	for _, i := range s.at {
 		for k, v := range choices[i].use {
 			s.use[k] += v

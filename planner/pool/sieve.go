@@ -9,38 +9,37 @@ import (
 	"inferplan/planner/stages"
 )
 
-// A sieve lists every template of a model in little memory, so that pricing is one look at
-// each. The list also says what whole replicas of any template cost, which column generation
-// does not.
+// A templateTable lists every template of one model in little memory, so that pricing is one look at each. It
+// also serves covers, which price whole replicas of every template. Column generation alone does not.
 
-// siftable is the most stage sequences that a problem may have.
+// maxSequences is the largest number of stage sequences of a problem.
 const siftable = 4_000_000
 
-// sieve holds all templates of a model.
+// templateTable holds all templates of one model in compact form, ordered by batch size.
 type sieve struct {
-	model, width int // width: parts of each template
+	model, width int // maxStages: rows of each template in stageRows
 	parts        []part
 	batches      []batchFrom
 }
 
-// part is a stage of a template, or nothing where it has fewer.
+// compactStage is a stage of a template. Templates of fewer stages than maxStages end with zero values.
 type part struct {
 	per         float64 // devices of the pool that one request/s takes
 	last        uint32
 	pool, share uint16
 }
 
-// batchFrom tells from which template on a batch size holds.
+// batchStart says that templates from index firstTemplate on have the given batch size.
 type batchFrom struct{ batch, from int }
 
-// sieveOf lists the templates of a model.
+// newTemplateTable lists the templates of a model. tooBig counts stages left out for lack of memory.
 func sieveOf(p *Problem, model int) (s *sieve, tooBig int, err error) {
 	s = &sieve{model: model, width: p.MaxPartitions}
 	tooBig, err = p.Visit(model, func(t *stages.Template) error { s.add(t); return nil })
 	return s, tooBig, err
 }
 
-// add puts a template in, after those of its batch size.
+// add appends a template. Templates of one batch size come one after another.
 func (s *sieve) add(t *stages.Template) {
 	if n := len(s.batches); n == 0 || s.batches[n-1].batch != t.Batch {
 		s.batches = append(s.batches, batchFrom{t.Batch, s.len()})
@@ -57,10 +56,10 @@ func (s *sieve) add(t *stages.Template) {
 
 func (s *sieve) len() int { return len(s.parts) / s.width }
 
-// of is the parts of a template.
+// stagesOf returns the stages of template i, maxStages of them.
 func (s *sieve) of(i int) []part { return s.parts[i*s.width : (i+1)*s.width] }
 
-// batch is the batch size of a template.
+// batchOf returns the batch size of template i.
 func (s *sieve) batch(i int) int {
 	b := 0
 	for _, at := range s.batches {
@@ -71,8 +70,8 @@ func (s *sieve) batch(i int) int {
 	return b
 }
 
-// cheapest finds the template of each batch size that takes least at prices of a device
-// of each pool, and what it takes.
+// cheapestByBatch returns, for each batch size, the index of the template that costs least per request/s, and
+// that cost, at given prices of a device of each pool.
 func (s *sieve) cheapest(perDevice []float64) (at []int, cost []float64) {
 	for b, from := range s.batches {
 		end := s.len()
@@ -90,7 +89,7 @@ func (s *sieve) cheapest(perDevice []float64) (at []int, cost []float64) {
 	return at, cost
 }
 
-// cost is what a template takes for a request/s at prices of a device of each pool.
+// costPerRPS returns what template i costs for one request/s at given prices of a device of each pool.
 func (s *sieve) cost(i int, perDevice []float64) (sum float64) {
 	for _, x := range s.of(i) {
 		sum += perDevice[x.pool] * x.per
@@ -98,12 +97,15 @@ func (s *sieve) cost(i int, perDevice []float64) (sum float64) {
 	return sum
 }
 
-// least returns the n templates that take least at prices of a device of each pool, by what they take.
+// cheapestTemplates returns the n templates that cost least per request/s at given prices of a device of each
+// pool, the cheapest first.
 func (s *sieve) least(perDevice []float64, n int) []int {
 	type priced struct {
 		cost float64
 		at   int
 	}
+
+	// Keep at most 2n candidates: when the list is full, sort it and cut it to the n cheapest.
 	var list []priced
 	limit := math.Inf(1)
 	cut := func() {
@@ -128,7 +130,7 @@ func (s *sieve) least(perDevice []float64, n int) []int {
 	return at
 }
 
-// template makes one of the templates.
+// buildTemplate returns template i in full.
 func (s *sieve) template(p *Problem, i int) (*stages.Template, error) {
 	g := Given{Model: s.model, Batch: s.batch(i)}
 	first := 0
@@ -143,6 +145,6 @@ func (s *sieve) template(p *Problem, i int) (*stages.Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a pipeline that was listed: %w", err)
 	}
-	p.fitsMemory(t) // notes what it needs
+	p.fitsMemory(t) // computes the memory that its stages need
 	return t, nil
 }

@@ -10,29 +10,29 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Options steer a solve.
+// Options control a solve.
 type Options struct {
 	Gap    float64 // relative gap at which to stop
 	Effort int     // multiplies the work limits; 1 is the default
 	Seed   int32
-	// Any asks for a plan that is good enough by the objective: nothing is polished.
-	// Untold asks only whether there is one: that there is none is not explained.
+	// NoPolish stops at a plan that is good enough by the objective, and polishes nothing. NoDiagnosis asks only
+	// whether there is a plan: if there is none, the reason is not explained.
 	Any, Untold bool
-	// Hurry leaves out what takes long and mostly proves.
+	// Hurry leaves out phases that take long and mostly serve the proof.
 	Hurry bool
-	// Enough is a throughput, in requests/s per weight, of which more is not looked
-	// for; 0: the most. Untold, the search ends where so much is proven to be impossible.
+	// Enough is a throughput in requests/s per weight at which the search stops. If it is 0, the search looks
+	// for the most. With NoDiagnosis the search also ends once that throughput is proven to be impossible.
 	Enough float64
-	// Least is a throughput below which a plan is of no use: the search ends where none
-	// can have so much. 0: none.
+	// Least is a throughput below which a plan is of no use: the search ends once none can have that much. 0 is
+	// no such limit.
 	Least float64
-	// Running is a plan that runs; most of it is to go on where it is.
+	// RunningPlan is a plan that runs. Most of it should stay where it is.
 	Running *Running
 	// Progress is called from the solving goroutine; it must return soon.
 	Progress func(Progress)
 }
 
-// Progress is the state of a solve: values are in requests/s per weight.
+// Progress is the state of a solve. Values are in requests/s per weight, or prices.
 type Progress struct {
 	Phase        string
 	Value, Bound float64 // NaN while unknown
@@ -40,43 +40,42 @@ type Progress struct {
 	Detail       string
 }
 
-// Phase is the work of one phase.
+// Phase records the work of one phase.
 type Phase = kind.Phase
 
 // Outcome is the best plan found, with its proof.
 type Outcome struct {
 	Pipelines []Pipeline // by model, then by falling rate
-	RPS       []float64  // per model
-	Value     float64
-	Bound     float64
+	RPS       []float64  // by model
+	Value     float64    // of the objective: requests/s per weight, or a price
+	Bound     float64    // proven: no plan has a better value
 	StoppedBy milp.StoppedBy
-	Templates int // possible pipelines, less the dominated ones
+	Templates int // possible pipelines that no other one dominates
 	Phases    []Phase
 	Limits    []Limit
-	// Exempt are the models whose pipelines may wait longer on a time-shared
-	// pool than their SLO allows.
+	// ExemptModels are the models whose pipelines may wait longer on a time-shared pool than their SLO allows.
 	Exempt   []int
 	Warnings []string
-	Moved    int // devices that have to load something, where a plan runs already
+	Moved    int // devices that have to load something, if a plan runs already
 }
 
-// Pipeline is a chosen template.
+// Pipeline is a template that was chosen, with its rate, replicas and places.
 type Pipeline struct {
 	stages.Template
 	RPS      float64
 	Replicas []int
-	Devices  []float64 // per stage: replicas/share, or the share of the pool's time
-	Placed   [][]Run
+	Devices  []float64 // by stage: replicas/share, or the devices' worth of the pool's time
+	Placed   [][]Run   // by stage
 }
 
-// Solve plans for throughput: max min over models of rps / weight, and then,
-// at that value, the largest weighted sum of rps. When ctx ends after a plan
-// was found, it returns that plan; StoppedBy tells.
+// Solve plans for the most throughput: the largest least rps / weight of all models, and then, at that value,
+// the largest weighted sum of rps. If ctx ends after a plan was found, it returns that plan, with StoppedBy set
+// to the interruption.
 func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	return atFloors(p, func(p *Problem) (*Outcome, error) { return mostThroughput(ctx, p, s, o) })
 }
 
-// mostThroughput is Solve for floors as they are.
+// solveThroughput solves for the most throughput, with the floors as they are.
 func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := newSearch(ctx, p, s, o, throughput{})
 	if err != nil {
@@ -84,9 +83,11 @@ func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (
 	}
 	most := 1
 	if slices.Contains(x.tightMemory(all(len(x.templates))), true) {
-		// The relaxation, which orders the choices, knows no memory.
+		// The relaxation orders the wait choices without regard to memory, so several are tried.
 		most = maxCandidates * x.o.Effort
 	}
+
+	// Solve again if the plan moves more whole devices than asked.
 	for {
 		if err := x.each(ctx, most); err != nil {
 			return nil, err
@@ -106,7 +107,7 @@ func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (
 	}
 }
 
-// finish places the plan and writes the outcome.
+// writeOutcome places the best plan and returns the outcome.
 func (x *search) finish(ctx context.Context) (*Outcome, error) {
 	plan, where, warnings := x.place(x.best, x.stay.holds())
 	if plan == nil {
@@ -129,7 +130,7 @@ func (x *search) finish(ctx context.Context) (*Outcome, error) {
 		o.Limits = x.sensitivity(ctx)
 	}
 	if ctx.Err() != nil {
-		// Whatever was proved before, what came after was cut short.
+		// The proof was complete before the interruption, but what came after it was cut short.
 		o.StoppedBy = milp.StoppedByInterrupt
 	}
 	return o, nil

@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// calmLink is the part of its time up to which a link is worth no swap. Links below
-// it made no model wait in the recorded cases, and models of one node disturb each other.
+// calmLink is the part of its time up to which a busy link justifies no swap. In the recorded cases links below
+// it made no model wait, and models on one node disturb each other.
 const calmLink = 0.7
 
-// traffic is the part of its time for which each direction of a NIC is busy: up, down.
+// nicLoad is the part of its time for which each direction of a NIC is busy: up, down.
 type traffic [2]float64
 
+// busier returns the load of the busier direction.
 func (t traffic) most() float64 { return max(t[0], t[1]) }
 
-// over is what a NIC has to do beyond a calm one, squared.
+// overload returns the sum of the squares of what each direction has to do beyond calmLink.
 func (t traffic) over() (sum float64) {
 	for _, busy := range t {
 		if busy > calmLink {
@@ -24,7 +25,7 @@ func (t traffic) over() (sum float64) {
 	return sum
 }
 
-// sends is the traffic of what a device holds, at the rates of the plan.
+// trafficOf returns the NIC load that the replicas on a device cause at the rates of the plan.
 func (k *packing) sends(b *bin) (t traffic) {
 	for _, part := range b.parts {
 		c := &k.plan.list[part.count]
@@ -47,25 +48,25 @@ func (k *packing) sends(b *bin) (t traffic) {
 	return t
 }
 
-// nodeKind are nodes whose devices are loaded alike.
+// nodeKind is a set of nodes whose devices have equal loads.
 type nodeKind struct {
-	loads []int // of the devices, in order
-	busy  traffic
+	loads []int   // indexes of the loads of the devices, sorted
+	busy  traffic // sum of the loads
 	nodes []int
 }
 
-// spreading swaps devices between the nodes of a pool. Devices and nodes that are
-// loaded alike are looked at once, so that its work hardly grows with the pool.
+// nodeBalancer swaps devices between the nodes of a pool. Devices and nodes of equal loads are looked at once,
+// so the work hardly grows with the pool.
 type spreading struct {
-	of    []int     // load by device
-	loads []traffic // different ones
-	nodes [][]int   // devices by node
+	of    []int // by device: index of its load
+	loads []traffic
+	nodes [][]int // by node
 	kinds []nodeKind
-	index map[string]int // of a kind, by its loads
+	index map[string]int // by the text of the loads: index of the kind
 }
 
-// spread orders the devices of a pool so that no NIC has more to do than it must while
-// another is idle.
+// spreadOverNodes orders the devices of a pool so that no NIC is overloaded while another could take load off
+// it.
 func (k *packing) spread(pool int, bins []bin) []bin {
 	p := &k.Pools[pool]
 	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
@@ -82,9 +83,9 @@ func (k *packing) spread(pool int, bins []bin) []bin {
 	return out
 }
 
-// evened orders devices with these loads over nodes of a size. Busy nodes swap devices
-// with others as long as that takes load off busy NICs and leaves the busier of the two
-// with no more. Others stay where they are.
+// balanceNodes orders devices with given loads over nodes of perNode devices. Busy nodes swap devices with
+// others as long as that takes load off busy NICs and leaves the busier of the two nodes with no more than
+// before. Other devices stay where they are.
 func evened(loads []traffic, perNode int) []int {
 	s := &spreading{index: map[string]int{}}
 	for _, t := range loads {
@@ -103,7 +104,7 @@ func evened(loads []traffic, perNode int) []int {
 	return slices.Concat(s.nodes...)
 }
 
-// add puts a node among those like it.
+// addNode adds a node to the nodes of its kind.
 func (s *spreading) add(node int) {
 	var loads []int
 	var busy traffic
@@ -124,9 +125,11 @@ func (s *spreading) add(node int) {
 	s.kinds[at].nodes = append(s.kinds[at].nodes, node)
 }
 
-// swap makes the swap that takes most off busy NICs; false where none does.
+// swapBest makes the swap that takes most load off busy NICs. If no swap does, it returns false.
 func (s *spreading) swap() bool {
 	const least = 1e-9
+
+	// Find the best pair of loads to swap.
 	best, from, to, give, take := least, -1, -1, 0, 0
 	for i := range s.kinds {
 		a := &s.kinds[i]
@@ -150,6 +153,8 @@ func (s *spreading) swap() bool {
 	if from < 0 {
 		return false
 	}
+
+	// Swap one device of each load.
 	a, b := s.leave(from), s.leave(to)
 	holds := func(load int) func(int) bool { return func(device int) bool { return s.of[device] == load } }
 	x, y := slices.IndexFunc(s.nodes[a], holds(give)), slices.IndexFunc(s.nodes[b], holds(take))
@@ -159,8 +164,8 @@ func (s *spreading) swap() bool {
 	return true
 }
 
-// gain is what a swap of two loads takes off busy NICs; 0 where the busier of the two
-// nodes would have more than before.
+// swapGain returns the overload that a swap of two loads removes. If the busier of the two nodes would have more
+// load than before, it returns 0.
 func (s *spreading) gain(a, b *nodeKind, give, take int) float64 {
 	var left, right traffic
 	for way := range left {
@@ -173,7 +178,7 @@ func (s *spreading) gain(a, b *nodeKind, give, take int) float64 {
 	return a.busy.over() + b.busy.over() - left.over() - right.over()
 }
 
-// leave takes the last node out of a kind.
+// removeNode takes the last node out of a kind.
 func (s *spreading) leave(kind int) int {
 	k := &s.kinds[kind]
 	node := k.nodes[len(k.nodes)-1]

@@ -13,12 +13,14 @@ import (
 	"inferplan/sim"
 )
 
-// simulate looks in short runs for the load that every model sustains.
+// simulateLoads finds, in short runs, the load that every model sustains.
 func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	test, err := certify.New(t.res.Plan, a.cert)
 	if err != nil {
 		return err
 	}
+
+	// Short runs, started from the loads of the best attempt.
 	sc, span := test.Scenario, test.Asked.Duration
 	sc.Budget = a.bounds.Search
 	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
@@ -28,10 +30,12 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	if a.best != nil && len(a.best.loads) > 0 {
 		from = a.best.loads
 	}
+
+	// Loads far below those of the best attempt are not looked for.
 	least := a.reach(t, inReach)
 	found, err := sim.FindOwnLoads(ctx, sc, sim.OwnSearch{
 		Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, From: from, Least: least, Together: takeTurns(t.res.Plan),
-		Most: 1 / slices.MinFunc(t.headroom, byUtilisation).Utilisation, // what replicas carry
+		Most: 1 / slices.MinFunc(t.headroom, byUtilisation).Utilisation, // replicas carry no more
 	})
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
@@ -42,8 +46,8 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	return nil
 }
 
-// reach are the loads at which a plan sustains a part of what the best so far does; nil:
-// there is none, or another measure of the best.
+// loadsAtShare returns the loads at which a plan sustains a part of the best rate so far. If there is no best
+// attempt, or it is not compared by rate, it returns nil.
 func (a *tuning) reach(t *attempt, part float64) (loads []float64) {
 	if a.best == nil || !a.grows() || !(a.best.rate > 0) {
 		return nil
@@ -55,7 +59,7 @@ func (a *tuning) reach(t *attempt, part float64) (loads []float64) {
 	return loads
 }
 
-// judge works out what a plan is worth at its loads.
+// scoreAttempt computes what a plan is worth at its loads.
 func (a *tuning) judge(t *attempt) {
 	t.rate, t.floors = math.Inf(1), true
 	gpus, spent := 0.0, 0.0
@@ -75,8 +79,8 @@ func (a *tuning) judge(t *attempt) {
 	t.hope = gpus / max(spent, 1e-12)
 }
 
-// certify looks in long runs for what plans sustain that short runs showed to be the best: see rival. The
-// best of them promises that. Plans that are to carry floors do so, or they are balanced again.
+// certifyPlans finds in long runs what the plans sustain that were best in short runs, see nextForLongRuns. The
+// best of them promises that. If the plans must carry floors, certifyFloors does so.
 func (a *tuning) certify(ctx context.Context) error {
 	if len(a.best.loads) == 0 {
 		return nil
@@ -86,6 +90,8 @@ func (a *tuning) certify(ctx context.Context) error {
 	}
 	a.shortRate = a.best.rate
 	a.budget = a.work + certifyBudget*int64(a.p.Values.Whole("effort"))
+
+	// Test one candidate after another. Once one is confirmed, the next must sustain more.
 	for t := rival(a); t != nil; t = rival(a) {
 		var threshold []float64
 		if a.proven != nil {
@@ -110,7 +116,8 @@ func (a *tuning) certify(ctx context.Context) error {
 	return nil
 }
 
-// unconfirmed lets a plan that no test confirms, as its error says, promise what short runs showed.
+// promiseUnconfirmed makes a plan that no test confirms promise what short runs showed. The plan states err as
+// the reason.
 func (a *tuning) unconfirmed(t *attempt, err error) error {
 	if slices.Min(t.loads) < certify.Step {
 		return unmet(a)
@@ -120,9 +127,9 @@ func (a *tuning) unconfirmed(t *attempt, err error) error {
 	return certify.Unconfirmed(t.res.Plan, err)
 }
 
-// rival returns the plan that long runs are to look at next: of those that they have not looked at, the one
-// that short runs showed to sustain most, if that is more than long runs showed of any, or if it has
-// one margin for all and was close to the best. It is nil if there is none or the work is spent.
+// nextForLongRuns returns the attempt that long runs test next. Of those not tested, it is the one of the
+// highest sustained rate, if that is more than long runs confirmed of any, or if it is the best attempt with one
+// margin for all and was close to the best. If there is none, or the work is done, it returns nil.
 func rival(a *tuning) (most *attempt) {
 	if a.proven == nil {
 		return a.best
@@ -137,8 +144,8 @@ func rival(a *tuning) (most *attempt) {
 	return most
 }
 
-// uniform returns the plan that sustained most in short runs of those with one margin for all models, or with what
-// is kept back where a plan runs; nil: none did.
+// bestUniform returns the attempt that sustained most in short runs of those with one margin for all models, or
+// with what the running plan keeps back. If there is none, it returns nil.
 func uniform(a *tuning) (best *attempt) {
 	for i, t := range a.all {
 		alone := func(h formats.Headroom) bool { return slices.Equal(t.headroom, a.same(h.Margin, t.shape).headroom) }
@@ -152,11 +159,13 @@ func uniform(a *tuning) (best *attempt) {
 	return best
 }
 
-// certifyFloors tests whether the best plan carries the floors. As long as it does not, models
-// that fall short promise less of what their replicas carry, and another plan is made.
+// certifyFloors tests whether the best plan carries the floors. As long as it does not, the models that fall
+// short promise less of what their replicas carry, and another plan is made.
 func (a *tuning) certifyFloors(ctx context.Context) error {
 	for range floorTries {
 		t := a.best
+
+		// Test an attempt that carried the floors in short runs.
 		if t.floors {
 			test, err := certify.New(t.res.Plan, a.cert)
 			if err != nil {
@@ -183,6 +192,8 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 			}
 			t.floors = false
 		}
+
+		// Plan again for the loads that the models sustained.
 		next, err := a.try(ctx, setting{t.shape, a.balanced(t)})
 		if err != nil {
 			return err
@@ -205,7 +216,8 @@ func (a *tuning) certifyFloors(ctx context.Context) error {
 	return unmet(a)
 }
 
-// shareFrontEnd lets no model of a plan promise more than its weight's part of the front end, where devices carry more than that takes in.
+// limitToFrontEnd limits what each model promises to its weight's part of the front end, if the devices carry
+// more than the front end takes in.
 func shareFrontEnd(res *kind.Result) {
 	plan := res.Plan
 	if plan.FrontEndLoad() <= 1 {
@@ -221,14 +233,16 @@ func shareFrontEnd(res *kind.Result) {
 	promise(res, parts)
 }
 
-// shortFrontEnd is the part of the front end from which on one model's requests may hold up another's.
+// busyFrontEnd is the load of the front end from which on one model's requests may delay another's.
 const shortFrontEnd = .5
 
 // floorTries bounds the plans that are made until one carries the floors.
 const floorTries = 12
 
-// unmet says that no plan carries the floors, and what part of them the best one carries.
+// unsustainedError returns the error that no plan carries the floors, or any rate. It names the part of the
+// floors that the best plan carries.
 func unmet(a *tuning) error {
+	// The largest part of the floors that some attempt sustained.
 	part := 0.0
 	for _, t := range a.all {
 		least := math.Inf(1)
@@ -258,15 +272,18 @@ func unmet(a *tuning) error {
 	return inf
 }
 
-// prove tests in long runs, with other random numbers, what a plan was seen to sustain, and lets
-// it promise the highest loads that pass. If least is not nil and the plan does not pass there,
-// it is of no use: short.
+// certifyAttempt tests in long runs, with other random numbers, what a plan was seen to sustain, and makes it
+// promise the highest loads that pass. If minLoads is not nil and the plan does not pass there, it is marked as
+// out of reach.
 func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	test, err := certify.New(t.res.Plan, a.cert)
 	if err != nil {
 		return err
 	}
 	t.looked, test.Scenario.Budget = true, a.bounds.Tests
+
+	// The test starts at the given loads. Without them it starts at those that the plan was seen to sustain, and
+	// climbs.
 	c := &certify.Climb{From: t.loads, Together: takeTurns(t.res.Plan), Work: a.budget - a.work}
 	for i := range t.loads {
 		c.Carried = append(c.Carried, 1/t.headroom[i].Utilisation)
@@ -287,6 +304,8 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	case loads == nil:
 		return unmet(a)
 	}
+
+	// The plan promises the loads that passed.
 	t.loads, t.short = loads, false
 	a.judge(t)
 	promise(t.res, loads)
@@ -294,7 +313,7 @@ func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	return test.Strain(ctx)
 }
 
-// takeTurns returns whether models of a plan take turns on devices, or at a front end that is short.
+// modelsTakeTurns reports whether models of a plan take turns on devices, or at a busy front end.
 func takeTurns(plan *formats.Plan) bool {
 	return plan.FrontEndLoad() > shortFrontEnd || slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.TimeShared() })
 }

@@ -17,8 +17,8 @@ import (
 	"inferplan/solver/queueing"
 )
 
-// The search tries these margins, largest batches and stages. PPipe fixes a margin of 0.4
-// (0.1 in its ablation).
+// The search tries these margins, in combination with largest batches and numbers of stages. PPipe fixes the
+// margin at 0.4 (0.1 in its ablation).
 var (
 	marginGrid  = []float64{0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6}
 	startMargin = 0.2
@@ -27,103 +27,106 @@ var (
 const (
 	trialBudget   = 1_500_000 // work of the trials at --effort 1, about a second of CPU; see certify.WorkOf
 	certifyBudget = 3_000_000 // work of certifying at --effort 1, about as much
-	leastTrials   = 4         // trials in any case
-	mostTrials    = 24        // trials of neighbours, however little work they are
-	mostSaid      = 8         // trials that the plan tells of
-	balances      = 2         // plans for what the models showed
-	trialGap      = 0.03      // at which the search for the plan of a setting stops
-	worthwhile    = 0.005     // gain for which the search goes on
-	inReach       = 0.97      // of the best, which a plan must sustain to be looked at further
-	close         = 0.02      // below the best, a plan that long runs look at as well
-	coarsePart    = 3         // part of a run's length while plans are compared
-	leastUse      = 0.3       // of what replicas carry
+	leastTrials   = 4         // trials that are made in any case
+	mostTrials    = 24        // most trials of neighbours, however little work they are
+	mostSaid      = 8         // attempts that the plan's assumptions list
+	balances      = 2         // plans made for what the models sustained
+	trialGap      = 0.03      // gap at which the search for the plan of a setting stops
+	worthwhile    = 0.005     // relative gain in sustained rate for which the search goes on
+	inReach       = 0.97      // part of the best rate that a plan must sustain to be looked at further
+	close         = 0.02      // part below the best rate up to which long runs also test the best plan with one margin for all
+	coarsePart    = 3         // short runs have the full length divided by this
+	leastUse      = 0.3       // least part of what replicas carry that a plan uses
 )
 
-// shape limits the pipelines that a plan may use.
+// pipelineShape limits the pipelines that a plan may use.
 type shape struct {
-	batch  int     // the largest; 0: the largest measured
-	stages int     // at most
-	fill   float64 // times the delay of filling a batch that the SLO must leave
-	exact  bool    // whether plans are solved to the gap asked; if not, to trialGap
+	batch  int     // largest batch; 0 is the largest measured one
+	stages int     // most stages
+	fill   float64 // factor on the delay of filling a batch that the SLO must leave
+	exact  bool    // whether plans are solved to the gap asked for, not only to trialGap
 }
 
-// setting holds the shape of a plan's pipelines and what the plan keeps back of every model.
+// planSetting is the shape of a plan's pipelines and what the plan keeps back of every model.
 type setting struct {
 	shape
 	headroom []formats.Headroom
 }
 
+// equal reports whether two settings are the same.
 func (s setting) equal(o setting) bool {
 	return s.shape == o.shape && slices.Equal(s.headroom, o.headroom)
 }
 
-// attempt is a plan with what simulation showed of it.
+// planAttempt is the plan of a setting with what simulation showed of it.
 type attempt struct {
 	setting
 	res   *kind.Result
-	loads []float64 // that each model sustained, of what is promised
-	rate  float64   // sustained rps per weight, the least over models
-	trial float64   // the same as short runs showed it
-	// hope is what a plan may sustain that has devices where these loads want them.
+	loads []float64 // by model: load that it sustained, as a part of what is promised
+	rate  float64   // rps per weight, the least over the models
+	trial float64   // sustainedRate as short runs showed it
+	// balancedRate estimates what a plan may sustain that distributes its devices as these loads need them.
 	hope float64
-	// short says that it came nowhere near the best then, and was looked at no further.
+	// outOfReach says that it sustained far less than the best attempt at that time, and is not looked at
+	// further.
 	short   bool
-	repeats bool // says that an earlier one has the same plan
-	looked  bool // says that long runs looked at it
-	// floors says that every model's sustained rate is at least its floor.
+	repeats bool // an earlier attempt has the same plan
+	looked  bool // long runs tested it
+	// meetsFloors says that every model's sustained rate is at least its floor.
 	floors bool
 }
 
-// tuning is a search for what to keep back of every model.
+// planTuner is a search for the setting whose plan sustains most.
 type tuning struct {
 	p          *kind.Problem
 	models     formats.WorkloadModels
 	cert       kind.Asked
 	solve      kind.Solver
 	best       *attempt
-	proven     *attempt // best of those that long runs looked at
-	shortRate  float64  // of the first of these, in short runs
+	proven     *attempt // best of those that long runs tested
+	shortRate  float64  // sustained rate of the best attempt, in short runs, when certifying begins
 	all        []*attempt
 	sketches   []*attempt // plans that were solved and not simulated
-	fillRates  []float64  // requests per second of each model, at which batches are taken to fill; nil: not known
+	fillRates  []float64  // by model: requests per second at which batches fill; nil if not known
 	work       int64      // of all trials
-	budget     int64      // of the work before certifying begins, and then of all
+	budget     int64      // limit of workDone before certifying begins, and then of all
 	bounds     certify.Budgets
-	overBudget error // why the search simulates no more; nil: it does
+	overBudget error // why the search simulates no more; nil if it does
 	wall       float64
 	first      error   // why there is no plan without any margin
-	none       error   // why there is no plan with the first margin
-	bound      float64 // of every plan that holds; NaN: not known
+	none       error   // why the first setting without a plan has none
+	bound      float64 // of every plan that holds; NaN if not known
 	fluidBound float64 // the same by the fluid program alone
 }
 
-// tune chooses, by simulation, what a plan is made with: how much of every model's SLO and of
-// what its replicas carry is kept back, the largest batch and the stages of a pipeline. It
-// plans, simulates the plan on the workload's arrivals, and looks for the load that every
-// model sustains beside the others. All runs that compare plans have the same random numbers.
+// tuneBySimulation chooses, by simulation, the setting that a plan is made with: how much of every model's SLO, and of what
+// its replicas carry, is kept back, the largest batch, and the number of stages. For each setting it plans,
+// simulates the plan on the workload's arrivals, and finds the load that every model sustains beside the others.
+// All runs that compare plans use the same random numbers.
 //
 //  1. The fluid program without any margin gives the bound of all plans that hold.
 //  2. All models have the same margin at first. Then each has the margin at which a formula of queueing
 //     expects a request to cost least.
-//  3. The search goes to the nearest setting of the best so far that was not tried, until its work is spent.
-//  4. Each model promises what it sustained, so that the next plan gives devices to those
-//     that need them. That plan is solved to the gap asked.
-//  5. Long runs with other random numbers certify the best, which promises what they show. Where that
-//     is less than short runs showed, plans that they showed to sustain more are certified, too.
+//  3. The search goes on to the nearest setting to the best one that was not tried, until its work is done.
+//  4. Each model promises what it sustained, so that the next plan gives devices to the models that need
+//     them. That plan is solved to the gap asked for.
+//  5. Long runs with other random numbers certify the best plan, which promises what they show. If that is less
+//     than short runs showed, other plans that showed more in short runs are certified, too.
 //
-// Where a plan runs, the search starts from what is kept back there. With an objective that
-// shrinks, the best plan is the least one that sustains the floors. When ctx ends, the best
-// plan so far is returned.
+// If a plan runs, the search starts from what that plan keeps back. If the objective is minimised, the best plan
+// is the cheapest one that sustains the floors. When ctx ends, the best plan so far is returned.
 func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solver) (*kind.Result, error) {
 	if len(formats.ModelsOf(p.Workload)) == 0 {
 		q := *p
 		if err := q.Values.Set("margin", startMargin); err != nil {
 			return nil, err
 		}
-		return solve(ctx, &q, p.Progress) // which says what is missing
+		return solve(ctx, &q, p.Progress) // returns the error for what is missing
 	}
 	effort := p.Values.Whole("effort")
 	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve, budget: trialBudget * int64(effort), bounds: certify.NewBudgets(cert, effort), bound: math.NaN()}
+
+	// Run the steps. An interruption ends them, and keeps the best plan so far.
 	for _, step := range []func(context.Context, *tuning) error{fluid, begin, mix, neighbours, balance, refine} {
 		if err := step(ctx, a); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
@@ -135,6 +138,8 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 	if a.best == nil {
 		return nil, cmp.Or(a.first, ctx.Err(), a.none)
 	}
+
+	// Certify the best plan, and write down what was tried.
 	if err := a.certify(ctx); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
@@ -154,11 +159,13 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 	return res, nil
 }
 
-// fluid solves the fluid program without any margin. Shares of a device may go to different
-// models there, whatever the rounding, so that its bound is one of both roundings. A share of
-// 1 - attainment of the requests may be late or dropped, so plans that hold may be offered
-// the bound divided by the attainment, less if arrivals are random (randomBound), and may carry the floors multiplied by it.
+// solveFluidBound solves the fluid program without any margin, for the bound of all plans. In this program
+// shares of a device may go to different models whatever the rounding, so its bound holds for both roundings. A
+// share of 1 - attainment of the requests may be late or dropped. So plans that hold may be offered the bound
+// divided by the attainment, or less if arrivals are random (randomBound), and need carry only the floors
+// multiplied by it.
 func fluid(ctx context.Context, a *tuning) error {
+	// The fluid problem: no margin, floors for the least attainment, no delay of filling batches.
 	q, err := a.problem(a.same(0, widest(a)))
 	if err != nil {
 		return err
@@ -182,6 +189,8 @@ func fluid(ctx context.Context, a *tuning) error {
 			return err
 		}
 	}
+
+	// Solve it. Without a plan there is none with any margin either.
 	res, err := a.solve(ctx, q, func(u kind.Progress) { a.progress("bound", u, 0) })
 	if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		a.first = inf
@@ -190,6 +199,8 @@ func fluid(ctx context.Context, a *tuning) error {
 	if err != nil {
 		return err
 	}
+
+	// The bound of all plans that hold.
 	a.wall += res.WallMS
 	a.work += certify.WorkOf(res)
 	if b := res.Plan.Objective.Bound; b != nil {
@@ -205,17 +216,18 @@ func fluid(ctx context.Context, a *tuning) error {
 	return nil
 }
 
-// leastMissed is the share of requests from which on randomBound counts: runs of a test do not show rarer ones.
+// leastMissed is the share of requests that may be late from which on randomBound counts: the runs of a test do
+// not show rarer ones.
 const leastMissed = 5e-4
 
-// randomBound returns the rate per unit of weight that no plan of one model can be offered by random arrivals, given what
-// the fluid program carries. If several models are deployed, or arrivals are no Poisson process, or hardly a
+// randomBound returns the rate per weight above which no plan of one model can be offered random arrivals, given
+// what the fluid program carries. If several models are deployed, arrivals are no Poisson process, or hardly a
 // request may be late, it returns +Inf.
 //
-// At a rate c of that program, a plan runs at most c T requests in any time T, whatever its batches. Requests that come
-// within a time t and are answered in time run within t + SLO, so at most c (t + SLO) of them are. Of all
-// ways to choose requests under that limit, taking each that still fits chooses most. That is a server of speed c that
-// turns a request away if it finds work for more than c SLO - 1 requests.
+// A plan carries at most the rate c of the fluid program, so at most c·T requests run in any time T, whatever
+// the batches. Requests that arrive within a time t and are answered in time run within t + SLO, so at most c·(t
+// + SLO) of them are. Of all ways to choose requests under that limit, taking each one that still fits takes the
+// most. That is a server of speed c that turns a request away if it has work for more than c·SLO - 1 requests.
 func randomBound(a *tuning, plan *formats.Plan, attained float64) float64 {
 	arrivals := a.p.Workload.Arrivals
 	random := arrivals == nil || arrivals.Trace == "" && (arrivals.Process == "" || arrivals.Process == "poisson")
@@ -228,7 +240,7 @@ func randomBound(a *tuning, plan *formats.Plan, attained float64) float64 {
 	return carried * queueing.MostLoad(places, 1-attained) / served.Weight
 }
 
-// reached returns whether the best plan is within the gap asked of the bound of all plans.
+// reachedGap reports whether the best plan is within the gap asked for of the bound of all plans.
 func reached(a *tuning) bool {
 	asked := choicesOf(a.p.Values)
 	if a.best == nil || math.IsNaN(a.bound) {
@@ -240,13 +252,13 @@ func reached(a *tuning) bool {
 	return a.best.floors && milp.RelativeGap(milp.Minimize, a.best.res.Plan.Objective.Value, a.bound) <= asked.Gap
 }
 
-// widest returns the shape that the options allow.
+// widestShape returns the shape that the options allow.
 func widest(a *tuning) shape {
 	v := a.p.Values
 	return shape{v.Whole("max-batch"), v.Whole("max-partitions"), v.Number("batch-build"), false}
 }
 
-// same is a setting with one margin for all models that the workload leaves open.
+// uniformSetting returns the setting with one margin for all models whose margin the workload leaves open.
 func (a *tuning) same(margin float64, of shape) setting {
 	s := setting{of, make([]formats.Headroom, len(a.models))}
 	for i := range s.headroom {
@@ -255,7 +267,8 @@ func (a *tuning) same(margin float64, of shape) setting {
 	return s
 }
 
-// begin tries the headroom of the plan that runs; if none runs, or it has no plan here, it tries one margin for all models.
+// tryFirstSetting tries what the running plan keeps back. If no plan runs, or that setting has no plan, it tries
+// one margin for all models.
 func begin(ctx context.Context, a *tuning) error {
 	if a.first != nil {
 		return nil
@@ -275,14 +288,14 @@ func begin(ctx context.Context, a *tuning) error {
 	return err
 }
 
-// neighbours tries settings with one margin for all, the nearest to the best one first. The
-// first halves of the largest batch count from what the best plan uses.
+// tryNeighbours tries settings with one margin for all models, the nearest to the best one first. Halves of the
+// largest batch count from the largest that a plan used.
 func neighbours(ctx context.Context, a *tuning) error {
 	if a.first != nil || a.best != nil && a.running() != nil {
 		return nil
 	}
 	most := widest(a)
-	// Fewer stages, halves of batches, delays of filling them, margins.
+	// Coordinates of the grid: fewer stages, halvings of the batch, delays of filling batches, margins.
 	grid, at := certify.Grid{Costs: []int{2, 1, 1, 1}}, []int{0, 0, 0, slices.Index(marginGrid, startMargin)}
 	infeasible := len(marginGrid)
 	if a.best != nil {
@@ -300,7 +313,7 @@ func neighbours(ctx context.Context, a *tuning) error {
 			return err
 		}
 		if t == nil && next[0] == 0 && next[1] == 0 && next[2] == 0 {
-			infeasible = min(infeasible, next[3]) // more margin leaves less
+			infeasible = min(infeasible, next[3]) // a larger margin leaves less
 		}
 		if a.best == nil || t == a.best {
 			at = next
@@ -309,8 +322,8 @@ func neighbours(ctx context.Context, a *tuning) error {
 	return nil
 }
 
-// halved is a largest batch: the one that is allowed, or so many halves of the largest that
-// any plan used.
+// halvedBatch returns a largest batch: the one that the options allow, or, halved so many times, the largest
+// that any plan used.
 func halved(a *tuning, times int) int {
 	if times == 0 {
 		return a.p.Values.Whole("max-batch")
@@ -318,7 +331,7 @@ func halved(a *tuning, times int) int {
 	return max(1, a.largestBatch()>>times)
 }
 
-// largestBatch is the largest batch that a plan without halved batches used.
+// largestBatch returns the largest batch that a plan without halved batches used.
 func (a *tuning) largestBatch() int {
 	largest := 1
 	for _, t := range a.all {
@@ -334,13 +347,13 @@ func (a *tuning) largestBatch() int {
 	return largest
 }
 
-// grows tells whether more of the objective is better.
+// maximises reports whether the objective is maximised.
 func (a *tuning) grows() bool {
 	c := choicesOf(a.p.Values)
 	return c.sense() == milp.Maximize
 }
 
-// promises tells whether a plan is the better one to go on from.
+// isBetterStart reports whether s is a better attempt than t to balance from.
 func (a *tuning) promises(s, t *attempt) bool {
 	if a.grows() {
 		return s.hope > t.hope
@@ -348,7 +361,7 @@ func (a *tuning) promises(s, t *attempt) bool {
 	return a.compare(s, t) > 0
 }
 
-// running is what a plan that runs keeps back; nil where that is not known.
+// runningHeadroom returns what the running plan keeps back of each model. If that is not known, it returns nil.
 func (a *tuning) running() []formats.Headroom {
 	if a.p.Running == nil {
 		return nil
@@ -368,7 +381,7 @@ func (a *tuning) running() []formats.Headroom {
 	return kept
 }
 
-// fixed is what is kept back of a model, with what the workload says itself.
+// withWorkloadValues returns what is kept back of model i, with the workload's own values where it has any.
 func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 	m := &a.models[i]
 	if m.Margin != nil {
@@ -378,7 +391,7 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 	return h
 }
 
-// balance plans for what the models sustained, from the plan that promises most.
+// rebalance makes plans for what the models sustained, starting from the attempt of the best balanced rate.
 func balance(ctx context.Context, a *tuning) error {
 	if a.best == nil || a.overBudget != nil || reached(a) {
 		return nil
@@ -392,7 +405,7 @@ func balance(ctx context.Context, a *tuning) error {
 	for range balances {
 		headroom := a.balanced(from)
 		if a.grows() && alike(headroom, from.headroom) {
-			return nil // the same plan, at smaller promises
+			return nil // the same plan, with smaller promises
 		}
 		next, err := a.try(ctx, setting{from.shape, headroom})
 		if err != nil || next == nil || a.best != next || a.grows() && next.rate < from.rate*(1+worthwhile) {
@@ -403,7 +416,7 @@ func balance(ctx context.Context, a *tuning) error {
 	return nil
 }
 
-// refine solves to the gap asked for what the best plan keeps back.
+// solveToGap solves, to the gap asked for, the problem with what the best plan keeps back.
 func refine(ctx context.Context, a *tuning) error {
 	if a.best == nil || a.overBudget != nil || len(a.best.loads) == 0 || reached(a) {
 		return nil
@@ -414,8 +427,8 @@ func refine(ctx context.Context, a *tuning) error {
 	return err
 }
 
-// alike tells whether all models may use the same part of what they may under was: their
-// shares of the devices stay as they are.
+// sameDeviceShares reports whether the utilisations of all models changed by the same factor: then their shares
+// of the devices stay as they are.
 func alike(kept, was []formats.Headroom) bool {
 	part := func(i int) float64 { return kept[i].Utilisation / was[i].Utilisation }
 	for i := range kept {
@@ -426,7 +439,7 @@ func alike(kept, was []formats.Headroom) bool {
 	return true
 }
 
-// balanced is what to keep back where the models sustain what they do in a plan.
+// balancedHeadroom returns what to keep back if the models sustain what they did in an attempt.
 func (a *tuning) balanced(t *attempt) []formats.Headroom {
 	out := slices.Clone(t.headroom)
 	for i := range out {
@@ -440,7 +453,7 @@ func (a *tuning) balanced(t *attempt) []formats.Headroom {
 	return out
 }
 
-// progress tells of a part of a trial, in two halves: solving and simulating.
+// reportProgress reports a part of a trial, in two halves: solving and simulating.
 func (a *tuning) progress(setting string, u kind.Progress, from float64) {
 	if a.p.Progress == nil {
 		return
@@ -451,8 +464,9 @@ func (a *tuning) progress(setting string, u kind.Progress, from float64) {
 	a.p.Progress(u)
 }
 
-// try plans and simulates. It returns nil where there is no such plan, where it was tried, or where the
-// budget does not allow its runs; the first plan is then the best, and says that it is not confirmed.
+// trySetting plans and simulates a setting. It returns nil if there is no such plan, if the setting was tried,
+// or if the budget does not allow its runs. If that happens to the first plan, the plan becomes the best one,
+// marked as not confirmed.
 func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.equal(s) }) {
 		return nil, nil
@@ -461,6 +475,8 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	if res == nil || err != nil {
 		return nil, err
 	}
+
+	// Simulate the plan, unless its bound is too low or an earlier attempt has the same plan.
 	said := a.said(s)
 	t := &attempt{setting: s, res: res}
 	if a.grows() {
@@ -480,12 +496,14 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 		a.best = t
 		return t, certify.Unconfirmed(t.res.Plan, err)
 	} else if err != nil {
-		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
+		if a.best == nil && ctx.Err() != nil { // an uncertified plan is better than none
 			a.best = t
 			return t, nil
 		}
 		return nil, err
 	}
+
+	// Note the attempt, and keep the best one.
 	t.trial = t.rate
 	a.all = append(a.all, t)
 	if a.best == nil || a.compare(t, a.best) > 0 {
@@ -494,7 +512,8 @@ func (a *tuning) try(ctx context.Context, s setting) (*attempt, error) {
 	return t, nil
 }
 
-// solved plans for a setting. It returns nil if there is no such plan. A plan below least need not be good.
+// solveSetting plans for a setting. If there is no plan, it returns nil. A plan whose value is below minValue
+// need not be good.
 func solved(ctx context.Context, a *tuning, s setting, least float64) (*kind.Result, error) {
 	if at := slices.IndexFunc(a.sketches, func(t *attempt) bool { return t.equal(s) }); at >= 0 {
 		return a.sketches[at].res, nil
@@ -521,7 +540,8 @@ func solved(ctx context.Context, a *tuning, s setting, least float64) (*kind.Res
 	return res, nil
 }
 
-// leastValue is the value below which a plan of a setting is not simulated: hardly a plan sustains more than its replicas carry.
+// minUsefulValue returns the value below which a plan of a setting is not simulated: hardly any plan sustains
+// more than its replicas carry.
 func leastValue(a *tuning, s setting) float64 {
 	if a.best == nil || !a.grows() {
 		return 0
@@ -529,7 +549,7 @@ func leastValue(a *tuning, s setting) float64 {
 	return a.best.rate * slices.MinFunc(s.headroom, byUtilisation).Utilisation
 }
 
-// problem is the problem with a setting.
+// problemWith returns the problem with the values of a setting.
 func (a *tuning) problem(s setting) (*kind.Problem, error) {
 	q := *a.p
 	q.Hurry = true
@@ -557,7 +577,7 @@ func (a *tuning) problem(s setting) (*kind.Problem, error) {
 
 func byUtilisation(g, h formats.Headroom) int { return cmp.Compare(g.Utilisation, h.Utilisation) }
 
-// usual is the margin of most models.
+// mostCommonMargin returns the margin that most models have.
 func usual(kept []formats.Headroom) float64 {
 	count := func(m float64) (n int) {
 		for _, h := range kept {
@@ -572,17 +592,17 @@ func usual(kept []formats.Headroom) float64 {
 	}).Margin
 }
 
-// floor is the rate that a model is to have at least.
+// floorRate returns the least rate that model i must have.
 func (a *tuning) floor(i int) float64 {
 	return max(a.models[i].MinRPS, a.p.Values.Number("min-load")*cmp.Or(a.models[i].Weight, 1))
 }
 
-// compare is above 0 where s is the better one.
+// compare returns a positive number if s is the better attempt, a negative one if t is.
 func (a *tuning) compare(s, t *attempt) int {
 	if a.grows() {
 		return cmp.Compare(s.rate, t.rate)
 	}
-	// First to carry the floors, then the least of what is paid.
+	// Attempts that carry the floors come first, then those of the least price.
 	switch {
 	case s.floors != t.floors && s.floors:
 		return 1
@@ -594,7 +614,7 @@ func (a *tuning) compare(s, t *attempt) int {
 	return cmp.Compare(s.rate, t.rate)
 }
 
-// tried says what was tried and what came of it.
+// describeAttempts returns a text on what was tried and what came of it.
 func tried(a *tuning) string {
 	var parts []string
 	told := slices.DeleteFunc(slices.Clone(a.all), func(t *attempt) bool { return t.repeats && t != a.best })
@@ -617,8 +637,8 @@ func tried(a *tuning) string {
 	return text
 }
 
-// said is a setting in words: what is kept back, and batches and stages where they are fewer
-// than the options allow.
+// describeSetting returns a setting in words: what is kept back, and batches and stages if they are fewer than
+// the options allow.
 func (a *tuning) said(s setting) string {
 	text := keptBack(s.headroom)
 	most := widest(a)
@@ -634,8 +654,8 @@ func (a *tuning) said(s setting) string {
 	return text
 }
 
-// keptBack says what is kept back: one margin, or those of the models in order, and where
-// less is promised than replicas carry, how much.
+// describeHeadroom returns in words what is kept back: one margin or those of the models in order, and the
+// utilisation if less is promised than replicas carry.
 func keptBack(kept []formats.Headroom) string {
 	list := func(of func(h formats.Headroom) float64) (text string, first float64) {
 		var parts []string

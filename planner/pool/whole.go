@@ -8,13 +8,12 @@ import (
 	"inferplan/solver/milp"
 )
 
-// wholeNodes bounds the program of whole devices.
+// wholeNodes bounds the branch-and-bound nodes of the program of whole devices per model.
 const wholeNodes = 400
 
-// wholePerModel lowers the bound by a relaxation whose only whole numbers are
-// the devices of each kind that each model takes: under the slot rule no two
-// models share one. There are few of them, so that it is solved soon; a program
-// of whole replicas branches on those first and hardly gets there.
+// boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
+// takes are whole numbers: under the slot rule no two models share a device. There are few of these numbers, so
+// the program is solved soon. A program of whole replicas branches on replicas first and hardly gets to them.
 func (x *phases) wholePerModel(ctx context.Context) error {
 	p := x.Problem
 	if x.goal.cost() != nil || x.partial || x.best == nil || x.timed() || x.many() || p.Rounding != Slot || len(p.Models) < 2 {
@@ -23,6 +22,8 @@ func (x *phases) wholePerModel(ctx context.Context) error {
 	m := milp.New("whole devices per model")
 	m.SetSense(milp.Maximize)
 	theta := m.AddVar("theta", 0, x.inner, 1)
+
+	// Rows: the devices of each pool, the rate of each model, and the devices that each model takes.
 	var rates []milp.Row
 	pools := make([]milp.Row, len(p.Pools))
 	for k := range p.Pools {
@@ -40,6 +41,8 @@ func (x *phases) wholePerModel(ctx context.Context) error {
 			}
 		}
 	}
+
+	// Columns: the templates that a better plan may use.
 	set := 0
 	for _, ti := range x.allowed {
 		if x.loss[ti] >= x.lp.bound-x.score() {
@@ -55,6 +58,8 @@ func (x *phases) wholePerModel(ctx context.Context) error {
 		}
 		m.AddColumn("", 0, milp.Inf, 0, entries...)
 	}
+
+	// The program's bound holds for every plan.
 	o := x.work(wholeNodes)
 	o.Gap = proof
 	sol, err := x.s.Solve(ctx, m, o)

@@ -12,9 +12,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// policy is the run-time policy of the plan. Where the profile was sampled on
-// real devices, the policy keeps the guards that it will need there, so that
-// simulation and execution decide alike; imported times are taken as exact.
+// policySpec returns the run-time policy of the plan. If the profile was sampled on real devices, the policy has
+// the guards that it needs there, so that simulation and execution decide alike. Imported times are taken as
+// exact.
 func (r *resolved) policy() formats.PolicySpec {
 	spec := formats.PolicySpec{Name: reserve.Name}
 	for i := range r.in.Profile.Models {
@@ -30,16 +30,20 @@ func (r *resolved) policy() formats.PolicySpec {
 	return spec
 }
 
-// outcome is what was found, as the parts of a plan.
+// planOutcome writes the outcome of a search as the parts of a plan.
 func (r *resolved) outcome(out *Outcome) *kind.Outcome {
 	o := &kind.Outcome{
 		Algorithm: r.opt.Algorithm, Values: r.in.Values, Objective: formats.Objective{Name: r.opt.Objective, Value: out.Value},
 		Sense: r.opt.sense(), StoppedBy: out.StoppedBy, Pools: r.pools, Policy: r.policy(), Considered: out.Templates, Phases: out.Phases,
 	}
+
+	// The bound and the gap.
 	if bound := out.Bound; !math.IsNaN(bound) {
 		gap := milp.RelativeGap(o.Sense, out.Value, bound)
 		o.Objective.Bound, o.Objective.Gap = &bound, &gap
 	}
+
+	// What is deployed and what is promised.
 	promised := &formats.PoolPlan{}
 	for d := range r.models {
 		o.Deployment = append(o.Deployment, r.deployed(d, out))
@@ -50,6 +54,8 @@ func (r *resolved) outcome(out *Outcome) *kind.Outcome {
 		o.Objective.BoundAmong = among(r.in.Values, r.in.Values.Whole("blocks"), o.Deployment, o.Pools)
 	}
 	o.Section = promised
+
+	// Warnings, moves and limits.
 	for _, d := range out.Exempt {
 		r.run.Warnings = append(r.run.Warnings, fmt.Sprintf(
 			"%s: its requests may wait behind another batch on a time-shared device for longer than its SLO leaves; certify the plan, relax the SLO or add a device",
@@ -63,6 +69,7 @@ func (r *resolved) outcome(out *Outcome) *kind.Outcome {
 	return o
 }
 
+// writeLimit writes a limit in the names of the documents.
 func (r *resolved) writeLimit(l Limit) formats.Limit {
 	out := formats.Limit{Value: l.Value, Gain: l.Gain}
 	if l.Pool >= 0 {
@@ -73,7 +80,7 @@ func (r *resolved) writeLimit(l Limit) formats.Limit {
 	return out
 }
 
-// headroom is what is kept back of every model; nil where the options say it all.
+// headrooms returns what is kept back of every model. If the options alone say it, it returns nil.
 func (r *resolved) headroom() []formats.Headroom {
 	var out []formats.Headroom
 	own := false
@@ -87,7 +94,7 @@ func (r *resolved) headroom() []formats.Headroom {
 	return out
 }
 
-// served is what is promised to the requests for a model.
+// servedModel returns what is promised to the requests for model d.
 func (r *resolved) served(d int, out *Outcome) formats.Served {
 	m, pm := &r.models[d], &r.problem.Models[d]
 	return formats.Served{
@@ -96,7 +103,7 @@ func (r *resolved) served(d int, out *Outcome) formats.Served {
 	}
 }
 
-// deployed is where a model runs.
+// deployedModel returns where model d runs.
 func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 	m := &r.models[d]
 	o := m.profile.Deployed()
@@ -109,6 +116,7 @@ func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 	return o
 }
 
+// writePipeline writes a pipeline of model d, with its stages, placements and cuts.
 func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 	pm := &r.problem.Models[d]
 	o := formats.Pipeline{
@@ -116,19 +124,24 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 		BatchBuildUS: document.Micros(pm.BuildTime(pl.Batch)),
 	}
 	for i := range pl.Stages {
+		// The stage with its times.
 		s := &pl.Stages[i]
 		st := formats.Stage{
 			Blocks: [2]int{s.First, s.Last}, Device: r.problem.Pools[s.Pool].Kind, Share: s.Share,
 			Replicas: pl.Replicas[i], GPUs: pl.Devices[i], RPS: s.Rate * float64(pl.Replicas[i]),
 		}
 		if r.problem.Pools[s.Pool].Time {
-			st.RPS = o.RPS // its time share carries no more
+			st.RPS = o.RPS // a stage that shares time carries no more than the pipeline's rate
 		}
 		pm.Costs[s.Pool][s.Share-1].Write(&st, r.models[d].profile, pl.Batch)
 		o.LatencyUS += st.InferUS[pl.Batch-1]
+
+		// Its places.
 		for _, run := range pl.Placed[i] {
 			st.Placement = append(st.Placement, formats.Placement{First: run.First, PerDevice: run.PerDevice, Replicas: run.Replicas})
 		}
+
+		// The cut after it.
 		if i+1 < len(pl.Stages) {
 			c := r.models[d].cuts[s.Last-1]
 			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}

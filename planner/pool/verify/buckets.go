@@ -11,14 +11,13 @@ import (
 	"inferplan/planner/kind"
 )
 
-// leastShare is the share of a model's requests that a bucket is planned for at least;
-// as many may be longer than the largest bucket.
+// minShare is the least share of a model's requests that a bucket is planned for. The same share of requests may
+// be longer than the largest bucket.
 const leastShare = 1e-6
 
-// Bucketed puts the length buckets of the profile in the place of the models that the
-// workload asks for: each is a model with its part of the rate, which follows from the
-// lengths of the requests. It returns what was assumed. A workload that names the
-// buckets themselves stays as it is.
+// ReplaceByBuckets replaces the models that the workload asks for by the length buckets that the profile has of them.
+// Each bucket is a model with its part of the rate, which follows from the lengths of the requests. It returns
+// the assumptions made. A workload that names buckets itself stays as it is.
 func Bucketed(d *kind.Documents) (assumed []string, err error) {
 	models := formats.ModelsOf(d.Workload)
 	if d.Profile == nil || models == nil {
@@ -29,6 +28,8 @@ func Bucketed(d *kind.Documents) (assumed []string, err error) {
 		m := &models[i]
 		path := fmt.Sprintf("models[%d].lengths", i)
 		buckets := d.Profile.Buckets(m.Model)
+
+		// A model without buckets stays as it is.
 		if len(buckets) == 0 || d.Profile.Find(m.Model) != nil {
 			if m.Lengths != nil {
 				return nil, d.Fail("workload", path, "lengths", "none: the profile has "+m.Model+" at one size",
@@ -37,6 +38,8 @@ func Bucketed(d *kind.Documents) (assumed []string, err error) {
 			out = append(out, *m)
 			continue
 		}
+
+		// Replace the model by its buckets, each with its share of the rates.
 		shares, err := bucketShares(d, m, buckets, path)
 		if err != nil {
 			return nil, err
@@ -65,7 +68,7 @@ func Bucketed(d *kind.Documents) (assumed []string, err error) {
 	return assumed, nil
 }
 
-// bucketShares are the parts of a model's requests that run in each bucket.
+// bucketShares returns the parts of a model's requests that run in each bucket. Without lengths all are equal.
 func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*formats.ProfileModel, path string) ([]float64, error) {
 	out := make([]float64, len(buckets))
 	if m.Lengths == nil {
@@ -75,6 +78,9 @@ func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*format
 		return out, nil
 	}
 	var sizes []string
+
+	// Each bucket takes the requests longer than the bucket before, up to its own length. If inputs are not
+	// padded, it takes only those of exactly its length.
 	last, outside := 0.0, 0.0
 	for k, b := range buckets {
 		n := formats.BucketLength(b.Inputs)
@@ -90,6 +96,8 @@ func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*format
 		}
 		out[k], last = max(upTo-from, 0), max(upTo, last)
 	}
+
+	// Refuse lengths that no bucket takes.
 	where := strings.Join(sizes, ", ")
 	if outside > leastShare {
 		return nil, d.Fail("workload", path, fmt.Sprintf("%.3g %% of the requests between the sizes %s", 100*outside, where), "these sizes alone",
@@ -99,6 +107,8 @@ func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*format
 		return nil, d.Fail("workload", path, fmt.Sprintf("%.3g %% of the requests longer than the largest size, %s", 100*beyond, sizes[len(sizes)-1]), "lengths up to it",
 			"measure a larger size (plan profile --shape), or write max: "+sizes[len(sizes)-1]+" where clients cut what is longer")
 	}
+
+	// Plan at least a little for every bucket that has requests.
 	for k := range out {
 		if out[k] > 0 {
 			out[k] = max(out[k], leastShare)

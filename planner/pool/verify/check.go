@@ -13,7 +13,7 @@ import (
 
 const rounding = recompute.Rounding
 
-// checker checks a plan of pooled pipelines.
+// planChecker checks one plan of pooled pipelines.
 type checker struct {
 	recompute.Checker
 	held *held
@@ -21,8 +21,8 @@ type checker struct {
 
 func newChecker(t *kind.Today) *checker { return &checker{Checker: *recompute.New(t)} }
 
-// Check validates a plan against documents. No finding means that all of it
-// holds and nothing has moved.
+// Check checks a plan against today's documents. If it returns no finding, all of the plan holds and nothing has
+// changed.
 func Check(t *kind.Today) []kind.Finding {
 	c := newChecker(t)
 	c.workloadModels()
@@ -32,6 +32,8 @@ func Check(t *kind.Today) []kind.Finding {
 	if !sound {
 		return c.Findings
 	}
+
+	// The models, the devices and the objective need what the plan carries today.
 	c.held = c.hold()
 	for i := range c.Plan.Deployment {
 		c.model(i)
@@ -41,7 +43,7 @@ func Check(t *kind.Today) []kind.Finding {
 	return c.Findings
 }
 
-// workloadModel is what the workload asks of a model; nil where it does not.
+// workloadModel returns what the workload asks of a model. If it does not ask for the model, it returns nil.
 func (c *checker) workloadModel(key formats.ModelClass) *formats.WorkloadModel {
 	models := formats.ModelsOf(c.Workload)
 	if i := slices.IndexFunc(models, func(m formats.WorkloadModel) bool { return m.Key() == key }); i >= 0 {
@@ -71,12 +73,12 @@ func (c *checker) workloadModels() {
 	}
 }
 
-// deployed is the index of a model or class in the deployment; -1: not there.
+// deployedIndex returns the index of a model or class in the plan's deployment, or -1.
 func deployed(p *formats.Plan, key formats.ModelClass) int {
 	return slices.IndexFunc(p.Deployment, func(m formats.Deployed) bool { return m.Key() == key })
 }
 
-// objective checks the plan's headline figures.
+// checkObjective checks the plan's objective value against its rates and its bound.
 func (c *checker) objective() {
 	o := &c.Plan.Objective
 	if o.Name != "throughput" || len(c.Plan.Deployment) == 0 {

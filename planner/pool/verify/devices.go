@@ -8,21 +8,21 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// onDevice is what one physical device holds.
+// deviceUse is what one physical device holds.
 type onDevice struct {
-	taken  float64 // of the device
+	taken  float64 // part of the device that is taken
 	memory int64
-	cause  string // a placement there, for messages
+	cause  string // path of a placement there, for messages
 	loaded map[recompute.Loaded]bool
 }
 
-// need is the memory that a replica takes.
+// replicaMemory is the memory that a replica needs.
 type need struct {
 	recompute.Need
-	once bool // weights are in a device's memory once, whatever stages use them
+	once bool // whether a device holds the weights once, whatever stages use them
 }
 
-// hold puts n replicas of a stage into the device's memory.
+// addReplicas puts n replicas of a stage into the device's memory.
 func (on *onDevice) hold(n int, need need) {
 	on.memory += int64(n) * need.Rest
 	switch {
@@ -37,22 +37,22 @@ func (on *onDevice) hold(n int, need need) {
 	}
 }
 
-// slot is what may share whole devices under the slot rule.
+// slotKey names the replicas that may share whole devices under the slot rule: a stage position of a model.
 type slot struct {
 	model    *formats.Deployed
 	position int
 }
 
-// onPool is what the stages of a plan take of a pool.
+// poolUse is what the stages of a plan take of a pool.
 type onPool struct {
 	uses     bool
 	byDevice map[int]*onDevice
 	bySlot   map[slot]float64
-	fraction float64 // devices, as the sum of shares
+	fraction float64 // devices taken, as the sum of shares
 }
 
-// devices checks placements: every replica on a device that is there, no device
-// more than whole, the counting rule, memory, and time shares.
+// checkDevices checks every pool: that each replica is on a device that exists, that no device is taken more than
+// whole, the number of devices by the rounding rule, memory, and time shares.
 func (c *checker) devices() {
 	for k := range c.Cluster.Pools {
 		pool := &c.Cluster.Pools[k]
@@ -72,7 +72,7 @@ func (c *checker) devices() {
 	}
 }
 
-// placed puts all stages that run on a pool onto its devices.
+// poolUseOf puts all stages that run on a pool onto its devices.
 func (c *checker) placed(pool *formats.Pool) onPool {
 	on := onPool{byDevice: map[int]*onDevice{}, bySlot: map[slot]float64{}}
 	for s := range c.Plan.Stages() {
@@ -80,7 +80,7 @@ func (c *checker) placed(pool *formats.Pool) onPool {
 			continue
 		}
 		on.uses = true
-		// A worker there loads the same blocks once, for whatever class or batch.
+		// A CPU worker loads the same blocks once, for all classes and batch sizes.
 		once := pool.TimeShared() && formats.IsCPU(pool.Device)
 		c.placement(pool, s.Stage, s.Path(), on.byDevice, need{c.Memory(s.Deployed, s.Pipeline, s.Stage), once})
 		part := float64(s.Replicas) / float64(s.Share)
@@ -90,7 +90,7 @@ func (c *checker) placed(pool *formats.Pool) onPool {
 	return on
 }
 
-// counted checks the number of devices by the rule that the plan was made with.
+// checkDeviceCount checks the number of devices by the rounding rule that the plan was made with.
 func (c *checker) counted(pool *formats.Pool, on *onPool) {
 	rule, taken := "the sum of shares", on.fraction
 	if c.Plan.Options.Word("gpu-rounding") != "fractional" {
@@ -105,7 +105,7 @@ func (c *checker) counted(pool *formats.Pool, on *onPool) {
 	}
 }
 
-// oneByOne checks each physical device, in order.
+// checkEachDevice checks the share and the memory of each physical device, in order.
 func (c *checker) oneByOne(pool *formats.Pool, byDevice map[int]*onDevice) {
 	for d := range pool.Count {
 		on := byDevice[d]
@@ -122,11 +122,13 @@ func (c *checker) oneByOne(pool *formats.Pool, byDevice map[int]*onDevice) {
 	}
 }
 
-// placement puts a stage's replicas on its devices.
+// addPlacement puts a stage's replicas on its devices.
 func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, byDevice map[int]*onDevice, need need) {
 	total := 0
 	for i, p := range s.Placement {
 		where := fmt.Sprintf("%s.placement[%d]", path, i)
+
+		// Refuse a run that is empty or beyond the pool's devices.
 		if p.First < 0 || p.PerDevice < 1 || p.Replicas < 1 || p.Replicas > s.Replicas {
 			c.Fail("placement", where, fmt.Sprintf("first %d, per_device %d, replicas %d", p.First, p.PerDevice, p.Replicas), "replicas on devices", "a placement of nothing")
 			continue
@@ -137,6 +139,8 @@ func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, b
 			c.Fail("placement", where, fmt.Sprintf("device %d", last), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", pool.Device, last)
 			continue
 		}
+
+		// Add the replicas to each device of the run.
 		for d := p.First; d <= last; d++ {
 			n := min(p.PerDevice, p.Replicas-(d-p.First)*p.PerDevice)
 			if byDevice[d] == nil {

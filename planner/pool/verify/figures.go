@@ -13,8 +13,8 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// Figures compares what was promised with what the plan under check carries
-// today, and with the best plan of today.
+// Figures compares what the reference plan promised with what the plan under check carries today, and with the
+// best plan of today.
 func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
 	c := newChecker(t)
 	if !c.Sound() { // nothing can be computed from a broken structure
@@ -24,8 +24,8 @@ func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string,
 	return append(c.rates(), c.latencies()...), "", nil
 }
 
-// rates compares each model's promised rate with what the plan carries today, and
-// the promised objective with the best that is reachable today.
+// rateSamples compares each model's promised rate with what the plan carries today, and the promised objective with
+// the best one that can be reached today.
 func (c *checker) rates() []kind.Sample {
 	var out []kind.Sample
 	kept := math.Inf(1)
@@ -41,7 +41,7 @@ func (c *checker) rates() []kind.Sample {
 			out = append(out, kind.Sample{Metric: "rps", What: key.String(), Old: c.Against.Promised(old).RPS, New: now, Unit: "rps"})
 		}
 	}
-	// What is planned again without a test is taken to hold the same part of what its devices carry.
+	// A plan that is planned again is not tested. It is assumed to hold the same part of what its devices carry.
 	o, part := &c.Against.Objective, 1.0
 	if o.Fluid != nil && c.Planned != nil && c.Planned.Objective.Fluid == nil {
 		part = o.Value / *o.Fluid
@@ -54,8 +54,8 @@ func (c *checker) rates() []kind.Sample {
 	return out
 }
 
-// latencies compares certified p99s where the two plans differ and both have one;
-// the profile of today shows in the latency of the slowest pipeline.
+// latencySamples compares the certified p99 of each model, if both plans have one and they differ, and the latency of
+// the slowest pipeline by the profile of today.
 func (c *checker) latencies() []kind.Sample {
 	var out []kind.Sample
 	for i := range c.Plan.Deployment {
@@ -75,6 +75,7 @@ func (c *checker) latencies() []kind.Sample {
 	return out
 }
 
+// certifiedModel returns the certificate of a model, or nil if the plan has none.
 func certified(p *formats.Plan, key formats.ModelClass) *formats.CertifiedModel {
 	if p.Certified == nil {
 		return nil
@@ -87,6 +88,7 @@ func certified(p *formats.Plan, key formats.ModelClass) *formats.CertifiedModel 
 	return nil
 }
 
+// slowestPipeline returns the largest latency of a model's pipelines, with the filling of the batch.
 func slowest(m *formats.Deployed) time.Duration {
 	var d time.Duration
 	for i := range m.Pipelines {
@@ -95,7 +97,7 @@ func slowest(m *formats.Deployed) time.Duration {
 	return d
 }
 
-// WorkloadOf is the workload that a plan was made for, with its targets as times.
+// WorkloadOf returns the workload that a plan was made for, with its SLOs as times.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	var models formats.WorkloadModels
 	for i := range p.Deployment {
@@ -107,8 +109,8 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return Reserved(w, p)
 }
 
-// Reserved is a workload with what a plan keeps back of its models, where the workload
-// does not say it itself.
+// WithHeadroom returns a workload with what a plan keeps back of its models (margin and utilisation). Values that
+// the workload has itself stay.
 func Reserved(w *formats.Workload, p *formats.Plan) *formats.Workload {
 	s := formats.PoolOf(p)
 	if s == nil || len(s.Headroom) == 0 {

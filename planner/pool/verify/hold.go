@@ -7,18 +7,20 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// held is what the whole plan carries today: per model and pipeline.
+// planToday is what the whole plan carries today.
 type held struct {
-	pipelines [][]recompute.PipelineToday
-	rps       []float64 // per model; NaN where something is not known
-	latency   []time.Duration
-	shares    map[string]float64 // time-shared pools: devices taken at the planned rates
+	pipelines [][]recompute.PipelineToday // by model and pipeline
+	rps       []float64                   // by model; NaN if something is not known
+	latency   []time.Duration             // by model: of its slowest pipeline, with the filling of the batch
+	shares    map[string]float64          // by time-shared device kind: devices taken at the planned rates
 }
 
-// hold evaluates the whole plan. Pipelines on an overloaded time-shared pool
-// are scaled down alike.
+// evaluatePlan computes what the whole plan carries today. Pipelines on an overloaded time-shared pool are all
+// scaled down by the same factor.
 func (c *checker) hold() *held {
 	h := &held{shares: map[string]float64{}}
+
+	// The rate of each pipeline, and the load on time-shared pools.
 	for mi := range c.Plan.Deployment {
 		m := &c.Plan.Deployment[mi]
 		var list []recompute.PipelineToday
@@ -35,6 +37,8 @@ func (c *checker) hold() *held {
 		}
 		h.pipelines = append(h.pipelines, list)
 	}
+
+	// Scale down pipelines on overloaded pools, and add up the models.
 	for mi := range c.Plan.Deployment {
 		m := &c.Plan.Deployment[mi]
 		total, longest := 0.0, time.Duration(0)

@@ -12,11 +12,11 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// target is what a model has to keep today.
+// targetToday is the SLO and margin that a model has to keep today.
 type target struct{ slo, margin time.Duration }
 
-// model checks one model against today's documents. What is promised stands at
-// the same place of the section as the model does in the deployment.
+// checkModel checks model mi against today's documents. Its promise has the same index in the plan's section as
+// the model has in the deployment.
 func (c *checker) model(mi int) {
 	m, promised := &c.Plan.Deployment[mi], c.Plan.Promised(mi)
 	said := fmt.Sprintf("pool.models[%d]", mi)
@@ -37,7 +37,7 @@ func (c *checker) model(mi int) {
 	}
 }
 
-// targetOf compares the promised SLO with that of today.
+// checkTarget compares the promised SLO with that of today, and returns today's.
 func (c *checker) targetOf(m *formats.Deployed, promised *formats.Served, said string) target {
 	slo, known := c.slo(m, promised)
 	c.keptBack(m, promised, said)
@@ -52,7 +52,7 @@ func (c *checker) targetOf(m *formats.Deployed, promised *formats.Served, said s
 	return target{slo, margin}
 }
 
-// headroom is what the plan says to keep back of a model.
+// headroom returns what the plan says it keeps back of a model.
 func (c *checker) headroom(m *formats.Deployed) formats.Headroom {
 	if s := formats.PoolOf(c.Plan); s != nil {
 		if at := deployed(c.Plan, m.Key()); at < len(s.Headroom) {
@@ -62,16 +62,16 @@ func (c *checker) headroom(m *formats.Deployed) formats.Headroom {
 	return formats.Headroom{Margin: c.Plan.Options.Number("margin"), Utilisation: 1}
 }
 
-// margin is what the plan keeps back of an SLO: whole microseconds.
+// margin returns what the plan keeps back of an SLO, in whole microseconds.
 func (c *checker) margin(m *formats.Deployed, slo time.Duration) time.Duration {
 	return time.Duration(math.Round(c.headroom(m).Margin*float64(slo)/1000)) * time.Microsecond
 }
 
-// keptBack checks that the margin that is promised is the one that the plan says to
-// keep back, and that this is still what the workload asks.
+// checkHeadroom checks that the promised margin is the one that the plan says it keeps back, and that the
+// workload still asks for it.
 func (c *checker) keptBack(m *formats.Deployed, promised *formats.Served, said string) {
 	h, want := c.headroom(m), c.margin(m, promised.SLOUS.D())
-	if d := promised.MarginUS.D() - want; d.Abs() > time.Microsecond { // others round elsewhere
+	if d := promised.MarginUS.D() - want; d.Abs() > time.Microsecond { // other programs may round differently
 		c.Fail("margin", said+".margin_us", promised.MarginUS.String(), document.Micros(want).String(),
 			"the margin of %s is not the share of its SLO that the plan says to keep back, %v", m.Key(), h.Margin)
 	}
@@ -87,7 +87,7 @@ func (c *checker) keptBack(m *formats.Deployed, promised *formats.Served, said s
 	}
 }
 
-// slo is a model's target today, with ok false where the documents do not say.
+// sloToday returns a model's SLO today. If the documents do not say it, ok is false.
 func (c *checker) slo(m *formats.Deployed, promised *formats.Served) (slo time.Duration, ok bool) {
 	var target document.SLO
 	if wm := c.workloadModel(m.Key()); wm != nil {
@@ -102,6 +102,8 @@ func (c *checker) slo(m *formats.Deployed, promised *formats.Served) (slo time.D
 	if target.Times == 0 {
 		return target.Duration, true
 	}
+
+	// A multiple of the least latency of the whole model at batch 1.
 	pm := c.ProfileModel(m.Model)
 	if pm == nil {
 		return 0, false
@@ -118,7 +120,7 @@ func (c *checker) slo(m *formats.Deployed, promised *formats.Served) (slo time.D
 	return target.Of(slices.Min(wholes)), true
 }
 
-// asked compares what is promised with what the workload asks beside the SLO.
+// checkRequested compares the promised weight, percentile and rate with those that the workload asks for.
 func (c *checker) asked(m *formats.Deployed, promised *formats.Served, said string) {
 	wm := c.workloadModel(m.Key())
 	if wm == nil {
@@ -135,7 +137,7 @@ func (c *checker) asked(m *formats.Deployed, promised *formats.Served, said stri
 	}
 }
 
-// inTime checks that a pipeline leaves the margin of the SLO.
+// checkLatency checks that a pipeline, with its margin and the filling of a batch, keeps the SLO.
 func (c *checker) inTime(m *formats.Deployed, pl *formats.Pipeline, latency time.Duration, t target, path string) {
 	build := c.build(m, pl)
 	need := t.margin + build + latency
@@ -152,7 +154,7 @@ func (c *checker) inTime(m *formats.Deployed, pl *formats.Pipeline, latency time
 	}
 }
 
-// build is the time that the first request of a batch waits, today.
+// buildTime returns the time that the first request of a batch waits for it to fill, today.
 func (c *checker) build(m *formats.Deployed, pl *formats.Pipeline) time.Duration {
 	if wm := c.workloadModel(m.Key()); wm != nil && wm.BatchBuildRPS > 0 {
 		us := c.Plan.Options.Number("batch-build") * 1e6 / wm.BatchBuildRPS
@@ -161,7 +163,7 @@ func (c *checker) build(m *formats.Deployed, pl *formats.Pipeline) time.Duration
 	return pl.BatchBuildUS.D()
 }
 
-// stages compares what a pipeline's stages were planned with to today.
+// checkStages compares what a pipeline's stages were planned with to what holds today.
 func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompute.PipelineToday, path string) {
 	pm := c.ProfileModel(m.Model)
 	for si := range pl.Stages {
@@ -169,8 +171,10 @@ func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompu
 		spath := fmt.Sprintf("%s.stages[%d]", path, si)
 		pool := c.Pool(s.Device)
 		if pool == nil {
-			continue // the pool itself is a finding
+			continue // the missing pool is a finding itself
 		}
+
+		// The share and the measurement must exist.
 		if s.Share > max(pool.MaxShares, 1) || pool.TimeShared() && s.Share != 1 {
 			c.Fail("share", spath+".share", fmt.Sprint(s.Share), fmt.Sprintf("1 to %d", max(pool.MaxShares, 1)), "%s has no such shares", s.Device)
 		}
@@ -182,6 +186,8 @@ func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompu
 		if pm == nil {
 			continue
 		}
+
+		// Times, cuts, rates and the number of devices.
 		planned := s.InferUS[pl.Batch-1].D()
 		if got := now.Stages[si].Infer; recompute.Moved(planned, got) {
 			c.Warn("latency", fmt.Sprintf("%s.infer_us[%d]", spath, pl.Batch-1), s.InferUS[pl.Batch-1].String(), document.Micros(got).String(),
@@ -192,7 +198,7 @@ func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompu
 			c.Cut(m, pl, s, &now.Stages[si], spath)
 		}
 		if pool.TimeShared() {
-			continue // its time shares are checked with the pool
+			continue // time shares are checked with the pool
 		}
 		if carries := now.Stages[si].Rate * float64(s.Replicas) * c.headroom(m).Utilisation; carries < pl.RPS*(1-rounding) {
 			c.Warn("rps", spath+".rps", fmt.Sprintf("%.6g for the pipeline", pl.RPS), fmt.Sprintf("at most %.6g", carries),

@@ -10,12 +10,11 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// served compares what the plan says that serving a stage takes with what the profile
-// says today: between measured batches, the mean at every batch, and what a run takes more
-// after a pause.
+// checkServedTimes compares the times that the plan serves a stage with to today's profile: the intervals
+// between measured batches, the mean at every batch, and the additional time of a run after a pause.
 func (c *checker) served(pm *formats.ProfileModel, m *formats.Deployed, s *formats.Stage, path string) {
 	idle, known := document.Micros(0), true
-	for b := len(s.InferUS); b >= 1; b-- { // of the largest batch first: without its mean there is none
+	for b := len(s.InferUS); b >= 1; b-- { // largest batch first: without its mean no batch has one
 		today, ok := c.Taken(pm, s.Device, s.Share, b, s.Blocks[0], s.Blocks[1])
 		if !ok {
 			return
@@ -30,18 +29,20 @@ func (c *checker) served(pm *formats.ProfileModel, m *formats.Deployed, s *forma
 		if len(s.MeanUS) >= b {
 			said = s.MeanUS[b-1].D()
 		}
-		if d := said - today.Mean; d.Abs() > time.Nanosecond { // others round elsewhere
+		if d := said - today.Mean; d.Abs() > time.Nanosecond { // other programs may round differently
 			c.Warn("latency", fmt.Sprintf("%s.mean_us[%d]", path, b-1), document.Micros(said).String(), document.Micros(today.Mean).String(), "%s on %s at batch %d takes another time on average than the plan says (0: not known)", m.Model, s.Device, b)
 			return
 		}
 	}
+
+	// The additional time after a pause.
 	if s.IdleUS != idle {
 		c.Warn("latency", path+".idle_us", s.IdleUS.String(), idle.String(), "a run of %s on %s after a pause takes another time than the plan says", m.Model, s.Device)
 	}
 }
 
-// interval compares the most that a batch below the planned one may take. The planned one
-// is compared with the pipeline.
+// checkInterval compares the upper end of the time of a batch with today's. The planned batch itself is compared
+// with the pipeline.
 func (c *checker) interval(m *formats.Deployed, s *formats.Stage, batch int, today recompute.Taken, path string) {
 	if s.InferRangeUS == nil && today.Most == today.Infer || batch > len(s.InferRangeUS) && s.InferRangeUS != nil {
 		return
@@ -55,7 +56,7 @@ func (c *checker) interval(m *formats.Deployed, s *formats.Stage, batch int, tod
 	}
 }
 
-// pause is what a run of the smallest batch measured so takes more after one.
+// pauseTime returns the additional time of a run after a pause, measured at the smallest batch that has it.
 func pause(pm *formats.ProfileModel, s *formats.Stage) document.Micros {
 	least, more := math.MaxInt, document.Micros(0)
 	for i := range pm.Measurements {
@@ -66,7 +67,7 @@ func pause(pm *formats.ProfileModel, s *formats.Stage) document.Micros {
 	return more
 }
 
-// hasMeans tells whether a measurement is of a stage's device and share, with means.
+// hasMeans reports whether a measurement is of a stage's device and share and has means.
 func hasMeans(ms *formats.Measurement, s *formats.Stage) bool {
 	return ms.Device == s.Device && max(ms.Share, 1) == s.Share && ms.Whole != nil && ms.Whole.MeanUS > 0
 }
