@@ -7,7 +7,7 @@
 // within the SLO, because at batch 1 nothing seems feasible at high rates. A range must hold
 // its upper edge forever, and trials show that at a stated confidence.
 //
-// # Vocabulary
+// Vocabulary:
 //
 //	Cascade:        models in order of size. Each but the last has a threshold, and forwards
 //	                the samples that it answers with less certainty.
@@ -32,7 +32,7 @@
 //	Climbing:       giving ranges more accurate gears that only the measured rates allow.
 //	Late:           past the SLO.
 //
-// # Order of reading
+// Order of reading:
 //
 // The problem:
 //

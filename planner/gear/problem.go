@@ -35,7 +35,7 @@ type Problem struct {
 	Drift      float64       // fraction by which trials run batches slower than profiled
 	Edges      []float64     // upper edge of every range, in requests per second, ascending
 	Weights    []float64     // share of the requests in every range; they sum to 1
-	ByRate     []float64     // share of the requests by rate alone (MeasuredWeights), if RangeWeights follow the switch rule (ServedWeights); else nil
+	ByRate     []float64     // MeasuredWeights, if RangeWeights are ServedWeights; else nil
 
 	// OverRequests says that all requests together keep the SLO, and not every range. Their rates are those that
 	// the weights describe. A range with few requests may then be late if others are not. MeasuredRates has the
