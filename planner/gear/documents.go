@@ -77,7 +77,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	}
 	f := &resolved{in: in, run: run, opt: choicesOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.Surplus, Drift: kind.Drift(in.Profile, in.Cluster)}}
 
-	// // Resolve the documents.
+	// Resolve the documents.
 	if f.cascade == nil {
 		return nil, in.Fail("workload", "cascade", "nothing", "a cascade, for the method gear", "")
 	}
