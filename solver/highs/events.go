@@ -49,7 +49,8 @@ func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, va
 	}
 }
 
-// isEnough reports whether a solution is as good as asked.
+// reachesTarget reports whether a solution is as good as Options.TargetValue. If there is no target, it returns
+// false.
 func (s *session) isEnough(value float64) bool {
 	switch {
 	case s.enough == 0 || math.IsNaN(s.enough):

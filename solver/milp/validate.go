@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// ErrInvalid is what every error of Validate wraps.
+// ErrInvalid is wrapped by every error of Validate.
 var ErrInvalid = errors.New("invalid model")
 
-// Limits on magnitudes. Solvers take bounds from 1e20 as absent and drop tiny coefficients without a word; a
-// model that relies on either is refused.
+// Limits on magnitudes. Solvers treat bounds from 1e20 as absent and drop tiny coefficients silently. A model that
+// relies on either is refused.
 const (
 	maxMagnitude = 1e15
 	minCoef      = 1e-9
@@ -19,7 +19,7 @@ const (
 )
 
 // Validate reports the first ten faults of the model, each with the name of its row or variable. A coefficient out
-// of range is a fault where other units of rows and variables do not mend it (Scaling).
+// of range is a fault only if Scaling does not help.
 func (m *Model) Validate() error {
 	var faults []error
 	more := 0
@@ -72,7 +72,7 @@ func (m *Model) Validate() error {
 	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
 }
 
-// outOfRange reports the coefficients that solvers do not take as they are.
+// outOfRange reports the coefficients that solvers do not accept as they are.
 func (m *Model) outOfRange(add func(format string, args ...any)) {
 	c := m.Columns()
 	for j := range m.vars {
@@ -88,6 +88,7 @@ func (m *Model) outOfRange(add func(format string, args ...any)) {
 	}
 }
 
+// badBounds returns a text on bounds that are not valid, or "".
 func badBounds(lo, hi float64) string {
 	switch {
 	case math.IsNaN(lo) || math.IsNaN(hi):
