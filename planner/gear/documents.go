@@ -166,7 +166,7 @@ func (r *resolved) noGears(inf *Infeasible) *kind.InfeasibleError {
 		out.Constraint = "accuracy"
 	}
 	if len(r.pools) > 1 {
-		return out // which kind it should be more of is not said
+		return out // with several kinds it is not known which one is short
 	}
 	devices := r.pools[0].Count
 	if more := inf.Devices - devices; more > mostMore+3*devices && inf.Target == 0 {

@@ -49,7 +49,7 @@ func (s *search) findEarly(ctx context.Context, c *laid) error {
 				s.early = d.oneGear(st, trial)
 				return nil
 			}
-			break // with less load
+			break // go on with less load
 		}
 	}
 	return nil

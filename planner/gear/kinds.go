@@ -145,7 +145,7 @@ func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []fl
 		return nil, 0, nil, err
 	}
 	total = pool.laxBounds(bounds)
-	if p.shown() { // neither one cascade for all rates nor a range need hold the highest
+	if p.shown() { // a plan on measured rates need not hold the highest rate
 		total = atLeast(total, pool.measuredBound())
 	}
 	return bounds, total, use, nil
@@ -218,7 +218,7 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	if out, err = s.climbed(ctx, out); err != nil {
 		return nil, err
 	}
-	if p.misses(out.Accuracy) { // a search that was cut short says nothing of what can be reached
+	if p.misses(out.Accuracy) { // an interrupted search does not show what can be reached
 		return nil, cmp.Or[error](ctx.Err(), &Infeasible{Target: p.Target, Best: out.Accuracy})
 	}
 
@@ -369,7 +369,7 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 			var err error
 			if y, err = y.inStages(ctx, t.p, worthwhileChains(w.chains, within), w.least); err != nil {
 				t.missing = cmp.Or(t.missing, err)
-				break // nothing is as fast
+				break // no chain is that fast
 			}
 			if _, use, err = y.bounds(ctx); err != nil {
 				return err

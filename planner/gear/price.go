@@ -179,7 +179,7 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	if t, err := c.at(ctx, c.full); err != nil {
 		return nil, err
 	} else if !t.served {
-		return s.once(ctx, s.p) // says which range is not
+		return s.once(ctx, s.p) // fails, and names the range
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
@@ -217,11 +217,11 @@ type prices struct{ least, tried float64 }
 // planByPrice plans on counts by rising price until there is a plan that no cheaper counts can beat. If many fail,
 // the price rises in steps. smallest is the price of the cheapest device, and the first step.
 func (c *shop) byPrice(ctx context.Context, smallest float64) (b prices, err error) {
-	low, all := 0.0, true // low: the price that failed last; all: trials ruled out all before
+	low, all := 0.0, true // failedPrice failed last; allRuledOut: trials ruled out every plan so far
 	for step := smallest; c.best == nil || c.tried < pricesTried; {
 		// After many plans raise the least price: in doubling steps or, with a plan, by bisection.
 		if c.tried >= risingTried {
-			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // all devices come last
+			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // the price of all devices is always tried
 				c.floor = (low + c.best.Value) / 2
 			}
 			step *= 2

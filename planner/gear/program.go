@@ -195,7 +195,7 @@ func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution
 	for at := range g.ranges {
 		g.column(at, x.lightest())
 	}
-	var along []milp.Var // of the chains priced, range after range as they came
+	var along []milp.Var // of the added chains, in order
 	for {
 		// Solve over the columns so far.
 		sol, err := solve(ctx, x.solver, g.m, milp.Options{})

@@ -52,7 +52,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	x := singles{out.design.x.within(&q)}
 	if q.many() {
 		if leads, err := best.leads(ctx, x); leads || err != nil {
-			return 0, err // of so many requests the plan shows what it promises
+			return 0, err // with so many requests the plan's own accuracy counts
 		}
 	}
 

@@ -54,7 +54,7 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 
 			// Give up if no plan with at most this accuracy is good enough.
 			if most := d.reachable(out, r, accuracyOn(p, &x.list[i])); !p.Overall && (p.misses(most) || above > 0 && most <= above) {
-				return nil, &Infeasible{Target: p.Target, Best: most} // if Overall the ranges are not done
+				return nil, &Infeasible{Target: p.Target, Best: most} // with OverRequests, late ranges may still be allowed
 			}
 
 			// Split its work, and try it.

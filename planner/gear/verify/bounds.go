@@ -23,7 +23,7 @@ func (c relaxation) bounds(g *gears) {
 		return
 	}
 	slo := c.gear.SLOUS.D()
-	if c.gear.Over == formats.OverRequests { // some requests may be as late as they like
+	if c.gear.Over == formats.OverRequests { // a late request may take any time
 		slo = math.MaxInt64
 	}
 

@@ -157,7 +157,7 @@ func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered
 	own := w.per[m] * float64(n) / float64(w.a.samples)
 	cost += own
 	if path += w.one[m]; path > w.slo && n > w.late {
-		return // and whatever continues it
+		return // every longer cascade is late, too
 	}
 
 	// The cascade that ends here.

@@ -151,7 +151,7 @@ func (c *checker) lateness() {
 	}
 	percentile, err := document.ParsePercentile(g.Percentile)
 	if err != nil {
-		return // Check reports the percentile elsewhere
+		return // a bad percentile is reported already
 	}
 	late := 0.0
 	for i := range g.Gears {
