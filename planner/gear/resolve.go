@@ -237,6 +237,8 @@ func (f *resolved) target(w *formats.Cascade, last time.Duration) error {
 	if slo.Times > 0 {
 		f.run.Assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], document.Duration(f.problem.SLO))
 	}
+
+	// Percentile and scope.
 	percentile := w.SLO.Percentile
 	if percentile == "" {
 		percentile = "p95"
@@ -274,6 +276,8 @@ func (f *resolved) ranges(q *formats.CascadeQPS) error {
 	if n < 1 || n > 1000 || !(q.Max > 0) {
 		return f.in.Fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, q.Max), "1 to 1000 ranges up to a positive rate", "")
 	}
+
+	// The edges. Very many ranges of a tiny rate may coincide.
 	p.Edges = Ranges(q.Max, n)
 	for r, edge := range p.Edges {
 		if !(edge > 0) || r > 0 && edge <= p.Edges[r-1] {

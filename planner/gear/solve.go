@@ -147,10 +147,14 @@ func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, k
 	if solver == nil {
 		return nil, errors.New("planning gears: no solver for linear programs")
 	}
+
+	// A proof by trials needs a budget of requests.
 	s := &search{p: p, o: &o, solver: solver, known: known}
 	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {
 		s.left = &left
 	}
+
+	// Search by the goal.
 	switch p.Goal() {
 	case LeastLatency:
 		return s.fastest(ctx)
@@ -164,6 +168,8 @@ func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, k
 	if o.Any {
 		return out, nil
 	}
+
+	// The other scope of the SLO, and the bounds for one more device.
 	if p.Either {
 		if out, err = s.either(ctx, out); err != nil {
 			return nil, err

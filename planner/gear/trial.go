@@ -54,7 +54,7 @@ const (
 	chances     = 10
 )
 
-// Trial is what a gear showed at a constant rate.
+// Trial is the result of trying a gear at a constant rate.
 type Trial struct {
 	Latency time.Duration // at the SLO's percentile, without the first quarter; the mean over several streams
 	Stable  bool          // the latency does not grow over the run

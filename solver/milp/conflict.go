@@ -112,12 +112,15 @@ func (f *filter) stopped(soft []Limit, why Status) ([]bool, error) {
 // deletionFilter takes limits out of the conflict as long as the rest is still infeasible. It reports whether each
 // was decided.
 func (f *filter) delete(soft []Limit, found []bool) (minimal bool, err error) {
+	// Start from the limits that hold a conflict.
 	m := f.withoutObjective(f.model)
 	for k, in := range found {
 		if !in {
 			soft[k].dropFrom(m)
 		}
 	}
+
+	// Leave out one after the other.
 	minimal = true
 	for k, in := range found {
 		if !in {

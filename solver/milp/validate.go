@@ -30,12 +30,16 @@ func (m *Model) Validate() error {
 		}
 		faults = append(faults, fmt.Errorf(format, args...))
 	}
+
+	// Sizes and the objective.
 	if math.IsNaN(m.offset) || math.IsInf(m.offset, 0) {
 		add("objective offset is %v, expected a finite number", m.offset)
 	}
 	if len(m.vars) > math.MaxInt32 || len(m.rows) > math.MaxInt32 || len(m.coefs) > math.MaxInt32 {
 		add("%d variables, %d rows, %d coefficients: at most %d of each", len(m.vars), len(m.rows), len(m.coefs), math.MaxInt32)
 	}
+
+	// Variables, rows and coefficients.
 	for j := range m.vars {
 		v := &m.vars[j]
 		if fault := badBounds(v.lo, v.hi); fault != "" {
@@ -60,6 +64,8 @@ func (m *Model) Validate() error {
 			add("row %s, variable %s: coefficient %v, expected a number", m.RowName(Row(c.row)), m.VarName(Var(c.col)), c.val)
 		}
 	}
+
+	// Magnitudes, if all else is valid.
 	if len(faults) == 0 && !m.inRange() && m.Scaling() == nil {
 		m.outOfRange(add)
 	}
@@ -107,6 +113,8 @@ func badBounds(lo, hi float64) string {
 func (m *Model) ValidateOptions(o *Options) error {
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+
+	// Start and basis.
 	if o.Start != nil && len(o.Start) != len(m.vars) {
 		add("start has %d values, the model %d variables", len(o.Start), len(m.vars))
 	}
@@ -119,6 +127,8 @@ func (m *Model) ValidateOptions(o *Options) error {
 	if b := o.Basis; b != nil && (len(b.Vars) > len(m.vars) || len(b.Rows) > len(m.rows)) {
 		add("basis of %d variables and %d rows, the model has %d and %d", len(b.Vars), len(b.Rows), len(m.vars), len(m.rows))
 	}
+
+	// Gaps and limits.
 	if math.IsNaN(o.Gap) || o.Gap < 0 {
 		add("gap %v, expected a number >= 0", o.Gap)
 	}

@@ -10,6 +10,7 @@ import (
 // Front returns the indexes of the points that no other one beats, by rising cost and value. Of equal points the
 // first is kept. Points of infinite cost are left out.
 func Front[V cmp.Ordered](cost []float64, value []V) []int {
+	// Sort by rising cost and, of equal costs, by falling value.
 	order := make([]int, 0, len(value))
 	for i := range value {
 		if !math.IsInf(cost[i], 1) {
@@ -29,6 +30,8 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 		}
 		return a - b
 	})
+
+	// Keep the points that raise the value.
 	front := order[:0]
 	for _, i := range order {
 		if n := len(front); n == 0 || value[i] > value[front[n-1]] {

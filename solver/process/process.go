@@ -142,6 +142,8 @@ func start(cmd *exec.Cmd) (*child, error) {
 func (c *child) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *report, stopped bool, err error) {
 	answered := make(chan struct{})
 	defer close(answered)
+
+	// Stop the solve when ctx ends, and kill the process if it does not react.
 	unless := context.AfterFunc(ctx, func() {
 		_, _ = c.stops.Write([]byte{1}) // an error means that the process is gone, and its solve with it
 		select {
@@ -150,6 +152,8 @@ func (c *child) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *r
 			_ = c.cmd.Process.Kill()
 		}
 	})
+
+	// Send the order, and read reports up to the one with the solution.
 	err = c.orders.Encode(&order{m.Tables(), *o, o.Incumbent != nil, o.Progress != nil})
 	for err == nil {
 		r = &report{}

@@ -99,6 +99,7 @@ func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[i
 
 // stageDevices returns the devices of a stage, and adds the stage's bytes to their memory.
 func (c *checker) places(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string, memory map[string]map[int]int64) (devices []place, ok bool) {
+	// List the devices, one per replica.
 	for _, at := range s.Placement {
 		for k := range at.Replicas {
 			devices = append(devices, place{device: at.First + k/max(1, at.PerDevice), kind: s.Device})
@@ -107,6 +108,8 @@ func (c *checker) places(m *formats.Deployed, pl *formats.Pipeline, s *formats.S
 	if len(pl.Stages) > 1 { // replicas of chains take devices by rising number
 		slices.SortStableFunc(devices, func(a, b place) int { return cmp.Compare(a.device, b.device) })
 	}
+
+	// Check that they exist, and add up their memory.
 	pool := c.Pool(s.Device)
 	ok = true
 	for _, r := range devices {

@@ -88,6 +88,8 @@ func (c *checker) ranges(q *formats.CascadeQPS) {
 		c.Warn("qps", "gear.gears", fmt.Sprint(len(p.Gears)), fmt.Sprint(n), "the workload's number of ranges has changed")
 		return
 	}
+
+	// Compute the weights again.
 	weights := make([]float64, n)
 	total := 0.0
 	for i := range weights {
