@@ -10,27 +10,29 @@ import (
 	"inferplan/solver/pareto"
 )
 
-// pooled are devices of all kinds as one whose time has a price: a second of all of them costs 1,
-// and a sample of a model what it does on the kind, or along the chain, where that is cheapest. Whatever the prices, no plan
-// does more than devices that never wait and whose work in all is limited by its price alone.
+// pooledDevices are the devices of all kinds as one, whose time has a price. A second of all of them costs 1, and
+// a sample of a model costs what it does on the kind, or along the chain, where that is cheapest. For any prices,
+// no plan does more than devices that never queue and whose work is limited by its total price alone.
 type pooled struct {
 	*Problem
 	list    []Cascade
-	late    []float64 // by cascade, see lateAtLeast
-	seconds []float64 // prices of a device, by kind
-	wires   map[nic]float64
-	scale   float64   // of the numbers of devices
-	inTime  []float64 // prices of samples by model, in batches as long as the SLO
-	anyTime []float64 // in batches of any length
+	late    []float64       // by cascade: least share of late requests
+	seconds []float64       // by kind: price of a second of a device
+	wires   map[nic]float64 // price of a second of a NIC
+	scale   float64         // factor on the numbers of devices
+	inTime  []float64       // by model: price of a sample in batches as long as the SLO
+	anyTime []float64       // by model: price of a sample in batches of any length
 }
 
-// pool returns the devices at the prices of the program of the highest range. in is the fleet within the SLO,
-// lax that with all the time there is, of which the cascades are.
+// poolDevices returns the pooled devices at the duals of the program of the highest range. inTime is the space
+// within the SLO, and lax the one without an SLO, whose cascades are used.
 func (p *Problem) pool(ctx context.Context, in, lax *fleet) (*pooled, error) {
 	g, sol, _, err := lax.relax(ctx, len(p.Edges)-1, false, nil)
 	if err != nil {
 		return nil, err
 	}
+
+	// Prices are the duals of device time and NIC time.
 	seconds, wires, total := make([]float64, len(p.Kinds)), map[nic]float64{}, 0.0
 	for c, conf := range lax.all {
 		seconds[conf.Kind] = math.Abs(sol.RowDuals[g.time[0][c]])
@@ -40,8 +42,10 @@ func (p *Problem) pool(ctx context.Context, in, lax *fleet) (*pooled, error) {
 		wires[n] = math.Abs(sol.RowDuals[row])
 		total += wires[n] * lax.nics(n.kind)
 	}
-	if !(total > 0) { // there is more than enough of all
+	if !(total > 0) { // devices are not short; price all alike
 		total = 0
+
+		// Scale the prices, so that all devices cost 1.
 		for k := range seconds {
 			seconds[k] = 1
 			total += float64(p.Kinds[k].Devices)
@@ -53,6 +57,8 @@ func (p *Problem) pool(ctx context.Context, in, lax *fleet) (*pooled, error) {
 	for n := range wires {
 		wires[n] /= total
 	}
+
+	// sampleCosts returns the cost of a sample of each model in a space.
 	priced := func(x *fleet) []float64 {
 		l := fluidLayout(x)
 		cells := make([]float64, len(l.cells))
@@ -64,8 +70,8 @@ func (p *Problem) pool(ctx context.Context, in, lax *fleet) (*pooled, error) {
 	return &pooled{Problem: p, list: lax.list, late: lax.late, scale: 1, seconds: seconds, wires: wires, inTime: priced(in), anyTime: priced(lax)}, nil
 }
 
-// lateAtLeast is the least share of the requests that a cascade answers past the SLO: all
-// whose way through batches of one is longer.
+// minLateShare returns the least share of the requests that a cascade answers late: those that reach a model at
+// which even batches of one take longer than the SLO.
 func lateAtLeast(p *Problem, c *Cascade) float64 {
 	path := time.Duration(0)
 	for k, m := range c.Models {
@@ -76,24 +82,31 @@ func lateAtLeast(p *Problem, c *Cascade) float64 {
 	return 0
 }
 
-// lax is a cascade of whose requests a share is late: what it costs at least.
+// lateCascade is a cascade of whose requests a share is late, with the least that it costs per request.
 type lax struct{ cost, accuracy, late float64 }
 
-// laxes are the cascades where the SLO is for all requests together, by rising cost.
-// Requests in time are only in batches as long as the SLO. Late ones cost what any says by
-// model. Those that ask the most models gain the most by being late, so that a share l
-// of the requests is late at the first models as at the last: of what comes to a model, l.
-// Between the shares that come to models the cost is linear.
+// lateCascades returns cascades with shares of late requests, by rising cost, for an SLO over all requests.
+//
+// Requests in time are in batches of at most the SLO and cost inTimeCost. Late ones cost lateCost, by model.
+// Requests that reach the most models gain most by being late, so a share l of the requests is late at every
+// model: of the requests that reach the model, min(l, reach). Between two reaches the cost is linear in l, so only
+// the reaches and the least late share are listed:
+//
+//	cost(l) = Σ_m lateCost(m) · min(l, reach(m)) + inTimeCost(m) · max(0, reach(m) - l)
 func (p *pooled) laxes(any []float64) []lax {
 	var out []lax
 	for i := range p.list {
 		c := &p.list[i]
+
+		// The late shares at which the slope changes.
 		shares := []float64{p.late[i]}
 		for k, m := range c.Models {
 			if reach := float64(c.Reach[k]) / float64(p.Planned.N); reach > p.late[i] && p.inTime[m] > any[m] {
 				shares = append(shares, reach)
 			}
 		}
+
+		// The cost at each.
 		for _, late := range shares {
 			l := lax{accuracy: accuracyOn(p.Problem, c), late: late}
 			for k, m := range c.Models {
@@ -112,8 +125,8 @@ func (p *pooled) laxes(any []float64) []lax {
 	return out
 }
 
-// atPrice is the upper concave envelope of accuracy less a price of lateness, of
-// cascades by rising cost.
+// envelopeAtPrice returns the upper concave envelope of accuracy - price · lateShare over the cost. The list is
+// sorted by rising cost.
 func atPrice(list []lax, price float64) (e pareto.Envelope) {
 	best := math.Inf(-1)
 	for i := range list {
@@ -127,11 +140,13 @@ func atPrice(list []lax, price float64) (e pareto.Envelope) {
 	return e
 }
 
-// laxBounds lowers bounds of ranges where the SLO is for all requests together: to any mixture of
-// cascades, of which no more requests are late than the percentile allows. A range
-// may spend all of that; total is the bound of all ranges, which share it. Whatever
-// a late request is said to cost in accuracy, what that gives is a bound: the least
-// over the prices tried stands.
+// boundOverRequests lowers the bounds of ranges, for an SLO over all requests, to what any mixture of late
+// cascades reaches with no more late requests than the percentile allows. One range may use up all of that share.
+// The total is the bound over all ranges, which share it. Any price of a late request gives a bound (Lagrange):
+//
+//	total ≤ Σ_r weight(r) · envelope(price, deviceScale / edge(r)) + price · maxLateShare
+//
+// The least over the tried prices is returned.
 func (p *pooled) laxBounds(bounds []float64) (total float64) {
 	all, room := p.laxes(p.anyTime), 1-p.Percentile
 	total = leastAtPrice(func(price float64) float64 {
@@ -146,19 +161,19 @@ func (p *pooled) laxBounds(bounds []float64) (total float64) {
 	return min(total, p.weighted(bounds))
 }
 
-// most returns what no plan on so many times the devices exceeds, whose SLO is for all requests together; if no plan
-// exists, it returns NaN.
+// boundAtScale returns the accuracy that no plan exceeds on `scale` times the devices, for an SLO over all
+// requests. If no plan exists, it returns NaN.
 func (p *pooled) most(scale float64) float64 {
 	q := *p
 	q.scale = scale
 	total := q.laxBounds(slices.Repeat([]float64{math.Inf(1)}, len(p.Edges)))
-	if p.shown() { // neither one cascade for all rates nor a range need hold the highest
+	if p.shown() { // a plan on measured rates need not hold the highest rate
 		total = atLeast(total, q.measuredBound())
 	}
 	return total
 }
 
-// shortest returns the least SLO that some cascade keeps alone; if none fits in memory, it returns 0.
+// shortestSLO returns the least SLO that some cascade keeps, or 0 if no model fits into memory.
 func (p *Problem) shortest() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for m := range p.Models {

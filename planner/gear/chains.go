@@ -12,39 +12,38 @@ import (
 	"inferplan/solver/pareto"
 )
 
-// Chain is a member that runs in stages. A replica of it is one device for each.
+// Chain is a member cut into stages. A replica of it has one device per stage.
 type Chain struct {
-	Model   int
-	Batch   int           // largest
-	Latency time.Duration // of that batch, with what crosses between the stages
+	Model   int           // index of the member
+	Batch   int           // largest batch
+	Latency time.Duration // of a batch of MaxBatch, with the transfers between stages
 	Stages  []Stage
 }
 
-// Stage is a part of a member on a kind of devices.
+// Stage is a range of a member's blocks on a kind of devices.
 type Stage struct {
-	Kind        int
-	First, Last int // blocks, half-open
-	Memory      int64
-	Times       []time.Duration // [b-1]: undisturbed
-	Means       []time.Duration // [b-1]: on average
-	Bytes       int64           // of a sample that cross to the next stage
-	Transfer    []time.Duration // [b-1]: there; nil for the last
+	Kind        int             // index of the kind
+	First, Last int             // blocks, half-open
+	Memory      int64           // bytes on the device
+	Times       []time.Duration // [b-1]: undisturbed time of a batch of b
+	Means       []time.Duration // [b-1]: mean time of a batch of b
+	Bytes       int64           // per sample, to the next stage
+	Transfer    []time.Duration // [b-1]: to the next stage; nil for the last stage
 
-	per      float64 // seconds of a device per sample, in the largest batch
-	wire     float64 // seconds of a NIC per sample, to the next stage
-	from, to bool    // whether that takes a NIC of this kind, and of the next stage's
+	per      float64 // device seconds per sample, in the largest batch
+	wire     float64 // NIC seconds per sample, to the next stage
+	from, to bool    // whether the transfer occupies a NIC of this kind, and one of the next stage's kind
 }
 
-// PlacedChain is a chain on devices: Devices[stage] are numbered within the stage's
-// kind, ascending. There are as many replicas as the stage with the most has
-// devices; every other has a whole fraction of that, each in replicas that follow
-// each other.
+// PlacedChain is a chain on devices. Devices[stage] are numbers within the stage's kind, ascending. The chain has
+// as many replicas as its widest stage has devices. Every other stage has a divisor of that number, and each of
+// its devices serves consecutive replicas.
 type PlacedChain struct {
 	Chain   *Chain
 	Devices [][]int
 }
 
-// key names the member, its batch, its stages and their devices.
+// key returns a text that is equal for chains of the same member, batch size, stages and devices.
 func (c *PlacedChain) key() string {
 	key := fmt.Sprint(c.Chain.Model, "x", c.Chain.Batch, c.Devices)
 	for i := range c.Chain.Stages {
@@ -54,7 +53,7 @@ func (c *PlacedChain) key() string {
 	return key
 }
 
-// Replicas is the number of a chain's replicas.
+// Replicas returns the number of the chain's replicas.
 func (c *PlacedChain) Replicas() int {
 	most := 0
 	for _, list := range c.Devices {
@@ -63,18 +62,17 @@ func (c *PlacedChain) Replicas() int {
 	return most
 }
 
-// device is the device of a stage in a replica.
+// deviceOf returns the device that runs a stage of a replica.
 func (c *PlacedChain) device(stage, replica int) int {
 	list := c.Devices[stage]
 	return list[replica/(c.Replicas()/len(list))]
 }
 
-// errTooManyChains says what to do.
+// errTooManyChains is returned if a member can be cut in too many ways. It names the options that help.
 var errTooManyChains = errors.New("too many ways to cut the members into stages: fewer blocks (--blocks) or stages (--max-partitions)")
 
-// chainsOf are the ways to run members in stages within the SLO, by their templates,
-// and the least time in which a sample passes each member in
-// stages; 0: it does not.
+// enumerateChains returns the ways to run members in stages within the SLO, and by member the least time in which
+// one sample passes it in stages. That time is 0 if the member cannot be cut.
 func chainsOf(p *Problem) (list []*Chain, least []time.Duration, err error) {
 	least = make([]time.Duration, len(p.Models))
 	if p.Blocks == nil || p.Blocks.MaxPartitions < 2 {
@@ -82,6 +80,8 @@ func chainsOf(p *Problem) (list []*Chain, least []time.Duration, err error) {
 	}
 	b := *p.Blocks
 	b.Models = slices.Clone(b.Models)
+
+	// Make the templates of each member, without a margin, and turn those of several stages into chains.
 	for m := range b.Models {
 		one := &b.Models[m]
 		one.SLO, one.Margin, one.Build, one.EveryBatch = p.SLO, 0, 0, false
@@ -110,8 +110,8 @@ func chainsOf(p *Problem) (list []*Chain, least []time.Duration, err error) {
 	return list, least, nil
 }
 
-// needless tells whether two stages that follow each other would do as one: on one
-// kind a second stage only helps where memory is short.
+// hasNeedlessCut reports whether two consecutive stages could be one. On the same kind of devices a second stage
+// only helps if memory is short.
 func needless(b *stages.Problem, t *stages.Template) bool {
 	for i := 1; i < len(t.Stages); i++ {
 		before, s := &t.Stages[i-1], &t.Stages[i]
@@ -126,6 +126,7 @@ func needless(b *stages.Problem, t *stages.Template) bool {
 	return false
 }
 
+// newChain returns the chain of member m that a template describes.
 func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
 	c := &Chain{Model: m, Batch: t.Batch, Latency: t.Latency}
 	for i := range t.Stages {
@@ -135,12 +136,14 @@ func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
 			e := b.Models[m].Costs[ts.Pool][0].Expect(n)
 			s.Times, s.Means = append(s.Times, e.Median(ts.First, ts.Last)), append(s.Means, e.Mean(ts.First, ts.Last))
 		}
+
+		// The transfer to the next stage.
 		if i+1 < len(t.Stages) {
 			next := t.Stages[i+1].Pool
 			s.Bytes = b.Models[m].CutBytes[ts.Last-1]
 			s.wire, s.from, s.to = b.LinkTime(ts.Pool, next, s.Bytes)
 			if ts.Pool == next && b.Pools[next].PerNode > 1 {
-				s.from, s.to = false, false // both may be behind one NIC
+				s.from, s.to = false, false // both devices may share one NIC
 			}
 			for n := 1; n <= t.Batch; n++ {
 				s.Transfer = append(s.Transfer, b.XferTime(ts.Pool, next, s.Bytes, n))
@@ -151,13 +154,13 @@ func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
 	return c
 }
 
-// along tells whether two chains are of one member over the same kinds, in order.
+// sameRoute reports whether two chains are of one member and run over the same kinds in the same order.
 func (c *Chain) along(o *Chain) bool {
 	return c.Model == o.Model && slices.EqualFunc(c.Stages, o.Stages, func(a, b Stage) bool { return a.Kind == b.Kind })
 }
 
-// replaces tells whether nothing is lost by running another chain as this one: no
-// stage takes more time or memory, and no cut more of a NIC.
+// dominates reports whether no stage of c takes more time or memory than that of another chain, and no cut more
+// NIC time. The chains have the same route.
 func (c *Chain) replaces(o *Chain) bool {
 	for i := range c.Stages {
 		a, b := &c.Stages[i], &o.Stages[i]
@@ -168,9 +171,10 @@ func (c *Chain) replaces(o *Chain) bool {
 	return true
 }
 
-// worthwhileChains are those within a latency that no other replaces. Of equal ones
-// the one of least latency stands.
+// undominatedChains returns the chains of at most a latency that no other on their route dominates. Of equal
+// chains it keeps the one of least latency.
 func worthwhileChains(list []*Chain, within time.Duration) []*Chain {
+	// Group the chains by route.
 	var groups [][]*Chain
 	for _, c := range list {
 		if c.Latency > within {
@@ -182,6 +186,8 @@ func worthwhileChains(list []*Chain, within time.Duration) []*Chain {
 		}
 		groups[at] = append(groups[at], c)
 	}
+
+	// In each group keep the undominated ones, by rising latency.
 	var out []*Chain
 	for _, g := range groups {
 		slices.SortStableFunc(g, func(a, b *Chain) int { return cmp.Compare(a.Latency, b.Latency) })
@@ -196,17 +202,16 @@ func worthwhileChains(list []*Chain, within time.Duration) []*Chain {
 	return out
 }
 
-// Of the chains that a plan is tried with: how many parts a kind's devices hold at
-// most beside whole members, of how many items its sets are made, and how many sets
-// there are.
+// Limits on the chains of one placement: stages that devices of a kind hold beside whole members, members and
+// stages from which the sets of a kind are made, and sets of all kinds.
 const (
 	maxParts = 6
 	maxItems = 14
 	maxSets  = 120
 )
 
-// inUse are, of every member and sequence of kinds, the chain that the relaxation
-// makes the most use of, the most used first. use is by chain.
+// mostUsedChains returns, for every member and route, the chain that the relaxation uses most, by falling use.
+// chainUse is by chain.
 func (x *fleet) inUse(use []float64) []*Chain {
 	order := make([]int, 0, len(use))
 	for i, u := range use {
@@ -224,11 +229,11 @@ func (x *fleet) inUse(use []float64) []*Chain {
 	return out
 }
 
-// forMemory are chains along which members use devices that they do not fit on: of
-// every sequence of kinds the one that carries most on all devices, the most first.
-// The relaxation, which knows fractions of devices, makes no use of them where the
-// member fits elsewhere but then nothing else does.
+// chainsForMemory returns chains along which members use devices that they do not fit on whole: of every route the
+// chain with the highest throughput on all devices, by falling throughput. The relaxation knows fractions of
+// devices, so it does not use such a chain if the member fits on other devices but then leaves no room there.
 func (x *fleet) forMemory() []*Chain {
+	// throughput returns the samples per second of a chain if it had all devices to itself.
 	carries := func(c *Chain) float64 {
 		parts := make([]int, len(x.p.Kinds))
 		for s := range c.Stages {
@@ -241,6 +246,8 @@ func (x *fleet) forMemory() []*Chain {
 		}
 		return least
 	}
+
+	// Keep the best chain of each route.
 	var out []*Chain
 	for _, c := range x.chains {
 		if !slices.ContainsFunc(c.Stages, func(s Stage) bool { return math.IsInf(x.per[s.Kind][c.Model], 1) }) {
@@ -256,14 +263,16 @@ func (x *fleet) forMemory() []*Chain {
 	return out
 }
 
-// useChains makes a placement's chains of a list, the first first, as many as leave its
-// program small.
+// chooseChains sets chosenChains to the first of the candidates that keep the program of the placement small, at
+// most one for each route.
 func (x *fleet) useChains(list []*Chain) {
 	x.run = nil
 	for _, c := range list {
 		if slices.ContainsFunc(x.run, c.along) {
 			continue
 		}
+
+		// Add the chain, and count the stages on each kind.
 		x.run = append(x.run, c)
 		parts, small := make([]int, len(x.p.Kinds)), true
 		for _, o := range x.run {
@@ -273,6 +282,8 @@ func (x *fleet) useChains(list []*Chain) {
 				small = small && parts[k] <= max(2, min(maxParts, maxItems-len(x.p.Models)))
 			}
 		}
+
+		// Take the chain back if there are too many stages or sets.
 		if small {
 			x.configurations()
 			small = len(x.configs) <= maxSets || len(x.run) == 1
@@ -284,11 +295,13 @@ func (x *fleet) useChains(list []*Chain) {
 	x.configurations()
 }
 
-// shapes are numbers of devices by stage, as many as there are at most, that a chain
-// can have: every stage a whole fraction of the one with the most. Those that
-// another has no fewer of anywhere are left out; the widest comes first.
+// stageShapes returns the numbers of devices, by stage, that a chain may have. maxDevices limits each. Every
+// number divides that of the widest stage. A shape that is nowhere wider than another is left out. The shape of
+// the highest throughput is first.
 func (c *Chain) shapes(most []int) [][]int {
 	var out [][]int
+
+	// For each number of replicas, give every stage the largest divisor that its devices allow.
 	for n := slices.Max(most); n > 0; n-- {
 		shape := make([]int, len(most))
 		for s := range shape {
@@ -304,6 +317,8 @@ func (c *Chain) shapes(most []int) [][]int {
 			out = append(out, shape)
 		}
 	}
+
+	// Sort by the throughput of the slowest stage.
 	width := func(shape []int) float64 {
 		w := math.Inf(1)
 		for s, n := range shape {

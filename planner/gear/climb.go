@@ -8,9 +8,8 @@ import (
 	"inferplan/solver/tolerance"
 )
 
-// Of ranges that climb: gears that fail one after another before a range is done, the
-// requests that all runs together may come to, or else how often the measured ones, and how
-// often, at the confidence of trials, a fresh stream may miss the SLO.
+// Limits of climbing: gears of a range that fail in a row, requests of all runs (or multiples of the measured
+// ones), and the chance that a fresh stream misses the SLO, at the confidence of trials.
 const (
 	climbFails   = 2
 	mostClimbing = 1_000_000
@@ -18,16 +17,17 @@ const (
 	mayMiss      = .05
 )
 
-// climbed is a plan of which ranges have gears that the measured rates allow as a whole,
-// though their upper edges, held for ever, do not: rates may stay below an edge, or pass
-// it in a moment. Nothing but streams at these rates says which: requests at even
-// distances and at random instants. What the plan says of its accuracy and of the shares
-// of its ranges is what the streams showed.
+// climbRanges returns a plan whose ranges have more accurate gears that the measured rates allow as a whole,
+// though the upper edges, held forever, do not: rates may stay below an edge or pass it quickly. Only streams at
+// these rates can show that, with requests evenly spaced and at random. The accuracy of the plan and its weights
+// are what the streams showed.
 func (s *search) climbed(ctx context.Context, out *Outcome) (*Outcome, error) {
 	p := out.Problem
 	if !p.shown() || (p.Target > 0 || s.o.Any) && !p.misses(out.Accuracy) {
 		return out, nil
 	}
+
+	// Climb on the rates, or on a sample if they are many.
 	c := newClimber(partOf(p), out, s.o.Seed)
 	err := c.upwards(ctx)
 	if s.runs += c.runs; !p.many() {
@@ -36,28 +36,30 @@ func (s *search) climbed(ctx context.Context, out *Outcome) (*Outcome, error) {
 	if err != nil || p.misses(out.Accuracy+c.now.accuracy-c.before.accuracy) {
 		return kept(ctx, out, err)
 	}
+
+	// Repeat the steps on all rates.
 	whole := newClimber(p, out, s.o.Seed)
 	err = whole.follow(ctx, c.steps)
 	s.runs += whole.runs
 	return kept(ctx, whole.outcome(out), err)
 }
 
-// climber raises the gears of a plan on its placement, range by range.
+// gearClimber raises the gears of a plan on its placement, range by range.
 type climber struct {
 	*bench
 	layout  *layout
-	streams int     // at random instants, of which each has to keep the SLO
-	front   []stair // by rising load
-	gears   []Planned
-	gate    int      // stream that gears are first tried on: the one that failed last
-	before  onRates  // what the plan shows on the first
-	now     onRates  // what the gears show on it
-	all     *onRates // what they show on all streams; nil: none of them was raised
-	steps   []raised // from the plan to these gears
+	streams int       // number of random streams, each of which must keep the SLO
+	front   []stair   // by rising load
+	gears   []Planned // by range
+	gate    int       // stream on which gears are tried first: the one that failed last
+	before  onRates   // of the plan, on the first stream
+	now     onRates   // of the gears, on the gate stream
+	all     *onRates  // of the gears, on all streams; nil if none was raised
+	steps   []raised  // from the plan to the gears
 }
 
-// newClimber climbs from a plan at the measured rates of a problem, those that it was made
-// for or a part of them. A part needs one stream: the rates as a whole have the last word.
+// newClimber returns a climber from a plan at the measured rates of a problem: those of the plan or a sample of
+// them. On a sample one stream suffices, because the steps are repeated on all rates.
 func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
 	l := out.design.layout
 	c := &climber{bench: newBench(p, l.configs, l.chains, seed), layout: l.x.within(p).layoutOf(l.configs, l.chains), streams: streams(p), gears: out.Gears, gate: noGate}
@@ -67,23 +69,27 @@ func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
 	return c
 }
 
-// noGate is the gate where nothing was run yet.
+// noGate is the gate stream before anything was run.
 const noGate = evenly - 1
 
-// upwards raises ranges to other cascades until none can be raised.
+// climbAll raises the gears of ranges until none can be raised.
 func (c *climber) upwards(ctx context.Context) error {
 	p := c.p
 	var err error
 	if c.front, err = c.layout.ladder(ctx, 0, -1); err != nil {
 		return err
 	}
+
+	// What the plan shows.
 	c.gate = 0
 	if c.now, err = c.onMeasured(ctx, c.gears, c.gate, 1-p.Percentile); err != nil || !c.now.keeps(p) {
 		return err
 	}
 	c.before = c.now
-	order := upTo(len(p.Edges)) // those of most requests first
+	order := upTo(len(p.Edges)) // the range of the most requests first
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.Weights[b], p.Weights[a]) })
+
+	// Raise one range after another.
 	for news := true; news; {
 		news = false
 		for _, r := range order {
@@ -101,16 +107,16 @@ func (c *climber) upwards(ctx context.Context) error {
 	return nil
 }
 
-// raised are gears of which a range's was made more accurate, and what they show on the
-// gate.
+// climbStep is a set of gears in which one range was given a more accurate one, with the result on the gate
+// stream.
 type raised struct {
 	r     int
 	gears []Planned
 	now   onRates
 }
 
-// path are ever more accurate gears for a range, as far as the gate keeps the SLO: steps
-// up the front double while they succeed.
+// climbPath returns ever more accurate gears for a range, as far as they keep the SLO on the gate stream. Steps
+// along the front double while they succeed.
 func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 	p, from, best := c.p, &c.gears[r], c.now
 	first, _ := slices.BinarySearchFunc(c.front, from.Cascade.Correct, func(s stair, correct int32) int {
@@ -119,9 +125,13 @@ func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 		}
 		return 1
 	})
+
+	// Start at the first cascade that gains enough.
 	for first < len(c.front) && p.Weights[r]*(accuracyOn(p, c.front[first].cascade)-from.Accuracy) < worthwhile {
 		first++
 	}
+
+	// Try cascades, with growing steps, until some fail in a row.
 	step, fails, most := 1, 0, max(mostClimbing, timesOver*int(sum(p.Measured)))
 	for k := first; k < len(c.front) && fails < climbFails && c.requests < most; {
 		next := slices.Clone(c.gears)
@@ -147,8 +157,8 @@ func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 	return path, nil
 }
 
-// highest takes the most accurate gears of a path that keep the SLO on all streams, and
-// tells how many steps that is. With an error it takes those that it has seen to keep it.
+// climbHighest takes the most accurate gears of a path that keep the SLO on all streams, and returns how many
+// steps of the path that is. If it returns an error, it has taken the best gears that were seen to keep it.
 func (c *climber) highest(ctx context.Context, path []raised) (passed int, err error) {
 	low, gate := 0, c.gate
 	for high, at := len(path), len(path)-1; low < high && err == nil; at = (low + high) / 2 {
@@ -159,10 +169,14 @@ func (c *climber) highest(ctx context.Context, path []raised) (passed int, err e
 			high, gate = at, failed
 		}
 	}
+
+	// Take the step.
 	if low > 0 {
 		c.gears, c.now = path[low-1].gears, path[low-1].now
 		c.steps = append(c.steps, path[:low]...)
 	}
+
+	// The stream that failed becomes the gate.
 	if err == nil && gate != c.gate && c.gate != noGate {
 		c.gate = gate
 		c.now, err = c.onMeasured(ctx, c.gears, gate, 1)
@@ -170,14 +184,16 @@ func (c *climber) highest(ctx context.Context, path []raised) (passed int, err e
 	return low, err
 }
 
-// onAll is what gears show on all streams: the worst tail and lateness, the mean of the
-// shares under the gears on those at random instants. Nil where one does not keep the SLO,
-// or a fresh one might not: then the stream that says so comes with it.
+// runAllStreams returns the result of gears on all streams: the worst tail and late share, and the means over the
+// random streams of the rest. If a stream misses the SLO, or a fresh one might, the result is nil, and
+// failedStream is the stream that shows it.
 func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed int, err error) {
 	p, latest := c.p, 0
 	var random []onRates
 	var lates []float64
 	all = &onRates{}
+
+	// Run the streams.
 	for k := evenly; k < c.streams; k++ {
 		now := up.now
 		if k != c.gate {
@@ -193,6 +209,8 @@ func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed i
 		}
 		random = append(random, now)
 	}
+
+	// A fresh stream may miss the SLO only with a small chance.
 	all.accuracy, all.under = meanOfStreams(random)
 	if len(lates) > 1 && !tolerance.Independent(lates).SeldomAbove(1-p.Percentile, 1, mayMiss, trialConfidence) {
 		return nil, latest, nil
@@ -200,7 +218,7 @@ func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed i
 	return all, 0, nil
 }
 
-// outcome is the plan with the gears that were raised.
+// climbedPlan returns the plan with the raised gears.
 func (c *climber) outcome(out *Outcome) *Outcome {
 	if c.all == nil {
 		return out

@@ -2,13 +2,15 @@ package gear
 
 import "slices"
 
-// leaveOut takes pipelines out that no gear sends anything along: models from the
-// sets of a kind, and chains.
+// removeIdlePipelines removes pipelines that no gear sends samples to: models from the sets of a kind, and chains.
 func (out *Outcome) leaveOut(p *Problem) {
 	out.Configs = slices.Clone(out.Configs)
 	var chains []PlacedChain
 	for m := range p.Models {
 		first := 0
+
+		// removeIfIdle removes the next n replicas of model m from the gears' shares if they are idle, and reports
+		// whether it did. Else it moves on to the replicas behind them.
 		idle := func(n int) bool {
 			for r := range out.Gears {
 				if g := &out.Gears[r]; slices.Contains(g.Cascade.Models, uint8(m)) && sum(g.Shares[m][first:first+n]) > 0 {
@@ -41,8 +43,8 @@ func (out *Outcome) leaveOut(p *Problem) {
 	out.Chains = chains
 }
 
-// compact leaves devices out that nothing stands on and numbers the others anew. It
-// returns how many there are of each kind.
+// removeIdleDevices removes devices that hold nothing and renumbers the others. It returns the remaining number of
+// each kind.
 func (out *Outcome) compact() []int {
 	p := out.Problem
 	models := uint32(1)<<len(p.Models) - 1
@@ -50,7 +52,7 @@ func (out *Outcome) compact() []int {
 	used := make([]int, len(kinds))
 	var configs []Config
 	for k := range kinds {
-		stands := map[int]bool{} // by device: a stage
+		stands := map[int]bool{} // by device: whether it runs a stage
 		for _, c := range out.Chains {
 			for s := range c.Devices {
 				for _, d := range c.Devices[s] {
@@ -58,6 +60,8 @@ func (out *Outcome) compact() []int {
 				}
 			}
 		}
+
+		// Renumber the devices that hold a model or a stage.
 		now, d := map[int]int{}, 0
 		for _, c := range out.Configs {
 			if c.Kind != k {
@@ -77,6 +81,8 @@ func (out *Outcome) compact() []int {
 				configs = append(configs, kept)
 			}
 		}
+
+		// Renumber them in the chains.
 		for c := range out.Chains {
 			chain := &out.Chains[c]
 			chain.Devices = slices.Clone(chain.Devices)

@@ -5,18 +5,20 @@ import (
 	"slices"
 )
 
-// An even split has every model on all devices that hold it, so that samples of a fast model
-// wait behind batches of a slow one on each of them. The same work goes on as few devices as can
-// be, all equally busy: model after model fills device after device, and goes on with what
-// is left of the last (McNaughton's wrap-around rule).
+// An even split has every model on all devices that hold it, so samples of a fast model wait behind batches of a
+// slow one on each of them. A concentrated split does the same work on as few devices per model as possible, all
+// equally busy: model by model it fills one device after another, and goes on with the free time of the last
+// (McNaughton's wrap-around rule).
 
-// onFewDevices is a split of a cascade's work with every model on few of the devices that are
-// alike: what they do together stays. Nil: that is the same split.
+// concentratedSplit returns the shares, by model and replica, of a split that puts every model on few devices of
+// each group. Each group does the same work as before. If nothing changes, it returns nil.
 func (l *layout) onFewDevices(cascade int, shares [][]float64) [][]float64 {
 	out := make([][]float64, len(shares))
 	for m := range shares {
 		out[m] = slices.Clone(shares[m])
 	}
+
+	// Concentrate the work of each group.
 	first := make([]int, len(shares)) // replica of the model on the kind's first device
 	for k := range l.cellOf {
 		at := l.replicasOn(l.cellOf[k], first)
@@ -27,6 +29,8 @@ func (l *layout) onFewDevices(cascade int, shares [][]float64) [][]float64 {
 	for m := range out {
 		toShares(out[m])
 	}
+
+	// Compare with the even split.
 	same := func(a, b []float64) bool {
 		return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) < 1e-9 })
 	}
@@ -36,8 +40,8 @@ func (l *layout) onFewDevices(cascade int, shares [][]float64) [][]float64 {
 	return out
 }
 
-// replicasOn are the replicas of whole models on the devices of a kind, by model and device;
-// negative: none. first is moved behind them.
+// replicaIndexes returns the index of the replica of a whole model, by model and device of a kind, or -1 if the
+// device does not hold the model. firstReplica, by model, is moved behind them.
 func (l *layout) replicasOn(group, first []int) [][]int {
 	at := make([][]int, len(first))
 	for m := range at {
@@ -53,7 +57,7 @@ func (l *layout) replicasOn(group, first []int) [][]int {
 	return at
 }
 
-// wrap fills the devices of a group one after another, model by model.
+// wrapAround fills the devices of group g one after another, model by model.
 func (l *layout) wrap(cascade, kind int, group []int, g int, at [][]int, shares [][]float64) {
 	var devices []int
 	for d := range group {
@@ -64,8 +68,10 @@ func (l *layout) wrap(cascade, kind int, group []int, g int, at [][]int, shares 
 	if len(devices) < 2 {
 		return
 	}
+
+	// Take the work of each model off the group.
 	c := &l.x.list[cascade]
-	work := make([]float64, len(c.Models)) // of the group, by model of the cascade
+	work := make([]float64, len(c.Models)) // seconds per request, by model of the cascade
 	for k, m := range c.Models {
 		for _, d := range devices {
 			if n := at[m][d]; n >= 0 {
@@ -74,6 +80,8 @@ func (l *layout) wrap(cascade, kind int, group []int, g int, at [][]int, shares 
 			}
 		}
 	}
+
+	// Give every device an equal share of it.
 	each := sum(work) / float64(len(devices))
 	d, room := 0, each
 	for k, m := range c.Models {
@@ -92,7 +100,7 @@ func (l *layout) wrap(cascade, kind int, group []int, g int, at [][]int, shares 
 	}
 }
 
-// seconds are what a model does of a request of a cascade on a kind.
+// secondsPerRequest returns the seconds of a model's work on a kind that a request of a cascade brings on average.
 func (l *layout) seconds(cascade, kind, model int) float64 {
 	return l.x.reach[cascade][model] * l.x.per[kind][model]
 }

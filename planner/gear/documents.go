@@ -18,23 +18,23 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Method plans cascades of a family of models for a driver.
+// Method plans cascades of a family of models. The driver of package planner calls it.
 var Method = kind.Method{
 	Kind: formats.PlanGear, About: "cascades of models", Solve: plan, Hold: hold, Certify: certify.Plan, Loosened: loosened, OneSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: diff.Gears,
 }
 
-// Objectives beside those that the workload's SLO names: devices by their price.
+// Objectives that the user may choose in place of FewestDevices: the sum of the devices' prices.
 const (
 	LeastCost  = "cost"  // USD per hour
 	LeastPower = "power" // watts
 )
 
-// trialSeed is the seed of all streams that plans are tried on, whatever the user's seed: a plan
-// does not depend on it. That one is the seed of the test which confirms the plan.
+// trialSeed is the seed of all streams that plans are tried on. The user's seed does not change a plan. It is the
+// seed of the test that confirms the plan.
 const trialSeed = 1
 
-// choices are the values of the options.
+// solveOptions are the values of the method's options.
 type choices struct {
 	Objective     string
 	MaxPartitions int
@@ -46,6 +46,7 @@ type choices struct {
 	CutDType      string
 }
 
+// solveOptionsOf returns the options' values.
 func choicesOf(v document.Values) choices {
 	return choices{
 		Objective: v.Word("objective"), MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"),
@@ -53,28 +54,30 @@ func choicesOf(v document.Values) choices {
 	}
 }
 
-// resolved is a cascade workload as numbers.
+// resolvedWorkload is a cascade workload with what was read from the documents for it.
 type resolved struct {
 	in          *kind.Problem
 	run         *kind.Run
 	opt         choices
 	cascade     *formats.Cascade
-	problem     *Problem
-	pools       []formats.Pool // with defaults filled in
-	profile     []*formats.ProfileModel
-	cuts        [][]stages.Cut // by model
-	weights     string
-	requestCPU  time.Duration                  // that a request costs the front end
-	score       string                         // of the records
+	problem     *Problem                       // the workload as numbers
+	pools       []formats.Pool                 // those with devices, defaults filled in
+	profile     []*formats.ProfileModel        // by model of the family
+	cuts        [][]stages.Cut                 // by model: cuts between its blocks
+	weights     string                         // where the ranges' weights come from, as the plan states it
+	requestCPU  time.Duration                  // CPU time of a request at the front end
+	score       string                         // certainty score of the records
 	calibration map[string]formats.Calibration // by model
 }
 
-// plan plans the workload's cascade.
+// planCascades plans the workload's cascade. If ctx ends after a plan was found, it returns that plan.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
 	if err := in.Complete(); err != nil {
 		return nil, err
 	}
 	f := &resolved{in: in, run: run, opt: choicesOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.Surplus, Drift: kind.Drift(in.Profile, in.Cluster)}}
+
+	// Resolve the documents.
 	if f.cascade == nil {
 		return nil, in.Fail("workload", "cascade", "nothing", "a cascade, for the method gear", "")
 	}
@@ -86,6 +89,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	}
 	run.StaleModels(&in.Documents, f.profile)
 	f.requests()
+
+	// Search for a plan.
 	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Seed: trialSeed, Any: in.Trial, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
@@ -98,22 +103,26 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		}
 		return nil, err
 	}
+
+	// A trial of the driver only asks whether there is a plan.
 	if in.Trial {
 		return f.outcome(out), nil
 	}
+
+	// State assumptions and warnings, and make the plan's parts.
 	f.outOfSample(out, planned)
 	if out, err = kept(ctx, out, f.overRequests(ctx, out)); err != nil {
 		return nil, err
 	}
 	o := f.outcome(out)
-	if ctx.Err() != nil { // whatever was proved before, what came after was cut short
+	if ctx.Err() != nil { // the search was cut short, whatever was proved before
 		o.StoppedBy = milp.StoppedByInterrupt
 	}
 	return o, nil
 }
 
-// outOfSample says what was done for samples that were held out, and where they part
-// from those planned on.
+// reportHeldOut states how held-out samples changed the target, and warns if the planned accuracy is outside of
+// their interval.
 func (f *resolved) outOfSample(out *Outcome, planned float64) {
 	h, ok := out.HeldOut()
 	if !ok {
@@ -127,8 +136,8 @@ func (f *resolved) outOfSample(out *Outcome, planned float64) {
 	}
 }
 
-// overRequests says where one cascade for all of the measured rates would be more
-// accurate if these were held to the SLO together.
+// adviseOverRequests warns if one cascade for all measured rates would be more accurate with an SLO over all
+// requests together. If the plan is such a cascade, it states that as an assumption.
 func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
 	if p := out.Problem; p.Either && p.Overall {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
@@ -140,21 +149,24 @@ func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
 	return err
 }
 
-// Of what is nearest where devices are missing: up to mostMore and three times as many as there are it is more devices,
-// beyond that a lower rate, which is partOfRoom of what the work of the cheapest cascade leaves room for.
+// maxMissingDevices is the number of missing devices, beside three times the present ones, up to which more
+// devices are proposed for an infeasible problem. Beyond it a lower rate is proposed: safeRateShare of the rate
+// that the work of the cheapest cascade allows.
 const (
 	mostMore   = 64
 	partOfRoom = 0.8
 )
 
-// noGears turns the method's infeasibility into the planner's.
+// infeasibleError returns the driver's error for an infeasible problem, with the nearest feasible devices, rate or
+// SLO. If there are several kinds of devices, it names no nearest problem, because it does not know which kind to
+// add.
 func (r *resolved) noGears(inf *Infeasible) *kind.InfeasibleError {
 	out := &kind.InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
 	if inf.Target > 0 {
 		out.Constraint = "accuracy"
 	}
 	if len(r.pools) > 1 {
-		return out // which kind it should be more of is not said
+		return out // with several kinds it is not known which one is short
 	}
 	devices := r.pools[0].Count
 	if more := inf.Devices - devices; more > mostMore+3*devices && inf.Target == 0 {
@@ -169,8 +181,8 @@ func (r *resolved) noGears(inf *Infeasible) *kind.InfeasibleError {
 	return out
 }
 
-// objective holds --objective against what the workload's SLO leaves to be
-// optimised.
+// checkObjective checks the option --objective against what the workload's SLO leaves to be optimised, and sets
+// the prices of devices. It fails if a price is missing.
 func (f *resolved) objective() error {
 	goal, asked := f.problem.Goal(), f.opt.Objective
 	fewest := asked == FewestDevices || asked == LeastCost || asked == LeastPower
@@ -198,7 +210,7 @@ func (f *resolved) objective() error {
 	return nil
 }
 
-// price is what a device of a pool costs by the objective.
+// devicePrice returns the price of a device of a pool under the objective. It is 1 if devices are counted.
 func (f *resolved) price(pool int) float64 {
 	switch f.opt.Objective {
 	case LeastCost:
@@ -209,7 +221,7 @@ func (f *resolved) price(pool int) float64 {
 	return 1
 }
 
-// sense tells whether the objective is to grow or to shrink.
+// objectiveSense returns whether the objective is maximised or minimised.
 func (f *resolved) sense() milp.Sense {
 	if f.opt.Objective == MostAccurate {
 		return milp.Maximize
@@ -217,20 +229,22 @@ func (f *resolved) sense() milp.Sense {
 	return milp.Minimize
 }
 
-// value is what the objective came to, with its bound.
+// objectiveOf returns the plan's objective with its bound and gap.
 func (f *resolved) value(out *Outcome) formats.Objective {
 	value, bound := out.Value, out.ValueBound
 	gap := max(0, milp.RelativeGap(f.sense(), value, bound))
 	return formats.Objective{Name: f.opt.Objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
-// outcome is what was found, as the parts of a plan.
+// planOutcome returns the parts of the plan for the driver.
 func (f *resolved) outcome(out *Outcome) *kind.Outcome {
-	f.problem = out.Problem // with the latency or the devices that came out
+	f.problem = out.Problem // with the SLO or the devices that the search found
 	o := &kind.Outcome{
 		Algorithm: f.in.Values.Word("algorithm"), Values: f.in.Values, Objective: f.value(out), Sense: f.sense(), StoppedBy: milp.StoppedByWork,
 		Pools: f.pools, Considered: out.Cascades,
 	}
+
+	// Why the search stopped.
 	switch {
 	case out.Proved:
 		o.StoppedBy = milp.StoppedByProof
@@ -239,11 +253,15 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 	case out.settled():
 		o.StoppedBy = kind.StoppedByTrials
 	}
+
+	// What one more device of each kind would bring.
 	for k, more := range out.MoreOf {
 		if more >= out.Bound {
 			o.Limits = append(o.Limits, formats.Limit{What: "device " + f.pools[k].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound})
 		}
 	}
+
+	// The section, the deployment and the policy.
 	g := out.Write(f.problem, f.weights)
 	g.Score, g.TriedBound = f.score, out.TriedBound
 	g.RequestUS, g.RequestCPUUS = document.Micros(f.problem.Beside), document.Micros(f.requestCPU)

@@ -2,19 +2,19 @@ package gear
 
 import "context"
 
-// A plan whose ranges take long to try is long in coming. Before that, one cascade for all
-// ranges is looked for: what passes at the highest rate does at lower ones. It is the plan
-// where the search is interrupted before another one is found.
+// A search whose trials take long has no plan for a long time. So it first looks for one cascade for all ranges:
+// what passes at the highest rate also passes at lower ones. This early plan is returned if the search is
+// interrupted before it has another.
 
-// longTried is how many requests the ranges of a plan have, tried once each, for an early plan
-// to be looked for.
+// minEarlyRequests is the number of simulated requests, with one trial per range, from which on an early plan is
+// made.
 const longTried = 500_000
 
-// earlyLoads are loads of the busiest device at which a cascade passes almost surely, and
-// others where it did not.
+// earlyLoads are the loads of the busiest device that are tried: one at which a cascade almost surely passes, and
+// lower ones in case it does not.
 var earlyLoads = []float64{.75, .5, .25}
 
-// findEarly looks for an early plan on a placement.
+// findEarlyPlan looks for an early plan on a placement.
 func (s *search) findEarly(ctx context.Context, c *laid) error {
 	x := c.l.x
 	p := x.p
@@ -23,6 +23,8 @@ func (s *search) findEarly(ctx context.Context, c *laid) error {
 	if s.early != nil || s.o.Any || p.Overall || top*runLength(p.SLO, top).Seconds()*float64(r+1) < longTried {
 		return nil
 	}
+
+	// For each load try the most accurate cascade that stays below it.
 	d := c.l.design(s.o, nil)
 	for _, load := range earlyLoads {
 		for _, i := range x.order {
@@ -47,13 +49,13 @@ func (s *search) findEarly(ctx context.Context, c *laid) error {
 				s.early = d.oneGear(st, trial)
 				return nil
 			}
-			break // with less load
+			break // go on with less load
 		}
 	}
 	return nil
 }
 
-// oneGear is the plan of a cascade that passed at the highest rate, for all ranges.
+// singleCascadePlan returns the plan in which a cascade that passed at the highest rate serves all ranges.
 func (d *design) oneGear(s *stair, trial Trial) *Outcome {
 	p := d.x.p
 	out := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, design: d, Front: 1}
@@ -64,8 +66,8 @@ func (d *design) oneGear(s *stair, trial Trial) *Outcome {
 	return out
 }
 
-// improve gives an early plan the gears of ranges that are done of another one on its
-// placement. Nil stays nil.
+// improveFrom gives an early plan the gears of the ranges that are done in an interrupted plan on the same
+// placement. The receiver may be nil.
 func (out *Outcome) improve(d *design) {
 	if out == nil || out.design.layout != d.layout {
 		return
@@ -76,7 +78,7 @@ func (out *Outcome) improve(d *design) {
 	}
 }
 
-// orEarly is a plan, or the early one where the search was interrupted without one.
+// orEarlyPlan returns a plan, or the early plan if the search was interrupted without one.
 func (s *search) orEarly(ctx context.Context, out *Outcome) *Outcome {
 	if out == nil && ctx.Err() != nil && s.early != nil {
 		return s.early

@@ -1,33 +1,31 @@
 package gear
 
-// Cascade is a sequence of models with a threshold level after each but the
-// last, and what the samples say of it, as counts.
+// Cascade is a sequence of models with a threshold level after each but the last. Its counts are of the planning
+// samples.
 type Cascade struct {
-	Models  []uint8
-	Levels  []uint8 // one less than models
-	Reach   []int32 // samples that come to each model
-	Correct int32
+	Models  []uint8 // indexes of models, ascending
+	Levels  []uint8 // samples of a lower level are forwarded; one less than models
+	Reach   []int32 // by model: samples that reach it
+	Correct int32   // samples that are answered correctly
 }
 
-// enumerator partitions the samples depth first: a prefix of models and levels
-// is one node, whose samples were forwarded by all models before.
+// enumerator visits all cascades depth first. A node is a prefix of models and levels, with the samples that all
+// models of the prefix but the last forward.
 type enumerator struct {
 	s       *Samples
 	grid    int
 	usable  []bool
-	order   [][]int32 // by depth: the node's samples, by level of its model
+	order   [][]int32 // by depth: the node's samples, sorted by the level of its last model
 	models  []uint8
 	levels  []uint8
 	reach   []int32
 	out     []Cascade
-	counts  [][]int32 // by depth: samples below each level
-	correct [][]int32 // by depth: right answers below each level
+	counts  [][]int32 // by depth: number of samples below each level
+	correct [][]int32 // by depth: number of correct answers below each level
 }
 
-// Enumerate lists all cascades over increasing sequences of the usable models
-// and the levels 1..grid-1. Left out are levels at which a model forwards
-// nothing (the next model is idle) or everything (the model itself answers
-// nothing): shorter cascades do the same.
+// Enumerate lists all cascades over increasing sequences of the usable models and the levels 1 to grid-1. It
+// leaves out levels at which a model forwards no sample or all samples, because shorter cascades do the same.
 func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 	m := len(s.Levels)
 	e := &enumerator{s: s, grid: grid, usable: usable}
@@ -46,8 +44,8 @@ func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 	return e.out
 }
 
-// node visits the prefix that ends in a model, with the samples that come to it
-// and the right answers given before.
+// visitPrefix visits the prefix that ends in a model at a depth. samples reach the model, and correctBefore
+// answers of the models before are correct.
 func (e *enumerator) node(model, depth int, samples []int32, answered int32) {
 	if !e.usable[model] {
 		return
@@ -55,6 +53,8 @@ func (e *enumerator) node(model, depth int, samples []int32, answered int32) {
 	e.models = append(e.models[:depth], uint8(model))
 	e.reach = append(e.reach[:depth], int32(len(samples)))
 	levels, correct := e.s.Levels[model], e.s.Correct[model]
+
+	// The cascade that ends here.
 	right := int32(0)
 	for _, i := range samples {
 		if correct[i] {
@@ -65,6 +65,8 @@ func (e *enumerator) node(model, depth int, samples []int32, answered int32) {
 	if model+1 == len(e.s.Levels) {
 		return
 	}
+
+	// Count samples and correct answers below each level.
 	below, rightBelow := e.counts[depth], e.correct[depth]
 	clear(below)
 	clear(rightBelow)
@@ -78,6 +80,8 @@ func (e *enumerator) node(model, depth int, samples []int32, answered int32) {
 		below[l] += below[l-1]
 		rightBelow[l] += rightBelow[l-1]
 	}
+
+	// Sort the samples by level (counting sort), so that those below a level are a prefix.
 	sorted := e.order[depth][:len(samples)]
 	var at [256]int32
 	copy(at[:], below[:e.grid])
@@ -86,6 +90,8 @@ func (e *enumerator) node(model, depth int, samples []int32, answered int32) {
 		sorted[at[l]] = i
 		at[l]++
 	}
+
+	// Go on with each level and next model.
 	for l := 1; l < e.grid; l++ {
 		if below[l] == 0 || below[l] == int32(len(samples)) {
 			continue
@@ -97,6 +103,7 @@ func (e *enumerator) node(model, depth int, samples []int32, answered int32) {
 	}
 }
 
+// addCascade adds the cascade of the current prefix.
 func (e *enumerator) emit(depth int, correct int32) {
 	n := depth + 1
 	bytes := make([]uint8, 2*n-1)

@@ -9,13 +9,15 @@ import (
 	"inferplan/planner/kind"
 )
 
-// explain tells, range by range, which models answer. A stage with a threshold
-// passes on what it is less certain of.
+// explain returns lines that say, range by range, which models answer. A stage with a threshold forwards what it
+// is less certain of.
 func explain(p *formats.Plan) []string {
 	g := formats.GearOf(p)
 	if g == nil {
 		return nil
 	}
+
+	// Accuracy and bounds.
 	var out []string
 	if p.Objective.Name != "accuracy" || g.AccuracyHeldOut != nil {
 		out = append(out, accuracy(g))
@@ -34,6 +36,8 @@ func explain(p *formats.Plan) []string {
 		}
 		out = append(out, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models, of the splits that were tried (least load, short batches, few devices) and by the streams of its trials", word, kind.Number(t)))
 	}
+
+	// Ranges that are not stable, and members in stages.
 	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
 		out = append(out, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")
 	}
@@ -42,6 +46,8 @@ func explain(p *formats.Plan) []string {
 			out = append(out, line)
 		}
 	}
+
+	// One line per gear.
 	for i := range g.Gears {
 		r := &g.Gears[i]
 		var stages []string
@@ -66,7 +72,7 @@ func explain(p *formats.Plan) []string {
 	return out
 }
 
-// overRanges is the mean of something of the gears, by weight.
+// weightedMean returns the mean of a value of the gears, by their weights.
 func overRanges(g *formats.GearPlan, of func(r *formats.Gear) float64) float64 {
 	total := 0.0
 	for i := range g.Gears {
@@ -75,7 +81,7 @@ func overRanges(g *formats.GearPlan, of func(r *formats.Gear) float64) float64 {
 	return total
 }
 
-// accuracy is that of the whole plan: planned, held out and asked for.
+// accuracyLine returns a line on the accuracy of the whole plan: planned, on held-out samples, and requested.
 func accuracy(g *formats.GearPlan) string {
 	planned := overRanges(g, func(r *formats.Gear) float64 { return r.Accuracy })
 	line := fmt.Sprintf("accuracy: planned %.4f over the ranges by weight", planned)
@@ -88,8 +94,8 @@ func accuracy(g *formats.GearPlan) string {
 	return line
 }
 
-// partsOf tells where a member runs that is cut into stages somewhere; empty: it is
-// not.
+// stagesLine returns a line on where a member runs that is cut into stages. If it runs whole everywhere, the line
+// is empty.
 func partsOf(m *formats.Deployed) string {
 	var ways []string
 	cut := false

@@ -15,18 +15,18 @@ import (
 type Kind struct {
 	Name    string
 	Devices int
-	Memory  int64   // of a device; 0: no limit
-	Price   float64 // of a device, where the least of it is to be found
+	Memory  int64   // bytes of a device; 0 means no limit
+	Price   float64 // of a device, if the price is minimised
 }
 
-// Variant is a model on a kind of devices.
+// Variant holds the times and the memory of a model on a kind of devices.
 type Variant struct {
-	Times  []time.Duration // [b-1]: of a batch of b, undisturbed; none: it is not measured there
-	Means  []time.Duration // [b-1]: on average; nil: Times
-	Memory int64
+	Times  []time.Duration // [b-1]: undisturbed time of a batch of b; empty if it was not measured on the kind
+	Means  []time.Duration // [b-1]: mean time of a batch of b; if nil, MedianTimes are used
+	Memory int64           // bytes
 }
 
-// run is what a batch takes on average.
+// meanTime returns the mean time of a batch.
 func (v *Variant) run(batch int) time.Duration {
 	if v.Means != nil {
 		return v.Means[batch-1]
@@ -34,43 +34,43 @@ func (v *Variant) run(batch int) time.Duration {
 	return v.Times[batch-1]
 }
 
-// fleet is what plans are made from: the cascades of a problem, and what its models take on
-// every kind of devices. Speeds on kinds are unrelated: what a model takes on one says
-// nothing of another. So loads come from linear programs. Every program's prices bound
-// the load of all other cascades on the placement from below: few programs are solved.
+// planSpace holds what plans are made from: the cascades of a problem, the times of its models on every kind of
+// devices, chains, and the configs of each kind. Times on different kinds are unrelated, so loads come from linear
+// programs. The duals of each program bound the loads of all other cascades on the placement from below, so few
+// programs are solved.
 type fleet struct {
 	p       *Problem
 	solver  milp.Solver
-	known   *catalogue
-	found   int // cascades enumerated
-	list    []Cascade
-	order   []int       // of the list, the most accurate first
-	reach   [][]float64 // of a request, by cascade and model
-	late    []float64   // least share of late requests, by cascade; nil: none are taken that are late
-	per     [][]float64 // seconds per sample, by kind and model; infinite: not there
-	batch   [][]int     // largest, by kind and model
+	known   *catalogue  // shared by all solves of the problem
+	found   int         // cascades enumerated, before pruning
+	list    []Cascade   // those that can keep the SLO
+	order   []int       // indexes of cascades, the most accurate first
+	reach   [][]float64 // by cascade and model: share of the requests that reach the model
+	late    []float64   // by cascade: least share of late requests; nil if late requests are not allowed
+	per     [][]float64 // by kind and model; infinite if the model does not run on the kind
+	batch   [][]int     // by kind and model: largest batch
 	chains  []*Chain    // that members may run as
-	run     []*Chain    // those of them that a placement is made for
-	bit     [][]int     // their stages in the sets of configurations
-	configs []Config    // maximal sets by kind; counts to be found
-	all     []Config    // of each kind one, with whatever fits alone: for the bound
+	run     []*Chain    // chains that a placement is made for
+	bit     [][]int     // by chosen chain and stage: the bit of the stage in model sets
+	configs []Config    // maximal sets by kind, with counts of 0
+	all     []Config    // for the fluid model: of each kind one, with all models that fit on a device alone
 }
 
-// newFleet is one without cascades.
+// newPlanSpace returns a space without cascades.
 func newFleet(p *Problem, solver milp.Solver, known *catalogue) *fleet {
 	x := &fleet{p: p, solver: solver, known: known}
 	x.batch, x.per = speedsOf(p)
 	return x
 }
 
-// wholeFleet is one with the cascades that whole models answer in time.
+// wholeModelSpace returns the space of the cascades that whole models answer in time.
 func wholeFleet(ctx context.Context, p *Problem, solver milp.Solver, known *catalogue) (*fleet, error) {
 	x := newFleet(p, solver, known)
 	x.configurations()
 	return x, x.cascades(ctx)
 }
 
-// within is the fleet with other limits on batches.
+// withLimits returns the space for a problem with another limit on batches.
 func (x *fleet) within(p *Problem) *fleet {
 	y := *x
 	y.p = p
@@ -80,7 +80,7 @@ func (x *fleet) within(p *Problem) *fleet {
 	return &y
 }
 
-// take makes a list the cascades.
+// setCascades sets the cascades, their order by accuracy, and the shares that reach their models.
 func (x *fleet) take(list []Cascade) {
 	x.list, x.order, x.reach = list, upTo(len(list)), make([][]float64, len(list))
 	slices.SortFunc(x.order, func(a, b int) int {
@@ -95,13 +95,13 @@ func (x *fleet) take(list []Cascade) {
 	}
 }
 
-// solve solves a program. A context that has ended is an error, too.
+// solveProgram solves a program. If the context has ended, it returns the context's error.
 func solve(ctx context.Context, solver milp.Solver, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	sol, err := solver.Solve(ctx, m, o)
 	return sol, cmp.Or(err, ctx.Err())
 }
 
-// upTo are the numbers from 0 to n-1.
+// indices returns the numbers from 0 to n-1.
 func upTo(n int) []int {
 	out := make([]int, n)
 	for i := range out {
@@ -110,7 +110,8 @@ func upTo(n int) []int {
 	return out
 }
 
-// cascades lists those that whole models, or chains, answer in time.
+// listCascades sets the cascades that whole models or chains answer in time. It returns an InfeasibleError if
+// there are none.
 func (x *fleet) cascades(ctx context.Context) error {
 	p := x.p
 	usable := make([]bool, len(p.Models))
@@ -133,13 +134,13 @@ func (x *fleet) cascades(ctx context.Context) error {
 	return nil
 }
 
-// whole tells whether a model runs whole on some kind.
+// runsWhole reports whether a model runs whole on some kind.
 func (x *fleet) whole(m int) bool {
 	return slices.ContainsFunc(x.per, func(per []float64) bool { return !math.IsInf(per[m], 1) })
 }
 
-// inStages is a planner that may run members as chains. The cascades are those of
-// whole models, where chains make no others possible.
+// withStages returns the space in which members may also run as chains. minTimes is the least time of a sample in
+// stages, by model. The cascades are listed anew only if chains allow other ones than whole models.
 func (x *fleet) inStages(ctx context.Context, p *Problem, chains []*Chain, least []time.Duration) (*fleet, error) {
 	if len(chains) == 0 {
 		return x, nil
@@ -164,8 +165,8 @@ func (x *fleet) inStages(ctx context.Context, p *Problem, chains []*Chain, least
 	return &y, nil
 }
 
-// elsewhere tells whether a model takes longer than the longest batch for one sample on
-// a kind and not on another that it fits on.
+// fasterElsewhere reports whether one sample of a model takes longer than maxBatchTime on a kind, but not on
+// another kind that has devices and memory for it.
 func elsewhere(p *Problem, m, kind int) bool {
 	if times := p.Models[m].On[kind].Times; len(times) == 0 || times[0] <= p.longest {
 		return false
@@ -179,15 +180,16 @@ func elsewhere(p *Problem, m, kind int) bool {
 	return false
 }
 
-// configurations are the maximal sets of models, and of stages of the chains that a
-// placement is made for, that fit on a device of a kind. Bits of stages are above
-// those of models.
+// setConfigs sets the configs: the maximal sets of models, and of stages of the chosen chains, that fit into the
+// memory of a kind. Bits of stages are above those of models.
 func (x *fleet) configurations() {
 	p := x.p
 	x.configs, x.all, x.bit = nil, nil, make([][]int, len(x.run))
 	for c, chain := range x.run {
 		x.bit[c] = make([]int, len(chain.Stages))
 	}
+
+	// For each kind list the memory of its models and stages; -1 if a model does not run on it.
 	for k, kind := range p.Kinds {
 		memory, some := slices.Repeat([]int64{-1}, len(p.Models)), uint32(0)
 		for m := range p.Models {
@@ -204,6 +206,8 @@ func (x *fleet) configurations() {
 				}
 			}
 		}
+
+		// The maximal sets, and one config with all models for the fluid model.
 		for _, set := range maximalSets(memory, kind.Memory) {
 			x.configs = append(x.configs, Config{Kind: k, Set: set})
 		}
@@ -215,18 +219,22 @@ func (x *fleet) configurations() {
 	}
 }
 
-// place finds how many devices of a kind hold which models, and stages of chains:
-// all ranges together, the relaxation by column generation and then whole numbers
-// over its columns. On whole devices a range may have to do with a cascade that only another
-// one takes on fractions of them: columns of one are those of all.
+// placeModels returns a placement: how many devices of a kind hold which models and stages. It solves the
+// relaxation of all ranges together by column generation, and then the program in whole numbers over the cascades
+// found. With whole devices a range may need a cascade that only another range uses with fractions of devices, so
+// every range gets the cascades of all.
 func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	p := x.p
 	ranges := upTo(len(p.Edges))
+
+	// The relaxation.
 	relaxed := x.newProgram(x.configs, ranges, false)
 	relaxed.chains()
 	if _, _, err := relaxed.generate(ctx, nil); err != nil {
 		return nil, fmt.Errorf("placing models: %w", err)
 	}
+
+	// Whole numbers of devices.
 	g := x.newProgram(x.configs, ranges, true)
 	g.chains()
 	columns := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxed.columns...))))
@@ -246,6 +254,8 @@ func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	if sol.X == nil {
 		return nil, fmt.Errorf("placing models: no solution (%v)", sol.Status)
 	}
+
+	// Read the counts.
 	out := slices.Clone(x.configs)
 	for c := range out {
 		out[c].Count = int(math.Round(sol.X[g.count[c]]))
@@ -253,13 +263,13 @@ func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), nil
 }
 
-// Of the program that places chains: where it may stop.
+// Gap and number of nodes at which the program that places chains may stop.
 const (
 	chainsGap   = 1e-4
 	chainsNodes = 2000
 )
 
-// chains adds those that a placement is made for to all ranges.
+// addChosenChains adds the chosen chains to all ranges. A stage may be on any config that holds it.
 func (g *program) chains() {
 	for at := range g.ranges {
 		for c, chain := range g.x.run {

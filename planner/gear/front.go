@@ -6,11 +6,11 @@ import (
 	"inferplan/solver/pareto"
 )
 
-// Pareto returns the indexes of the Pareto front of cascades by rising cost and
-// accuracy. Of equal ones the first stands; those of infinite cost are left out.
+// ParetoFront returns the indexes of the cascades on the Pareto front by rising cost and accuracy. Of equal ones
+// the first is kept. Cascades of infinite cost are left out.
 func Pareto(cost []float64, list []Cascade) []int { return pareto.Front(cost, rightAnswers(list)) }
 
-// rightAnswers are those of cascades.
+// correctCounts returns how many samples each cascade answers correctly.
 func rightAnswers(list []Cascade) []int32 {
 	out := make([]int32, len(list))
 	for i := range list {
@@ -19,8 +19,8 @@ func rightAnswers(list []Cascade) []int32 {
 	return out
 }
 
-// prune leaves out cascades that another one beats in accuracy without bringing
-// more samples to any model: whatever a model costs, they are on no front.
+// pruneCascades leaves out the cascades that another one beats in accuracy without sending more samples to any
+// model. Whatever a model costs, they are on no front.
 func prune(ctx context.Context, list []Cascade, models int) ([]Cascade, error) {
 	reach := make([][]float64, len(list))
 	flat := make([]float64, len(list)*models)
@@ -34,7 +34,7 @@ func prune(ctx context.Context, list []Cascade, models int) ([]Cascade, error) {
 	return chosen(list, some), err
 }
 
-// chosen are some of a list.
+// selectCascades returns the cascades at some indexes.
 func chosen(list []Cascade, some []int) []Cascade {
 	out := make([]Cascade, len(some))
 	for n, i := range some {

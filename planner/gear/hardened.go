@@ -6,13 +6,15 @@ import (
 	"slices"
 )
 
-// standardErrors lie between the mean work of samples and that of hardened ones: a one-sided interval of .95.
+// hardenedErrors is the distance, in standard errors, of the mean work of hardened samples above that of all: the
+// end of a one-sided interval of 95 %.
 const standardErrors = 1.645
 
-// hardened returns samples as hard for a cascade as the interval of their mean work allows. Those that will come may go on
-// to the large models more often than those that were measured. So the samples of least work are left out
-// until the mean work is at the upper end of its interval. seconds are what a sample takes of each model at least.
+// hardenedFor returns samples as hard for a cascade as the interval of their mean work allows. Future samples may
+// reach the large models more often than the measured ones did. So the samples of least work are left out until
+// the mean work is at the upper end of its interval. seconds has the least time of a sample, by model.
 func (s *Samples) hardened(c *Cascade, seconds []float64) *Samples {
+	// The work of each sample, and its mean.
 	total, squares := 0.0, 0.0
 	work, order := make([]float64, s.N), make([]int, s.N)
 	s.each(c.Models, c.Levels, func(i, asked int, _ bool) {
@@ -25,9 +27,11 @@ func (s *Samples) hardened(c *Cascade, seconds []float64) *Samples {
 	n := float64(s.N)
 	mean := total / n
 	variance := squares/n - mean*mean
-	if variance < 1e-9*mean*mean { // less is rounding: all take the same
+	if variance < 1e-9*mean*mean { // rounding only: all samples take the same work
 		return s
 	}
+
+	// Leave out the samples of least work.
 	target := mean + standardErrors*math.Sqrt(variance/n)
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(work[i], work[j]) })
 	omitted := make([]bool, s.N)
@@ -38,6 +42,8 @@ func (s *Samples) hardened(c *Cascade, seconds []float64) *Samples {
 		omitted[i] = true
 		total, n = total-work[i], n-1
 	}
+
+	// Copy the others.
 	out := &Samples{Levels: make([][]uint8, len(s.Levels)), Correct: make([][]bool, len(s.Levels))}
 	for i := range s.N {
 		if omitted[i] {
@@ -51,8 +57,8 @@ func (s *Samples) hardened(c *Cascade, seconds []float64) *Samples {
 	return out
 }
 
-// leastSeconds returns what a sample takes of every model at least, in seconds: in the cheapest
-// batch within the SLO on any kind, or alone if none is.
+// minSecondsPerSample returns the least time of a sample of every model, in seconds: in the cheapest batch within
+// the SLO on any kind. If no batch keeps the SLO, it is the time of a batch of one.
 func leastSeconds(p *Problem) []float64 {
 	out := make([]float64, len(p.Models))
 	for m := range out {

@@ -9,20 +9,22 @@ import (
 	"inferplan/solver/milp"
 )
 
-// HeldOut is what a plan is right in on the samples that were held out, over the ranges
-// by weight, with the ends of its interval.
+// HeldOutAccuracy is the accuracy of a plan on the held-out samples, weighted over the ranges, with the ends of
+// its confidence interval.
 type HeldOut struct{ Accuracy, Low, High float64 }
 
-// confidence of intervals of held-out samples.
+// heldOutConfidence is the confidence of these intervals.
 const confidence = .95
 
-// HeldOut is the plan's accuracy on the samples held out; false where there are none.
+// HeldOutAccuracy returns the plan's accuracy on the held-out samples. It returns false if there are none.
 func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
 	p := out.Problem
 	if p.HeldOut == nil || p.HeldOut.N == 0 {
 		return h, false
 	}
-	right := make([]float64, p.HeldOut.N) // of a sample, the share of the requests that would be right
+	right := make([]float64, p.HeldOut.N) // by sample: share of the requests, over the ranges, that would be answered correctly
+
+	// Replay the gear of each range.
 	for r := range out.Gears {
 		n, c := 0, &out.Gears[r].Cascade
 		p.HeldOut.each(c.Models, c.Levels, func(i, _ int, ok bool) {
@@ -34,6 +36,8 @@ func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
 		h.Accuracy += p.Weights[r] * float64(n) / float64(len(right))
 	}
 	h.Accuracy = min(1, h.Accuracy) // more is rounding
+
+	// The interval, by the variance between samples.
 	squares := 0.0
 	for _, x := range right {
 		squares += x * x / float64(len(right))
@@ -42,8 +46,8 @@ func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
 	return h, true
 }
 
-// interval is Wilson's of a mean of values from 0 to 1: n of them whose variance is less
-// than that of right and wrong count as more.
+// wilsonInterval returns Wilson's interval of the mean of n values from 0 to 1. Values of less variance than zeros
+// and ones count as more values.
 func interval(mean, variance, n float64) (low, high float64) {
 	if most := mean * (1 - mean); variance > 1e-12 && variance < most {
 		n *= most / variance
@@ -51,20 +55,20 @@ func interval(mean, variance, n float64) (low, high float64) {
 	return report.WilsonOf(mean, n, confidence)
 }
 
-// Of the search for a plan that holds its accuracy out of sample: plans made, and the
-// step of the planned accuracy that is not worth another.
+// Limits of the search for a plan that keeps its accuracy on held-out samples: number of plans, and step of the
+// planned accuracy below which no other plan is made.
 const (
 	heldOutTries = 8
 	heldOutStep  = 2e-4
 )
 
-// SolveHeldOut plans such that an accuracy asked for is reached on the samples planned
-// on and by the lower end of the interval of those held out. For that it plans for more
-// than was asked, by what the plan before lacked. What bounds plans that reach the
-// accuracy on the samples planned on bounds these as well. Without samples held out, or
-// an accuracy asked for, it is Solve. The second result is the accuracy planned for.
-// When ctx ends after a plan was found, it returns the best so far.
+// SolveHeldOut returns a plan that reaches the target accuracy on the planning samples, and by the lower end of
+// its interval on the held-out samples. For that it plans for more than the target, by what the plan before
+// lacked. Bounds of plans that reach the target on the planning samples hold for these plans, too. Without
+// held-out samples or a target it is Solve. The second result is the accuracy that was planned for. If ctx ends
+// after a plan was found, it returns the best so far.
 func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, float64, error) {
+	// Plan for the target itself.
 	known := newCatalogue()
 	out, err := solveWith(ctx, p, solver, o, known)
 	if err != nil || p.Target == 0 {
@@ -74,6 +78,8 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 	if !ok || h.Low >= p.Target {
 		return out, p.Target, nil
 	}
+
+	// Raise the planned accuracy until the held-out samples reach the target, and then bisect.
 	t := &outOfSample{first: out, last: out, closest: h, low: p.Target, high: math.Inf(1)}
 	next := p.Target + p.Target - h.Low
 	for try := 1; try < heldOutTries && t.high-t.low > heldOutStep && !t.proved(); try++ {
@@ -95,26 +101,29 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 	return t.plan(p), t.planned, nil
 }
 
-// outOfSample is the search between an accuracy planned for that is too low and one
-// that is high enough, or out of reach.
+// targetSearch searches for the accuracy to plan for, between one that is too low and one that suffices or is out
+// of reach.
 type outOfSample struct {
-	first     *Outcome // for the accuracy asked for
-	last      *Outcome // that was too low
-	closest   HeldOut
-	best      *Outcome
-	planned   float64
-	low, high float64
+	first     *Outcome // plan for the requested accuracy
+	last      *Outcome // latest plan whose held-out accuracy is too low
+	closest   HeldOut  // highest held-out accuracy that was too low
+	best      *Outcome // best plan that suffices; nil if there is none
+	planned   float64  // accuracy that bestPlan was planned for
+	low, high float64  // planned accuracies: too low, and high enough or out of reach
 }
 
-// proved tells that no plan is better.
+// isProved reports whether no plan is better than the best.
 func (t *outOfSample) proved() bool { return t.best != nil && t.best.Value <= t.first.Value }
 
-// nextTarget hears of a plan, and says what to plan for next.
+// nextTarget records the plan for a planned accuracy, and returns the accuracy to plan for next. ok is false if
+// there was no plan.
 func (t *outOfSample) nextTarget(target, planned float64, out *Outcome, ok bool) float64 {
 	if !ok {
 		t.high = planned
 		return (t.low + t.high) / 2
 	}
+
+	// The plan suffices: try less.
 	h, _ := out.HeldOut()
 	if h.Low >= target {
 		if t.best == nil || out.Value < t.best.Value {
@@ -123,6 +132,8 @@ func (t *outOfSample) nextTarget(target, planned float64, out *Outcome, ok bool)
 		t.high = planned
 		return (t.low + t.high) / 2
 	}
+
+	// It does not suffice: try more, or bisect if an upper end is known.
 	if t.low = planned; h.Low > t.closest.Low {
 		t.closest = h
 	}
@@ -131,12 +142,12 @@ func (t *outOfSample) nextTarget(target, planned float64, out *Outcome, ok bool)
 		if next := planned + max(heldOutStep, target-h.Low); !same || next > out.Accuracy {
 			return next
 		}
-		return out.Accuracy + heldOutStep // what is asked for up to its accuracy comes to this plan
+		return out.Accuracy + heldOutStep // any target up to the plan's accuracy leads to the same plan
 	}
 	return (t.low + t.high) / 2
 }
 
-// plan is the best one, asked for the accuracy that was asked for.
+// finalPlan returns the best plan, with the requested accuracy as its target.
 func (t *outOfSample) plan(p *Problem) *Outcome {
 	out := t.best
 	q := *out.Problem

@@ -10,14 +10,15 @@ import (
 	"inferplan/sim"
 )
 
-// A run of the test has so many requests where that takes at most five minutes. Near the highest rate a
-// rare burst leaves waits that last, and short runs show few of these.
+// A run of the confirming test has confirmRequests requests, but takes at most maxConfirmTime of simulated time.
+// Near the highest rate a rare burst causes long queues, which short runs seldom show.
 const (
 	heldRequests = 100_000
 	longestHeld  = 5 * time.Minute
 )
 
-// hold plans a cascade, and tests it at the highest rate of its ranges.
+// planAndConfirm plans a cascade and confirms it by a test at the highest rate of its ranges, with random numbers
+// that the search has not seen.
 func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
 	return certify.Hold(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
 		if formats.GearOf(plan).Over == formats.OverRequests {

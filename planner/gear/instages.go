@@ -10,15 +10,15 @@ import (
 	"inferplan/planner/stages"
 )
 
-// inStages lets members run in stages over several devices, where that can bring
-// anything: there are several kinds of devices, or a member does not fit on one.
+// setBlocks sets the problem's blocks, so that members may run in stages over several devices. It does so only if
+// that can help: if there are several kinds of devices, or a member that does not fit on one device.
 func (f *resolved) inStages() error {
 	p := f.problem
 	most := f.opt.MaxPartitions
 	if most == 1 {
 		return nil
 	}
-	var large []string // on one kind: members that do not fit on a device
+	var large []string // members that do not fit on a device, if there is one kind
 	for m := range p.Models {
 		if len(f.pools) == 1 && p.Kinds[0].Memory > 0 && p.Models[m].On[0].Memory > p.Kinds[0].Memory {
 			large = append(large, p.Models[m].Name)
@@ -27,12 +27,16 @@ func (f *resolved) inStages() error {
 	if len(f.pools) == 1 && len(large) == 0 {
 		return nil
 	}
+
+	// Pools.
 	b := &stages.Problem{MaxPartitions: most, Apart: f.in.Cluster.Host != formats.HostShared}
 	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range f.pools {
 		at := &f.pools[i]
 		b.Pools = append(b.Pools, stages.Pool{Kind: at.Device, Count: at.Count, MaxShares: 1, PerNode: max(1, at.PerNode), Gbps: at.NICRate(), Memory: int64(at.Memory)})
 	}
+
+	// Models. One that was not measured block by block is a single block.
 	cuttable := false
 	for m, pm := range f.profile {
 		one := stages.Model{Name: pm.Model, Costs: make([][]stages.Share, len(f.pools))}
@@ -58,6 +62,8 @@ func (f *resolved) inStages() error {
 	if !cuttable {
 		return nil
 	}
+
+	// Merge blocks, if the user asks for fewer.
 	if f.opt.Blocks > 0 {
 		by := stages.ByTime
 		if f.opt.BlocksBy == "bytes" {
@@ -69,8 +75,7 @@ func (f *resolved) inStages() error {
 	return nil
 }
 
-// blockwise tells whether every measurement of a model on the cluster's devices is
-// block by block.
+// measuredByBlock reports whether every measurement of a model on the cluster's devices is by block.
 func (f *resolved) blockwise(pm *formats.ProfileModel) bool {
 	for i := range pm.Measurements {
 		ms := &pm.Measurements[i]
@@ -82,10 +87,12 @@ func (f *resolved) blockwise(pm *formats.ProfileModel) bool {
 	return true
 }
 
-// chainPipeline is a pipeline of a member in stages that gets some samples per second.
+// chainPipeline returns the pipeline of a placed chain that gets the given samples per second.
 func (f *resolved) chainPipeline(placement *PlacedChain, samples float64) formats.Pipeline {
 	c := placement.Chain
 	out := formats.Pipeline{Batch: c.Batch, RPS: math.Inf(1)}
+
+	// Each stage with its times, and the cut behind it.
 	for i := range c.Stages {
 		s, devices := &c.Stages[i], placement.Devices[i]
 		st := formats.Stage{Blocks: [2]int{s.First, s.Last}, Device: f.pools[s.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * s.per, Placement: placed(devices)}

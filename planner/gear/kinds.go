@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// catalogue is what is found out once, whichever latency or devices are looked at: the
-// cascades of sets of usable models, and what trials said.
+// solveCache holds what is computed once for all latencies and devices of a problem.
 type catalogue struct {
-	lists  map[uint32]listed
-	trials map[string]*verdict // by what was tried
+	lists  map[uint32]listed   // by set of usable models, as bits
+	trials map[string]*verdict // by placement, cascade and rate
 }
 
+// newSolveCache returns an empty cache.
 func newCatalogue() *catalogue { return &catalogue{map[uint32]listed{}, map[string]*verdict{}} }
 
-// listed are the cascades that are on some front, and how many were enumerated.
+// prunedCascades are the cascades of some models that are on some front.
 type listed struct {
 	list  []Cascade
-	found int
+	found int // number before pruning
 }
 
+// cascadesOf returns the pruned cascades of the usable models. c may be nil, which caches nothing.
 func (c *catalogue) of(ctx context.Context, p *Problem, usable []bool) (listed, error) {
 	set := uint32(0)
 	for m, ok := range usable {
@@ -46,19 +47,18 @@ func (c *catalogue) of(ctx context.Context, p *Problem, usable []bool) (listed, 
 	return got, nil
 }
 
-// ways are what a problem is planned from: members as
-// whole models, and in stages.
+// planInputs is what a problem is planned from: the space of whole models, and the one with members in stages.
 type ways struct {
 	p      *Problem
 	whole  *fleet
-	none   error // that no cascade of whole models is in time
+	none   error // why no cascade of whole models is in time; nil if some is
 	staged *fleet
 	chains []*Chain
-	least  []time.Duration // in which a sample passes a member in stages
+	least  []time.Duration // by member: least time of a sample in stages; 0 if it cannot be cut
 }
 
-// waysOf finds them, of which those of the SLO looked at last are kept: numbers of
-// devices change nothing in them.
+// planInputsFor returns the inputs of a problem. Those of the last SLO are kept, because numbers of devices do not
+// change them.
 func (s *search) waysOf(ctx context.Context, p *Problem) (*ways, error) {
 	if w := s.kinds; w != nil && w.p.SLO == p.SLO {
 		return w.on(p), nil
@@ -78,13 +78,15 @@ func (s *search) waysOf(ctx context.Context, p *Problem) (*ways, error) {
 	return w.on(p), nil
 }
 
-// on are the same ways on other numbers of devices.
+// forProblem returns the inputs for a problem with other numbers of devices.
 func (w *ways) on(p *Problem) *ways {
 	out := *w
 	out.p, out.whole, out.staged = p, w.whole.on(p), w.staged.on(p)
 	return &out
 }
 
+// forProblem returns the space for a problem with other numbers of devices. It keeps its own models, because those
+// of members in stages have other times than the problem's.
 func (x *fleet) on(p *Problem) *fleet {
 	y, q := *x, *p
 	q.Models, q.SLO = x.p.Models, x.p.SLO // the models of members in stages are not the problem's
@@ -92,13 +94,16 @@ func (x *fleet) on(p *Problem) *fleet {
 	return &y
 }
 
-// boundOf is what bounds are found with: the ways themselves, and where the SLO is for
-// all requests together those without one. Of these a range takes no cascade that
-// makes more of all requests late than the percentile allows.
+// boundSpace returns the space that bounds are computed in. If every range keeps the SLO, it is that of the
+// inputs. If all requests together keep it, the space has all cascades with any latency, with the least share of
+// late requests of each. A range then uses no cascade that makes more of all requests late than the percentile
+// allows.
 func (s *search) boundOf(ctx context.Context, p *Problem, w *ways) (*fleet, error) {
 	if !p.Overall {
 		return w.staged, nil
 	}
+
+	// Make the space without an SLO once, and keep it.
 	if s.lax == nil {
 		q := *s.p
 		_, q.SLO = q.extremes()
@@ -119,8 +124,8 @@ func (s *search) boundOf(ctx context.Context, p *Problem, w *ways) (*fleet, erro
 	return s.lax.on(p).staged, nil
 }
 
-// boundsOf are what no plan exceeds, by range and over all. use is what chains carry where
-// the SLO is for every range.
+// computeBounds returns the accuracies that no plan exceeds, by range and over all ranges, and the share of the
+// samples that each chain carries in the relaxation under the SLO.
 func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []float64, total float64, use []float64, err error) {
 	x, err := s.boundOf(ctx, p, w)
 	if err != nil {
@@ -133,20 +138,22 @@ func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []fl
 	if total = p.weighted(bounds); err != nil || !p.Overall {
 		return bounds, total, use, err
 	}
+
+	// With an SLO over all requests ranges share the late ones.
 	pool, err := p.pool(ctx, w.staged, x)
 	if err != nil {
 		return nil, 0, nil, err
 	}
 	total = pool.laxBounds(bounds)
-	if p.shown() { // neither one cascade for all rates nor a range need hold the highest
+	if p.shown() { // a plan on measured rates need not hold the highest rate
 		total = atLeast(total, pool.measuredBound())
 	}
 	return bounds, total, use, nil
 }
 
-// once plans for the most accuracy under an SLO; with a target, that much at least. With
-// whole models first, and then with some in stages, where the relaxation says that there is
-// something in it; also with one cascade for all ranges, and with ranges that climb.
+// planMostAccurate returns the most accurate plan under an SLO. With an accuracy target it returns a plan that
+// reaches it. It plans with whole models first, and then with some in stages if the relaxation shows that this may
+// help. It also tries one cascade for all ranges, and climbing.
 func (s *search) once(ctx context.Context, p *Problem) (out *Outcome, err error) {
 	w, err := s.waysOf(ctx, p)
 	if err == nil {
@@ -158,8 +165,9 @@ func (s *search) once(ctx context.Context, p *Problem) (out *Outcome, err error)
 	return out, nil
 }
 
-// from plans from the ways.
+// planFrom plans from the inputs.
 func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error) {
+	// Bounds first: a target above them needs no search.
 	bounds, total, use, err := s.boundsOf(ctx, p, w)
 	if err != nil {
 		return nil, err
@@ -176,6 +184,8 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 			return nil, p.short(t.gears)
 		}
 	}
+
+	// Plan with whole models, then in stages.
 	if w.none == nil {
 		err = t.wholeModels(ctx, w.whole)
 	}
@@ -186,6 +196,8 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	if _, err := kept(ctx, t.best, err); err != nil {
 		return nil, err
 	}
+
+	// If the SLO is over all requests, let some ranges be late, and try one cascade for all ranges.
 	out, err := t.best, t.missing
 	if p.Overall && out != nil {
 		err := out.allowLateRanges(ctx)
@@ -200,13 +212,17 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	if out == nil {
 		return nil, err
 	}
+
+	// Climb, if the measured rates allow it.
 	s.runs += t.runs
 	if out, err = s.climbed(ctx, out); err != nil {
 		return nil, err
 	}
-	if p.misses(out.Accuracy) { // a search that was cut short says nothing of what can be reached
+	if p.misses(out.Accuracy) { // an interrupted search does not show what can be reached
 		return nil, cmp.Or[error](ctx.Err(), &Infeasible{Target: p.Target, Best: out.Accuracy})
 	}
+
+	// Fill in the outcome's figures.
 	out.leaveOut(out.Problem)
 	out.Cascades, out.Goal, out.Runs, out.GearBound = s.enumerated, s.p.Goal(), s.runs, t.gears
 	if out.TriedBound = 0; t.tried > 0 {
@@ -217,7 +233,7 @@ func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error
 	return out, nil
 }
 
-// bound writes down what no plan exceeds, by range and over all.
+// setBounds sets the bounds of the ranges and of the whole plan.
 func (out *Outcome) bound(bounds []float64, total float64) {
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], out.Gears[r].Accuracy)
@@ -225,8 +241,7 @@ func (out *Outcome) bound(bounds []float64, total float64) {
 	out.Bound = total
 }
 
-// valued makes the accuracy the value. Where that is the goal, it has the least bound that
-// is known.
+// setValue sets the value to the accuracy. If the accuracy is the goal, the value's bound is the least known one.
 func (out *Outcome) valued() {
 	if out.Value, out.ValueBound = out.Accuracy, out.Bound; out.Goal != MostAccurate {
 		return
@@ -237,7 +252,7 @@ func (out *Outcome) valued() {
 	out.Proved = out.Value >= out.ValueBound-sumsRound
 }
 
-// settled tells that trials leave no plan that is considerably better.
+// settledByTrials reports whether trials leave no plan that is better by nextPlacementGain or more.
 func (out *Outcome) settled() bool {
 	if out.Goal == MostAccurate {
 		return out.TriedBound > 0 && out.TriedBound < out.Value+considerable
@@ -245,7 +260,7 @@ func (out *Outcome) settled() bool {
 	return out.TriedBound > 0 && out.TriedBound >= out.Value
 }
 
-// boundsAt are what no plan exceeds, by range and over all.
+// boundsFor returns the accuracies that no plan of a problem exceeds, by range and over all ranges.
 func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, total float64, err error) {
 	w, err := s.waysOf(ctx, p)
 	if err == nil {
@@ -254,7 +269,7 @@ func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, to
 	return bounds, total, err
 }
 
-// more bounds the accuracy with one more device of each kind.
+// boundOneMoreDevice sets the bound of the accuracy with one more device of each kind.
 func (s *search) more(ctx context.Context, out *Outcome) error {
 	n := s.p.devices()
 	for k := range n {
@@ -271,23 +286,23 @@ func (s *search) more(ctx context.Context, out *Outcome) error {
 	return nil
 }
 
-// tries are the plans of a problem, of which the best stands.
+// placementSearch plans on one placement after another and keeps the best plan.
 type tries struct {
 	*search
 	p       *Problem
-	bounds  []float64 // by range
-	total   float64
-	best    *Outcome
-	missing error // of the first that was none
-	runs    int
+	bounds  []float64 // accuracy that no plan exceeds, by range
+	total   float64   // the same over all ranges
+	best    *Outcome  // nil before there is one
+	missing error     // why the first placement without a plan has none
+	runs    int       // simulated runs
 
 	wholeOnly bool    // no member runs in stages
-	gears     float64 // what no plan of one cascade per range exceeds; 0: not known
-	tried     float64 // what none exceeds that trials accept; 0: not known
+	gears     float64 // accuracy that no plan of one cascade per range exceeds; 0 if not known
+	tried     float64 // accuracy that no plan exceeds that passes trials; 0 if not known
 }
 
-// enough tells that no other plan is worth a try: there is nothing to be had, or no
-// more than a plan, or the target, was asked for.
+// isDone reports whether no other placement need be tried: there is a plan and any plan suffices, or no other plan
+// can be noticeably better.
 func (t *tries) enough() bool {
 	if t.best == nil || t.p.Target > 0 || t.o.Any {
 		return t.best != nil
@@ -299,7 +314,8 @@ func (t *tries) enough() bool {
 	return !(most > t.best.Accuracy+worthwhile)
 }
 
-// most returns the largest number of placements that are tried. Of the least latency many plans are made, and most fail.
+// maxPlacements returns the largest number of placements that are tried. For the least latency it is small,
+// because then many plans are made and most of them fail.
 func (t *tries) most() int {
 	if t.search.p.Goal() == LeastLatency {
 		return latencyPlacements
@@ -307,8 +323,8 @@ func (t *tries) most() int {
 	return fewPlacements
 }
 
-// toExceed is what a plan has to exceed after some others, with batches of the limit at a
-// place in their list; 0: any will do.
+// accuracyToExceed returns the accuracy that a plan must exceed, after some other placements were tried and with
+// the batch limit at an index of withBatchLimits. If any plan will do, it is 0.
 func (t *tries) toExceed(others, limit int) float64 {
 	switch {
 	case t.best == nil:
@@ -319,9 +335,9 @@ func (t *tries) toExceed(others, limit int) float64 {
 	return t.best.Accuracy + worthFurther(others) - worthwhile
 }
 
-// keepIfBetter keeps a plan that is better by something; where ranges may yet climb, also one that is as good
-// in shorter batches. A plan that misses the target may
-// still climb.
+// keepIfBetter keeps a plan that is better than the best so far. If the SLO is over all requests, it also keeps
+// one that is as good, because its batches are shorter. A plan below the target is kept only if it may still
+// climb.
 func (t *tries) keepIfBetter(out *Outcome, err error) error {
 	if none(err) {
 		t.missing = cmp.Or(t.missing, err)
@@ -339,25 +355,28 @@ func (t *tries) keepIfBetter(out *Outcome, err error) error {
 	return nil
 }
 
-// inStages plans with members in stages, with chains as long as the SLO and half as
-// long: first on the best placement of every list of chains, then on others that may be
-// considerably better.
+// planWithStages plans with members in stages, for chains as long as the SLO and half as long. It tries the best
+// placement of every choice of chains, and then the others that may be noticeably better.
 func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 	y := w.staged
 	for _, within := range []time.Duration{t.p.SLO, t.p.SLO / 2} {
 		if t.enough() {
 			break
 		}
+
+		// The space with chains of at most half the SLO.
 		if within < t.p.SLO {
 			var err error
 			if y, err = y.inStages(ctx, t.p, worthwhileChains(w.chains, within), w.least); err != nil {
 				t.missing = cmp.Or(t.missing, err)
-				break // nothing is as fast
+				break // no chain is that fast
 			}
 			if _, use, err = y.bounds(ctx); err != nil {
 				return err
 			}
 		}
+
+		// The best placement of each choice.
 		var top []*laid
 		for _, z := range y.withChains(use) {
 			list, _, err := z.ranked(ctx, t.most())
@@ -369,6 +388,8 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 			}
 			top = append(top, list[1:]...)
 		}
+
+		// The others, the best first.
 		slices.SortStableFunc(top, (*laid).compare)
 		if err := t.on(ctx, top[:min(len(top), t.most())], 0); err != nil {
 			return err
@@ -377,9 +398,8 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 	return nil
 }
 
-// withChains are the fleets to place chains of: those that the relaxation makes use of,
-// these with those as well that go over devices which a member does not fit on, and each
-// alone.
+// chainChoices returns spaces with different chosen chains: those that the relaxation uses; these and the chains
+// over devices that a member does not fit on; and each chain alone.
 func (x *fleet) withChains(use []float64) (list []*fleet) {
 	used := x.inUse(use)
 	all := append(slices.Clone(used), x.forMemory()...)

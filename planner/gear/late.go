@@ -16,42 +16,43 @@ import (
 	"inferplan/solver/knapsack"
 )
 
-// Of plans whose SLO is for all requests together.
+// Parameters of plans whose SLO is over all requests.
 const (
-	spent       = .9  // of the lateness that the percentile allows
-	lateUnit    = 1e4 // parts that lateness is counted in
-	lessLate    = .8  // factor, where the measured rates show more lateness than the ranges did
-	triesOnRate = 8
+	spent       = .9  // part of the late share allowed by the percentile that is planned for
+	lateUnit    = 1e4 // units of the late share in the knapsack
+	lessLate    = .8  // factor on the late share if measured rates show more late requests than the ranges did
+	triesOnRate = 8   // number of such steps
 )
 
-// alternatives are the gears that every range could have, its own first. choices say how much each
-// adds to the accuracy of all requests, as its value, and to their lateness, as its weight.
+// gearChoices are the gears that every range may have, its own first. items[r][k] has what gear k of range r adds
+// to the accuracy of all requests, as its value, and to their late share, as its weight.
 type alternatives struct {
 	gears   [][]Planned
 	choices [][]knapsack.Choice
 }
 
-// add adds a gear to those of a range that so many of the requests come in.
+// addGear adds a gear to the choices of a range. weight is the range's share of the requests.
 func (a *alternatives) add(r int, g Planned, weight float64) {
 	g.Late = g.Trial.late
 	a.gears[r] = append(a.gears[r], g)
 	a.choices[r] = append(a.choices[r], knapsack.Choice{Value: weight * g.Accuracy, Weight: weight * g.Late})
 }
 
-// allowLateRanges lets ranges be later than the percentile allows where others are not:
-// every range keeps what it has or takes a more accurate gear that is stable at
-// its upper edge, such that all requests together keep the SLO. A knapsack, whose
-// room is the lateness that the percentile allows. Where rates were measured,
-// the plan is run on them; if more requests are late than the ranges said, the
-// room is made smaller. With an error every range has its own gear still.
+// allowLateRanges gives ranges more accurate gears that miss the SLO but are stable at the upper edge, as far as
+// all requests together keep it. The choice is a knapsack, whose capacity is the late share that the percentile
+// allows. If rates were measured, the plan is simulated on them. While more requests are late than the trials
+// showed, the capacity is reduced. If it returns an error, every range still has its own gear.
 func (out *Outcome) allowLateRanges(ctx context.Context) error {
 	p, b := out.Problem, out.design.bench
 	could, err := out.alternatives(ctx)
 	for room := spent * (1 - p.Percentile); err == nil; room *= lessLate {
+		// Choose gears for the capacity.
 		picks := knapsack.Best(could.choices, room, lateUnit)
 		if out.take(could, picks); !p.shown() || p.many() {
 			return nil
 		}
+
+		// Simulate them on the measured rates.
 		var shown onRates
 		if shown, err = b.onStreams(ctx, out.Gears, streams(p), 1); err != nil {
 			break
@@ -61,6 +62,8 @@ func (out *Outcome) allowLateRanges(ctx context.Context) error {
 			out.says(p, &shown)
 			return nil
 		}
+
+		// Stop if no range has another gear.
 		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); plain {
 			return nil
 		}
@@ -72,13 +75,16 @@ func (out *Outcome) allowLateRanges(ctx context.Context) error {
 	return err
 }
 
-// alternatives are those of every range. Its own gear is there even with an error.
+// listGearChoices returns the gears that every range may have. Each range has its own gear even if an error is
+// returned.
 func (out *Outcome) alternatives(ctx context.Context) (*alternatives, error) {
 	p, b := out.Problem, out.design.bench
 	could := &alternatives{make([][]Planned, len(p.Edges)), make([][]knapsack.Choice, len(p.Edges))}
 	for r := range p.Edges {
 		could.add(r, out.Gears[r], p.Weights[r])
 	}
+
+	// Try the more accurate cascades of each range, until two are unstable.
 	for r, edge := range p.Edges {
 		w := p.Weights[r]
 		list, err := out.design.ladder(ctx, edge, out.Gears[r].Cascade.Correct)
@@ -104,7 +110,7 @@ func (out *Outcome) alternatives(ctx context.Context) (*alternatives, error) {
 	return could, nil
 }
 
-// take gives every range one of the gears that it could have.
+// chooseGears gives every range one of its choices, by index.
 func (out *Outcome) take(could *alternatives, picks []int) {
 	out.Accuracy, out.Tail, out.shown = 0, 0, 0
 	for r, k := range picks {
@@ -113,22 +119,21 @@ func (out *Outcome) take(could *alternatives, picks []int) {
 	}
 }
 
-// onRates is what gears show on measured rates: the tail latency of all requests, the
-// share that is late, and the accuracy, without the luck of the samples that come.
+// measuredResult is what a plan shows on simulated measured rates.
 type onRates struct {
-	tail           time.Duration
-	heldOut        time.Duration // the same of streams whose requests bring the samples held out; 0: none did
-	late, accuracy float64
-	under          []float64 // share of the requests that come under each gear
+	tail           time.Duration // at the SLO's percentile, over all requests
+	heldOut        time.Duration // the same of streams that bring held-out samples; 0 if none did
+	late, accuracy float64       // share of late requests; accuracy of the gears in use over all samples, not only those that came
+	under          []float64     // by gear: share of the requests that it served
 }
 
-// worst raises tails and lateness to those of another stream.
+// takeWorst raises tails and late share to those of another stream.
 func (r *onRates) worst(o *onRates) {
 	r.tail, r.heldOut, r.late = max(r.tail, o.tail), max(r.heldOut, o.heldOut), max(r.late, o.late)
 }
 
-// samplesOf returns what the requests of a stream at the measured rates bring: of every second
-// stream the samples held out, if there are any.
+// streamSamples returns the samples that the requests of a stream bring. Every second stream brings the held-out
+// ones, if there are any.
 func (b *bench) samplesOf(stream int) *Samples {
 	if p := b.p; p.HeldOut.present() && stream != evenly && stream%2 == 1 {
 		return p.HeldOut
@@ -136,10 +141,11 @@ func (b *bench) samplesOf(stream int) *Samples {
 	return b.p.Planned
 }
 
-// onMeasured runs gears on the measured rates, by Poisson arrivals of a stream, or by
-// arrivals at even distances. Once more than a share of them is late, the run ends: late
-// is then 1, and nothing else is known.
+// runMeasured simulates gears on the measured rates with the arrivals of a stream: Poisson, or evenly spaced for
+// evenStream. Once more than maxLateShare of the requests are late, the run ends, and the result only has a late
+// share of 1.
 func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, most float64) (onRates, error) {
+	// Tables of the gears, with the samples of the stream.
 	b.runs++
 	t := b.whole(gears)
 	planned, on := gear.Of(t), b.samplesOf(stream)
@@ -151,12 +157,16 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	if err != nil {
 		return onRates{}, err
 	}
+
+	// Arrivals.
 	requests := sum(b.p.Measured)
 	latencies, n, enough := make([]time.Duration, 0, int(requests)+1), 0, int(most*requests)
 	source := arrivals.Evenly(b.p.Measured)
 	if stream != evenly {
 		source = arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, measuredName(stream)))
 	}
+
+	// Run, and count late requests.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, Egress: b.p.Beside, FrontEnd: b.p.FrontEnd, NoReport: true, Completed: func(arrived, answered time.Duration) {
@@ -177,6 +187,8 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	if err != nil {
 		return onRates{}, err
 	}
+
+	// Collect the result.
 	out := onRates{late: float64(n) / float64(max(1, len(latencies))), accuracy: res.Gears.Expected(planned), under: res.Gears.Shares()}
 	if tail := report.PercentileReordering(latencies, b.p.Percentile); on == b.p.Planned {
 		out.tail = tail
@@ -186,10 +198,10 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	return out, nil
 }
 
-// evenly is the stream of requests at even distances.
+// evenStream is the stream with evenly spaced requests.
 const evenly = -1
 
-// measuredName names a stream of arrivals at the measured rates.
+// measuredStreamName names the random numbers of a stream at the measured rates.
 func measuredName(stream int) string {
 	if stream == 0 {
 		return "gear/measured"
@@ -197,10 +209,9 @@ func measuredName(stream int) string {
 	return fmt.Sprintf("gear/measured/%d", stream)
 }
 
-// onStreams runs gears on several streams at the measured rates, of which each has to
-// keep the SLO. Once more than a share of the first is late, it ends; the first stream
-// that does not keep the SLO is the last. Tail and lateness are the worst of all, the rest
-// is the mean of those that keep it.
+// runStreams simulates gears on several streams at the measured rates, each of which must keep the SLO. The first
+// stream ends once more than maxLateShare of its requests are late. A stream that misses the SLO is the last. Tail
+// and late share of the result are the worst of all streams. The rest is the mean of those that keep the SLO.
 func (b *bench) onStreams(ctx context.Context, gears []Planned, n int, most float64) (onRates, error) {
 	all, err := b.onMeasured(ctx, gears, 0, most)
 	kept := []onRates{all}
@@ -218,7 +229,7 @@ func (b *bench) onStreams(ctx context.Context, gears []Planned, n int, most floa
 	return all, nil
 }
 
-// meanOfStreams are the mean accuracy of streams and the mean shares under the gears.
+// meanOfStreams returns the mean accuracy of streams and their mean gear shares.
 func meanOfStreams(list []onRates) (accuracy float64, under []float64) {
 	under = make([]float64, len(list[0].under))
 	for i := range list {
@@ -230,8 +241,8 @@ func meanOfStreams(list []onRates) (accuracy float64, under []float64) {
 	return accuracy, under
 }
 
-// says makes what streams at the measured rates showed the shares and the accuracy of the
-// plan, and the lateness of all requests that of every range.
+// adoptMeasured sets the plan's weights and accuracy to what streams at the measured rates showed, and the late
+// share of every range to that of all requests.
 func (out *Outcome) says(p *Problem, shown *onRates) {
 	q := *p
 	q.Weights = normalise(slices.Clone(shown.under))
@@ -244,18 +255,18 @@ func (out *Outcome) says(p *Problem, shown *onRates) {
 	out.shown = out.Accuracy
 }
 
-// trial returns what streams at the measured rates showed as a trial of every range.
+// asTrial returns the result as the trial of every range.
 func (r *onRates) trial() Trial {
 	return Trial{Latency: r.tail, HeldOut: r.heldOut, Stable: true, Passed: true, late: r.late}
 }
 
-// keeps tells whether all requests together keep the SLO.
+// keepsSLO reports whether all requests together keep the SLO.
 func (r onRates) keeps(p *Problem) bool {
 	return max(r.tail, r.heldOut) <= p.SLO && r.late <= 1-p.Percentile
 }
 
-// streams is how many streams at the measured rates have to keep the SLO: gears may be
-// lucky in one. The more requests, the fewer streams say enough.
+// streamCount returns the number of streams at the measured rates that must keep the SLO. One alone may be lucky.
+// The more requests a stream has, the fewer streams are needed.
 func streams(p *Problem) int {
 	if !p.shown() {
 		return 1
@@ -263,23 +274,23 @@ func streams(p *Problem) int {
 	return max(1, min(measuredStreams, int(mostStreamed/sum(p.Measured))))
 }
 
-// Streams at measured rates that are run at most, and the requests that they come to.
+// Limits on the streams at measured rates, and on their requests together.
 const (
 	measuredStreams = 8
 	mostStreamed    = 10_000_000
 )
 
-// A plan is run on measured rates as a whole up to so many requests: one cascade for
-// all rates, of which few are tried, and the choices of ranges, of which many are.
+// Measured rates of up to maxSimulatedRequests requests are simulated as a whole for the few tries of one cascade
+// for all ranges. The many choices of gears per range are only simulated on up to manyRequests.
 const (
 	mostShown    = 4_000_000
 	mostTogether = 400_000
 )
 
-// many tells whether running the measured rates takes long.
+// hasManyRequests reports whether a simulation of the measured rates takes long.
 func (p *Problem) many() bool { return sum(p.Measured) > mostTogether }
 
-// shown tells whether one cascade is run on measured rates.
+// simulatesMeasured reports whether plans are simulated on the measured rates.
 func (p *Problem) shown() bool {
 	return p.Overall && sum(p.Measured) > 0 && sum(p.Measured) <= mostShown
 }

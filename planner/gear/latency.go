@@ -8,27 +8,28 @@ import (
 	"time"
 )
 
-// Of the search for the least latency: how close it comes, how long a latency can be, in
-// times that all models take for their largest batches, and how many placements are tried
-// for each latency.
+// Parameters of the search for the least latency: the ratio of latencies at which it ends, the longest latency in
+// multiples of the largest batches of all models, and the placements that are tried for each latency.
 const (
 	latencyStep       = 1.02
 	slowest           = 20
 	latencyPlacements = 6
 )
 
-// fastest finds the least latency that every range keeps while the weighted accuracy
-// reaches the target, by plans for the most accuracy within a latency. Where the relaxation
-// falls short of the target, nothing is simulated.
+// planFastest returns a plan with the least latency that every range keeps while the weighted accuracy reaches the
+// target. It makes the most accurate plans within latencies. Latencies at which the relaxation misses the target
+// are not simulated.
 //
-//  1. From twice the relaxation's latency, or from that of a plan of less accuracy, latencies
-//     rise by growing factors until there is a plan.
-//  2. Between the last without a plan and that one, halving finds the least.
+//  1. From twice the least latency of the relaxation, or from that of a plan of less accuracy, latencies rise by
+//     growing factors until there is a plan.
+//  2. Between the last latency without a plan and that one, bisection finds the least.
 func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	bound, least, top, err := s.latencies(ctx)
 	if err != nil {
 		return nil, err
 	}
+
+	// Step 1: raise the latency.
 	low, latency, factor := bound, 2*least, 2.
 	if start := s.o.startLatency; start > least {
 		low, latency, factor = start, start, latencyStep
@@ -41,6 +42,8 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 		}
 		latency, factor = time.Duration(factor*float64(latency)), min(2, factor*factor)
 	}
+
+	// Step 2: bisect.
 	if err == nil {
 		_, _, err = between(low, best.Problem.SLO, func(latency time.Duration) (bool, error) {
 			out, err := s.once(ctx, s.p.within(latency))
@@ -56,6 +59,8 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	if best, err = kept(ctx, best, err); err != nil {
 		return nil, err
 	}
+
+	// Set value and bounds.
 	bounds, total, err := s.boundsAt(context.WithoutCancel(ctx), s.p.within(best.Problem.SLO))
 	if err != nil {
 		return nil, err
@@ -67,13 +72,13 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	return best, nil
 }
 
-// latencies are one at which the relaxation falls short of the target, one just above at
-// which it reaches it, and the longest that is looked at.
+// latencyBracket returns a latency at which the relaxation misses the target, one just above it at which it
+// reaches the target, and the longest latency that is tried. It returns an error if the target is out of reach.
 func (s *search) latencies(ctx context.Context) (low, least, top time.Duration, err error) {
 	low, top = s.p.extremes()
 	reached := func(latency time.Duration) (float64, error) { return s.relaxed(ctx, s.p.within(latency)) }
 	b, err := reached(top)
-	if err == nil && math.IsNaN(b) { // some range has no cascade at all: that is the reason
+	if err == nil && math.IsNaN(b) { // some range has no cascade at all, and planning returns which
 		_, err = s.once(ctx, s.p.within(top))
 	}
 	if err == nil && (math.IsNaN(b) || s.p.misses(b)) {
@@ -88,8 +93,8 @@ func (s *search) latencies(ctx context.Context) (low, least, top time.Duration, 
 	return low, least, top, err
 }
 
-// between are two latencies next to each other, of which the first fails and the second
-// holds.
+// bisectLatency narrows an interval of latencies, of which the lower fails and the upper holds, until their ratio
+// is at most latencyStep.
 func between(fails, holds time.Duration, at func(time.Duration) (bool, error)) (time.Duration, time.Duration, error) {
 	for float64(holds) > latencyStep*float64(fails) {
 		mid := time.Duration(math.Sqrt(float64(fails) * float64(holds)))
@@ -106,13 +111,13 @@ func between(fails, holds time.Duration, at func(time.Duration) (bool, error)) (
 	return fails, holds, nil
 }
 
-// none tells whether an error says that there is no plan.
+// isInfeasible reports whether an error says that there is no plan.
 func none(err error) bool {
 	_, ok := errors.AsType[*Infeasible](err)
 	return ok
 }
 
-// worst is the longest tail latency of all gears.
+// maxTailLatency returns the longest tail latency of all gears.
 func (out *Outcome) worst() time.Duration {
 	w := time.Duration(0)
 	for r := range out.Gears {
@@ -121,8 +126,8 @@ func (out *Outcome) worst() time.Duration {
 	return w
 }
 
-// extremes are latencies below and above those that are looked for: of a sample where
-// it passes fastest, and many times those of the largest batches.
+// latencyExtremes returns a latency below all plans, in which one sample passes its fastest model, and one above
+// all: maxLatencyFactor times the largest batches of all models.
 func (p *Problem) extremes() (low, high time.Duration) {
 	low = math.MaxInt64
 	for m := range p.Models {

@@ -8,35 +8,36 @@ import (
 	"inferplan/solver/refine"
 )
 
-// layout is which devices hold what: numbered within their kind, configuration by
-// configuration.
+// deviceLayout is a placement device by device. Devices are numbered within their kind, config by config.
 type layout struct {
 	x       *fleet
-	configs []Config // none without devices
+	configs []Config // without those of no devices
 	chains  []PlacedChain
 
-	cells  []Config // devices that are alike, by chains too; without chains the configurations
-	cellOf [][]int  // by kind and device
-	lanes  []lane
-	loads  map[int]*split // of cascades whose program was solved
-	cuts   [][]float64    // by program solved: what a sample of a model adds to the load at least
+	cells  []Config       // groups of identical devices: of one config, and with the same chains; without chains they are the configs
+	cellOf [][]int        // by kind and device
+	lanes  []lane         // groups of identical replicas of chains
+	loads  map[int]*split // best splits so far, by cascade
+	cuts   [][]float64    // by solved program and model: the least that a sample adds to the load (seconds)
 }
 
-// lane are the replicas of a chain that are alike: those of a stage are on devices of
-// one cell, evenly. So one number says what goes along all of them.
+// replicaGroup is a set of identical replicas of a chain. Those of a stage lie evenly on devices of one group, so
+// one number says how many samples take each of them.
 type lane struct {
-	chain    int
-	cells    []int // by stage
-	replicas []int
+	chain    int   // index in the layout's chains
+	cells    []int // device group, by stage
+	replicas []int // numbers within the chain
 }
 
-// chainOf is the chain of a lane.
+// chainOfGroup returns the chain of a replica group.
 func (l *layout) chainOf(lane int) *Chain { return l.chains[l.lanes[lane].chain].Chain }
 
-// layoutOf numbers the devices and finds which are alike, and which replicas of chains are
-// (solver/refine): then a linear program over the groups is one over single devices.
+// newLayout numbers the devices and finds the groups of identical devices and replicas, by colour refinement
+// (solver/refine). A linear program over groups has the same optimum as one over single devices.
 func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 	l := &layout{x: x, configs: configs, chains: chains, loads: map[int]*split{}}
+
+	// Number the devices. Their first colour is their config.
 	first := make([]int, len(x.p.Kinds))
 	var colour []int
 	l.cellOf = make([][]int, len(x.p.Kinds))
@@ -53,8 +54,10 @@ func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 		l.cells = configs
 		return l
 	}
-	var replicas []refine.Tuple // by chain, of devices numbered over all kinds
-	var number []int            // within the chain
+
+	// List the replicas of all chains as tuples of devices, numbered over all kinds.
+	var replicas []refine.Tuple // by chain
+	var number []int            // of each replica, within its chain
 	for c := range chains {
 		for n := range chains[c].Replicas() {
 			r := refine.Tuple{Label: c}
@@ -64,6 +67,8 @@ func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 			replicas, number = append(replicas, r), append(number, n)
 		}
 	}
+
+	// Refine the colours, and make a device group of each.
 	colour, alike := refine.Classes(colour, replicas)
 	for k := range l.cellOf {
 		for d := range l.cellOf[k] {
@@ -75,6 +80,8 @@ func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 			l.cellOf[k][d] = at
 		}
 	}
+
+	// Make a group of each class of replicas.
 	for i, r := range replicas {
 		if alike[i] == len(l.lanes) { // classes are numbered in the order of the replicas
 			n := lane{chain: r.Label}
@@ -89,11 +96,12 @@ func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
 	return l
 }
 
-// shares turns a split over cells and lanes into one over replicas: in the order of
-// the pipelines, those of whole models kind after kind and then the chains.
+// replicaShares turns a split over groups into one over replicas, by model: those of the whole model kind by kind,
+// and then those of its chains. Members of a group get equal shares.
 func (l *layout) shares(s *split) [][]float64 {
 	out := make([][]float64, len(l.x.p.Models))
 	for m := range out {
+		// Whole models.
 		for k := range l.cellOf {
 			for _, c := range l.cellOf[k] {
 				if cell := &l.cells[c]; cell.Set&(1<<m) != 0 {
@@ -105,6 +113,8 @@ func (l *layout) shares(s *split) [][]float64 {
 				}
 			}
 		}
+
+		// Chains.
 		for c := range l.chains {
 			if l.chains[c].Chain.Model != m {
 				continue
@@ -124,8 +134,8 @@ func (l *layout) shares(s *split) [][]float64 {
 	return out
 }
 
-// tablesOf are the run-time tables of a placement, and the pipelines of every model: one on
-// each kind that holds it, and one for each chain.
+// runTimeTables returns the run-time tables of a placement and the pipelines of every model: one for each kind
+// that holds the model, and one for each chain.
 func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables, [][]int32) {
 	batch, _ := speedsOf(p)
 	var b policy.Builder
@@ -135,6 +145,8 @@ func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables
 			b.Place(stage, first[kind]+int32(d))
 		}
 	}
+
+	// Pipelines of whole models, kind by kind, then those of chains.
 	for m := range p.Models {
 		b.Model(policy.Model{Name: p.Models[m].Name})
 		for k, n := range batch {
@@ -158,8 +170,8 @@ func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables
 	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
 }
 
-// addDevices adds the devices, with their nodes and links where stages send each other
-// something, and returns the first of every kind.
+// addDevices adds the devices, and, if withLinks is true, their nodes and links. It returns the number of the
+// first device of every kind.
 func addDevices(b *policy.Builder, p *Problem, linked bool) (first []int32) {
 	next := int32(0)
 	for k, kind := range p.Kinds {
@@ -177,7 +189,7 @@ func addDevices(b *policy.Builder, p *Problem, linked bool) (first []int32) {
 	return first
 }
 
-// addChain adds the pipeline of a chain.
+// addChainPipeline adds the pipeline of a chain.
 func addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, kind int, devices []int)) {
 	chain := placed.Chain
 	b.Pipeline(chain.Batch, 0)
@@ -194,9 +206,10 @@ func addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, ki
 	}
 }
 
-// layouts are the ways to put chains on the devices whose sets have their parts: all in
-// their widest shape first, and then one after another in the others that are possible.
+// chainLayouts returns the layouts of the chosen chains on devices that hold their stages. In the first layout all
+// chains have their widest shape. In each other layout one chain has another shape.
 func (x *fleet) layouts(configs []Config) []*layout {
+	// List the chains whose stages all have a device, with their possible shapes.
 	var chains []PlacedChain
 	var options [][][]int
 	for c, chain := range x.run {
@@ -210,6 +223,8 @@ func (x *fleet) layouts(configs []Config) []*layout {
 			chains, options = append(chains, placed), append(options, chain.shapes(most))
 		}
 	}
+
+	// layoutWith returns the layout in which one chain has the shape at an index and the others their widest.
 	shape := func(at, pick int) *layout {
 		var out []PlacedChain
 		for c := range chains {

@@ -5,7 +5,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// loosened asks less of a cascade. It has one SLO, whichever model is named with it.
+// loosenCascade returns the workload with the SLO or the rate that a looser problem has.
 func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
 	out := *asked.(*formats.Cascade)
 	if !out.SLO.Latency.IsZero() {

@@ -10,15 +10,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// measuredRanges is how many ranges measured rates are cut into by default:
-// more gain little (docs/methods.md).
+// defaultMeasuredRanges is the number of ranges that measured rates are cut into by default. More gain little
+// (docs/methods.md).
 const measuredRanges = 10
 
-// measured reads the ranges and their weights from a file of requests per
-// second. A range's weight is the share of the requests that come under its
-// gear when these rates go through the policy's switch rule: accuracy is what a
-// request sees, not what an hour sees.
+// setMeasuredRanges reads ranges and weights from a file of requests per second. The weight of a range is the
+// share of the requests that its gear serves when these rates go through the policy's switch rule, because
+// accuracy counts per request and not per hour.
 func (f *resolved) measured(q *formats.CascadeQPS) error {
+	// Read the rates.
 	path := filepath.FromSlash(q.Measured)
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(f.in.WorkloadDir, path)
@@ -30,6 +30,8 @@ func (f *resolved) measured(q *formats.CascadeQPS) error {
 		}
 		return f.in.Fail("workload", "cascade.qps.measured", fmt.Sprintf("%q: %v", q.Measured, err), "a CSV file of second,count that can be read", "the path is taken from the folder of the workload")
 	}
+
+	// Number of ranges and highest rate.
 	n, peak := q.Ranges, q.Max
 	if n == 0 {
 		n = measuredRanges
@@ -47,6 +49,8 @@ func (f *resolved) measured(q *formats.CascadeQPS) error {
 	if n < 1 || n > 1000 || !(peak > 0) {
 		return f.in.Fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, peak), "1 to 1000 ranges up to a positive rate", "")
 	}
+
+	// Edges and weights.
 	f.weights = "measured"
 	p := f.problem
 	p.Measured, p.Edges, p.Either = rates, Ranges(peak, n), f.cascade.SLO.Over == ""

@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// Of many measured rates climbing looks at a part: windows of so many SLOs, which come to
-// about so many requests.
+// If there are many measured rates, climbing uses a sample of windows, each windowLengthSLOs SLOs long, with about
+// maxSampledRequests requests together.
 const (
 	windowSLOs = 10
 	mostOfPart = 200_000
 )
 
-// partOf is a problem with so much of many measured rates as climbing looks at. It takes
-// windows at equal steps down their order by rate, from the busiest on. So all rates are
-// in it about as often as they come. They stay in the order of time.
+// sampleWindows returns the problem with a sample of its measured rates, if there are many. Windows are taken at
+// equal steps of their order by rate, the busiest included, so all rates occur about as often as before. They stay
+// in order of time.
 func partOf(p *Problem) *Problem {
 	if !p.many() {
 		return p
@@ -37,8 +37,8 @@ func partOf(p *Problem) *Problem {
 	return &q
 }
 
-// follow takes the steps that a climb on a part of the rates took, as far as the rates as
-// a whole allow them. Where they refuse one, it goes on without that range.
+// repeatSteps repeats the steps of a climb on a sample of the rates, as far as all rates allow them. If they
+// refuse a step, the steps of its range are left out.
 func (c *climber) follow(ctx context.Context, steps []raised) error {
 	for len(steps) > 0 {
 		path, gears := make([]raised, len(steps)), c.gears

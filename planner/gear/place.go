@@ -1,14 +1,14 @@
 package gear
 
-// Config is how many devices of a kind hold the same models.
+// Config is a number of devices of a kind that hold the same models and stages.
 type Config struct {
-	Kind  int
-	Set   uint32
-	Count int
+	Kind  int    // index of the kind
+	Set   uint32 // bits of the models, and above them of stages of chains
+	Count int    // number of devices
 }
 
-// devicesWith are the devices of a kind that hold a model. Devices are numbered within
-// their kind, configuration by configuration.
+// devicesWith returns the devices of a kind that hold a model or stage, by its bit. Devices are numbered within
+// their kind, config by config.
 func devicesWith(configs []Config, kind, model int) (list []int) {
 	first := 0
 	for _, c := range ofKind(configs, kind) {
@@ -22,5 +22,5 @@ func devicesWith(configs []Config, kind, model int) (list []int) {
 	return list
 }
 
-// Replicas are the devices of a kind that hold a model.
+// Replicas returns the devices of a kind that hold a model whole.
 func (out *Outcome) Replicas(model, kind int) []int { return devicesWith(out.Configs, kind, model) }

@@ -10,35 +10,37 @@ import (
 	"inferplan/solver/milp"
 )
 
-// The devices of least price. What the relaxation comes to grows with
-// every kind's number of devices and is concave in them: its prices at one choice of
-// numbers bound it at all others. So a small program over the numbers, to which those
-// bounds are added where they were missing, ends at the least price at which the
-// relaxation reaches the target (Benders). Where the SLO is for all requests together, the pooled
-// devices have to be worth what the target needs at least. From there on upwards numbers of devices are
-// planned for by rising price, without those that are no more of any kind than some that
-// did not hold. The first plan is the cheapest then. Where many fail, prices rise in
-// steps that double and then halve.
+// The devices of the least price. The optimum of the relaxation grows with the number of devices of every kind and
+// is concave in it, so its duals at one choice of counts bound it at all others. A small program over the counts
+// gets these bounds as rows when they are violated, and ends at the least price at which the relaxation reaches
+// the target (Benders decomposition). If the SLO is over all requests, the row says that the pooled devices must
+// be worth what the target needs at least.
+//
+// From that price upwards plans are made for counts by rising price. Counts that nowhere exceed failed ones are
+// left out. So the first plan is the cheapest. If many fail, the price rises in steps that double, and is then
+// bisected.
 
-// Of the search: plans tried by rising price, plans tried in all, and how far below the
-// target a relaxation may be and still count as reaching it (linear programs are solved
-// to no more).
+// steppedAfter is the number of plans after which the price rises in steps, and maxPlansTried that of all plans.
+// targetTolerance is the distance below the target at which a relaxation still counts as reaching it, because
+// programs are only solved to that precision.
 const (
 	risingTried = 24
 	pricesTried = 36
 	reaches     = 1e-7
 )
 
-// tangent is what the relaxation comes to at most on numbers of devices by kind.
+// deviceCut bounds the relaxation from above, by numbers of devices:
+//
+//	value(n) ≤ value + Σ_k gainPerDevice(k) · (n(k) - devices(k))
 type tangent struct {
-	at     []int
-	value  float64   // there; of a range that is not served, what is missing, below 0
-	by     []float64 // with one more device of a kind, at most
-	least  float64   // what numbers of devices have to add up to, each times by, to reach the target
-	served bool      // that all ranges are
+	at     []int     // by kind: counts at which it was computed
+	value  float64   // of the relaxation at these counts; if a range is not served, minus the unserved share
+	by     []float64 // by kind: value of one more device at most
+	least  float64   // the target is reached only if Σ_k gainPerDevice(k) · n(k) is at least this
+	served bool      // whether the relaxation serves all ranges
 }
 
-// missing returns how much the numbers lack to reach the target.
+// shortfall returns by how much the counts of the cut miss requiredGain.
 func (t *tangent) missing() float64 {
 	missing := t.least
 	for k, n := range t.at {
@@ -47,11 +49,14 @@ func (t *tangent) missing() float64 {
 	return missing
 }
 
-// tangent solves the relaxation, range by range.
+// deviceCut solves the relaxation of all ranges at the problem's counts and returns the cut. startCascades, by
+// range, are the cascades to start from, and are set to those used.
 func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	p := x.p
 	t := &tangent{at: p.devices(), by: make([]float64, len(p.Kinds)), served: true}
-	slack := 0.0 // by which the tangent may be above the value: a node's NIC serves several devices
+	slack := 0.0 // by which the cut may be too low, because one NIC serves several devices
+
+	// addDuals adds the value and the duals of a range.
 	add := func(g *program, sol *milp.Solution, factor float64) {
 		t.value += factor * sol.Value
 		for k, row := range g.devices {
@@ -69,6 +74,8 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 			}
 		}
 	}
+
+	// Solve range by range. If one cannot be served, the cut is that of its unserved share.
 	for r := range p.Edges {
 		g, sol, _, err := x.relax(ctx, r, false, seeds[r])
 		if err != nil {
@@ -86,6 +93,8 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 		}
 		add(g, sol, p.Weights[r]/max(p.Weights[r], 1e-6))
 	}
+
+	// What the counts must add up to.
 	if t.least = -t.value - slack; t.served {
 		t.least += p.Target - reaches
 	}
@@ -95,7 +104,7 @@ func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	return t, nil
 }
 
-// devices are those of every kind.
+// deviceCounts returns the number of devices of every kind.
 func (p *Problem) devices() (n []int) {
 	for k := range p.Kinds {
 		n = append(n, p.Kinds[k].Devices)
@@ -103,11 +112,12 @@ func (p *Problem) devices() (n []int) {
 	return n
 }
 
-// scaleSteps is the number of halvings in the search for the least worth of pooled devices that reaches a target.
+// scaleHalvings is the number of halvings in the search for the least worth of pooled devices that reaches a
+// target.
 const scaleSteps = 8
 
-// tangent bounds numbers of devices where the SLO is for all requests together: those that reach the target are worth
-// at least its least. full are the most of each kind.
+// deviceCut returns the cut for an SLO over all requests: counts that reach the target are worth at least
+// requiredGain at the prices of pooled devices. available has the most devices of each kind.
 func (p *pooled) tangent(full []int) *tangent {
 	t, slack, low, high := &tangent{at: p.devices(), by: slices.Clone(p.seconds)}, 0.0, 1.0, 0.0
 	for n, price := range p.wires {
@@ -119,8 +129,10 @@ func (p *pooled) tangent(full []int) *tangent {
 		high += t.by[k] * float64(n)
 	}
 	if p.most(low) >= p.Target-reaches {
-		return t // devices worth as much reach the target: these prices rule nothing out
+		return t // fewer devices reach the target at these prices, so the cut rules nothing out
 	}
+
+	// Bisect the factor on the devices at which the bound reaches the target.
 	for range scaleSteps {
 		if mid := (low + high) / 2; p.most(mid) >= p.Target-reaches {
 			high = mid
@@ -132,24 +144,24 @@ func (p *pooled) tangent(full []int) *tangent {
 	return t
 }
 
-// shop looks for numbers of devices.
+// deviceSearch searches for the cheapest numbers of devices.
 type shop struct {
 	*search
-	price    []float64 // by kind
-	full     []int     // devices there are
-	seeds    [][]int   // by range: cascades that relaxations used
-	tangents map[string]*tangent
-	order    []*tangent
+	price    []float64           // by kind
+	full     []int               // by kind: number of devices in the cluster
+	seeds    [][]int             // by range: cascades that relaxations used
+	tangents map[string]*tangent // by counts
+	order    []*tangent          // in the order in which they were computed
 
-	tried   int
-	best    *Outcome // of the plans tried that hold
-	failed  [][]int  // numbers on which none did
-	floor   float64  // no price up to this is looked at
-	missing error    // of the last that did not hold
+	tried   int      // plans that were simulated
+	best    *Outcome // cheapest plan so far
+	failed  [][]int  // counts without a plan
+	floor   float64  // only higher prices are tried
+	missing error    // why the last counts have no plan
 	whole   bool     // no member runs in stages
 }
 
-// cheapest finds the devices of least price that hold target and SLO.
+// planCheapest returns a plan on the devices of least price that keeps target and SLO.
 func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	c := &shop{search: s, tangents: map[string]*tangent{}, seeds: make([][]int, len(s.p.Edges))}
 	smallest := math.Inf(1)
@@ -162,13 +174,17 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 		return nil, err
 	}
 	c.whole = len(w.chains) == 0
+
+	// All devices together must reach the target.
 	if t, err := c.at(ctx, c.full); err != nil {
 		return nil, err
 	} else if !t.served {
-		return s.once(ctx, s.p) // says which range is not
+		return s.once(ctx, s.p) // fails, and names the range
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
+
+	// Search by rising price, with an early plan in case of an interrupt.
 	if err := c.earlyOnAll(ctx, w); err != nil {
 		return nil, err
 	}
@@ -179,6 +195,8 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 			return nil, err
 		}
 	}
+
+	// Set the bounds.
 	out, err := kept(ctx, c.best, err)
 	if err != nil {
 		return nil, err
@@ -193,21 +211,23 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	return out, nil
 }
 
-// prices are what bounds a price: no plan costs less than least, and none that trials accept
-// less than tried.
+// priceBounds are lower bounds of the price: of all plans, and of those that pass trials.
 type prices struct{ least, tried float64 }
 
-// byPrice plans on numbers of devices by rising price, in steps of at least so much where
-// many fail. It returns what bounds the price, once there is a plan.
+// planByPrice plans on counts by rising price until there is a plan that no cheaper counts can beat. If many fail,
+// the price rises in steps. smallest is the price of the cheapest device, and the first step.
 func (c *shop) byPrice(ctx context.Context, smallest float64) (b prices, err error) {
-	low, all := 0.0, true // low: the price that failed last; all: trials ruled out all before
+	low, all := 0.0, true // failedPrice failed last; allRuledOut: trials ruled out every plan so far
 	for step := smallest; c.best == nil || c.tried < pricesTried; {
+		// After many plans raise the least price: in doubling steps or, with a plan, by bisection.
 		if c.tried >= risingTried {
-			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // all devices come last
+			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // the price of all devices is always tried
 				c.floor = (low + c.best.Value) / 2
 			}
 			step *= 2
 		}
+
+		// Plan on the next counts.
 		next, err := c.next(ctx)
 		if err != nil {
 			return b, err
@@ -227,14 +247,14 @@ func (c *shop) byPrice(ctx context.Context, smallest float64) (b prices, err err
 		if c.best == before {
 			low = c.sum(next)
 		}
-		if b.least == 0 && !ruledOut { // of rising prices the first that devices which never wait allow
+		if b.least == 0 && !ruledOut { // the first price that the relaxation does not rule out
 			b.least = c.sum(next)
 		}
 	}
 	return b, nil
 }
 
-// sum is what numbers of devices cost.
+// priceOf returns the price of numbers of devices.
 func (c *shop) sum(n []int) float64 {
 	total := 0.0
 	for k := range n {
@@ -243,9 +263,8 @@ func (c *shop) sum(n []int) float64 {
 	return total
 }
 
-// plan plans on numbers of devices; those that nothing stands on are not paid for. It
-// tells whether no placement reaches the target there, even if devices never wait, and
-// whether none does in trials.
+// planOn plans on numbers of devices. It returns whether the relaxation rules out that any placement there reaches
+// the target, and whether trials do.
 func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err error) {
 	out, err := c.once(ctx, c.p.on(n))
 	if inf, none := errors.AsType[*Infeasible](err); none {
@@ -261,7 +280,7 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err err
 	return false, false, c.take(ctx, out, n)
 }
 
-// take takes a plan on numbers of devices that is cheaper, without those that nothing stands on.
+// keepIfCheaper keeps a plan if it is the cheapest so far. Devices that hold nothing are removed first.
 func (c *shop) take(ctx context.Context, out *Outcome, n []int) error {
 	if used := out.compact(); !slices.Equal(used, n) {
 		p, ctx := *out.Problem, context.WithoutCancel(ctx)
@@ -284,7 +303,7 @@ func (c *shop) take(ctx context.Context, out *Outcome, n []int) error {
 	return nil
 }
 
-// earlyOnAll looks for an early plan on all devices.
+// findEarlyOnAll looks for an early plan on all devices.
 func (c *shop) earlyOnAll(ctx context.Context, w *ways) error {
 	if w.whole == nil || w.none != nil {
 		return nil
@@ -296,7 +315,7 @@ func (c *shop) earlyOnAll(ctx context.Context, w *ways) error {
 	return c.findEarly(ctx, top[0])
 }
 
-// at is the relaxation on numbers of devices.
+// cutAt returns the cut at numbers of devices. Each is computed once.
 func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 	key := fmt.Sprint(n)
 	if t := c.tangents[key]; t != nil {
@@ -317,7 +336,7 @@ func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 	return t, err
 }
 
-// tangentOf is the tangent of the ways on their numbers of devices, of a relaxation over a fleet.
+// solveCut computes the cut at the inputs' numbers of devices, with a space for bounds.
 func (c *shop) tangentOf(ctx context.Context, w *ways, x *fleet) (*tangent, error) {
 	if !c.p.Overall {
 		return x.tangent(ctx, c.seeds)
@@ -335,12 +354,12 @@ func (c *shop) tangentOf(ctx context.Context, w *ways, x *fleet) (*tangent, erro
 	return t, nil
 }
 
-// reached tells whether the relaxation reaches the target.
+// reachesTarget reports whether the relaxation reaches the target at the counts of a cut.
 func (c *shop) reached(t *tangent) bool { return t.served && t.value >= c.p.Target-reaches }
 
-// numbers is the program over numbers of devices, with their price: what is known rules
-// out those at which the relaxation falls short of the target, or a plan did, and, as
-// fewer devices never reach more, all that are nowhere above such.
+// countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts at
+// which the relaxation misses the target or a plan failed. Fewer devices never reach more, so all counts that
+// nowhere exceed such counts are ruled out, too.
 func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 	m = milp.New("devices")
 	var price, some []milp.Term
@@ -352,6 +371,8 @@ func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 	if c.floor > 0 {
 		m.AddGE("", c.floor*(1+1e-9), price...)
 	}
+
+	// addAbove requires that the count of some kind exceeds the given one.
 	above := func(at []int) {
 		var more []milp.Term
 		for k := range n {
@@ -363,6 +384,8 @@ func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 		}
 		m.AddGE("", 1, more...)
 	}
+
+	// Counts without a plan, and cuts.
 	for _, at := range c.failed {
 		above(at)
 	}
@@ -382,8 +405,8 @@ func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 	return m, n
 }
 
-// next are the numbers of least price at which the relaxation reaches the target and that
-// were not tried; nil: there are none.
+// nextCounts returns the counts of least price that were not tried and at which the relaxation reaches the target.
+// If there are none, it returns nil.
 func (c *shop) next(ctx context.Context) (n []int, err error) {
 	for {
 		m, n := c.numbers()

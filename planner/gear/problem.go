@@ -10,55 +10,53 @@ import (
 	"inferplan/planner/stages"
 )
 
-// Problem is what is to be planned.
+// Problem is a cascade problem as numbers.
 type Problem struct {
-	Models     []Model // of the family, in the order in which they are asked
-	Thresholds [][]float64
-	Planned    *Samples
-	HeldOut    *Samples // may be empty
-	Grid       int
+	Models     []Model     // the family, in the order in which cascades ask its models
+	Thresholds [][]float64 // by model: certainties at the quantiles 1/Grid, 2/Grid, …
+	Planned    *Samples    // that cascades are chosen on
+	HeldOut    *Samples    // that accuracies and trials are checked on; nil or empty if there are none
+	Grid       int         // number of levels of a model's certainty
 
-	Kinds []Kind // of devices
-	// Blocks are the models block by block, with what crosses between devices, its
-	// models and pools in the order of Models and Kinds; then models may run in stages.
-	// Nil: whole models only.
+	Kinds []Kind // kinds of devices
+	// Blocks has the models block by block, with the bytes that cross between devices. Its models and pools are in
+	// the order of Models and Kinds. If it is nil, models run whole only.
 	Blocks *stages.Problem
 
-	// SLO is the latency that every range keeps, Target the weighted accuracy to
-	// reach. Without a target accuracy is maximised, without an SLO latency is
-	// minimised, with both the devices, up to Devices.
+	// SLO is the latency that every range keeps. Target is the weighted accuracy to reach. Without an accuracy
+	// target the accuracy is maximised, without an SLO the latency is minimised. With both, the number or price of
+	// the devices is minimised, up to the devices of Kinds.
 	SLO        time.Duration
-	Beside     time.Duration // that a request takes beside its runs
-	FrontEnd   time.Duration // for which a request takes up the front end
-	Target     float64
-	Percentile float64   // of the SLO: 0.95
-	Surplus    float64   // see kind.Problem: trials are longer, see lengthened
-	Drift      float64   // share by which runs take longer than profiled in trials
-	Edges      []float64 // upper edge of every range of rates, ascending
-	Weights    []float64 // of the ranges, sum 1
-	ByRate     []float64 // where Weights follow the switch rule (Served): what the rates alone say (Measured)
+	Beside     time.Duration // time of a request outside of its runs
+	FrontEnd   time.Duration // time for which a request occupies the front end
+	Target     float64       // 0 if no accuracy is asked for
+	Percentile float64       // of the SLO, such as 0.95
+	Surplus    float64       // margin that kind.Problem keeps back; trials are longer by trialLengthFactor
+	Drift      float64       // fraction by which trials run batches slower than profiled
+	Edges      []float64     // upper edge of every range, in requests per second, ascending
+	Weights    []float64     // share of the requests in every range; they sum to 1
+	ByRate     []float64     // MeasuredWeights, if RangeWeights are ServedWeights; else nil
 
-	// Overall: the SLO is for all requests together, whose rates the weights
-	// tell, not for every range alone. Ranges that few requests see late pay for
-	// others. Measured are the requests of every second that the weights are of,
-	// if known: the plan is then shown on them. Either: nobody said which; it is for
-	// every range, but where one cascade for all of the measured rates is better off
-	// with the other.
+	// OverRequests says that all requests together keep the SLO, and not every range. Their rates are those that
+	// the weights describe. A range with few requests may then be late if others are not. MeasuredRates has the
+	// requests of every second that the weights were made from, if they are known. The plan is then simulated on
+	// them. ScopeUnspecified says that the workload does not name the scope of the SLO. It is then the ranges,
+	// unless one cascade for all measured rates is more accurate with the requests as scope.
 	Overall, Either bool
 	Measured        []float64
 
-	longest  time.Duration // that a batch of several may take; 0: the SLO
-	fastOnly bool          // no model on kinds where one sample takes longer, if it takes less elsewhere
+	longest  time.Duration // limit on the time of a batch of several samples; if 0, the SLO limits it
+	fastOnly bool          // leaves out a model on a kind where one sample takes longer than maxBatchTime but not on another kind
 }
 
 // Model is a model of the family.
 type Model struct {
 	Name  string
-	On    []Variant       // by kind
-	Times []time.Duration // [b-1]: of a batch of b, undisturbed, where it is fastest
+	On    []Variant       // by kind of devices
+	Times []time.Duration // [b-1]: the undisturbed time of a batch of b on the kind where it is fastest
 }
 
-// NewModel returns a model that takes, by kind, what variants say.
+// NewModel returns the model that has the given variant on each kind of devices.
 func NewModel(name string, on ...Variant) Model {
 	m := Model{Name: name, On: on}
 	for _, v := range on {
@@ -72,9 +70,8 @@ func NewModel(name string, on ...Variant) Model {
 	return m
 }
 
-// cheapestBatch is the batch at which a model is cheapest per sample within the SLO, given the
-// times of its batches, and its time per sample in seconds; 0 and infinite where not even
-// one sample is.
+// cheapestBatch returns the batch size at which a variant is cheapest per sample within the SLO, and its seconds
+// per sample. If not even one sample keeps the SLO, it returns 0 and infinity.
 func cheapestBatch(p *Problem, v Variant) (batch int, per float64) {
 	per = math.Inf(1)
 	for b, t := range v.Times {
@@ -88,8 +85,8 @@ func cheapestBatch(p *Problem, v Variant) (batch int, per float64) {
 	return batch, per
 }
 
-// speedsOf are the largest batches and the seconds per sample, by kind and model; 0 and
-// infinite where a model is not in time or does not fit.
+// batchesAndSpeeds returns the largest batch and the seconds per sample, by kind and model. They are 0 and
+// infinity if a model misses the SLO on the kind or does not fit into its memory.
 func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
 	for k, kind := range p.Kinds {
 		batch, per = append(batch, make([]int, len(p.Models))), append(per, slices.Repeat([]float64{math.Inf(1)}, len(p.Models)))
@@ -102,10 +99,10 @@ func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
 	return batch, per
 }
 
-// batchLimits are the problem with batches as long as the SLO, and with batches of at
-// most half the SLO where that makes a difference: with long ones an expensive model's
-// queue costs more time than it saves work. Then it is without models on kinds where even one
-// sample takes longer, if it takes less elsewhere.
+// withBatchLimits returns the problem under up to three limits on batches: as long as the SLO; at most half as
+// long, because the queue in front of long batches of an expensive model can cost more time than these save; and
+// the same without models on kinds where a single sample takes longer, if another kind is faster. A limit that
+// changes no batch size is left out.
 func batchLimits(p *Problem) (list []*Problem) {
 	whole, half := *p, *p
 	whole.longest, half.longest = 0, p.SLO/2
@@ -120,6 +117,7 @@ func batchLimits(p *Problem) (list []*Problem) {
 	return list
 }
 
+// sum returns the sum of a list.
 func sum(list []float64) float64 {
 	s := 0.0
 	for _, x := range list {
@@ -128,8 +126,8 @@ func sum(list []float64) float64 {
 	return s
 }
 
-// alone is how long a cascade takes at least: the percentile of its way through
-// batches of one.
+// minLatency returns the least tail latency of a cascade. That is the time through batches of one of all its
+// models, except those that are reached by no more samples than the percentile allows to be late.
 func (p *Problem) alone(c *Cascade) time.Duration {
 	most := int32((1 - p.Percentile) * float64(p.Planned.N))
 	path := time.Duration(0)
@@ -142,7 +140,7 @@ func (p *Problem) alone(c *Cascade) time.Duration {
 	return path
 }
 
-// inTime leaves out cascades that miss the SLO even alone.
+// cascadesInTime returns the cascades whose least tail latency keeps the SLO.
 func (p *Problem) inTime(list []Cascade) []Cascade {
 	kept := make([]Cascade, 0, len(list))
 	for i := range list {
@@ -153,9 +151,11 @@ func (p *Problem) inTime(list []Cascade) []Cascade {
 	return kept
 }
 
-// maxModels bounds the family: steps go over its subsets.
+// maxModels limits the family, because some steps visit all of its subsets.
 const maxModels = 12
 
+// validate returns an error if the problem has no solution by its form: no devices, no samples, or numbers that
+// are out of range or inconsistent in length.
 func (p *Problem) check() error {
 	switch {
 	case len(p.Models) == 0 || len(p.Models) > maxModels:
@@ -171,6 +171,8 @@ func (p *Problem) check() error {
 	case p.Grid < 2:
 		return fmt.Errorf("a grid of %d quantiles, expected at least 2", p.Grid)
 	}
+
+	// Edges ascend.
 	below := 0.0
 	for _, e := range p.Edges {
 		if !(e > below) || math.IsInf(e, 0) {
@@ -178,6 +180,8 @@ func (p *Problem) check() error {
 		}
 		below = e
 	}
+
+	// Every model has a variant per kind and at least one latency.
 	for m := range p.Models {
 		if len(p.Models[m].On) != len(p.Kinds) {
 			return fmt.Errorf("model %s on %d kinds of devices, expected %d", p.Models[m].Name, len(p.Models[m].On), len(p.Kinds))

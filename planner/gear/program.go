@@ -10,38 +10,44 @@ import (
 	"inferplan/solver/milp"
 )
 
-// program is a linear program over ranges: mixtures of cascades on devices. Rows
-// and variables are kept by what they mean.
+// mixtureProgram is a linear program over ranges: mixtures of cascades on devices. It maximises the accuracy,
+// weighted over the ranges:
+//
+//	Σ_r weight(r) · Σ_c accuracy(c) · mixture(r, c)
+//
+// Its rows and variables are stored by what they mean.
 type program struct {
 	m       *milp.Model
 	x       *fleet
 	configs []Config
 	ranges  []int
-	one     []milp.Row         // by range: the mixture
-	need    [][]milp.Row       // by range and model: samples per second
-	time    [][]milp.Row       // by range and configuration: seconds of its devices
-	nic     []map[nic]milp.Row // by range, as chains ask for them: seconds of the NICs of a kind
-	devices []milp.Row         // by kind; negative: none of it
-	count   []milp.Var         // by configuration
-	flow    [][][]milp.Var     // by range, configuration and model; negative: not there
-	short   []milp.Var         // by range: requests that nothing answers
-	columns [][]int            // by range: cascades
-	priced  [][]int            // by range: chains
-	serve   bool               // whatever the accuracy: only that requests are answered counts
+	one     []milp.Row         // by range: the shares of its cascades, and of unserved requests, sum to 1
+	need    [][]milp.Row       // by range and model: samples that the cascades need are served (per request)
+	time    [][]milp.Row       // by range and config: seconds of work per second, at most the devices of the config
+	nic     []map[nic]milp.Row // by range: seconds of transfer per second, at most the NICs of a kind; rows are added when a chain needs them
+	devices []milp.Row         // by kind: the configs take no more than its devices; -1 without configs
+	count   []milp.Var         // by config: number of devices
+	flow    [][][]milp.Var     // by range, config and model: samples per request; -1 if the config lacks the model
+	short   []milp.Var         // by range: share of the requests that nothing answers
+	columns [][]int            // by range: cascades in the program
+	priced  [][]int            // by range: chains in the program
+	serve   bool               // the accuracy does not count, only that requests are answered
 }
 
-// nic is one direction of the NICs of a kind.
+// nicDirection is one direction of the NICs of a kind of devices.
 type nic struct {
 	kind int
 	in   bool
 }
 
-// newProgram is the program of some ranges with the counts left open, as whole
-// numbers or not.
+// newMixtureProgram returns the program of some ranges without cascades or chains. The numbers of devices per
+// config are variables. integer says whether they are whole numbers.
 func (x *fleet) newProgram(configs []Config, ranges []int, whole bool) *program {
 	p := x.p
 	g := &program{m: milp.New("gears"), x: x, configs: configs, ranges: ranges, columns: make([][]int, len(ranges)), priced: make([][]int, len(ranges))}
 	g.m.SetSense(milp.Maximize)
+
+	// Devices by config and their limit by kind, shared by all ranges.
 	devices := make([][]milp.Term, len(p.Kinds))
 	for _, c := range configs {
 		n := g.m.AddVar("", 0, milp.Inf, 0)
@@ -55,6 +61,8 @@ func (x *fleet) newProgram(configs []Config, ranges []int, whole bool) *program 
 			g.devices[k] = g.m.AddLE("devices", float64(p.Kinds[k].Devices), terms...)
 		}
 	}
+
+	// Rows and flows of each range.
 	for _, r := range ranges {
 		short := g.m.AddVar("", 0, milp.Inf, -1e3)
 		g.short = append(g.short, short)
@@ -83,7 +91,7 @@ func (x *fleet) newProgram(configs []Config, ranges []int, whole bool) *program 
 	return g
 }
 
-// column adds a cascade to the mixture of a range.
+// addCascade adds a cascade to the mixture of the range at an index.
 func (g *program) column(at, cascade int) {
 	entries := []milp.Entry{{Row: g.one[at], Coef: 1}}
 	for m, share := range g.x.reach[cascade] {
@@ -95,7 +103,7 @@ func (g *program) column(at, cascade int) {
 	g.columns[at] = append(g.columns[at], cascade)
 }
 
-// worth is what a cascade adds in the mixture of a range. A range without weight has
+// cascadeValue returns the objective coefficient of a cascade. A range of weight 0 gets a tiny one, so that it has
 // cascades, too.
 func (g *program) worth(at, cascade int) float64 {
 	if g.serve {
@@ -105,8 +113,8 @@ func (g *program) worth(at, cascade int) float64 {
 	return max(p.Weights[g.ranges[at]], 1e-6) * accuracyOn(p, &g.x.list[cascade])
 }
 
-// lane adds a chain to a range whose stages are on devices of one configuration
-// each, and returns what goes along it.
+// addChain adds a chain to a range, each stage on devices of one config, and returns the variable of the samples
+// that take it.
 func (g *program) lane(at int, c *Chain, cells []int) milp.Var {
 	entries := g.wires(at, c, []milp.Entry{{Row: g.need[at][c.Model], Coef: -1}})
 	for s, cell := range cells {
@@ -115,8 +123,7 @@ func (g *program) lane(at int, c *Chain, cells []int) milp.Var {
 	return g.m.AddColumn("", 0, milp.Inf, 0, entries...)
 }
 
-// spread adds a chain to a range whose stages may be on devices of several
-// configurations: by stage, those that have its part.
+// addSpreadChain adds a chain to a range, each stage on devices of several configs: those that hold the stage.
 func (g *program) spread(at int, c *Chain, cells [][]int) {
 	all := g.m.AddColumn("", 0, milp.Inf, 0, g.wires(at, c, []milp.Entry{{Row: g.need[at][c.Model], Coef: -1}})...)
 	for s, some := range cells {
@@ -127,7 +134,7 @@ func (g *program) spread(at int, c *Chain, cells [][]int) {
 	}
 }
 
-// wires adds what a chain takes of NICs.
+// addNICEntries appends the NIC time that a chain takes to its column.
 func (g *program) wires(at int, c *Chain, entries []milp.Entry) []milp.Entry {
 	g.x.eachNIC(c, func(n nic, seconds float64) {
 		row, ok := g.nic[at][n]
@@ -140,7 +147,7 @@ func (g *program) wires(at int, c *Chain, entries []milp.Entry) []milp.Entry {
 	return entries
 }
 
-// addEntry adds to a column, once per row.
+// addEntry adds a coefficient to a column, which has one entry per row.
 func addEntry(entries []milp.Entry, row milp.Row, coef float64) []milp.Entry {
 	for i := range entries {
 		if entries[i].Row == row {
@@ -151,7 +158,7 @@ func addEntry(entries []milp.Entry, row milp.Row, coef float64) []milp.Entry {
 	return append(entries, milp.Entry{Row: row, Coef: coef})
 }
 
-// eachNIC visits what a sample takes of NICs along a chain.
+// eachNIC calls visit with every NIC direction that a chain uses, and the seconds that a sample takes of it.
 func (x *fleet) eachNIC(c *Chain, visit func(n nic, seconds float64)) {
 	for s := range c.Stages {
 		st := &c.Stages[s]
@@ -164,26 +171,33 @@ func (x *fleet) eachNIC(c *Chain, visit func(n nic, seconds float64)) {
 	}
 }
 
-// nics is how many NICs the devices of a kind have.
+// nicCount returns the number of NICs that the devices of a kind have.
 func (x *fleet) nics(kind int) float64 {
 	n, each := x.p.Kinds[kind].Devices, max(1, x.p.Blocks.Pools[kind].PerNode)
 	return float64((n + each - 1) / each)
 }
 
-// perRound is how many columns a range gets at most in one round of pricing.
+// maxColumnsPerRound limits the cascades that a range gets in one round of pricing.
 const perRound = 4
 
-// generate solves the program by column generation; with all columns priced out
-// nothing over these cascades is better, nor over these chains, for which kinds have one
-// configuration each.
+// generateColumns solves the program by column generation, and returns the solution and the variables of the
+// chains that it added. When no column improves it, the solution is optimal over all cascades. If every kind has
+// exactly one config, it is also optimal over the chains.
+//
+// The reduced value of cascade c in range r is
+//
+//	cascadeValue(r, c) - mixtureDual(r) - Σ_m demandDual(r, m) · reachShares(c, m)
 func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution, []milp.Var, error) {
 	p, x := g.x.p, g.x
+
+	// Start with the lightest cascade in each range, so that there is a solution if any exists.
 	home := homeOf(g.configs, len(p.Kinds))
 	for at := range g.ranges {
 		g.column(at, x.lightest())
 	}
-	var along []milp.Var // of the chains priced, range after range as they came
+	var along []milp.Var // of the added chains, in order
 	for {
+		// Solve over the columns so far.
 		sol, err := solve(ctx, x.solver, g.m, milp.Options{})
 		if err != nil {
 			return nil, nil, err
@@ -191,6 +205,8 @@ func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution
 		if sol.X == nil || len(sol.RowDuals) == 0 {
 			return nil, nil, fmt.Errorf("the program of gears has no solution (%v)", sol.Status)
 		}
+
+		// Price the cascades and chains of every range.
 		added := false
 		for at, r := range g.ranges {
 			price := make([]float64, len(p.Models))
@@ -202,6 +218,8 @@ func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution
 				cascade int
 				by      float64
 			}
+
+			// Find the cascades of positive reduced value.
 			var gains []gain
 			for i := range x.list {
 				by := g.worth(at, i) - level
@@ -212,6 +230,8 @@ func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution
 					gains = append(gains, gain{i, by})
 				}
 			}
+
+			// Add the best of them.
 			slices.SortFunc(gains, func(a, b gain) int {
 				return cmp.Or(cmp.Compare(b.by, a.by), cmp.Compare(a.cascade, b.cascade))
 			})
@@ -219,6 +239,8 @@ func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution
 				g.column(at, n.cascade)
 				added = true
 			}
+
+			// Add the chains that save the most.
 			for _, i := range g.cheaper(at, chains, home, price, sol, weight) {
 				along = append(along, g.lane(at, chains[i], homes(chains[i], home)))
 				g.priced[at] = append(g.priced[at], i)
@@ -231,12 +253,13 @@ func (g *program) generate(ctx context.Context, chains []*Chain) (*milp.Solution
 	}
 }
 
-// tooLate tells whether a cascade in a range makes more of all requests late than the
-// percentile allows.
+// exceedsLateShare reports whether a cascade, used in a range, makes more of all requests late than the percentile
+// allows.
 func (x *fleet) tooLate(r, cascade int) bool {
 	return x.late != nil && x.late[cascade]*x.p.Weights[r] > 1-x.p.Percentile+1e-9
 }
 
+// stageConfigs returns the config of each stage's kind.
 func homes(c *Chain, home []int) []int {
 	var out []int
 	for s := range c.Stages {
@@ -245,12 +268,17 @@ func homes(c *Chain, home []int) []int {
 	return out
 }
 
-// cheaper is, for every member, the chain that is cheapest for its work at the
-// prices of a solution, where it saves any.
+// improvingChains returns, for every member, the chain whose work saves the most at the duals of a solution:
+//
+//	saving = demandDual(member) - Σ_stage timeDual · seconds - Σ_NIC nicDual · seconds
+//
+// A member has none if no chain saves anything. Chains that the range has already are skipped.
 func (g *program) cheaper(at int, chains []*Chain, home []int, price []float64, sol *milp.Solution, weight float64) []int {
 	best := make([]int, len(g.x.p.Models))
 	by := make([]float64, len(best))
 	edge := g.x.p.Edges[g.ranges[at]]
+
+	// Compute the saving of each chain, and keep the best of each member.
 	for i, c := range chains {
 		saves := price[c.Model]
 		for s := range c.Stages {
@@ -265,6 +293,8 @@ func (g *program) cheaper(at int, chains []*Chain, home []int, price []float64, 
 			best[c.Model], by[c.Model] = i, saves
 		}
 	}
+
+	// Collect them in the order of the members.
 	var out []int
 	for m := range best {
 		if by[m] > 0 {
@@ -274,16 +304,21 @@ func (g *program) cheaper(at int, chains []*Chain, home []int, price []float64, 
 	return out
 }
 
-// lightest is the cascade with the least time where each model is fastest.
+// lightestCascade returns the cascade that takes the least time if each of its models runs where it is fastest,
+// whole or in stages.
 func (x *fleet) lightest() int {
 	best, least := 0, math.Inf(1)
 	for i := range x.list {
 		total := 0.0
 		for m, share := range x.reach[i] {
 			fastest := math.Inf(1)
+
+			// The fastest kind for the whole model.
 			for k := range x.per {
 				fastest = min(fastest, x.per[k][m])
 			}
+
+			// The fastest chain.
 			for _, c := range x.chains {
 				if c.Model == m && len(c.Stages) > 0 {
 					own := 0.0
@@ -304,7 +339,7 @@ func (x *fleet) lightest() int {
 	return best
 }
 
-// homeOf is the configuration of each kind, where every kind has one.
+// configByKind returns the config of each kind, if every kind has one.
 func homeOf(configs []Config, kinds int) []int {
 	home := make([]int, kinds)
 	for c, conf := range configs {
@@ -313,9 +348,10 @@ func homeOf(configs []Config, kinds int) []int {
 	return home
 }
 
-// relax solves the program of a range: fractions of devices, each with whatever model or part
-// of one, any mixture of cascades, some of which are there from the start. along are the
-// variables of the chains priced.
+// solveRelaxation solves the program of range r with fractions of devices, each of which may hold any model and
+// stage that fits on it alone, and with any mixture of cascades. startCascades are in the program from the start.
+// chainVars are the variables of the chains that were added. With serveOnly it minimises the share of unserved
+// requests.
 func (x *fleet) relax(ctx context.Context, r int, serve bool, some []int) (g *program, sol *milp.Solution, along []milp.Var, err error) {
 	g = x.newProgram(x.all, []int{r}, false)
 	if g.serve = serve; serve {
@@ -330,8 +366,9 @@ func (x *fleet) relax(ctx context.Context, r int, serve bool, some []int) (g *pr
 	return g, sol, along, err
 }
 
-// bounds are what no plan over the same thresholds exceeds in a range, by its relaxation.
-// use is what chains carry in these mixtures, weighted over the ranges.
+// rangeBounds returns, by range, the accuracy that no plan over the same thresholds exceeds. It is NaN if the
+// range cannot be served. chainUse is the share of the samples that each chain carries in these mixtures, as a
+// mean over the ranges.
 func (x *fleet) bounds(ctx context.Context) (out, use []float64, err error) {
 	out, use = make([]float64, len(x.p.Edges)), make([]float64, len(x.chains))
 	for r := range out {
@@ -342,6 +379,8 @@ func (x *fleet) bounds(ctx context.Context) (out, use []float64, err error) {
 		if out[r] = sol.Value / max(x.p.Weights[r], 1e-6); sol.X[g.short[0]] > 1e-7 {
 			out[r] = math.NaN()
 		}
+
+		// Half of the mean is by weight and half is even, so that ranges without weight count, too.
 		for n, i := range g.priced[0] {
 			use[i] += (x.p.Weights[r] + 1/float64(len(out))) / 2 * sol.X[along[n]]
 		}

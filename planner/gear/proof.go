@@ -8,42 +8,42 @@ import (
 	"slices"
 )
 
-// A plan of one cascade per range is what trials accept, so trials can also rule better
-// ones out. For every placement and range the most accurate cascade that the devices have
-// the time for is tried. Where it fails, the range has the next one at most. So what a
-// placement comes to at most falls trial by trial, until it is not above the plan, or until
-// all of its ranges have passed: then it is the better plan. The placement that comes to
-// the most is always next (best first). If the search stops early, what the next placement
-// comes to is still a bound. It is one of plans that this planner accepts, by the streams of
-// its trials, of the splits that it tries, no bound of what devices can do.
+// A plan is a set of cascades that pass trials, one per range, so trials can also rule better plans out. For every
+// placement and range the most accurate cascade that the devices have time for is tried. If it fails, the next one
+// bounds the range. So the bound of a placement falls trial by trial, until it is not above the plan, or until all
+// ranges have passed, and then the placement has a better plan. The placement with the highest bound is always
+// next (best first). If the search stops early, the bound of the next placement is still a bound.
+//
+// It bounds the plans that this planner accepts, by the streams of its trials and the splits that it tries. It
+// does not bound what devices can do.
 
-// provingRequests is how many simulated requests the proofs of a solve take at most.
+// maxProofRequests limits the simulated requests of all proofs of a solve.
 const provingRequests = 4_000_000
 
-// rivals are placements that may make a better plan than another.
+// candidatePlacements are placements that may have a better plan than the present one.
 type rivals struct {
 	list []*rival
-	rest float64 // what placements that are not among them come to at most
-	left *int    // requests that may yet be simulated; nil: no proof is asked for
+	rest float64 // bound of the placements that are not candidates
+	left *int    // number of requests that may still be simulated; nil if no proof is wanted
 }
 
-// rival is a placement whose ranges are tried.
+// candidatePlacement is a placement whose ranges are tried one by one.
 type rival struct {
 	*laid
-	design *design   // once its first range is tried
-	at     []int     // by range: the place in the order of the most accurate cascade left
-	gears  []*passed // by range; nil: that one was not tried
-	most   float64   // what the ranges come to at most, weighted; below 0: some range has none
+	design *design   // nil until a range is tried
+	at     []int     // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
+	gears  []*passed // by range: that cascade, if it has passed; nil before it is tried
+	most   float64   // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
 }
 
-// passed is a cascade that passed.
+// passedCascade is a cascade that passed its trial.
 type passed struct {
 	stair *stair
 	trial Trial
 }
 
-// add takes up placements that serve all ranges, the best first, of which the fluid model
-// was asked for so many at most.
+// add adds the placements that serve all ranges. They are sorted, the best first. If there are as many as were
+// requested, others may follow that are as good as the last one.
 func (l *rivals) add(top []*laid, most int) {
 	for _, c := range top {
 		x := c.l.x
@@ -64,14 +64,14 @@ func (l *rivals) add(top []*laid, most int) {
 	}
 }
 
-// accuracyOf is what a range has at most.
+// maxRangeAccuracy returns the accuracy that a range has at most.
 func (v *rival) accuracyOf(r int) float64 {
 	x := v.l.x
 	return accuracyOn(x.p, &x.list[x.order[v.at[r]]])
 }
 
-// doubtful is the range, of those whose cascade was not tried, that adds most to what a
-// plan's range has; -1: all were tried.
+// mostPromisingRange returns the range without a trial that may add the most accuracy to a plan. If all ranges
+// were tried, it returns -1.
 func (v *rival) doubtful(plan *Outcome) int {
 	best, most := -1, math.Inf(-1)
 	for r := range v.at {
@@ -86,13 +86,15 @@ func (v *rival) doubtful(plan *Outcome) int {
 	return best
 }
 
-// tryNext tries the cascade of a range. Where the devices have no time for it, or it
-// fails, the range has the next one at most. It returns how many requests were simulated.
+// tryNext tries the next cascade of range r. If the devices have no time for it, or it fails, the bound of the
+// range falls to the cascade after it. It returns the number of simulated requests.
 func (v *rival) tryNext(ctx context.Context, r int, o *Options) (simulated int, err error) {
 	if v.design == nil {
 		v.design = v.l.design(o, v.ranges)
 	}
 	x, before := v.l.x, v.design.bench.simulated
+
+	// Try the cascade.
 	i, edge := x.order[v.at[r]], x.p.Edges[r]
 	fits, err := v.l.fits(ctx, i, edge)
 	if err == nil && fits {
@@ -101,6 +103,8 @@ func (v *rival) tryNext(ctx context.Context, r int, o *Options) (simulated int, 
 	if err != nil {
 		return 0, err
 	}
+
+	// It failed: lower the bound.
 	if v.gears[r] == nil {
 		v.at[r]++
 		v.most = -1
@@ -114,7 +118,7 @@ func (v *rival) tryNext(ctx context.Context, r int, o *Options) (simulated int, 
 	return v.design.bench.simulated - before, nil
 }
 
-// try tries a cascade at a rate; nil: it does not pass.
+// tryCascade tries a cascade at a rate. If it fails, the result is nil.
 func (v *rival) try(ctx context.Context, i int, rate float64) (*passed, error) {
 	s, err := v.design.stair(ctx, i)
 	if err != nil {
@@ -127,7 +131,7 @@ func (v *rival) try(ctx context.Context, i int, rate float64) (*passed, error) {
 	return &passed{s, trial}, nil
 }
 
-// outcome is the plan of a rival whose ranges have all passed.
+// plan returns the plan of a placement whose ranges have all passed.
 func (v *rival) outcome() *Outcome {
 	p := v.l.x.p
 	out := &Outcome{Problem: p, Configs: v.l.configs, design: v.design}
@@ -138,15 +142,15 @@ func (v *rival) outcome() *Outcome {
 	return out
 }
 
-// better looks for a plan that is considerably more accurate than one in hand or, without
-// one, that reaches a target. bound is what no plan on these placements exceeds, as far as
-// the trials went.
+// findBetterPlan looks for a plan that is better than the present one by nextPlacementGain or, without one, that
+// reaches the target. It also returns a bound of all plans on these placements, as far as the trials went.
 func (l *rivals) better(ctx context.Context, plan *Outcome, target float64, o *Options) (best *Outcome, bound float64, err error) {
 	above := target - sumsRound
 	if plan != nil {
 		above = plan.Accuracy + considerable
 	}
 	for {
+		// Stop if no placement can be better, or no requests are left.
 		v := l.first()
 		switch {
 		case v == nil:
@@ -154,6 +158,8 @@ func (l *rivals) better(ctx context.Context, plan *Outcome, target float64, o *O
 		case v.most < above || *l.left <= 0:
 			return nil, max(l.rest, v.most), nil
 		}
+
+		// Try the most promising range of the most promising placement.
 		r := v.doubtful(plan)
 		if r < 0 {
 			return v.outcome(), max(l.rest, v.most), nil
@@ -166,7 +172,7 @@ func (l *rivals) better(ctx context.Context, plan *Outcome, target float64, o *O
 	}
 }
 
-// first is the placement that comes to most; nil: there is none.
+// mostPromising returns the placement with the highest bound, or nil if there are none.
 func (l *rivals) first() (first *rival) {
 	for _, v := range l.list {
 		if first == nil || v.most > first.most {
@@ -176,9 +182,9 @@ func (l *rivals) first() (first *rival) {
 	return first
 }
 
-// settle ends tries by trials: with a plan that is considerably better, or one that reaches
-// the target where there was none, and with what none exceeds that trials accept. Without a
-// plan the error says whether there is none.
+// settleByTrials continues the search by trials of single ranges. It may find a better plan, or one that reaches
+// the target if there was none. It sets the bound of plans that pass trials. If there is no plan, the error
+// records whether trials rule one out.
 func (t *tries) settle(ctx context.Context, l *rivals) error {
 	if l.left == nil || !t.wholeOnly || t.p.Overall || t.best != nil && t.p.Target > 0 || math.IsInf(l.rest, 1) {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"inferplan/policy/gear"
 )
 
-// Ranges are the upper edges of n equal ranges of rates up to a peak.
+// EqualRanges returns the upper edges of n equal ranges of rates up to a peak.
 func Ranges(peak float64, n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {
@@ -16,8 +16,7 @@ func Ranges(peak float64, n int) []float64 {
 	return out
 }
 
-// Zipf are weights proportional to 1, 1/2, 1/3, … that sum to 1: low rates are
-// common.
+// ZipfWeights returns weights in proportion to 1, 1/2, 1/3, … that sum to 1, so low rates are common.
 func Zipf(n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {
@@ -26,11 +25,12 @@ func Zipf(n int) []float64 {
 	return normalise(out)
 }
 
-// Uniform are equal weights that sum to 1.
+// UniformWeights returns equal weights that sum to 1.
 func Uniform(n int) []float64 {
 	return normalise(slices.Repeat([]float64{1}, n))
 }
 
+// normalise divides a list by its sum, in place, and returns it.
 func normalise(list []float64) []float64 {
 	total := sum(list)
 	for i := range list {
@@ -39,9 +39,8 @@ func normalise(list []float64) []float64 {
 	return list
 }
 
-// Measured makes weights of counts per interval, as rates: how many of the
-// requests come while the rate is in each range. Rates above the peak count in
-// the last range.
+// MeasuredWeights returns the share of the requests that arrive while the rate is in each range. rates are counts
+// per interval. Rates above the peak count in the last range.
 func Measured(rates []float64, peak float64, n int) []float64 {
 	out := make([]float64, n)
 	for _, q := range rates {
@@ -53,12 +52,10 @@ func Measured(rates []float64, peak float64, n int) []float64 {
 	return normalise(out)
 }
 
-// Served makes weights of counts per second in their order: how many of the
-// requests come under the gear of each range when these rates go through the
-// policy's switch rule. It is slow to leave a fast gear, so that rates that
-// hover at the edge of two ranges are mostly served by the faster, less
-// accurate one; the rates alone (Measured) do not tell. Queues are taken to be
-// short enough to switch.
+// ServedWeights returns the share of the requests that the gear of each range serves when counts per second go
+// through the policy's switch rule. The rule is slow to leave a fast gear. So rates near the edge of two ranges
+// are mostly served by the faster, less accurate gear, which MeasuredWeights does not show. Queues are assumed to
+// be short enough to switch.
 func Served(rates []float64, peak float64, n int, seed uint64) []float64 {
 	var o gear.Options
 	o.Window, o.Hysteresis = gear.WindowFor(peak / float64(n))
@@ -69,7 +66,7 @@ func Served(rates []float64, peak float64, n int, seed uint64) []float64 {
 	return normalise(out)
 }
 
-// Shares are weights that sum to 1, from a histogram.
+// HistogramWeights returns weights that sum to 1, from a histogram.
 func Shares(histogram []float64) []float64 {
 	return normalise(slices.Clone(histogram))
 }

@@ -7,29 +7,29 @@ import (
 	"slices"
 )
 
-// fewPlacements is up to how many placements all are ranked, and how many are tried.
+// fewPlacements is the number of placements up to which all are ranked, and the largest number that is tried.
 const fewPlacements = 1000
 
-// laid is a placement with what the fluid model allows it at most.
+// rankedLayout is a placement with the accuracies that the fluid model allows it.
 type laid struct {
 	l        *layout
-	ranges   []float64 // of those that are served
-	accuracy float64   // weighted over these
+	ranges   []float64 // by range, up to the first range that cannot be served
+	accuracy float64   // weighted over these ranges
 }
 
-// compare says which serves more ranges, and then which is more accurate.
+// compare orders layouts, those first that serve more ranges, and then those of more accuracy.
 func (c *laid) compare(o *laid) int {
 	return cmp.Or(cmp.Compare(len(o.ranges), len(c.ranges)), cmp.Compare(o.accuracy, c.accuracy))
 }
 
-// ranking are the best placements so far.
+// placementRanking holds the best placements so far.
 type ranking struct {
 	*fleet
-	keep int // of them
-	top  []*laid
+	keep int     // number of placements to keep
+	top  []*laid // the best first
 }
 
-// lay scores a layout.
+// score returns a layout with its fluid accuracies.
 func (g *ranking) lay(ctx context.Context, l *layout) (*laid, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -38,8 +38,8 @@ func (g *ranking) lay(ctx context.Context, l *layout) (*laid, error) {
 	return &laid{l, ranges, g.p.weighted(ranges)}, err
 }
 
-// add keeps a placement, in every way to put chains on it that is good enough, behind
-// equals: the first stands.
+// add ranks a placement with every layout of its chains, and keeps those that are good enough. Of equal ones the
+// earlier is first.
 func (g *ranking) add(ctx context.Context, configs []Config) error {
 	for _, l := range g.layouts(configs) {
 		c, err := g.lay(ctx, l)
@@ -54,10 +54,10 @@ func (g *ranking) add(ctx context.Context, configs []Config) error {
 	return nil
 }
 
-// ranked are the best placements, as many as are to be kept. Where all of them are ranked,
-// no plan of whole models is more accurate than the first is allowed to be: a gear is one
-// cascade, and on a placement the one with the most time for it. Of too many there is that of the program over all
-// of them. On several kinds of devices and with chains that one stands before its equals.
+// rankPlacements returns the best placements, up to maxKept. rankedAll says that all placements were ranked. No
+// plan of whole models is then more accurate than the first placement allows: a gear is one cascade, and a
+// placement's best one is the most accurate that it has time for. If there are too many placements, only that of
+// placeModels is ranked. On several kinds or with chains that placement is ranked first, before equal ones.
 func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, err error) {
 	g := &ranking{fleet: x, keep: keep}
 	var first []Config
@@ -76,8 +76,8 @@ func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, er
 	return g.top, all, err
 }
 
-// few tells whether there are few enough placements to rank all: with stages no more than
-// are kept.
+// canRankAll reports whether there are few enough placements to rank all: up to fewPlacements or, with chains,
+// maxKept.
 func (x *fleet) few(keep int) bool {
 	total, most := 1.0, fewPlacements
 	if len(x.run) > 0 {
@@ -89,7 +89,7 @@ func (x *fleet) few(keep int) bool {
 	return total <= float64(most)
 }
 
-// ofKind are the configurations of a kind.
+// configsOfKind returns the configs of a kind.
 func ofKind(configs []Config, kind int) (list []Config) {
 	for _, c := range configs {
 		if c.Kind == kind {
@@ -99,8 +99,8 @@ func ofKind(configs []Config, kind int) (list []Config) {
 	return list
 }
 
-// placements visits all ways to give the devices of every kind maximal sets of models, but
-// for none at all.
+// eachPlacement calls visit for every way to give the devices of all kinds maximal sets of models. The empty
+// placement is left out.
 func (x *fleet) placements(visit func(placed []Config)) {
 	kinds := x.p.Kinds
 	var fill func(kind int, placed []Config)
@@ -123,7 +123,7 @@ func (x *fleet) placements(visit func(placed []Config)) {
 	fill(0, nil)
 }
 
-// counted are configurations with counts, without those of none.
+// withCounts returns configs with their numbers of devices, without those of none.
 func counted(configs []Config, counts []int) (placed []Config) {
 	for i, n := range counts {
 		if n > 0 {
@@ -133,7 +133,8 @@ func counted(configs []Config, counts []int) (placed []Config) {
 	return placed
 }
 
-// fluidLayout is that on which all devices of a kind take any model that fits on one and any stage.
+// fluidLayout returns the layout of the fluid model: all devices of a kind hold every model and stage that fits on
+// one of them alone.
 func fluidLayout(x *fleet) *layout {
 	l, home := &layout{x: x, loads: map[int]*split{}}, slices.Repeat([]int{-1}, len(x.p.Kinds))
 	for _, c := range x.all {
@@ -151,8 +152,8 @@ func fluidLayout(x *fleet) *layout {
 	return l
 }
 
-// singleGears is what no plan exceeds whose ranges have one cascade each, whole models or
-// in stages. 0: some range has none.
+// boundSingleCascades returns the accuracy that no plan exceeds whose ranges have one cascade each, of whole
+// models or in stages. If a range has none, it returns 0.
 func singleGears(ctx context.Context, x *fleet) (float64, error) {
 	ranges, err := fluidLayout(x).fluidRanges(ctx, reaches)
 	if err != nil || len(ranges) < len(x.p.Edges) {
@@ -161,12 +162,11 @@ func singleGears(ctx context.Context, x *fleet) (float64, error) {
 	return x.p.weighted(ranges), nil
 }
 
-// fluidRanges are the accuracies of the most accurate cascades that devices have the time
-// for at the upper edges of the ranges, up to the first range that has none. So much of the
-// time may be exceeded.
+// fluidAccuracies returns, range by range, the accuracy of the most accurate cascade that devices have time for at
+// the upper edge, up to the first range without one. The time may be exceeded by the tolerance, as a fraction.
 func (l *layout) fluidRanges(ctx context.Context, over float64) (ranges []float64, err error) {
 	x, at := l.x, 0
-	for _, edge := range x.p.Edges { // rising rates: the best one never comes down
+	for _, edge := range x.p.Edges { // rates rise, so no range is more accurate than the one before
 		for ; at < len(x.order); at++ {
 			fits, err := l.fits(ctx, x.order[at], edge/(1+over))
 			if err != nil {
@@ -184,7 +184,7 @@ func (l *layout) fluidRanges(ctx context.Context, over float64) (ranges []float6
 	return ranges, nil
 }
 
-// fits tells whether devices and NICs have the time for a cascade at a rate.
+// hasTimeFor reports whether devices and NICs have time for a cascade at a rate.
 func (l *layout) fits(ctx context.Context, cascade int, rate float64) (bool, error) {
 	if l.atLeast(cascade)*rate > 1 {
 		return false, nil
@@ -193,10 +193,8 @@ func (l *layout) fits(ctx context.Context, cascade int, rate float64) (bool, err
 	return err == nil && s.taken*rate <= 1, err
 }
 
-// wholeModels plans without stages: on the best placements, with batches as long as the SLO
-// and half as long (and then without kinds where even one sample of a model takes longer, if it
-// takes less elsewhere), until no other placement could be considerably better. What the
-// fluid model allows a placement at most tells which these are.
+// planWholeModels plans without stages: on the best placements and with each of the limits of withBatchLimits,
+// until no other placement can be noticeably better by the fluid model.
 func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 	rest := rivals{left: t.left, rest: -1}
 	for n, q := range batchLimits(x.p) {
@@ -204,10 +202,14 @@ func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 			rest.rest = max(rest.rest, t.gears)
 			break
 		}
+
+		// Rank the placements under this limit.
 		top, all, err := x.within(q).ranked(ctx, t.most())
 		if err != nil {
 			return err
 		}
+
+		// If all are ranked, the first is a bound.
 		if all && n == 0 && t.wholeOnly && !t.p.Overall {
 			served := len(top[0].ranges) == len(t.p.Edges)
 			if t.p.Target > 0 && (!served || t.p.misses(top[0].accuracy+reaches)) {
@@ -217,6 +219,8 @@ func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 				t.gears = top[0].accuracy
 			}
 		}
+
+		// Look for an early plan, and try the placements.
 		if n == 0 {
 			if err := t.findEarly(ctx, top[0]); err != nil {
 				return err
@@ -232,8 +236,8 @@ func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 	return t.settle(ctx, &rest)
 }
 
-// on plans on placements, the best first, with batches of the limit at a place in their
-// list.
+// planOn plans on placements, the best first, until no further one is worth it. limitIndex is the index of the
+// batch limit.
 func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
 	for k, c := range top {
 		if t.enough() || t.rulesOut(c, k) {
@@ -245,7 +249,7 @@ func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
 			t.early.improve(d)
 		}
 		if err == nil && len(c.l.x.run) > 0 {
-			out.Problem = t.p // of whole models
+			out.Problem = t.p // the problem without the times of members in stages
 		}
 		if err := t.keepIfBetter(out, err); err != nil {
 			return err
@@ -254,7 +258,7 @@ func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
 	return nil
 }
 
-// rulesOut returns true if a placement, and any behind it, is not worth a try after some others.
+// rulesOutRest reports whether a placement and all behind it are not worth a try after some others.
 func (t *tries) rulesOut(c *laid, others int) bool {
 	switch {
 	case t.missing != nil && len(c.ranges) < len(t.p.Edges):
@@ -265,17 +269,15 @@ func (t *tries) rulesOut(c *laid, others int) bool {
 	return c.accuracy <= t.best.Accuracy+worthFurther(others)
 }
 
-// Of plans: worthwhile is the least weighted accuracy that is worth simulations, worthShorter
-// that which is worth shorter batches, with which devices do less under overload, considerable
-// that which is worth the simulations of one more placement.
+// Gains of weighted accuracy that are worth an effort: minAccuracyGain any simulation, shorterBatchGain shorter
+// batches, with which devices do less under overload, and nextPlacementGain the simulations of another placement.
 const (
 	worthwhile   = 5e-5
 	worthShorter = 2e-4
 	considerable = 1e-3
 )
 
-// worthFurther is by how much a placement has to be able to exceed a plan for it to be
-// tried after some others.
+// minPlacementGain returns the gain over the best plan that a placement must allow to be tried after some others.
 func worthFurther(others int) float64 {
 	if others > 0 {
 		return considerable

@@ -8,17 +8,16 @@ import (
 	"inferplan/formats"
 )
 
-// Samples are the answers of all models to one set of samples, certainties as
-// levels: [model][sample].
+// Samples are the answers of all models to the same samples, with certainties as levels. Both are by model and
+// sample.
 type Samples struct {
 	N       int
 	Levels  [][]uint8
 	Correct [][]bool
 }
 
-// Thresholds are the quantiles 1/grid, 2/grid, … of a model's certainties:
-// threshold j forwards about j/grid of the samples. Equal ones stay in place, so
-// that a level is the same share for every model.
+// Thresholds returns the quantiles 1/grid, 2/grid, … of a model's certainties. Threshold j forwards about j/grid
+// of the samples. Equal ones are kept, so that a level is the same share for every model.
 func Thresholds(certainty []float64, grid int) []float64 {
 	sorted := slices.Clone(certainty)
 	slices.Sort(sorted)
@@ -29,7 +28,7 @@ func Thresholds(certainty []float64, grid int) []float64 {
 	return out
 }
 
-// levelsOf counts, for every certainty, the thresholds that it reaches.
+// certaintyLevels returns, for every certainty, the number of thresholds that it reaches.
 func levelsOf(certainty, thresholds []float64) []uint8 {
 	out := make([]uint8, len(certainty))
 	for i, c := range certainty {
@@ -38,8 +37,8 @@ func levelsOf(certainty, thresholds []float64) []uint8 {
 	return out
 }
 
-// Grade turns records into levels: thresholds from the samples planned on,
-// applied to these and to the samples held out.
+// GradeRecords turns records into levels. Thresholds come from the planning samples and apply to these and to the
+// held-out samples.
 func Grade(r *formats.Records, family []string, grid int) (thresholds [][]float64, planned, heldOut *Samples, err error) {
 	if grid < 2 || grid > formats.MaxGrid {
 		return nil, nil, nil, fmt.Errorf("a grid of %d quantiles, expected 2 to %d", grid, formats.MaxGrid)
@@ -66,8 +65,8 @@ func Grade(r *formats.Records, family []string, grid int) (thresholds [][]float6
 	return thresholds, planned, heldOut, nil
 }
 
-// Replay runs a cascade over samples: how many reach each of its models, and
-// how many are answered right.
+// Replay runs a cascade over samples. It returns how many reach each of its models, and how many are answered
+// correctly.
 func (s *Samples) Replay(models, levels []uint8) (reach []int, correct int) {
 	reach = make([]int, len(models))
 	s.each(models, levels, func(_, asked int, right bool) {
@@ -81,8 +80,8 @@ func (s *Samples) Replay(models, levels []uint8) (reach []int, correct int) {
 	return reach, correct
 }
 
-// each visits every sample: how many models of a cascade it reaches, and whether the last
-// of them answers it right.
+// eachSample calls visit with every sample, the number of models of a cascade that it reaches, and whether the
+// last of them answers it correctly.
 func (s *Samples) each(models, levels []uint8, visit func(sample, asked int, right bool)) {
 	for i := range s.N {
 		for k, m := range models {

@@ -12,13 +12,15 @@ import (
 	"inferplan/planner/stages"
 )
 
-// resolve turns the documents into a problem.
+// resolveDocuments fills in the problem from the documents.
 func (f *resolved) resolve() error {
 	w, p := f.cascade, f.problem
 	f.grid()
 	if err := f.gearPools(); err != nil {
 		return err
 	}
+
+	// Kinds of devices, and the members' times on them.
 	for _, pool := range f.pools {
 		if pool.Memory == 0 {
 			f.run.Assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
@@ -32,6 +34,8 @@ func (f *resolved) resolve() error {
 		}
 		p.Models = append(p.Models, *m)
 	}
+
+	// Samples, SLO, stages and ranges.
 	if err := f.records(w.Family); err != nil {
 		return err
 	}
@@ -44,11 +48,11 @@ func (f *resolved) resolve() error {
 	return f.ranges(&w.QPS)
 }
 
-// maxCascades is how many cascades are listed at most.
+// maxCascades limits the number of cascades that are enumerated.
 const maxCascades = 120_000
 
-// grid is the number of quantile thresholds per model, or the largest over which not too
-// many cascades are listed.
+// setGrid sets the number of quantile thresholds per model: the requested one, or the largest that makes no more
+// than maxCascades cascades.
 func (f *resolved) grid() {
 	w, p := f.cascade, f.problem
 	cascades := func(grid int) float64 {
@@ -64,11 +68,11 @@ func (f *resolved) grid() {
 	}
 }
 
-// mostDevices limits the devices of a kind: every range is levelled over
-// all of them, again and again.
+// maxDevicesPerKind limits the devices of a kind, because the load of each range is levelled over all of them many
+// times.
 const mostDevices = 16_384
 
-// gearPools are the pools to plan for. On each the models take turns.
+// setPools sets the pools that have devices. The models of a cascade take turns on every device.
 func (r *resolved) gearPools() error {
 	for i, p := range r.in.Cluster.Pools {
 		if p.Count == 0 {
@@ -90,8 +94,8 @@ func (r *resolved) gearPools() error {
 	return nil
 }
 
-// member reads a model's latencies; of several kinds of devices at least one must
-// have been measured.
+// readModel returns a model with its latencies. It fails if none was measured on any kind of the cluster's
+// devices.
 func (f *resolved) member(name, path string) (*Model, error) {
 	at, err := f.in.Model(name, path)
 	if err != nil {
@@ -111,7 +115,7 @@ func (f *resolved) member(name, path string) (*Model, error) {
 	return &m, nil
 }
 
-// requests sets what a request takes beside its runs, and for how long it takes up the front end.
+// setRequestTimes sets the time of a request outside of its runs, and that for which it occupies the front end.
 func (f *resolved) requests() {
 	f.problem.Beside = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) document.Micros { return m.RequestUS })
 	f.requestCPU = formats.MeanOfFamily(f.profile, func(m *formats.ProfileModel) document.Micros { return m.RequestCPUUS })
@@ -120,7 +124,8 @@ func (f *resolved) requests() {
 	}
 }
 
-// variant is what a model takes on a kind of devices.
+// variantOn returns the times and the memory of a model on a kind of devices. If the memory was not measured, it
+// is the bytes of the weights.
 func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 	var m Variant
 	whole := wholeOf(pm, device)
@@ -129,6 +134,8 @@ func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 			m.Memory = max(m.Memory, ms.MemoryBytes)
 		}
 	}
+
+	// Times of every batch size up to the largest measured one.
 	if list := whole.Batches; len(list) > 0 {
 		most, means := list[len(list)-1].Batch, list[0].Mean > 0
 		if f.opt.MaxBatch > 0 {
@@ -150,12 +157,14 @@ func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 	return m
 }
 
-// wholeOf is what a model costs on a kind of devices, as one block.
+// wholeModelCosts returns what a model costs on a kind of devices if it runs whole, as one block.
 func wholeOf(pm *formats.ProfileModel, device string) *stages.Share {
 	out := &stages.Share{Dispatch: pm.DispatchUS.D()}
 	if !pm.Pads(device, 0, len(pm.Blocks)) {
 		out.Pads = make([]bool, 2)
 	}
+
+	// Each measurement is a batch. Its time is that of the whole model, or else the sum of its blocks.
 	means := true
 	for _, ms := range pm.Measurements {
 		if ms.Device != device || ms.Share > 1 {
@@ -172,6 +181,8 @@ func wholeOf(pm *formats.ProfileModel, device string) *stages.Share {
 		means = means && c.Mean > 0
 		out.Batches = append(out.Batches, c)
 	}
+
+	// Means count only if every batch has one.
 	slices.SortFunc(out.Batches, func(a, b stages.BatchCost) int { return a.Batch - b.Batch })
 	for i := range out.Batches {
 		if !means {
@@ -181,7 +192,8 @@ func wholeOf(pm *formats.ProfileModel, device string) *stages.Share {
 	return out
 }
 
-// records takes the first entry of the profile's records that has the family.
+// setRecords sets thresholds and samples from the first of the profile's records that has all models of the
+// family.
 func (f *resolved) records(names []string) error {
 	for i := range f.in.Profile.Records {
 		r := &f.in.Profile.Records[i]
@@ -209,7 +221,8 @@ func (f *resolved) records(names []string) error {
 		"the certainty and correctness of every model of the family on the same samples", "record them: plan profile --records, or import them: plan import records")
 }
 
-// target reads the SLO. "5x" is a multiple of the last model's batch-1 latency.
+// setSLO sets latency, accuracy, percentile and scope of the SLO. A latency such as "5x" is a multiple of the
+// batch-1 latency of the last model.
 func (f *resolved) target(w *formats.Cascade, last time.Duration) error {
 	slo := w.SLO.Latency
 	if !f.opt.SLO.IsZero() {
@@ -224,6 +237,8 @@ func (f *resolved) target(w *formats.Cascade, last time.Duration) error {
 	if slo.Times > 0 {
 		f.run.Assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], document.Duration(f.problem.SLO))
 	}
+
+	// Percentile and scope.
 	percentile := w.SLO.Percentile
 	if percentile == "" {
 		percentile = "p95"
@@ -239,6 +254,7 @@ func (f *resolved) target(w *formats.Cascade, last time.Duration) error {
 	return nil
 }
 
+// setRanges sets the ranges of rates and their weights.
 func (f *resolved) ranges(q *formats.CascadeQPS) error {
 	p := f.problem
 	n := q.Ranges
@@ -260,6 +276,8 @@ func (f *resolved) ranges(q *formats.CascadeQPS) error {
 	if n < 1 || n > 1000 || !(q.Max > 0) {
 		return f.in.Fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, q.Max), "1 to 1000 ranges up to a positive rate", "")
 	}
+
+	// The edges. Very many ranges of a tiny rate may coincide.
 	p.Edges = Ranges(q.Max, n)
 	for r, edge := range p.Edges {
 		if !(edge > 0) || r > 0 && edge <= p.Edges[r-1] {

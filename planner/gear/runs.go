@@ -10,19 +10,17 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Tables are the run-time tables of gears on a placement: what a simulation of
-// them, outside of planning, needs.
+// Tables returns the run-time tables of gears on a placement, for a simulation outside of planning.
 func (p *Problem) Tables(configs []Config, gears []gear.Gear) *policy.Tables {
 	return newBench(p, configs, nil, 0).with(p.Edges[len(p.Edges)-1], gears...)
 }
 
-// Tables are the run-time tables of the outcome's gears, for the problem as it
-// was solved.
+// Tables returns the run-time tables of the plan's gears, for the problem as it was solved.
 func (out *Outcome) Tables(*Problem) *policy.Tables {
 	return newBench(out.Problem, out.Configs, out.Chains, 0).whole(out.Gears)
 }
 
-// whole are the run-time tables of gears, a range each.
+// gearTables returns the run-time tables of gears, one for each range.
 func (b *bench) whole(gears []Planned) *policy.Tables {
 	p := b.p
 	list := make([]gear.Gear, len(gears))
@@ -33,14 +31,13 @@ func (b *bench) whole(gears []Planned) *policy.Tables {
 	return b.with(p.Edges[len(p.Edges)-1], list...)
 }
 
-// Again tries the gear of a range once more at its upper edge: a fresh trial, with a
-// stream of its own and as long as passing says something of. Its requests bring the samples
-// planned on.
+// RetryGear tries the gear of a range again at its upper edge: one run with a stream of its own, as long as the
+// promise of a trial is about. Its requests bring the planning samples.
 func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error) {
 	return AgainOn(ctx, out, out.Problem.Planned, r, seed)
 }
 
-// AgainOn tries the gear of a range of an outcome as Again does, with requests that bring other samples.
+// RetryGearOn is RetryGear with requests that bring other samples.
 func AgainOn(ctx context.Context, out *Outcome, samples *Samples, r int, seed uint64) (Trial, error) {
 	p, g := out.Problem, &out.Gears[r]
 	b := newBench(p, out.Configs, out.Chains, seed)
@@ -53,8 +50,8 @@ func AgainOn(ctx context.Context, out *Outcome, samples *Samples, r int, seed ui
 	return s.trial(p.SLO), nil
 }
 
-// Trials tries cascades alone on a placement at a rate, as gears of plans are tried. taken is the load of the
-// busiest device per request per second.
+// NewTrialFunc returns a function that tries cascades on a placement at a rate, as gears of plans are tried.
+// maxLoad is the load of the busiest device or NIC (seconds per request).
 func Trials(p *Problem, configs []Config, seed uint64) func(ctx context.Context, c *Cascade, taken float64, minQueue int, shares [][]float64, rate float64) (Trial, error) {
 	b := newBench(p, configs, nil, seed)
 	return func(ctx context.Context, c *Cascade, taken float64, minQueue int, shares [][]float64, rate float64) (Trial, error) {
@@ -63,7 +60,7 @@ func Trials(p *Problem, configs []Config, seed uint64) func(ctx context.Context,
 	}
 }
 
-// Cascades are those of whole models that keep the SLO alone.
+// WholeCascades returns the cascades of whole models that keep the SLO at batch 1.
 func (p *Problem) Cascades() []Cascade {
 	usable := make([]bool, len(p.Models))
 	for m := range usable {
@@ -72,9 +69,8 @@ func (p *Problem) Cascades() []Cascade {
 	return p.inTime(Enumerate(p.Planned, p.Grid, usable))
 }
 
-// Fluid is the placement that lets most ranges, and then the most accurate
-// cascades, fit when queueing is left out; with the Pareto front of cascades on
-// it, cheapest first.
+// SolveWithoutQueueing returns the best placement of the fluid model, which serves the most ranges and then is the
+// most accurate, and the front of cascades on it, the cheapest first. Only instruments call it.
 func (p *Problem) Fluid(ctx context.Context, solver milp.Solver) ([]Config, []Cascade, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("placing models: %w", err)

@@ -2,8 +2,8 @@ package gear
 
 import "math/bits"
 
-// maximalSets are the maximal sets of items that fit within a limit together, as bit sets in
-// rising order. Of an item it says what that takes; below 0: it is in no set. No limit: 0.
+// maximalSets returns the maximal sets of items that fit within a limit together, as bit sets in rising order. An
+// item of size below 0 is in no set. A limit of 0 means that there is none.
 func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 	fits := func(set uint32) bool {
 		total := int64(0)
@@ -15,6 +15,8 @@ func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 		}
 		return limit == 0 || total <= limit
 	}
+
+	// A set that fits is maximal if it fits with no other item.
 	for set := uint32(1); set < 1<<len(sizes); set++ {
 		if !fits(set) {
 			continue
@@ -32,7 +34,7 @@ func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 	return sets
 }
 
-// compositions is the number of ways to give n machines k sets: C(n+k-1, k-1).
+// compositions returns the number of ways to give each of n machines one of k sets: C(n+k-1, k-1).
 func compositions(n, k int) float64 {
 	c := 1.0
 	for i := 1; i < k; i++ {
@@ -41,8 +43,8 @@ func compositions(n, k int) float64 {
 	return c
 }
 
-// eachComposition visits the ways to give n machines k sets, k being at least 1. The counts
-// by set are valid during a visit.
+// eachComposition calls visit for every way to give each of n machines one of k sets, k being at least 1. counts
+// has the number of machines by set, and is only valid during the call.
 func eachComposition(n, k int, visit func(counts []int)) {
 	counts := make([]int, k)
 	var fill func(at, left int)
@@ -60,8 +62,7 @@ func eachComposition(n, k int, visit func(counts []int)) {
 	fill(0, n)
 }
 
-// toShares divides flows by their sum, which is the work but for rounding. It makes them even
-// parts where there is none.
+// normaliseShares divides flows by their sum. The sum is 1 but for rounding. If it is 0, all flows become equal.
 func toShares(flows []float64) {
 	total := 0.0
 	for _, f := range flows {

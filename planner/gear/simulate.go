@@ -18,31 +18,31 @@ import (
 	"inferplan/sim"
 )
 
-// bench tries gears on one placement: the real policy in the simulator, Poisson
-// arrivals at a constant rate.
+// gearSimulator simulates gears on one placement with the real policy.
 type bench struct {
 	p        *Problem
-	tables   policy.Tables // but for its gear
+	tables   policy.Tables // of the placement, without gears
 	minQueue int           // of first models, in trials
 	seed     uint64
-	runs     int
+	runs     int // number of simulated runs
 
-	requests  int // run on measured rates
-	simulated int // requests of runs at constant rates
+	requests  int // number of requests simulated at measured rates
+	simulated int // number of requests simulated at constant rates
 
 	pipelines [][]int32 // by model
 
-	orders    map[*Samples][]gear.Records // by stream, the samples in its order
-	latencies []time.Duration             // of the run before, for its memory
+	orders    map[*Samples][]gear.Records // by stream: the samples in the stream's order
+	latencies []time.Duration             // of the last run; its memory is used again
 }
 
+// newSimulator returns a simulator for a placement.
 func newBench(p *Problem, configs []Config, chains []PlacedChain, seed uint64) *bench {
 	b := &bench{p: p, seed: seed, minQueue: 1, orders: map[*Samples][]gear.Records{}}
 	b.tables, b.pipelines = tablesOf(p, configs, chains)
 	return b
 }
 
-// Gear is a cascade as a gear up to a rate, whose stages name models.
+// Gear returns the cascade as a gear up to a rate. Its stages name models in place of pipelines.
 func (c *Cascade) Gear(to float64, minQueue int, shares [][]float64) gear.Gear {
 	g := gear.Gear{ToQPS: to}
 	for k, m := range c.Models {
@@ -58,36 +58,38 @@ func (c *Cascade) Gear(to float64, minQueue int, shares [][]float64) gear.Gear {
 	return g
 }
 
-// errLate ends a trial early.
+// errTooManyLate is the cause with which a run is cancelled early.
 var errLate = errors.New("more requests are late than the percentile allows")
 
-// attempt is a cascade alone at a rate.
+// trialRun is one run of a cascade at a constant rate.
 type attempt struct {
 	c        *Cascade
 	minQueue int
-	shares   [][]float64
-	rate     float64
-	length   time.Duration
-	limit    time.Duration // once too many requests take longer, the run ends
-	most     float64       // share of them that is not yet too many; 0: what the percentile allows
-	stream   int           // of arrivals
-	on       *Samples      // that requests bring; nil: those planned on
-	block    time.Duration // what is shown in parts of this length; 0: is not
+	shares   [][]float64   // split, by model and replica
+	rate     float64       // requests per second
+	length   time.Duration // simulated time
+	limit    time.Duration // a request that takes longer is late
+	most     float64       // share of late requests at which the run ends; 0 means what the percentile allows
+	stream   int           // number of the random arrivals
+	on       *Samples      // samples that requests bring; nil means the planning samples
+	block    time.Duration // length of a block; 0 means that none are recorded
 }
 
-// shown is what an attempt showed.
+// runResult is what a run showed.
 type shown struct {
-	tail   time.Duration // at the percentile, without the first quarter
-	above  bool          // the limit: the run was not taken to its end
-	late   float64       // share of the requests above the limit
+	tail   time.Duration // latency at the percentile, without the first quarter
+	above  bool          // too many requests were late, and nothing else is known
+	late   float64       // share of the requests past the limit
 	growth time.Duration // of the mean latency, from the second quarter to the last
-	blocks []block
+	blocks []block       // results by block, in order of time
 }
 
-// run simulates an attempt.
+// simulateRun simulates a run.
 func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	b.runs++
 	p, on := b.p, cmp.Or(a.on, b.p.Planned)
+
+	// Tables, policy and arrivals.
 	t := b.with(a.rate, a.c.Gear(a.rate, a.minQueue, a.shares))
 	gear.Of(t).Records = b.recordsOf(on, a.stream)
 	pol, err := gear.New(t, gear.NotShedding(t))
@@ -98,6 +100,8 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	if err != nil {
 		return shown{}, fmt.Errorf("trying a gear: %w", err)
 	}
+
+	// The recorder ends the run once too many requests are late.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	expected := a.rate * a.length.Seconds()
@@ -110,11 +114,13 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 		}
 	}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
-	var service sim.Service // the times of the tables
+	var service sim.Service // nil means the times of the tables
 	if p.Drift > 0 {
 		service = sim.SlowerService(sim.Exact(t), p.Drift)
 	}
 	_, err = sim.Run(ctx, sim.Config{Tables: t, Service: service, Policy: pol, Source: src, Duration: a.length, Egress: p.Beside, FrontEnd: p.FrontEnd, Completed: w.completed, NoReport: true})
+
+	// Collect the result.
 	b.latencies = w.latencies
 	for q := range w.quarter {
 		b.simulated += w.quarter[q].n
@@ -134,12 +140,12 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	out.tail = report.PercentileReordering(w.latencies, p.Percentile)
 	out.growth = w.mean(3) - w.mean(1)
 	if w.quarter[3].n == 0 {
-		out.growth = w.mean(1) // nothing came at the end: nothing can be said of it
+		out.growth = w.mean(1) // no request came in the last quarter, so the growth is not known: assume the worst
 	}
 	return out, nil
 }
 
-// shareAbove is the share of latencies above a limit.
+// shareAbove returns the share of latencies above a limit.
 func shareAbove(list []time.Duration, limit time.Duration) float64 {
 	above := 0
 	for _, took := range list {
@@ -150,7 +156,7 @@ func shareAbove(list []time.Duration, limit time.Duration) float64 {
 	return float64(above) / float64(max(1, len(list)))
 }
 
-// meanOf is the mean of latencies, 0 without any.
+// meanLatency returns the mean of latencies, or 0 if there are none.
 func meanOf(list []time.Duration) time.Duration {
 	total := time.Duration(0)
 	for _, took := range list {
@@ -159,7 +165,7 @@ func meanOf(list []time.Duration) time.Duration {
 	return total / time.Duration(max(1, len(list)))
 }
 
-// with are the run-time tables with gears up to a rate, whose stages name models.
+// tablesWith returns the run-time tables with gears up to a rate. The stages of the given gears name models.
 func (b *bench) with(peak float64, gears ...gear.Gear) *policy.Tables {
 	t := b.tables
 	t.Models = slices.Clone(t.Models)
@@ -177,7 +183,7 @@ func (b *bench) with(peak float64, gears ...gear.Gear) *policy.Tables {
 	return &t
 }
 
-// records returns the answers of every pipeline to samples.
+// pipelineRecords returns the answers of every pipeline to samples.
 func (b *bench) records(s *Samples) gear.Records {
 	out := gear.Records{Samples: s.N}
 	for m, of := range b.pipelines {
@@ -188,7 +194,7 @@ func (b *bench) records(s *Samples) gear.Records {
 	return out
 }
 
-// nameOf names a stream of requests that bring samples: those planned on, or others.
+// streamNameOf names the random numbers of a stream whose requests bring the given samples.
 func (b *bench) nameOf(s *Samples, stream int) string {
 	if s == b.p.Planned {
 		return streamName(stream)
@@ -196,7 +202,7 @@ func (b *bench) nameOf(s *Samples, stream int) string {
 	return streamName(stream) + "/held-out"
 }
 
-// recordsOf returns the records in the order of a stream, which no run changes.
+// shuffledRecords returns the records in the order of a stream, which is the same in every run.
 func (b *bench) recordsOf(s *Samples, stream int) gear.Records {
 	list := b.orders[s]
 	for n := len(list); n <= stream; n++ {
@@ -207,7 +213,7 @@ func (b *bench) recordsOf(s *Samples, stream int) gear.Records {
 	return list[stream]
 }
 
-// shuffled are records with the samples in another order.
+// shuffleRecords returns records with the samples in random order.
 func shuffled(r *gear.Records, rng *rand.Rand) gear.Records {
 	order := rng.Perm(r.Samples)
 	out := gear.Records{Samples: r.Samples}
@@ -221,22 +227,23 @@ func shuffled(r *gear.Records, rng *rand.Rand) gear.Records {
 	return out
 }
 
-// watch gathers the latencies of a run.
+// latencyRecorder collects the latencies of a run.
 type watch struct {
 	length    time.Duration
 	limit     time.Duration
 	cancel    context.CancelCauseFunc
-	latencies []time.Duration // of arrivals after the first quarter
-	late      int             // above the limit
-	most      int
+	latencies []time.Duration // of requests that arrived after the first quarter
+	late      int             // number of requests past the limit
+	most      int             // number at which the run is cancelled
 	block     time.Duration
-	parts     [][]time.Duration // latencies by block
+	parts     [][]time.Duration // latencies by block of arrival
 	quarter   [4]struct {
 		n   int
 		sum time.Duration
 	}
 }
 
+// addLatency records a request. It cancels the run if too many requests are late.
 func (w *watch) completed(arrived, answered time.Duration) {
 	took := answered - arrived
 	q := min(3, int(4*arrived/w.length))
@@ -256,7 +263,7 @@ func (w *watch) completed(arrived, answered time.Duration) {
 	}
 }
 
-// mean is the mean latency of a quarter of the run, 0 without a request.
+// quarterMean returns the mean latency of a quarter of the run, or 0 if it has no request.
 func (w *watch) mean(quarter int) time.Duration {
 	q := &w.quarter[quarter]
 	return q.sum / time.Duration(max(1, q.n))

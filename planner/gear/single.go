@@ -7,12 +7,12 @@ import (
 	"sort"
 )
 
-// No switching is a plan, too: one cascade for all ranges. Where the SLO is over all
-// requests and rates hover at the edge of two ranges, or rarely reach the highest one, it may
-// be more accurate than gears, of which a range has to hold its upper edge for ever.
+// One cascade for all ranges is a plan, too. If the SLO is over all requests, it may be more accurate than gears:
+// rates may vary around the edge of two ranges or seldom reach the highest range, and each gear must hold its
+// upper edge forever.
 
-// single makes the plan of one cascade where that is more accurate than the one
-// found, or where none was; with is the error of that.
+// trySingleCascade returns a plan of one cascade for all ranges if that is more accurate than the plan found so
+// far, or if there is none. wholeErr is the error of that search.
 func (s *search) single(ctx context.Context, p *Problem, x *fleet, out *Outcome, with error) (*Outcome, error) {
 	if with != nil && !none(with) {
 		return nil, with
@@ -28,18 +28,16 @@ func (s *search) single(ctx context.Context, p *Problem, x *fleet, out *Outcome,
 	return kept(ctx, one, err)
 }
 
-// beats tells whether a plan of one cascade is more accurate than another plan: as
-// planned, or on the measured rates, where both are shown on them. There a plan's gears
-// may be in force for other shares of the requests than its weights say: with few
-// requests a second, a queue holds back a slower gear.
+// isBetterThan reports whether a plan of one cascade is more accurate than another plan: as planned or, if both
+// were simulated on the measured rates, as simulated. On those a plan's gears may serve other shares of the
+// requests than its weights state: at low rates a queue delays the switch to a slower gear.
 func (out *Outcome) beats(o *Outcome) bool {
 	return o == nil || out.Accuracy > o.Accuracy+worthwhile || o.shown > 0 && out.shown > o.shown+worthwhile
 }
 
-// OverRequests is the accuracy of one cascade for all ranges that keeps the SLO over all
-// of the measured requests together, where that is more than the plan's, whose SLO is for
-// every range: 0 where there is none. Such a cascade is late at some range's upper edge,
-// or its latency grows there, else it were the plan.
+// SingleCascadeAccuracy returns the accuracy of one cascade for all ranges that keeps the SLO over all measured
+// requests together, if that is more than the accuracy of the plan, whose SLO is for every range. Else it returns
+// 0. Such a cascade is late or unstable at the upper edge of some range, or it would be the plan.
 func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, error) {
 	q := *out.Problem
 	if q.Overall || q.Goal() != MostAccurate {
@@ -48,13 +46,17 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	if q.Overall, q.longest = true, 0; !q.shown() {
 		return 0, nil
 	}
+
+	// With many requests first ask whether any cascade can be better.
 	best := &Outcome{Problem: &q, Configs: out.Configs, Chains: out.Chains, Accuracy: out.Accuracy}
 	x := singles{out.design.x.within(&q)}
 	if q.many() {
 		if leads, err := best.leads(ctx, x); leads || err != nil {
-			return 0, err // of so many requests the plan shows what it promises
+			return 0, err // with so many requests the plan's own accuracy counts
 		}
 	}
+
+	// What the plan shows on the measured rates, and the best cascade.
 	gears, err := newBench(&q, out.Configs, out.Chains, seed).onMeasured(ctx, out.Gears, 0, 1)
 	if err != nil {
 		return 0, err
@@ -67,9 +69,9 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	return one.Accuracy, nil
 }
 
-// bestAbove is the best plan of one cascade that is more accurate than another plan, on the
-// placement of a plan and others; nil: none is. The second result is the number of runs.
-// With an error comes the best so far.
+// bestCascadePlan returns the best plan of one cascade that is more accurate than toBeat, on the placement of the
+// reference plan and others, and the number of runs. If there is none, the plan is nil. An error comes with the
+// best plan so far.
 func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
 	list, err := x.alone(ctx, placed)
 	for _, on := range list {
@@ -86,14 +88,13 @@ func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint
 	return best, runs, err
 }
 
-// leads tells whether no single cascade that is more accurate than a plan is worth
-// trying, on any placement.
+// noCascadeBeats reports whether no single cascade, on any placement, is worth trying against the plan.
 func (out *Outcome) leads(ctx context.Context, x singles) (bool, error) {
 	list, err := x.alone(ctx, out)
 	return !slices.ContainsFunc(list, func(on laidAlone) bool { return len(x.worthTrying(on.stairs, out)) > 0 }), err
 }
 
-// either plans for all requests together where nobody said what the SLO is over, and one
+// tryOverRequests plans for all requests together if the workload does not name the scope of the SLO and one
 // cascade is more accurate that way than a plan for every range.
 func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	one, err := out.OverRequests(ctx, s.o.Seed)
@@ -109,18 +110,19 @@ func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	return both, nil
 }
 
-// singles are cascades that serve all ranges alone.
+// singleCascades searches for one cascade for all ranges.
 type singles struct{ *fleet }
 
-// laidAlone is a placement for one cascade, with those that it could be, by rising load.
+// singleLayout is a placement for one cascade, with the cascades that it may be, by rising load.
 type laidAlone struct {
 	*layout
 	stairs []stair
 }
 
-// alone are the placement of a plan, if there is one, and the best of the rate that one
-// cascade has to hold.
+// layoutsFor returns the placement of a plan, if there is one, and the best placement at the rate that one cascade
+// must hold.
 func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err error) {
+	// The best placement at that rate.
 	y, steady := *x.fleet, *x.p
 	steady.Edges, steady.Weights = []float64{x.p.steady()}, []float64{1}
 	y.p, y.run = &steady, nil
@@ -133,9 +135,13 @@ func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err
 	if len(top) > 0 { // if all members are in stages, no placement of whole models exists
 		layouts = append(layouts, x.layoutOf(top[0].l.configs, nil))
 	}
+
+	// The placement of the plan.
 	if out != nil && (len(out.Chains) > 0 || len(layouts) == 0 || !slices.Equal(out.Configs, layouts[0].configs)) {
 		layouts = slices.Insert(layouts, 0, x.layoutOf(out.Configs, out.Chains))
 	}
+
+	// The cascades on each.
 	for _, l := range layouts {
 		stairs, err := l.ladder(ctx, x.p.steady(), -1)
 		if err != nil {
@@ -146,8 +152,8 @@ func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err
 	return list, nil
 }
 
-// steady is the rate that one cascade has to hold: the highest, but where it is shown
-// on measured rates.
+// steadyRate returns the rate that one cascade must hold: the mean of the measured rates if they are simulated,
+// else the highest rate.
 func (p *Problem) steady() float64 {
 	if p.shown() {
 		return sum(p.Measured) / float64(len(p.Measured))
@@ -155,9 +161,8 @@ func (p *Problem) steady() float64 {
 	return p.Edges[len(p.Edges)-1]
 }
 
-// worthTrying are the stairs that are more accurate than a plan, and accurate enough.
-// Where a run on measured rates is long, not many more may be late than the percentile
-// allows even if requests come evenly.
+// worthTrying returns the cascades that are more accurate than a plan and reach the target. If a simulation of the
+// measured rates takes long, it leaves out cascades that are much too late even if requests come evenly.
 func (x singles) worthTrying(list []stair, than *Outcome) []stair {
 	return slices.DeleteFunc(list, func(s stair) bool {
 		p, accuracy := x.p, accuracyOn(x.p, s.cascade)
@@ -166,11 +171,11 @@ func (x singles) worthTrying(list []stair, than *Outcome) []stair {
 	})
 }
 
-// lateRunEvenly is how many times the lateness allowed a cascade may show by
-// lateEvenly, for a long run to be worth it.
+// maxEvenLateFactor limits the evenLateShare of a cascade that a long simulation is worth, as a multiple of the
+// late share that the percentile allows.
 const lateRunEvenly = 2
 
-// least is a plan's accuracy as planned, or as shown where that is less.
+// minAccuracy returns the plan's planned accuracy, or the one simulated on measured rates if that is less.
 func (out *Outcome) least() float64 {
 	if out.shown > 0 {
 		return min(out.Accuracy, out.shown)
@@ -178,13 +183,13 @@ func (out *Outcome) least() float64 {
 	return out.Accuracy
 }
 
-// oneCascade takes the most accurate of some cascades, by rising load, that keeps the
-// SLO everywhere; false: none does. Of few all are tried. On measured rates the search begins where devices
-// that never wait end, and goes on from there in steps that double. It goes by the first
-// stream; from what that finds downwards, all streams decide. With an error may come one
-// that keeps it, where one stream is all.
+// findSingleCascade gives all ranges the most accurate of some cascades, by rising load, that keeps the SLO
+// everywhere. It returns false if there is none. If there are few, all are tried. On measured rates the search
+// begins at the heaviest cascade that devices without queues could serve and goes on in steps that double. It uses
+// the first stream. From the cascade found downwards all streams decide. An error may come with a cascade that
+// keeps the SLO if there is one stream only.
 func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (bool, error) {
-	if len(list) <= fewStairs && !b.p.many() { // one that fails may have heavier ones that do not
+	if len(list) <= fewStairs && !b.p.many() { // a heavier cascade may hold where a lighter one fails
 		for k := len(list) - 1; k >= 0; k-- {
 			if ok, err := out.everywhere(ctx, b, &list[k], streams(b.p)); ok || err != nil {
 				return ok, err
@@ -192,7 +197,9 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 		}
 		return false, nil
 	}
-	low, high := 0, len(list) // list[low-1] keeps it, list[high] does not
+
+	// Bisect by the first stream.
+	low, high := 0, len(list) // cascades below low keep the SLO, those from high on do not
 	mid, step := high/2, high
 	if b.p.shown() {
 		mid, step = min(b.p.firstLate(list), max(high-1, 0)), 1
@@ -214,6 +221,8 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 			mid = max(mid, high-step)
 		}
 	}
+
+	// Confirm by all streams.
 	top := low - 1
 	if streams(b.p) == 1 {
 		return top >= 0, nil
@@ -226,17 +235,17 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 	return false, nil
 }
 
-// fewStairs are all tried, the most accurate first.
+// fewCascades is the number of cascades up to which all are tried, the most accurate first.
 const fewStairs = 8
 
-// firstLate is the first of some cascades, by rising load, of which more requests are
-// late than the percentile allows even if they come evenly.
+// firstLateCascade returns the index of the first cascade, by rising load, of which too many requests are late
+// even if they come evenly.
 func (p *Problem) firstLate(list []stair) int {
 	return sort.Search(len(list), func(i int) bool { return p.lateEvenly(list[i].load) > 1-p.Percentile })
 }
 
-// lateEvenly is the share of the measured requests that find the busiest device more
-// than the SLO behind, if they come evenly and each takes it so many seconds.
+// evenLateShare returns the share of the measured requests that find a backlog of more than the SLO at the busiest
+// device, if requests come evenly within each second. load is in seconds per request.
 func (p *Problem) lateEvenly(load float64) float64 {
 	behind, late := 0.0, 0.0
 	for _, rate := range p.Measured {
@@ -247,15 +256,17 @@ func (p *Problem) lateEvenly(load float64) float64 {
 	return late / sum(p.Measured)
 }
 
-// everywhere gives all ranges one cascade, if that keeps the SLO over all requests, which is
-// shown on streams of the measured rates where these are known. There the lateness of every
-// range is that of all.
+// useInAllRanges gives all ranges one cascade if it keeps the SLO over all requests, and reports whether it does.
+// If the measured rates are simulated, their streams decide, and the late share of every range is that of all
+// requests. Else each range is tried at its upper edge.
 func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams int) (bool, error) {
 	p := b.p
 	gears, late := make([]Planned, len(p.Edges)), 0.0
 	for r, edge := range p.Edges {
 		gears[r] = gearOf(p, s, edge, Trial{})
 	}
+
+	// Streams of the measured rates.
 	if p.shown() {
 		shown, err := b.onStreams(ctx, gears, streams, 1-p.Percentile)
 		if err != nil || !shown.keeps(p) {
@@ -267,7 +278,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 		out.Gears, out.Accuracy, out.Tail, out.shown = gears, gears[0].Accuracy, shown.tail, shown.accuracy
 		return true, nil
 	}
-	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
+	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate is the first to fail
 		g := &gears[r]
 		t, err := b.tryLate(ctx, s, p.Edges[r], min(1, (1-p.Percentile)/p.Weights[r]))
 		if err != nil {

@@ -12,89 +12,90 @@ import (
 // Options steer a solve.
 type Options struct {
 	Seed uint64
-	// Any asks only whether there is a plan: for any plan, and not for what would make
-	// an infeasible problem feasible.
+	// AnyPlan accepts the first plan, and does not compute what would make an infeasible problem feasible.
 	Any bool
-	// Progress hears of every range that is done; nil: nobody.
+	// Progress is called after every range that is done. It may be nil.
 	Progress func(done, ranges int)
 
-	// startLatency is the latency of a plan of less accuracy. A search for the least latency looks
-	// for no plan below it. If it is 0, the search begins at the bound.
+	// startLatency is the latency of a plan of less accuracy. A search for the least latency looks for no plan
+	// below it. If it is 0, the search begins at the bound.
 	startLatency time.Duration
 }
 
 // Outcome is a plan of gears.
 type Outcome struct {
-	Problem  *Problem // as it was solved: with the least SLO or the fewest devices
+	Problem  *Problem // as it was solved, with the least SLO or the fewest devices
 	Configs  []Config
 	Chains   []PlacedChain
 	Gears    []Planned
 	Accuracy float64 // weighted over the ranges
-	Bound    float64 // of the accuracy, also where ranges mix cascades
-	// GearBound is what no plan over the same thresholds exceeds whose ranges have one
-	// cascade each, on any placement; 0: not known. Batches take no longer than the SLO.
+	Bound    float64 // accuracy that no plan exceeds, even with mixtures of cascades
+	// SingleCascadeBound is the accuracy that no plan over the same thresholds exceeds whose ranges have one
+	// cascade each, on any placement, with batches of at most the SLO. It is 0 if it is not known.
 	GearBound float64
-	// TriedBound is what the value of no plan is better than that trials accept: of one
-	// cascade per range, on placements of whole models; 0: not known.
+	// TrialBound bounds the value of plans that pass trials, of one cascade per range on placements of whole
+	// models. It is 0 if it is not known.
 	TriedBound float64
-	// Value is what the goal came to: accuracy, milliseconds or the price of the devices. Nothing
-	// is better than ValueBound, of an accuracy GearBound where that is known; Proved: nor
-	// than the value.
+	// Value is the goal's value: accuracy, milliseconds, or price of the devices. No plan has a better value than
+	// ValueBound. For an accuracy that is SingleCascadeBound, if it is known. IsProved says that the value is
+	// optimal.
 	Goal              string
 	Value, ValueBound float64
 	Proved            bool
-	// MoreOf is what Bound would be with one more device, by kind.
+	// OneMoreBounds is, by kind, Bound with one more device.
 	MoreOf []float64
-	// Cascades and Front are the numbers of cascades enumerated and on the front
-	// of the chosen placement, Runs that of simulations.
+	// CascadeCount is the number of enumerated cascades, FrontSize that of the cascades on the front of the
+	// placement, and RunCount that of simulated runs.
 	Cascades, Front, Runs int
-	// Tail is the latency at the percentile of all requests, as simulated on the
-	// measured rates; 0: that was not asked for.
+	// TailLatency is the latency at the percentile over all requests, simulated on the measured rates. It is 0 if
+	// it was not simulated.
 	Tail time.Duration
 
-	shown  float64 // accuracy on the measured rates; 0: not known
-	design *design // that it was made on
+	shown  float64 // accuracy simulated on the measured rates; 0 if not known
+	design *design // on which the plan was made
 }
 
-// Planned is the gear of a range.
+// PlannedGear is the gear of a range.
 type Planned struct {
 	Cascade  Cascade
-	MinQueue int
-	Shares   [][]float64 // by model, over Replicas kind after kind and then the chains'
-	Load     float64     // of the busiest device at the upper edge
+	MinQueue int         // queue length at which the first model starts a batch
+	Shares   [][]float64 // by model: over the replicas of the whole model, kind by kind, and then those of its chains
+	Load     float64     // share of the time that the busiest device is busy at the upper edge
 	Trial    Trial
-	Late     float64 // share of the requests past the SLO, at the upper edge
+	Late     float64 // share of late requests at the upper edge
 	Accuracy float64
-	Bound    float64
+	Bound    float64 // accuracy that no plan exceeds in the range
 }
 
-// Infeasible says which range cannot be served and what would change that.
+// InfeasibleError says which range cannot be served and what would change that.
 type Infeasible struct {
-	Range      int
-	Edge       float64 // rate of the range's upper edge
+	Range      int     // index of the range
+	Edge       float64 // its upper edge, in requests per second
 	Model      string  // first model of the cheapest cascade
-	Devices    int     // that its work alone would need at the highest rate of all ranges
-	MaxQPS     float64 // that its work alone leaves the devices room for
-	LatencyMS  float64 // of the last gear tried; 0: none was
-	Unstable   bool
-	OnHeldOut  bool // it holds on the samples planned on, and not on those held out
-	TooMany    bool // requests in a trial
-	NoneUsable bool
-	NoneInTime bool
+	Devices    int     // that the cascade's work would need at the highest rate of all ranges
+	MaxQPS     float64 // rate that the devices have time for with this cascade
+	LatencyMS  float64 // tail latency of the last trial; 0 if there was none
+	Unstable   bool    // the latency grew in the last trial, or too many requests were late
+	OnHeldOut  bool    // the cascade passes with the planning samples but not with the held-out ones
+	TooMany    bool    // a trial would have too many requests
+	NoneUsable bool    // no model fits on a device and answers in time
+	NoneInTime bool    // no cascade keeps the SLO even at batch 1
 
-	SLO time.Duration // the least that some cascade keeps alone; 0: not looked for, or none fits in memory
+	SLO time.Duration // least SLO that some cascade keeps; 0 if not computed, or if no model fits into memory
 
-	Target float64 // accuracy asked for, where that is what cannot be reached
-	Best   float64 // what can be; of the relaxation, where Fluid is set
-	Fluid  bool
-	Tried  bool // no plan that trials accept does it, on any placement of whole models
-	// HeldOut is the plan that came closest, where samples held out are what falls short.
+	Target float64 // accuracy that cannot be reached; 0 if that is not the reason
+	Best   float64 // accuracy that can be reached, by the relaxation if ByRelaxation is set
+	Fluid  bool    // even the relaxation misses the target
+	Tried  bool    // trials show that no plan on any placement of whole models reaches the target
+	// ClosestHeldOut is the held-out accuracy of the closest plan, if only the held-out samples miss the target.
+	// Else it is nil.
 	HeldOut *HeldOut
 }
 
+// Error implements error.
 func (e *Infeasible) Error() string { return "infeasible: " + e.Reason() }
 
-// Reason is the error without its first word.
+// Reason returns the error's text without its first word.
 func (e *Infeasible) Reason() string {
 	switch {
 	case e.NoneUsable && e.SLO == 0:
@@ -113,6 +114,8 @@ func (e *Infeasible) Reason() string {
 	case e.Target > 0:
 		return fmt.Sprintf("accuracy %.4f is not reached: the best plan that simulation shows stable has at most %.4f: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
 	}
+
+	// A range without a gear.
 	text := fmt.Sprintf("range %d, up to %.6g requests per second: ", e.Range+1, e.Edge)
 	switch {
 	case e.LatencyMS == 0 && !e.Unstable:
@@ -130,14 +133,13 @@ func (e *Infeasible) Reason() string {
 	return text + fmt.Sprintf(": add devices, lower max to below %.6g or raise the SLO", e.MaxQPS)
 }
 
-// Solve plans: for the most accuracy, the least latency or the fewest devices,
-// by what the problem asks. When ctx ends after a plan was found, it returns the best so
-// far, without what one more device would bring.
+// Solve plans for the most accuracy, the least latency or the fewest devices, by what the problem asks for. If ctx
+// ends after a plan was found, it returns the best so far, without the bounds for one more device.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
 	return solveWith(ctx, p, solver, o, newCatalogue())
 }
 
-// solveWith is Solve with a catalogue that solves for other accuracies share.
+// solveWithCache is Solve with a cache that several solves for different accuracies share.
 func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, known *catalogue) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -145,10 +147,14 @@ func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, k
 	if solver == nil {
 		return nil, errors.New("planning gears: no solver for linear programs")
 	}
+
+	// A proof by trials needs a budget of requests.
 	s := &search{p: p, o: &o, solver: solver, known: known}
 	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {
 		s.left = &left
 	}
+
+	// Search by the goal.
 	switch p.Goal() {
 	case LeastLatency:
 		return s.fastest(ctx)
@@ -162,6 +168,8 @@ func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, k
 	if o.Any {
 		return out, nil
 	}
+
+	// The other scope of the SLO, and the bounds for one more device.
 	if p.Either {
 		if out, err = s.either(ctx, out); err != nil {
 			return nil, err
@@ -170,7 +178,7 @@ func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, k
 	return kept(ctx, out, s.more(ctx, out))
 }
 
-// kept is a plan that was found, where what went on from it ended with the context.
+// planOrError returns a plan without the error of what came after it, if that ended because the context did.
 func kept(ctx context.Context, out *Outcome, err error) (*Outcome, error) {
 	if out != nil && ctx.Err() != nil {
 		return out, nil

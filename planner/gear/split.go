@@ -10,17 +10,15 @@ import (
 	"inferplan/solver/milp"
 )
 
-// split is the load of the busiest device per request per second under the best
-// split, with that split as shares by cell and model, and by lane of chains. taken
-// is that of the busiest device or NIC.
+// workSplit is the best split of a cascade's work on a layout. Loads are in seconds per request.
 type split struct {
-	load   float64
-	taken  float64
-	shares [][]float64
-	lanes  []float64
+	load   float64     // of the busiest device
+	taken  float64     // of the busiest device or NIC
+	shares [][]float64 // by device group and model: share of the model's samples
+	lanes  []float64   // by replica group: share of the member's samples
 }
 
-// split finds the best split of a cascade's work on the placement.
+// bestSplit returns the split of a cascade's work that loads the busiest device least. Each is solved once.
 func (l *layout) split(ctx context.Context, cascade int) (*split, error) {
 	if got, ok := l.loads[cascade]; ok {
 		return got, nil
@@ -32,10 +30,10 @@ func (l *layout) split(ctx context.Context, cascade int) (*split, error) {
 	return out, err
 }
 
-// splitLoad splits a cascade's work on the placement: so that the busiest device has
-// the least load, or, where a load is given that none may exceed, so that samples
-// are in the shortest batches, if these differ. The former gives slow devices all that they have time
-// for, also what holds up chains there.
+// solveSplit solves the program that splits a cascade's work. With a loadLimit of 0 it minimises the load of the
+// busiest device, so slow devices get all the work that they have time for, even if chains wait there. With a
+// limit, which no load may exceed, it minimises the time of batches. If then all batches take equally long, or if
+// the layout lacks a model, the loads of the split are infinite.
 func (l *layout) splitLoad(ctx context.Context, cascade int, within float64) (*split, error) {
 	g := newDivision(l, cascade, within)
 	g.addWhole()
@@ -56,24 +54,25 @@ func (l *layout) splitLoad(ctx context.Context, cascade int, within float64) (*s
 	return g.read(sol), nil
 }
 
-// division is the linear program that splits a cascade's work on a layout.
+// splitProgram is the linear program that splits a cascade's work over the groups of a layout.
 type division struct {
 	l           *layout
-	reach       []float64 // of a request, by model
+	reach       []float64 // by model: share of the requests that reach it
 	m           *milp.Model
-	busiest     milp.Var
-	quick       bool          // samples are to be in short batches
-	took        []float64     // by model: seconds of a batch of its first flow
-	varied      bool          // batches of some model take different times
-	flows       [][]milp.Var  // by cell and model; negative: not there
-	along       []milp.Var    // by lane; negative: not asked
-	need        [][]milp.Term // by model: what its samples may take
-	time        [][]milp.Term // by cell
-	wires       map[nic][]milp.Term
-	nics        []nic // of the wires, in the order in which lanes ask for them
-	rows, links []milp.Row
+	busiest     milp.Var            // load of the busiest device or NIC, in milliseconds
+	quick       bool                // the time of batches is minimised, and not the load
+	took        []float64           // by model: seconds of a batch of its first flow
+	varied      bool                // whether batches of some model take different times
+	flows       [][]milp.Var        // by device group and model: samples per request; -1 if the group lacks the model
+	along       []milp.Var          // by replica group: samples per request; -1 if the cascade does not ask the member
+	need        [][]milp.Term       // by model: flows, which sum to its reach share
+	time        [][]milp.Term       // by device group: work less what the busiest load allows, in milliseconds
+	wires       map[nic][]milp.Term // the same of NICs
+	nics        []nic               // keys of nicTerms, in the order in which chains need them
+	rows, links []milp.Row          // by device group, and by NIC
 }
 
+// newSplitProgram returns the program without flows.
 func newDivision(l *layout, cascade int, within float64) *division {
 	g := &division{l: l, reach: l.x.reach[cascade], m: milp.New("split"), quick: within > 0, flows: make([][]milp.Var, len(l.cells)), along: make([]milp.Var, len(l.lanes)),
 		took: make([]float64, len(l.x.p.Models)), need: make([][]milp.Term, len(l.x.p.Models)), time: make([][]milp.Term, len(l.cells)), wires: map[nic][]milp.Term{}}
@@ -85,7 +84,7 @@ func newDivision(l *layout, cascade int, within float64) *division {
 	return g
 }
 
-// flow is a variable of samples whose batch takes so many seconds.
+// addFlow adds a variable for samples of a model whose batch takes the given seconds.
 func (g *division) flow(model int, took float64) milp.Var {
 	if len(g.need[model]) == 0 {
 		g.took[model] = took
@@ -98,8 +97,8 @@ func (g *division) flow(model int, took float64) milp.Var {
 	return f
 }
 
-// addWhole adds what whole models take on the devices of every cell, in milliseconds:
-// near 1.
+// addWholeModels adds the flows of whole models and their work on every device group. Times are in milliseconds,
+// so that coefficients are near 1.
 func (g *division) addWhole() {
 	x := g.l.x
 	for c, conf := range g.l.cells {
@@ -115,7 +114,7 @@ func (g *division) addWhole() {
 	}
 }
 
-// addLanes adds what chains take of devices and NICs.
+// addChains adds the flows of chains and their work on devices and NICs.
 func (g *division) addLanes() {
 	for i := range g.l.lanes {
 		c := g.l.chainOf(i)
@@ -137,7 +136,7 @@ func (g *division) addLanes() {
 	}
 }
 
-// addRows adds the rows; false: a model of the cascade is nowhere.
+// addRows adds the rows. It returns false if the layout lacks a model of the cascade.
 func (g *division) addRows() bool {
 	for c := range g.l.cells {
 		g.rows = append(g.rows, g.m.AddLE("", 0, g.time[c]...))
@@ -156,11 +155,13 @@ func (g *division) addRows() bool {
 	return true
 }
 
-// read is the split that a solution says, with the loads that it comes to.
+// readSplit returns the split of a solution, with its loads.
 func (g *division) read(sol *milp.Solution) *split {
 	x, l := g.l.x, g.l
 	out := &split{shares: make([][]float64, len(l.cells)), lanes: make([]float64, len(l.lanes))}
 	busy, wired := make([]float64, len(l.cells)), map[nic]float64{}
+
+	// Whole models.
 	for c := range l.cells {
 		out.shares[c] = make([]float64, len(x.p.Models))
 		for k, f := range g.flows[c] {
@@ -170,6 +171,8 @@ func (g *division) read(sol *milp.Solution) *split {
 			}
 		}
 	}
+
+	// Chains.
 	for i, f := range g.along {
 		if f < 0 {
 			continue
@@ -181,6 +184,8 @@ func (g *division) read(sol *milp.Solution) *split {
 		}
 		x.eachNIC(c, func(n nic, seconds float64) { wired[n] += flow * seconds })
 	}
+
+	// Loads are per device. Level them on kinds with several groups.
 	for c := range l.cells {
 		busy[c] /= float64(l.cells[c].Count)
 	}
@@ -197,21 +202,22 @@ func (g *division) read(sol *milp.Solution) *split {
 	return out
 }
 
-// levelRounds is the largest number of rounds in which each model is levelled. A round that changes loads by less than
-// levelled (seconds per request) is the last.
+// Levelling stops after maxLevelRounds rounds, or after a round that changes no load by levelTolerance (seconds
+// per request).
 const (
 	levelRounds = 200
 	levelled    = 1e-12
 )
 
-// level evens out loads of devices of a kind, by cell, where what a program says leaves them uneven: each
-// model in turn takes its work back, and pours it again where the others leave the least (cyclic
-// water-filling). No load rises above the largest.
+// levelLoads evens out the loads of a kind's device groups, which the program may leave uneven. Model by model it
+// takes the work back and pours it again where the others leave the least load (cyclic water-filling). No load
+// rises above the largest.
 func (g *division) level(kind int, shares [][]float64, busy []float64) {
 	l := g.l
 	for range levelRounds {
 		moved := 0.0
 		for m, reach := range g.reach {
+			// Take the work of the model back.
 			var cells []int
 			seconds, work := reach*l.x.per[kind][m], 0.0
 			for c := range l.cells {
@@ -221,8 +227,10 @@ func (g *division) level(kind int, shares [][]float64, busy []float64) {
 					busy[c] -= shares[c][m] * seconds / n
 				}
 			}
+
+			// Find the surface: the load up to which its work fills the least loaded groups.
 			slices.SortFunc(cells, func(a, b int) int { return cmp.Or(cmp.Compare(busy[a], busy[b]), cmp.Compare(a, b)) })
-			room, devices, surface := work, 0.0, 0.0 // work and loads below the surface
+			room, devices, surface := work, 0.0, 0.0 // volume is the work and the loads below the surface
 			for i, c := range cells {
 				n := float64(l.cells[c].Count)
 				room, devices = room+n*busy[c], devices+n
@@ -230,6 +238,8 @@ func (g *division) level(kind int, shares [][]float64, busy []float64) {
 					break
 				}
 			}
+
+			// Pour the work.
 			for _, c := range cells {
 				rise, n := max(0, surface-busy[c]), float64(l.cells[c].Count)
 				share := 0.0
@@ -246,6 +256,7 @@ func (g *division) level(kind int, shares [][]float64, busy []float64) {
 	}
 }
 
+// addTerm adds a coefficient to a row. Terms of one variable follow each other.
 func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
 	if n := len(terms) - 1; terms[n].Var == v {
 		terms[n].Coef += coef
@@ -254,14 +265,17 @@ func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
 	return append(terms, milp.Term{Var: v, Coef: coef})
 }
 
-// cut keeps what a program says of other cascades: with its prices of device
-// time, whose total over the devices is 1, a sample of a model costs what it
-// takes where that is cheapest; no split does better.
+// addLoadCut stores what the program says about other cascades. The duals price device time such that all devices
+// together cost 1. A sample costs at least what it costs where it is cheapest, so for every split
+//
+//	load ≥ Σ_m costs(m) · reachShares(m)
 func (g *division) cut(sol *milp.Solution) {
 	x, l := g.l.x, g.l
 	if len(sol.RowDuals) == 0 {
 		return
 	}
+
+	// Prices of device time and NIC time.
 	total := 0.0
 	price := make([]float64, len(l.cells))
 	for c, conf := range l.cells {
@@ -276,6 +290,8 @@ func (g *division) cut(sol *milp.Solution) {
 	if !(total > 0) {
 		return
 	}
+
+	// Costs of samples, scaled to a total price of 1.
 	cut := l.priced(price, wire)
 	for m := range cut {
 		cut[m] /= total
@@ -283,8 +299,8 @@ func (g *division) cut(sol *milp.Solution) {
 	l.cuts = append(l.cuts, cut)
 }
 
-// priced returns the cost of a sample of every model where it is cheapest, at prices of the seconds of a device, by cell, and of
-// NICs; infinite, where the model is nowhere.
+// cheapestCosts returns by model the cost of a sample where it is cheapest, for prices of a second of a device, by
+// group, and of a NIC. It is infinite if the layout lacks the model.
 func (l *layout) priced(price []float64, wire map[nic]float64) []float64 {
 	x := l.x
 	costs := slices.Repeat([]float64{math.Inf(1)}, len(x.p.Models))
@@ -306,7 +322,7 @@ func (l *layout) priced(price []float64, wire map[nic]float64) []float64 {
 	return costs
 }
 
-// atLeast bounds the load of a cascade from below.
+// loadLowerBound returns a lower bound of a cascade's load.
 func (l *layout) atLeast(cascade int) float64 {
 	most := 0.0
 	for _, cut := range l.cuts {

@@ -8,36 +8,34 @@ import (
 	"time"
 )
 
-// mostFilled is the part of the time that a split leaves over in which another one
-// may work, so as to have samples in shorter batches.
+// maxFilledShare is the part of the remaining time of a device that a split with shorter batches may use.
 const mostFilled = .7
 
-// stair is a cascade on a placement: the load of the busiest device, and of the busiest
-// device or NIC, per request per second.
+// loadedCascade is a cascade on a placement with a split of its work. Loads are in seconds per request.
 type stair struct {
 	cascade     *Cascade
-	load, taken float64
-	shares      [][]float64
+	load, taken float64     // of the busiest device, and of the busiest device or NIC
+	shares      [][]float64 // by model and replica
 }
 
-// design is a placement that cascades are tried on.
+// trialPlacement is a placement on which cascades are tried.
 type design struct {
 	*layout
 	bench  *bench
-	ranges []float64 // accuracies that ranges have at most
-	making *Outcome  // plan that is being made
+	ranges []float64 // by range: the accuracy that the fluid model allows
+	making *Outcome  // the plan so far, ranges in order
 }
 
-// plan gives every range the most accurate cascade that passes. A gear that fails at a
-// rate fails at a higher one, so that each range starts where the range below ended. What
-// one that failed rules out is not tried. It gives up where the
-// ranges that are left cannot make a plan that reaches the target and is above an
-// accuracy.
+// planRanges gives every range the most accurate cascade that passes a trial. A gear that fails at a rate also
+// fails at a higher one, so each range starts where the range below ended. Cascades that a failed one rules out
+// are not tried. It returns an InfeasibleError as soon as the remaining ranges cannot reach the target and exceed
+// minAccuracy.
 func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
 	x, p, at := d.x, d.x.p, 0
 	out := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, design: d}
 	d.making = out
 	for r, edge := range p.Edges {
+		// Look for the gear of range r.
 		var last *Trial
 		var failed []miss
 		hopeless := func(i int, taken float64) bool {
@@ -47,13 +45,19 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 			if at == len(x.order) {
 				return nil, d.infeasible(ctx, r, last)
 			}
+
+			// Skip the cascade if the bound of its load, or a failed cascade, rules it out.
 			i := x.order[at]
 			if hopeless(i, d.atLeast(i)) {
 				continue
 			}
+
+			// Give up if no plan with at most this accuracy is good enough.
 			if most := d.reachable(out, r, accuracyOn(p, &x.list[i])); !p.Overall && (p.misses(most) || above > 0 && most <= above) {
-				return nil, &Infeasible{Target: p.Target, Best: most} // if Overall the ranges are not done
+				return nil, &Infeasible{Target: p.Target, Best: most} // with OverRequests, late ranges may still be allowed
 			}
+
+			// Split its work, and try it.
 			s, err := d.stair(ctx, i)
 			if err != nil {
 				return nil, err
@@ -65,6 +69,8 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 			if err != nil {
 				return nil, err
 			}
+
+			// Take it if it passes.
 			out.Front++
 			if last = &trial; trial.Passed {
 				out.Gears = append(out.Gears, gearOf(p, s, edge, trial))
@@ -77,6 +83,8 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
+
+	// Check the whole plan.
 	if err := d.lighten(ctx, out, above); err != nil {
 		return nil, err
 	}
@@ -87,9 +95,9 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 	return out, nil
 }
 
-// lighten gives the last range, which also has all rates above it, a cascade that no other
-// beats with less load, where the plan loses next to nothing by it: under overload that one
-// answers more requests in time.
+// lightenLastRange gives the last range a cascade with less load if the plan loses less than nextPlacementGain by
+// it. The last range also serves all rates above it, and under overload a lighter cascade answers more requests in
+// time.
 func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error {
 	p := d.x.p
 	r := len(p.Edges) - 1
@@ -98,6 +106,8 @@ func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error
 	if err != nil {
 		return err
 	}
+
+	// Try the cascades of the front, the most accurate first, until one passes or costs too much accuracy.
 	for _, i := range slices.Backward(front) {
 		lost := p.Weights[r] * (out.Gears[r].Accuracy - accuracyOn(p, &d.x.list[i]))
 		if lost == 0 || lost >= considerable || p.misses(out.Accuracy-lost) || out.Accuracy-lost <= above {
@@ -123,15 +133,15 @@ func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error
 	return nil
 }
 
-// miss is a cascade that failed, with the load of the busiest device.
+// failedCascade is a cascade that failed its trial, with the load of the busiest device or NIC.
 type miss struct {
 	cascade *Cascade
 	taken   float64
 }
 
-// rulesOut tells whether a cascade is not worth a trial after one that failed: it asks all of
-// its models, and each for as many samples or with more load. Other models may be on other
-// devices than those where requests are late, whatever the busiest has to do.
+// rulesOut reports whether another cascade need not be tried after f failed: it asks all models of f, and either
+// each for as many samples or with more load. A cascade of other models may still pass, because it may use other
+// devices than those on which requests were late.
 func (f miss) rulesOut(c *Cascade, taken float64) bool {
 	at, fewer := 0, false
 	for k, m := range f.cascade.Models {
@@ -146,16 +156,16 @@ func (f miss) rulesOut(c *Cascade, taken float64) bool {
 	return !fewer || taken > f.taken*(1+1e-9)
 }
 
-// verdict is what trials of a cascade on a placement at a rate said of SLOs. One that holds,
-// does so within a longer SLO, one that fails not within a shorter one.
+// trialVerdict is what trials of a cascade, on a placement at a rate, showed for SLOs. A cascade that passes also
+// passes with a longer SLO, and one that fails also fails with a shorter one.
 type verdict struct {
-	fails, holds time.Duration // 0: none did
-	stair        stair         // that holds
-	held, failed Trial
+	fails, holds time.Duration // the longest SLO that failed and the shortest that passed; 0 if none did
+	stair        stair         // with the split that passed
+	held, failed Trial         // the trials at these SLOs
 }
 
-// try tries a cascade at a rate, unless trials within another SLO have said enough. It gives
-// the stair the split that holds.
+// tryCascade tries a cascade at a rate, unless trials with another SLO have decided already. If it passes, s gets
+// the split that passed.
 func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Trial, err error) {
 	k, slo := d.triedBefore(i, rate), d.x.p.SLO
 	switch {
@@ -176,8 +186,8 @@ func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Tria
 	return t, nil
 }
 
-// triedBefore returns what trials have shown of a cascade at a rate, on devices that hold the same
-// models and stages, with the same largest batches.
+// knownVerdict returns the verdict of earlier trials of a cascade at a rate, on devices with the same models,
+// stages and largest batches. If there were none, it returns an empty verdict to be filled in.
 func (d *design) triedBefore(i int, rate float64) *verdict {
 	if d.x.known == nil {
 		return &verdict{}
@@ -198,14 +208,16 @@ func (d *design) triedBefore(i int, rate float64) *verdict {
 	return known[key]
 }
 
-// trySplits tries a cascade at a rate with one split after another until one passes: the one
-// with the least load; the one with short batches; and, below the highest
-// rate, that in which every model is on few devices.
+// trySplits tries a cascade at a rate with several splits until one passes: the one of least load, the one with
+// short batches, and, below the highest rate, the one with every model on few devices. s gets the split that
+// passes.
 func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
 	t, err := d.bench.try(ctx, s, rate)
 	if t.Passed || err != nil {
 		return t, err
 	}
+
+	// Short batches.
 	short, err := d.shortBatches(ctx, i, s.taken, 1/rate)
 	if err != nil {
 		return t, err
@@ -216,9 +228,11 @@ func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (
 			return t, err
 		}
 	}
+
+	// Few devices per model.
 	few := *s
 	if edges := d.x.p.Edges; rate >= edges[len(edges)-1] {
-		return t, nil // that gear also has all rates above, and under overload the even split does more
+		return t, nil // this gear also serves all higher rates, and under overload the even split answers more
 	}
 	if few.shares = d.onFewDevices(i, s.shares); few.shares == nil {
 		return t, nil
@@ -231,8 +245,8 @@ func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (
 	return t, err
 }
 
-// reachable is what a plan comes to at most whose next range is not above an accuracy:
-// ranges above it are not more accurate either.
+// maxPlanAccuracy returns the most accuracy that a plan can reach if its ranges from r on are at most as accurate
+// as given. Higher ranges are never more accurate than lower ones.
 func (d *design) reachable(out *Outcome, r int, accuracy float64) float64 {
 	most := out.Accuracy
 	for ; r < len(d.x.p.Edges); r++ {
@@ -244,20 +258,21 @@ func (d *design) reachable(out *Outcome, r int, accuracy float64) float64 {
 	return most
 }
 
-// gearOf is a stair as the gear of a range.
+// newGear returns a loaded cascade as the gear of a range with the given upper edge.
 func gearOf(p *Problem, s *stair, edge float64, t Trial) Planned {
 	return Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Trial: t, Accuracy: accuracyOn(p, s.cascade)}
 }
 
-// accuracyOn is the share of the samples planned on that a cascade answers right.
+// plannedAccuracy returns the share of the planning samples that a cascade answers correctly.
 func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / float64(p.Planned.N) }
 
-// design is the layout to try cascades on.
+// newTrialPlacement returns the layout as a placement to try cascades on.
 func (l *layout) design(o *Options, ranges []float64) *design {
 	return &design{layout: l, bench: newBench(l.x.p, l.configs, l.chains, o.Seed), ranges: ranges}
 }
 
-// stair is a cascade with the split that loads the busiest device least.
+// loadCascade returns a cascade with the split that loads the busiest device least. If the layout lacks one of its
+// models, the loads are infinite.
 func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
 	s, err := l.split(ctx, i)
 	if err != nil || s.shares == nil {
@@ -266,8 +281,8 @@ func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
 	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
 }
 
-// shortBatches splits a cascade so that samples are in short batches, in the time that the split
-// before leaves; nil: no split does.
+// shortBatchSplit returns a cascade with a split that keeps batches short, within a part of the time that the
+// split of load maxLoad leaves free below loadLimit. If no such split exists, it returns nil.
 func (l *layout) shortBatches(ctx context.Context, i int, taken, below float64) (*stair, error) {
 	s, err := l.splitLoad(ctx, i, taken+mostFilled*(below-taken))
 	if err != nil || s.shares == nil || s.taken >= below {
@@ -276,8 +291,8 @@ func (l *layout) shortBatches(ctx context.Context, i int, taken, below float64) 
 	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
 }
 
-// ladder are the stairs of cascades with more right answers than a number, by rising load
-// and accuracy, that devices and NICs have the time for at a rate.
+// feasibleFront returns the cascades with more than minCorrect correct answers that are on the front and that
+// devices and NICs have time for at a rate, by rising load and accuracy.
 func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []stair, err error) {
 	front, err := l.front(ctx, above, math.MaxInt32)
 	if err != nil {
@@ -296,14 +311,15 @@ func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []
 	return list, nil
 }
 
-// front are the cascades with right answers above a number, and up to another, that no other one of these
-// beats with less load, by rising load. What programs said of other cascades bounds
-// the loads from below; once those that are on the front by these bounds are loads
-// themselves, so is the front: whatever a bound leaves out, its load does.
+// cascadeFront returns the cascades with more than minCorrect and up to maxCorrect correct answers that no other
+// of these beats with less load, by rising load. Solved programs bound the other loads from below. Once all
+// cascades on the front of these bounds have been solved, it is the front of the loads: a cascade that its bound
+// excludes is also excluded by its load.
 func (l *layout) front(ctx context.Context, above, most int32) ([]int, error) {
 	x := l.x
 	least := make([]float64, len(x.list))
 	for {
+		// Take the load if it is known, else its bound.
 		for i := range x.list {
 			least[i] = math.Inf(1)
 			if correct := x.list[i].Correct; correct <= above || correct > most {
@@ -314,6 +330,8 @@ func (l *layout) front(ctx context.Context, above, most int32) ([]int, error) {
 				least[i] = s.taken
 			}
 		}
+
+		// Solve the programs of the cascades on this front.
 		front, news := Pareto(least, x.list), false
 		for _, i := range front {
 			if _, ok := l.loads[i]; ok {
@@ -330,7 +348,8 @@ func (l *layout) front(ctx context.Context, above, most int32) ([]int, error) {
 	}
 }
 
-// infeasible returns why a range has no gear, by the lightest of the cascades whose models the placement has.
+// infeasibleRange returns the error that range r has no gear. It names the lightest of the cascades that the
+// placement has the models for.
 func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 	x, i, n := l.x, l.lightest(), 0
 	if i < 0 {
@@ -350,8 +369,8 @@ func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 	return inf
 }
 
-// lightest returns the cascade that takes the least time of devices, among those whose models the placement has;
-// if it has those of none, it returns -1.
+// lightestCascade returns the cascade that takes the least device time, among those whose models the placement
+// has. If there is none, it returns -1.
 func (l *layout) lightest() int {
 	best, least := -1, math.Inf(1)
 	costs := l.priced(slices.Repeat([]float64{1}, len(l.cells)), nil)
@@ -369,8 +388,8 @@ func (l *layout) lightest() int {
 	return best
 }
 
-// noGear says that a range has none: of the lightest cascade, and of the last trial, if
-// there was one.
+// noGearError returns the error that range r has no gear. c is the lightest cascade, and lastTrial the last trial,
+// or nil if there was none.
 func noGear(p *Problem, r int, c *Cascade, load float64, last *Trial) *Infeasible {
 	inf := &Infeasible{Range: r, Edge: p.Edges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
 	if last != nil {

@@ -9,14 +9,14 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Goals: what is optimised follows from what is asked for.
+// The goals. What is optimised follows from what the workload's SLO names.
 const (
-	MostAccurate  = "accuracy" // an SLO on latency
-	LeastLatency  = "latency"  // an SLO on accuracy
-	FewestDevices = "gpus"     // both
+	MostAccurate  = "accuracy" // the SLO names a latency
+	LeastLatency  = "latency"  // the SLO names an accuracy
+	FewestDevices = "gpus"     // the SLO names both
 )
 
-// Goal is what a problem asks to optimise.
+// Goal returns what the problem optimises.
 func (p *Problem) Goal() string {
 	switch {
 	case p.Target == 0:
@@ -27,29 +27,29 @@ func (p *Problem) Goal() string {
 	return FewestDevices
 }
 
-// search holds what solves of one problem with other SLOs or devices share.
+// planSearch holds what the solves of one problem with different SLOs or devices share.
 type search struct {
 	p      *Problem
 	o      *Options
-	solver milp.Solver // of linear programs
+	solver milp.Solver // for linear programs
 	known  *catalogue
-	kinds  *ways // of the SLO looked at last
+	kinds  *ways // of the last SLO
 
-	early      *Outcome // nil: none
-	left       *int     // requests that proofs may yet simulate; nil: none is asked for
-	runs       int
-	enumerated int   // cascades, of the SLO with the most
-	lax        *ways // with as much time as anything takes
+	early      *Outcome // early plan; nil if there is none
+	left       *int     // number of requests that proofs may still simulate; nil if no proof is wanted
+	runs       int      // number of simulated runs
+	enumerated int      // largest number of cascades enumerated for any SLO
+	lax        *ways    // inputs without an SLO, for bounds
 }
 
-// within is the problem under another SLO.
+// withSLO returns the problem under another SLO.
 func (p *Problem) within(slo time.Duration) *Problem {
 	q := *p
 	q.SLO = slo
 	return &q
 }
 
-// on is the problem on numbers of devices by kind.
+// withDevices returns the problem with other numbers of devices, by kind.
 func (p *Problem) on(n []int) *Problem {
 	q := *p
 	q.Kinds = slices.Clone(p.Kinds)
@@ -59,8 +59,7 @@ func (p *Problem) on(n []int) *Problem {
 	return &q
 }
 
-// relaxed is the bound on the weighted accuracy; NaN where a range cannot be
-// served at all.
+// relaxedAccuracy returns the bound on the weighted accuracy, or NaN if a range cannot be served at all.
 func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 	_, total, err := s.boundsAt(ctx, p)
 	if none(err) {
@@ -69,8 +68,8 @@ func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 	return total + reaches, err
 }
 
-// atLeast is the larger of two bounds, of which the first may be none (NaN) and the
-// second below 0.
+// largerBound returns the larger of two bounds. The first may be NaN, and the second below 0, if they are not
+// known.
 func atLeast(bound, other float64) float64 {
 	if other >= 0 && !(bound >= other) {
 		return other
@@ -78,12 +77,13 @@ func atLeast(bound, other float64) float64 {
 	return bound
 }
 
-// sumsRound is more than sums of weighted accuracies round.
+// sumTolerance is more than the rounding of sums of weighted accuracies.
 const sumsRound = 1e-12
 
-// misses tells whether an accuracy is below the target.
+// missesTarget reports whether an accuracy is below the target.
 func (p *Problem) misses(accuracy float64) bool { return accuracy < p.Target-sumsRound }
 
+// weightedSum returns the sum of values of the ranges, by weight.
 func (p *Problem) weighted(list []float64) float64 {
 	total := 0.0
 	for r := range list {
@@ -92,7 +92,7 @@ func (p *Problem) weighted(list []float64) float64 {
 	return total
 }
 
-// short is the error of a target that is out of reach.
+// targetError returns the error of a target that the relaxation does not reach.
 func (p *Problem) short(best float64) *Infeasible {
 	return &Infeasible{Target: p.Target, Best: max(0, best), Fluid: true}
 }

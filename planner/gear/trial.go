@@ -12,89 +12,85 @@ import (
 	"inferplan/solver/tolerance"
 )
 
-// Trials are a sequential test. A short run weeds out what is twice as late as the promise allows.
-// Then come streams of arrivals, each with a run of longerRun times that length. They are cut
-// into blocks. At every look the blocks of all streams so far say one of three things: the gear
-// keeps the SLO, it does not, or further streams are needed. Near the edge that goes on for eight
-// streams, so that no single stream decides.
+// Trials are a sequential test. A short run weeds out cascades with shortRunSieve times the late requests that the
+// promise allows. Then come streams of arrivals, each streamRunFactor times as long, cut into blocks. After each
+// number of streams in judgedAfterStreams, the blocks of all streams show one of three things: the gear keeps the
+// SLO, it does not, or more streams are needed. In doubtful cases that goes on for maxStreams streams, so no
+// single stream decides.
 //
-// What is tested is the promise that a range holds its upper edge for ever: a fresh
-// trial, freshRun times as long as the shortest, misses the SLO with a chance of mayFail
-// at most. That is a tolerance bound (solver/tolerance). It has to hold for the share of
-// late requests, and for the tail latency of a block: that one also tells of latency that
-// grows while nothing is late yet. At every look an equal part of the chance to be wrong
-// is spent (Bonferroni). So a gear that breaks the promise passes with a chance of
-// 1 - trialConfidence at most.
+// The promise is that a range holds its upper edge forever: a fresh trial, freshTrialFactor times as long as the
+// short run, misses the SLO with a chance of at most maxFailChance. That is a tolerance bound (solver/tolerance).
+// It must hold for the share of late requests and for the tail latency of a block, which also shows latency that
+// grows while no request is late yet. Each judgement spends an equal part of the chance to be wrong (Bonferroni),
+// so a gear that breaks the promise passes with a chance of at most 1 - trialConfidence.
 //
-// A trial also fails where the mean latency grows. Near full load it wanders, so that it
-// may look so. How far it wanders from one quarter to another is estimated from the
-// blocks, and has to be small, too, but where the busiest device is well below full load.
+// A trial also fails if the mean latency grows. Near full load it wanders, and may seem to grow. How far it
+// wanders from one quarter to another is estimated from the blocks. That must be small, too, unless the busiest
+// device is well below full load.
 //
-// Every stream has the samples in an order of its own. In one order for all, the same
-// quarter would always have the harder samples, and latency would seem to grow there.
+// Every stream has the samples in an order of its own. In one order for all, the same quarter would always have
+// the harder samples, and latency would seem to grow there.
 const (
 	freshRun        = 10
 	mayFail         = .01
 	trialConfidence = .95
 
-	sieve        = 2   // times the lateness that is allowed, of the short run
+	sieve        = 2   // late requests at which the short run fails, as a multiple of those allowed
 	streamSieve  = 1.5 // the same of a stream
-	fewSieve     = 1.2 // the same of two or three in the mean
+	fewSieve     = 1.2 // the same of the mean of two or three streams
 	longerRun    = 5
-	blocksPerRun = 4 // of the shortest run's length; so much of a stream is left out at its begin
+	blocksPerRun = 4 // blocks in the length of the short run; a stream's first blocks of that length are left out
 )
 
-// looks are the numbers of streams after which a trial is judged.
+// judgedAfterStreams are the numbers of streams after which a trial is judged.
 var looks = []int{1, 2, 3, 5, 8}
 
-// mostStreams is how many streams a trial has at most. From manyStreams on they are many. The
-// chance to be wrong is spent in so many parts, one at each look: twice as many as there are looks,
-// because how much blocks are alike is an estimate, too.
+// maxStreams limits the streams of a trial. From manyStreams on, streams are compared with each other. The chance
+// to be wrong is spent in chanceParts parts, one at each judgement: twice as many as there are judgements, because
+// the correlation of blocks is an estimate, too.
 const (
 	mostStreams = 8
 	manyStreams = 5
 	chances     = 10
 )
 
-// Trial is what a gear showed at a constant rate.
+// Trial is the result of trying a gear at a constant rate.
 type Trial struct {
-	Latency time.Duration // at the SLO's percentile, without the first quarter; of several streams the mean
-	Stable  bool          // latency does not grow over the run
+	Latency time.Duration // at the SLO's percentile, without the first quarter; the mean over several streams
+	Stable  bool          // the latency does not grow over the run
 	Passed  bool
-	// HeldOut is the latency where requests bring the samples held out; 0: it was not tried
-	// with these.
+	// HeldOutLatency is the latency if requests bring the held-out samples. It is 0 if these were not tried.
 	HeldOut      time.Duration
-	late         float64 // share of the requests past the SLO, of the samples that show more
-	tooMany      bool    // requests: it was not made
-	failsHeldOut bool    // holds on the samples planned on, and not on those held out
+	late         float64 // share of late requests, of the planning or held-out samples, whichever is larger
+	tooMany      bool    // the trial was not made, because it would have too many requests
+	failsHeldOut bool    // it passes with the planning samples but not with the held-out ones
 }
 
-// Of the shortest trial: the requests that it has, but where batches or many devices ask for
-// more; those that it never exceeds; and how many times as long as the largest batches of a
-// cascade the time is within which a shorter one asks for its answers. On many devices it has fewer requests.
+// The length of the shortest trial: usualTrialRequests requests, unless long batches or many devices need other
+// numbers, and never more than maxTrialRequests. minTrialBatches is the least latency limit of a shortened trial,
+// in multiples of the largest batches of a cascade.
 const (
 	trialRequests = 200_000
 	mostRequests  = 2_000_000
 	manyBatches   = 10
-	longestTrial  = 5e8 // seconds; ten times that is still a time.Duration
+	longestTrial  = 5e8 // ten times that still is a time.Duration
 )
 
-// runLength is how long the shortest trial of answers within a time runs: twenty times that,
-// or forty times where these are less than eight seconds, and long enough for two thousand
-// requests.
+// shortestRunLength returns the length of the shortest trial for answers within a latency limit: 20 times the
+// limit, or 40 times if that is below eight seconds, and long enough for 2000 requests.
 func runLength(within time.Duration, rate float64) time.Duration {
 	slo := within.Seconds()
 	seconds := min(max(min(8, 40*slo, trialRequests/rate), 20*slo, 2000/rate), longestTrial)
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// lengthened returns how many times as long trials are where a search keeps back a surplus: other
-// random numbers have shown waits then that come too seldom for short trials.
+// trialLengthFactor returns the factor on the length of trials if a search keeps back a surplus. Then other random
+// numbers have shown queues that are too rare for short trials.
 func lengthened(surplus float64) float64 { return 1 + 20*surplus }
 
-// triedWithin is the time that a cascade has to keep in trials at a rate: the SLO, or less
-// where twenty SLOs are very many requests. What keeps a shorter SLO keeps the longer one.
-// Shorter than many batches take it is not: then what waits is no longer what counts.
+// trialSLO returns the latency limit of a cascade in trials at a rate: the SLO, or less if 20 SLOs bring very many
+// requests. What keeps a shorter SLO keeps the longer one. The limit is not below minTrialBatches times the
+// cascade's largest batches, because below that batches and not queues would decide.
 func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
 	path := time.Duration(0)
 	most := trialRequests / fewer(p)
@@ -114,7 +110,7 @@ func (p *Problem) triedWithin(c *Cascade, rate float64) time.Duration {
 	return min(p.SLO, max(manyBatches*path, time.Duration(most/(20*rate)*float64(time.Second))))
 }
 
-// fewer returns how many times fewer requests runs have than on few devices.
+// requestReduction returns the factor by which runs have fewer requests than on few devices.
 func fewer(p *Problem) float64 {
 	devices := 0
 	for _, k := range p.Kinds {
@@ -123,7 +119,7 @@ func fewer(p *Problem) float64 {
 	return sim.FewerOn(devices)
 }
 
-// streamName names a stream of arrivals for trials.
+// trialStreamName names the random numbers of a stream of a trial.
 func streamName(n int) string {
 	if n == 0 {
 		return "gear/trial"
@@ -131,14 +127,14 @@ func streamName(n int) string {
 	return fmt.Sprintf("gear/trial/%d", n)
 }
 
-// try judges a cascade with its split at a rate by the problem's SLO.
+// tryCascade tries a cascade with its split at a rate by the problem's SLO.
 func (b *bench) try(ctx context.Context, s *stair, rate float64) (Trial, error) {
 	return b.tryLate(ctx, s, rate, 1-b.p.Percentile)
 }
 
-// tryLate lets a share of the requests be late. Of more than the percentile allows,
-// only that latency does not grow is asked. What holds on the samples planned on is tried on
-// those held out, too.
+// tryWithLateShare tries a cascade of which a share of the requests may be late. If that is more than the
+// percentile allows, the latency only must not grow. A cascade that passes with the planning samples is tried with
+// the held-out samples, too.
 func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Trial, error) {
 	p := b.p
 	within := p.triedWithin(of.cascade, rate)
@@ -146,12 +142,16 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 	if short.Seconds()*rate > mostRequests {
 		return Trial{tooMany: true}, nil
 	}
+
+	// The planning samples.
 	a := attempt{c: of.cascade, minQueue: b.minQueue, shares: of.shares, rate: rate, length: short, limit: within, on: p.Planned}
 	t, err := b.tryOn(ctx, a, of.taken, most)
 	holds := t.Passed || t.Stable && most > 1-p.Percentile
 	if err != nil || !holds || !p.HeldOut.present() {
 		return t, err
 	}
+
+	// The held-out samples, hardened. The result is the worse of both.
 	a.on = p.HeldOut.hardened(of.cascade, leastSeconds(p))
 	other, err := b.tryOn(ctx, a, of.taken, most)
 	if a.on != p.HeldOut {
@@ -162,13 +162,15 @@ func (b *bench) tryLate(ctx context.Context, of *stair, rate, most float64) (Tri
 	return t, err
 }
 
-// present returns whether there are samples.
+// isPresent reports whether there are samples.
 func (s *Samples) present() bool { return s != nil && s.N > 0 }
 
-// tryOn makes an attempt of the shortest length, and then longer ones, by the test that
-// stands above. taken is the load of the busiest device per request per second.
+// trySamples makes the short run and then streams, by the test described at the top of this file. maxLoad is the
+// load of the busiest device (seconds per request).
 func (b *bench) tryOn(ctx context.Context, a attempt, taken, most float64) (Trial, error) {
 	p, within, short := b.p, a.limit, a.length
+
+	// The short run.
 	a.most = min(1, sieve*most)
 	s, err := b.run(ctx, &a)
 	if err != nil {
@@ -178,6 +180,8 @@ func (b *bench) tryOn(ctx context.Context, a attempt, taken, most float64) (Tria
 		t.Passed, t.Stable = false, false
 		return t, nil
 	}
+
+	// Streams, until a judgement decides.
 	a.length, a.block = longerRun*short, short/blocksPerRun
 	if a.most = most; most <= 1-p.Percentile {
 		a.most = streamSieve * most
@@ -205,8 +209,8 @@ func (b *bench) tryOn(ctx context.Context, a attempt, taken, most float64) (Tria
 	}
 }
 
-// trial judges a run by an SLO: the tail within it, and the mean latency of the last
-// quarter not above the second's by more than a twentieth of it.
+// asTrial judges a run by an SLO: the tail latency is within it, and the mean latency does not grow from the
+// second quarter to the last by more than 1/growthDivisor of it.
 func (s *shown) trial(slo time.Duration) Trial {
 	if s.above {
 		return Trial{Latency: -1}
@@ -216,25 +220,24 @@ func (s *shown) trial(slo time.Duration) Trial {
 	return t
 }
 
-// mayGrow says which part of the SLO the mean latency may grow by in a run, from the
-// second quarter to the last: a twentieth.
+// growthDivisor is the SLO divided by the growth of the mean latency that a run may show.
 const mayGrow = 20
 
-// block is a part of a run.
+// runBlock is the result of a part of a run.
 type block struct {
-	late float64       // share of its requests
-	tail time.Duration // at the percentile
-	mean time.Duration
+	late float64       // share of late requests
+	tail time.Duration // latency at the percentile
+	mean time.Duration // latency
 }
 
-// evidence is what the blocks of all streams showed.
+// trialEvidence is what the blocks of all streams of a trial showed.
 type evidence struct {
 	lates, tails, means []float64 // by block; latencies in seconds
 	streams             int
-	load                float64 // of the busiest device
+	load                float64 // share of the time that the busiest device is busy
 }
 
-// add takes a stream.
+// addStream adds the blocks of a stream, without those at its beginning.
 func (e *evidence) add(blocks []block) {
 	e.streams++
 	for _, b := range blocks[blocksPerRun:] {
@@ -242,23 +245,24 @@ func (e *evidence) add(blocks []block) {
 	}
 }
 
-// Loads of the busiest device below which latency does not grow for ever: by any blocks, and where
-// so many streams have not shown it. There the tolerance bounds of many streams say enough.
+// Loads of the busiest device below which latency cannot grow forever, so wandering is allowed: in any trial, and
+// in one of many streams that have not shown growth, whose tolerance bounds suffice.
 const (
 	mayWander     = .9
 	mayWanderLong = .97
 )
 
-// mayWander returns whether the mean latency may wander as far as it does in blocks.
+// wanderAllowed reports whether the mean latency may wander as far as the blocks show.
 func (e *evidence) mayWander() bool {
 	return e.load < mayWander || e.load < mayWanderLong && e.streams >= manyStreams
 }
 
-// judge tells whether a gear keeps the promise, and whether further streams are not worth
-// it: what many showed is past a limit in the mean, or would not do even if all further ones
-// showed the same. Few tell little of how far streams differ: of these it is past the lateness
-// that is allowed by a part.
+// judgeGear returns whether a gear keeps the promise, and whether more streams are hopeless. With many streams
+// they are if a mean is past its limit, or if the gear would not pass even if all further streams showed the same.
+// Few streams say little about the differences between streams, so there it takes a late share well past the
+// limit.
 func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool) {
+	// holdsWith returns whether both tolerance bounds hold if there were that many streams like these.
 	holds := func(streams int) bool {
 		more := float64(streams) / float64(e.streams)
 		return e.within(e.lates, most, more) && e.within(e.tails, slo.Seconds(), more)
@@ -272,18 +276,18 @@ func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool)
 	return keeps, !keeps && (past || !holds(mostStreams))
 }
 
-// within tells whether the mean of a fresh trial, without its first quarter, exceeds a
-// limit with a chance of mayFail at most, if there were so many times as many values like these.
+// seldomExceeds reports whether the mean of a fresh trial, without its first quarter, exceeds a limit with a
+// chance of at most maxFailChance, if there were `factor` times as many values like these.
 func (e *evidence) within(list []float64, limit, more float64) bool {
 	run, n := len(list)/e.streams, len(list)/e.streams
 	if e.streams >= manyStreams {
-		n = len(list) // streams are independent, so that many of them tell how much blocks are alike
+		n = len(list) // streams are independent, so many of them show the correlation of blocks well
 	}
 	return tolerance.Correlated(list, run, n).Times(more).SeldomAbove(limit, .75*freshRun*blocksPerRun, mayFail, 1-(1-trialConfidence)/chances)
 }
 
-// wander is what the mean latency of a fresh trial's last quarter is above that of its
-// second with a chance of mayFail, by an estimate that is as often too small as too large.
+// latencyWander returns by how much the mean latency of a fresh trial's last quarter exceeds that of its second
+// with a chance of maxFailChance, in seconds. The estimate is as often too small as too large.
 func (e *evidence) wander() float64 {
 	n := len(e.means)
 	return tolerance.Correlated(e.means, n/e.streams, n).Wander(freshRun*blocksPerRun/4., mayFail)

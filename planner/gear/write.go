@@ -10,7 +10,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// used lists the models that some gear asks, in order of the family.
+// usedModels returns the models that some gear asks, in the order of the family.
 func (out *Outcome) used(models int) []int {
 	var list []int
 	for m := range models {
@@ -21,9 +21,9 @@ func (out *Outcome) used(models int) []int {
 	return list
 }
 
-// deploy adds the models in use to a plan, in order of the family: a pipeline on each kind that holds one, and one for each
-// chain. A model's time share is its mean load over the ranges, half by weight and half even, so that
-// a model that is only asked in ranges without weight has one too.
+// addDeployment adds the used models to the plan, in the order of the family: a pipeline for each kind that holds
+// a model, and one for each chain. The device time of a pipeline is its mean over the ranges, half by weight and
+// half even, so that a model which is only asked in ranges without weight has some, too.
 func (f *resolved) deploy(o *kind.Outcome, out *Outcome) {
 	p := f.problem
 	batch, per := speedsOf(p)
@@ -46,8 +46,7 @@ func (f *resolved) deploy(o *kind.Outcome, out *Outcome) {
 	}
 }
 
-// samples is how many samples per second some replicas of a model get, mean over the
-// ranges.
+// meanSampleRate returns the samples per second that n replicas of a model get, as a mean over the ranges.
 func (out *Outcome) samples(p *Problem, m, first, n int) float64 {
 	total := 0.0
 	for r := range out.Gears {
@@ -62,7 +61,8 @@ func (out *Outcome) samples(p *Problem, m, first, n int) float64 {
 	return total
 }
 
-// wholePipeline is a pipeline of a model that runs whole on devices of a kind, of whose time it takes so many.
+// wholePipeline returns the pipeline of a model that runs whole on devices of a kind. gpus is the number of
+// devices that its work keeps busy.
 func (f *resolved) wholePipeline(m, k, batch int, gpus float64, devices []int) formats.Pipeline {
 	pm := f.profile[m]
 	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[k].Device, Share: 1, Replicas: len(devices), GPUs: gpus, Placement: placed(devices)}
@@ -71,7 +71,7 @@ func (f *resolved) wholePipeline(m, k, batch int, gpus float64, devices []int) f
 	return formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}}
 }
 
-// placed are devices with a replica each, those in a row together.
+// replicaPlacements returns the placements of one replica per device. Consecutive devices form one placement.
 func placed(devices []int) (list []formats.Placement) {
 	for _, d := range devices {
 		if n := len(list); n > 0 && list[n-1].First+list[n-1].Replicas == d {
@@ -83,7 +83,7 @@ func placed(devices []int) (list []formats.Placement) {
 	return list
 }
 
-// Write makes the gear section of a plan.
+// Write returns the gear section of the plan.
 func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
 		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
@@ -98,6 +98,8 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	if h, ok := out.HeldOut(); ok {
 		g.AccuracyHeldOut, g.HeldOutInterval = &h.Accuracy, &[2]float64{h.Low, h.High}
 	}
+
+	// Models with the answers to the planning samples.
 	for _, m := range out.used(len(p.Models)) {
 		levels, correct := make([]byte, p.Planned.N), make([]byte, p.Planned.N)
 		for i := range levels {
@@ -108,6 +110,8 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 		}
 		g.Models = append(g.Models, formats.GearModel{Model: p.Models[m].Name, Thresholds: p.Thresholds[m], Levels: string(levels), Correct: string(correct)})
 	}
+
+	// Gears.
 	from := 0.0
 	for r := range out.Gears {
 		g.Gears = append(g.Gears, out.Gears[r].write(p, from, p.Edges[r], p.Weights[r]))
@@ -119,6 +123,7 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	return g
 }
 
+// writeGear returns the gear of a range between two rates as it is in the plan.
 func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
 	c, load := &t.Cascade, t.Load
 	if !p.Overall || p.Measured == nil {
@@ -126,12 +131,16 @@ func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
 	}
 	g := formats.Gear{FromQPS: from, ToQPS: to, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
 		Utilisation: load, LatencyUS: document.Micros(t.Trial.Latency), LatencyHeldOutUS: document.Micros(t.Trial.HeldOut), Late: t.Late}
+
+	// Accuracy on the held-out samples.
 	if p.HeldOut != nil && p.HeldOut.N > 0 {
 		_, right := p.HeldOut.Replay(c.Models, c.Levels)
 		share := float64(right) / float64(p.HeldOut.N)
 		lo, hi := report.Wilson(int64(right), int64(p.HeldOut.N), 0.95)
 		g.AccuracyHeldOut, g.HeldOutInterval = &share, &[2]float64{lo, hi}
 	}
+
+	// Stages.
 	for k, m := range c.Models {
 		s := formats.GearStage{Model: p.Models[m].Name, Fraction: float64(c.Reach[k]) / float64(p.Planned.N), MinQueue: 1, Split: t.Shares[m]}
 		if k == 0 {

@@ -30,6 +30,8 @@ func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, va
 	if s.panicked != nil {
 		return
 	}
+
+	// Without a point the event is about progress.
 	cpu := time.Duration(float64(cpuSeconds) * float64(time.Second))
 	if x == nil {
 		if s.progress != nil {
@@ -38,6 +40,8 @@ func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, va
 		}
 		return
 	}
+
+	// Else it is an improved solution.
 	s.incumbents++
 	if s.isEnough(float64(value)) {
 		s.reached = true
@@ -49,7 +53,8 @@ func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, va
 	}
 }
 
-// isEnough reports whether a solution is as good as asked.
+// reachesTarget reports whether a solution is as good as Options.TargetValue. If there is no target, it returns
+// false.
 func (s *session) isEnough(value float64) bool {
 	switch {
 	case s.enough == 0 || math.IsNaN(s.enough):

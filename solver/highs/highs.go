@@ -22,7 +22,7 @@ import (
 // Version returns the solver's name and version, as a plan file states it.
 func Version() string { return "highs " + C.GoString(C.inferplan_highs_version()) }
 
-// Available returns nil: HiGHS is linked in.
+// Available returns nil, because this build has HiGHS linked in.
 func Available() error { return nil }
 
 // HiGHS's model statuses that a solve can end with (HighsModelStatus of highs_c_api.h).
@@ -41,10 +41,12 @@ const (
 	modelInterrupt             = 17
 )
 
+// defaultAbsGap is HiGHS's own absolute gap, in units of the objective.
 const defaultAbsGap = 1e-6
 
 // Solve implements milp.Solver.
 func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+	// Check the input. Scale the model if solvers would not accept its coefficients.
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
@@ -64,6 +66,8 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	if m.NumVars() == 0 {
 		return solveEmpty(m), nil
 	}
+
+	// Solve, and translate the status.
 	r, err := settled(ctx, m, &o)
 	if err != nil {
 		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
@@ -72,6 +76,8 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	if err != nil {
 		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
 	}
+
+	// Bound, basis and duals.
 	sol := milp.NewSolution(status)
 	sol.Stats = r.stats
 	if status == milp.Infeasible || status == milp.Unbounded {
@@ -92,6 +98,8 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 			sol.RowDuals, sol.ReducedCosts = r.rowDual, r.colDual
 		}
 	}
+
+	// The point, with integers rounded.
 	if r.x == nil {
 		return sol, nil
 	}
@@ -104,7 +112,8 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	return sol, nil
 }
 
-// status translates HiGHS's model status, with a second solve where it leaves open which of two it is.
+// solveStatus translates HiGHS's model status. If that leaves two statuses possible, a second solve without the
+// objective decides.
 func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *result) (milp.Status, error) {
 	switch r.modelStatus {
 	case modelOptimal:
@@ -150,7 +159,7 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 			if err != nil {
 				return 0, err
 			}
-			if again.Feasible() { // how good it can be is not known
+			if again.Feasible() { // a solution exists, but no bound is known
 				r.x, r.basis, r.bound = again.X, nil, math.NaN()
 				return milp.WorkLimit, nil
 			}
@@ -160,7 +169,7 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 	return 0, fmt.Errorf("%w: it ended without a verdict (HiGHS model status %d)", milp.ErrFault, r.modelStatus)
 }
 
-// feasibility solves the model without its objective: then it is only infeasible or feasible.
+// solveFeasibility solves the model without its objective, which is then either infeasible or feasible.
 func (s Solver) feasibility(ctx context.Context, m *milp.Model, o *milp.Options) (*milp.Solution, error) {
 	f := m.Clone()
 	f.Name = m.Name + " (feasibility)"
@@ -170,7 +179,7 @@ func (s Solver) feasibility(ctx context.Context, m *milp.Model, o *milp.Options)
 	return s.Solve(ctx, f, milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
 }
 
-// solveEmpty settles a model without variables, which HiGHS does not take.
+// solveEmpty returns the solution of a model without variables, which HiGHS does not accept.
 func solveEmpty(m *milp.Model) *milp.Solution {
 	for i := range m.NumRows() {
 		if lo, hi := m.RowBounds(milp.Row(i)); lo > 0 || hi < 0 {
@@ -184,23 +193,28 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 	return sol
 }
 
-// decided solves until there is a verdict. It guards against faults of HiGHS's presolve, which in 1.10.0 can call a
-// feasible mixed-integer program infeasible, or end in an error, or hand back a point that is no solution (its issue 2388
-// and others like it; the brute-force test finds small cases within seconds). In these three cases the model is solved
-// again as it is, without presolve. A second run that ends at a limit leaves the verdict of the first. What HiGHS calls
-// unknown is solved in other ways, one after the other.
+// solveUntilVerdict solves until there is a verdict. It guards against faults of HiGHS's presolve, which in 1.10.0
+// can call a feasible mixed-integer program infeasible, end in an error, or return a point that is no solution
+// (its issue 2388 and similar ones; the brute-force test finds small cases within seconds). In these three cases
+// the model is solved again without presolve. If the second run ends at a limit, the verdict of the first is kept.
+// If HiGHS calls the model unknown, the fallbacks are tried one after the other.
 func decided(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
+	// The first run.
 	r, err := run(ctx, m, o, rung{})
 	if errors.Is(err, errCallback) || err == nil && !doubtful(m, r) || o.NoPresolve && err == nil && !undecided(r) {
 		return r, err
 	}
+
+	// A second run without presolve.
 	plain := *o
 	plain.NoPresolve = true
 	if r != nil && r.modelStatus == modelInfeasible {
-		// A large model may be infeasible in a way that only presolve sees soon.
+		// A large model may be infeasible in a way that only presolve finds quickly, so the second run is limited.
 		plain.MaxNodes = tighter(o.MaxNodes, confirmNodes)
 		plain.MaxIterations = tighter(o.MaxIterations, confirmIterations)
 	}
+
+	// Fallbacks, while there is no verdict.
 	again, againErr := run(ctx, m, &plain, rung{})
 	for _, way := range ladder {
 		if errors.Is(againErr, errCallback) || againErr == nil && !undecided(again) {
@@ -210,6 +224,8 @@ func decided(ctx context.Context, m *milp.Model, o *milp.Options) (*result, erro
 			again, againErr = next, err
 		}
 	}
+
+	// Combine both runs.
 	if r != nil {
 		if againErr != nil {
 			return r, nil
@@ -223,13 +239,13 @@ func decided(ctx context.Context, m *milp.Model, o *milp.Options) (*result, erro
 	return again, againErr
 }
 
-// The work spent on confirming that a model is infeasible.
+// Limits on the work that confirms that a model is infeasible.
 const (
 	confirmNodes      = 500
 	confirmIterations = 50_000
 )
 
-// tighter returns the smaller of two limits, of which 0 is none.
+// tighterLimit returns the smaller of two limits. 0 means no limit.
 func tighter(a, b int64) int64 {
 	if a == 0 || b < a {
 		return b
@@ -237,7 +253,7 @@ func tighter(a, b int64) int64 {
 	return a
 }
 
-// hasObjective reports whether any variable counts.
+// hasObjective reports whether any variable has an objective coefficient.
 func hasObjective(m *milp.Model) bool {
 	for v := range m.NumVars() {
 		if m.Obj(milp.Var(v)) != 0 {
@@ -247,7 +263,7 @@ func hasObjective(m *milp.Model) bool {
 	return false
 }
 
-// undecided reports whether HiGHS left the model without a verdict.
+// hasNoVerdict reports whether HiGHS ended without a verdict on the model.
 func undecided(r *result) bool {
 	switch r.modelStatus {
 	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
@@ -256,7 +272,7 @@ func undecided(r *result) bool {
 	return false
 }
 
-// doubtful reports whether a result needs a second look.
+// needsSecondRun reports whether a result may be one of the faults that solveUntilVerdict guards against.
 func doubtful(m *milp.Model, r *result) bool {
 	switch r.modelStatus {
 	case modelInfeasible:

@@ -5,6 +5,6 @@ package highs
 // long inferplan_highs_fail_allocation(long n);
 import "C"
 
-// FailAllocation lets C++ fail to allocate once on this thread, after n times; below 0: never. It returns how many
-// times were left.
+// FailAllocation lets one C++ allocation on this thread fail, after n others. If n is negative, none fails. It
+// returns how many allocations were left before the failure.
 func FailAllocation(n int) (left int) { return int(C.inferplan_highs_fail_allocation(C.long(n))) }

@@ -19,61 +19,64 @@ import (
 	"inferplan/solver/milp"
 )
 
-// errCallback marks the panic of a callback.
+// errCallback is in the error of a run whose incumbent or progress callback panicked.
 var errCallback = errors.New("an incumbent or progress callback panicked")
 
-// result is what one run of HiGHS gave.
+// runResult is the answer of one run of HiGHS.
 type result struct {
 	mip              bool
-	modelStatus      int
-	stopped          C.int32_t
-	enough           bool // the solution is as good as asked
+	modelStatus      int       // HighsModelStatus
+	stopped          C.int32_t // which limit of the shim stopped the run
+	enough           bool      // a solution reached Options.TargetValue
 	objective, bound float64
-	x                []float64 // nil: none
-	rowDual, colDual []float64
+	x                []float64 // nil if there is no solution
+	rowDual, colDual []float64 // nil unless the model was solved to optimality and is linear
 	basis            *milp.Basis
 	stats            milp.Stats
 }
 
-// session is what the events of a running solve need.
+// callbackState is the state of a running solve that its callbacks read and write.
 type session struct {
 	m          *milp.Model
 	incumbent  func(milp.Incumbent)
 	progress   func(milp.Progress)
 	incumbents int
-	enough     float64 // 0 or NaN: none
-	reached    bool    // by an improved solution
-	stop       *int32
-	panicked   any
+	enough     float64 // objective at which the run stops; 0 or NaN means none
+	reached    bool    // a solution has reached the target
+	stop       *int32  // set to 1 to stop the run
+	panicked   any     // what a callback panicked with; nil if none did
 }
 
-// call is one run of HiGHS: what it is given, and where it writes its answer.
+// highsCall is one run of HiGHS, with its input and the memory that it writes its answer to.
 type call struct {
 	m      *milp.Model
 	mip    bool
-	pin    runtime.Pinner // holds what HiGHS reads and writes
+	pin    runtime.Pinner // keeps the memory that C++ reads and writes in place
 	p      *C.inferplan_highs_problem
 	a      *C.inferplan_highs_answer
-	stop   *int32 // 1: end soon
+	stop   *int32 // 1 tells the run to end soon
 	events *session
 
 	x, colDual, rowDual []float64
 	basis               []int32
 }
 
-// rung is another way to solve a model. The zero value is HiGHS's own.
+// fallback is another way to run HiGHS on a model. The zero value is HiGHS's own.
 type rung struct {
 	unscaled, primal, interior bool
-	tolerance                  float64 // of feasibility; 0: HiGHS's own, 1e-7
+	tolerance                  float64 // of feasibility; 0 means HiGHS's own, 1e-7
 }
 
-// ladder is what is tried, after a run without presolve, on a model that HiGHS leaves
-// without a verdict.
+// fallbacks are tried in this order, after a run without presolve, on a model for which HiGHS has no verdict.
 var ladder = []rung{{unscaled: true}, {tolerance: 1e-9}, {primal: true}, {interior: true}, {tolerance: 1e-6}, {unscaled: true, primal: true, tolerance: 1e-6}}
 
+// runOnce runs HiGHS on a model. It returns an error that wraps errCallback if a callback panics, and one that
+// wraps milp.ErrFault if C++ fails.
 func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result, error) {
 	c := newCall(m, o, way)
 	defer c.pin.Unpin()
+
+	// Pass the callbacks through a handle. The context sets the stop flag.
 	c.events = &session{m: m, incumbent: o.Incumbent, progress: o.Progress, enough: o.Enough, stop: c.stop}
 	if c.mip {
 		h := cgo.NewHandle(c.events)
@@ -84,6 +87,8 @@ func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result
 		}
 	}
 	defer context.AfterFunc(ctx, func() { atomic.StoreInt32(c.stop, 1) })()
+
+	// Run.
 	rc := C.inferplan_highs_solve(c.p, c.a)
 	runtime.KeepAlive(m)
 	if c.events.panicked != nil {
@@ -95,7 +100,7 @@ func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result
 	return c.result(), nil
 }
 
-// newCall makes a call; its pins have to be undone.
+// newCall returns a call for a model. The caller must unpin its memory.
 func newCall(m *milp.Model, o *milp.Options, way rung) *call {
 	c := &call{m: m, mip: m.NumIntegers() > 0, stop: new(int32)}
 	c.pin.Pin(c.stop)
@@ -106,7 +111,7 @@ func newCall(m *milp.Model, o *milp.Options, way rung) *call {
 	return c
 }
 
-// setModel writes the model as HiGHS takes it.
+// setModel fills in the model in the layout of HiGHS.
 func (c *call) setModel() {
 	nc, nr := c.m.NumVars(), c.m.NumRows()
 	cols := c.m.Columns()
@@ -117,6 +122,8 @@ func (c *call) setModel() {
 	if c.mip {
 		integrality = make([]int32, nc)
 	}
+
+	// Variables and rows.
 	for j := range nc {
 		v := milp.Var(j)
 		cost[j] = c.m.Obj(v)
@@ -128,6 +135,8 @@ func (c *call) setModel() {
 	for i := range nr {
 		rowLo[i], rowHi[i] = c.m.RowBounds(milp.Row(i))
 	}
+
+	// The problem, with all memory pinned.
 	c.p = &C.inferplan_highs_problem{
 		num_col: C.int32_t(nc), num_row: C.int32_t(nr), num_nz: C.int32_t(len(cols.Index)),
 		offset: C.double(c.m.Offset()),
@@ -142,7 +151,7 @@ func (c *call) setModel() {
 	}
 }
 
-// setOptions writes the options, with the start or the basis.
+// setOptions fills in the options, with the start or the basis.
 func (c *call) setOptions(o *milp.Options) {
 	c.p.rel_gap, c.p.abs_gap = C.double(o.Gap), defaultAbsGap
 	if o.AbsGap > 0 {
@@ -169,7 +178,7 @@ func (c *call) setOptions(o *milp.Options) {
 	}
 }
 
-// setWay writes how else the model is to be solved.
+// setFallback fills in the settings of a fallback.
 func (c *call) setWay(way rung) {
 	flag := func(on bool) C.int32_t {
 		if on {
@@ -181,7 +190,7 @@ func (c *call) setWay(way rung) {
 	c.p.tolerance = C.double(way.tolerance)
 }
 
-// setAnswer makes room for the answer.
+// setAnswer allocates the memory for the answer.
 func (c *call) setAnswer() {
 	nc, nr := c.m.NumVars(), c.m.NumRows()
 	out := make([]float64, 2*nc+nr)
@@ -193,12 +202,12 @@ func (c *call) setAnswer() {
 	}
 }
 
-// cpuTime reads the CPU time that an answer took.
+// cpuTime returns the CPU time that a run took.
 func cpuTime(a *C.inferplan_highs_answer) time.Duration {
 	return time.Duration(float64(a.cpu_seconds) * float64(time.Second))
 }
 
-// result reads the answer.
+// readResult returns the answer of the run.
 func (c *call) result() *result {
 	r := &result{
 		mip: c.mip, modelStatus: int(c.a.model_status), stopped: c.a.stopped, enough: c.events.reached,
@@ -220,7 +229,7 @@ func (c *call) result() *result {
 	return r
 }
 
-// setStart passes a whole start, or the given entries of one with holes.
+// setStart passes a start: all of it, or, if it has NaN entries, only the others.
 func setStart(p *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64) {
 	var index []int32
 	var value []float64
@@ -237,8 +246,8 @@ func setStart(p *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64
 	p.start_index, p.start_value = ints(pin, index), doubles(pin, value)
 }
 
-// basisIn extends a basis to the model's size: what was added since is nonbasic (variables) or basic (rows), so
-// that the basic ones stay as many as the rows.
+// extendBasis extends a basis to the model's size. Variables added since are nonbasic and rows added since are
+// basic, so there are as many basic ones as rows.
 func basisIn(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
 	cols, rows = make([]int32, m.NumVars()), make([]int32, m.NumRows())
 	for j := range cols {
@@ -264,6 +273,7 @@ func basisIn(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
 	return cols, rows
 }
 
+// readBasis returns HiGHS's basis, of nc variables and then the rows.
 func basisOut(status []int32, nc int) *milp.Basis {
 	b := &milp.Basis{Vars: make([]milp.BasisStatus, nc), Rows: make([]milp.BasisStatus, len(status)-nc)}
 	for j := range b.Vars {
@@ -275,6 +285,7 @@ func basisOut(status []int32, nc int) *milp.Basis {
 	return b
 }
 
+// pinDoubles pins a slice and returns the address of its first element, or nil if it is empty.
 func doubles(pin *runtime.Pinner, s []float64) *C.double {
 	if len(s) == 0 {
 		return nil
@@ -283,6 +294,7 @@ func doubles(pin *runtime.Pinner, s []float64) *C.double {
 	return (*C.double)(unsafe.Pointer(&s[0]))
 }
 
+// pinInts is pinDoubles for integers.
 func ints(pin *runtime.Pinner, s []int32) *C.int32_t {
 	if len(s) == 0 {
 		return nil

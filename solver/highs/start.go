@@ -15,17 +15,20 @@ import (
 	"inferplan/solver/milp"
 )
 
-// settled solves until there is a verdict, and does not let a start hide what is better.
+// solveWithStart solves until there is a verdict, and makes sure that a start does not hide a better solution.
 //
-// Presolve can leave a mixed-integer program no objective: then whatever it leaves is equally good, and holds an
-// optimum. HiGHS 1.10.0 takes such an objective for one of whole numbers. A start that is worse, which presolve has
-// cut off, then counts as the optimum unless there is a solution better by a whole 1. So what is called optimal
-// is compared with what presolve leaves, and solved again without the start where it is worse.
+// Presolve can remove the whole objective of a mixed-integer program. Then every solution that it leaves is
+// equally good, and one of them is optimal. HiGHS 1.10.0 assumes that such an objective takes whole numbers only.
+// A worse start, which presolve has excluded, then counts as optimal unless some solution is better by 1 or more.
+// So the value of an optimum is compared with the value that presolve leaves. If it is worse, the model is solved
+// again without the start.
 func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
 	r, err := decided(ctx, m, o)
 	if err != nil || !r.mip || o.Start == nil || o.NoPresolve || r.modelStatus != modelOptimal || beyond(m, o.Start, r.objective) {
 		return r, err
 	}
+
+	// Compare with the value that presolve leaves.
 	left, err := presolve(m, o)
 	if err != nil {
 		return nil, err
@@ -45,10 +48,10 @@ func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, erro
 	return unstarted(ctx, m, o, r, left.value)
 }
 
-// beyond tells whether an objective is better than a start's. Then the solution is one that presolve has left, and as
-// good as any of these.
+// beatsStart reports whether an objective is better than that of a start. Then its solution is one that presolve
+// left, and as good as any of these.
 func beyond(m *milp.Model, start []float64, objective float64) bool {
-	from := m.Value(start) // not a number where the start leaves a variable open
+	from := m.Value(start) // NaN if the start leaves a variable open
 	by := objective - from
 	if m.Sense() == milp.Minimize {
 		by = -by
@@ -56,7 +59,8 @@ func beyond(m *milp.Model, start []float64, objective float64) bool {
 	return by > 1e-6*max(1, math.Abs(from))
 }
 
-// unstarted solves again without the start, after a run that ended with a solution short of a bound.
+// solveWithoutStart solves again without the start, after a run whose solution is worse than a bound. If it finds
+// no solution, it returns that of the first run with the bound.
 func unstarted(ctx context.Context, m *milp.Model, o *milp.Options, first *result, bound float64) (*result, error) {
 	free := *o
 	free.Start = nil
@@ -74,14 +78,14 @@ func unstarted(ctx context.Context, m *milp.Model, o *milp.Options, first *resul
 	return r, nil
 }
 
-// remainder is what presolve leaves of a model's objective.
+// presolvedObjective is the objective that presolve leaves of a model.
 type remainder struct {
-	constant bool
-	value    float64 // of every solution that is left, where it is constant
+	constant bool    // all solutions that are left have the same value
+	value    float64 // this value, if constant is true
 	cpu      time.Duration
 }
 
-// presolve tells what presolve leaves of the objective of a mixed-integer program.
+// presolveObjective returns the objective that presolve leaves of a mixed-integer program.
 func presolve(m *milp.Model, o *milp.Options) (remainder, error) {
 	c := newCall(m, o, rung{})
 	defer c.pin.Unpin()

@@ -8,7 +8,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Version says that there is no solver.
+// Version returns a text that says that there is no solver.
 func Version() string { return "none (built without cgo)" }
 
 // Available returns ErrUnavailable.

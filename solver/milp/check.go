@@ -9,12 +9,12 @@ import (
 // max(1, |limit|, largest term of the row), of an integer in absolute terms.
 const Tolerance = 1e-6
 
-// Violation is how far a point is from feasible.
+// Violation holds the distances of a point from feasibility.
 type Violation struct {
 	Row     float64 // largest violation of a row, scaled as Tolerance says
 	Bound   float64 // largest violation of a bound, scaled likewise
 	Integer float64 // largest distance of an integer variable from an integer
-	Where   string  // the worst row or variable, "" if nothing is violated
+	Where   string  // name of the worst row or variable; "" if nothing is violated
 }
 
 // OK reports whether all is within Tolerance.
@@ -22,11 +22,13 @@ func (v Violation) OK() bool {
 	return v.Row <= Tolerance && v.Bound <= Tolerance && v.Integer <= Tolerance
 }
 
-// Check computes how far x is from feasible, without a solver.
+// Check returns the distances of x from feasibility, computed without a solver.
 func (m *Model) Check(x []float64) Violation {
 	if len(x) != len(m.vars) {
 		return Violation{Row: Inf, Bound: Inf, Integer: Inf, Where: fmt.Sprintf("%d values for %d variables", len(x), len(m.vars))}
 	}
+
+	// record keeps the largest violation of each sort, and the name of the largest of all.
 	var out Violation
 	worst := 0.0
 	note := func(field *float64, v float64, name func() string) {
@@ -40,6 +42,8 @@ func (m *Model) Check(x []float64) Violation {
 			worst, out.Where = v, name()
 		}
 	}
+
+	// Variables.
 	for j := range m.vars {
 		v := &m.vars[j]
 		name := func() string { return "variable " + m.VarName(Var(j)) }
@@ -48,6 +52,8 @@ func (m *Model) Check(x []float64) Violation {
 			note(&out.Integer, math.Abs(x[j]-math.Round(x[j])), name)
 		}
 	}
+
+	// Rows.
 	act := make([]float64, len(m.rows))
 	big := make([]float64, len(m.rows))
 	for _, c := range m.coefs {
@@ -63,7 +69,7 @@ func (m *Model) Check(x []float64) Violation {
 	return out
 }
 
-// violation is how far v lies outside [lo, hi], in units of max(1, |limit|, scale).
+// violation returns the distance of v from [lo, hi], in units of max(1, |limit|, scale).
 func violation(v, lo, hi, scale float64) float64 {
 	switch {
 	case math.IsNaN(v):

@@ -6,16 +6,18 @@ import (
 	"slices"
 )
 
-// FindConflict explains an infeasible model: limits of its rows that exclude each other, in the model's order. An
-// equation appears with the side, or both, that takes part. They are minimal if without any one of them the others
-// have a solution; the end of the context may leave more. Integrality and the bounds of variables are given.
+// FindConflict explains an infeasible model: it returns limits of its rows that exclude each other, in the model's
+// order. An equation appears with the side that takes part, or with both. The limits are minimal if the others
+// have a solution once any one of them is left out. If the context ends early, they may not be minimal.
+// Integrality and the bounds of variables always hold.
 //
-// First the elastic filter: every limit may be violated at a price; what the cheapest solution violates is made hard,
-// until there is no solution: some of what was made hard is in conflict. (Chinneck and Dravnieks, Locating minimal
-// infeasible constraint sets in linear programs, ORSA Journal on Computing 3, 1991.) Then the deletion filter: each
-// of those is left out in turn, and for good where the rest is still infeasible.
+// The elastic filter comes first: every limit may be violated at a price. The limits that the cheapest solution
+// violates are made hard, until there is no solution. Then some of the hard limits are in conflict. (Chinneck and
+// Dravnieks, Locating minimal infeasible constraint sets in linear programs, ORSA Journal on Computing 3, 1991.)
+// The deletion filter follows: it leaves out each of these limits in turn, for good if the rest is still
+// infeasible.
 //
-// It is an error to ask about a model that is feasible.
+// If the model is feasible, it returns an error.
 func FindConflict(ctx context.Context, s Solver, m *Model) (limits []Limit, minimal bool, err error) {
 	if err := m.Validate(); err != nil {
 		return nil, false, err
@@ -37,19 +39,22 @@ func FindConflict(ctx context.Context, s Solver, m *Model) (limits []Limit, mini
 	return limits, minimal, nil
 }
 
+// conflictFilter searches a model for a conflict.
 type filter struct {
 	ctx    context.Context
 	solver Solver
 	model  *Model
 }
 
+// solve solves a model without limits.
 func (f *filter) solve(m *Model) (*Solution, error) { return f.solver.Solve(f.ctx, m, Options{}) }
 
-// elastic returns which of the soft limits hold a conflict.
+// elasticFilter returns, by soft limit, whether it belongs to a set that holds a conflict.
 func (f *filter) elastic(soft []Limit) ([]bool, error) {
 	found := make([]bool, len(soft))
 	e := newElastic(f.model, soft)
 	for {
+		// Find the cheapest violation.
 		sol, err := f.solve(e.model)
 		if err != nil {
 			return nil, err
@@ -60,6 +65,8 @@ func (f *filter) elastic(soft []Limit) ([]bool, error) {
 		if !sol.Feasible() {
 			return f.stopped(soft, sol.Status)
 		}
+
+		// Make the violated limits hard.
 		hardened := false
 		for k := range soft {
 			if e.amount(sol.X, k) > 0 {
@@ -73,7 +80,7 @@ func (f *filter) elastic(soft []Limit) ([]bool, error) {
 		if sol.Status != Optimal {
 			return f.stopped(soft, sol.Status)
 		}
-		// Nothing is violated: the model has a solution to within the tolerance. Ask the model itself.
+		// No limit is violated, so the model has a solution within the tolerance. Solve the model itself to know.
 		own, err := f.solve(f.withoutObjective(f.model))
 		if err != nil {
 			return nil, err
@@ -81,12 +88,13 @@ func (f *filter) elastic(soft []Limit) ([]bool, error) {
 		if own.Status != Infeasible {
 			return nil, errNotInfeasible
 		}
-		// The solver's tolerances hide the conflict from the elastic model: leave it to the deletion filter.
+		// The solver's tolerances hide the conflict from the elastic model. Leave it to the deletion filter.
 		return slices.Repeat([]bool{true}, len(soft)), nil
 	}
 }
 
-// stopped is the way out when a limit ended an elastic solve: all of it, if it is known to be infeasible.
+// allIfInfeasible is called if a limit ended an elastic solve. It returns all soft limits if the model is known to
+// be infeasible, and else an error.
 func (f *filter) stopped(soft []Limit, why Status) ([]bool, error) {
 	own, err := f.solve(f.withoutObjective(f.model))
 	if err != nil {
@@ -101,15 +109,18 @@ func (f *filter) stopped(soft []Limit, why Status) ([]bool, error) {
 	return nil, fmt.Errorf("stopped (%v) before a conflict was found", why)
 }
 
-// delete leaves out of found each limit without which the rest is still infeasible. It reports whether every one
-// was tried to the end.
+// deletionFilter takes limits out of the conflict as long as the rest is still infeasible. It reports whether each
+// was decided.
 func (f *filter) delete(soft []Limit, found []bool) (minimal bool, err error) {
+	// Start from the limits that hold a conflict.
 	m := f.withoutObjective(f.model)
 	for k, in := range found {
 		if !in {
 			soft[k].dropFrom(m)
 		}
 	}
+
+	// Leave out one after the other.
 	minimal = true
 	for k, in := range found {
 		if !in {
@@ -126,12 +137,13 @@ func (f *filter) delete(soft []Limit, found []bool) (minimal bool, err error) {
 			found[k], m = false, trial
 		case sol.Feasible() || sol.Status == Unbounded:
 		default:
-			minimal = false // not known: keep it
+			minimal = false // not decided: the limit stays
 		}
 	}
 	return minimal, nil
 }
 
+// withoutObjective returns a copy of a model without its objective.
 func (f *filter) withoutObjective(m *Model) *Model {
 	c := m.Clone()
 	c.Name = m.Name + " (feasibility)"
@@ -141,7 +153,7 @@ func (f *filter) withoutObjective(m *Model) *Model {
 	return c
 }
 
-// dropFrom takes a limit out of a model.
+// removeFrom removes a limit from a model.
 func (l Limit) dropFrom(m *Model) {
 	if l.Side == Lower {
 		m.rows[l.Row].lo = -Inf

@@ -69,7 +69,7 @@ func (l *constraints) AddTerm(r Row, v Var, c float64) {
 	l.coefs = append(l.coefs, coef{row: index32(int(r)), col: index32(int(v)), val: c})
 }
 
-// index32 keeps an index that does not fit for Validate to report.
+// index32 returns an index as an int32, or -1 if it does not fit, which Validate reports.
 func index32(i int) int32 {
 	if i < 0 || i > math.MaxInt32 {
 		return -1
@@ -103,7 +103,7 @@ func (l *constraints) Activity(x []float64) []float64 {
 	return act
 }
 
-// inRange tells whether solvers take every term as it is.
+// hasUsableCoefficients reports whether solvers accept every coefficient as it is.
 func (l *constraints) inRange() bool {
 	for i := range l.coefs {
 		if !taken(l.coefs[i].val) {

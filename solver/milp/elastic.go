@@ -32,7 +32,7 @@ type Limit struct {
 
 func (l Limit) String() string { return fmt.Sprintf("row %s %s %v", l.Name, l.Side, l.Value) }
 
-// rowLimits lists the finite sides of a model's rows; an equation is listed as its two sides.
+// rowLimits returns the finite sides of a model's rows. An equation has two.
 func rowLimits(m *Model) []Limit {
 	var out []Limit
 	for i := range m.rows {
@@ -47,14 +47,15 @@ func rowLimits(m *Model) []Limit {
 	return out
 }
 
-// elastic is a model in which some limits may be violated, each at a price of 1 per unit: each has a slack variable, and the
-// objective is to pay least.
+// elasticModel is a model in which some limits may be violated at a price of 1 per unit. Each has a slack
+// variable, and the objective minimises the price.
 type elastic struct {
 	model  *Model
 	limits []Limit
-	slack  []Var // per limit; -1: hard
+	slack  []Var // by limit; -1 if the limit is hard
 }
 
+// newElastic returns the elastic model in which the given limits are soft.
 func newElastic(m *Model, limits []Limit) *elastic {
 	c := m.Clone()
 	c.Name = m.Name + " (elastic)"
@@ -75,7 +76,7 @@ func newElastic(m *Model, limits []Limit) *elastic {
 	return e
 }
 
-// amount returns by how much limit k is violated at x; what is below the tolerance is noise.
+// violatedBy returns by how much limit k is violated at x. A violation below the tolerance counts as 0.
 func (e *elastic) amount(x []float64, k int) float64 {
 	if e.slack[k] < 0 {
 		return 0
@@ -87,7 +88,7 @@ func (e *elastic) amount(x []float64, k int) float64 {
 	return a
 }
 
-// harden makes limit k hard again.
+// makeHard makes limit k hard.
 func (e *elastic) harden(k int) {
 	s := e.slack[k]
 	e.slack[k] = -1
@@ -95,4 +96,5 @@ func (e *elastic) harden(k int) {
 	e.model.vars[s].obj = 0
 }
 
+// errNotInfeasible is returned if a conflict of a feasible model is asked for.
 var errNotInfeasible = errors.New("the model is feasible: nothing is in conflict")

@@ -7,14 +7,13 @@ import (
 	"sync"
 )
 
-// ErrFault is in the error of a solver that failed on a model: it gave no verdict, or broke off
-// by itself.
+// ErrFault is wrapped by the error of a solver that failed on a model: it gave no verdict, or it broke off.
 var ErrFault = errors.New("the solver failed")
 
-// FaultTolerant is a solver whose callers go on where another solver fails on a model. The model
-// is solved again without presolve and basis. If that fails, too, a mixed-integer program ends
-// with Status WorkLimit and without a solution. A linear program interrupts the search: its
-// caller keeps what was found. It may be used by several goroutines at once.
+// FaultTolerant is a solver that lets a search go on if another solver fails on a model. The model is then solved
+// again without presolve and basis. If that fails, too, a mixed-integer program ends with Status WorkLimit and
+// without a solution. A linear program interrupts the search, whose caller keeps what was found. It may be used by
+// several goroutines at once.
 type FaultTolerant struct {
 	solver    Solver
 	interrupt context.CancelCauseFunc
@@ -49,13 +48,14 @@ func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Soluti
 	return NewSolution(Interrupted), nil
 }
 
+// addFault records an error.
 func (s *FaultTolerant) note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, err)
 }
 
-// Faults returns the errors of the models that the solver failed on, in the order of their ends.
+// Faults returns the errors of all failed solves, in the order in which these ended.
 func (s *FaultTolerant) Faults() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

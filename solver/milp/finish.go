@@ -12,11 +12,11 @@ func NewSolution(status Status) *Solution {
 	return &Solution{Status: status, StoppedBy: status.StoppedBy(), Value: nan, Bound: nan, Gap: nan}
 }
 
-// Finish is the last step of a Solver: it takes the point that the solver found, rounds its integer variables,
-// checks it by its own arithmetic, and fills in X, Value, Gap, Feasibility and Rounded.
+// Finish is the last step of a Solver. It takes the point that the solver found, rounds its integer variables,
+// checks it by this package's own arithmetic, and fills in X, Value, Gap, Feasibility and Rounded.
 //
-// Where rounding breaks a row, the integers are fixed at their rounded values and s solves for the continuous
-// variables again; where that has no solution either, X is the solver's point as it was, and Rounded is false.
+// If rounding violates a row, the integers are fixed at their rounded values, and s solves for the continuous
+// variables again. If that has no solution either, X is the solver's point as it was, and Rounded is false.
 func (m *Model) Finish(ctx context.Context, s Solver, o Options, sol *Solution, point []float64) error {
 	x, rounded, err := m.settle(ctx, s, o, point)
 	if err != nil {
@@ -25,7 +25,7 @@ func (m *Model) Finish(ctx context.Context, s Solver, o Options, sol *Solution, 
 	sol.X, sol.Rounded = x, rounded
 	sol.Feasibility = m.Check(x)
 	sol.Value = m.Value(x)
-	// What a point reaches, no bound excludes: the bound is loose by the solver's tolerance at most.
+	// The bound cannot exclude the point: it is wrong by the solver's tolerance at most.
 	if m.sense == Maximize && sol.Bound < sol.Value || m.sense == Minimize && sol.Bound > sol.Value {
 		sol.Bound = sol.Value
 	}
@@ -33,6 +33,7 @@ func (m *Model) Finish(ctx context.Context, s Solver, o Options, sol *Solution, 
 	return nil
 }
 
+// roundPoint returns the point of Finish, and whether it has exact integers and is feasible.
 func (m *Model) settle(ctx context.Context, s Solver, o Options, point []float64) (x []float64, rounded bool, err error) {
 	x = m.Round(point)
 	if m.Check(x).OK() {
@@ -50,8 +51,7 @@ func (m *Model) settle(ctx context.Context, s Solver, o Options, point []float64
 	return append([]float64(nil), point...), false, nil
 }
 
-// FixIntegers returns the linear program that is left when every integer variable is fixed at its value in x,
-// rounded.
+// FixIntegers returns the linear program in which every integer variable is fixed at its rounded value in x.
 func (m *Model) FixIntegers(x []float64) *Model {
 	c := m.Clone()
 	c.Name = m.Name + " (integers fixed)"

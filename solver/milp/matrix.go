@@ -10,9 +10,9 @@ type Columns struct {
 	Value []float64
 }
 
-// Columns returns the constraint matrix. Coefficients of one row and variable are added up in the order in which
-// they were given; sums that cancel are left out: they are below the least coefficient that solvers take, or in a
-// model with smaller ones than that below such a part of their largest term. The model must be valid.
+// Columns returns the constraint matrix. Coefficients of the same row and variable are added up in the order in
+// which they were added. A sum that cancels is left out: one below the least coefficient that solvers accept or,
+// if the model has smaller ones, below that fraction of its largest term. The model must be valid.
 func (m *Model) Columns() Columns {
 	nr, nc, nz := len(m.rows), len(m.vars), len(m.coefs)
 	// Two stable counting sorts: by row, then by column. Then rows ascend within each column.
@@ -20,7 +20,7 @@ func (m *Model) Columns() Columns {
 	byCol := countingSort(m.coefs, byRow, nc, func(c *coef) int32 { return c.col })
 	out := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
 	at := 0
-	var largest []float64 // per coefficient, of its terms
+	var largest []float64 // by coefficient of the column: its largest term
 	wide := !m.inRange()
 	for j := 0; j < nc; j++ {
 		first := len(out.Index)
@@ -55,7 +55,8 @@ func (m *Model) Columns() Columns {
 	return out
 }
 
-// countingSort returns the positions of coefs in stable order of key; order, where given, is the order before.
+// countingSort returns the positions of coefs, stably sorted by key. If order is given, it is the order to start
+// from.
 func countingSort(coefs []coef, order []int32, buckets int, key func(*coef) int32) []int32 {
 	next := make([]int32, buckets+1)
 	for i := range coefs {

@@ -9,7 +9,7 @@ import (
 // Inf is an absent bound.
 var Inf = math.Inf(1)
 
-// Sense says which way the objective is to go.
+// Sense is the direction of the objective.
 type Sense int8
 
 // The two senses; the zero value minimises.
@@ -25,12 +25,11 @@ func (s Sense) String() string {
 	return "minimize"
 }
 
-// Model is a linear or mixed-integer program: optimise offset + sum obj_j x_j subject to
-// lo_i <= sum a_ij x_j <= hi_i for every row i and lo_j <= x_j <= hi_j for every variable j, some x_j integer.
+// Model is a linear or mixed-integer program: optimise offset + sum obj_j x_j subject to lo_i <= sum a_ij x_j <=
+// hi_i for every row i and lo_j <= x_j <= hi_j for every variable j, some x_j integer.
 //
-// The methods that build it never fail; Validate, which every solver calls first, reports what is wrong with
-// the names of the rows and variables. A Model is not safe for concurrent change; any number of solves may read
-// it at once.
+// The methods that build it never fail. Validate, which every solver calls first, reports faults with the names of
+// the rows and variables. A Model must not be changed concurrently, but any number of solves may read it at once.
 type Model struct {
 	Name string
 
@@ -39,7 +38,7 @@ type Model struct {
 	constraints
 }
 
-// objective is the direction and the constant; the variables have the coefficients.
+// objective holds the direction and the constant. The variables have the coefficients.
 type objective struct {
 	sense  Sense
 	offset float64

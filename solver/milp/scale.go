@@ -5,26 +5,24 @@ import (
 	"slices"
 )
 
-// Scaling is a model with rows and continuous variables counted in other units,
-// so that every coefficient is one that solvers take as it is. Units are powers
-// of two: scaling changes no digit of a number, and neither does undoing it.
+// Scaling is a model whose rows and continuous variables have other units, so that solvers accept every
+// coefficient as it is. Units are powers of two, so scaling and undoing it are exact.
 type Scaling struct {
-	Model *Model
+	Model *Model // in the new units
 	of    *Model
-	row   []int // row i of Model is that of the model times 2^row[i]
-	col   []int // variable j of the model is that of Model times 2^col[j]
+	row   []int // row i of Model is the original row times 2^rowExponents[i]
+	col   []int // variable j of the original is that of Model times 2^columnExponents[j]
 }
 
-// Rows and columns are centred on 1 that have a coefficient below 2^-comfort or
-// above 2^comfort.
+// maxExponent decides which rows and columns are scaled: those with a coefficient below 2^-maxExponent or above
+// 2^maxExponent. Their coefficients are centred on 1.
 const comfort = 20
 
-// scalingPasses bounds how often columns and rows are scaled in turn.
+// scalingPasses limits how often columns and rows are scaled in turn.
 const scalingPasses = 8
 
-// Scaling returns the model in units that solvers take, nil where the model is
-// fine as it is or no units would do. Only variables and rows with a coefficient
-// far from 1 are touched; integer variables never are.
+// Scaling returns the model in units that solvers accept. It returns nil if the model needs no scaling, or if no
+// units help. Only rows and variables with a coefficient far from 1 are scaled, and integer variables never are.
 func (m *Model) Scaling() *Scaling {
 	if m.inRange() {
 		return nil
@@ -42,14 +40,13 @@ func (m *Model) Scaling() *Scaling {
 	return s
 }
 
-// taken tells whether solvers take a coefficient as it is.
+// isUsableCoefficient reports whether solvers accept a coefficient as it is.
 func taken(v float64) bool {
 	v = math.Abs(v)
 	return v >= minCoef && v <= maxMagnitude
 }
 
-// pass scales the columns that need it, then the rows that still do. It tells
-// whether there was one.
+// scaleOnce scales the columns that need it, and then the rows that still do. It reports whether it scaled any.
 func (s *Scaling) pass(c Columns) (any bool) {
 	for j := range s.col {
 		var col span
@@ -76,12 +73,13 @@ func (s *Scaling) pass(c Columns) (any bool) {
 	return any
 }
 
-// span is the range of the magnitudes of some coefficients.
+// magnitudeRange is the range of the magnitudes of some coefficients.
 type span struct {
-	some, out bool
-	min, max  int // exponents of two
+	some, out bool // whether there is a coefficient, and whether one is far from 1
+	min, max  int  // exponents of two
 }
 
+// add adds the coefficient v · 2^exp.
 func (s *span) add(v float64, exp int) {
 	v = math.Ldexp(math.Abs(v), exp)
 	_, e := math.Frexp(v)
@@ -92,16 +90,16 @@ func (s *span) add(v float64, exp int) {
 	s.out = s.min < -comfort || s.max > comfort
 }
 
-// shift is the exponent that centres the coefficients on 1.
+// centringShift returns the exponent that centres the coefficients on 1.
 func (s *span) shift() int { return -(s.min + s.max) / 2 }
 
-// changed tells whether anything was scaled.
+// hasChanged reports whether anything was scaled.
 func (s *Scaling) changed() bool {
 	moved := func(exp int) bool { return exp != 0 }
 	return slices.ContainsFunc(s.row, moved) || slices.ContainsFunc(s.col, moved)
 }
 
-// scaled is the model in the new units.
+// scaledModel returns the model in the new units.
 func (s *Scaling) scaled(c Columns) *Model {
 	out := *s.of
 	out.vars = slices.Clone(s.of.vars)
@@ -124,7 +122,7 @@ func (s *Scaling) scaled(c Columns) *Model {
 	return &out
 }
 
-// Options are options for a solve of the model as options for one of Model.
+// Options converts options for a solve of the original into options for a solve of Model.
 func (s *Scaling) Options(o Options) Options {
 	if o.Start != nil {
 		start := make([]float64, len(o.Start))
@@ -142,7 +140,7 @@ func (s *Scaling) Options(o Options) Options {
 	return o
 }
 
-// point is a point of Model as one of the model.
+// originalPoint converts a point of Model into one of the original.
 func (s *Scaling) point(x []float64) []float64 {
 	out := make([]float64, len(x))
 	for j := range x {
@@ -151,8 +149,8 @@ func (s *Scaling) point(x []float64) []float64 {
 	return out
 }
 
-// Solution turns a solution of Model into one of the model: its point, duals and
-// reduced costs. Value and bound are the same.
+// Solution converts a solution of Model into one of the original: its point, duals and reduced costs. Value and
+// bound are the same.
 func (s *Scaling) Solution(sol *Solution) *Solution {
 	out := *sol
 	if sol.X != nil {

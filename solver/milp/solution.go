@@ -59,27 +59,29 @@ func (s Status) StoppedBy() StoppedBy {
 	return ""
 }
 
-// Solution is the result of a solve. X is nil where no solution is known.
+// Solution is the result of a solve. X is nil if no solution is known.
 type Solution struct {
 	Status    Status
 	StoppedBy StoppedBy
 
-	// Value is the objective at X, computed here from X; Bound is the best proven bound on it. Both are NaN
-	// where not known.
+	// Value is the objective at X, computed here from X. Bound is the best proven bound on it. Both are NaN if
+	// they are not known.
 	Value, Bound float64
-	// Gap is (bound - value) / bound when maximising and (value - bound) / value when minimising, never below 0;
-	// NaN without both, 0 where they are equal.
+	// Gap is (bound - value) / bound when maximising and (value - bound) / value when minimising, never below 0.
+	// It is NaN without both, and 0 if they are equal.
 	Gap float64
 
 	// X holds a value per variable; integer variables are rounded to integers.
 	X []float64
-	// Feasibility of X by our own arithmetic.
+	// Feasibility holds the violations of X by this package's own arithmetic.
 	Feasibility Violation
-	// Rounded says whether X's integers are exact and X feasible: always, save where rounding the solver's
-	// integers broke a row and no continuous variables could mend it. Then X is the solver's own, unrounded.
+	// Rounded says that X's integers are exact and that X is feasible. It is false only if rounding the solver's
+	// integers violated a row and no continuous variables could repair that. Then X is the solver's own point,
+	// unrounded.
 	Rounded bool
 
-	// RowDuals and ReducedCosts of a linear program (see the package's text on signs), and its basis; nil otherwise.
+	// RowDuals, ReducedCosts and Basis are those of a linear program (see the package's text on signs), and else
+	// nil.
 	RowDuals     []float64
 	ReducedCosts []float64
 	Basis        *Basis
@@ -87,11 +89,11 @@ type Solution struct {
 	Stats Stats
 }
 
-// Stats is the work that a solve did. All but CPU are the same every time.
+// Stats is the work of a solve. All but CPU are the same every time.
 type Stats struct {
 	Nodes      int64
 	Iterations int64 // simplex iterations
-	Incumbents int   // improved solutions seen
+	Incumbents int   // improved solutions
 	CPU        time.Duration
 }
 

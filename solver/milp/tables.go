@@ -1,6 +1,7 @@
 package milp
 
-// Tables is a model as lists of numbers, in which it can be sent to another process. Names stay behind.
+// Tables is a model as lists of numbers, in a form that can be sent to another process. It has no names of rows
+// and variables.
 type Tables struct {
 	Name             string
 	Sense            Sense

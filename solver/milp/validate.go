@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// ErrInvalid is what every error of Validate wraps.
+// ErrInvalid is wrapped by every error of Validate.
 var ErrInvalid = errors.New("invalid model")
 
-// Limits on magnitudes. Solvers take bounds from 1e20 as absent and drop tiny coefficients without a word; a
-// model that relies on either is refused.
+// Limits on magnitudes. Solvers treat bounds from 1e20 as absent and drop tiny coefficients silently. A model that
+// relies on either is refused.
 const (
 	maxMagnitude = 1e15
 	minCoef      = 1e-9
@@ -19,7 +19,7 @@ const (
 )
 
 // Validate reports the first ten faults of the model, each with the name of its row or variable. A coefficient out
-// of range is a fault where other units of rows and variables do not mend it (Scaling).
+// of range is a fault only if Scaling does not help.
 func (m *Model) Validate() error {
 	var faults []error
 	more := 0
@@ -30,12 +30,16 @@ func (m *Model) Validate() error {
 		}
 		faults = append(faults, fmt.Errorf(format, args...))
 	}
+
+	// Sizes and the objective.
 	if math.IsNaN(m.offset) || math.IsInf(m.offset, 0) {
 		add("objective offset is %v, expected a finite number", m.offset)
 	}
 	if len(m.vars) > math.MaxInt32 || len(m.rows) > math.MaxInt32 || len(m.coefs) > math.MaxInt32 {
 		add("%d variables, %d rows, %d coefficients: at most %d of each", len(m.vars), len(m.rows), len(m.coefs), math.MaxInt32)
 	}
+
+	// Variables, rows and coefficients.
 	for j := range m.vars {
 		v := &m.vars[j]
 		if fault := badBounds(v.lo, v.hi); fault != "" {
@@ -60,6 +64,8 @@ func (m *Model) Validate() error {
 			add("row %s, variable %s: coefficient %v, expected a number", m.RowName(Row(c.row)), m.VarName(Var(c.col)), c.val)
 		}
 	}
+
+	// Magnitudes, if all else is valid.
 	if len(faults) == 0 && !m.inRange() && m.Scaling() == nil {
 		m.outOfRange(add)
 	}
@@ -72,7 +78,7 @@ func (m *Model) Validate() error {
 	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
 }
 
-// outOfRange reports the coefficients that solvers do not take as they are.
+// outOfRange reports the coefficients that solvers do not accept as they are.
 func (m *Model) outOfRange(add func(format string, args ...any)) {
 	c := m.Columns()
 	for j := range m.vars {
@@ -88,6 +94,7 @@ func (m *Model) outOfRange(add func(format string, args ...any)) {
 	}
 }
 
+// badBounds returns a text on bounds that are not valid, or "".
 func badBounds(lo, hi float64) string {
 	switch {
 	case math.IsNaN(lo) || math.IsNaN(hi):
@@ -106,6 +113,8 @@ func badBounds(lo, hi float64) string {
 func (m *Model) ValidateOptions(o *Options) error {
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+
+	// Start and basis.
 	if o.Start != nil && len(o.Start) != len(m.vars) {
 		add("start has %d values, the model %d variables", len(o.Start), len(m.vars))
 	}
@@ -118,6 +127,8 @@ func (m *Model) ValidateOptions(o *Options) error {
 	if b := o.Basis; b != nil && (len(b.Vars) > len(m.vars) || len(b.Rows) > len(m.rows)) {
 		add("basis of %d variables and %d rows, the model has %d and %d", len(b.Vars), len(b.Rows), len(m.vars), len(m.rows))
 	}
+
+	// Gaps and limits.
 	if math.IsNaN(o.Gap) || o.Gap < 0 {
 		add("gap %v, expected a number >= 0", o.Gap)
 	}

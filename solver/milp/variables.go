@@ -5,7 +5,7 @@ import "strconv"
 // Var is a variable of one model: its index, counted from 0 in the order of adding.
 type Var int
 
-// variables are those of a model.
+// variables holds the variables of a model.
 type variables struct{ vars []variable }
 
 type variable struct {

@@ -1,9 +1,9 @@
-// Package pareto says which of many points no other one beats. A point has a cost, or needs
-// of several kinds, and a value. The less the former and the more the latter, the better.
+// Package pareto finds the points that no other point beats. A point has a cost, or needs of
+// several kinds, and a value. Less cost and more value are better.
 //
-//	front.go     the front by one cost, and what is undominated by several needs
-//	envelope.go  the upper concave envelope of points: what their mixtures reach
+// Front: the points that no other one beats by one cost. Undominated: the same by several needs.
+// Envelope: the largest mean value of a mixture of points, by its mean cost.
 //
-// A front is found by sorting (Kung, Luccio and Preparata 1975), the envelope by a scan over
-// sorted points (Andrew 1979).
+//	front.go     fronts (sorting: Kung, Luccio and Preparata 1975)
+//	envelope.go  upper concave envelopes (a scan over sorted points: Andrew 1979)
 package pareto

@@ -17,7 +17,7 @@ func (e *Envelope) Add(cost, value float64) {
 	e.cost, e.value = append(e.cost, cost), append(e.value, value)
 }
 
-// At is the envelope's height at a budget; NaN where even the cheapest point costs more.
+// At returns the envelope's height at a budget. If even the cheapest point costs more, it returns NaN.
 func (e *Envelope) At(budget float64) float64 {
 	for k := len(e.cost) - 1; k >= 0; k-- {
 		if e.cost[k] > budget {

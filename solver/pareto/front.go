@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// Front returns the indexes of the points that no other one beats, by rising cost and value.
-// Of equal ones the first stands. Points of infinite cost are left out.
+// Front returns the indexes of the points that no other one beats, by rising cost and value. Of equal points the
+// first is kept. Points of infinite cost are left out.
 func Front[V cmp.Ordered](cost []float64, value []V) []int {
+	// Sort by rising cost and, of equal costs, by falling value.
 	order := make([]int, 0, len(value))
 	for i := range value {
 		if !math.IsInf(cost[i], 1) {
@@ -29,6 +30,8 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 		}
 		return a - b
 	})
+
+	// Keep the points that raise the value.
 	front := order[:0]
 	for _, i := range order {
 		if n := len(front); n == 0 || value[i] > value[front[n-1]] {
@@ -38,9 +41,9 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 	return front
 }
 
-// Undominated returns the indexes of the points that no other one beats in value without
-// more need of some kind. Of equal ones the first stands. It takes up to the square of their
-// number; an error is that of the context.
+// UndominatedPoints returns the indexes of the points that no other one beats in value without a greater need of
+// some kind. Of equal points the first is kept. It takes up to the square of the number of points. It fails only
+// if ctx ends.
 func Undominated[V cmp.Ordered](ctx context.Context, needs [][]float64, value []V) ([]int, error) {
 	order, total := make([]int, len(value)), make([]float64, len(value))
 	for i := range order {
@@ -58,7 +61,7 @@ next:
 		if n%looksEvery == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		for at := len(kept) - 1; at >= 0; at-- { // the nearest ones first: they are the likeliest
+		for at := len(kept) - 1; at >= 0; at-- { // the nearest points are the likeliest to dominate
 			if k := kept[at]; value[k] >= value[i] && NoMore(needs[k], needs[i]) {
 				continue next
 			}
@@ -69,10 +72,10 @@ next:
 	return kept, nil
 }
 
-// looksEvery is after how many points Undominated looks at its context.
+// contextCheckInterval is the number of points after which UndominatedPoints checks its context.
 const looksEvery = 256
 
-// NoMore tells whether a is no more than b of any kind.
+// AllAtMost reports whether every need in a is at most that in b.
 func NoMore[T cmp.Ordered](a, b []T) bool {
 	for m := range a {
 		if a[m] > b[m] {

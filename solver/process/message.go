@@ -6,24 +6,24 @@ import (
 	"inferplan/solver/milp"
 )
 
-// order is a message to the process: a solve.
+// solveOrder is a message to the process that asks for a solve.
 type order struct {
 	Model               *milp.Tables
 	Options             milp.Options // without its functions
-	Incumbent, Progress bool         // whether the caller hears of these
+	Incumbent, Progress bool         // whether the caller has these callbacks
 }
 
-// report is a message from the process. One with neither an incumbent nor progress ends the solve.
+// solveReport is a message from the process. One with neither an incumbent nor progress ends the solve.
 type report struct {
 	Incumbent *milp.Incumbent
 	Progress  *milp.Progress
-	Solution  *milp.Solution // nil: an error
+	Solution  *milp.Solution // nil if the solve failed
 	Error     string
-	Fault     bool          // the error is a milp.ErrFault
-	CPU       time.Duration // of the process since its last report
+	Fault     bool          // the error wraps milp.ErrFault
+	CPU       time.Duration // CPU time of the process since its last report
 }
 
-// remote is an error of a solve in the process.
+// remoteError is the error of a solve in the process.
 type remote struct {
 	text  string
 	fault bool

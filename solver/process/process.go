@@ -17,8 +17,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Solver is a milp.Solver whose solves run in another process, one at a time. It is started by the first solve, and
-// again by one after a crash.
+// Solver is a milp.Solver whose solves run in another process, one at a time. The first solve starts the process,
+// and so does the first one after a crash.
 type Solver struct {
 	Command func() *exec.Cmd // a process that calls Serve with its standard input, file 3 and its standard output
 	Name    string           // of the solver and its version
@@ -27,7 +27,7 @@ type Solver struct {
 	child *child
 }
 
-// patience is how long a solve that was told to stop may take to its end.
+// stopTimeout is the time that a solve has to end after it was told to stop.
 const patience = 500 * time.Millisecond
 
 // Version returns the solver's name and version, as a plan file states it.
@@ -41,6 +41,8 @@ func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*mil
 	if ctx.Err() != nil {
 		return milp.NewSolution(milp.Interrupted), nil
 	}
+
+	// Start a process, if none is running.
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	if s.child == nil {
@@ -50,12 +52,16 @@ func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*mil
 		}
 		s.child = c
 	}
+
+	// End the process unless the solve ended by itself.
 	keep := false
-	defer func() { // also where a function of the options panics
+	defer func() { // also if a callback panics
 		if !keep && s.child != nil {
 			s.end()
 		}
 	}()
+
+	// Solve.
 	r, stopped, err := s.child.solve(ctx, m, &o)
 	switch {
 	case err != nil && stopped:
@@ -67,7 +73,7 @@ func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*mil
 	if r.Solution == nil {
 		return nil, &remote{r.Error, r.Fault}
 	}
-	if r.Solution.Rounded && r.Solution.X == nil { // gob has no empty lists
+	if r.Solution.Rounded && r.Solution.X == nil { // gob does not send empty slices
 		r.Solution.X = []float64{}
 	}
 	return r.Solution, nil
@@ -82,7 +88,7 @@ func (s *Solver) Close() {
 	}
 }
 
-// end ends the process that runs, and returns why it ended if it did by itself.
+// endProcess ends the process, and returns the first line of its standard error or its exit status.
 func (s *Solver) end() string {
 	c := s.child
 	s.child = nil
@@ -99,16 +105,17 @@ func (s *Solver) end() string {
 	return "without a word"
 }
 
-// child is a process that runs.
+// solverProcess is a running process.
 type child struct {
 	cmd     *exec.Cmd
-	said    bytes.Buffer // on its standard error
+	said    bytes.Buffer // its standard error
 	in      io.WriteCloser
 	orders  *gob.Encoder
 	reports *gob.Decoder
 	stops   *os.File
 }
 
+// startProcess starts a process with its pipes.
 func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd}
 	in, err := cmd.StdinPipe()
@@ -130,19 +137,23 @@ func start(cmd *exec.Cmd) (*child, error) {
 	return c, cmd.Start()
 }
 
-// solve has a model solved, and calls the options' functions. It returns whether the solve was told to stop, after which
-// the process solves nothing else. It fails if the process ends.
+// solve sends a model and calls the options' callbacks until the solve ends. wasStopped says that the solve was
+// told to stop. The process then solves nothing else. It fails if the process ends.
 func (c *child) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *report, stopped bool, err error) {
 	answered := make(chan struct{})
 	defer close(answered)
+
+	// Stop the solve when ctx ends, and kill the process if it does not react.
 	unless := context.AfterFunc(ctx, func() {
-		_, _ = c.stops.Write([]byte{1}) // if the process is gone, so is its solve
+		_, _ = c.stops.Write([]byte{1}) // an error means that the process is gone, and its solve with it
 		select {
 		case <-answered:
 		case <-time.After(patience):
 			_ = c.cmd.Process.Kill()
 		}
 	})
+
+	// Send the order, and read reports up to the one with the solution.
 	err = c.orders.Encode(&order{m.Tables(), *o, o.Incumbent != nil, o.Progress != nil})
 	for err == nil {
 		r = &report{}

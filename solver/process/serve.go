@@ -12,8 +12,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Serve solves what a Solver sends, one model after the other, until its orders end. A byte on stops ends the solve
-// under way and the next ones soon. If stops end, the caller is gone, and so is this process.
+// Serve solves the models that a Solver sends, one after the other, until its orders end. A byte on stops ends the
+// running solve, and the next ones soon. If stops ends, the caller is gone, and this process exits.
 func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -42,16 +42,17 @@ func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error
 type server struct {
 	solver milp.Solver
 	out    *gob.Encoder
-	cpu    time.Duration // used until the last report
+	cpu    time.Duration // CPU time that was reported so far
 }
 
-// send sends a report.
+// send sends a report with the CPU time since the last one.
 func (s *server) send(r *report) error {
 	used := cputime.Used()
 	r.CPU, s.cpu = used-s.cpu, used
 	return s.out.Encode(r)
 }
 
+// solve solves the model of an order, and sends its reports.
 func (s *server) solve(ctx context.Context, o *order) error {
 	if o.Incumbent {
 		o.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&report{Incumbent: &in}) } // the last report says so, too

@@ -3,31 +3,33 @@ package queueing
 import "math"
 
 const (
-	terms      = 60   // of a sum that falls like x^k / k! for x of a few units
-	mostPlaces = 2000 // beyond, a server loses nothing but what it has no time for
+	terms      = 60   // of a sum whose terms fall like x^k / k!, for x of a few units
+	mostPlaces = 2000 // with more places a server loses only what it has no time for
 	bisections = 50
 )
 
-// Lost returns the share of requests that a server turns away. Requests come as a Poisson process, `load` times as fast
-// as the server works. All take the same time, and a request is turned away if the work that it finds is more than
-// `places` requests. For loads up to 2 the result is exact but for rounding (M/D/1 with limited waiting). It costs
-// up to 60 operations for each place.
+// LostShare returns the share of requests that a server turns away. Requests arrive as a Poisson process, `load`
+// times as fast as the server works. All take the same time, and a request is turned away if the work that it
+// finds is more than `places` requests. For loads up to 2 the result is exact but for rounding (M/D/1 with limited
+// waiting). It costs up to 60 operations for each place.
 //
-// If nobody were turned away, the work V that a request finds would have P(V <= x) in proportion to a function g with
-// g' = load (g(x) - g(x-1)) and g(0) = 1. Up to the limit it has that proportion here, too. The server is idle for
-// the share 1 / (1 + load g(places)) of the time.
+// If no request were turned away, the work V that a request finds would have P(V <= x) in proportion to a function
+// g with g' = load (g(x) - g(x-1)) and g(0) = 1. Up to the limit it has that proportion here, too. The server is
+// idle for the share 1 / (1 + load g(places)) of the time, so
+//
+//	LostShare = 1 - 1 / (1/g(places) + load)
 func Lost(load, places float64) float64 {
 	return 1 - 1/(1/growth(load, places)+load)
 }
 
-// growth returns g(x) of Lost. Between the whole numbers n and n+1 the solution of its equation is
+// workDistribution returns g(x) of LostShare. Between the whole numbers n and n+1 the solution of its equation is
 //
 //	g(n+t) = e^(load t) sum over k <= n of g(n-k) (-load t)^k / k!
 //
-// If g is too large to matter it returns infinity.
+// If g is too large to matter, it returns infinity.
 func growth(load, x float64) float64 {
 	whole := int(min(x, mostPlaces))
-	var last [terms + 1]float64 // g(n) at n modulo its length
+	var last [terms + 1]float64 // g(n) at n modulo the length
 	last[0] = 1
 	for n := range whole {
 		next := step(&last, n, load, 1)
@@ -39,7 +41,7 @@ func growth(load, x float64) float64 {
 	return step(&last, whole, load, min(x, mostPlaces)-float64(whole))
 }
 
-// step returns g(n+t), for t up to 1, from the values up to g(n).
+// workDistributionStep returns g(n+t), for t up to 1, from the values up to g(n).
 func step(last *[terms + 1]float64, n int, load, t float64) float64 {
 	sum, factor := 0.0, 1.0
 	for k := 0; k <= min(n, terms); k++ {
@@ -49,8 +51,8 @@ func step(last *[terms + 1]float64, n int, load, t float64) float64 {
 	return math.Exp(load*t) * sum
 }
 
-// MostLoad returns the highest load at which a server turns away at most the share `lost`, below 1, of the requests. If it
-// has thousands of places, it returns 1 / (1 - lost), which is never too low.
+// MaxLoad returns the highest load at which a server turns away at most the share lostShare, below 1, of the
+// requests. If it has thousands of places, it returns 1 / (1 - lostShare), which is never too low.
 func MostLoad(places, lost float64) float64 {
 	low, high := 0.0, 1/(1-lost) // a server answers no more than it has time for
 	if places > mostPlaces {

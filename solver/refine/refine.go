@@ -6,15 +6,18 @@ import (
 	"strings"
 )
 
-// Tuple joins nodes, in their order.
+// Tuple is a sequence of nodes with a label. Only tuples of the same label can be in the same class.
 type Tuple struct {
 	Label int
 	Nodes []int
 }
 
-// Classes parts nodes of some colours, and tuples of them, as long as they are not alike. A
-// class is a number from 0 up, in the order in which its first node, or tuple, comes.
+// RefineColours refines a colouring of nodes and of tuples of them (Weisfeiler and Leman) until no class splits
+// any more, and returns the classes. Two nodes stay in a class if they have the same colour and occur in tuples of
+// the same classes, at the same positions, equally often. Classes are numbered from 0 in the order of their first
+// node, or tuple.
 func Classes(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
+	// The tuples and positions in which each node occurs.
 	in := make([][]place, len(colours))
 	for i, t := range tuples {
 		for at, n := range t.Nodes {
@@ -23,6 +26,7 @@ func Classes(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 	}
 	ofTuples = make([]int, len(tuples))
 	for classes := -1; ; {
+		// The class of a tuple: its label and the classes of its nodes.
 		tupleNames, nodeNames := naming{}, naming{}
 		for i, t := range tuples {
 			name := fmt.Sprint(t.Label)
@@ -31,6 +35,8 @@ func Classes(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 			}
 			ofTuples[i] = tupleNames.number(name)
 		}
+
+		// The class of a node: its old class and the classes of its tuples.
 		ofNodes = make([]int, len(colours))
 		for n := range colours {
 			var of []string
@@ -47,12 +53,13 @@ func Classes(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 	}
 }
 
-// place is where a node stands in a tuple.
+// tuplePosition is a position in a tuple.
 type place struct{ tuple, at int }
 
-// naming numbers names as they come.
+// nameNumbers numbers names in the order in which they first occur.
 type naming map[string]int
 
+// numberOf returns the number of a name.
 func (m naming) number(name string) int {
 	if _, ok := m[name]; !ok {
 		m[name] = len(m)

@@ -5,21 +5,19 @@ import (
 	"math"
 )
 
-// Chance is the constraint P(X <= limit) >= Level for a normal X whose mean and
-// variance are sums over what was chosen (QLM, equation 12). Common is the
-// standard deviation of a factor that the whole sum shares.
+// Chance is the constraint P(X <= limit) >= Level for a normal X whose mean and variance are sums over the chosen
+// items (QLM, equation 12). CommonSD is the standard deviation of a factor with mean 1 that the whole sum shares.
 type Chance struct{ Level, Common float64 }
 
-// Z is the number of standard deviations that the level asks for.
+// Z returns the number of standard deviations that the level requires.
 func (c Chance) Z() float64 { return Normal{0, 1}.Quantile(c.Level) }
 
-// Tangent gives a row that implies the constraint and touches it at variance v0:
+// Tangent returns a row that implies the constraint and touches it at variance v0:
 //
 //	perMean*mean + perVariance*variance + constant <= limit
 //
-// The root of the variance is concave, so its tangent lies above it. The common
-// factor is added to the root instead of below it, which is conservative, too.
-// The level must be at least one half, and v0 above 0.
+// The root of the variance is concave, so its tangent lies above it. The common factor is added to the root and
+// not inside it, which is conservative, too. The level must be at least one half, and v0 above 0.
 func (c Chance) Tangent(v0 float64) (perMean, perVariance, constant float64, err error) {
 	z := c.Z()
 	if !(z >= 0) || math.IsInf(z, 1) {

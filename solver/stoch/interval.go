@@ -7,9 +7,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// OneSided is the mean of values, and how far below it the mean of all values like these may
-// be at a confidence, by Student's distribution. Of a single value nothing is known: the
-// distance is infinite.
+// OneSidedMean returns the mean of values, and the distance below it at which the true mean may be at a
+// confidence, by Student's distribution. For a single value the distance is infinite.
 func OneSided(values []float64, confidence float64) (mean, distance float64) {
 	mean, deviation := stat.MeanStdDev(values, nil)
 	if len(values) < 2 {

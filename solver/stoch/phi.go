@@ -7,7 +7,7 @@ const (
 	phiCells = 128 // per unit
 )
 
-// phiTable has the normal distribution function at multiples of 1/phiCells.
+// phiTable holds the normal distribution function at multiples of 1/phiCellsPerUnit.
 var phiTable = func() (t [2*phiLimit*phiCells + 2]float64) {
 	for i := range t {
 		t[i] = 0.5 * math.Erfc(-(float64(i)/phiCells-phiLimit)/math.Sqrt2)
@@ -15,8 +15,8 @@ var phiTable = func() (t [2*phiLimit*phiCells + 2]float64) {
 	return t
 }()
 
-// Phi is the standard normal distribution function by linear interpolation in a
-// table: within 2e-6 of the truth (BenchmarkPhi and BenchmarkErfc compare the times).
+// Phi returns the standard normal distribution function by linear interpolation in a table, within 2e-6 of the
+// true value (BenchmarkPhi and BenchmarkErfc compare the times).
 func Phi(z float64) float64 {
 	if !(z > -phiLimit) {
 		return 0

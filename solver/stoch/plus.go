@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// plus is a normal variable plus one that has each of some values equally often.
+// normalPlusValue is a normal variable plus an independent one that has each of some values equally often.
 type plus struct {
 	normal Normal
 	values []float64
 }
 
-// Plus is the distribution of n plus an independent variable that has each of the
-// values equally often; there is at least one.
+// NormalPlusValue returns the distribution of n plus an independent variable that has each of the values equally
+// often. There must be at least one value.
 func Plus(n Normal, values []float64) Dist { return &plus{n, values} }
 
 // Mean implements Dist.
 func (p *plus) Mean() float64 { return p.normal.Mu + p.mean() }
 
+// valuesMean returns the mean of the values.
 func (p *plus) mean() float64 {
 	sum := 0.0
 	for _, v := range p.values {
@@ -49,7 +50,7 @@ func (p *plus) CDF(x float64) float64 {
 	return sum / float64(len(p.values))
 }
 
-// halvings narrow a quantile to a part in 2^50 of where it can be.
+// halvings narrow a quantile to a part in 2^50 of its interval.
 const halvings = 50
 
 // Quantile implements Dist.

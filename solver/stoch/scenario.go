@@ -2,19 +2,17 @@ package stoch
 
 import "math/rand/v2"
 
-// Scenarios are equally likely futures of a sample-average program: factors on
-// times, all with mean 1.
+// Scenarios are equally likely futures of a sample-average program, as factors on times with mean 1.
 type Scenarios struct {
-	Queue [][]float64 // by scenario and queue: the factor that a queue shares
-	Group [][]float64 // by scenario and group: of the group's own work
+	Queue [][]float64 // by scenario and queue: factor on all work of a queue
+	Group [][]float64 // by scenario and group: factor on the group's own work
 }
 
-// leastFactor keeps times above 0.
+// minFactor keeps times above 0.
 const leastFactor = 0.05
 
-// Sample draws n scenarios for a number of queues with this common standard
-// deviation, and for groups with one standard deviation each. Every factor is
-// stratified over the scenarios, so that few of them have the right spread.
+// SampleScenarios draws n scenarios. All queues have the standard deviation commonSD, and groups one each. Every
+// factor is stratified over the scenarios, so that few scenarios have the right spread.
 func Sample(rng *rand.Rand, n, queues int, common float64, groups []float64) *Scenarios {
 	s := &Scenarios{Queue: make([][]float64, n), Group: make([][]float64, n)}
 	for i := range n {
@@ -36,8 +34,8 @@ func Sample(rng *rand.Rand, n, queues int, common float64, groups []float64) *Sc
 	return s
 }
 
-// stratified draws one standard normal value from each of len(to) equally likely
-// strata, in random order.
+// stratifiedNormals fills a slice with standard normal values, one from each of len(to) equally likely strata, in
+// random order.
 func stratified(rng *rand.Rand, to []float64) {
 	for i := range to {
 		to[i] = Normal{0, 1}.Quantile((float64(i) + rng.Float64()) / float64(len(to)))

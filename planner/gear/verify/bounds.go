@@ -10,24 +10,24 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// relaxation recomputes the bounds of a plan.
+// boundChecker recomputes the bounds of a plan.
 type relaxation struct{ *checker }
 
-// bounds recomputes what no cascades over the same thresholds exceed: the
-// concave envelope of accuracy over cost, which memory does not lower. On several
-// kinds of devices the bound lies between what each kind reaches alone, and what
-// all devices would reach as if each model ran where it is fastest. From the
-// plan alone, models that no gear asks are not known; then a bound can only be
-// too low.
+// checkBounds recomputes what no cascades over the same thresholds exceed in each range: the concave envelope of
+// accuracy over cost, which memory does not lower. On several kinds of devices the bound lies between what each
+// kind reaches alone and what all devices would reach if each model ran where it is fastest. The plan alone does
+// not have the models that no gear asks. Without them a computed bound can only be too low.
 func (c relaxation) bounds(g *gears) {
 	kinds := c.kinds()
 	if len(kinds) == 0 {
 		return
 	}
 	slo := c.gear.SLOUS.D()
-	if c.gear.Over == formats.OverRequests { // some requests may be as late as they like
+	if c.gear.Over == formats.OverRequests { // a late request may take any time
 		slo = math.MaxInt64
 	}
+
+	// The envelope of each kind alone.
 	devices, counts := 0.0, c.counts(g)
 	var alone []hull
 	for k, kind := range kinds {
@@ -43,6 +43,8 @@ func (c relaxation) bounds(g *gears) {
 		devices += counts[k]
 		alone = append(alone, e)
 	}
+
+	// The envelope of all kinds together. checksUpper says that the plan's bound must not exceed it.
 	e, limited := alone[0], c.cascade != nil
 	if parts := c.inParts(); len(kinds) > 1 || parts || slo > c.gear.SLOUS.D() {
 		if e = c.envelope(slo, parts, kinds...); e == nil {
@@ -51,8 +53,10 @@ func (c relaxation) bounds(g *gears) {
 		limited = limited && (parts || !c.chained())
 	}
 	if slo > c.gear.SLOUS.D() && c.gear.Weights == "measured" {
-		limited = false // one cascade need not hold the highest rate; the rates are read when the gate plans again
+		limited = false // one cascade need not hold the highest rate; the gate reads the rates when it plans again
 	}
+
+	// Compare the bound of each range with both.
 	report := c.Fail
 	if g.moved {
 		report = c.Warn
@@ -74,9 +78,9 @@ func (c relaxation) bounds(g *gears) {
 	c.objectiveBound(alone, counts, report)
 }
 
-// reached is an accuracy that so many devices of one kind have the time for, and by what,
-// where that is above a limit. A range has one cascade. Where the SLO is over all requests,
-// bounds are of mixtures.
+// reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
+// what. It may be below the limit. A range has one cascade. If the SLO is over all requests, bounds are of
+// mixtures.
 func (c relaxation) reached(kind string, alone hull, devices, limit float64) (accuracy float64, by string) {
 	if c.gear.Over == formats.OverRequests {
 		return c.weighted(alone, devices), "a mixture of cascades that keep the SLO"
@@ -84,14 +88,16 @@ func (c relaxation) reached(kind string, alone hull, devices, limit float64) (ac
 	return c.singleGears(kind, int(devices), limit), "one cascade per range, on a placement with the time for each,"
 }
 
-// objectiveBound checks the plan's bound. Of the accuracy, it is not below what was reached.
-// Just below the bound of another objective nothing may reach the plan's accuracy: of a
-// latency not even a mixture. On several kinds, all this is of each of them alone.
+// checkObjectiveBound checks the plan's bound. If the objective is the accuracy, the bound must not be below what
+// can be reached. For another objective, nothing just below its bound may reach the plan's accuracy: not even a
+// mixture, if it is the latency. On several kinds this is checked for each kind alone.
 func (c relaxation) objectiveBound(alone []hull, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
 	o, kinds := &c.Plan.Objective, c.kinds()
 	if o.Bound == nil {
 		return
 	}
+
+	// The accuracy.
 	if o.Name == "accuracy" {
 		for k := range kinds {
 			if reached, by := c.reached(kinds[k], alone[k], counts[k], *o.Bound+rounding); reached > *o.Bound+rounding {
@@ -100,6 +106,8 @@ func (c relaxation) objectiveBound(alone []hull, counts []float64, report func(c
 		}
 		return
 	}
+
+	// Latency, or devices and their price.
 	slo, limit := time.Duration(*o.Bound*1e6)-1, c.gear.Accuracy+rounding
 	for k, kind := range kinds {
 		reached, by, below := 0.0, "a mixture of cascades", fmt.Sprintf("within %v", slo)
@@ -122,7 +130,7 @@ func (c relaxation) objectiveBound(alone []hull, counts []float64, report func(c
 	}
 }
 
-// weighted is what mixtures of cascades reach at most over all ranges.
+// weightedAccuracy returns what mixtures of cascades reach at most, weighted over all ranges.
 func (c relaxation) weighted(h hull, devices float64) float64 {
 	if len(h) == 0 {
 		return math.Inf(-1)
@@ -137,9 +145,8 @@ func (c relaxation) weighted(h hull, devices float64) float64 {
 	return sum
 }
 
-// inParts says whether the plan's bound counts members that run in stages: such were
-// allowed, and there are several kinds of devices or one that a member does not fit
-// on.
+// boundHasStages reports whether the plan's bound counts members in stages: they were allowed, and there are
+// several kinds of devices, or a member does not fit on one.
 func (c relaxation) inParts() bool {
 	if c.Plan.Options.Whole("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
 		return false
@@ -154,10 +161,9 @@ func (c relaxation) inParts() bool {
 	})
 }
 
-// partly is what a model takes at least in stages over some kinds, per sample in the
-// best batch within a latency and for one sample alone: cut wherever that is fastest,
-// every stage where it is fastest, whatever fits there. Infinite where blocks were
-// not measured.
+// minTimesInStages returns the least time of a model in stages over some kinds: seconds per sample in the best
+// batch within a latency, and the time of a single sample. The model is cut wherever that is fastest, and every
+// stage runs where it is fastest, whatever fits there. If blocks were not measured, both are infinite.
 func (c relaxation) partly(model string, slo time.Duration, kinds []string) (per float64, one time.Duration) {
 	pm := c.ProfileModel(model)
 	per, one = math.Inf(1), time.Duration(math.MaxInt64)

@@ -11,55 +11,55 @@ import (
 	"inferplan/planner/recompute"
 )
 
+// tolerance is the difference up to which figures are equal.
 const rounding = recompute.Rounding
 
-// documents say what a plan and the documents of today have of devices and models.
+// planDocuments reads devices and models from the plan and from the documents of today.
 type documents struct{ recompute.Checker }
 
-// checker checks a plan of gears.
+// gearChecker checks a plan of gears.
 type checker struct {
 	documents
 	gear    *formats.GearPlan
-	cascade *formats.Cascade // of the workload; nil: as the plan says
+	cascade *formats.Cascade // of the workload; nil if there is no workload, and then the plan's own data is used
 
-	workloadDir string // that its files are found from; empty: not known
+	workloadDir string // folder from which paths in the workload start; empty if it is not known
 }
 
 func newChecker(t *kind.Today) *checker {
 	return &checker{documents: documents{*recompute.New(t)}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}
 }
 
-// gears is a gear plan evaluated anew: what its own figures give, and what they
-// give with the latencies and records of today.
+// gearsToday is a gear plan evaluated anew: with its own figures, and with today's latencies and records.
 type gears struct {
 	devices [][]replica         // by model of the plan
-	planned [][][]time.Duration // by model and stage of its pipelines, [b-1]
-	today   [][][]time.Duration // as planned where the profile has none
+	planned [][][]time.Duration // by model and stage of its pipelines: time of a batch of b at [b-1]
+	today   [][][]time.Duration // the same today; as planned if the profile has no measurement
 	list    []gearToday
 	moved   bool // latencies, records or devices are not those of the plan
-	slower  bool // latencies alone
+	slower  bool // latencies are not those of the plan
 }
 
-// replica is where a model stands: a chain of one device per stage of a pipeline.
+// modelReplica is a replica of a pipeline of a model: one device per stage.
 type replica struct {
 	pipeline int
 	on       []place
 }
 
-// place is a device that runs a stage, one of all of its model's.
+// stageDevice is a device that runs a stage. stage counts over all pipelines of the model.
 type place struct {
 	stage, device int
 	kind          string
 }
 
-// gearToday is one gear. Shares are of the samples planned on.
+// gearToday is one gear, evaluated with the figures of the plan and with those of today. Accuracies are shares of
+// the planning samples.
 type gearToday struct {
-	load, loadToday         float64 // of the busiest device at the upper edge
+	load, loadToday         float64 // share of the time that the busiest device is busy at the upper edge
 	accuracy, accuracyToday float64
 }
 
-// Check validates a plan of gears against documents. No finding means that all
-// of it holds and nothing has moved.
+// Check compares a plan of gears with documents. If it returns no finding, the plan holds and nothing has changed.
 func Check(t *kind.Today) []kind.Finding {
 	c := newChecker(t)
 	if g := c.evaluate(); g != nil {
@@ -71,12 +71,14 @@ func Check(t *kind.Today) []kind.Finding {
 	return c.Findings
 }
 
-// evaluate recomputes every gear; nil where the plan does not fit the documents.
+// evaluateGears recomputes every gear. If the plan does not fit the documents, it returns nil.
 func (c *checker) evaluate() *gears {
 	if c.gear == nil || len(c.gear.Gears) == 0 || len(c.gear.Models) != len(c.Plan.Deployment) {
 		c.Fail("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
 		return nil
 	}
+
+	// The structure of the deployment.
 	sound := true
 	for i := range c.Plan.Deployment {
 		sound = c.Structure(i) && sound
@@ -87,6 +89,8 @@ func (c *checker) evaluate() *gears {
 	if !sound {
 		return nil
 	}
+
+	// Models, devices, records, and then gear by gear.
 	g := &gears{}
 	if !c.family() || !c.deployed(g) {
 		return nil
@@ -102,7 +106,7 @@ func (c *checker) evaluate() *gears {
 	return g
 }
 
-// chains checks that the replicas of a model's stages make whole chains.
+// checkChains reports whether the replicas of a model's stages form whole chains.
 func (c *checker) chains(i int) bool {
 	ok := true
 	for n := range c.Plan.Deployment[i].Pipelines {
@@ -118,7 +122,7 @@ func (c *checker) chains(i int) bool {
 	return ok
 }
 
-// oneGear recomputes a gear; a gear that cannot be is zero.
+// evaluateGear recomputes a gear. If the gear is not valid, the result is zero.
 func (c *checker) oneGear(g *gears, i int, own, today *answers) gearToday {
 	r := &c.gear.Gears[i]
 	at := fmt.Sprintf("gear.gears[%d]", i)
@@ -127,6 +131,8 @@ func (c *checker) oneGear(g *gears, i int, own, today *answers) gearToday {
 		return gearToday{}
 	}
 	var out gearToday
+
+	// Fractions and accuracy by the plan's records.
 	var fractions, fractionsToday []float64
 	fractions, out.accuracy = own.replay(models, levels)
 	for k := range fractions {
@@ -137,6 +143,8 @@ func (c *checker) oneGear(g *gears, i int, own, today *answers) gearToday {
 	if math.Abs(out.accuracy-r.Accuracy) > rounding {
 		c.Fail("accuracy", at+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(out.accuracy), "the plan's records give the gear another accuracy")
 	}
+
+	// The same by today's records.
 	fractionsToday, out.accuracyToday = fractions, out.accuracy
 	if today != own {
 		fractionsToday, out.accuracyToday = today.replay(models, levels)
@@ -144,6 +152,8 @@ func (c *checker) oneGear(g *gears, i int, own, today *answers) gearToday {
 	if math.Abs(out.accuracyToday-out.accuracy) > rounding {
 		c.Warn("accuracy", at+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(out.accuracyToday), "today's records give the gear another accuracy")
 	}
+
+	// Load, and the SLO.
 	out.load = g.load(c.Plan, r, models, fractions, g.planned)
 	out.loadToday = g.load(c.Plan, r, models, fractionsToday, g.today)
 	c.utilisation(r, &out, at)
@@ -156,8 +166,7 @@ func (c *checker) oneGear(g *gears, i int, own, today *answers) gearToday {
 	return out
 }
 
-// cascadeOf reads the models of a gear and their levels; false where a stage
-// cannot be.
+// cascadeOfGear returns the models of a gear and their levels. It returns false if a stage is not valid.
 func (c *checker) cascadeOf(g *gears, r *formats.Gear, at string) (models, levels []int, ok bool) {
 	for k := range r.Stages {
 		s := &r.Stages[k]
@@ -172,7 +181,7 @@ func (c *checker) cascadeOf(g *gears, r *formats.Gear, at string) (models, level
 	return models, levels, true
 }
 
-// utilisation compares the load of the busiest device with the plan's.
+// checkUtilisation compares the load of the busiest device with the plan's, and with the time that it has.
 func (c *checker) utilisation(r *formats.Gear, now *gearToday, at string) {
 	load := now.load
 	if !c.overMeasured() {
@@ -181,15 +190,15 @@ func (c *checker) utilisation(r *formats.Gear, now *gearToday, at string) {
 	switch {
 	case math.Abs(load-r.Utilisation) > rounding:
 		c.Fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprint(now.load), "at %.6g requests per second the busiest device has another load", r.ToQPS)
-	case now.loadToday > 1+rounding && !c.overMeasured(): // else onRates runs the plan
+	case now.loadToday > 1+rounding && !c.overMeasured(): // on measured rates checkMeasuredRates runs the plan
 		c.Fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", now.loadToday), "the devices no longer hold %.6g requests per second of this gear", r.ToQPS)
 	case math.Abs(now.loadToday-now.load) > rounding:
 		c.Warn("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", now.loadToday), "the load of the busiest device has moved")
 	}
 }
 
-// load is the share of the time that the busiest device works at the gear's
-// upper edge, in full batches.
+// busiestLoad returns the share of the time that the busiest device works at the gear's upper edge, in full
+// batches.
 func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
 	type device struct {
 		kind string
@@ -201,7 +210,7 @@ func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions [
 		for i, on := range g.devices[m] {
 			l := &p.Deployment[m].Pipelines[on.pipeline]
 			for hop, at := range on.on {
-				// As much longer or shorter than planned as undisturbed times are.
+				// The mean time of a run changes by the same factor as the undisturbed time.
 				s := &l.Stages[hop]
 				per := times[m][at.stage][l.Batch-1].Seconds() / float64(l.Batch) * float64(p.RunUS(l, s)) / float64(s.InferUS[l.Batch-1])
 				d := device{at.kind, at.device}

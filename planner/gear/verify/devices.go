@@ -11,9 +11,10 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// deployed reads where the models run and what they take, and checks memory
-// device by device.
+// readDeployment reads where models run and how long they take, and checks the memory of every device. It returns
+// false if a stage is on devices that do not exist.
 func (c *checker) deployed(g *gears) bool {
+	// Stage by stage.
 	memory := map[string]map[int]int64{}
 	ok := true
 	for i := range c.Plan.Deployment {
@@ -37,6 +38,8 @@ func (c *checker) deployed(g *gears) bool {
 		}
 		g.devices, g.planned, g.today = append(g.devices, devices), append(g.planned, planned), append(g.today, today)
 	}
+
+	// Memory.
 	for i := range c.Cluster.Pools {
 		pool := &c.Cluster.Pools[i]
 		for d := range pool.Count {
@@ -46,6 +49,8 @@ func (c *checker) deployed(g *gears) bool {
 			}
 		}
 	}
+
+	// Changed pools.
 	for i := range c.Plan.Pools {
 		if now := c.Pool(c.Plan.Pools[i].Device); now == nil || now.Count != c.Plan.Pools[i].Count || now.Memory != c.Plan.Pools[i].Memory {
 			g.moved = true
@@ -54,8 +59,7 @@ func (c *checker) deployed(g *gears) bool {
 	return ok
 }
 
-// stageOn reads one stage of a pipeline of a model: where it stands, its latencies
-// as planned and as they are today.
+// readStage returns the devices of a stage of a pipeline, and its latencies as planned and as they are today.
 func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[int]int64) (devices []place, planned, today []time.Duration, ok bool) {
 	m := &c.Plan.Deployment[model]
 	pl := &m.Pipelines[n]
@@ -65,6 +69,8 @@ func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[i
 	for _, t := range s.InferUS {
 		planned = append(planned, t.D())
 	}
+
+	// Today's latencies, of a whole model or of its blocks.
 	if today = c.timesOf(m.Model, s.Device); len(pl.Stages) > 1 {
 		today = c.partOf(c.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
 		if now := c.Pipeline(m, pl); s.Cut != nil && now.Known {
@@ -78,6 +84,8 @@ func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[i
 		today = planned
 	}
 	today = today[:pl.Batch]
+
+	// Report the first latency that has changed.
 	for b := range planned {
 		if recompute.Moved(planned[b], today[b]) {
 			g.moved, g.slower = true, true
@@ -89,17 +97,19 @@ func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[i
 	return devices, planned, today, ok
 }
 
-// places reads the devices that a stage stands on, and adds what it takes there
-// to their memory.
+// stageDevices returns the devices of a stage, and adds the stage's bytes to their memory.
 func (c *checker) places(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string, memory map[string]map[int]int64) (devices []place, ok bool) {
+	// List the devices, one per replica.
 	for _, at := range s.Placement {
 		for k := range at.Replicas {
 			devices = append(devices, place{device: at.First + k/max(1, at.PerDevice), kind: s.Device})
 		}
 	}
-	if len(pl.Stages) > 1 { // chains take devices in the order of their numbers
+	if len(pl.Stages) > 1 { // replicas of chains take devices by rising number
 		slices.SortStableFunc(devices, func(a, b place) int { return cmp.Compare(a.device, b.device) })
 	}
+
+	// Check that they exist, and add up their memory.
 	pool := c.Pool(s.Device)
 	ok = true
 	for _, r := range devices {
@@ -121,7 +131,7 @@ func (c *checker) places(m *formats.Deployed, pl *formats.Pipeline, s *formats.S
 	return devices, ok
 }
 
-// kinds are the kinds of the plan's devices.
+// deviceKinds returns the kinds of the plan's devices.
 func (c *documents) kinds() []string {
 	var out []string
 	for i := range c.Plan.Pools {
@@ -130,7 +140,7 @@ func (c *documents) kinds() []string {
 	return out
 }
 
-// fastestOf are a model's latencies on the kind that is fastest at each batch.
+// fastestTimes returns a model's latencies, by batch, on the kind that is fastest at each batch.
 func (c *documents) fastestOf(model string) []time.Duration {
 	var out []time.Duration
 	for _, kind := range c.kinds() {
@@ -144,8 +154,8 @@ func (c *documents) fastestOf(model string) []time.Duration {
 	return out
 }
 
-// timesOf are a model's latencies today on a kind of devices, by batch, up to the
-// largest that the plan's options allow; nil where there are none.
+// latenciesOn returns a model's latencies today on a kind of devices, by batch, up to the largest batch that the
+// plan's options allow. If none was measured, it returns nil.
 func (c *documents) timesOf(model, device string) []time.Duration {
 	pm := c.ProfileModel(model)
 	if pm == nil {
@@ -163,8 +173,8 @@ func (c *documents) timesOf(model, device string) []time.Duration {
 	return c.partOf(pm, device, [2]int{0, len(pm.Blocks)}, most)
 }
 
-// runsOf are the times that rates are computed with of a model whose latencies are given: on
-// average, where the plan's rates are by means and the profile has all of them.
+// rateTimes returns the batch times of a model that rates are computed with: means, if the plan's rates are by
+// means and the profile has all of them, and else the given latencies.
 func (c *documents) runsOf(model, device string, times []time.Duration) []time.Duration {
 	pm := c.ProfileModel(model)
 	var out []time.Duration
@@ -178,7 +188,7 @@ func (c *documents) runsOf(model, device string, times []time.Duration) []time.D
 	return out
 }
 
-// partOf are today's latencies of blocks of a model, up to a batch.
+// blockLatencies returns today's latencies of some blocks of a model, by batch, up to a batch size.
 func (c *documents) partOf(pm *formats.ProfileModel, device string, blocks [2]int, most int) []time.Duration {
 	var out []time.Duration
 	for b := 1; b <= most && pm != nil; b++ {
@@ -191,7 +201,7 @@ func (c *documents) partOf(pm *formats.ProfileModel, device string, blocks [2]in
 	return out
 }
 
-// weights is the memory that a model needs on a kind of devices.
+// modelMemory returns the bytes that a model needs on a kind of devices: as measured, or else its weights.
 func (c *documents) weights(model, device string) int64 {
 	pm := c.ProfileModel(model)
 	most, sum := int64(0), int64(0)
@@ -209,7 +219,7 @@ func (c *documents) weights(model, device string) int64 {
 	return sum
 }
 
-// chained says whether a model of the plan runs in several stages.
+// hasStages reports whether a model of the plan runs in several stages.
 func (c *documents) chained() bool {
 	for i := range c.Plan.Deployment {
 		if slices.ContainsFunc(c.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {

@@ -10,11 +10,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// maxCascades limits the enumeration that the bounds are recomputed from.
+// maxCascades limits the enumeration from which bounds are recomputed.
 const maxCascades = 5_000_000
 
-// envelope is that of every cascade of the family, as far as they keep a latency. Nil
-// where the documents do not say enough, or there are too many.
+// mixtureEnvelope returns the envelope of every cascade of the family that can keep a latency. If the documents do
+// not say enough, or there are too many cascades, it returns nil.
 func (c relaxation) envelope(slo time.Duration, parts bool, kinds ...string) hull {
 	var all []point
 	w := c.walk(slo, parts, func(cost, accuracy float64, _ []float64) { all = append(all, point{cost, accuracy}) }, kinds...)
@@ -24,15 +24,17 @@ func (c relaxation) envelope(slo time.Duration, parts bool, kinds ...string) hul
 	return hullOf(all)
 }
 
-// walk visits every cascade of the family over its quantile thresholds with bit sets, as
-// far as they keep a latency; a model costs what it does on the kind where it is cheapest,
-// in parts what these do. Nil where the documents do not say enough, or there are too many.
+// visitCascades calls visit for every cascade of the family, over its quantile thresholds, that can keep a
+// latency. A model costs what it does on the kind where it is cheapest, or in stages, if parts is true. If the
+// documents do not say enough, or there are too many cascades, it returns nil.
 func (c relaxation) walk(slo time.Duration, parts bool, each func(cost, accuracy float64, byModel []float64), kinds ...string) *walk {
 	names, grid := c.members()
 	r := c.records(names)
 	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
+
+	// The models, with their samples and times.
 	w := &walk{a: &answers{samples: r.Planning}, slo: slo, byModel: make([]float64, len(names)), each: each}
 	percentile, err := document.ParsePercentile(c.gear.Percentile)
 	if err != nil {
@@ -51,6 +53,8 @@ func (c relaxation) walk(slo time.Duration, parts bool, each func(cost, accuracy
 		}
 		w.per, w.one = append(w.per, per), append(w.one, one)
 	}
+
+	// All cascades, by their first model.
 	all := newSet(r.Planning)
 	for i := range r.Planning {
 		all.add(i)
@@ -61,9 +65,8 @@ func (c relaxation) walk(slo time.Duration, parts bool, each func(cost, accuracy
 	return w
 }
 
-// members are the models that cascades are made of, with the number of levels of
-// each: those of the workload, else those of the plan. A plan of many models may be over
-// fewer levels than the workload asks for.
+// familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan, and
+// the number of levels of each. A plan of many models may have fewer levels than the workload asks for.
 func (c relaxation) members() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
@@ -86,9 +89,9 @@ func (a *answers) addQuantiles(m *formats.ModelRecords, planning, grid int) {
 	a.addRecords(m, t)
 }
 
-// whole is what a model takes at least when it runs whole on one of some kinds, per
-// sample in the best batch within a latency and for one sample alone. Infinite
-// where it fits on none.
+// minTimesWhole returns the least time of a whole model on some kinds: seconds per sample in the best batch within
+// a latency, and the time of a single sample. If it fits on no kind, both are infinite. isMeasured says whether
+// the profile has it on any kind.
 func (c relaxation) whole(model string, slo time.Duration, kinds []string) (per float64, one time.Duration, measured bool) {
 	per, one = math.Inf(1), time.Duration(math.MaxInt64)
 	for _, kind := range kinds {
@@ -110,11 +113,13 @@ func (c relaxation) whole(model string, slo time.Duration, kinds []string) (per 
 	return per, one, measured
 }
 
+// costPoint is a cascade's cost, in seconds per request, and accuracy.
 type point struct{ cost, accuracy float64 }
 
-// hull is an upper concave envelope, by rising cost.
+// costEnvelope is an upper concave envelope of points, by rising cost.
 type hull []point
 
+// accuracyAt returns the height of the envelope at a budget. Below the cheapest point it is negative infinity.
 func (h hull) at(budget float64) float64 {
 	best := math.Inf(-1)
 	for i, p := range h {
@@ -128,28 +133,34 @@ func (h hull) at(budget float64) float64 {
 	return best
 }
 
-// walk visits all cascades; answered are the right answers given before a model.
+// cascadeVisitor visits all cascades, depth first.
 type walk struct {
 	a    *answers
-	per  []float64 // seconds per sample in the best batch
-	one  []time.Duration
+	per  []float64       // by model, in the best batch; infinite if the model is not usable
+	one  []time.Duration // by model: time of a single sample
 	slo  time.Duration
-	late int // samples that may take longer than the SLO, one by one
+	late int // number of samples that may take longer than the SLO at batch 1
 
-	byModel []float64 // what the cascade costs that is being visited
+	byModel []float64 // cost of the visited cascade, by model
 	each    func(cost, accuracy float64, byModel []float64)
 }
 
+// visitPrefix visits the cascades with a prefix that ends in model m. samples reach it, cost, latency and
+// correctBefore are of the models before it.
 func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered int) {
 	if math.IsInf(w.per[m], 1) {
 		return
 	}
+
+	// Cost and latency with this model. If too many samples are late, so they are in every longer cascade.
 	n := left.size()
 	own := w.per[m] * float64(n) / float64(w.a.samples)
 	cost += own
 	if path += w.one[m]; path > w.slo && n > w.late {
-		return // and whatever continues it
+		return // every longer cascade is late, too
 	}
+
+	// The cascade that ends here.
 	right := common(left, w.a.right[m])
 	w.byModel[m] = own
 	defer func() { w.byModel[m] = 0 }()
@@ -157,6 +168,8 @@ func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered
 	if m+1 == len(w.per) {
 		return
 	}
+
+	// Longer cascades: each level, and each next model.
 	rest := newSet(w.a.samples)
 	for l := 1; l < len(w.a.reaches[m]); l++ {
 		without(rest, left, w.a.reaches[m][l])
@@ -170,6 +183,7 @@ func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered
 	}
 }
 
+// envelopeOf returns the envelope of points.
 func hullOf(all []point) hull {
 	slices.SortFunc(all, func(a, b point) int {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))

@@ -11,7 +11,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// family checks the plan's models, target and ranges against the workload.
+// checkFamily compares the plan's models, SLO and ranges with the workload. It returns false if the models do not
+// fit it.
 func (c *checker) family() bool {
 	p := c.gear
 	if c.Workload == nil {
@@ -39,7 +40,7 @@ func (c *checker) family() bool {
 	return true
 }
 
-// target compares the cascade's SLO with that of today.
+// checkSLO compares the cascade's latency SLO with that of today.
 func (c *checker) target(w *formats.Cascade) {
 	slo := w.SLO.Latency
 	if s := c.Plan.Options.SLO("slo"); !s.IsZero() {
@@ -48,6 +49,8 @@ func (c *checker) target(w *formats.Cascade) {
 	if slo.IsZero() {
 		return
 	}
+
+	// A multiple of the last model's latency changes with the profile.
 	p, name := c.gear, w.Family[len(w.Family)-1]
 	last := c.fastestOf(name)
 	if slo.Times > 0 && last == nil {
@@ -70,8 +73,8 @@ func (c *checker) target(w *formats.Cascade) {
 	}
 }
 
-// ranges checks the upper edges and weights, but for measured rates: these are
-// read when the gate plans again.
+// checkRanges compares upper edges and weights. Weights of measured rates are not compared: the gate reads these
+// rates when it plans again.
 func (c *checker) ranges(q *formats.CascadeQPS) {
 	p := c.gear
 	if q.Max > 0 && math.Abs(q.Max-p.MaxQPS) > rounding*q.Max {
@@ -85,6 +88,8 @@ func (c *checker) ranges(q *formats.CascadeQPS) {
 		c.Warn("qps", "gear.gears", fmt.Sprint(len(p.Gears)), fmt.Sprint(n), "the workload's number of ranges has changed")
 		return
 	}
+
+	// Compute the weights again.
 	weights := make([]float64, n)
 	total := 0.0
 	for i := range weights {

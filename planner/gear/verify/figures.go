@@ -8,8 +8,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Figures compares what was promised with what the gears give today, and with the
-// best plan of today.
+// Figures compares what was promised with what the gears reach today, and with the best plan of today.
 func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
 	c := newChecker(t)
 	g := c.evaluate()
@@ -21,8 +20,7 @@ func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note strin
 	return append(list, tails...), "", err
 }
 
-// rates compares the highest rate that the plan's fastest gear holds, by the load
-// of its busiest device.
+// compareRates compares the highest rate that the plan's fastest gear holds, by the load of its busiest device.
 func (c *checker) rates(g *gears) []kind.Sample {
 	before := formats.GearOf(c.Against)
 	if before == nil || len(before.Gears) == 0 {
@@ -36,8 +34,8 @@ func (c *checker) rates(g *gears) []kind.Sample {
 	return []kind.Sample{{Metric: "rps", What: "cascade, fastest gear", Old: promised.ToQPS / promised.Utilisation, New: c.gear.Gears[last].ToQPS / now, Unit: "rps"}}
 }
 
-// accuracies compares what the plan was promised to answer right with what it does
-// by today's records, or what a plan of today would.
+// compareAccuracies compares the promised accuracy with that by today's records, and with that of a plan made
+// today.
 func (c *checker) accuracies(g *gears) []kind.Sample {
 	if c.Against.Objective.Name != "accuracy" {
 		return nil
@@ -60,8 +58,8 @@ func (c *checker) accuracies(g *gears) []kind.Sample {
 	return out
 }
 
-// WorkloadOf is the workload that a plan was made for, with its targets as times, as
-// far as the plan tells: models that no gear asks are not in it.
+// WorkloadOf returns the workload that a plan was made for, with its targets as times, as far as the plan shows
+// it. Models that no gear asks are missing.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	w := &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals}
 	g := formats.GearOf(p)

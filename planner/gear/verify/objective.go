@@ -8,10 +8,12 @@ import (
 	"inferplan/formats/document"
 )
 
-// objective checks the plan's value against its gears.
+// checkObjective checks the plan's value and bound against its gears.
 func (c *checker) objective(g *gears) {
 	o, p := &c.Plan.Objective, c.gear
 	c.heldOut()
+
+	// Sums over the gears.
 	accuracy, bound, slowest := 0.0, 0.0, document.Micros(0)
 	for i := range p.Gears {
 		r := &p.Gears[i]
@@ -25,13 +27,15 @@ func (c *checker) objective(g *gears) {
 	if p.Accuracy > 0 && accuracy < p.Accuracy-rounding {
 		c.Fail("accuracy", "gear.accuracy_slo", fmt.Sprint(p.Accuracy), fmt.Sprintf("at most %.6g", accuracy), "the gears' accuracies and weights do not reach the accuracy asked for")
 	}
+
+	// The value, by the objective.
 	value := 0.0
 	switch o.Name {
 	case "accuracy":
 		value = accuracy
-		// Ranges have one cascade each, on one placement, and over all requests share the
-		// lateness that each may spend: so the bound may be below those of the gears. On
-		// measured rates they need not hold the edges that their bounds are of.
+		// Ranges have one cascade each, on one placement. Over all requests they share the late requests, but each
+		// range's bound allows all of them. So the plan's bound may be below those of the gears. On measured rates
+		// ranges need not hold the edges that their bounds are about.
 		if c.overMeasured() {
 			bound = 1
 		}
@@ -40,7 +44,7 @@ func (c *checker) objective(g *gears) {
 		}
 	case "latency":
 		value = slowest.D().Seconds() * 1e3
-	default: // devices, or what they cost
+	default: // devices, or their price
 		counts := c.counts(g)
 		if n := counts[0]; len(counts) == 1 && (n < 1 || math.Abs(n-math.Round(n)) > rounding) {
 			c.Fail("objective", "objective.value", fmt.Sprint(o.Value), "a whole number of devices", "the objective is the number of devices, or that times their price or power")
@@ -56,6 +60,8 @@ func (c *checker) objective(g *gears) {
 			value += counts[k] * c.price(k)
 		}
 	}
+
+	// Bounds by trials, and the value.
 	if t := p.TriedBound; t > 0 && o.Bound != nil && (t < min(o.Value, *o.Bound)-rounding || t > max(o.Value, *o.Bound)+rounding) {
 		c.Fail("bound", "gear.tried_bound", fmt.Sprint(t), fmt.Sprintf("from %v to %v", min(o.Value, *o.Bound), max(o.Value, *o.Bound)), "what trials rule out is not between the objective and its bound")
 	}
@@ -64,8 +70,8 @@ func (c *checker) objective(g *gears) {
 	}
 }
 
-// heldOut checks the accuracy of the whole plan on the samples held out: what the gears
-// say of them, and that it reaches what was asked for.
+// checkHeldOut checks the accuracy of the whole plan on the held-out samples: against its gears, and against the
+// requested accuracy.
 func (c *checker) heldOut() {
 	p := c.gear
 	if p.AccuracyHeldOut == nil {
@@ -85,9 +91,9 @@ func (c *checker) heldOut() {
 	}
 }
 
-// counts are the numbers of devices that the plan was made for, by pool: all of
-// them, but where they were to be few. Of one kind the objective counts them, of
-// several where models stand.
+// deviceCounts returns the numbers of devices, by pool, that the plan was made for. If devices are minimised, they
+// are not all of them: with one kind the objective counts them, with several kinds they are those up to the last
+// one that holds a model.
 func (c *checker) counts(g *gears) []float64 {
 	var out []float64
 	for k := range c.Plan.Pools {
@@ -108,7 +114,7 @@ func (c *checker) counts(g *gears) []float64 {
 	return out
 }
 
-// last is the highest number of a kind's devices that a model stands on; -1: none.
+// lastDevice returns the highest number of a kind's devices that runs a model, or -1 if none does.
 func (g *gears) last(model int, kind string) int {
 	last := -1
 	for _, on := range g.devices[model] {
@@ -121,12 +127,12 @@ func (g *gears) last(model int, kind string) int {
 	return last
 }
 
-// fewest tells whether devices, or what they cost, were to be few.
+// minimisesDevices reports whether the objective is the number or the price of devices.
 func (c *documents) fewest() bool {
 	return c.Plan.Objective.Name != "accuracy" && c.Plan.Objective.Name != "latency"
 }
 
-// price is what a device of a pool counts in the objective.
+// devicePrice returns what a device of a pool counts in the objective.
 func (c *documents) price(pool int) float64 {
 	switch c.Plan.Objective.Name {
 	case "cost":
@@ -137,8 +143,7 @@ func (c *documents) price(pool int) float64 {
 	return 1
 }
 
-// lateness sums the lateness of the gears of a plan whose SLO is over all
-// requests.
+// checkLateShare checks, for an SLO over all requests, that the late shares of the gears together keep it.
 func (c *checker) lateness() {
 	g := c.gear
 	if g.Over != formats.OverRequests {
@@ -146,7 +151,7 @@ func (c *checker) lateness() {
 	}
 	percentile, err := document.ParsePercentile(g.Percentile)
 	if err != nil {
-		return // named already
+		return // a bad percentile is reported already
 	}
 	late := 0.0
 	for i := range g.Gears {

@@ -14,28 +14,29 @@ import (
 	"inferplan/sim"
 )
 
-// Streams of the measured rates that a plan is run on, as many as come to so many
-// requests, and at least one.
+// Limits on the streams of the measured rates that a plan is run on, and on their requests together. At least one
+// is run.
 const (
 	ratesStreams = 3
 	ratesRun     = 1_200_000
 )
 
-// overMeasured tells whether the SLO is for all requests at measured rates: then no range
-// has to hold its upper edge for long.
+// isOverMeasured reports whether the SLO is over all requests at measured rates. Then no range must hold its upper
+// edge for long.
 func (c *checker) overMeasured() bool {
 	return c.gear.Over == formats.OverRequests && c.gear.Weights == "measured"
 }
 
-// onRates runs a plan on the measured rates of today, where a gear of it has more work at
-// its upper edge than the devices have the time for. Then only these rates can say that
-// the SLO is kept. It is an error if it is not kept on most streams, and a warning if it
-// is not on some.
+// checkMeasuredRates runs a plan on today's measured rates if a gear has more work at its upper edge than the
+// devices have time for. Then only these rates can show that the SLO is kept. It fails if most streams miss the
+// SLO, and warns if some do.
 func (c *checker) onRates(g *gears) {
 	if !c.overMeasured() || !slices.ContainsFunc(g.list, func(now gearToday) bool { return now.loadToday > 1+rounding }) {
 		return
 	}
 	const slo, where = "slo", "gear.gears"
+
+	// Read the rates.
 	rates, err := c.ratesToday()
 	if err != nil {
 		c.Fail("qps", "gear.weights", err.Error(), "the measured rates of the workload", "whether the plan keeps its SLO cannot be told")
@@ -49,6 +50,8 @@ func (c *checker) onRates(g *gears) {
 	for _, rate := range rates {
 		requests += rate
 	}
+
+	// Run the streams.
 	n, late, worst := max(1, min(ratesStreams, int(ratesRun/requests))), 0, time.Duration(0)
 	for k := range n {
 		tail, err := c.tailOnRates(g, rates, k)
@@ -60,6 +63,8 @@ func (c *checker) onRates(g *gears) {
 			late++
 		}
 	}
+
+	// Report.
 	report := c.Warn
 	if 2*late > n {
 		report = c.Fail
@@ -69,8 +74,8 @@ func (c *checker) onRates(g *gears) {
 	}
 }
 
-// ratesToday are the requests of every second that the workload of today names; nil: it
-// names none, or nobody says where it stands.
+// measuredRates returns the requests of every second in the file that today's workload names. If it names none, or
+// its folder is not known, it returns nil.
 func (c *checker) ratesToday() ([]float64, error) {
 	if c.cascade == nil || c.cascade.QPS.Measured == "" {
 		return nil, nil
@@ -89,8 +94,8 @@ func (c *checker) ratesToday() ([]float64, error) {
 	return rates, nil
 }
 
-// tailOnRates is the latency at the plan's percentile of all requests of a stream at
-// measured rates, with the latencies of today.
+// measuredTail returns the latency at the plan's percentile over all requests of a stream at measured rates, with
+// today's latencies.
 func (c *checker) tailOnRates(g *gears, rates []float64, stream int) (time.Duration, error) {
 	t, err := tablesOf(c.Plan, g.today)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"inferplan/formats"
 )
 
-// answers are levels and right answers of the models of a plan, as bit sets
-// over samples: reaches[m][l] holds the samples at level l or above.
+// sampleBits has levels and correct answers of the models of a plan, as bit sets over samples.
 type answers struct {
 	samples int
-	reaches [][]set
-	right   []set
+	reaches [][]set // by model and level l: samples at level l or above
+	right   []set   // by model: samples that it answers correctly
 }
 
+// bitSet is a set of samples.
 type set []uint64
 
 func newSet(n int) set { return make(set, (n+63)/64) }
@@ -32,13 +32,14 @@ func (s set) size() int {
 	return n
 }
 
-// without is a less b, and with how many of both, in out.
+// setDifference sets its first argument to a without b.
 func without(out, a, b set) {
 	for i := range a {
 		out[i] = a[i] &^ b[i]
 	}
 }
 
+// commonCount returns the number of members that two sets share.
 func common(a, b set) int {
 	n := 0
 	for i := range a {
@@ -47,7 +48,7 @@ func common(a, b set) int {
 	return n
 }
 
-// ownRecords are the records inside the plan.
+// planRecords returns the records inside the plan. It returns false if they are incomplete.
 func (c *checker) ownRecords() (*answers, bool) {
 	p := c.gear
 	a := &answers{samples: p.Samples}
@@ -62,13 +63,15 @@ func (c *checker) ownRecords() (*answers, bool) {
 	return a, true
 }
 
-// addRecords adds a model with the levels that its certainties have by some thresholds.
+// addRecords adds a model with the levels of its certainties by some thresholds.
 func (a *answers) addRecords(m *formats.ModelRecords, t []float64) {
 	a.addModel(len(t), func(i int) int {
 		return sort.Search(len(t), func(l int) bool { return t[l] > m.Certainty[i] })
 	}, m.Correct)
 }
 
+// addModel adds a model with a number of thresholds. level returns the level of a sample, and correct has '1' for
+// a correct answer.
 func (a *answers) addModel(thresholds int, level func(int) int, correct string) {
 	reaches := make([]set, thresholds+1)
 	for l := range reaches {
@@ -86,7 +89,7 @@ func (a *answers) addModel(thresholds int, level func(int) int, correct string) 
 	a.reaches, a.right = append(a.reaches, reaches), append(a.right, right)
 }
 
-// records finds today's records of models; nil where there are none.
+// profileRecords returns the records of today's profile that have all of some models, or nil if there are none.
 func (c *checker) records(models []string) *formats.Records {
 	for i := range c.Profile.Records {
 		r := &c.Profile.Records[i]
@@ -97,8 +100,8 @@ func (c *checker) records(models []string) *formats.Records {
 	return nil
 }
 
-// recordsToday applies the plan's thresholds to today's records and compares
-// them with those that the plan holds.
+// recordsToday applies the plan's thresholds to today's records and compares them with those in the plan. If there
+// are none today, it returns those of the plan.
 func (c *checker) recordsToday(g *gears, own *answers) *answers {
 	p := c.gear
 	var names []string
@@ -123,10 +126,11 @@ func (c *checker) recordsToday(g *gears, own *answers) *answers {
 	return a
 }
 
+// commaList joins names with commas.
 func list(names []string) string { return strings.Join(names, ", ") }
 
-// replay sends all samples through a cascade: the share that comes to each
-// stage, and that is answered right.
+// replayCascade sends all samples through a cascade. It returns the share that reaches each stage, and the share
+// that is answered correctly.
 func (a *answers) replay(models, levels []int) (fractions []float64, accuracy float64) {
 	left, next := newSet(a.samples), newSet(a.samples)
 	for i := range a.samples {

@@ -7,36 +7,36 @@ import (
 	"slices"
 )
 
-// Of the search for single gears that exceed a bound: the cascades that are looked at at
-// most, and the steps it takes, each about a load that is computed.
+// Limits of the search for single cascades that exceed a bound: number of cascades, and of steps, each of which
+// computes about one load.
 const (
 	maxSingles = 200_000
 	maxSteps   = 5_000_000
 )
 
-// load is a cascade with what it asks of the devices, in seconds per request.
+// cascadeLoad is a cascade with the seconds of work per request that it brings, in all and by model.
 type load struct {
 	accuracy, total float64
 	byModel         []float64
 }
 
-// singles looks for the best placement of one kind's devices, where a range has one
-// cascade, not a mixture.
+// singleSearch searches for the placement of one kind's devices that reaches the most accuracy, if each range has
+// one cascade and not a mixture.
 type singles struct {
 	relaxation
 	list    []load    // the most accurate first
-	first   []int     // by range: the first of the list that all devices together have the time for
-	sets    []uint32  // of models that a device holds, none of which has room for another
-	counts  []int     // devices by set
-	holding []float64 // by set of models: devices that hold one of them
-	left    int       // steps that may yet be taken
-	most    float64   // by weight over the ranges
+	first   []int     // by range: index of the first cascade that all devices together have time for
+	sets    []uint32  // maximal sets of models that fit on a device
+	counts  []int     // number of devices with each set
+	holding []float64 // by set of models: number of devices that hold at least one of them
+	left    int       // steps that may still be taken
+	most    float64   // found so far, weighted over the ranges
 }
 
-// singleGears are the best accuracy above a limit of one cascade per range on any placement
-// of so many devices of a kind. Devices have the time for it at every upper edge: whatever
-// the split, no set of models brings more work than the devices that hold one of them do.
-// -Inf: there is none, none was found within the steps, or there are too many cascades.
+// bestSingleCascades returns the best accuracy above a limit of one cascade per range, on any placement of so many
+// devices of a kind. Devices have time for a cascade if, for every set of models, its work is at most the time of
+// the devices that hold at least one of them. If nothing above the limit is found within the steps, or there are
+// too many cascades, it returns negative infinity.
 func (c relaxation) singleGears(kind string, devices int, limit float64) float64 {
 	s := &singles{relaxation: c, left: maxSteps, most: limit}
 	if !s.cascades(kind, devices) {
@@ -50,8 +50,8 @@ func (c relaxation) singleGears(kind string, devices int, limit float64) float64
 	return math.Inf(-1)
 }
 
-// cascades lists them and the sets of models that devices hold; false where some range has
-// none, or they are too many.
+// listCascades sets the cascades, the first feasible one of each range, and the sets of models. It returns false
+// if some range has no cascade, or if there are too many.
 func (s *singles) cascades(kind string, devices int) bool {
 	names, grid := s.members()
 	if math.Pow(float64(grid), float64(len(names))) > maxSingles*float64(grid-1) {
@@ -80,8 +80,7 @@ func (s *singles) cascades(kind string, devices int) bool {
 	return len(s.sets) > 0
 }
 
-// configurations are the sets of models that fit on a device of a kind together and have
-// no room for another.
+// listSets sets the maximal sets of models that fit on a device of a kind together.
 func (s *singles) configurations(names []string, kind string, per []float64) {
 	pool := s.Pool(kind)
 	fits := func(set uint32) bool {
@@ -108,7 +107,7 @@ func (s *singles) configurations(names []string, kind string, per []float64) {
 	}
 }
 
-// place gives the sets from one on so many devices, in all ways.
+// placeSets tries all ways to give so many devices the sets from an index on.
 func (s *singles) place(set, devices int) {
 	if set+1 < len(s.sets) {
 		for n := 0; n <= devices && s.left > 0; n++ {
@@ -117,6 +116,8 @@ func (s *singles) place(set, devices int) {
 		}
 		return
 	}
+
+	// All sets are placed: count the devices that hold some model of each set of models.
 	s.counts[set] = devices
 	s.left -= len(s.sets)
 	for models := range s.holding {
@@ -130,9 +131,10 @@ func (s *singles) place(set, devices int) {
 	s.most = max(s.most, s.placed())
 }
 
-// placed is the accuracy of the best cascades that the placement has the time for; -Inf
-// where it is no more than was found.
+// placementAccuracy returns the accuracy of the best cascades that the placement has time for, or negative
+// infinity if it does not exceed the best one found so far.
 func (s *singles) placed() float64 {
+	// remainingBest bounds what the ranges that follow may add.
 	sum, rest, at := 0.0, 0.0, 0
 	for i, first := range s.first {
 		rest += s.gear.Gears[i].Weight * s.list[first].accuracy
@@ -140,7 +142,7 @@ func (s *singles) placed() float64 {
 	for i, first := range s.first {
 		r := &s.gear.Gears[i]
 		rest -= r.Weight * s.list[first].accuracy
-		at = max(at, first) // rates rise
+		at = max(at, first) // rates rise, so no range is more accurate than the one before
 		for at < len(s.list) && !s.hold(s.list[at].byModel, r.ToQPS) {
 			at++
 		}
@@ -152,7 +154,8 @@ func (s *singles) placed() float64 {
 	return sum
 }
 
-// hold tells whether the placement's devices have the time for a cascade at a rate.
+// hasTimeFor reports whether the placement's devices have time for a cascade at a rate. It checks every set of the
+// models that the cascade asks (Hall's condition).
 func (s *singles) hold(byModel []float64, rate float64) bool {
 	s.left--
 	asked := uint32(0)

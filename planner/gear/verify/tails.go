@@ -18,9 +18,8 @@ import (
 	"inferplan/sim"
 )
 
-// tails runs every gear alone at its upper edge, with the latencies of the
-// plan and with those of today, on the same arrivals. Nothing where the
-// latencies are the plan's.
+// compareTails simulates every gear alone at its upper edge, with the latencies of the plan and of today, on the
+// same arrivals. If latencies have not changed, it returns nothing.
 func (c *checker) tails(ctx context.Context, g *gears) ([]kind.Sample, error) {
 	if !g.slower {
 		return nil, nil
@@ -29,7 +28,7 @@ func (c *checker) tails(ctx context.Context, g *gears) ([]kind.Sample, error) {
 	for i := range c.gear.Gears {
 		r := &c.gear.Gears[i]
 		if g.list[i].loadToday > 1 {
-			continue // its tail grows for ever: its load is a finding
+			continue // its tail grows forever, and its load is a finding
 		}
 		var tail [2]time.Duration
 		for k, times := range [2][][][]time.Duration{g.planned, g.today} {
@@ -43,7 +42,7 @@ func (c *checker) tails(ctx context.Context, g *gears) ([]kind.Sample, error) {
 	return out, nil
 }
 
-// tablesOf are the run-time tables of a plan with some latencies.
+// tablesWithTimes returns the run-time tables of a plan with other latencies.
 func tablesOf(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
 	t, err := policies.Compile(p)
 	if err != nil {
@@ -53,7 +52,7 @@ func tablesOf(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error
 	for _, stages := range times {
 		for _, list := range stages {
 			st := &t.Stages[at]
-			mean := make([]time.Duration, len(st.Mean)) // as much longer or shorter as undisturbed times are
+			mean := make([]time.Duration, len(st.Mean)) // means change by the same factor as undisturbed times
 			for b := range mean {
 				mean[b] = time.Duration(float64(st.Mean[b]) * float64(list[b]) / float64(st.Infer[b]))
 			}
@@ -66,18 +65,22 @@ func tablesOf(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error
 	return t, nil
 }
 
-// tailOf is the latency at the plan's percentile of one gear alone.
+// gearTail returns the latency at the plan's percentile of one gear alone.
 func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
 	t, err := tablesOf(p, times)
 	if err != nil {
 		return 0, err
 	}
+
+	// Tables with this gear only.
 	section := formats.GearOf(p)
 	rate := section.Gears[gear].ToQPS
 	one := *policygear.Of(t)
 	one.Gears, one.MaxQPS = one.Gears[gear:gear+1], rate
 	t.Own = &one
 	t.Models[0].RPS = rate
+
+	// Arrivals.
 	slo := section.SLOUS.D()
 	length := time.Duration(max(8, 20*slo.Seconds(), 2000/rate) * float64(time.Second))
 	src, err := arrivals.Process(nil, seeded.New(p.Seed, "check/tail"), 0, rate, length)
@@ -87,8 +90,8 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Dur
 	return tailOfRun(ctx, p, sim.Config{Tables: t, Source: src, Duration: length}, length/4)
 }
 
-// tailOfRun is the latency at the plan's percentile of all requests that arrive from a time
-// on. None is shed: a tail is of all requests.
+// tailOfRun returns the latency at the plan's percentile over all requests that arrive from a time on. No request
+// is shed, so the tail is that of all.
 func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, from time.Duration) (time.Duration, error) {
 	opt, err := policygear.ParseOptions(cfg.Tables, p.Policy.Params)
 	if err != nil {
