@@ -9,25 +9,28 @@
 //
 // Vocabulary:
 //
-// - Module: a step of an application. It has one or several choices.
-// - Choice: a model that can do a module's task, with its accuracy.
-// - Path: modules from the entry of an application to an exit.
-// - Level: a time that no batch of a model exceeds, wherever it runs, with the best template of each pool at that time.
-// - Template: a device divided into equal shares with a replica of one model in each, at one batch size.
-// - Rate factor: the common factor of all rates. An application's rate is the factor times its weight.
-// - Module set: modules that one model can serve together.
-// - Deployment: a module set at a level, on devices that carry its rate and none of which can be spared (in the literature
-// on covering knapsacks: a cover).
-// - Reduced cost: a plan with a deployment costs at least the lower bound plus the deployment's reduced cost.
-// - Time-shared pool: a pool on whose devices several modules may take turns. A time share is a module's part of that time,
-// in devices.
-// - Shared run: the longest run of any module that takes turns. A task may have to wait for one.
-// - Attempt: a plan for one setting (margin, largest batch, dedicated devices), with what simulation showed of it.
-// - Hint: the attainment in one run of the simulation. It ranks plans. All runs together decide.
-// - Surplus: the attainment above the requested share.
-// - Service: a model that the applications of workflows share.
-// - Visits: how often a request visits each segment of a workflow.
-// - Partition: devices of a pool that run the same models. A model group has partitions of its own.
+//   - Module: a step of an application. It has one or several choices.
+//   - Choice: a model that can do a module's task, with its accuracy.
+//   - Path: modules from the entry of an application to an exit.
+//   - Level: a time that no batch of a model exceeds, wherever it runs, with the best template of each pool
+//     at that time.
+//   - Template: a device divided into equal shares with a replica of one model in each, at one batch size.
+//   - Rate factor: the common factor of all rates. An application's rate is the factor times its weight.
+//   - Module set: modules that one model can serve together.
+//   - Deployment: a module set at a level, on devices that carry its rate and none of which can be spared
+//     (in the literature on covering knapsacks: a cover).
+//   - Reduced cost: a plan with a deployment costs at least the lower bound plus the deployment's reduced
+//     cost.
+//   - Time-shared pool: a pool on whose devices several modules may take turns. A time share is a module's
+//     part of that time, in devices.
+//   - Shared run: the longest run of any module that takes turns. A task may have to wait for one.
+//   - Attempt: a plan for one setting (margin, largest batch, dedicated devices), with what simulation
+//     showed of it.
+//   - Hint: the attainment in one run of the simulation. It ranks plans. All runs together decide.
+//   - Surplus: the attainment above the requested share.
+//   - Service: a model that the applications of workflows share.
+//   - Visits: how often a request visits each segment of a workflow.
+//   - Partition: devices of a pool that run the same models. A model group has partitions of its own.
 //
 // The indexes: a is an application, i a module of it, c a choice, u a model, l a level, k a pool; in
 // workflows g is a segment, s a service, k a kind of devices (a partition), d a device.
