@@ -10,14 +10,15 @@ import (
 	"inferplan/planner/stages"
 )
 
-// measured is a model of the profile on the devices of the cluster.
+// measuredModel is a model of the profile on the devices of the cluster.
 type measured struct {
 	profile *formats.ProfileModel
-	costs   [][]stages.Share // by pool and share
+	costs   [][]stages.Share // by pool and by number of shares per device, less one
 	alone   time.Duration    // of the fastest batch of one
 }
 
-// model finds or adds a model of the problem. at is the module that asks for it.
+// modelIndex returns the index of a model in the problem. If the model is not there yet, it is read from
+// the profile and added. docPath is the place of the module that asks for it.
 func (r *resolved) model(name, at string) (int, error) {
 	if u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == name }); u >= 0 {
 		return u, nil
@@ -47,8 +48,8 @@ func (r *resolved) model(name, at string) (int, error) {
 	return len(r.measured) - 1, nil
 }
 
-// templates lists how a device of a pool can be divided for a model, and with
-// which batches. A device holds replicas of one model.
+// deviceTemplates returns the templates of a model on a device of pool k: every number of shares with every
+// batch size that was measured and fits into the memory of a share.
 func (m *measured) templates(pool *formats.Pool, k int) []template {
 	var weights int64
 	for i := range m.profile.Blocks {
