@@ -16,7 +16,7 @@ type serving struct {
 	parts  []part
 	demand float64 // requests per second at rate factor 1
 	along  []along
-	loss   []float64 // by application: what the set takes from the logarithm of its accuracy
+	loss   []float64 // by application: the set's loss of the logarithm of accuracy
 	covers []cover   // at the current rate factor, sorted by level
 }
 

@@ -13,17 +13,17 @@ type descent struct {
 	*master
 	limit   float64         // plans that cost more are not looked for
 	first   bool            // the search ends with the first plan
-	steps   int64           // of the search
+	steps   int64           // candidates that may still be tried
 	order   []int           // modules, those with the fewest candidates first
-	tries   [][]try         // by module, by rising reduced cost
-	left    []int           // by pool
-	slack   []time.Duration // by path: the budget less the least times of its modules, and less what the chosen deployments take beyond these
-	loss    []float64       // of the chosen deployments, by application
-	used    []bool          // by model
+	tries   [][]try         // candidates by module, those with the least reduced cost first
+	left    []int           // free devices, by pool
+	slack   []time.Duration // by path: its budget less the least times of its modules, and less the time beyond these of the chosen deployments
+	loss    []float64       // accuracy loss of the chosen deployments, by application
+	used    []bool          // by model: it has a chosen deployment
 	chosen  []try
 	best    *picked
-	value   float64 // of bestSolution
-	devices int     // of bestSolution
+	value   float64 // price of bestSolution
+	devices int     // number of devices of bestSolution
 }
 
 // candidate is a module set with one of its deployments.

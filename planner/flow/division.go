@@ -159,8 +159,8 @@ const mostDivisions = 16
 type dividing struct {
 	*tuning
 	*division
-	first setting         // of all plans, but for the dedicated devices
-	at    []group         // of the best plan. If it is nil, all models share all devices.
+	first setting         // setting of all plans, but for the dedicated devices
+	at    []group         // groups of the best plan. If it is nil, all models share all devices.
 	tried map[string]bool // by the text of the division
 }
 

@@ -14,7 +14,7 @@ import (
 type measured struct {
 	profile *formats.ProfileModel
 	costs   [][]stages.Share // by pool and by number of shares per device, less one
-	alone   time.Duration    // of the fastest batch of one
+	alone   time.Duration    // time of the fastest batch of one
 }
 
 // modelIndex returns the index of a model in the problem. If the model is not there yet, it is read from

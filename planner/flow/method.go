@@ -20,8 +20,8 @@ var Method = kind.Method{
 
 // Algorithms.
 const (
-	AlgorithmPaths  = "paths"  // of graphs, as docs/methods.md has it
-	AlgorithmShares = "shares" // of workflows: devices by demand, which keep the models that they hold
+	AlgorithmPaths  = "paths"  // for graphs: the method of docs/methods.md
+	AlgorithmShares = "shares" // for workflows: devices are divided by demand, and keep the models that they hold
 )
 
 // solvePlan solves the problem of the documents and returns the parts of a plan. Workflows go to

@@ -18,7 +18,7 @@ type problem struct {
 type pool struct {
 	kind  string
 	count int
-	price float64 // of one device, in the unit of the objective
+	price float64 // price of one device, in the unit of the objective
 	// timeShared says that modules may take turns on the devices.
 	time   bool
 	memory int64 // bytes of one device. If it is 0, memory is not limited.
@@ -49,7 +49,7 @@ type node struct {
 // choice is a model that can do a module's task.
 type choice struct {
 	model    int
-	accuracy float64 // of the model, from 0 to 1. 0 stands for unknown, which counts as 1.
+	accuracy float64 // accuracy of the model, from 0 to 1. 0 stands for unknown, which counts as 1.
 }
 
 // accuracyLoss returns -ln(accuracy): what the choice takes from the logarithm of the application's
@@ -79,8 +79,8 @@ type level struct {
 // template is a device that is divided into equal shares with a replica of one model in each.
 type template struct {
 	batch, share int           // shares per device, which is the number of its replicas
-	infer        time.Duration // of a batch of the planned size
-	worst        time.Duration // of any batch up to that size
+	infer        time.Duration // time of a batch of the planned size
+	worst        time.Duration // longest time of any batch up to that size
 	rate         float64       // requests per second of all replicas of the device
 	memory       int64         // bytes of one replica
 }

@@ -18,7 +18,7 @@ const (
 	lacking             // the fewest devices to add so that some plan exists, whatever the SLOs
 )
 
-// programQuery is what a program is to find.
+// programQuery is the question that a program answers: its goal and limits.
 type ask struct {
 	goal   goal
 	top    float64 // upper bound of the rate factor, which is the unit of the program's rates
@@ -129,7 +129,7 @@ func (x *program) deploy() {
 				t := &p.models[u].levels[l].best[k]
 				count := float64(p.pools[k].count)
 				if x.ask.goal == lacking { // one device per model is enough for some plan
-					count = 1 // of each model some device is enough
+					count = 1 // one device per model is enough for some plan
 				}
 				if t.rate == 0 || count == 0 {
 					continue

@@ -13,7 +13,7 @@ import (
 	"inferplan/policy/flow"
 )
 
-// resolvedProblem is what the documents ask for, as numbers.
+// resolvedProblem is the problem that the documents describe, as numbers.
 type resolved struct {
 	in        *kind.Problem
 	run       *kind.Run
@@ -21,7 +21,7 @@ type resolved struct {
 	margin    float64 // share of the SLO that is kept back
 	turns     bool    // modules may take turns on the devices of time-shared pools
 	problem   *problem
-	asked     formats.Applications // of the workload, with defaults filled in
+	asked     formats.Applications // applications of the workload, with defaults filled in
 	pools     []formats.Pool       // with defaults filled in
 	measured  []measured           // by model of the problem
 }

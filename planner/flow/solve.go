@@ -12,11 +12,11 @@ import (
 // errNoPlan is returned when a program has no solution.
 var errNone = errors.New("no plan")
 
-// solveResult is a solution with what is proven about it.
+// solveResult is a solution with its value, and the bound that is proven.
 type found struct {
 	*picked
 	p            *problem // the problem that the levels belong to. If it is nil, it is that of the documents.
-	value, bound float64  // of the objective
+	value, bound float64  // value and bound of the objective
 	stopped      milp.StoppedBy
 	nodes        int64
 	iterations   int64

@@ -27,7 +27,7 @@ const (
 	certifyBudget = 3_000_000 // events of the simulator for the search for the load that passes the test
 	leastTrials   = 4
 	floorTries    = 4     // searches for a plan whose rates the test confirms
-	floorStep     = 0.001 // of the attainment, which each next search adds to what a plan must show
+	floorStep     = 0.001 // added to the attainment that a plan must show, in each next search
 )
 
 // tuneSetting is a choice of the options that the search varies.
@@ -52,15 +52,15 @@ func (t *attempt) rate() float64 { return t.load * t.res.Plan.Objective.Value }
 // devices.
 type tuning struct {
 	p      *kind.Problem
-	asked  kind.Asked // of the simulations: attainment, seed, runs
+	asked  kind.Asked // parameters of the simulations: attainment, seed, runs
 	solve  kind.Solver
 	all    []*attempt
 	best   *attempt
 	closed bool    // the best attempt cannot be tested: its simulation would take too long
-	work   int64   // of all trials, in events
-	wall   float64 // of all solves, in milliseconds
-	bound  float64 // of the objective, over all plans. If it is not known, it is NaN.
-	among  string  // which plans the bound holds for. If it is empty, it holds for all.
+	work   int64   // events of all trials
+	wall   float64 // milliseconds of all solves
+	bound  float64 // bound of the objective, over all plans. If it is not known, it is NaN.
+	among  string  // names the plans that the bound holds for. If it is empty, it holds for all.
 	first  error   // why the first setting without a plan has none
 	bounds certify.Budgets
 }

@@ -15,8 +15,8 @@ import (
 type chosenBatches struct {
 	counts       []int       // devices, by kind
 	batch        [][]int     // index of the useful batch, by service and kind, or notDeployed
-	share        [][]float64 // of a service's work, by service and kind
-	price        float64     // of the devices, if the rates are given
+	share        [][]float64 // part of a service's work, by service and kind
+	price        float64     // price of the devices, if the rates are given
 	least        float64     // no devices that carry the rates cost less
 	value, bound float64     // at rate factor 1, in devices of the whole cluster; its lower bound
 	stopped      milp.StoppedBy

@@ -53,7 +53,7 @@ func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 // deviceGroups returns a line for every group of models with devices of their own. If all models share all
 // devices of a kind, it returns nil.
 func groupsOf(p *formats.Plan) (out []string) {
-	var first []formats.PlacedStage // of each group
+	var first []formats.PlacedStage // first stage of each group
 	var models [][]string
 	for s := range p.Stages() {
 		i := slices.IndexFunc(first, func(o formats.PlacedStage) bool { return o.Meets(s.Stage) })

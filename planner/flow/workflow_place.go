@@ -16,11 +16,11 @@ type placed struct {
 	kinds  []int       // by device
 	held   [][]int     // by device
 	time   [][]float64 // device time that a service takes at the planned rates, by service and kind
-	busy   []float64   // likewise, on all kinds
+	busy   []float64   // device time that a service takes on all kinds, by service
 	value  [][]float64 // by service and kind: seconds of totalTime that one second of a device of the kind is worth
 	served float64     // part of the total time of all services that runs on devices that hold the service
 	bound  float64     // upper bound of servedTime over all placements
-	copies int         // of heldServices, copies beyond those that the rates need
+	copies int         // copies beyond those that the rates need
 	nodes  int64
 }
 

@@ -30,7 +30,7 @@ type onKind struct {
 // usefulBatch is a batch size that a service may have on a kind of devices.
 type size struct {
 	batch      int
-	run, worst time.Duration // of this batch on average; the longest of any batch up to it
+	run, worst time.Duration // mean time of this batch, and the longest of any batch up to it
 }
 
 // secondsPerTask returns the device time of a task in a full batch, in seconds.

@@ -22,10 +22,10 @@ type workflowProblem struct {
 	in         *kind.Problem
 	run        *kind.Run
 	objective  string
-	whole      []formats.Pool // of the cluster
-	partitions []partition    // of these pools
+	whole      []formats.Pool // pools of the cluster
+	partitions []partition    // parts of these pools, each for the same models
 	pools      []formats.Pool // the partitions as pools, which are the kinds of devices
-	prices     []float64      // of a device, by kind, in the unit of the objective
+	prices     []float64      // price of a device, by kind, in the unit of the objective
 	apps       []workflow
 	services   []service
 	llms       map[string]*formats.FlowGeneration // by name: the language models among the services
@@ -41,9 +41,9 @@ type workflow struct {
 	of          []int // service of the problem, by service of the graph
 	weight      float64
 	slo, margin time.Duration
-	visits      []flow.Visits  // of the fastest requests, as many as the percentile asks for
+	visits      []flow.Visits  // visits of the fastest requests, as many as the percentile asks for
 	paths       [][][]flow.Leg // by segment
-	tasks, work []float64      // of a request, by service: tasks, and the same in units of tasks with the usual work
+	tasks, work []float64      // mean tasks of a request, by service; the same in tasks with the usual work
 }
 
 // planWorkflows returns a plan of workflows. It chooses the batches first, then which services devices

@@ -24,7 +24,7 @@ const window = time.Minute
 const (
 	orderWork  = 200_000
 	orderNodes = 2000
-	mostExact  = 14 // of one program
+	mostExact  = 14 // groups of one program
 )
 
 // orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of

@@ -224,7 +224,7 @@ func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 	if s.in.Trial {
 		return e
 	}
-	// The factor is a bound, of work alone: what is nearest is looked for by simulation.
+	// The factor only bounds the work, so the error asks the driver to search for the nearest rates by simulation.
 	factor, err := p.Floor(ctx, s.run.Solver, deploy.Factor)
 	if err == nil && factor < 1 {
 		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.Number(factor))

@@ -24,7 +24,7 @@ type estimateKey struct{ model, kind, sequences int }
 // estimate has the estimators of a model on a kind.
 type estimate struct {
 	rct  *vqueue.RCT
-	mega *vqueue.RCT // for mega prompts. If there are too few of them, it is nil.
+	mega *vqueue.RCT // estimator for mega prompts. If there are too few of them, it is nil.
 	from int         // length from which on a prompt is a mega prompt, in tokens
 }
 

@@ -34,7 +34,7 @@ func LeastWork(it *formats.Iteration, sequences int, r llm.Request, cached bool)
 // requestPart is a part of an item's requests with similar work.
 type piece struct {
 	item int
-	mass float64   // of the item's requests
+	mass float64   // share of the item's requests
 	work []float64 // seconds of an instance, by kind. If it cannot run there, it is infinite.
 	// tokens is how many a request decodes on average, maxOutput the longest answer.
 	tokens, longest float64

@@ -14,7 +14,7 @@ const (
 )
 
 // limitInstances leaves out devices that would be idle, and returns an error if more instances would be
-// needed than can be simulated. For throughput all devices count, because the rates are what is searched
+// needed than can be simulated. For throughput all devices count, because the search is for the rates
 // for.
 func (r *resolver) bounded(p *Search) error {
 	for k := range p.Kinds {

@@ -24,7 +24,7 @@ type Problem struct {
 	Warm   int
 	Policy formats.PolicySpec
 	Seed   uint64
-	Effort int // of the search: runs get longer with it
+	Effort int // factor on the length of runs
 	// Surplus is a share of the allowed late requests, from 0 to 1, which is kept back, see kind.Problem.
 	Surplus float64
 	// Goodput says that requests may be late. Layouts are then compared by how many are in time, and runs
@@ -52,18 +52,18 @@ type Model struct {
 // Class is a class of requests with an SLO of its own.
 type Class struct {
 	Name       string
-	Of         string // by which the SLO is judged: end to end, TTFT or TPOT
+	Of         string // figure by which the SLO is judged: end to end, TTFT or TPOT
 	SLO        time.Duration
 	Waiting    time.Duration // SLO on the time until a request starts
 	Percentile string
-	Share      float64 // of the requests that must be in time
-	Priority   int     // as in the workload
+	Share      float64 // share of the requests that must be in time
+	Priority   int     // priority of the workload's class
 	MaxTokens  int
 	Prompt     *formats.Lengths
 	Output     *formats.Lengths
 	Sessions   *formats.Sessions
-	Sample     []llm.Request // of prompt and output
-	Judged     int           // classes of the same group are judged together
+	Sample     []llm.Request // drawn lengths of prompts and answers
+	Judged     int           // judge group: its classes are judged together
 }
 
 // Item is a class of requests for a model.
@@ -78,8 +78,8 @@ type Kind struct {
 	Pool   int
 	Device string
 	TP     int
-	Most   int     // for which the pool has devices
-	Price  float64 // of an instance, in the unit of the objective
+	Most   int     // limit by the devices of the pool
+	Price  float64 // price of an instance, in the unit of the objective
 }
 
 // RPS returns the rate of all items, in requests per second.

@@ -112,7 +112,7 @@ type watch struct {
 	p       *Problem
 	items   []int // by model of the run
 	score   *Score
-	span    time.Duration // of the arrivals
+	span    time.Duration // length of the arrivals
 	stop    func()        // breaks the run off
 	late    []int64       // by judge group
 	allowed []float64     // by judge group. If it is nil, the run is never broken off.

@@ -7,9 +7,9 @@ import (
 
 // capMove changes a cap of a pool by one step, that of some models or that of a class.
 type move struct {
-	kind   int   // of device, for a cap of models
+	kind   int   // kind of server, for a cap of models
 	models []int // with the same costs. If there are none, the move is one of a class.
-	class  int   // for a cap of a class
+	class  int   // class of the problem, for a cap of a class
 	step   int
 	// holdOthers leaves what a step up gains to the most urgent class: the other classes are capped at the
 	// previous value.
