@@ -224,7 +224,7 @@ func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 	if s.in.Trial {
 		return e
 	}
-	// The factor only bounds the work, so the error asks the driver to search for the nearest rates by simulation.
+	// The factor is a bound by work alone, and no plan was found at it.
 	factor, err := p.Floor(ctx, s.run.Solver, deploy.Factor)
 	if err == nil && factor < 1 {
 		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.Number(factor))

@@ -14,8 +14,8 @@ const (
 )
 
 // limitInstances leaves out devices that would be idle, and returns an error if more instances would be
-// needed than can be simulated. For throughput all devices count, because the search is for the rates
-// for.
+// needed than can be simulated. For throughput all devices count, because the search is for the
+// rates.
 func (r *resolver) bounded(p *Search) error {
 	for k := range p.Kinds {
 		kind := &p.Kinds[k]
