@@ -38,12 +38,14 @@ const mostDevices = 1_000_000
 // commas. COUNT is a number of devices or, if the cluster has several kinds, N*DEVICE+N*DEVICE.
 func parseGroups(text string, pools []formats.Pool) (list []group, err error) {
 	for entry := range strings.SplitSeq(text, ",") {
+		// Names before the =, counts per kind of devices after it.
 		models, counts, ok := strings.Cut(entry, "=")
 		if !ok {
 			return nil, fmt.Errorf("%q has no =", entry)
 		}
 		g := group{models: strings.Split(models, "+"), devices: make([]int, len(pools))}
 		for count := range strings.SplitSeq(counts, "+") {
+			// Without a device, the number is of the only kind.
 			number, device, named := strings.Cut(count, "*")
 			k := 0
 			if named {

@@ -21,6 +21,8 @@ func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
 				if m.LengthsFile == "" {
 					continue
 				}
+
+				// Read the rows, and thin them out if there are too many.
 				rows, err := arrivals.ReadLengths(in.WorkloadDir, m.LengthsFile)
 				if err != nil {
 					return nil, err
@@ -37,6 +39,8 @@ func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
 			list[i].Segments[g].Modules = modules
 		}
 	}
+
+	// Return copies: the caller keeps its documents.
 	workload := *in.Workload
 	workload.Section = list
 	own := *in

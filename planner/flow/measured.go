@@ -23,6 +23,8 @@ func (r *resolved) model(name, at string) (int, error) {
 	if u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == name }); u >= 0 {
 		return u, nil
 	}
+
+	// Find the model in the profile, and what its blocks cost on each pool.
 	i, err := r.in.Model(name, at+".model")
 	if err != nil {
 		return 0, err
@@ -35,6 +37,8 @@ func (r *resolved) model(name, at string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
+	// Compute its templates, and from these the levels.
 	here := measured{profile: m, costs: costs, alone: math.MaxInt64}
 	byPool := make([][]template, len(r.pools))
 	for k := range r.pools {

@@ -183,18 +183,24 @@ func (x *program) choose(a int) {
 	for i := range app.nodes {
 		n := &app.nodes[i]
 		name := app.name + " " + n.name
+
+		// The module has one choice, and its rate is the rate factor.
 		one := m.AddEQ("model of "+name, 1)
 		all := m.AddEQ("rate of "+name, 0, milp.Term{Var: x.factor, Coef: -1})
 		for c := range n.of {
 			u := n.of[c].model
 			var list []milp.Var
 			for l := range p.models[u].levels {
+				// With several choices, w says which one is taken. With one choice it is z, the level
+				// itself.
 				w := x.level[u][l]
 				if len(n.of) > 1 {
 					w = x.whole(fmt.Sprintf("%s by %s %d", name, p.models[u].name, l), 1, 0)
 					m.AddLE("deployed", 0, milp.Term{Var: w, Coef: 1}, milp.Term{Var: x.level[u][l], Coef: -1})
 				}
 				m.AddTerm(one, w, 1)
+
+				// f is the rate that the choice serves at this level. It loads the level's capacity.
 				f := m.AddVar("", 0, 1, 0)
 				m.AddTerm(all, f, 1)
 				m.AddLE("", 0, milp.Term{Var: f, Coef: 1}, milp.Term{Var: w, Coef: -1})

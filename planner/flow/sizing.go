@@ -225,6 +225,8 @@ func (z *sizing) resized(s *picked, by int) []*picked {
 		s     *picked
 		price float64
 	}
+
+	// Change one number of devices at a time, and keep what is possible.
 	var list []change
 	for u := range s.devices {
 		for k, n := range s.devices[u] {
@@ -243,6 +245,8 @@ func (z *sizing) resized(s *picked, by int) []*picked {
 			}
 		}
 	}
+
+	// Sort by the price of the device, the dearest first.
 	slices.SortStableFunc(list, func(a, b change) int {
 		switch {
 		case a.price > b.price:

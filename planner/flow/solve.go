@@ -188,6 +188,8 @@ func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error)
 			return nil, fmt.Errorf("solving the program of applications: %w", err)
 		}
 		out.nodes, out.iterations = out.nodes+sol.Stats.Nodes, out.iterations+sol.Stats.Iterations
+
+		// Return errors of the solver, of an infeasible program, and of an interruption.
 		switch {
 		case sol.Status == milp.Infeasible:
 			return nil, errNone
@@ -196,6 +198,8 @@ func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error)
 		case !sol.Feasible():
 			return nil, fmt.Errorf("the solver stopped without a plan: %v", sol.Status)
 		}
+
+		// Check the deadlines, and exclude what is late.
 		out.picked, out.value, out.bound, out.stopped = x.read(sol), sol.Value, sol.Bound, sol.StoppedBy
 		late := s.late(out.picked, q.goal)
 		if len(late) == 0 {

@@ -82,6 +82,8 @@ func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 	}
 	for i := range p.Deployment {
 		d, m := &p.Deployment[i], &f.Modules[i]
+
+		// Sum the device time of the service over all kinds.
 		busy, on := 0.0, []string(nil)
 		for k := range d.Pipelines {
 			s := &d.Pipelines[k].Stages[0]
@@ -92,6 +94,8 @@ func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 			rest, more = rest+busy, more+1
 			continue
 		}
+
+		// With several pools, the text names each kind.
 		text := fmt.Sprintf("load %v", m.ColdStartUS.D())
 		if len(p.Pools) > 1 {
 			text = strings.Join(on, "; ")

@@ -327,6 +327,8 @@ func (r *roomiest) current(room int64) bool {
 	return false
 }
 
+// Len, Swap, Push, Less and Pop implement heap.Interface. Among equals the device with the lower number
+// comes first.
 func (r *roomiest) Len() int      { return len(r.list) }
 func (r *roomiest) Swap(i, j int) { r.list[i], r.list[j] = r.list[j], r.list[i] }
 func (r *roomiest) Push(x any)    { r.list = append(r.list, x.(roomAt)) }

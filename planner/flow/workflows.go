@@ -304,6 +304,7 @@ func askedAt(a *formats.Application, model, at string) string {
 // requestPaths returns the ways that an application's requests take: those that were recorded, or ways
 // drawn by the probabilities of its conditions.
 func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
+	// Read the recorded ways, if the workload names a file of them.
 	if a.asked.Ways != "" {
 		path := filepath.FromSlash(a.asked.Ways)
 		if !filepath.IsAbs(path) {
@@ -323,6 +324,8 @@ func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
 		}
 		return nil, w.in.Fail("workload", "applications", fmt.Sprintf("no ways of %s in %s", a.asked.Name, a.asked.Ways), "recorded ways of the application", "")
 	}
+
+	// Otherwise draw them.
 	var names []string
 	for _, s := range a.of {
 		names = append(names, w.services[s].name)

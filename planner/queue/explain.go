@@ -38,6 +38,8 @@ func instances(q *formats.QueuePlan) []string {
 	var counts []int
 	for i := range q.Instances {
 		in := &q.Instances[i]
+
+		// Describe the instance: devices, models, caps of classes.
 		var runs []string
 		for k, m := range in.Models {
 			runs = append(runs, fmt.Sprintf("%s (%d at once)", m, in.Sequences[k]))
@@ -50,6 +52,8 @@ func instances(q *formats.QueuePlan) []string {
 				line += fmt.Sprintf(", at most %d of %s", c.Sequences, c.Class)
 			}
 		}
+
+		// Count instances with the same description.
 		if at := slices.Index(out, line); at >= 0 {
 			counts[at]++
 		} else {

@@ -83,10 +83,14 @@ func (o *ordering) form(list []vqueue.Request) error {
 	if len(mine) == 0 {
 		return nil
 	}
+
+	// Cluster the requests by their lengths.
 	clusters, err := vqueue.NewClusters(mine, len(o.p.Items), vqueue.ClusterOptions{}, seeded.New(max(o.in.Seed, 1), o.seed+"/clusters"))
 	if err != nil {
 		return fmt.Errorf("forming groups: %w", err)
 	}
+
+	// Form groups within the clusters.
 	members := vqueue.ByDeadline
 	if o.in.Values.Word("group-by") == "arrival" {
 		members = vqueue.ByArrival

@@ -158,6 +158,8 @@ func (s *solving) scale(p *deploy.Search, bound float64) float64 {
 // searchLayout searches one choice of tensor parallelism for the layout that is best by the goal.
 func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
 	structures := deploy.Structures{Classes: s.keepsClassesApart(p), Any: s.in.Trial}
+
+	// Report better layouts as they are found.
 	told := func(f *deploy.Found) {
 		s.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.5, Value: f.Price, Bound: bound})
 		if s.goal == deploy.Price {
@@ -165,6 +167,8 @@ func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (
 		}
 	}
 	s.run.Progress(kind.Progress{Phase: "simulating fleets", Value: math.NaN(), Bound: bound})
+
+	// Search by the goal.
 	switch s.goal {
 	case deploy.Price:
 		f, err := p.Fewest(ctx, structures, bound, told)

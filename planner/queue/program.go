@@ -24,6 +24,7 @@ const (
 	Late
 )
 
+// String returns the name of the goal.
 func (g Goal) String() string { return [...]string{"completion", "tardiness", "late"}[g] }
 
 // Options choose a program.
@@ -119,6 +120,8 @@ func (m *Program) addPlaces() error {
 		var before []milp.Term
 		for j := range m.x[g] {
 			m.x[g][j] = make([]milp.Var, len(m.p.Groups))
+
+			// Variables of the groups that can be at this place.
 			var taken []milp.Term
 			for i := range m.p.Groups {
 				m.x[g][j][i] = -1
@@ -129,6 +132,8 @@ func (m *Program) addPlaces() error {
 					once[i] = append(once[i], milp.Term{Var: v, Coef: 1})
 				}
 			}
+
+			// The place has at most one group, and only if the place before has one.
 			if j == 0 {
 				m.Model.AddLE("", 1, taken...)
 			} else {
@@ -137,6 +142,8 @@ func (m *Program) addPlaces() error {
 			before = taken
 		}
 	}
+
+	// Every group has one place.
 	for i, terms := range once {
 		if len(terms) == 0 {
 			return fmt.Errorf("groups[%d]: can run in no queue", i)

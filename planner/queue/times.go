@@ -251,6 +251,7 @@ func (m *Program) valueIn(k int, s *vqueue.State) float64 {
 		q := &m.p.Queues[g]
 		t, mean, model := m.start(g), 0.0, q.Model
 		for _, i := range s.Order(int32(g), nil) {
+			// Add the change of model and the work of the group.
 			group := &m.p.Groups[i]
 			change := 0.0
 			if group.Model != model {
@@ -258,6 +259,8 @@ func (m *Program) valueIn(k int, s *vqueue.State) float64 {
 			}
 			t += m.linear.perMean*change + m.work(k, g, int(i))
 			mean += change + m.factor(k, g, int(i))*m.p.Cost(i, q.Kind).Work
+
+			// Count its lateness by the goal.
 			late := t + m.residence(g, int(i)) - m.deadline(int(i))
 			switch {
 			case m.o.Goal == Completion && late > 1e-6:

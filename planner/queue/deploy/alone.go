@@ -30,6 +30,8 @@ func reachable(p *Problem) error {
 	worst, far, need := -1, 1.0, time.Duration(0)
 	for i := range p.Items {
 		m, c := &p.Models[p.Items[i].Model], &p.Classes[p.Items[i].Class]
+
+		// The fastest kind on which the model can run.
 		least := time.Duration(0)
 		for k := range p.Kinds {
 			if m.On[k] == nil {
@@ -46,6 +48,8 @@ func reachable(p *Problem) error {
 	if worst < 0 {
 		return nil
 	}
+
+	// Report the worst class.
 	m, c := &p.Models[p.Items[worst].Model], &p.Classes[p.Items[worst].Class]
 	return &kind.InfeasibleError{
 		Model: formats.ModelClass{Model: m.Name, Class: c.Name}.String(), Constraint: "slo",

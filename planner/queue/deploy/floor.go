@@ -142,6 +142,8 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 	if goal == Factor {
 		b.factor = b.m.AddVar("factor", 0, milp.Inf, 1)
 	}
+
+	// Add iterations, then the requests by parts, then the totals.
 	b.begin()
 	for _, x := range b.pieces() {
 		b.add(&x)

@@ -51,6 +51,7 @@ func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*F
 	}
 	var best *Found
 	for _, s := range list {
+		// Deal the devices to the pools of the structure, and judge the layout.
 		l, err := p.dealt(s)
 		if err != nil {
 			return nil, err

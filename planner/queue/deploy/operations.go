@@ -59,9 +59,13 @@ func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
 			there := func(in formats.QueueInstance) bool {
 				return in.Device == p.Kinds[k].Device && slices.Contains(in.Models, p.Models[m].Name)
 			}
+
+			// Only models and kinds that the plan has.
 			if on == nil || !slices.ContainsFunc(q.Instances, there) {
 				continue
 			}
+
+			// How an evicted request goes on. Servers as they come cannot keep its KV.
 			swap, recompute := p.resumed(m, k)
 			o := formats.QueueOperation{
 				Model: p.Models[m].Name, Device: p.Kinds[k].Device, Resume: formats.PreemptBySwap,
@@ -70,6 +74,8 @@ func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
 			if p.Policy.Params["no_state_swap"] == 1 {
 				o.Resume, o.Lacks = formats.PreemptByRecompute, nil
 			}
+
+			// How the model is loaded: warm from the host's memory, or cold.
 			if on.Loads != nil {
 				o.WarmUS, o.ColdUS = on.Loads.WarmUS, on.Loads.ColdUS
 				if on.Loads.WakeUS > 0 {

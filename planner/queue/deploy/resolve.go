@@ -49,6 +49,8 @@ func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
 	if r.llm == nil {
 		return nil, in.Fail("workload", "llm", "nothing", "language models with classes of requests", "")
 	}
+
+	// Read models, pools, classes and rates, in this order.
 	if err := r.models(); err != nil {
 		return nil, err
 	}
@@ -272,6 +274,7 @@ func (r *resolver) rates() error {
 	given := slices.ContainsFunc(r.llm.Classes, func(c formats.LLMClass) bool { return c.RPS > 0 })
 	total := 0.0
 	for c := range r.llm.Classes {
+		// A class needs a rate. For throughput, classes without any rates count alike.
 		rps := r.llm.Classes[c].RPS
 		switch {
 		case rps > 0:
@@ -280,6 +283,8 @@ func (r *resolver) rates() error {
 		default:
 			return r.in.Fail("workload", fmt.Sprintf("llm.classes[%d].rps", c), "no rate", "requests per second of the class", "--objective throughput takes the rates as weights, equal ones where there is none")
 		}
+
+		// Divide the rate between the models of the class.
 		models, shares := r.llm.Asks(c)
 		for k, name := range models {
 			if shares[k] > 0 {
@@ -289,6 +294,8 @@ func (r *resolver) rates() error {
 		}
 	}
 	slices.SortStableFunc(r.Items, func(a, b Item) int { return a.Model - b.Model })
+
+	// For throughput the weights of all items sum to 1.
 	if highest {
 		if !given {
 			r.run.Assume("rates: all classes alike")

@@ -102,6 +102,8 @@ func (p *Writer) addInstances(q *formats.QueuePlan, x *Pool, next []int, items [
 		for range n {
 			in := formats.QueueInstance{Device: kind.Device, First: next[kind.Pool], TensorParallel: kind.TP, TokenBudget: budgetOf}
 			next[kind.Pool] += kind.TP
+
+			// The models that can run there, with their caps.
 			for _, m := range models {
 				on := p.Models[m].On[k]
 				if on == nil {
@@ -114,6 +116,8 @@ func (p *Writer) addInstances(q *formats.QueuePlan, x *Pool, next []int, items [
 			if len(in.Models) == 0 {
 				return fmt.Errorf("a pool with %s that runs none of its models there", kind.Device)
 			}
+
+			// The models take turns as the one that is loaded at the start.
 			in.Model = in.Models[turn%len(in.Models)]
 			turn++
 			in.Caps = p.kept(x, items, models)

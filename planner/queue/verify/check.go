@@ -18,6 +18,7 @@ type checker struct {
 	plan *formats.QueuePlan
 }
 
+// newChecker returns a checker of a plan against the documents of today.
 func newChecker(t *kind.Today) *checker {
 	return &checker{Checker: *recompute.New(t), plan: formats.QueueOf(t.Plan)}
 }
@@ -98,11 +99,15 @@ func (c *checker) asked() {
 			if shares[k] == 0 {
 				continue
 			}
+
+			// Find the class in the plan.
 			at := slices.IndexFunc(c.plan.Classes, func(q formats.QueueClass) bool { return q.Model == m && q.Class == w.Class })
 			if at < 0 {
 				c.Fail("class", "queue.classes", "no "+strconv.Quote(formats.ModelClass{Model: m, Class: w.Class}.String()), "every model and class of the workload", "the workload asks for it, the plan does not serve it")
 				continue
 			}
+
+			// Compare SLO, figure and rate.
 			q, path := &c.plan.Classes[at], fmt.Sprintf("queue.classes[%d]", at)
 			if slo := document.Micros(w.SLO.Duration); slo > 0 && slo != q.SLOUS && c.Plan.Options.SLO("slo").IsZero() {
 				c.Warn("slo", path+".slo_us", q.SLOUS.D().String(), slo.D().String(), "the SLO of %s has changed", q.Key())
