@@ -330,12 +330,12 @@ func (t *tuning) confirm(ctx context.Context) error {
 	}
 	c.From = slices.Repeat([]float64{load}, len(ones))
 	loads, shown, err := c.Run(ctx, test)
+
+	// If the test exceeds its budget, the plan promises the load that short runs showed, unconfirmed.
 	if certify.OverBudget(err) && !c.Halve {
 		t.lower(t.best.load)
 		return certify.Unconfirmed(plan, err)
 	}
-
-	// If the test ran out of budget before it began to halve, the plan promises what short runs showed.
 	if err != nil && !certify.OverBudget(err) {
 		return err
 	}

@@ -18,7 +18,7 @@ type chosenBatches struct {
 	share        [][]float64 // part of a service's work, by service and kind
 	price        float64     // price of the devices, if the rates are given
 	least        float64     // no devices that carry the rates cost less
-	value, bound float64     // at rate factor 1, in devices of the whole cluster; its lower bound
+	value, bound float64     // device time at rate factor 1, in devices of the whole cluster, and its lower bound
 	stopped      milp.StoppedBy
 	nodes        int64
 	iterations   int64
