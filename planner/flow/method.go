@@ -18,7 +18,7 @@ var Method = kind.Method{
 	Solve: plan, Tune: tune, Certify: certify.Plan, Promise: promise, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
-// Algorithms.
+// The values of the option algorithm.
 const (
 	AlgorithmPaths  = "paths"  // for graphs: the method of docs/methods.md
 	AlgorithmShares = "shares" // for workflows: devices are divided by demand, and keep the models that they hold

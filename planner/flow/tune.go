@@ -299,7 +299,7 @@ func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 	switch {
 	case t.best != nil:
 		search.Least = slices.Repeat([]float64{t.best.rate() / one.res.Plan.Objective.Value}, applications)
-	case asksLanguageModels(t.p.Workload): // long answers are late long before the devices are full
+	case asksLanguageModels(t.p.Workload):
 		search.From = slices.Repeat([]float64{.6}, applications)
 	}
 	found, err := sim.FindOwnLoads(ctx, sc, search)
@@ -385,7 +385,7 @@ func (t *tuning) cheapest(ctx context.Context) error {
 	// One search for the number of devices starts from all plans. The devices of workflows follow from the
 	// plan, so each is tested as it is.
 	if !formats.FlowOf(starts[0].res.Plan).Workflow() {
-		return t.keep(ctx, starts...) // one search starts from all of them
+		return t.keep(ctx, starts...)
 	}
 	for _, one := range starts {
 		if err := t.keep(ctx, one); err != nil {

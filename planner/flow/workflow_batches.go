@@ -276,7 +276,7 @@ func (w *batching) solve(ctx context.Context, m *batchProgram) (*chosenBatches, 
 		if w.keeps(b.batch) {
 			return b, sol, nil
 		}
-		// The solver's tolerance let a way pass that is too slow by less than that.
+		// A path is too slow by less than the solver's tolerance: exclude these batches.
 		bar := m.AddLE("barred", float64(len(taken)-1))
 		for _, v := range taken {
 			m.AddTerm(bar, v, 1)

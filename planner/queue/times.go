@@ -136,7 +136,7 @@ func (m *Program) addLateness(s int, weight float64, ends [][]milp.Var, horizon 
 			}
 			most = max(most, big)
 			for j, end := range ends[g] {
-				// tardy >= end + residence - deadline - big (1 - x)
+				// tardiness ≥ end + residence - deadline - bigM (1 - x)
 				m.Model.AddGE("", m.residence(g, i)-m.deadline(i)-big,
 					milp.Term{Var: tardy[i], Coef: 1}, milp.Term{Var: end, Coef: -1}, milp.Term{Var: m.x[g][j][i], Coef: -big})
 			}

@@ -27,7 +27,7 @@ func (p *Trials) Arriving(l *Layout, until time.Duration) ([]vqueue.Request, err
 	if err != nil {
 		return nil, err
 	}
-	outputs := make([]float64, len(p.Classes)) // means
+	outputs := make([]float64, len(p.Classes)) // mean tokens of an answer, by class
 	for i := range outputs {
 		_, outputs[i], _ = moments(p.Classes[i].Sample)
 	}

@@ -301,7 +301,7 @@ func (b *bounding) add(x *piece) {
 	}
 
 	// Late requests may be the longest of those that come alone.
-	if c.item == x.item { // who is late may be the longest of those that are alone
+	if c.item == x.item {
 		c.least += single(b.Problem, x.item)*x.mass*(x.tokens+1) - rate*x.longest
 	}
 	if b.goal == Factor {

@@ -167,8 +167,8 @@ func (p *Search) Highest(ctx context.Context, o Structures, most float64, found 
 	best := 0.0
 	f, err := p.full(ctx, o, func(l *Layout) (*Found, error) {
 		q, f, err := p.highest(ctx, l, best, most)
-		if f != nil && ctx.Err() != nil { // interrupted: it carries at least so much
-			err = nil // interrupted, it carries so much at least
+		if f != nil && ctx.Err() != nil {
+			err = nil // interrupted: the layout carries at least so much
 		}
 		if f != nil {
 			at, best = q, -f.Price

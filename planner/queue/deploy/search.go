@@ -76,7 +76,7 @@ func (p *Search) structures(o Structures) ([]Structure, error) {
 	// The first ownPools models by load have pools of their own, the others share one.
 	for heads := 0; heads <= len(models); heads++ {
 		if o.Alone && heads < len(models) || o.Together && heads > 0 || heads == len(models)-1 && heads > 0 {
-			continue // a rest of one model is a model with its own pool
+			continue // a single other model would have a pool of its own anyway
 		}
 		if !o.Alone && heads > 0 && heads < len(models) && need[models[heads-1]] < worth {
 			continue

@@ -12,7 +12,7 @@ import (
 // chunks of budget tokens.
 func idle(q *formats.QueueClass, on *formats.LLMInstance, budget int) float64 {
 	it := &on.Iteration
-	chunks, rest := 0.0, q.PromptMean // whole chunks of a prompt, and what is left of it
+	chunks, rest := 0.0, q.PromptMean // whole chunks of the prompt, and the tokens of the last one
 	if budget > 0 {
 		chunks = math.Floor(q.PromptMean / float64(budget))
 		rest -= chunks * float64(budget)
