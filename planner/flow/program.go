@@ -128,7 +128,7 @@ func (x *program) deploy() {
 				list[k] = -1
 				t := &p.models[u].levels[l].best[k]
 				count := float64(p.pools[k].count)
-				if x.ask.goal == lacking { // one device per model is enough for some plan
+				if x.ask.goal == lacking {
 					count = 1 // one device per model is enough for some plan
 				}
 				if t.rate == 0 || count == 0 {
