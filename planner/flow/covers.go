@@ -6,60 +6,63 @@ import (
 	"time"
 )
 
-// A deployment of a model serves a set of modules with some level and devices.
-// At a given rate only those deployments count of which no device can be spared:
-// covers of the rate that the set needs. All of them are listed.
+// A deployment serves a set of modules by one model, at some level, on some devices. At a given rate only
+// those deployments matter of which no device can be spared. All of them are listed here.
 
-// serving is a model with modules that it may serve together.
+// moduleSet is a set of modules that one model can serve together.
 type serving struct {
 	model  int
-	places uint64 // bits of places
+	places uint64 // bits, by module
 	parts  []part
-	demand float64 // requests per second where every application has its weight
+	demand float64 // requests per second at rate factor 1
 	along  []along
-	loss   []float64 // by application: of the logarithm of its accuracy
-	covers []cover
+	loss   []float64 // by application: the set's loss of the logarithm of accuracy
+	covers []cover   // at the current rate factor, sorted by level
 }
 
-// part is a module that is served by one of its choices.
+// servedModule is a module with the choice that serves it. The module's index counts the modules of all
+// applications, indexInApp those of its own application.
 type part struct{ place, app, node, choice int }
 
-// along says how many of a serving's modules lie on a path.
+// pathUse says how many modules of a set lie on a path.
 type along struct {
 	path, times int
-	quick       time.Duration // the least they can take, see descent
+	quick       time.Duration // the least time that they can take together, set by searchDeployments
 }
 
-// cover is a level with devices that carry what is needed.
+// deployment is a level, and devices that together carry the rate of a module set.
 type cover struct {
 	level   int
 	devices []int32 // by pool
-	excess  float64 // reduced cost: by how much a plan with it is above the bound at least
+	excess  float64 // a plan with this deployment costs at least lowerBound + reducedCost
 }
 
-// path is a path of an application as places.
+// path is a path of an application, with the time that its modules may take together.
 type path struct {
 	places []int
 	budget time.Duration
 }
 
-// layout is a problem as places to serve and servings to choose from.
+// moduleLayout is a problem as modules to serve and module sets to choose from.
 type layout struct {
 	p     *problem
-	apps  []int // by place: its application
+	apps  []int // by module: its application
 	sets  []serving
 	paths []path
 }
 
-// The limits of what is listed. Larger problems are left to the solver.
+// Larger problems than these are left to the mixed-integer program.
 const (
 	mostPlaces = 64
 	mostCovers = 400_000
 )
 
-// layout lists places, paths and servings; nil where they are too many.
+// moduleLayout returns the modules, paths and module sets of the problem. If there are too many to list, it
+// returns nil.
 func (p *problem) layout() *layout {
 	y := &layout{p: p}
+
+	// Number the modules of all applications.
 	first := make([]int, len(p.apps))
 	for a := range p.apps {
 		first[a] = len(y.apps)
@@ -70,6 +73,8 @@ func (p *problem) layout() *layout {
 	if len(y.apps) > mostPlaces {
 		return nil
 	}
+
+	// Translate the paths to these numbers.
 	for a := range p.apps {
 		for _, list := range p.apps[a].paths {
 			w := path{budget: p.apps[a].budget()}
@@ -79,6 +84,8 @@ func (p *problem) layout() *layout {
 			y.paths = append(y.paths, w)
 		}
 	}
+
+	// List the module sets of each model: what it has to serve, with every subset of what it may serve.
 	for u := range p.models {
 		must, may := p.served(u, first)
 		if len(may) > 6 {
@@ -99,8 +106,8 @@ func (p *problem) layout() *layout {
 	return y
 }
 
-// served lists the modules that a model has to serve, because nothing else can,
-// and those that it may.
+// modulesServedBy returns the modules that model u has to serve, because they have no other choice, and
+// those that it may serve. firstModule is the index of each application's first module.
 func (p *problem) served(u int, first []int) (must, may []part) {
 	for a := range p.apps {
 		for i := range p.apps[a].nodes {
@@ -119,6 +126,7 @@ func (p *problem) served(u int, first []int) (must, may []part) {
 	return must, may
 }
 
+// newModuleSet returns the set of some modules for model u, with its demand, accuracy losses and path uses.
 func (y *layout) serving(u int, parts []part) serving {
 	s := serving{model: u, parts: parts, loss: make([]float64, len(y.p.apps))}
 	for _, t := range parts {
@@ -139,8 +147,8 @@ func (y *layout) serving(u int, parts []part) serving {
 	return s
 }
 
-// cover lists the covers of every serving at a common factor of the rates; false
-// where they are too many.
+// listDeployments lists the deployments of every module set at a rate factor. It returns false if there are
+// too many.
 func (y *layout) cover(factor float64) bool {
 	left := mostCovers
 	for i := range y.sets {
@@ -157,18 +165,19 @@ func (y *layout) cover(factor float64) bool {
 	return true
 }
 
-// lister lists the covers of a model.
+// deploymentLister lists the deployments of one module set.
 type lister struct {
 	p       *problem
 	m       *model
-	need    float64
-	at      int // level
+	need    float64 // requests per second
+	at      int     // level
 	devices []int32
-	most    int
+	most    int // the search stops when more deployments are listed
 	out     []cover
 }
 
-// fill chooses devices of the pools from k on for a rate that is left.
+// chooseDevices tries all numbers of devices of the pools from k on that may carry the missing rate, and
+// adds the resulting deployments. anyChosen says that some device is chosen already.
 func (l *lister) fill(k int, rate float64, some bool) {
 	if some && rate <= 0 {
 		l.add()
@@ -177,6 +186,8 @@ func (l *lister) fill(k int, rate float64, some bool) {
 	if k == len(l.devices) || len(l.out) > l.most {
 		return
 	}
+
+	// If all devices of the remaining pools cannot carry the missing rate, there is nothing to list.
 	best, r := l.m.levels[l.at].best, 0.0
 	for i := k; i < len(best); i++ {
 		r += best[i].rate * float64(l.p.pools[i].count)
@@ -184,6 +195,9 @@ func (l *lister) fill(k int, rate float64, some bool) {
 	if r < rate {
 		return
 	}
+
+	// The last pool needs at least as many devices as carry the rest; with any pool, more devices than that
+	// can be spared.
 	r = best[k].rate
 	least := 0
 	if k == len(l.devices)-1 && r > 0 {
@@ -202,8 +216,8 @@ func (l *lister) fill(k int, rate float64, some bool) {
 	l.devices[k] = 0
 }
 
-// add adds what is chosen, unless a device can be spared or a faster level will
-// do with the same.
+// addIfMinimal adds the chosen devices as a deployment, unless one of them can be spared or a faster level
+// carries the rate with the same devices.
 func (l *lister) add() {
 	if l.at > 0 && l.carries(l.at-1, -1) {
 		return
@@ -216,7 +230,8 @@ func (l *lister) add() {
 	l.out = append(l.out, cover{level: l.at, devices: slices.Clone(l.devices)})
 }
 
-// carries tells whether the devices are enough at a level, without one of a pool.
+// carriesRate returns whether the devices carry the required rate at a level. One device of sparedPool is
+// left out of the count; if that is -1, none is.
 func (l *lister) carries(at, without int) bool {
 	sum, some := 0.0, false
 	for k, n := range l.devices {

@@ -10,16 +10,17 @@ import (
 	"inferplan/formats/document"
 )
 
-// partition is devices of a pool of the cluster that run the same models, from one of them on.
+// partition is a part of a cluster's pool whose devices run the same models. It begins at firstDevice of
+// the pool.
 type partition struct{ pool, first int }
 
-// group is models that run together on devices of their own.
+// modelGroup is a group of models that have devices of their own together.
 type group struct {
 	models  []string
 	devices []int // by pool
 }
 
-// all returns how many devices the group has.
+// deviceCount returns how many devices the group has.
 func (g *group) all() (n int) {
 	for _, devices := range g.devices {
 		n += devices
@@ -27,22 +28,24 @@ func (g *group) all() (n int) {
 	return n
 }
 
-// simulated is the word for devices that simulation chooses.
+// dedicatedAuto is the value of the option dedicated with which simulation chooses the devices.
 const simulated = "auto"
 
-// mostDevices is the most devices that a group may ask for, so that their sums are numbers.
+// maxGroupDevices limits the devices that a group may ask for, so that sums of them cannot overflow.
 const mostDevices = 1_000_000
 
-// parseGroups reads groups as the option dedicated has them: MODEL+MODEL=COUNT, COUNT being a
-// number of devices or, on several kinds, N*DEVICE+N*DEVICE.
+// parseGroups parses the value of the option dedicated: MODEL+MODEL=COUNT for each group, separated by
+// commas. COUNT is a number of devices or, if the cluster has several kinds, N*DEVICE+N*DEVICE.
 func parseGroups(text string, pools []formats.Pool) (list []group, err error) {
 	for entry := range strings.SplitSeq(text, ",") {
+		// Names before the =, counts per kind of devices after it.
 		models, counts, ok := strings.Cut(entry, "=")
 		if !ok {
 			return nil, fmt.Errorf("%q has no =", entry)
 		}
 		g := group{models: strings.Split(models, "+"), devices: make([]int, len(pools))}
 		for count := range strings.SplitSeq(counts, "+") {
+			// Without a device, the number is of the only kind.
 			number, device, named := strings.Cut(count, "*")
 			k := 0
 			if named {
@@ -67,7 +70,7 @@ func parseGroups(text string, pools []formats.Pool) (list []group, err error) {
 	return list, nil
 }
 
-// groupsText writes groups as the option dedicated has them.
+// groupsText returns groups in the form that parseGroups reads.
 func groupsText(list []group, pools []formats.Pool) string {
 	var entries []string
 	for i := range list {
@@ -86,8 +89,9 @@ func groupsText(list []group, pools []formats.Pool) string {
 	return strings.Join(entries, ",")
 }
 
-// divided returns the problem with devices for groups of models alone, as the option dedicated asks.
-// The other models have the rest.
+// withDedicatedDevices returns the problem with the devices divided between groups of models, as the option
+// dedicated says. The other models have the rest. Each group's part of a pool is a partition, and counts as
+// a kind of devices of its own.
 func (w *workflowProblem) divided() (*workflowProblem, error) {
 	text := w.in.Values.Word("dedicated")
 	if text == "" || text == simulated {
@@ -100,6 +104,8 @@ func (w *workflowProblem) divided() (*workflowProblem, error) {
 	if err != nil {
 		return nil, &document.Error{Path: "--dedicated", Found: fmt.Sprintf("%q: %v", text, err), Expected: "models of the workflows with devices of the cluster, such as chat-7b=6,rewrite-1b+embedder=2"}
 	}
+
+	// Find the group of each service. The last group has the remaining models and devices.
 	of, rest := make([]int, len(w.services)), group{devices: make([]int, len(w.whole))}
 	for s := range w.services {
 		of[s] = slices.IndexFunc(list, func(g group) bool { return slices.Contains(g.models, w.services[s].name) })
@@ -114,6 +120,8 @@ func (w *workflowProblem) divided() (*workflowProblem, error) {
 		}
 	}
 	list = append(list, rest)
+
+	// Divide every pool between the groups.
 	d := *w
 	d.partitions, d.pools, d.prices, d.services = nil, nil, nil, slices.Clone(w.services)
 	for s := range d.services {
@@ -136,7 +144,8 @@ func (w *workflowProblem) divided() (*workflowProblem, error) {
 	return &d, nil
 }
 
-// add adds a partition of so many devices on which some services of the whole problem run.
+// addPartition adds a partition with a number of devices. On it run those services that runsService returns
+// true for.
 func (w *workflowProblem) add(whole *workflowProblem, at partition, devices int, runs func(service int) bool) {
 	pool := whole.whole[at.pool]
 	pool.Count = devices
@@ -150,7 +159,8 @@ func (w *workflowProblem) add(whole *workflowProblem, at partition, devices int,
 	}
 }
 
-// fits returns why groups of models cannot have their devices; nil if they can.
+// checkGroups returns an error if a group names an unknown model, a model twice, or more devices than there
+// are.
 func (w *workflowProblem) fits(list []group) error {
 	seen, taken := map[string]bool{}, make([]int, len(w.whole))
 	for i := range list {
@@ -172,8 +182,8 @@ func (w *workflowProblem) fits(list []group) error {
 	return nil
 }
 
-// drains returns whether a language model shares a device with another model, so that it drains
-// before that one runs.
+// drainsLanguageModel returns whether a language model shares a device with another model. It then has to
+// finish its sequences (drain) before the other model runs.
 func drains(deployment []formats.Deployed, modules []formats.FlowModule) bool {
 	for i := range modules {
 		if modules[i].Generation == nil {

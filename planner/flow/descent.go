@@ -6,35 +6,38 @@ import (
 	"time"
 )
 
-// descent looks for plans whose covers exceed the bound by little: every place is
-// served by a cover, in turn. What the covers exceed it by adds up, so that few
-// of them are worth a try. Deadlines are kept to the nanosecond.
+// deploymentSearch looks for plans whose cost is close to the lower bound. Depth first, it serves one
+// module after another by a deployment. The reduced costs of the chosen deployments add up, so that only
+// deployments with small ones need be tried. Deadlines are kept to the nanosecond.
 type descent struct {
 	*master
-	limit   float64 // no plan above it
-	first   bool    // the first plan will do
-	steps   int64   // still allowed
-	order   []int   // places, those with the fewest covers first
-	tries   [][]try // by place
-	left    []int
-	slack   []time.Duration
-	loss    []float64
-	used    []bool // by model
+	limit   float64         // plans that cost more are not looked for
+	first   bool            // the search ends with the first plan
+	steps   int64           // candidates that may still be tried
+	order   []int           // modules, those with the fewest candidates first
+	tries   [][]try         // candidates by module, those with the least reduced cost first
+	left    []int           // free devices, by pool
+	slack   []time.Duration // by path: its budget less the least times of its modules, and less the time beyond these of the chosen deployments
+	loss    []float64       // accuracy loss of the chosen deployments, by application
+	used    []bool          // by model: it has a chosen deployment
 	chosen  []try
 	best    *picked
-	value   float64 // price of the best
-	devices int     // of the best
+	value   float64 // price of bestSolution
+	devices int     // number of devices of bestSolution
 }
 
-// try is a cover of a serving.
+// candidate is a module set with one of its deployments.
 type try struct {
 	s *serving
 	c *cover
 }
 
-// descend looks for the best plan up to a limit. done says that there is no better one.
+// searchDeployments looks for the best plan that costs at most maxPrice. done says that there is no better
+// one; otherwise the steps ran out.
 func (x *master) descend(limit float64, first bool, steps int64) (d *descent, done bool) {
 	d = &descent{master: x, limit: limit, first: first, steps: steps, tries: make([][]try, len(x.apps)), loss: make([]float64, len(x.p.apps)), used: make([]bool, len(x.p.models))}
+
+	// Collect the candidates of each module, and the least time that a module can take with any of them.
 	quick := make([]time.Duration, len(x.apps))
 	for i := range x.sets {
 		s := &x.sets[i]
@@ -52,6 +55,9 @@ func (x *master) descend(limit float64, first bool, steps int64) (d *descent, do
 			}
 		}
 	}
+
+	// Try the candidates with the least reduced costs first, and the modules with the fewest candidates
+	// first. A module without any candidate means that there is no plan.
 	for at := range d.tries {
 		if len(d.tries[at]) == 0 {
 			return d, true
@@ -68,6 +74,8 @@ func (x *master) descend(limit float64, first bool, steps int64) (d *descent, do
 		})
 	}
 	slices.SortStableFunc(d.order, func(a, b int) int { return len(d.tries[a]) - len(d.tries[b]) })
+
+	// Start with all devices, and with what the least times leave of each path's budget.
 	for k := range x.p.pools {
 		d.left = append(d.left, x.p.pools[k].count)
 	}
@@ -80,6 +88,8 @@ func (x *master) descend(limit float64, first bool, steps int64) (d *descent, do
 			return d, true
 		}
 	}
+
+	// Compute the least time of each set's modules on each path. It is part of pathSlack already.
 	for i := range x.sets {
 		s := &x.sets[i]
 		for j := range s.along {
@@ -96,20 +106,26 @@ func (x *master) descend(limit float64, first bool, steps int64) (d *descent, do
 	return d, d.steps > 0
 }
 
-// tolerance of comparisons.
+// priceTolerance returns the tolerance with which prices are compared.
 func (d *descent) tolerance() float64 { return 1e-9 * d.most() }
 
-// down serves the next place. It tells whether the search is over.
+// serveNextModule serves the next module by each of its candidates in turn, and so on with the modules
+// after it. served has the bits of the modules that are served, partialPrice is the lower bound plus the
+// reduced costs of the chosen deployments. It returns true if the search is over.
 func (d *descent) down(served uint64, value float64) bool {
 	if bits.OnesCount64(served) == len(d.apps) {
 		return d.found()
 	}
+
+	// Find the first module that is not served.
 	at := 0
 	for _, at = range d.order {
 		if served>>at&1 == 0 {
 			break
 		}
 	}
+
+	// Candidates come by rising reduced cost, so the first one that is too dear ends the loop.
 	for _, t := range d.tries[at] {
 		if d.steps--; d.steps <= 0 {
 			return true
@@ -133,7 +149,8 @@ func (d *descent) down(served uint64, value float64) bool {
 	return false
 }
 
-// fits tells whether pools, deadlines and floors allow a cover beside those chosen.
+// fits returns whether pools, time budgets and accuracy floors allow a candidate beside those that are
+// chosen.
 func (d *descent) fits(t try) bool {
 	for k, n := range t.c.devices {
 		if int(n) > d.left[k] {
@@ -155,7 +172,7 @@ func (d *descent) fits(t try) bool {
 	return true
 }
 
-// put takes a cover in, or out again.
+// apply books the devices, times and accuracy losses of a candidate. With sign -1 it takes them back.
 func (d *descent) put(t try, sign int) {
 	for k, n := range t.c.devices {
 		d.left[k] -= sign * int(n)
@@ -171,13 +188,13 @@ func (d *descent) put(t try, sign int) {
 	d.used[t.s.model] = sign > 0
 }
 
-// found keeps what is chosen if it is the best so far: the least price, then the
-// fewest devices.
+// keepIfBest keeps the chosen deployments as the best solution if they are: by the least price, then by the
+// fewest devices. It returns true if the search may end.
 func (d *descent) found() bool {
 	s := d.picked()
 	price, n := d.p.price(s), s.used()
 	if !d.share && price > d.limit+d.tolerance() {
-		return false // what its covers exceed the bound by is less than what it does
+		return false // the reduced costs sum to less than the true cost
 	}
 	if d.best == nil || price < d.value-d.tolerance() || price <= d.value+d.tolerance() && n < d.devices {
 		d.best, d.value, d.devices = s, price, n
@@ -188,7 +205,7 @@ func (d *descent) found() bool {
 	return d.first
 }
 
-// picked is what is chosen as a solution of the problem.
+// chosenSolution returns the chosen deployments as a solution of the problem.
 func (d *descent) picked() *picked {
 	s := &picked{level: make([]int, len(d.p.models))}
 	for u := range d.p.models {

@@ -9,15 +9,16 @@ import (
 	"inferplan/formats"
 )
 
-// division is the models of a plan, which groups divide the devices between.
+// modelNeeds says how much of the devices the models of a plan need. Divisions of the devices between model
+// groups are made from it.
 type division struct {
 	pools  []formats.Pool
-	need   map[string][]float64 // by model and pool: time at the planned rates, in devices
-	llms   []string             // language models, by falling need
+	need   map[string][]float64 // by model and pool: device time at the planned rates, in devices
+	llms   []string             // by falling need
 	others []string
 }
 
-// newDivision reads the models of a plan.
+// newModelNeeds reads the needs of a plan's models.
 func newDivision(plan *formats.Plan) *division {
 	y := &division{pools: plan.Pools, need: map[string][]float64{}}
 	for i := range plan.Deployment {
@@ -39,9 +40,10 @@ func newDivision(plan *formats.Plan) *division {
 	return y
 }
 
-// candidates returns groups that divide the devices by what models need of them: of the language
-// models the neediest alone, the others together or with the other models, and all of them together.
-// The last group of each stands for the rest.
+// candidateDivisions returns divisions of the devices into groups. In each, the language models with the
+// largest needs have devices alone, none to two of them or all. The other language models are one group,
+// together with the other models or not. A last division has two groups: all language models, and all other
+// models. The last group of each division has what the option dedicated does not name.
 func (y *division) candidates() (out [][]group) {
 	add := func(sets ...[]string) {
 		sets = slices.DeleteFunc(sets, func(set []string) bool { return len(set) == 0 })
@@ -63,13 +65,14 @@ func (y *division) candidates() (out [][]group) {
 	return out
 }
 
-// sameModels returns whether groups are of the same models.
+// sameModels returns whether two divisions have the same models in each group.
 func sameModels(a, b []group) bool {
 	return slices.EqualFunc(a, b, func(x, y group) bool { return slices.Equal(x.models, y.models) })
 }
 
-// apportioned returns groups of models with devices of each pool in proportion to what they need there, so
-// that the one with the least beside its need has as much as possible; nil: there are too few devices.
+// apportionDevices returns groups with devices of each pool in proportion to what their models need, so
+// that the least devices / need is as large as possible. If there are too few devices for all groups, it
+// returns nil.
 func (y *division) apportioned(sets [][]string) []group {
 	var list []group
 	for _, set := range sets {
@@ -88,8 +91,8 @@ func (y *division) apportioned(sets [][]string) []group {
 	return list
 }
 
-// poorest returns the group that has least devices of a pool beside its need; of those without any, the one
-// with the most need; -1: none needs the pool.
+// neediestGroup returns the index of the group with the least devices / need in a pool. Of groups without
+// devices it is the one with the largest need. If no group needs the pool, it returns -1.
 func (y *division) poorest(list []group, pool int) int {
 	best, least, most := -1, 0.0, 0.0
 	for i := range list {
@@ -104,7 +107,7 @@ func (y *division) poorest(list []group, pool int) int {
 	return best
 }
 
-// needOf returns what the models of a group need of a pool, in devices.
+// groupNeed returns how much the models of a group need of a pool, in devices.
 func (y *division) needOf(g *group, pool int) (need float64) {
 	for _, name := range g.models {
 		need += y.need[name][pool]
@@ -112,8 +115,8 @@ func (y *division) needOf(g *group, pool int) (need float64) {
 	return need
 }
 
-// neighbours returns groups with one device moved from one to another, those first with which the devices
-// carry most without queueing.
+// neighbours returns the divisions with one device moved from one group to another. Those come first whose
+// devices carry the highest rates without queueing.
 func (y *division) neighbours(list []group) (out [][]group) {
 	for from := range list {
 		for to := range list {
@@ -135,8 +138,8 @@ func (y *division) neighbours(list []group) (out [][]group) {
 	return out
 }
 
-// carried returns how many times the planned rates the devices of groups carry, each pool's for as much as it
-// does of a group's work.
+// rateFactor returns which multiple of the planned rates the groups' devices carry without queueing: the
+// least devices / need of a group.
 func (y *division) carried(list []group) float64 {
 	least := math.Inf(1)
 	for i := range list {
@@ -149,24 +152,26 @@ func (y *division) carried(list []group) float64 {
 	return least
 }
 
-// mostDivisions is how many divisions of the devices a search simulates.
+// maxDivisions limits how many divisions a search simulates.
 const mostDivisions = 16
 
-// dividing is a search for devices for language models alone with which a plan sustains most.
+// divisionSearch looks for the division of the devices with which a plan sustains the highest rate.
 type dividing struct {
 	*tuning
 	*division
-	first setting
-	at    []group         // of the best plan; nil: all models are together
-	tried map[string]bool // divisions
+	first setting         // setting of all plans, but for the dedicated devices
+	at    []group         // groups of the best plan. If it is nil, all models share all devices.
+	tried map[string]bool // by the text of the division
 }
 
-// divide takes the plan that sustains most among those that give language models devices alone, and the one
-// that does not, if simulation is to choose. All of them have a setting but for these devices.
+// searchDivisions finds the best plan among those that give language models devices alone and the one that
+// does not, if simulation is to choose the dedicated devices. All other options are those of baseSetting.
 func (t *tuning) divide(ctx context.Context, first setting) error {
 	if t.p.Values.Word("dedicated") != simulated || !asksLanguageModels(t.p.Workload) {
 		return nil
 	}
+
+	// Simulate the candidate divisions, then the plan in which all models share the devices.
 	shared, err := t.plan(ctx, first)
 	if shared == nil || err != nil {
 		return err
@@ -180,6 +185,8 @@ func (t *tuning) divide(ctx context.Context, first setting) error {
 	if goes, err := t.consider(ctx, shared); !goes || err != nil {
 		return err
 	}
+
+	// From the best division, move one device at a time from group to group, as long as that helps.
 	for better := t.best != shared; better; {
 		best := t.best
 		for _, list := range d.neighbours(d.at) {
@@ -195,7 +202,8 @@ func (t *tuning) divide(ctx context.Context, first setting) error {
 	return nil
 }
 
-// try simulates the plan of a division, unless that was tried. It returns false where the search ends.
+// tryDivision simulates the plan of a division, unless that was tried. proceed is false if the search
+// should end.
 func (d *dividing) try(ctx context.Context, list []group) (goes bool, err error) {
 	s := d.first
 	if s.dedicated = groupsText(list[:len(list)-1], d.pools); d.tried[s.dedicated] {
@@ -216,7 +224,7 @@ func (d *dividing) try(ctx context.Context, list []group) (goes bool, err error)
 	return goes, err
 }
 
-// asksLanguageModels returns whether the workflows of a workload ask for language models by their tokens.
+// asksLanguageModels returns whether some workflow of the workload has modules that generate text.
 func asksLanguageModels(w *formats.Workload) bool {
 	for _, a := range formats.ApplicationsOf(w) {
 		for i := range a.Segments {

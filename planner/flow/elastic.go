@@ -12,16 +12,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// pace is how a policy follows arrivals: how far back queueing is averaged, and over
-// which time rates are taken, and kept, for the table of scaling.
+// scalingPace says how fast a policy follows the arrivals: over which time it averages queueing and rates,
+// how long a rate counts, and how far ahead it is extrapolated.
 type pace struct {
 	queueing, window, hold, ahead time.Duration
 }
 
-// paceOf is the pace for arrivals with a coefficient of variation, by second. Queueing is
-// averaged as PARD advises (section 5.4): 5 to 7 s for stable traces, 3 to 5 s for bursty
-// ones, 1 to 3 s for the most bursty. The others are what was best on a trace of each of
-// the three kinds (bench/pard, part hours).
+// paceFor returns the pace for arrivals per second with a coefficient of variation cv. PARD advises the
+// window of queueing (section 5.4): 5 to 7 s for stable traces, 3 to 5 s for bursty ones, 1 to 3 s for the
+// most bursty. The other times were best on a trace of each of the three kinds (bench/pard, part hours).
 func paceOf(cv float64) pace {
 	switch {
 	case cv < .5:
@@ -32,7 +31,8 @@ func paceOf(cv float64) pace {
 	return pace{queueing: 2 * time.Second, window: 4 * time.Second, hold: 8 * time.Second}
 }
 
-// pace is that of the workload's arrivals. A process has one rate.
+// arrivalPace returns the pace for the workload's arrivals. Arrivals without a trace count as stable,
+// because a process has one rate.
 func (r *resolved) pace() pace {
 	a := r.in.Workload.Arrivals
 	if a == nil || a.Trace == "" {
@@ -52,7 +52,7 @@ func (r *resolved) pace() pace {
 	return p
 }
 
-// variation is the coefficient of variation of a trace's arrivals per second.
+// rateVariation returns the coefficient of variation of a trace's arrivals per second.
 func variation(path string, apps formats.Applications) (cv float64, err error) {
 	var names []string
 	for i := range apps {
@@ -63,6 +63,8 @@ func variation(path string, apps formats.Applications) (cv float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
+
+	// Count the arrivals of every second.
 	var n, sum, squares, came float64
 	second := time.Duration(0)
 	for q := (arrivals.Request{}); t.Next(&q); came++ {
@@ -78,16 +80,16 @@ func variation(path string, apps formats.Applications) (cv float64, err error) {
 	return math.Sqrt(max(0, squares/n-mean*mean)) / mean, arrivals.Err(t)
 }
 
-// The rule that the table is for (docs/methods.md): a decision per second, rises that
-// stand out of the noise by three standard deviations, rates that are off by a twentieth.
+// The rule that the table is made for (docs/methods.md): a decision per second, rises that exceed three
+// standard deviations of the noise, rates that are wrong by 5 %.
 const (
 	decided = time.Second
 	sigmas  = 3
 	off     = .05
 )
 
-// elastic has replicas come and go by the rate at the entry, where a cold start is given.
-// The applications keep the shares of the rate that are planned.
+// addScaling adds the scaling table to a plan if a cold start is given: replicas then come and go by the
+// rate at the entry. The applications keep their planned shares of the rate.
 func (r *resolved) elastic(f *formats.FlowPlan, x *picked, deployment []formats.Deployed, at pace) {
 	cold := r.in.Values.Time("cold-start")
 	if cold == 0 {
@@ -98,6 +100,8 @@ func (r *resolved) elastic(f *formats.FlowPlan, x *picked, deployment []formats.
 	for a := range r.problem.apps {
 		weights, rate = weights+r.problem.apps[a].weight, rate+f.Applications[a].RPS
 	}
+
+	// The table ends where some module has no further replica.
 	var steps [][]float64
 	top := math.Inf(1)
 	for i := range deployment {
@@ -117,8 +121,9 @@ func (r *resolved) elastic(f *formats.FlowPlan, x *picked, deployment []formats.
 	f.Scaling = s
 }
 
-// replicas is the rate at the entry that the first replica of a module carries, the first
-// two and so on, in the order in which they come.
+// cumulativeReplicaRates returns the rate at the entry that the first replica of a module carries, the
+// first two, and so on, in the order in which they are added. modelShare is how many tasks of the module a
+// request has.
 func replicas(d *formats.Deployed, part float64) []float64 {
 	var out []float64
 	sum := 0.

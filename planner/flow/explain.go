@@ -11,8 +11,9 @@ import (
 	"inferplan/policy/flow"
 )
 
-// explain tells of every application how long its longest path takes, and of
-// every module how much of what its devices carry the applications need.
+// explainPlan returns lines of text: for every application its rate and the time of its longest path, for
+// every module which part of its devices' capacity the applications need, and how modules take turns and
+// replicas come and go.
 func explain(p *formats.Plan) []string {
 	f := formats.FlowOf(p)
 	if f == nil {
@@ -21,6 +22,8 @@ func explain(p *formats.Plan) []string {
 	if f.Workflow() {
 		return explainWorkflows(p, f)
 	}
+
+	// Applications, with the rate that each model has to carry.
 	need, out := map[string]float64{}, []string(nil)
 	for i := range f.Applications {
 		a := &f.Applications[i]
@@ -35,6 +38,8 @@ func explain(p *formats.Plan) []string {
 		out = append(out, fmt.Sprintf("application %s: %s rps; its longest path %s takes %v, with a batch to wait for and one's own in every module; the SLO less the margin is %v",
 			a.Model, kind.Number(a.RPS), strings.Join(path, " > "), took, a.SLOUS.D()-a.MarginUS.D()))
 	}
+
+	// Load of the modules.
 	var parts []string
 	for i := range p.Deployment {
 		d := &p.Deployment[i]
@@ -52,7 +57,7 @@ func explain(p *formats.Plan) []string {
 	return out
 }
 
-// explainScaling tells how replicas come and go.
+// explainScaling returns a line about the table by which replicas come and go.
 func explainScaling(f *formats.FlowPlan) string {
 	s, rate, half, all := f.Scaling, 0., 0, 0
 	for i := range f.Applications {
@@ -72,7 +77,7 @@ func explainScaling(f *formats.FlowPlan) string {
 		len(s.Table), all, half, s.EveryUS.D(), s.WindowUS.D(), s.HoldUS.D(), cold)
 }
 
-// rowOf is the row of a rate.
+// scalingRow returns the row of the table for a rate.
 func rowOf(s *formats.FlowScaling, rate float64) formats.FlowRate {
 	row := s.Table[0]
 	for _, r := range s.Table {
@@ -83,7 +88,8 @@ func rowOf(s *formats.FlowScaling, rate float64) formats.FlowRate {
 	return row
 }
 
-// longest is the path of a planned application that takes longest.
+// longestPath returns the module names and the time of the path of a planned application that takes
+// longest, waits included.
 func longest(p *formats.Plan, a *formats.FlowApplication, g *flow.App) (names []string, took time.Duration) {
 	for _, behind := range g.Nodes[0].Paths {
 		path := append([]int32{0}, behind...)
@@ -99,7 +105,7 @@ func longest(p *formats.Plan, a *formats.FlowApplication, g *flow.App) (names []
 	return names, took
 }
 
-// slowest is what a batch of a deployed model takes at most.
+// maxBatchTime returns the longest time that a batch of a deployed model takes, on any of its devices.
 func slowest(p *formats.Plan, name string) time.Duration {
 	most := time.Duration(0)
 	for i := range p.Deployment {
@@ -117,7 +123,7 @@ func slowest(p *formats.Plan, name string) time.Duration {
 	return most
 }
 
-// explainTurns tells which modules take turns on devices.
+// explainTurns returns a line for every pool on whose devices modules take turns.
 func explainTurns(p *formats.Plan) (out []string) {
 	for k := range p.Pools {
 		pool := &p.Pools[k]
@@ -136,7 +142,8 @@ func explainTurns(p *formats.Plan) (out []string) {
 	return out
 }
 
-// besides is the longest run that a batch of a deployed model may wait for.
+// maxOtherRun returns the longest run of a batch of any model on the same devices: a task of the named
+// model may have to wait for it.
 func besides(p *formats.Plan, name string) time.Duration {
 	most := time.Duration(0)
 	for i := range p.Deployment {
@@ -149,7 +156,7 @@ func besides(p *formats.Plan, name string) time.Duration {
 	return most
 }
 
-// together names the models that run on a device of a deployed one, itself included.
+// colocatedModels returns the names of the models that run on some device of d, itself included.
 func together(p *formats.Plan, d *formats.Deployed) []string {
 	out := []string{d.Model}
 	for s := range p.Stages() {
@@ -163,7 +170,7 @@ func together(p *formats.Plan, d *formats.Deployed) []string {
 	return out
 }
 
-// meet returns whether some device is in both of two placements.
+// placementsOverlap returns whether some device is in both of two placements.
 func meet(a, b []formats.Placement) bool {
 	for _, x := range a {
 		for _, y := range b {

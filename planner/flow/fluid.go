@@ -10,15 +10,17 @@ import (
 	"inferplan/solver/milp"
 )
 
-// bound returns a bound of the objective of every plan that holds: at most so large a common
-// factor of the rates, or at least such a price. It knows no waits: a request in time spends at
-// most its SLO in batches, so the mean over all of them does, and batches of any sizes may mix.
-// Modules of a share of 1 - attainment of the requests or less may be given up, and of the rates
-// so much is in time. NaN: not known.
+// objectiveBound returns a bound of the objective that holds for every plan: no plan reaches a larger rate
+// factor, or a lower price. It leaves out all waits. A request in time spends at most its SLO in batches,
+// so the mean over all requests does too, and batches of any sizes may be mixed. A plan may give up a share
+// of 1 - attainment of the requests, so the paths through modules with so few visitors have no deadline,
+// and the rate factor may be larger by 1/attainment. If no bound is known, it returns NaN.
 //
-// It is a linear program over rates of levels: with f the rate of a module's choice at a level
-// and F the factor, the times along a path sum to at most F times the SLO, and the devices of a
-// level carry its rates. Prices count whole devices of each kind.
+// It is a linear program over the rates f of each choice at each level, with the rate factor F:
+//
+//	Σ over a path of maxTime(level)·f ≤ F·SLO;   Σ_k rate(template)·devices ≥ Σ f of that level
+//
+// For prices, F is the attainment, and the devices of each kind are whole.
 func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment float64) (float64, error) {
 	p, rates := r.problem, r.objective != "throughput"
 	m := milp.New("bound of applications")
@@ -36,6 +38,8 @@ func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment flo
 		m.SetSense(milp.Maximize)
 		m.SetObj(factor, 1)
 	}
+
+	// Devices: those of a level carry its rates.
 	carried := make([][]milp.Row, len(p.models)) // by model and level
 	taken := make([]milp.Row, len(p.pools))
 	for k := range p.pools {
@@ -58,6 +62,9 @@ func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment flo
 			carried[u] = append(carried[u], row)
 		}
 	}
+
+	// Rates: those of a module's choices and levels sum to the factor. Paths keep the SLO, and the accuracy
+	// its floor, on average.
 	for a := range p.apps {
 		app := &p.apps[a]
 		times := make([][]milp.Term, len(app.nodes)) // in batches, by module
@@ -103,8 +110,9 @@ func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment flo
 	return sol.Bound * top * (1 + 1e-7) / attainment, nil
 }
 
-// bounded gives an outcome the bound of all plans, and says how near the outcome is to that one: a
-// plan that is proven to be the best with its margin need not be the best of all.
+// setObjectiveBound writes a bound of all plans, or of those that boundScope names, into an outcome. It
+// also says why the search stopped, by the distance to that bound: a plan that is proven to be the best
+// with its margin need not be the best of all.
 func bounded(o *kind.Outcome, among string, asked float64, bound func() (float64, error)) error {
 	b, err := bound()
 	if err != nil {
@@ -126,11 +134,11 @@ func bounded(o *kind.Outcome, among string, asked float64, bound func() (float64
 	return nil
 }
 
-// proved is the relative gap at which a value is its bound.
+// provenGap is the relative gap below which a value counts as equal to its bound.
 const proved = 1e-6
 
-// rare returns whether a path may be of so small a share of the requests that all of them are
-// given up.
+// isRarePath returns whether at most a share maxShare of the requests takes the path, so that all of them
+// may be given up.
 func (a *app) rare(path []int, share float64) bool {
 	for _, i := range path {
 		if a.nodes[i].chance <= share+1e-12 {
@@ -140,7 +148,7 @@ func (a *app) rare(path []int, share float64) bool {
 	return false
 }
 
-// among names the plans that the bound is of; empty: it is of all.
+// boundScope names the plans that the bound holds for. If it holds for all plans, it returns "".
 func (r *resolved) among() string {
 	for a := range r.problem.apps {
 		for i := range r.problem.apps[a].nodes {
@@ -152,12 +160,15 @@ func (r *resolved) among() string {
 	return ""
 }
 
-// fluidBound is bound for workflows. Batches of any sizes may mix, and the requests that are
-// given up are those that take longest. NaN: not known.
+// objectiveBound is the bound of resolvedProblem for workflows. Batches of any sizes may be mixed, there
+// are no waits, and the requests that are given up are those that take longest. If no bound is known, it
+// returns NaN.
 func (w *workflowProblem) fluidBound(ctx context.Context) (float64, error) {
 	q := *w
 	q.fluid = true
 	q.apps = slices.Clone(w.apps)
+
+	// Without margins, and with the demand of the requests that count.
 	devices := 0.0
 	counts := make([]int, len(w.pools))
 	for k := range w.pools {
@@ -169,6 +180,8 @@ func (w *workflowProblem) fluidBound(ctx context.Context) (float64, error) {
 		a.margin = 0
 		a.tasks, a.work = q.demand(a, a.visits)
 	}
+
+	// Minimize the time of all devices, or the price of whole devices.
 	b := &batching{&q}
 	m, throughput := b.program(counts), w.objective == "throughput"
 	switch {
@@ -197,7 +210,7 @@ func (w *workflowProblem) fluidBound(ctx context.Context) (float64, error) {
 	return sol.Bound, nil
 }
 
-// among names the plans that the bound is of; empty: it is of all.
+// boundScope names the plans that the bound holds for. If it holds for all plans, it returns "".
 func (w *workflowProblem) among() string {
 	switch {
 	case len(w.llms) > 0:

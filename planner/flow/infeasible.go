@@ -10,8 +10,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// explained tells why there is no plan, and what is nearest: rates, where these
-// are too high, else SLOs, else devices.
+// explainInfeasible returns an error that says why there is no plan, and what would be nearest: lower
+// rates, else longer SLOs, else more devices. fixedRates says that the workload asks for rates.
 func (s *search) explained(ctx context.Context, rates bool) error {
 	if rates {
 		out, err := s.throughput(ctx)
@@ -23,6 +23,8 @@ func (s *search) explained(ctx context.Context, rates bool) error {
 			return err
 		}
 	}
+
+	// If rates are not the reason, the SLOs may be: find the plan that stretches them least.
 	out, err := s.soonest(ctx)
 	if err == nil {
 		if out.p != nil {
@@ -33,6 +35,8 @@ func (s *search) explained(ctx context.Context, rates bool) error {
 	if !errors.Is(err, errNone) {
 		return err
 	}
+
+	// If no SLO is long enough, devices are missing.
 	if out, err = s.one(ctx, ask{goal: lacking, top: 1}, milp.Options{}); err != nil {
 		if errors.Is(err, errNone) {
 			return &kind.InfeasibleError{Constraint: "devices", Reason: "some module was measured on no device that the cluster has"}
@@ -55,8 +59,8 @@ func (s *search) explained(ctx context.Context, rates bool) error {
 	return e
 }
 
-// tooSoon names the application whose SLO has to grow most, and the least SLO
-// that the plan of the least stretch keeps.
+// sloError returns an error that names the application whose SLO has to grow by the largest factor, with
+// the least SLO that the solution keeps.
 func (s *search) tooSoon(x *picked) error {
 	worst, by := 0, 0.0
 	for a := range s.p.apps {

@@ -8,7 +8,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// sampled is a problem whose modules have the lengths of the files that they name, as a sample.
+// withLengthSamples returns the problem with the rows of the length files that its modules name, as samples
+// in the modules. Of files with more than MostSample rows it takes some evenly spread ones.
 func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
 	list := slices.Clone(formats.ApplicationsOf(in.Workload))
 	for i := range list {
@@ -20,6 +21,8 @@ func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
 				if m.LengthsFile == "" {
 					continue
 				}
+
+				// Read the rows, and thin them out if there are too many.
 				rows, err := arrivals.ReadLengths(in.WorkloadDir, m.LengthsFile)
 				if err != nil {
 					return nil, err
@@ -36,6 +39,8 @@ func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
 			list[i].Segments[g].Modules = modules
 		}
 	}
+
+	// Return copies: the caller keeps its documents.
 	workload := *in.Workload
 	workload.Section = list
 	own := *in

@@ -7,7 +7,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// loosened asks less of applications.
+// loosenApplications returns the applications with the longer SLOs and lower rates of l.
 func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
 	apps := slices.Clone(asked.(formats.Applications))
 	for i := range apps {

@@ -8,33 +8,41 @@ import (
 	"inferplan/solver/milp"
 )
 
-// master is the linear program over covers: every place is served once, every
-// model deployed at most once, pools, deadlines and floors are kept. It is solved
-// over few covers. Those that its duals price below what they are worth join.
+// coverProgram is the restricted master of the linear program over deployments. A deployment serves a set
+// of modules by one model, at one level, on given devices. Rows: every module is served once, every model
+// is deployed at most once, and pools, time budgets and accuracy floors are kept.
 //
-// It is for the least price at a rate, or for the least share of all pools that a
-// rate takes: above 1 the rate is out of reach.
+// The objective is the price or, with minimizeShare, the largest share of the pools that the rates take. A
+// share above 1 means that the rates are out of reach. The program starts with few deployments. Those whose
+// reduced cost is negative are added.
 type master struct {
 	*layout
 	solver milp.Solver
 	seed   int32
-	share  bool // the share of the pools, not the price
+	share  bool // the objective is the share of the pools, not the price
 	m      *milp.Model
-	serve  []milp.Row // by place
+	serve  []milp.Row // by module
 	once   []milp.Row // by model
 	taken  []milp.Row // by pool
-	within []milp.Row // by path, in parts of its budget
-	exact  []milp.Row // by application; -1: no floor
-	least  float64    // no solution is below it
-	rounds int64
+	within []milp.Row // by path, in parts of its time budget
+	exact  []milp.Row // by application. If an application has no floor, it is -1.
+	least  float64    // no solution costs less
+	rounds int64      // solves of the program
 }
 
+// newCoverProgram returns the program without deployments.
 func (y *layout) master(s *search, share bool) *master {
 	x := &master{layout: y, solver: s.solver, seed: s.seed, share: share, m: milp.New("covers")}
 	p := y.p
+
+	// Every module is served once. Leaving it unserved is allowed at a prohibitive cost, so that the
+	// program is always feasible.
 	for range y.apps {
 		x.serve = append(x.serve, x.m.AddEQ("", 1, milp.Term{Var: x.m.AddVar("", 0, 1, x.dear()), Coef: 1}))
 	}
+
+	// Limits: one deployment per model, the devices of each pool, the budget of each path, the accuracy of
+	// each application.
 	for range p.models {
 		x.once = append(x.once, x.m.AddLE("", 1))
 	}
@@ -51,6 +59,8 @@ func (y *layout) master(s *search, share bool) *master {
 		}
 		x.exact = append(x.exact, row)
 	}
+
+	// In place of its devices, each pool is limited to the share that the objective minimizes.
 	if share {
 		v := x.m.AddVar("share", 0, milp.Inf, 1)
 		for k, row := range x.taken {
@@ -61,7 +71,7 @@ func (y *layout) master(s *search, share bool) *master {
 	return x
 }
 
-// dear is what it costs to leave a place unserved: more than all devices.
+// unservedCost returns the cost of leaving a module unserved: more than all devices cost.
 func (x *master) dear() float64 {
 	if x.share {
 		return 10
@@ -69,7 +79,7 @@ func (x *master) dear() float64 {
 	return 2 * x.most()
 }
 
-// most is what no plan exceeds.
+// maxCost returns a cost that no plan exceeds: that of all devices, or the share 1.
 func (x *master) most() float64 {
 	if x.share {
 		return 1
@@ -81,7 +91,7 @@ func (x *master) most() float64 {
 	return sum
 }
 
-// price is what a cover costs in the program.
+// deploymentCost returns the cost of a deployment in the objective.
 func (x *master) price(c *cover) float64 {
 	if x.share {
 		return 0
@@ -93,7 +103,7 @@ func (x *master) price(c *cover) float64 {
 	return sum
 }
 
-// join adds a cover to the program.
+// addDeployment adds a deployment of s as a column of the program.
 func (x *master) join(s *serving, c *cover) {
 	v := x.m.AddVar("", 0, milp.Inf, x.price(c))
 	for _, t := range s.parts {
@@ -115,13 +125,14 @@ func (x *master) join(s *serving, c *cover) {
 	}
 }
 
-// part is what a serving's modules on a path take of its budget at a level.
+// budgetShare returns the part of a path's budget that the modules of s on that path take at a level.
 func (x *master) part(s *serving, level int, w along) float64 {
 	most := x.p.models[s.model].levels[level].most
 	return float64(waiting*w.times) * most.Seconds() / max(x.paths[w.path].budget.Seconds(), 1e-9)
 }
 
-// solve finds the bound, and by how much each cover exceeds it.
+// solve adds deployments until none has a negative reduced cost. It sets lowerBound and the reduced cost of
+// every deployment.
 func (x *master) solve(ctx context.Context) error {
 	var basis *milp.Basis
 	for {
@@ -143,11 +154,16 @@ func (x *master) solve(ctx context.Context) error {
 	}
 }
 
-// priced prices all covers. Of every serving and level the cover that is furthest
-// below its worth joins, and their number is returned. The bound is that of
-// Lagrange: it holds with any duals of the right sign.
+// priceAll computes the reduced costs of all deployments under the given duals. Per module set and level,
+// it adds the deployment with the most negative one to the program, and returns how many it added. It also
+// sets lowerBound, by Lagrange's relaxation: the bound is valid for any duals of the right sign, so rowDual
+// cuts off duals of the wrong sign.
 func (x *master) priced(duals []float64) int {
 	down := func(row milp.Row) float64 { return min(0, duals[row]) }
+
+	// Price of a device: the dual of its pool. Under the objective of a share the prices must sum to at
+	// most 1 over all pools (the dual constraint of the share). Otherwise the price in the objective comes
+	// on top.
 	weight, all := make([]float64, len(x.p.pools)), 0.0
 	for k, row := range x.taken {
 		weight[k] = -down(row)
@@ -162,6 +178,8 @@ func (x *master) priced(duals []float64) int {
 			weight[k] += x.p.pools[k].price
 		}
 	}
+
+	// Sum up the bound: right-hand sides times duals.
 	for _, row := range x.serve {
 		x.least += duals[row]
 	}
@@ -175,6 +193,9 @@ func (x *master) priced(duals []float64) int {
 			x.least += down(row) * x.p.apps[a].allowance()
 		}
 	}
+
+	// Price the deployments set by set. setDual collects the duals of the rows that all deployments of a
+	// set share.
 	below, joined := make([]float64, len(x.p.models)), 0
 	for i := range x.sets {
 		s := &x.sets[i]
@@ -192,6 +213,9 @@ func (x *master) priced(duals []float64) int {
 			below[s.model] = min(below[s.model], s.covers[c].excess)
 		}
 	}
+
+	// A model has at most one deployment, so the bound falls by the least reduced cost of each model, if
+	// that is negative. The reduced costs are relative to that bound.
 	for _, b := range below {
 		x.least += b
 	}
@@ -203,7 +227,12 @@ func (x *master) priced(duals []float64) int {
 	return joined
 }
 
-// pricedOf prices the covers of a serving. They stand level after level.
+// addViolated computes the reduced cost of every deployment of s,
+//
+//	reducedCost = setDual - Σ_path dual(path)·budgetShare(level, path) + Σ_pool poolPrice(pool)·devices(pool),
+//
+// and adds to the program, for every level, the deployment with the least of them if that is negative. It
+// returns how many it added. The deployments of s are sorted by level.
 func (x *master) pricedOf(s *serving, base float64, weight []float64, down func(milp.Row) float64) int {
 	joined, worst, level, late := 0, -1, -1, 0.0
 	end := func() {
@@ -214,6 +243,9 @@ func (x *master) pricedOf(s *serving, base float64, weight []float64, down func(
 	}
 	for i := range s.covers {
 		c := &s.covers[i]
+
+		// A new level begins: add the best deployment of the last one. What the paths' budgets cost is the
+		// same for all deployments of a level.
 		if c.level != level {
 			end()
 			level, worst, late = c.level, -1, base
@@ -221,6 +253,8 @@ func (x *master) pricedOf(s *serving, base float64, weight []float64, down func(
 				late -= down(x.within[w.path]) * x.part(s, level, w)
 			}
 		}
+
+		// Price the devices, and remember the cheapest deployment of the level.
 		c.excess = late
 		for k, n := range c.devices {
 			c.excess += weight[k] * float64(n)
@@ -233,5 +267,6 @@ func (x *master) pricedOf(s *serving, base float64, weight []float64, down func(
 	return joined
 }
 
-// allowance is how much of the logarithm of accuracy may be lost.
+// accuracyAllowance returns how much of the logarithm of accuracy an application may lose: -ln(floor), with
+// a tolerance.
 func (a *app) allowance() float64 { return -math.Log(a.floor) + 1e-9 }

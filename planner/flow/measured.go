@@ -10,18 +10,21 @@ import (
 	"inferplan/planner/stages"
 )
 
-// measured is a model of the profile on the devices of the cluster.
+// measuredModel is a model of the profile on the devices of the cluster.
 type measured struct {
 	profile *formats.ProfileModel
-	costs   [][]stages.Share // by pool and share
-	alone   time.Duration    // of the fastest batch of one
+	costs   [][]stages.Share // by pool and by number of shares per device, less one
+	alone   time.Duration    // time of the fastest batch of one
 }
 
-// model finds or adds a model of the problem. at is the module that asks for it.
+// modelIndex returns the index of a model in the problem. If the model is not there yet, it is read from
+// the profile and added. docPath is the place of the module that asks for it.
 func (r *resolved) model(name, at string) (int, error) {
 	if u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == name }); u >= 0 {
 		return u, nil
 	}
+
+	// Find the model in the profile, and what its blocks cost on each pool.
 	i, err := r.in.Model(name, at+".model")
 	if err != nil {
 		return 0, err
@@ -34,6 +37,8 @@ func (r *resolved) model(name, at string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
+	// Compute its templates, and from these the levels.
 	here := measured{profile: m, costs: costs, alone: math.MaxInt64}
 	byPool := make([][]template, len(r.pools))
 	for k := range r.pools {
@@ -47,8 +52,8 @@ func (r *resolved) model(name, at string) (int, error) {
 	return len(r.measured) - 1, nil
 }
 
-// templates lists how a device of a pool can be divided for a model, and with
-// which batches. A device holds replicas of one model.
+// deviceTemplates returns the templates of a model on a device of pool k: every number of shares with every
+// batch size that was measured and fits into the memory of a share.
 func (m *measured) templates(pool *formats.Pool, k int) []template {
 	var weights int64
 	for i := range m.profile.Blocks {

@@ -12,19 +12,20 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Method plans applications for a driver. It cannot start from a plan that runs.
+// Method is the entry of package planner to this package. It cannot start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanFlow, About: "applications and workflows of several modules",
 	Solve: plan, Tune: tune, Certify: certify.Plan, Promise: promise, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
-// Algorithms.
+// The values of the option algorithm.
 const (
-	AlgorithmPaths  = "paths"
-	AlgorithmShares = "shares" // of workflows: devices by demand, which keep what they hold
+	AlgorithmPaths  = "paths"  // for graphs: the method of docs/methods.md
+	AlgorithmShares = "shares" // for workflows: devices are divided by demand, and keep the models that they hold
 )
 
-// plan solves the problem of the documents.
+// solvePlan solves the problem of the documents and returns the parts of a plan. Workflows go to
+// planWorkflows.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
 	if list := formats.ApplicationsOf(in.Workload); len(list) > 0 && len(list[0].Segments) > 0 {
 		if in.Values.Time("cold-start") > 0 {
@@ -32,6 +33,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		}
 		return planWorkflows(ctx, in, run)
 	}
+
+	// Refuse options that only workflows have.
 	if in.Values.Word("algorithm") == AlgorithmShares {
 		return nil, in.Fail("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
 	}
@@ -48,6 +51,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	}
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
+
+	// Search for the highest rate, or for the lowest price at fixed rates. If there is no plan, say why.
 	s := &search{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), improved: run.Incumbent}
 	rates := r.objective != "throughput"
 	find := s.throughput
@@ -62,6 +67,9 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if err != nil {
 		return nil, err
 	}
+
+	// Spend what is left of the deadlines, write the plan, and replace its bound by that of all plans if
+	// that is asked for.
 	if out.time == nil {
 		r.problem.widen(out.picked)
 	}

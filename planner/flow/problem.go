@@ -6,51 +6,54 @@ import (
 	"time"
 )
 
-// problem is what is to be planned. Rates are in requests per second.
+// problem is a planning problem as numbers. Rates are in requests per second.
 type problem struct {
 	apps    []app
 	models  []model
 	pools   []pool
-	longest time.Duration // run of any module in turns, see turns.go
+	longest time.Duration // the longest run B of any module that takes turns on devices, see turns.go
 }
 
+// pool is a number of devices of one kind.
 type pool struct {
 	kind  string
 	count int
-	price float64 // of a device, by the objective
-	// time says that modules may take turns on the devices.
+	price float64 // price of one device, in the unit of the objective
+	// timeShared says that modules may take turns on the devices.
 	time   bool
-	memory int64 // of a device; 0: not limited
+	memory int64 // bytes of one device. If it is 0, memory is not limited.
 }
 
-// app is an application: its rate is the common factor of all rates times the weight.
+// app is an application. Its rate is its weight times the rate factor that all applications have in common.
 type app struct {
 	name   string
 	slo    time.Duration
-	margin time.Duration
+	margin time.Duration // kept back from the SLO
 	weight float64
-	floor  float64 // of the product of accuracies; 0: none
+	floor  float64 // the least product of the modules' accuracies. If it is 0, there is no floor.
 	nodes  []node
-	paths  [][]int // of nodes, from the entry to an end
+	paths  [][]int // from the entry to an exit, as indexes of modules
 }
 
-// budget is what the path of a request may take.
+// budget returns the time that a path of a request may take: the SLO less the margin.
 func (a *app) budget() time.Duration { return a.slo - a.margin }
 
-// node is a module: a request comes to it with a probability, and one of the
-// choices does its task.
+// appModule is a module of an application. A share of the requests visits it, and one of its choices does
+// the task.
 type node struct {
 	name   string
 	chance float64
 	of     []choice
 }
 
+// choice is a model that can do a module's task.
 type choice struct {
 	model    int
-	accuracy float64 // 0: not known, taken as 1
+	accuracy float64 // accuracy of the model, from 0 to 1. 0 stands for unknown, which counts as 1.
 }
 
-// loss is what a choice takes from the logarithm of the accuracy.
+// accuracyLoss returns -ln(accuracy): what the choice takes from the logarithm of the application's
+// accuracy.
 func (c *choice) loss() float64 {
 	if c.accuracy == 0 {
 		return 0
@@ -58,36 +61,36 @@ func (c *choice) loss() float64 {
 	return -math.Log(c.accuracy)
 }
 
-// model is something that can be deployed. A level is a time that its batches
-// take at most, wherever they run.
+// model is a model that can be deployed, with the levels that it can have.
 type model struct {
 	name   string
-	levels []level // by rising time; each can do more than the one before
+	levels []level // by rising time; each level has a higher rate somewhere than the one before
 }
 
+// level is a time limit for the batches of a model, with the best template of each pool within that limit.
 type level struct {
-	most time.Duration
-	best []template // by pool; rate 0: nothing there is so fast
-	// turns says that the model has parts of devices' time where pools are shared in time.
+	most time.Duration // no batch takes longer, wherever it runs
+	best []template    // by pool. If the rate is 0, the pool has no template that is fast enough.
+	// timeShared says that on time-shared pools the model has parts of the devices' time, not devices of
+	// its own.
 	turns bool
 }
 
-// template is a device with equal replicas of a model.
+// template is a device that is divided into equal shares with a replica of one model in each.
 type template struct {
-	batch, share int
-	infer        time.Duration // of a planned batch
-	worst        time.Duration // of any batch up to that
-	rate         float64       // of all replicas of the device
-	memory       int64         // of a replica
+	batch, share int           // shares per device, which is the number of its replicas
+	infer        time.Duration // time of a batch of the planned size
+	worst        time.Duration // longest time of any batch up to that size
+	rate         float64       // requests per second of all replicas of the device
+	memory       int64         // bytes of one replica
 }
 
-// waiting is how often a batch's time counts in each module: a request waits for
-// the batch that runs, then is in one itself (PARD, section 4.2).
+// batchTimesPerModule is how often a batch's time counts in each module. A request waits for the batch that
+// runs, then is in one itself (PARD, section 4.2).
 const waiting = 2
 
-// levelsOf keeps, for every time that some template takes, the best template of
-// each pool that takes no longer. Levels that can do no more than a faster one
-// are left out.
+// levelsOf returns a level for every worst time of some template, with the fastest-serving template of each
+// pool that takes no longer. It leaves out levels that have the same templates as the level before.
 func levelsOf(byPool [][]template) []level {
 	var times []time.Duration
 	for _, list := range byPool {
@@ -97,6 +100,8 @@ func levelsOf(byPool [][]template) []level {
 	}
 	slices.Sort(times)
 	var out []level
+
+	// Per time limit, choose the template of the highest rate in each pool.
 	for _, most := range slices.Compact(times) {
 		l := level{most: most, best: make([]template, len(byPool))}
 		for k, list := range byPool {
@@ -113,17 +118,18 @@ func levelsOf(byPool [][]template) []level {
 	return out
 }
 
-// picked is a solution: what every module runs, and on how many devices.
+// solution says which choice does every module's task, at which level each model runs, and on how many
+// devices.
 type picked struct {
-	choice  [][]int // by application and module
-	level   []int   // by model; -1: not deployed
+	choice  [][]int // index of the choice, by application and module
+	level   []int   // by model. If a model is not deployed, it is -1.
 	devices [][]int // by model and pool
-	// time is the parts of devices' time that models in turns have, by model and pool, in
-	// devices; nil: no module takes turns.
+	// timeShares is the part of the devices' time that each model has on time-shared pools, by model and
+	// pool, in devices. If no module takes turns, it is nil.
 	time [][]float64
 }
 
-// used is the number of devices.
+// deviceCount returns the number of all devices of the solution.
 func (s *picked) used() int {
 	n := 0
 	for _, list := range s.devices {
@@ -134,7 +140,7 @@ func (s *picked) used() int {
 	return n
 }
 
-// price is what the devices cost by the objective.
+// price returns the price of the devices, in the unit of the objective.
 func (p *problem) price(s *picked) float64 {
 	sum := 0.0
 	for u := range s.devices {
@@ -145,7 +151,7 @@ func (p *problem) price(s *picked) float64 {
 	return sum
 }
 
-// capacity is the rate that a model's devices carry.
+// capacity returns the rate that the devices of model u carry, in requests per second.
 func (p *problem) capacity(s *picked, u int) float64 {
 	sum := s.carriedInTurns(p, u)
 	for k, d := range s.devices[u] {
@@ -156,7 +162,8 @@ func (p *problem) capacity(s *picked, u int) float64 {
 	return sum
 }
 
-// asked is the rate of every model where each application has its weight as rate.
+// modelRates returns the rate that each model has to carry if the rate factor is 1, so that every
+// application has its weight as its rate.
 func (p *problem) asked(s *picked) []float64 {
 	out := make([]float64, len(p.models))
 	for a := range p.apps {
@@ -168,7 +175,7 @@ func (p *problem) asked(s *picked) []float64 {
 	return out
 }
 
-// factor is the largest common factor of the rates that the devices carry.
+// rateFactor returns the largest rate factor that the devices carry.
 func (p *problem) factor(s *picked) float64 {
 	least := math.Inf(1)
 	for u, rate := range p.asked(s) {
@@ -179,7 +186,7 @@ func (p *problem) factor(s *picked) float64 {
 	return least
 }
 
-// took is the longest that a path of an application takes, waits included.
+// longestPathTime returns the longest time that a path of application a takes, waits included.
 func (p *problem) took(s *picked, a int) time.Duration {
 	most := time.Duration(0)
 	for _, path := range p.apps[a].paths {
@@ -188,7 +195,7 @@ func (p *problem) took(s *picked, a int) time.Duration {
 	return most
 }
 
-// along is what a path takes.
+// pathTime returns the time that one path takes, waits included.
 func (p *problem) along(s *picked, a int, path []int) time.Duration {
 	sum := time.Duration(0)
 	for _, i := range path {

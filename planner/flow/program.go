@@ -7,54 +7,57 @@ import (
 	"inferplan/solver/milp"
 )
 
-// goal is what a program is for.
+// goal is the objective of a program.
 type goal int8
 
 const (
-	most    goal = iota // the largest common factor of the rates
-	least               // the least price at factor 1
-	fewest              // the fewest devices at factor 1
-	soonest             // the least stretch of all SLOs with which some plan exists
-	lacking             // the fewest devices to add for any plan, whatever the SLOs
+	most    goal = iota // the largest rate factor
+	least               // the least price at rate factor 1
+	fewest              // the fewest devices at rate factor 1
+	soonest             // the least factor on all SLOs with which some plan exists
+	lacking             // the fewest devices to add so that some plan exists, whatever the SLOs
 )
 
-// ask is a program's question.
+// programQuery is the question that a program answers: its goal and limits.
 type ask struct {
 	goal   goal
-	top    float64 // bound of the common factor, and its unit
-	spend  float64 // at most this price; 0: no limit
-	relax  bool    // whole numbers are given up
+	top    float64 // upper bound of the rate factor, which is the unit of the program's rates
+	spend  float64 // limit of the price. If it is 0, there is none.
+	relax  bool    // whole numbers may be fractions
 	barred []barred
 }
 
-// barred is a combination along a path that is too slow by less than the
-// solver's tolerance.
+// excludedPath is a path of an application whose choices and levels in a solution are too slow, by less
+// than the solver's tolerance.
 type barred struct {
 	app   int
 	nodes []int
 	s     *picked
 }
 
-// program is the mixed-integer program with its variables. Rates are in units of
-// top, and in each module of what comes to it.
+// program is the mixed-integer program of docs/methods.md with its variables. Rates are in units of
+// maxFactor, and in each module of the rate that visits it.
 type program struct {
 	p       *problem
 	m       *milp.Model
 	ask     ask
 	factor  milp.Var
 	stretch milp.Var
-	level   [][]milp.Var     // z: by model and level
-	devices [][][]milp.Var   // by model, level and pool; -1: none
-	chosen  [][][][]milp.Var // w: by application, module, choice and level
-	load    [][]milp.Row     // capacity: by model and level
-	group   []milp.Var       // by pool: devices on which models take turns; -1: none may
-	busy    []milp.Row       // their time
-	held    []milp.Row       // their memory
+	level   [][]milp.Var     // z, by model and level
+	devices [][][]milp.Var   // m, by model, level and pool. If a pool cannot run the level, it is -1.
+	chosen  [][][][]milp.Var // w, by application, module, choice and level
+	load    [][]milp.Row     // capacity less the rate that is routed there, by model and level
+	group   []milp.Var       // G, by pool: devices on which models take turns. If there can be none, it is -1.
+	busy    []milp.Row       // time of these devices, by pool
+	held    []milp.Row       // memory of one of these devices, by pool
 }
 
+// newProgram returns the program of a query.
 func (p *problem) program(q ask) *program {
 	x := &program{p: p, m: milp.New("applications"), ask: q}
 	x.factor = x.m.AddVar("factor", 0, 1, 0)
+
+	// The goal sets the objective and fixes the rate factor where it is not free.
 	switch q.goal {
 	case most:
 		x.m.SetSense(milp.Maximize)
@@ -67,6 +70,8 @@ func (p *problem) program(q ask) *program {
 	default:
 		x.m.SetBounds(x.factor, 1, 1)
 	}
+
+	// Rows and variables, from devices to deadlines.
 	x.deploy()
 	x.chosen = make([][][][]milp.Var, len(p.apps))
 	for a := range p.apps {
@@ -80,7 +85,8 @@ func (p *problem) program(q ask) *program {
 	return x
 }
 
-// whole adds a variable of whole numbers, or of fractions where they will do.
+// addInteger adds a variable of whole numbers from 0 to a maximum. In a relaxed program it may be a
+// fraction.
 func (x *program) whole(name string, hi, obj float64) milp.Var {
 	if x.ask.relax {
 		return x.m.AddVar(name, 0, hi, obj)
@@ -88,9 +94,14 @@ func (x *program) whole(name string, hi, obj float64) milp.Var {
 	return x.m.AddInt(name, 0, hi, obj)
 }
 
-// deploy says which level a model has, and how many devices of each pool.
+// addDeployments adds, for every model, the level that it has and its devices of each pool:
+//
+//	Σ_l z_ul ≤ 1;   Σ_k m_ulk ≥ z_ul;   m_ulk ≤ N_k z_ul;   Σ_ul m_ulk ≤ N_k
 func (x *program) deploy() {
 	p, m := x.p, x.m
+
+	// The devices of each pool and the price are limited. The goal of missing devices may add some at a
+	// cost.
 	taken, spent := make([]milp.Row, len(p.pools)), m.AddLE("price", x.limit())
 	for k := range p.pools {
 		taken[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
@@ -110,13 +121,15 @@ func (x *program) deploy() {
 			m.AddTerm(one, z, 1)
 			there := m.AddGE("some "+name, 0, milp.Term{Var: z, Coef: -1})
 			carried := m.AddGE("capacity "+name, 0)
+
+			// Per pool: the devices, or the part of the time of shared devices, that the level has there.
 			list := make([]milp.Var, len(p.pools))
 			for k := range p.pools {
 				list[k] = -1
 				t := &p.models[u].levels[l].best[k]
 				count := float64(p.pools[k].count)
 				if x.ask.goal == lacking {
-					count = 1 // of each model some device is enough
+					count = 1 // one device per model is enough for some plan
 				}
 				if t.rate == 0 || count == 0 {
 					continue
@@ -141,7 +154,7 @@ func (x *program) deploy() {
 	}
 }
 
-// limit is the most that may be spent.
+// priceLimit returns the largest price that the solution may have.
 func (x *program) limit() float64 {
 	if x.ask.spend > 0 {
 		return x.ask.spend
@@ -149,7 +162,7 @@ func (x *program) limit() float64 {
 	return milp.Inf
 }
 
-// worth is what a device counts in the objective.
+// objectiveWeight returns the coefficient of a device of the pool in the objective.
 func (x *program) worth(pool int) float64 {
 	switch x.ask.goal {
 	case least:
@@ -160,25 +173,34 @@ func (x *program) worth(pool int) float64 {
 	return 0
 }
 
-// choose says which model does a module's task, at which level, and loads it.
+// addChoices adds, for every module, which choice does its task at which level, and loads that level with
+// the module's rate:
+//
+//	Σ_cl w_icl = 1;   w_icl ≤ z_ul;   Σ_cl f_icl = θ;   f_icl ≤ w_icl
 func (x *program) choose(a int) {
 	p, m, app := x.p, x.m, &x.p.apps[a]
 	x.chosen[a] = make([][][]milp.Var, len(app.nodes))
 	for i := range app.nodes {
 		n := &app.nodes[i]
 		name := app.name + " " + n.name
+
+		// The module has one choice, and its rate is the rate factor.
 		one := m.AddEQ("model of "+name, 1)
 		all := m.AddEQ("rate of "+name, 0, milp.Term{Var: x.factor, Coef: -1})
 		for c := range n.of {
 			u := n.of[c].model
 			var list []milp.Var
 			for l := range p.models[u].levels {
+				// With several choices, w says which one is taken. With one choice it is z, the level
+				// itself.
 				w := x.level[u][l]
 				if len(n.of) > 1 {
 					w = x.whole(fmt.Sprintf("%s by %s %d", name, p.models[u].name, l), 1, 0)
 					m.AddLE("deployed", 0, milp.Term{Var: w, Coef: 1}, milp.Term{Var: x.level[u][l], Coef: -1})
 				}
 				m.AddTerm(one, w, 1)
+
+				// f is the rate that the choice serves at this level. It loads the level's capacity.
 				f := m.AddVar("", 0, 1, 0)
 				m.AddTerm(all, f, 1)
 				m.AddLE("", 0, milp.Term{Var: f, Coef: 1}, milp.Term{Var: w, Coef: -1})
@@ -190,7 +212,8 @@ func (x *program) choose(a int) {
 	}
 }
 
-// deadlines holds every path of an application to its budget, in milliseconds.
+// addDeadlines limits every path of application a to its budget, in milliseconds. The goal of the least
+// stretch multiplies the budgets by a variable.
 func (x *program) deadlines(a int) {
 	app := &x.p.apps[a]
 	if x.ask.goal == lacking {
@@ -213,7 +236,8 @@ func (x *program) deadlines(a int) {
 	}
 }
 
-// accuracy holds the product of an application's accuracies to its floor.
+// addAccuracyFloor limits the product of an application's accuracies from below: Σ -ln(accuracy) ≤
+// -ln(floor).
 func (x *program) accuracy(a int) {
 	app := &x.p.apps[a]
 	if app.floor == 0 {
@@ -229,7 +253,7 @@ func (x *program) accuracy(a int) {
 	}
 }
 
-// bar excludes a combination.
+// exclude forbids the choices and levels that a path had in a solution.
 func (x *program) bar(b *barred) {
 	row := x.m.AddLE("barred", float64(len(b.nodes)-1))
 	for _, i := range b.nodes {
@@ -239,13 +263,15 @@ func (x *program) bar(b *barred) {
 	}
 }
 
-// read is a solution of the program.
+// readSolution returns the solution of the program as one of the problem.
 func (x *program) read(sol *milp.Solution) *picked {
 	s := &picked{level: make([]int, len(x.p.models))}
 	for u := range x.p.models {
 		s.level[u] = -1
 		s.devices = append(s.devices, make([]int, len(x.p.pools)))
 	}
+
+	// Choices and levels.
 	for a := range x.chosen {
 		var list []int
 		for i := range x.chosen[a] {
@@ -260,6 +286,8 @@ func (x *program) read(sol *milp.Solution) *picked {
 		}
 		s.choice = append(s.choice, list)
 	}
+
+	// Devices, and parts of time on time-shared pools.
 	for u, l := range s.level {
 		if l < 0 {
 			continue

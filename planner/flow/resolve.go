@@ -13,24 +13,28 @@ import (
 	"inferplan/policy/flow"
 )
 
-// resolved is what the documents say, as numbers.
+// resolvedProblem is the problem that the documents describe, as numbers.
 type resolved struct {
 	in        *kind.Problem
 	run       *kind.Run
 	objective string
-	margin    float64
-	turns     bool // modules take turns on the devices of pools that are shared in time
+	margin    float64 // share of the SLO that is kept back
+	turns     bool    // modules may take turns on the devices of time-shared pools
 	problem   *problem
-	asked     formats.Applications
-	pools     []formats.Pool // with defaults filled in
-	measured  []measured     // by model of the problem
+	asked     formats.Applications // applications of the workload, with defaults filled in
+	pools     []formats.Pool       // with defaults filled in
+	measured  []measured           // by model of the problem
 }
 
+// resolve reads the problem from the documents. It returns an error that names the place in a document if
+// something is missing or contradictory.
 func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	if err := in.Complete(); err != nil {
 		return nil, err
 	}
 	r := &resolved{in: in, run: run, objective: in.Values.Word("objective"), margin: in.Values.Number("margin"), problem: &problem{}}
+
+	// Turns are planned for throughput only, and only if replicas do not come and go.
 	r.turns = r.objective == "throughput" && in.Values.Time("cold-start") == 0
 	if err := r.resolvePools(); err != nil {
 		return nil, err
@@ -53,8 +57,8 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	return r, nil
 }
 
-// resolvePools gives every pool to whole modules, unless the cluster lets them take turns on
-// its devices and the plan is one in which they can.
+// resolvePools reads the pools and the price of a device by the objective. A pool that the cluster shares
+// in time becomes exclusive if the plan is of a sort in which modules cannot take turns.
 func (r *resolved) resolvePools() error {
 	devices := 0
 	for i, pool := range r.in.Cluster.Pools {
@@ -67,6 +71,8 @@ func (r *resolved) resolvePools() error {
 			pool.Sharing = formats.SharingExclusive
 		}
 		pool = pool.WithDefaults()
+
+		// Price of a device: its cost, its power or, for the number of devices and for throughput, 1.
 		price, field := 1.0, ""
 		switch r.objective {
 		case "cost":
@@ -89,23 +95,28 @@ func (r *resolved) resolvePools() error {
 	return nil
 }
 
+// newPool returns a pool of the problem.
 func poolOf(p *formats.Pool, price float64) pool {
 	return pool{kind: p.Device, count: p.Count, price: price}
 }
 
-// application adds an application to the problem.
+// addApplication adds an application of the workload to the problem.
 func (r *resolved) application(i int, w formats.Application) error {
 	at := fmt.Sprintf("applications[%d]", i)
 	graph, err := flow.Graph(w.Modules, at)
 	if err != nil {
 		return err
 	}
+
+	// The rate at factor 1 is the weight or, for other objectives than throughput, the requested rate.
 	a := app{name: w.Name, weight: w.Weight, floor: w.Accuracy}
 	if r.objective != "throughput" {
 		if a.weight = w.RPS; !(w.RPS > 0) {
 			return r.in.Fail("workload", at+".rps", "no rate to carry", "one of every application with --objective "+r.objective, "")
 		}
 	}
+
+	// Modules with their choices. A variant that runs on no device of the cluster is left out.
 	for k := range w.Modules {
 		n := node{name: w.Modules[k].Name, chance: graph.Nodes[k].Chance}
 		for _, v := range w.Modules[k].Models() {
@@ -124,6 +135,8 @@ func (r *resolved) application(i int, w formats.Application) error {
 		}
 		a.nodes = append(a.nodes, n)
 	}
+
+	// Paths: the graph's are those that follow the entry.
 	for _, path := range graph.Nodes[0].Paths {
 		list := []int{0}
 		for _, n := range path {
@@ -142,7 +155,7 @@ func (r *resolved) application(i int, w formats.Application) error {
 	return r.accurate(&a)
 }
 
-// runs checks that something can do a module's task.
+// checkModuleRuns returns an error if no choice of a module runs on a device of the cluster.
 func (r *resolved) runs(n *node, at string, k int) error {
 	if !slices.ContainsFunc(n.of, func(c choice) bool { return len(r.problem.models[c.model].levels) > 0 }) {
 		return r.in.Fail("workload", fmt.Sprintf("%s.modules[%d].model", at, k), "a model that was measured on no device of the cluster on which it fits", "one that was",
@@ -151,7 +164,7 @@ func (r *resolved) runs(n *node, at string, k int) error {
 	return nil
 }
 
-// kindsOf names the devices of a cluster.
+// deviceNames returns the device kinds of pools as text.
 func kindsOf(pools []formats.Pool) string {
 	var names []string
 	for i := range pools {
@@ -160,7 +173,7 @@ func kindsOf(pools []formats.Pool) string {
 	return strings.Join(names, ", ")
 }
 
-// deadline sets an application's SLO. "5x" is a multiple of the longest path in
+// setDeadline sets the SLO and the margin of an application. "5x" is a multiple of the longest path in
 // batches of one on the fastest devices.
 func (r *resolved) deadline(a *app, w *formats.Application, at string) error {
 	target := w.SLO
@@ -188,7 +201,7 @@ func (r *resolved) deadline(a *app, w *formats.Application, at string) error {
 	return nil
 }
 
-// alone is the least time of a batch of one in a module.
+// minSingleTime returns the least time that a batch of one takes in a module.
 func (r *resolved) alone(n *node) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, c := range n.of {
@@ -197,7 +210,7 @@ func (r *resolved) alone(n *node) time.Duration {
 	return least
 }
 
-// accurate checks that the most accurate variants reach an application's floor.
+// checkAccuracyFloor returns an error if even the most accurate variants miss an application's floor.
 func (r *resolved) accurate(a *app) error {
 	best, unknown := 1.0, []string(nil)
 	for i := range a.nodes {

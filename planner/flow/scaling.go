@@ -7,19 +7,22 @@ import (
 	"inferplan/formats"
 )
 
-// missed is what a request per second that is not carried costs, in workers that would
-// carry it: with 2, a smooth capacity would be the median of the rate.
+// missedRateCost is the cost of one request per second that is not carried, as a multiple of the workers
+// that would carry it. With 2, the cheapest capacity, if it could be any number, would be the median of the
+// rate.
 const missed = 2
 
-// Scaling is how many workers serve at which rate, by module: carries is the rate at the
-// entry of which a worker of a module carries its part, and rates go up to top. A rate
-// stands for headroom times as much, normally distributed with a standard deviation of
-// so much of itself (spread).
+// ScalingTable returns how many workers of each module serve at which rate, for rates up to maxRate.
+// workerRates has, by module, the rate at the entry of the application of which one worker carries the
+// module's part. A rate in the table stands for a random rate: normally distributed, with headroom times
+// that rate as its mean and relativeSD of the mean as its standard deviation.
 //
-// Whole workers make capacity rise in steps, and a step may cost one worker and gain
-// next to nothing. A row has the numbers with the least sum of workers and of what is
-// expected to be missed, which is the newsvendor's choice. Only numbers of which no
-// worker can be spared come into question.
+// Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing.
+// Each row of the table has the numbers that minimize
+//
+//	workers + missedRateCost · workersPerRPS · E[rate above the capacity],
+//
+// which is the choice of a newsvendor. Only numbers of which no worker can be spared are considered.
 func Scaling(carries []float64, headroom, spread, top float64) []formats.FlowRate {
 	highest, most := headroom*top*(1+4*spread), slices.Max(carries)
 	steps := make([][]float64, len(carries))
@@ -31,11 +34,13 @@ func Scaling(carries []float64, headroom, spread, top float64) []formats.FlowRat
 	return scaled(steps, headroom, spread, top)
 }
 
-// scaled is Scaling where workers of a module differ: steps are what its first one
-// carries, its first two and so on.
+// tableFromRates is ScalingTable for workers that differ. cumulativeRates has, by module, the rate that its
+// first worker carries, its first two, and so on.
 func scaled(steps [][]float64, headroom, spread, top float64) []formats.FlowRate {
 	f := newFrontier(steps)
 	var out []formats.FlowRate
+
+	// Walk through the rates in 4500 steps, and add a row wherever other numbers are best.
 	step, last := headroom*top/4500, -1
 	for i := range 4500 {
 		rate := float64(i) * step
@@ -52,15 +57,16 @@ func scaled(steps [][]float64, headroom, spread, top float64) []formats.FlowRate
 	return out
 }
 
-// frontier is the capacities of which no worker can be spared.
+// capacityFrontier is the list of capacities at which no worker can be spared.
 type frontier struct {
-	steps   [][]float64 // by module and workers
-	carried []float64   // rising
+	steps   [][]float64 // by module and number of workers, less one
+	carried []float64   // requests per second, rising
 	needs   []int       // workers of all modules, by capacity
-	cost    float64     // of a request per second, in workers
-	most    float64     // that a worker carries
+	cost    float64     // workers of all modules that one request per second takes
+	most    float64     // the largest rate that one worker carries
 }
 
+// newCapacityFrontier returns the frontier of some cumulative rates.
 func newFrontier(steps [][]float64) *frontier {
 	f := &frontier{steps: steps}
 	for _, list := range steps {
@@ -80,8 +86,8 @@ func newFrontier(steps [][]float64) *frontier {
 	return f
 }
 
-// workers are the fewest that carry a capacity of the frontier, by module; all of a
-// module that cannot.
+// workersFor returns the fewest workers of each module that carry a capacity, given by its index. A module
+// that cannot carry it has all of its workers.
 func (f *frontier) workers(at int) []int {
 	out := make([]int, len(f.steps))
 	for k, list := range f.steps {
@@ -91,11 +97,12 @@ func (f *frontier) workers(at int) []int {
 	return out
 }
 
-// best is the capacity for a normally distributed rate, of those from a few below the
-// last one on.
+// bestCapacity returns the index of the capacity that is cheapest for a normally distributed rate. It looks
+// from a few capacities below the last one upward.
 func (f *frontier) best(mean, sd float64, last int) int {
 	least, found := math.Inf(1), max(last, 0)
 	for i := max(0, last-5); i < len(f.carried) && f.carried[i] <= mean+4*sd+f.most; i++ {
+		// The expected rate above the capacity, sd · (φ(z) - z (1 - Φ(z))).
 		z := (f.carried[i] - mean) / sd
 		short := sd * (math.Exp(-z*z/2)/math.Sqrt(2*math.Pi) - z*math.Erfc(z/math.Sqrt2)/2)
 		if v := float64(f.needs[i]) + missed*f.cost*short; v < least {

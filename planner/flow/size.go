@@ -8,17 +8,17 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Shown simulates a plan and gives the share of the requests that are in time. The
-// arrivals must be the same for every plan, so that plans differ by their devices and
-// batches alone. A hint may be of a part of them.
+// AttainmentFunc simulates a plan and returns the share of the requests that are in time. The arrivals must
+// be the same for every plan, so that plans differ only by their devices and batches. A hint may simulate
+// only a part of them.
 type Shown func(plan *formats.Plan, hint bool) (float64, error)
 
-// Sized looks for the cheapest plan that attains what is asked in simulation. It starts
-// from plans of one problem, the first of which has the least margin. Devices join and
-// leave, and batches change where they may. It is nil where there are too few devices.
+// SizeBySimulation looks for the cheapest plan that attains a requested share in simulation. It starts from
+// plans for the same workload, the first of which has the least margin. Devices are added and removed, and
+// batch sizes change if batches is true. If there are too few devices, it returns nil.
 //
-// The result keeps the deadlines with the margin of the first plan, and capacities stay
-// above the rates. So the bound of that plan holds for it.
+// The result keeps the deadlines with the margin of the first plan, and its capacities stay above the
+// rates. So the bound of the first plan holds for it.
 func Sized(p *kind.Problem, plans []*formats.Plan, batches bool, asked float64, shown Shown) (*formats.Plan, error) {
 	base, q := plans[0], *p
 	if err := q.Values.Set("margin", base.Options.Number("margin")); err != nil {
@@ -43,7 +43,7 @@ func Sized(p *kind.Problem, plans []*formats.Plan, batches bool, asked float64, 
 	return r.redeployed(base, s), nil
 }
 
-// redeployed is a plan with other devices and batches.
+// withSolution returns a plan with the devices and batches of another solution.
 func (r *resolved) redeployed(base *formats.Plan, s *picked) *formats.Plan {
 	out, bound := *base, math.NaN()
 	if base.Objective.Bound != nil {
@@ -54,13 +54,15 @@ func (r *resolved) redeployed(base *formats.Plan, s *picked) *formats.Plan {
 	return &out
 }
 
-// picked is a plan as a solution of the problem that it was made for.
+// solutionOf returns a plan as a solution of the problem that it was made for.
 func (r *resolved) picked(plan *formats.Plan) *picked {
 	p, f := r.problem, formats.FlowOf(plan)
 	s := &picked{level: make([]int, len(p.models))}
 	for u := range p.models {
 		s.level[u], s.devices = -1, append(s.devices, make([]int, len(p.pools)))
 	}
+
+	// Choices of the modules.
 	for a := range f.Applications {
 		var list []int
 		for i, m := range f.Applications[a].Modules {
@@ -68,6 +70,8 @@ func (r *resolved) picked(plan *formats.Plan) *picked {
 		}
 		s.choice = append(s.choice, list)
 	}
+
+	// Levels and devices of the models. A level is recognized by its templates.
 	for i := range plan.Deployment {
 		d := &plan.Deployment[i]
 		u := slices.IndexFunc(p.models, func(m model) bool { return m.name == d.Model })
@@ -84,7 +88,7 @@ func (r *resolved) picked(plan *formats.Plan) *picked {
 	return s
 }
 
-// pool is the place of a device kind.
+// poolIndex returns the index of the pool of a device kind, or -1.
 func (p *problem) pool(device string) int {
 	return slices.IndexFunc(p.pools, func(o pool) bool { return o.kind == device })
 }

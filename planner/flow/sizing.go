@@ -6,47 +6,48 @@ import (
 	"slices"
 )
 
-// sizing is a search for the cheapest solution that attains what is asked.
+// sizeSearch looks for the cheapest solution that attains a requested share in simulation.
 //
-// A device joins where it helps most (as InferLine's planner does, SoCC '20, section
-// 5.2), then devices leave, the dearest first. Where none can leave, batches of the
-// solution with one less change until it attains enough, or until no change of one
-// batch helps any more.
+// First, devices are added one by one, where each helps most (as in InferLine's planner, SoCC '20, section
+// 5.2). Then devices are removed, the dearest first. If none can be removed, batch sizes of the solution
+// with one device less change, until it attains enough or no change of one batch size helps.
 type sizing struct {
 	p       *problem
-	asked   float64
-	batches bool // batches may change
-	shown   func(s *picked, hint bool) (float64, error)
+	asked   float64                                     // share of the requests, from 0 to 1
+	batches bool                                        // batch sizes may change
+	shown   func(s *picked, hint bool) (float64, error) // returns the attainment; with hint, of the first arrivals only
 	starts  []*picked
-	hints   map[string]float64 // by solution
-	full    map[string]float64 // likewise, of all arrivals
+	hints   map[string]float64 // by mapKey of the solution
+	full    map[string]float64 // by mapKey, of all arrivals
 	best    *picked
-	failed  error
+	failed  error // ends the search
 }
 
 const (
-	// doubt is by how much a hint may be below what all arrivals show.
+	// maxHintError is how far a hint may be below the attainment of all arrivals.
 	doubt = .005
-	// far is so much less than what is asked that other batches are not tried.
+	// maxBatchShortfall: if a hint falls short by more than this, other batch sizes are not tried.
 	far = .05
-	// gain is the least by which the hint of other batches must rise.
+	// minHintGain is the least rise of the hint for which a batch size changes.
 	gain = 1e-4
 )
 
+// newSizeSearch returns a search without a solution to start from.
 func newSizing(p *problem, asked float64, batches bool, shown func(*picked, bool) (float64, error)) *sizing {
 	return &sizing{p: p, asked: asked, batches: batches, shown: shown, hints: map[string]float64{}, full: map[string]float64{}}
 }
 
-// begin adds a solution to start from.
+// addStart adds a solution to start from, unless it is there.
 func (z *sizing) begin(s *picked) {
 	if !slices.ContainsFunc(z.starts, func(o *picked) bool { return o.key() == s.key() }) {
 		z.starts = append(z.starts, s)
 	}
 }
 
+// mapKey returns a text that two solutions share only if they are equal.
 func (s *picked) key() string { return fmt.Sprint(s.choice, s.level, s.devices) }
 
-// cheapest is the best of what the starts lead to; nil: none of them to anything.
+// cheapest returns the best solution that the starts lead to. If none of them leads to one, it returns nil.
 func (z *sizing) cheapest() (*picked, error) {
 	for _, s := range z.starts {
 		if s = z.spared(z.joined(s)); s != nil && z.failed == nil {
@@ -56,12 +57,12 @@ func (z *sizing) cheapest() (*picked, error) {
 	return z.best, z.failed
 }
 
-// dear tells whether a solution is no cheaper than the best.
+// isNoCheaper returns whether a solution costs at least as much as the best one.
 func (z *sizing) dear(s *picked) bool {
 	return z.best != nil && z.p.price(s) >= z.p.price(z.best)*(1-1e-9)
 }
 
-// hint is what the first arrivals show of a solution.
+// hintAttainment returns the attainment of a solution over the first arrivals.
 func (z *sizing) hint(s *picked) float64 {
 	has, ok := z.hints[s.key()]
 	if !ok && z.failed == nil {
@@ -71,7 +72,8 @@ func (z *sizing) hint(s *picked) float64 {
 	return has
 }
 
-// enough tells whether a solution attains what is asked.
+// attainsEnough returns whether a solution attains the requested share over all arrivals. It asks the hint
+// first, which costs less.
 func (z *sizing) enough(s *picked) bool {
 	if z.hint(s) < z.asked-doubt || z.failed != nil {
 		return false
@@ -84,8 +86,8 @@ func (z *sizing) enough(s *picked) bool {
 	return z.failed == nil && has >= z.asked
 }
 
-// joined is a solution that attains enough, with more devices if it must; nil: it would
-// be no cheaper than the best.
+// growUntilEnough adds devices or changes batch sizes until a solution attains enough, and returns it. It
+// returns nil once the solution would be no cheaper than the best.
 func (z *sizing) joined(s *picked) *picked {
 	for s != nil && z.failed == nil {
 		if z.dear(s) && len(z.resized(s, -1)) == 0 {
@@ -105,11 +107,14 @@ func (z *sizing) joined(s *picked) *picked {
 	return nil
 }
 
-// spared is a solution that attains enough with as few devices as can be; nil: it is no
-// cheaper than the best.
+// shrinkWhileEnough removes devices as long as the solution attains enough. It returns nil if the result is
+// no cheaper than the best solution.
 func (z *sizing) spared(s *picked) *picked {
 	for s != nil && z.failed == nil {
 		less := z.resized(s, -1)
+
+		// Remove the dearest device that can be spared. If there is none, remove the device whose loss
+		// hurts least and try other batch sizes.
 		next := (*picked)(nil)
 		if i := slices.IndexFunc(less, z.enough); i >= 0 {
 			next = less[i]
@@ -127,7 +132,7 @@ func (z *sizing) spared(s *picked) *picked {
 	return s
 }
 
-// most is the solution of a list of which the hint is best; nil: the list is empty.
+// bestByHint returns the solution of a list with the highest hint. If the list is empty, it returns nil.
 func (z *sizing) most(list []*picked) *picked {
 	best, has := (*picked)(nil), math.Inf(-1)
 	for _, s := range list {
@@ -138,8 +143,8 @@ func (z *sizing) most(list []*picked) *picked {
 	return best
 }
 
-// changed is a solution with other batches that attains enough: batches change one after
-// the other as long as the hint rises; nil: that leads to none.
+// rebatchUntilEnough changes one batch size after another as long as the hint rises. It returns the first
+// solution that attains enough. If it finds none, it returns nil.
 func (z *sizing) changed(s *picked) *picked {
 	for rises := z.batches && z.hint(s) >= z.asked-far; rises && z.failed == nil; {
 		rises = false
@@ -157,9 +162,10 @@ func (z *sizing) changed(s *picked) *picked {
 	return nil
 }
 
-// moved is a solution with the next larger or smaller batch of a model that keeps the
-// deadlines and carries the rates; nil: there is none. To make room for a larger one
-// the other models' batches shrink, that of the model with most to spare first.
+// withNeighbourBatch returns the solution with the next larger (delta 1) or smaller (delta -1) batch size
+// of model u that keeps the deadlines and carries the rates. To make time for a larger one, the batches of
+// the other models shrink, that of the model with the most spare capacity first. If there is no such
+// solution, it returns nil.
 func (p *problem) moved(s *picked, u, by int) *picked {
 	t := p.stepped(s, u, by)
 	for t != nil && !p.keeps(t) {
@@ -177,14 +183,16 @@ func (p *problem) moved(s *picked, u, by int) *picked {
 	return t
 }
 
-// stepped is a solution with another level of a model, the next of which its devices
-// do something else; nil: none that carries the rates.
+// withNextLevel returns the solution with the next level of model u, up or down by delta, at which its
+// devices run other templates. If that level does not exist or does not carry the rate, it returns nil.
 func (p *problem) stepped(s *picked, u, by int) *picked {
 	if s.level[u] < 0 {
 		return nil
 	}
 	t := *s
 	t.level = slices.Clone(s.level)
+
+	// Skip levels that change nothing on the pools where the model has devices.
 	was := p.models[u].levels[s.level[u]].best
 	for t.level[u] += by; t.level[u] >= 0 && t.level[u] < len(p.models[u].levels); t.level[u] += by {
 		now := p.models[u].levels[t.level[u]].best
@@ -205,18 +213,20 @@ func (p *problem) stepped(s *picked, u, by int) *picked {
 	return nil
 }
 
-// carries tells whether a model's devices carry its rate.
+// carriesRate returns whether the devices of model u carry its rate.
 func (p *problem) carries(s *picked, u int) bool {
 	return p.capacity(s, u) >= p.asked(s)[u]*(1-1e-9)
 }
 
-// resized are the solutions with a device more, or with one less, of a kind that a model
-// is on. They carry the rates, and the dearest device comes first.
+// neighbours returns the solutions with one device more (delta 1) or less (delta -1) of a kind that a model
+// is on, as far as there are devices and the rates are carried. The dearest device comes first.
 func (z *sizing) resized(s *picked, by int) []*picked {
 	type change struct {
 		s     *picked
 		price float64
 	}
+
+	// Change one number of devices at a time, and keep what is possible.
 	var list []change
 	for u := range s.devices {
 		for k, n := range s.devices[u] {
@@ -235,6 +245,8 @@ func (z *sizing) resized(s *picked, by int) []*picked {
 			}
 		}
 	}
+
+	// Sort by the price of the device, the dearest first.
 	slices.SortStableFunc(list, func(a, b change) int {
 		switch {
 		case a.price > b.price:

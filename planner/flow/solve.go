@@ -9,34 +9,33 @@ import (
 	"inferplan/solver/milp"
 )
 
-// errNone means that the program has no solution.
+// errNoPlan is returned when a program has no solution.
 var errNone = errors.New("no plan")
 
-// found is a plan with what is proven about it.
+// solveResult is a solution with its value, and the bound that is proven.
 type found struct {
 	*picked
-	p            *problem // that the levels are of; nil: of the documents
-	value, bound float64
+	p            *problem // the problem that the levels belong to. If it is nil, it is that of the documents.
+	value, bound float64  // value and bound of the objective
 	stopped      milp.StoppedBy
 	nodes        int64
 	iterations   int64
 }
 
-// search solves problems.
+// planSearch solves planning problems.
 type search struct {
 	p      *problem
 	solver milp.Solver
-	gap    float64
+	gap    float64 // relative gap at which a solve may end
 	seed   int32
-	// improved hears of better plans; nil: nobody.
+	// onImproved is called with every better plan. It may be nil.
 	improved func(value, bound float64)
 }
 
-// tieNodes limits the branching for fewer devices at the same objective.
+// maxTieNodes limits the branching when fewer devices are looked for at the same objective.
 const tieNodes = 2000
 
-// throughput finds the largest common factor of the rates, then the fewest
-// devices that carry it.
+// throughput finds the largest rate factor, then the fewest devices that carry it.
 func (s *search) throughput(ctx context.Context) (*found, error) {
 	if s.p.shares() {
 		return s.inTurns(ctx)
@@ -45,6 +44,8 @@ func (s *search) throughput(ctx context.Context) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Make that factor 1, and look for fewer devices.
 	scaled := *s.p
 	scaled.apps = append([]app(nil), s.p.apps...)
 	for a := range scaled.apps {
@@ -58,7 +59,8 @@ func (s *search) throughput(ctx context.Context) (*found, error) {
 	return out, nil
 }
 
-// highest finds the largest common factor of the rates.
+// maxRateFactor finds the largest rate factor: by listed deployments, or, if there are too many, by the
+// mixed-integer program.
 func (s *search) highest(ctx context.Context) (*found, error) {
 	if l := s.listed(); l != nil {
 		out, err := l.throughput(ctx)
@@ -78,8 +80,9 @@ func (s *search) highest(ctx context.Context) (*found, error) {
 	return out, nil
 }
 
-// cheapest finds the least price at the rates that the weights are, then the
-// fewest devices of that price, then what carries most of them.
+// cheapest finds the least price at rate factor 1, then the fewest devices at that price, then the plan of
+// these that carries most. If there are too many deployments to list, the mixed-integer program finds the
+// first two.
 func (s *search) cheapest(ctx context.Context) (*found, error) {
 	if l := s.listed(); l != nil {
 		out, err := l.cheapest(ctx, 1)
@@ -95,6 +98,8 @@ func (s *search) cheapest(ctx context.Context) (*found, error) {
 		return nil, err
 	}
 	out.value = s.p.price(out.picked)
+
+	// Look for fewer devices at the same price.
 	quiet := *s
 	quiet.gap, quiet.improved = 0, nil
 	less, err := quiet.one(ctx, ask{goal: fewest, top: 1, spend: out.value * (1 + 1e-9)}, milp.Options{MaxNodes: tieNodes})
@@ -105,11 +110,12 @@ func (s *search) cheapest(ctx context.Context) (*found, error) {
 	return out, nil
 }
 
-// fewer replaces a plan by one with fewer devices at the same rates, where one is found.
+// useFewerDevices replaces the solution by one with fewer devices at the same rates, if it finds one.
 func (s *search) fewer(ctx context.Context, p *problem, out *found) {
 	quiet := *s
 	quiet.p, quiet.gap, quiet.improved = p, 0, nil
 	if l := quiet.listed(); l != nil {
+		// With a price of 1 for every device, the cheapest plan has the fewest.
 		p.pools = slices.Clone(p.pools)
 		for k := range p.pools {
 			p.pools[k].price = 1
@@ -128,9 +134,9 @@ func (s *search) fewer(ctx context.Context, p *problem, out *found) {
 	}
 }
 
-// top is an upper bound of the common factor: that of fractions of devices,
-// again with the bound that it gave, because a small bound makes the program
-// tight. Levels then mix in the shares in which they are loaded.
+// factorBound returns an upper bound of the rate factor: the optimum with fractions of devices and mixed
+// levels. The bound is the unit of the program's rates, and a small one makes the program tight. So it
+// solves again with the new bound, until that stops falling.
 func (s *search) top(ctx context.Context) (float64, error) {
 	top := s.p.ceiling()
 	if !(top > 0) {
@@ -155,7 +161,8 @@ func (s *search) top(ctx context.Context) (float64, error) {
 	return top, nil
 }
 
-// fastest is the largest rate of a device for a module, whatever its time.
+// maxDeviceRate returns the largest rate that one device of pool k has for a module, in requests per
+// second, whatever time its batches take.
 func (p *problem) fastest(n *node, k int) float64 {
 	most := 0.0
 	for _, c := range n.of {
@@ -166,8 +173,8 @@ func (p *problem) fastest(n *node, k int) float64 {
 	return most
 }
 
-// one solves a program. Deadlines are checked exactly: what passes by the
-// solver's tolerance alone is barred, and the program solved again.
+// solveProgram solves the mixed-integer program of a query. It checks the deadlines exactly: paths that are
+// late by less than the solver's tolerance are excluded, and the program is solved again.
 func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error) {
 	o.Gap, o.Seed = s.gap, s.seed
 	if s.improved != nil {
@@ -181,6 +188,8 @@ func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error)
 			return nil, fmt.Errorf("solving the program of applications: %w", err)
 		}
 		out.nodes, out.iterations = out.nodes+sol.Stats.Nodes, out.iterations+sol.Stats.Iterations
+
+		// Return errors of the solver, of an infeasible program, and of an interruption.
 		switch {
 		case sol.Status == milp.Infeasible:
 			return nil, errNone
@@ -189,6 +198,8 @@ func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error)
 		case !sol.Feasible():
 			return nil, fmt.Errorf("the solver stopped without a plan: %v", sol.Status)
 		}
+
+		// Check the deadlines, and exclude what is late.
 		out.picked, out.value, out.bound, out.stopped = x.read(sol), sol.Value, sol.Bound, sol.StoppedBy
 		late := s.late(out.picked, q.goal)
 		if len(late) == 0 {
@@ -198,7 +209,7 @@ func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error)
 	}
 }
 
-// late lists the paths that take too long.
+// latePaths returns the paths that exceed their budgets. Goals that give up the SLOs have none.
 func (s *search) late(x *picked, g goal) []barred {
 	var out []barred
 	if g == soonest || g == lacking {

@@ -18,57 +18,59 @@ import (
 	"inferplan/solver/milp"
 )
 
-// The search tries these margins, shares of the SLO, and halves of the largest batch.
+// The search tries these margins, in shares of the SLO, with the largest batch and its halves.
 var marginGrid = []float64{0, .05, .1, .2, .3, .4, .5}
 
 const (
-	startMargin   = 1         // of the grid
-	trialBudget   = 1_500_000 // events of the simulator, for which trials go on
-	certifyBudget = 3_000_000 // of these, for which the search for the load that passes goes on
+	startMargin   = 1         // index in marginGrid at which the search starts
+	trialBudget   = 1_500_000 // events of the simulator. The search starts no further trial once it has simulated so many.
+	certifyBudget = 3_000_000 // events of the simulator for the search for the load that passes the test
 	leastTrials   = 4
-	floorTries    = 4     // at plans whose rates a test confirms
-	floorStep     = 0.001 // of the attainment, by which the next plan is to show more
+	floorTries    = 4     // searches for a plan whose rates the test confirms
+	floorStep     = 0.001 // added to the attainment that a plan must show, in each next search
 )
 
-// setting is what a search chooses.
+// tuneSetting is a choice of the options that the search varies.
 type setting struct {
 	margin    float64 // share of the SLO
-	batch     int     // the largest
-	dedicated string  // devices for models alone
+	batch     int     // the largest batch size
+	dedicated string  // devices for groups of models alone, as the option dedicated has them
 }
 
-// attempt is a plan with what simulation showed of it.
+// attempt is a plan for one setting, with what simulation showed of it.
 type attempt struct {
 	setting
 	res   *kind.Result
-	load  float64 // that all applications sustained, of what is planned; 0: none
-	trial float64 // the rate that short runs showed; NaN: there were none
+	load  float64 // the load that all applications sustained, as a factor on the planned rates. If it is 0, none was sustained.
+	trial float64 // the sustainedRate that short runs showed. If there were none, it is NaN.
 }
 
-// rate is what a plan sustains, in its objective.
+// sustainedRate returns the value of the objective that the plan sustains.
 func (t *attempt) rate() float64 { return t.load * t.res.Plan.Objective.Value }
 
-// tuning is a search for margin and largest batch, and for the number of devices, by simulation.
+// tuner is a search by simulation for margin, largest batch and dedicated devices, or for the number of
+// devices.
 type tuning struct {
 	p      *kind.Problem
-	asked  kind.Asked
+	asked  kind.Asked // parameters of the simulations: attainment, seed, runs
 	solve  kind.Solver
 	all    []*attempt
 	best   *attempt
-	closed bool  // no test is to confirm the best
-	work   int64 // of all trials, in events
-	wall   float64
-	bound  float64 // of every plan that holds; NaN: not known
-	among  string  // which plans these are; empty: all
-	first  error   // why there was no plan
+	closed bool    // the best attempt cannot be tested: its simulation would take too long
+	work   int64   // events of all trials
+	wall   float64 // milliseconds of all solves
+	bound  float64 // bound of the objective, over all plans. If it is not known, it is NaN.
+	among  string  // names the plans that the bound holds for. If it is empty, it holds for all.
+	first  error   // why the first setting without a plan has none
 	bounds certify.Budgets
 }
 
-// tune chooses margin and largest batch by what simulation shows a plan to sustain. For
-// throughput that is the highest rate, which a sequential test confirms and the plan promises.
-// For other objectives devices and batches change until the plan attains what is asked at its
-// rates, see Sized, and the cheapest plan that a test confirms is taken. All runs that compare
-// plans have the same random numbers; those that test have others.
+// tune chooses the margin and the largest batch by the rate that a plan sustains in simulation.
+//
+// For throughput it looks for the highest rate, which a sequential test confirms and the plan then
+// promises. For other objectives, devices and batch sizes change until the plan attains enough at its rates
+// (see SizeBySimulation), and the cheapest plan that a test confirms is taken. All runs that compare plans
+// have the same random numbers. Those that test have others.
 func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
 	t := &tuning{p: p, asked: asked, solve: solve, bound: math.NaN(), bounds: certify.NewBudgets(asked, 1)}
 	search := t.fastest
@@ -81,6 +83,8 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	if t.best == nil {
 		return nil, t.first
 	}
+
+	// Write bound, status and what was tried into the best plan.
 	res := t.best.res
 	t.state(res)
 	if ctx.Err() != nil {
@@ -92,9 +96,13 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	return res, nil
 }
 
-// plan solves with a setting; nil: there is no plan. The first plan brings the bound of all.
+// solveSetting solves with one setting. If there is no plan, it returns nil. The first solve also brings
+// the bound of all plans.
 func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
 	q := *t.p
+
+	// Solve a copy of the problem. As long as no bound is known, the method is asked for one at this
+	// attainment.
 	if math.IsNaN(t.bound) {
 		q.Attained = t.leastShare()
 	}
@@ -113,6 +121,8 @@ func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// The bound is the lower of the method's and of what the front end can admit.
 	if o := &res.Plan.Objective; q.Attained > 0 && o.Bound != nil {
 		t.bound, t.among = *o.Bound, o.BoundAmong
 		if most := res.Plan.FrontEndBound() / q.Attained; o.Name == "throughput" && most < t.bound {
@@ -124,7 +134,7 @@ func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
 	return &attempt{setting: s, res: res}, nil
 }
 
-// leastShare returns the least share of requests in time that an application has to attain.
+// minAttainment returns the least share of requests in time that some application has to attain.
 func (t *tuning) leastShare() float64 {
 	least := 1.0
 	for _, a := range formats.ApplicationsOf(t.p.Workload) {
@@ -133,7 +143,8 @@ func (t *tuning) leastShare() float64 {
 	return least
 }
 
-// start is the setting at which a search begins: devices are for models alone where that is asked.
+// startSetting returns the setting at which a search begins. If simulation is to choose the dedicated
+// devices, there are none at first.
 func (t *tuning) start() setting {
 	s := setting{margin: marginGrid[startMargin], batch: t.p.Values.Whole("max-batch"), dedicated: t.p.Values.Word("dedicated")}
 	if s.dedicated == simulated {
@@ -142,10 +153,13 @@ func (t *tuning) start() setting {
 	return s
 }
 
-// fastest looks for the plan that sustains the highest rate.
+// searchThroughput looks for the plan that sustains the highest rate.
 func (t *tuning) fastest(ctx context.Context) error {
-	grid, at := certify.Grid{Costs: []int{1, 1}}, []int{0, startMargin} // halves of batches, margins
+	grid, at := certify.Grid{Costs: []int{1, 1}}, []int{0, startMargin} // halvings of the largest batch, index of the margin
 	first, n := t.start(), 0
+
+	// Choose the dedicated devices first, if simulation is to choose them. The plan for the start of the
+	// grid exists then.
 	if err := t.divide(ctx, first); err != nil {
 		return err
 	}
@@ -154,6 +168,9 @@ func (t *tuning) fastest(ctx context.Context) error {
 		grid.Try(at)
 		n++
 	}
+
+	// From the best position of the grid, try the nearest one that was not tried, until nothing is left to
+	// try or the budget is spent.
 	for ; !t.closed && (n < leastTrials || t.work < trialBudget); n++ {
 		next, ok := at, n == 0
 		if n > 0 {
@@ -185,21 +202,27 @@ func (t *tuning) fastest(ctx context.Context) error {
 			at = next
 		}
 	}
+
+	// Test the best plan, unless it cannot be simulated.
 	if t.best == nil || t.closed {
 		return nil
 	}
 	return t.confirm(ctx)
 }
 
-// consider simulates a plan and takes it if it sustains more than the best so far. It returns false
-// where the search ends.
+// consider simulates a plan and takes it as the best attempt if it sustains more than the best so far.
+// proceed is false if the search should end.
 func (t *tuning) consider(ctx context.Context, one *attempt) (goes bool, err error) {
+	// Workflows with too many requests at once would take too long to simulate: take the plan untested.
 	if n := crowd(one.res.Plan); n > mostCrowd {
 		one.trial = math.NaN()
 		t.best, t.all, t.closed = one, append(t.all, one), true
 		one.res.Plan.Assumptions = append(one.res.Plan.Assumptions, fmt.Sprintf("rates are not tested by simulation: about %.3g requests would be under way at once, and their schedule is made anew for every one", n))
 		return false, nil
 	}
+
+	// A plan that was simulated already sustains the same. If a simulation exceeds its budget, the plan is
+	// not confirmed.
 	if same := slices.IndexFunc(t.all, func(o *attempt) bool { return certify.Equal(o.res.Plan, one.res.Plan) }); same >= 0 {
 		one.load = t.all[same].load
 	} else if err := t.sustain(ctx, one); certify.OverBudget(err) {
@@ -223,12 +246,12 @@ func (t *tuning) consider(ctx context.Context, one *attempt) (goes bool, err err
 	return true, nil
 }
 
-// mostCrowd is how many requests of workflows may be under way in a simulation, whose policy goes
-// over all of them at every arrival.
+// maxConcurrentRequests is how many requests of workflows may be in progress at once in a simulation. The
+// policy visits all of them at every arrival.
 const mostCrowd = 5000
 
-// crowd returns how many requests of workflows are under way where each takes its whole SLO; 0 for
-// other applications.
+// concurrentRequests returns how many requests of workflows are in progress at once if each takes its whole
+// SLO. For other applications it returns 0.
 func crowd(plan *formats.Plan) (n float64) {
 	if !formats.FlowOf(plan).Workflow() {
 		return 0
@@ -239,12 +262,12 @@ func crowd(plan *formats.Plan) (n float64) {
 	return n
 }
 
-// reached returns whether the best plan is within the gap asked of the bound of all plans.
+// isGapReached returns whether the best plan is within the requested gap of the bound of all plans.
 func (t *tuning) reached() bool {
 	return t.best != nil && !math.IsNaN(t.bound) && milp.RelativeGap(milp.Maximize, t.best.rate(), t.bound) <= t.p.Values.Number("gap")
 }
 
-// largestBatch is the largest batch that a plan without halved batches used.
+// largestBatch returns the largest batch of the plans that were solved without halving the batches.
 func (t *tuning) largestBatch() int {
 	largest := 1
 	for _, one := range t.all {
@@ -259,7 +282,7 @@ func (t *tuning) largestBatch() int {
 	return largest
 }
 
-// sustain looks in short runs for the load that a plan sustains.
+// findSustainedLoad looks in short runs for the load that a plan sustains.
 func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 	test, err := certify.New(one.res.Plan, t.asked)
 	if err != nil {
@@ -270,10 +293,13 @@ func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
 	search := sim.OwnSearch{Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, Most: 1, Together: true}
 	applications := len(one.res.Plan.Served())
+
+	// Start just where the plan would beat the best one. Long answers of language models are late long
+	// before the devices are full, so with these the search starts lower.
 	switch {
 	case t.best != nil:
 		search.Least = slices.Repeat([]float64{t.best.rate() / one.res.Plan.Objective.Value}, applications)
-	case asksLanguageModels(t.p.Workload): // long answers are late long before the devices are full
+	case asksLanguageModels(t.p.Workload):
 		search.From = slices.Repeat([]float64{.6}, applications)
 	}
 	found, err := sim.FindOwnLoads(ctx, sc, search)
@@ -285,7 +311,8 @@ func (t *tuning) sustain(ctx context.Context, one *attempt) error {
 	return nil
 }
 
-// confirm tests what the best plan was seen to sustain, and lets it promise what passes.
+// confirmBest tests the load that the best plan sustained in short runs, lowers it until the test passes,
+// and lets the plan promise it.
 func (t *tuning) confirm(ctx context.Context) error {
 	plan := t.best.res.Plan
 	test, err := certify.New(plan, t.asked)
@@ -294,6 +321,8 @@ func (t *tuning) confirm(ctx context.Context) error {
 	}
 	test.Scenario.Budget = t.bounds.Tests
 	ones := slices.Repeat([]float64{1}, len(plan.Served()))
+
+	// Climb down from the load that short runs showed. If they showed none, halve from a small load.
 	c := &certify.Climb{Carried: ones, Together: true, Work: certifyBudget}
 	load := t.best.load
 	if load < certify.Step {
@@ -301,6 +330,8 @@ func (t *tuning) confirm(ctx context.Context) error {
 	}
 	c.From = slices.Repeat([]float64{load}, len(ones))
 	loads, shown, err := c.Run(ctx, test)
+
+	// If the test exceeds its budget, the plan promises the load that short runs showed, unconfirmed.
 	if certify.OverBudget(err) && !c.Halve {
 		t.lower(t.best.load)
 		return certify.Unconfirmed(plan, err)
@@ -317,13 +348,13 @@ func (t *tuning) confirm(ctx context.Context) error {
 	return test.Strain(ctx)
 }
 
-// lower lets the best plan promise a load of what its devices carry.
+// promiseLoad lets the best plan promise its rates times load.
 func (t *tuning) lower(load float64) {
 	t.best.load = 1
 	promise(t.best.res.Plan, load)
 }
 
-// promise lets a plan promise a part of what its devices carry.
+// scalePromise multiplies the promised rates of a plan by a factor, and records the rate without queueing.
 func promise(plan *formats.Plan, part float64) {
 	fluid := plan.Objective.Value
 	plan.Objective.Fluid = &fluid
@@ -333,7 +364,7 @@ func promise(plan *formats.Plan, part float64) {
 	}
 }
 
-// cheapest looks for the least plan that carries the rates of the applications.
+// searchCheapest looks for the cheapest plan that carries the requested rates.
 func (t *tuning) cheapest(ctx context.Context) error {
 	var starts []*attempt
 	for _, margin := range []float64{.1, .2, .3} {
@@ -350,8 +381,11 @@ func (t *tuning) cheapest(ctx context.Context) error {
 	if len(starts) == 0 {
 		return nil
 	}
+
+	// One search for the number of devices starts from all plans. The devices of workflows follow from the
+	// plan, so each is tested as it is.
 	if !formats.FlowOf(starts[0].res.Plan).Workflow() {
-		return t.keep(ctx, starts...) // one search starts from all of them
+		return t.keep(ctx, starts...)
 	}
 	for _, one := range starts {
 		if err := t.keep(ctx, one); err != nil {
@@ -365,8 +399,9 @@ func (t *tuning) cheapest(ctx context.Context) error {
 	return nil
 }
 
-// keep makes the cheapest plan of some that a test confirms, and keeps it if it is the best so
-// far.
+// confirmCheapest makes the cheapest plan that the search by simulation finds from some attempts, tests it,
+// and keeps it if it passes and is the best so far. If the test fails, the next search has to show a larger
+// surplus.
 func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 	one := list[0]
 	t.all = append(t.all, list...)
@@ -377,6 +412,8 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 			t.best = one
 			return nil
 		}
+
+		// Choose the number of devices by simulation.
 		if !formats.FlowOf(plan).Workflow() {
 			if plan, err = t.sized(ctx, list, surplus); certify.OverBudget(err) {
 				return t.unconfirmed(one, err)
@@ -385,6 +422,8 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 				return err
 			}
 		}
+
+		// Test the rates.
 		test, err := certify.New(plan, t.asked)
 		if err != nil {
 			return err
@@ -415,7 +454,8 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 	return nil
 }
 
-// unconfirmed takes a plan that no test confirms, as its error says, if there is none yet.
+// takeUnconfirmed takes a plan that no test confirms, with a note that says why, if there is no best
+// attempt yet.
 func (t *tuning) unconfirmed(one *attempt, err error) error {
 	if t.best != nil {
 		return nil
@@ -424,7 +464,8 @@ func (t *tuning) unconfirmed(one *attempt, err error) error {
 	return certify.Unconfirmed(one.res.Plan, err)
 }
 
-// sized is the cheapest plan that the search by simulation makes of some.
+// sizePlans returns the cheapest plan that SizeBySimulation finds from some attempts. The plan attains at
+// least surplus more than the applications' shares.
 func (t *tuning) sized(ctx context.Context, list []*attempt, least float64) (*formats.Plan, error) {
 	var plans []*formats.Plan
 	for _, one := range list {
@@ -439,7 +480,8 @@ func (t *tuning) sized(ctx context.Context, list []*attempt, least float64) (*fo
 	})
 }
 
-// surplusOf returns what applications attain at the planned rates above their shares, the least of them.
+// attainmentSurplus returns the least amount, over all applications, by which the attainment at the planned
+// rates exceeds the share that the application has to attain.
 func (t *tuning) surplusOf(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
 	test, err := certify.New(plan, asked)
 	if err != nil {
@@ -457,8 +499,8 @@ func (t *tuning) surplusOf(ctx context.Context, plan *formats.Plan, asked kind.A
 	return least, nil
 }
 
-// state writes into the plan what the search knows, see certify.State. Where language models drain and no
-// test confirms the rates, nothing is known of how good they are.
+// writeBound writes the bound and status of the search into the plan, see certify.State. If language models
+// drain and no test confirms the rates, the plan has neither a bound nor a gap.
 func (t *tuning) state(res *kind.Result) {
 	plan := res.Plan
 	if c := plan.Certified; (c == nil || c.LoadFactor < 1) && drains(plan.Deployment, formats.FlowOf(plan).Modules) {
@@ -473,7 +515,7 @@ func (t *tuning) state(res *kind.Result) {
 	certify.State(res, sense, t.bound, t.among, t.p.Values.Number("gap"))
 }
 
-// tried says what was tried and what came of it.
+// attemptSummary returns a text that lists the attempts and what each of them sustained.
 func (t *tuning) tried() string {
 	var parts []string
 	for _, one := range t.all {

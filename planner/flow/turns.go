@@ -10,26 +10,27 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Modules may take turns on the devices of a pool that is shared in time. Those that do
-// are on all of the pool's devices but those that a model has to itself, and each has a
-// part of the time there. A device runs one batch at a time, so a task may find it busy
-// with the longest run of any of them: with B that run, a module in turns takes
+// Modules may take turns on the devices of a time-shared pool. The modules that do so are on all devices of
+// the pool but those that a model has to itself, and each has a share of the time there. A device runs one
+// batch at a time, so a task may find it busy with the longest run of any of these modules. If B is that
+// run, a module that takes turns takes
 //
 //	max(D, B) + D
 //
-// of the deadline, where one with devices of its own takes 2 D. B depends on the levels
-// that are chosen, so the program is solved for every value that B can take, those first
-// whose bounds are highest. Each leaves out levels of longer runs in turns.
+// of the deadline, where one with devices of its own takes 2 D. B depends on the levels that are chosen, so
+// the program is solved for every value that B can have, and each program leaves out levels with longer
+// runs. Values with the highest bounds come first.
 
-// mostRuns limits the values of B that are tried; of more, some evenly spread ones are.
+// maxRunLimits limits how many values of B are tried. Of more values, some evenly spread ones are tried.
 const mostRuns = 24
 
-// shares returns whether modules may take turns on some pool.
+// hasTimeSharedPool returns whether modules may take turns on some pool.
 func (p *problem) shares() bool {
 	return slices.ContainsFunc(p.pools, func(k pool) bool { return k.time && k.count > 0 })
 }
 
-// runs lists the values of the longest run in turns.
+// sharedRunTimes returns the values that the longest run B can have. complete is false if only some of them
+// are returned.
 func (p *problem) runs() (list []time.Duration, all bool) {
 	for u := range p.models {
 		for _, l := range p.models[u].levels {
@@ -52,9 +53,9 @@ func (p *problem) runs() (list []time.Duration, all bool) {
 	return some, false
 }
 
-// within is the problem with levels in turns beside the others, whose runs take no longer
-// than a time where devices are shared. free is the same without waits for other modules,
-// which no plan is better than.
+// limitSharedRuns returns the problem in which every model has, beside its levels, levels at which it takes
+// turns, with runs of at most maxRun on time-shared devices. withoutWaits leaves out the wait for other
+// modules, which makes the problem a relaxation: no plan is better than its optimum.
 func (p *problem) within(longest time.Duration, free bool) *problem {
 	q := *p
 	q.models, q.longest = slices.Clone(p.models), longest
@@ -81,13 +82,14 @@ func (p *problem) within(longest time.Duration, free bool) *problem {
 	return &q
 }
 
-// variant is the problem for one value of the longest run.
+// sharedRunProblem is the problem for one value of the longest run.
 type variant struct {
 	p   *problem
 	top float64 // bound of the factor
 }
 
-// variants lists the problems by falling bound, and a bound of what is not listed.
+// sharedRunProblems returns the problems for all values of B, by falling bound. unlistedBound is a bound of
+// the rate factor for the values that are left out.
 func (s *search) variants(ctx context.Context) (list []variant, rest float64, err error) {
 	runs, all := s.p.runs()
 	for _, longest := range runs {
@@ -109,14 +111,14 @@ func (s *search) variants(ctx context.Context) (list []variant, rest float64, er
 	return list, rest, nil
 }
 
-// over is the search over another problem.
+// withProblem returns a search like s for another problem. It reports no progress.
 func (s *search) over(p *problem) *search {
 	quiet := *s
 	quiet.p, quiet.improved = p, nil
 	return &quiet
 }
 
-// inTurns finds the largest common factor of the rates where modules may take turns.
+// throughputWithSharing finds the largest rate factor where modules may take turns.
 func (s *search) inTurns(ctx context.Context) (*found, error) {
 	list, bound, err := s.variants(ctx)
 	if err != nil {
@@ -124,6 +126,8 @@ func (s *search) inTurns(ctx context.Context) (*found, error) {
 	}
 	var best *found
 	nodes, iterations := int64(0), int64(0)
+
+	// Solve the problems by falling bound, until no other can be better than the best result.
 	for _, v := range list {
 		if best != nil && v.top <= best.value*(1+1e-9) {
 			bound = max(bound, v.top)
@@ -150,6 +154,8 @@ func (s *search) inTurns(ctx context.Context) (*found, error) {
 	if best == nil {
 		return nil, errNone
 	}
+
+	// Add up the effort, and say why the search ended.
 	best.nodes, best.iterations, best.bound = nodes, iterations, max(bound, best.value)
 	switch gap := (best.bound - best.value) / best.bound; {
 	case gap <= 1e-6:
@@ -162,7 +168,7 @@ func (s *search) inTurns(ctx context.Context) (*found, error) {
 	return best, nil
 }
 
-// soonest finds the plan with the least stretch of all SLOs.
+// minStretchPlan finds the plan that needs the least factor on all SLOs.
 func (s *search) soonest(ctx context.Context) (*found, error) {
 	if !s.p.shares() {
 		return s.one(ctx, ask{goal: soonest, top: 1}, milp.Options{})
@@ -185,7 +191,7 @@ func (s *search) soonest(ctx context.Context) (*found, error) {
 	return best, nil
 }
 
-// group is how many devices of a pool the modules in turns have.
+// sharedDevices returns how many devices of pool k are left for the modules that take turns there.
 func (s *picked) group(p *problem, k int) int {
 	n := p.pools[k].count
 	for u := range s.devices {
@@ -194,7 +200,8 @@ func (s *picked) group(p *problem, k int) int {
 	return n
 }
 
-// settle has the parts of modules in turns sum to all of the time that there is.
+// fillSharedTime scales the time shares of every pool so that they use all of the time that its shared
+// devices have.
 func (s *picked) settle(p *problem) {
 	for k := range p.pools {
 		sum := 0.0
@@ -210,8 +217,10 @@ func (s *picked) settle(p *problem) {
 	}
 }
 
-// share says which part of the time of a pool's devices a model in turns has. Their memory
-// holds what runs on them.
+// addTimeShare adds the time share of model u at level l on pool k. Each device must hold all models that
+// have a share there:
+//
+//	Σ_ul y_ulk ≤ G_k;   Σ over models with y_ulk > 0 of their memory ≤ that of a device
 func (x *program) share(u, l, k int, name string) milp.Var {
 	pool, t := &x.p.pools[k], &x.p.models[u].levels[l].best[k]
 	n := x.m.AddVar("time "+name+" "+pool.kind, 0, float64(pool.count), 0)
@@ -224,7 +233,8 @@ func (x *program) share(u, l, k int, name string) milp.Var {
 	return n
 }
 
-// together adds the devices of every pool on which modules take turns.
+// addSharedDevices adds, for every time-shared pool, the number G of devices on which modules take turns,
+// with rows for their time and memory.
 func (x *program) together(taken []milp.Row) {
 	for k := range x.p.pools {
 		pool := &x.p.pools[k]
@@ -239,10 +249,11 @@ func (x *program) together(taken []milp.Row) {
 	}
 }
 
-// least part of a device that counts as time in turns: the solver's tolerance is below it.
+// minTimeShare is the least part of a device that counts as a time share. Smaller values come from the
+// solver's tolerance.
 const leastPart = 1e-7
 
-// times are the parts of devices' time of a solution, whole numbers left out.
+// readTimeShares reads the time shares of a solution of the program.
 func (x *program) times(sol *milp.Solution, s *picked) {
 	s.time = nil
 	for u, l := range s.level {
@@ -260,14 +271,14 @@ func (x *program) times(sol *milp.Solution, s *picked) {
 	s.settle(x.p)
 }
 
-// inTurns returns whether a model at a level has a part of the time of a pool's devices,
-// not devices of its own.
+// isTimeShared returns whether model u at level l takes turns on the devices of pool k. Otherwise it has
+// devices of its own.
 func (p *problem) inTurns(u, l, k int) bool {
 	return p.models[u].levels[l].turns && p.pools[k].time
 }
 
-// step is what a module takes of the deadline at a level: the wait for its device, and a
-// batch of its own.
+// moduleTime returns what a module takes of the deadline at a level: the wait for its device, and a batch
+// of its own.
 func (p *problem) step(l *level) time.Duration {
 	if l.turns {
 		return max(l.most, p.longest) + l.most
@@ -275,7 +286,7 @@ func (p *problem) step(l *level) time.Duration {
 	return waiting * l.most
 }
 
-// carriedInTurns is the rate that a model's parts of devices' time carry.
+// timeSharedRate returns the rate that the time shares of model u carry, in requests per second.
 func (s *picked) carriedInTurns(p *problem, u int) float64 {
 	sum := 0.0
 	if s.time != nil && s.level[u] >= 0 {

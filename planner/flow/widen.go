@@ -1,12 +1,13 @@
 package flow
 
-// widen gives what is left of the deadlines to larger batches on the same devices.
-// The model with the least to spare comes first, in steps from one level to the
-// next that carries more.
+// enlargeBatches spends the rest of the deadlines on larger batches on the same devices. Time after time,
+// it takes the model whose capacity is the smallest multiple of its rate, and raises its level to the next
+// one that carries more.
 func (p *problem) widen(s *picked) {
 	asked := p.asked(s)
 	done := make([]bool, len(p.models))
 	for {
+		// Find the model with the least spare capacity.
 		at, least := -1, 0.0
 		for u := range p.models {
 			if s.level[u] < 0 || done[u] || asked[u] == 0 {
@@ -23,8 +24,8 @@ func (p *problem) widen(s *picked) {
 	}
 }
 
-// raised moves a model to the next level that carries more, if the deadlines allow
-// it.
+// raiseLevel raises the level of a model to the next one that carries more, and returns true, if all
+// deadlines hold with it.
 func (p *problem) raised(s *picked, u int) bool {
 	was, carried := s.level[u], p.capacity(s, u)
 	for s.level[u]++; s.level[u] < len(p.models[u].levels); s.level[u]++ {
@@ -40,7 +41,7 @@ func (p *problem) raised(s *picked, u int) bool {
 	return false
 }
 
-// keeps tells whether all deadlines are kept.
+// keepsDeadlines returns whether every application keeps its deadline.
 func (p *problem) keeps(s *picked) bool {
 	for a := range p.apps {
 		if p.took(s, a) > p.apps[a].budget() {

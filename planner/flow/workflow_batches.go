@@ -10,39 +10,40 @@ import (
 	"inferplan/solver/milp"
 )
 
-// chosenBatches is the batch of every service on every kind of devices, what part of
-// its work runs there, and the devices that a factor of one takes, with what is proven
-// of that.
+// chosenBatches has the batch of every service on every kind of devices, the share of its work that runs
+// there, and the device time of all work at rate factor 1, with what is proven of it.
 type chosenBatches struct {
-	counts       []int       // devices by kind
-	batch        [][]int     // size by service and kind; nowhere: it does not run there
-	share        [][]float64 // of the work, likewise
-	price        float64     // of the devices, where the rates are given
-	least        float64     // that is proven of it
-	value, bound float64     // of the devices' time at factor 1, in devices of all
+	counts       []int       // devices, by kind
+	batch        [][]int     // index of the useful batch, by service and kind, or notDeployed
+	share        [][]float64 // part of a service's work, by service and kind
+	price        float64     // price of the devices, if the rates are given
+	least        float64     // no devices that carry the rates cost less
+	value, bound float64     // device time at rate factor 1, in devices of the whole cluster, and its lower bound
 	stopped      milp.StoppedBy
 	nodes        int64
 	iterations   int64
 }
 
-// batchProgram is the mixed-integer program: which kinds run a service, in which batch,
-// and what part of its work.
+// batchProgram is the mixed-integer program that chooses which kinds run each service, in which batch, and
+// what share of its work.
 type batchProgram struct {
 	*milp.Model
-	sizes [][][]milp.Var // by service, kind and size; a kind that is left out has none
-	parts [][][]milp.Var // likewise; none where there is only one kind
+	sizes [][][]milp.Var // z, by service, kind and useful batch. A kind that is left out has none.
+	parts [][][]milp.Var // y, likewise. With only one kind there are none.
 }
 
-// batching chooses devices, and what runs on them in which batches.
+// batchChooser chooses devices, the services that run on them, and their batches.
 type batching struct{ *workflowProblem }
 
-// choose chooses devices, batches and shares.
+// choose chooses devices, batches and work shares.
 func (w *batching) choose(ctx context.Context) (*chosenBatches, error) {
 	counts, all := make([]int, len(w.pools)), 0
 	for k := range w.pools {
 		counts[k] = w.pools[k].Count
 		all += counts[k]
 	}
+
+	// For throughput all devices are used.
 	b, err := w.batches(ctx, counts)
 	if err != nil || w.objective == "throughput" {
 		return b, err
@@ -51,6 +52,9 @@ func (w *batching) choose(ctx context.Context) (*chosenBatches, error) {
 		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the rates of the applications take %.4g devices, and there are %d", b.value, all),
 			Nearest: kind.Nearest{LoadFactor: math.Floor(float64(all)/b.value*1e6) / 1e6}}
 	}
+
+	// With one kind, the number of devices follows from their time. With several, a program finds the
+	// cheapest.
 	if len(counts) == 1 {
 		n := max(1, math.Ceil(b.value*(1-1e-9)))
 		b.counts, b.price, b.least = []int{int(n)}, n*w.prices[0], math.Ceil(b.bound*(1-1e-9))*w.prices[0]
@@ -59,12 +63,12 @@ func (w *batching) choose(ctx context.Context) (*chosenBatches, error) {
 	return w.cheapest(ctx, b)
 }
 
-// cheapest chooses the devices with the least price that carry the rates, then what
-// they do best.
+// cheapest chooses the cheapest devices that carry the rates, then the batches that use them best.
 func (w *batching) cheapest(ctx context.Context, all *chosenBatches) (*chosenBatches, error) {
 	m := w.program(all.counts)
 	var devices []milp.Var
 	for k, n := range all.counts {
+		// Devices of a kind that runs anything must be there, and have the time that their services take.
 		v := m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
 		w.busy(m, k, v, 1)
 		for s := range m.sizes {
@@ -83,6 +87,8 @@ func (w *batching) cheapest(ctx context.Context, all *chosenBatches) (*chosenBat
 		found.price += w.prices[k] * float64(found.counts[k])
 	}
 	found.least = min(sol.Bound, found.price)
+
+	// Choose batches for these devices.
 	b, err := w.batches(ctx, found.counts)
 	if err != nil {
 		return nil, fmt.Errorf("choosing the batches of %v devices: %w", found.counts, err)
@@ -92,18 +98,20 @@ func (w *batching) cheapest(ctx context.Context, all *chosenBatches) (*chosenBat
 	return b, nil
 }
 
-// batches chooses batches and shares so that every way keeps its deadline, with a batch
-// to wait for and one's own at every step, and a factor of one takes least of the
-// devices' time.
+// chooseBatches chooses batches and work shares so that every path keeps its deadline, with a batch to wait
+// for and one's own at every step, and the work of rate factor 1 takes as little of the devices' time as
+// possible.
 //
-// The value is that time, of the kind that is busiest, times the number of all devices.
-// It is the capacity bound that leaves memory and loads out: no placement carries more
-// than the devices over it.
+// deviceTime is the time of the busiest kind at factor 1, as a share of that kind, times the number of all
+// devices. All devices divided by it are the capacity bound, which leaves out memory and loads: no
+// placement carries more.
 func (w *batching) batches(ctx context.Context, counts []int) (*chosenBatches, error) {
 	m, all := w.program(counts), 0
 	for _, n := range counts {
 		all += n
 	}
+
+	// With several kinds, minimize the time of the busiest one.
 	if len(counts) > 1 {
 		time := m.AddVar("devices", 0, milp.Inf, 1)
 		for k, n := range counts {
@@ -121,14 +129,14 @@ func (w *batching) batches(ctx context.Context, counts []int) (*chosenBatches, e
 		}
 	}
 	if b.bound = min(sol.Bound, b.value); len(counts) > 1 {
-		b.bound = min(sol.Bound*(1-1e-7), b.value) // rows hold up to the solver's tolerance
+		b.bound = min(sol.Bound*(1-1e-7), b.value) // rows hold only up to the solver's tolerance
 	}
 	w.widen(b)
 	return b, nil
 }
 
-// program is what all questions have in common. Where there is one kind of devices, the
-// objective is their time.
+// newProgram returns the rows and variables that all programs of batches share. With one kind of devices
+// the objective is the time of these devices.
 func (w *batching) program(counts []int) *batchProgram {
 	m := &batchProgram{Model: milp.New("batches of workflows")}
 	for s := range w.services {
@@ -140,8 +148,10 @@ func (w *batching) program(counts []int) *batchProgram {
 	return m
 }
 
-// runs adds where and how a service runs: in one batch on the only kind of devices, or
-// in at most one on each of several, which do its work between them.
+// addService adds the batch of service s. With one kind of devices it has exactly one. With several it has
+// at most one on each kind, at least one in all, and its work is divided between the kinds:
+//
+//	Σ_b z_skb ≤ 1;   Σ_kb z_skb ≥ 1;   Σ_kb y_skb = 1;   0 ≤ y_skb ≤ z_skb
 func (w *batching) runs(m *batchProgram, s int, counts []int) {
 	sv, alone := &w.services[s], len(counts) == 1
 	sizes, parts := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
@@ -158,6 +168,8 @@ func (w *batching) runs(m *batchProgram, s int, counts []int) {
 		if !alone {
 			one = m.AddLE("", 1)
 		}
+
+		// A variable for every useful batch. It is binary, unless batches may be mixed.
 		for i := range sv.on[k].sizes {
 			z, cost := &sv.on[k].sizes[i], 0.0
 			if alone {
@@ -182,7 +194,7 @@ func (w *batching) runs(m *batchProgram, s int, counts []int) {
 	m.sizes, m.parts = append(m.sizes, sizes), append(m.parts, parts)
 }
 
-// load is what a factor of one asks of a service, in tasks of the usual work per second.
+// serviceLoad returns the load of service s at rate factor 1, in tasks of the usual work per second.
 func (w *workflowProblem) load(s int) float64 {
 	sum := 0.0
 	for a := range w.apps {
@@ -191,7 +203,7 @@ func (w *workflowProblem) load(s int) float64 {
 	return sum
 }
 
-// busy holds the time of a kind of devices to so many times a variable.
+// limitKindTime limits the device time of kind k to factor times the variable v.
 func (w *batching) busy(m *batchProgram, k int, v milp.Var, times float64) {
 	row := m.AddLE("time of "+w.pools[k].Device, 0, milp.Term{Var: v, Coef: -times})
 	for s := range m.parts {
@@ -201,7 +213,7 @@ func (w *batching) busy(m *batchProgram, k int, v milp.Var, times float64) {
 	}
 }
 
-// timeOn is the time of a kind of devices at factor 1.
+// kindTime returns the device time of kind k at rate factor 1, in devices.
 func (w *batching) timeOn(b *chosenBatches, k int) float64 {
 	sum := 0.0
 	for s := range w.services {
@@ -210,7 +222,7 @@ func (w *batching) timeOn(b *chosenBatches, k int) float64 {
 	return sum
 }
 
-// timeOf is the part of it that a service takes.
+// serviceTime returns the part of that time that service s takes.
 func (w *workflowProblem) timeOf(b *chosenBatches, s, k int) float64 {
 	if b.batch[s][k] == nowhere {
 		return 0
@@ -218,7 +230,8 @@ func (w *workflowProblem) timeOf(b *chosenBatches, s, k int) float64 {
 	return b.share[s][k] * w.load(s) * w.services[s].on[k].sizes[b.batch[s][k]].each()
 }
 
-// solve solves a program of batches.
+// solve solves a program of batches. A solution that misses a deadline by less than the solver's tolerance
+// is excluded, and the program solved again.
 func (w *batching) solve(ctx context.Context, m *batchProgram) (*chosenBatches, *milp.Solution, error) {
 	for {
 		sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap, Seed: w.seed})
@@ -232,6 +245,8 @@ func (w *batching) solve(ctx context.Context, m *batchProgram) (*chosenBatches, 
 		case !sol.Feasible():
 			return nil, nil, fmt.Errorf("the solver stopped without batches: %v", sol.Status)
 		}
+
+		// Read the batches and work shares.
 		b := &chosenBatches{counts: make([]int, len(w.pools)), stopped: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
 		var taken []milp.Var
 		for s := range m.sizes {
@@ -256,10 +271,12 @@ func (w *batching) solve(ctx context.Context, m *batchProgram) (*chosenBatches, 
 			}
 			b.batch, b.share = append(b.batch, batch), append(b.share, share)
 		}
+
+		// Check the deadlines exactly.
 		if w.keeps(b.batch) {
 			return b, sol, nil
 		}
-		// The solver's tolerance let a way pass that is too slow by less than that.
+		// A path is too slow by less than the solver's tolerance: exclude these batches.
 		bar := m.AddLE("barred", float64(len(taken)-1))
 		for _, v := range taken {
 			m.AddTerm(bar, v, 1)
@@ -267,8 +284,8 @@ func (w *batching) solve(ctx context.Context, m *batchProgram) (*chosenBatches, 
 	}
 }
 
-// widen lets kinds of devices run a service that do none of its work by the plan, in the
-// largest batches that take no longer than those elsewhere: no way gets longer.
+// deployOnIdleKinds lets kinds of devices run a service of which the plan gives them no work, in the
+// largest batch that takes no longer than those on the other kinds, so that no path gets longer.
 func (w *batching) widen(b *chosenBatches) {
 	for s := range b.batch {
 		sv := &w.services[s]
@@ -286,8 +303,11 @@ func (w *batching) widen(b *chosenBatches) {
 	}
 }
 
-// deadlines holds the ways of an application to its budget, in seconds.
+// addDeadlines limits the time of every visited path of an application to its budget, in seconds:
+//
+//	2 · Σ over visited segments of the longest path of worstTime ≤ SLO - margin
 func (w *batching) deadlines(m *milp.Model, a *workflow, sizes [][][]milp.Var) {
+	// The time of a segment is that of its longest path.
 	segments := make([]milp.Var, len(a.paths))
 	for g := range a.paths {
 		segments[g] = m.AddVar("segment "+a.asked.Name, 0, milp.Inf, 0)
@@ -298,6 +318,8 @@ func (w *batching) deadlines(m *milp.Model, a *workflow, sizes [][][]milp.Var) {
 			}
 		}
 	}
+
+	// The budget is halved for the wait in every step. A bound without queueing has no wait and no margin.
 	budget := (a.slo - a.margin).Seconds() / waiting
 	if w.fluid {
 		budget = a.slo.Seconds()
@@ -312,8 +334,8 @@ func (w *batching) deadlines(m *milp.Model, a *workflow, sizes [][][]milp.Var) {
 	}
 }
 
-// leg is the time of a step: the longest of the services that may run it, on any of the
-// kinds that run them.
+// addStepTime adds a variable for the time of a step: the longest of the services that may run it, on any
+// of the kinds that run them.
 func (w *batching) leg(m *milp.Model, a *workflow, leg *flow.Leg, sizes [][][]milp.Var) milp.Var {
 	v := m.AddVar("step", 0, milp.Inf, 0)
 	for _, id := range leg.Services {
@@ -328,7 +350,7 @@ func (w *batching) leg(m *milp.Model, a *workflow, leg *flow.Leg, sizes [][][]mi
 	return v
 }
 
-// keeps tells whether batches keep all deadlines, exactly.
+// keepsDeadlines returns whether the chosen batches keep all deadlines, computed exactly.
 func (w *workflowProblem) keeps(chosen [][]int) bool {
 	for i := range w.apps {
 		if a := &w.apps[i]; waiting*w.took(a, chosen) > a.slo-a.margin {
@@ -338,7 +360,7 @@ func (w *workflowProblem) keeps(chosen [][]int) bool {
 	return true
 }
 
-// tooSoon names the application whose SLO has to grow most.
+// sloError returns an error that names the application whose SLO has to grow by the largest factor.
 func (w *workflowProblem) tooSoon() error {
 	worst, by := 0, 0.0
 	for i := range w.apps {
@@ -355,7 +377,7 @@ func (w *workflowProblem) tooSoon() error {
 		Nearest: kind.Nearest{SLOUS: float64(kind.LeastSLO(need, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
 }
 
-// factor is the common factor of the rates that the devices carry.
+// rateFactor returns the rate factor that the devices carry, and its upper bound.
 func (b *chosenBatches) factor() (value, bound float64) {
 	if b.value <= 0 {
 		return 0, 0

@@ -12,9 +12,9 @@ import (
 	"inferplan/policy/flow"
 )
 
-// explainWorkflows tells how long the longest way of each application takes, what
-// runs most of the time, how many copies devices hold at the start, and what is
-// expected of requests.
+// explainWorkflows returns lines of text: for every application its rate and the time of its longest path,
+// then which services take most of the devices' time, how many copies devices hold at the start, and which
+// models have devices alone.
 func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 	var out []string
 	for i := range f.Applications {
@@ -27,6 +27,8 @@ func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 		if err != nil {
 			continue
 		}
+
+		// The longest time over all visits, and the mean number of tasks.
 		longest, tasks := time.Duration(0), 0.0
 		for _, v := range visits {
 			sum := time.Duration(0)
@@ -48,9 +50,10 @@ func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 	return out
 }
 
-// groupsOf tells which models have which devices of a kind to themselves; none where all models share all of them.
+// deviceGroups returns a line for every group of models with devices of their own. If all models share all
+// devices of a kind, it returns nil.
 func groupsOf(p *formats.Plan) (out []string) {
-	var first []formats.PlacedStage // of each group
+	var first []formats.PlacedStage // first stage of each group
 	var models [][]string
 	for s := range p.Stages() {
 		i := slices.IndexFunc(first, func(o formats.PlacedStage) bool { return o.Meets(s.Stage) })
@@ -70,7 +73,8 @@ func groupsOf(p *formats.Plan) (out []string) {
 	return out
 }
 
-// shares tell what runs most of the time, and what else there is.
+// deviceTimeTexts returns a text for every service that takes at least 1 % of the devices' time, and one
+// for all others.
 func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 	all, rest, more := 0, 0.0, 0
 	for i := range p.Pools {
@@ -78,6 +82,8 @@ func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 	}
 	for i := range p.Deployment {
 		d, m := &p.Deployment[i], &f.Modules[i]
+
+		// Sum the device time of the service over all kinds.
 		busy, on := 0.0, []string(nil)
 		for k := range d.Pipelines {
 			s := &d.Pipelines[k].Stages[0]
@@ -88,6 +94,8 @@ func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 			rest, more = rest+busy, more+1
 			continue
 		}
+
+		// With several pools, the text names each kind.
 		text := fmt.Sprintf("load %v", m.ColdStartUS.D())
 		if len(p.Pools) > 1 {
 			text = strings.Join(on, "; ")
@@ -100,7 +108,7 @@ func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 	return parts
 }
 
-// through is the longest path through a segment with the batches of a plan.
+// segmentTime returns the time of the longest path through a segment with the batches of a plan.
 func through(p *formats.Plan, w *flow.Workflow, names []string, segment int) time.Duration {
 	paths, err := w.Paths(segment)
 	if err != nil {

@@ -11,38 +11,40 @@ import (
 	"inferplan/solver/milp"
 )
 
-// placed is what devices hold at the start.
+// placement says which services the devices hold at the start, and how much of the work runs on them.
 type placed struct {
 	kinds  []int       // by device
-	held   [][]int     // services, by device
-	time   [][]float64 // device time that a service takes, by service and kind
-	busy   []float64   // on all kinds
-	value  [][]float64 // of a second of a device's time, by service and kind: seconds of busy
-	served float64     // of all that time, on devices that hold what runs
-	bound  float64     // of served
-	copies int         // of those, copies beside what the rates need
+	held   [][]int     // by device
+	time   [][]float64 // device time that a service takes at the planned rates, by service and kind
+	busy   []float64   // device time that a service takes on all kinds, by service
+	value  [][]float64 // by service and kind: seconds of totalTime that one second of a device of the kind is worth
+	served float64     // part of the total time of all services that runs on devices that hold the service
+	bound  float64     // upper bound of servedTime over all placements
+	copies int         // copies beyond those that the rates need
 	nodes  int64
 }
 
-// placing chooses what devices hold.
+// placer chooses which services devices hold.
 type placing struct{ *workflowProblem }
 
-// maxPlacement bounds the program of a placement, in devices times services.
+// maxPlacementSize limits the program of a placement, in devices times services.
 const maxPlacement = 4096
 
-// placementNodes bounds its branching.
+// maxPlacementNodes limits its branching.
 const placementNodes = 500
 
-// rounding of device times.
+// timeTolerance is the tolerance of device times, in devices.
 const rounding = 1e-9
 
-// place chooses what devices hold: copies in which the time that the rates take
-// runs as far as memory allows, then further copies where room is left, by what
-// each would take over.
+// place chooses which services devices hold. First it places copies so that as much of the planned time as
+// possible runs where the service is held, then extra copies in the memory that is left.
 func (w *placing) place(ctx context.Context, b *chosenBatches) (*placed, error) {
 	p := w.demands(b)
 	room := w.room()
 	w.greedy(p, room)
+
+	// If the greedy placement does not serve everything, bound what any could, and improve it by a program
+	// if that is small enough.
 	all := sum(p.busy)
 	if p.bound = all; p.served < all*(1-1e-6) {
 		if len(w.pools) == 1 {
@@ -60,7 +62,8 @@ func (w *placing) place(ctx context.Context, b *chosenBatches) (*placed, error) 
 	return p, nil
 }
 
-// demands are the devices, and the time that services take of them.
+// newPlacement returns a placement that holds nothing, with the devices and the time that the services take
+// of them.
 func (w *placing) demands(b *chosenBatches) *placed {
 	factor, p := 1.0, &placed{}
 	if w.objective == "throughput" {
@@ -76,6 +79,9 @@ func (w *placing) demands(b *chosenBatches) *placed {
 		for k := range time {
 			time[k] = factor * w.timeOf(b, s, k)
 		}
+
+		// A device of kind k that serves one second of a service's time there may be worth more or less of
+		// it elsewhere.
 		busy := sum(time)
 		for k := range value {
 			if b.batch[s][k] == nowhere {
@@ -90,7 +96,7 @@ func (w *placing) demands(b *chosenBatches) *placed {
 	return p
 }
 
-// room is the memory of a device for models, beside the largest batch, by kind.
+// modelBytes returns, by kind, the memory of a device that models can take beside the largest batch.
 func (w *placing) room() []int64 {
 	out := make([]int64, len(w.pools))
 	for k := range out {
@@ -107,8 +113,7 @@ func (w *placing) room() []int64 {
 	return out
 }
 
-// greedy places the largest models first, each onto the devices that have most time
-// left.
+// placeGreedily places the largest services first, each on the devices with the most free time.
 func (w *placing) greedy(p *placed, room []int64) {
 	order := make([]int, len(w.services))
 	for s := range order {
@@ -118,6 +123,8 @@ func (w *placing) greedy(p *placed, room []int64) {
 		return cmp.Or(cmp.Compare(w.services[b].weights, w.services[a].weights), cmp.Compare(p.busy[b], p.busy[a]))
 	})
 	p.held = make([][]int, len(p.kinds))
+
+	// Every device starts with all of its time and memory.
 	free, left := make([]float64, len(p.kinds)), make([]int64, len(p.kinds))
 	for d, k := range p.kinds {
 		free[d], left[d] = 1, room[k]
@@ -126,6 +133,7 @@ func (w *placing) greedy(p *placed, room []int64) {
 	for _, s := range order {
 		for kind, need := range p.time[s] {
 			for need > rounding {
+				// The best device is one that holds nothing, else the one with the most free time.
 				for fresh[kind] < len(free) && (p.kinds[fresh[kind]] != kind || free[fresh[kind]] < 1) {
 					fresh[kind]++
 				}
@@ -141,6 +149,8 @@ func (w *placing) greedy(p *placed, room []int64) {
 				if best < 0 {
 					break
 				}
+
+				// Serve as much there as the device has time for.
 				run := min(need, free[best])
 				p.held[best] = append(p.held[best], s)
 				free[best] -= run
@@ -152,8 +162,9 @@ func (w *placing) greedy(p *placed, room []int64) {
 	}
 }
 
-// packed bounds the time that any placement serves: memory as one piece, and copies
-// in fractions.
+// servedUpperBound returns an upper bound of the time that any placement serves on a single kind of
+// devices: it treats the memory of all devices as one, and takes fractions of copies, the services with the
+// most time per byte first.
 func (w *placing) packed(p *placed, room int64) float64 {
 	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
 	var list []item
@@ -175,9 +186,13 @@ func (w *placing) packed(p *placed, room int64) float64 {
 	return math.Min(sum, float64(len(p.kinds)))
 }
 
-// held improves a placement by a mixed-integer program: which device holds which
-// service, and how much of its time runs there. Work may run on other kinds of devices
-// than the batches were chosen for.
+// improveByProgram improves a placement by a mixed-integer program: x_sd says whether device d holds
+// service s, u_sd how much of the service's time runs there. Work may run on other kinds of devices than
+// the batches were chosen for:
+//
+//	max Σ u_sd;   Σ_s u_sd ≤ 1;   Σ_d u_sd ≤ U_s;   u_sd ≤ min(1, U_s) x_sd;   Σ_s bytes_s x_sd ≤ memory - largest batch
+//
+// u_sd has the weight timeValue of the device's kind in the first and third of these.
 func (w *placing) held(ctx context.Context, p *placed, room []int64) error {
 	m := milp.New("placement of workflows")
 	m.SetSense(milp.Maximize)
@@ -185,7 +200,7 @@ func (w *placing) held(ctx context.Context, p *placed, room []int64) error {
 	for s := range w.services {
 		demand[s] = m.AddLE("time of "+w.services[s].name, p.busy[s])
 	}
-	holds := make([][]milp.Var, len(p.kinds)) // by device, in the order of services; -1: it cannot
+	holds := make([][]milp.Var, len(p.kinds)) // by device, in the order of the services. If a device cannot hold a service, it is -1.
 	for d, k := range p.kinds {
 		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(room[k])/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)
 		for s := range w.services {
@@ -210,8 +225,10 @@ func (w *placing) held(ctx context.Context, p *placed, room []int64) error {
 	}
 	p.nodes = sol.Stats.Nodes
 	if !sol.Feasible() {
-		return nil // what was placed without it stands
+		return nil // keep the placement without the program
 	}
+
+	// Take the program's placement if it serves more and really fits.
 	p.bound = min(p.bound, max(sol.Bound, sol.Value))
 	if sol.Value <= p.served*(1+1e-6) {
 		return nil
@@ -226,16 +243,17 @@ func (w *placing) held(ctx context.Context, p *placed, room []int64) error {
 			}
 		}
 		if left < 0 {
-			return nil // by the solver's tolerance
+			return nil // fits only within the solver's tolerance
 		}
 	}
 	p.held, p.served = held, sol.Value
 	return nil
 }
 
-// fill uses the room that is left for further copies, each time of the service with
-// the most time per copy.
+// addCopies fills the free memory with extra copies, one at a time, each of the service that has the most
+// time per copy.
 func (w *placing) fill(p *placed, room []int64) {
+	// Count the copies, and what is left of each device's memory.
 	copies, left := make([]int, len(w.services)), make([]int64, len(p.kinds))
 	for d := range p.held {
 		left[d] = room[p.kinds[d]]
@@ -244,6 +262,8 @@ func (w *placing) fill(p *placed, room []int64) {
 			left[d] -= w.services[s].weights
 		}
 	}
+
+	// For every service, collect the devices that have room for a copy, the one with the most memory first.
 	next := make([]roomiest, len(w.services))
 	for s := range next {
 		next[s].left = left
@@ -254,6 +274,8 @@ func (w *placing) fill(p *placed, room []int64) {
 		}
 		heap.Init(&next[s])
 	}
+
+	// Place one copy after another until no service fits anywhere.
 	for {
 		best := -1
 		for s := range w.services {
@@ -275,19 +297,20 @@ func (w *placing) fill(p *placed, room []int64) {
 	}
 }
 
-// roomAt is the room of a device, as it was when it was noted.
+// deviceMemory is the free memory of a device, as it was when the entry was made.
 type roomAt struct {
 	room   int64
 	device int
 }
 
-// roomiest has the devices that may hold a service, the one with most room first.
+// memoryHeap is a heap of the devices that may hold a service. The one with the most free memory is first.
 type roomiest struct {
-	left []int64 // room now, by device
+	left []int64 // current values, by device
 	list []roomAt
 }
 
-// current brings the first device up to date; false: none has so much room.
+// refreshTop updates entries until the first one is current and has the required bytes. It returns false if
+// no device has them.
 func (r *roomiest) current(room int64) bool {
 	for len(r.list) > 0 {
 		first := &r.list[0]
@@ -304,6 +327,8 @@ func (r *roomiest) current(room int64) bool {
 	return false
 }
 
+// Len, Swap, Push, Less and Pop implement heap.Interface. Among equals the device with the lower number
+// comes first.
 func (r *roomiest) Len() int      { return len(r.list) }
 func (r *roomiest) Swap(i, j int) { r.list[i], r.list[j] = r.list[j], r.list[i] }
 func (r *roomiest) Push(x any)    { r.list = append(r.list, x.(roomAt)) }

@@ -10,40 +10,41 @@ import (
 	"inferplan/planner/stages"
 )
 
-// service is a model that applications share.
+// service is a model that the applications share.
 type service struct {
 	name      string
 	profile   *formats.ProfileModel
-	weights   int64
-	near, far time.Duration
-	on        []onKind // by kind of device
+	weights   int64         // bytes
+	near, far time.Duration // to move a session's state to a device of the same machine, or of another
+	on        []onKind      // by kind of devices
 }
 
-// onKind is a service on a kind of devices.
+// serviceOnKind is a service on one kind of devices.
 type onKind struct {
 	costs   stages.Share
-	working int64 // bytes of the largest useful batch, beside the weights
+	working int64 // memory of the largest useful batch, in bytes, beside the weights
 	load    time.Duration
-	sizes   []size // useful batches, rising; none: it does not run there
+	sizes   []size // rising. If there is none, the service cannot run there.
 }
 
-// size is a batch that a service may have.
+// usefulBatch is a batch size that a service may have on a kind of devices.
 type size struct {
 	batch      int
-	run, worst time.Duration // of the batch on average, of any up to it at most
+	run, worst time.Duration // mean time of this batch, and the longest of any batch up to it
 }
 
-// each is the device time of a task in a full batch, in seconds.
+// secondsPerTask returns the device time of a task in a full batch, in seconds.
 func (s *size) each() float64 { return s.run.Seconds() / float64(s.batch) }
 
-// useful is the least gain of throughput for which a batch grows on.
+// minBatchGain is the least factor by which a larger batch must raise the throughput to be useful.
 const useful = 1.001
 
-// nowhere is the choice of a service on a kind of devices that does not run it.
+// notDeployed stands for the batch of a service on a kind of devices that does not run it.
 const nowhere = -1
 
-// slowest is the longest that a batch of a service takes, by what was chosen for all
-// services; nil: the least that a batch of one takes.
+// slowestBatch returns the longest time that a batch of the service takes on any kind, with the batches
+// that were chosen. If chosen is nil, it returns the least time that a batch of one takes. index is that of
+// the service.
 func (s *service) slowest(chosen [][]int, at int) time.Duration {
 	out, some := time.Duration(0), false
 	for k := range s.on {
@@ -59,7 +60,8 @@ func (s *service) slowest(chosen [][]int, at int) time.Duration {
 	return out
 }
 
-// service finds or adds a service, for a module.
+// serviceIndex returns the index of a service. If it is not there yet, it is read from the profile and
+// added. docPath is the place of the module that asks for it.
 func (w *workflowProblem) service(name, at string) (int, error) {
 	if i := slices.IndexFunc(w.services, func(s service) bool { return s.name == name }); i >= 0 {
 		return i, nil
@@ -80,6 +82,8 @@ func (w *workflowProblem) service(name, at string) (int, error) {
 	if m := m.Move; m != nil {
 		s.near, s.far = m.NearUS.D(), m.FarUS.D()
 	}
+
+	// Measure it on each kind of devices. It must run on some kind.
 	some := false
 	for k := range w.pools {
 		s.on[k].costs = costs[k][0]
@@ -102,8 +106,8 @@ func (w *workflowProblem) service(name, at string) (int, error) {
 	return len(w.services) - 1, nil
 }
 
-// measure lists the useful batches on a kind of devices: until throughput stops
-// rising, or memory ends.
+// listBatches lists the useful batches on kind k: sizes up to the one where the throughput stops rising or
+// the memory is full.
 func (s *service) measure(k int, pool *formats.Pool) {
 	on, worst, best := &s.on[k], time.Duration(0), 0.0
 	for _, b := range on.costs.Sizes() {
@@ -120,14 +124,13 @@ func (s *service) measure(k int, pool *formats.Pool) {
 	}
 }
 
-// Assumed of loads from the host's memory where nothing was measured: a fixed part,
-// and bytes per second.
+// Assumed times of loads from the host's memory if none was measured: a fixed part, and bytes per second.
 const (
 	loadFixed = 100 * time.Millisecond
 	loadRate  = 12e9
 )
 
-// loads sets how long a service takes to come to a device of a kind.
+// setLoadTime sets how long it takes to load a service onto a device of kind k.
 func (w *workflowProblem) loads(s *service, k int) {
 	on, device := &s.on[k], w.pools[k].Device
 	for _, l := range s.profile.Loads {

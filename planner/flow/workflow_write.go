@@ -10,12 +10,14 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome is what was found, as the parts of a plan.
+// outcome returns the batches and the placement as the parts of a plan.
 func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, error) {
 	algorithm, policy := w.in.Values.Word("algorithm"), formats.PolicySpec{Name: dynamic.Default}
 	if algorithm == AlgorithmShares {
 		policy.Name = "static"
 	}
+
+	// The objective is the price or the rate factor.
 	sense, scale := milp.Minimize, 1.0
 	value, bound := b.price, b.least
 	if w.objective == "throughput" {
@@ -29,6 +31,8 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		Sense: sense, StoppedBy: b.stopped, Pools: w.whole, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.served, Bound: p.bound}},
 	}
+
+	// Services as modules, with their deployment.
 	section := &formats.FlowPlan{Lambda: quantile, WindowUS: document.Micros(paceOf(0).queueing)}
 	for s := range w.services {
 		for k := range w.services[s].on {
@@ -37,6 +41,8 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		o.Deployment = append(o.Deployment, w.deployed(s, b, p))
 		section.Modules = append(section.Modules, w.module(s, b, p))
 	}
+
+	// Applications, with the paths that their requests are expected to take.
 	for i := range w.apps {
 		a := &w.apps[i]
 		planned := formats.FlowApplication{Served: formats.Served{Model: a.asked.Name, SLOUS: document.Micros(a.slo), MarginUS: document.Micros(a.margin),
@@ -51,6 +57,8 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		}
 		section.Transitions = append(section.Transitions, formats.WaysOf{Application: a.asked.Name, Ways: ways})
 	}
+
+	// If language models drain, or models have devices alone, the bound does not hold for all plans.
 	o.Section = section
 	switch {
 	case drains(o.Deployment, section.Modules):
@@ -68,6 +76,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 	return o, nil
 }
 
+// sumOf returns the sum of values.
 func sum(list []float64) float64 {
 	out := 0.0
 	for _, x := range list {
@@ -76,7 +85,8 @@ func sum(list []float64) float64 {
 	return out
 }
 
-// module is what a service holds and takes beside its batches.
+// flowModule returns what a plan says of a service beside its batches: memory, load times, and the devices
+// that hold it at the start.
 func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.FlowModule {
 	sv := &w.services[s]
 	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: document.Micros(sv.near), FarUS: document.Micros(sv.far), Session: sv.profile.Session}
@@ -96,6 +106,8 @@ func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.Flo
 				m.Generation.Instances = append(m.Generation.Instances, instance(llm.On(on.Device), sv.on[k].sizes[at].batch, on.WorkingBytes/llm.KVBytesPerToken))
 			}
 		}
+
+		// The placement counts the devices of each partition. The plan counts those of all pools in a row.
 		first := w.partitions[k].first
 		for i := range w.partitions[k].pool {
 			first += w.whole[i].Count
@@ -109,8 +121,8 @@ func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.Flo
 	return m
 }
 
-// instance is a language model on a kind of devices, with as many sequences at once and
-// as much KV memory as were planned.
+// plannedInstance returns a language model on a kind of devices with the planned number of concurrent
+// sequences and KV memory.
 func instance(in *formats.LLMInstance, sequences int, kv int64) formats.LLMInstance {
 	out := *in
 	out.Sequences, out.KVTokens, out.KVSource = sequences, kv, formats.KVComputed
@@ -118,7 +130,8 @@ func instance(in *formats.LLMInstance, sequences int, kv int64) formats.LLMInsta
 	return out
 }
 
-// memory is what the largest batch up to a size takes beside the weights.
+// workingMemory returns the bytes that the largest of the first k+1 useful batches takes beside the
+// weights.
 func (on *onKind) memory(k int, weights int64) int64 {
 	most := int64(0)
 	for i := range on.costs.Batches {
@@ -130,7 +143,8 @@ func (on *onKind) memory(k int, weights int64) int64 {
 	return most
 }
 
-// deployed is where a service may run: on every device of the plan's parts that run it.
+// deployedService returns where a service may run: on every device of the partitions that have a batch for
+// it.
 func (w *workflowProblem) deployed(s int, b *chosenBatches, p *placed) formats.Deployed {
 	sv := &w.services[s]
 	o := sv.profile.Deployed()

@@ -16,37 +16,38 @@ import (
 	"inferplan/policy/flow"
 )
 
-// workflowProblem is what is to be planned of workflows, as numbers. Services are the
-// models of all applications, which share them.
+// workflowProblem is a planning problem of workflows as numbers. Services are the models of all
+// applications, which share them.
 type workflowProblem struct {
 	in         *kind.Problem
 	run        *kind.Run
 	objective  string
-	whole      []formats.Pool // of the cluster
-	partitions []partition    // of these, whose devices run the same models
-	pools      []formats.Pool // the parts as pools, which are the kinds of devices
-	prices     []float64      // of a device, by kind
+	whole      []formats.Pool // pools of the cluster
+	partitions []partition    // parts of these pools, each for the same models
+	pools      []formats.Pool // the partitions as pools, which are the kinds of devices
+	prices     []float64      // price of a device, by kind, in the unit of the objective
 	apps       []workflow
 	services   []service
-	llms       map[string]*formats.FlowGeneration // the language models among them
-	gap        float64
+	llms       map[string]*formats.FlowGeneration // by name: the language models among the services
+	gap        float64                            // relative gap at which a solve may end
 	seed       int32
-	fluid      bool // no waits, and batches may mix: for a bound of all plans
+	fluid      bool // there are no waits, and batch sizes may be mixed: for a bound of all plans
 }
 
-// workflow is an application.
+// workflow is an application whose requests take different paths, with its demand.
 type workflow struct {
 	asked       formats.Application
 	graph       *flow.Workflow
-	of          []int // service of the problem, by that of the graph
+	of          []int // service of the problem, by service of the graph
 	weight      float64
 	slo, margin time.Duration
-	visits      []flow.Visits  // of the requests that the percentile asks for
+	visits      []flow.Visits  // visits of the fastest requests, as many as the percentile asks for
 	paths       [][][]flow.Leg // by segment
-	tasks, work []float64      // of a request, by service: mean, and in the usual work of one
+	tasks, work []float64      // mean tasks of a request, by service; the same in tasks with the usual work
 }
 
-// planWorkflows plans workflows: batches first, then what devices hold.
+// planWorkflows returns a plan of workflows. It chooses the batches first, then which services devices
+// hold.
 func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
 	w, err := resolveWorkflows(in, run)
 	if err != nil {
@@ -58,6 +59,8 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	}
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
+
+	// Divide the devices between groups of models if that is asked for, then choose batches.
 	d, err := w.divided()
 	if err != nil {
 		return nil, err
@@ -69,6 +72,8 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	if err != nil {
 		return nil, err
 	}
+
+	// Place the services, and write the plan.
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
 	p, err := (&placing{d}).place(ctx, b)
 	if err != nil {
@@ -81,7 +86,7 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	return o, err
 }
 
-// resolveWorkflows reads the documents.
+// resolveWorkflows reads the problem from the documents.
 func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error) {
 	if err := in.Complete(); err != nil {
 		return nil, err
@@ -96,6 +101,9 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 	}
 	w := &workflowProblem{in: in, run: run, llms: llms, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
 	r := &resolved{in: in, run: run, objective: w.objective, problem: &problem{}}
+
+	// All models of workflows take turns on a device, so every pool is shared in time and has one share per
+	// device.
 	quiet, cluster := *in, *in.Cluster
 	cluster.Pools = slices.Clone(in.Cluster.Pools)
 	for i := range cluster.Pools {
@@ -114,6 +122,8 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 		w.partitions, w.pools, w.prices = append(w.partitions, partition{pool: i}), append(w.pools, pool), append(w.prices, r.problem.pools[i].price)
 	}
 	w.whole = w.pools
+
+	// Read the applications, which adds their services.
 	for i, a := range formats.ApplicationsOf(in.Workload) {
 		if err := w.application(a.WithDefaults(), fmt.Sprintf("applications[%d]", i)); err != nil {
 			return nil, err
@@ -127,8 +137,8 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 	return w, nil
 }
 
-// generating is a problem whose profile has the language models among its models that
-// the workflows ask for.
+// withLanguageModels returns the problem with the language models that the workflows ask for among the
+// models of its profile.
 func generating(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGeneration, error) {
 	profile, llms, err := flow.Measured(in.Profile, formats.ApplicationsOf(in.Workload), "applications")
 	if e := (*document.Error)(nil); errors.As(err, &e) {
@@ -139,7 +149,7 @@ func generating(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGenera
 	return &own, llms, err
 }
 
-// application adds an application.
+// addApplication adds an application of the workload, found at docPath, to the problem.
 func (w *workflowProblem) application(asked formats.Application, at string) error {
 	a := workflow{asked: asked, weight: asked.Weight}
 	if w.objective != "throughput" {
@@ -147,6 +157,8 @@ func (w *workflowProblem) application(asked formats.Application, at string) erro
 			return w.in.Fail("workload", at+".rps", "no rate to carry", "one of every application with --objective "+w.objective, "")
 		}
 	}
+
+	// Services.
 	worked := asked
 	worked.Segments = flow.WithWork(asked.Segments, w.llms)
 	graph, names, err := flow.Segments(&worked, at)
@@ -161,6 +173,8 @@ func (w *workflowProblem) application(asked formats.Application, at string) erro
 		}
 		a.of = append(a.of, s)
 	}
+
+	// Visits and paths, then the demand and the deadline of the requests that count.
 	percentile, err := document.ParsePercentile(asked.Percentile)
 	if err != nil {
 		return err
@@ -182,7 +196,8 @@ func (w *workflowProblem) application(asked formats.Application, at string) erro
 	return nil
 }
 
-// demand is what a request asks for, by service.
+// requestDemand returns how many tasks a request has on average, by service, and the same number in units
+// of tasks with the usual work.
 func (w *workflowProblem) demand(a *workflow, visits []flow.Visits) (tasks, work []float64) {
 	tasks, work = make([]float64, len(w.services)), make([]float64, len(w.services))
 	for g := range a.graph.Segments {
@@ -199,7 +214,7 @@ func (w *workflowProblem) demand(a *workflow, visits []flow.Visits) (tasks, work
 	return tasks, work
 }
 
-// covered are the visits of the fastest requests, as many as a percentile asks for.
+// coveredVisits returns the visits of the fastest requests, whose share reaches the percentile.
 func (w *workflowProblem) covered(a *workflow, visits []flow.Visits, share float64) []flow.Visits {
 	alone := w.longest(a, nil)
 	visits = slices.Clone(visits)
@@ -213,7 +228,8 @@ func (w *workflowProblem) covered(a *workflow, visits []flow.Visits, share float
 	return visits
 }
 
-// visitTime is what visits take, where each segment takes so long.
+// visitTime returns the time that a request with the given visits takes, if every visit of a segment takes
+// segmentTimes.
 func visitTime(segments []time.Duration, v flow.Visits) time.Duration {
 	sum := time.Duration(0)
 	for g, n := range v.Times {
@@ -222,9 +238,9 @@ func visitTime(segments []time.Duration, v flow.Visits) time.Duration {
 	return sum
 }
 
-// longest is the longest path through each segment, with the largest batches up to
-// those that were chosen, on the slowest of the kinds that run them; nil: in batches of
-// one on the quickest kind.
+// segmentTimes returns the time of the longest path through each segment, with the chosen batches, on the
+// slowest of the kinds that run each service. If chosen is nil, it is the time of batches of one on the
+// fastest kind.
 func (w *workflowProblem) longest(a *workflow, chosen [][]int) []time.Duration {
 	out := make([]time.Duration, len(a.paths))
 	for g := range a.paths {
@@ -243,8 +259,7 @@ func (w *workflowProblem) longest(a *workflow, chosen [][]int) []time.Duration {
 	return out
 }
 
-// took is the longest that the requests that count take on their way, waits left
-// out.
+// longestVisitTime returns the longest time that a request of those that count takes, without waits.
 func (w *workflowProblem) took(a *workflow, chosen [][]int) time.Duration {
 	most, segments := time.Duration(0), w.longest(a, chosen)
 	for _, v := range a.visits {
@@ -253,8 +268,8 @@ func (w *workflowProblem) took(a *workflow, chosen [][]int) time.Duration {
 	return most
 }
 
-// deadline sets an application's SLO. "5x" is a multiple of its longest way in
-// batches of one, on the quickest devices.
+// setDeadline sets the SLO and the margin of an application. "5x" is a multiple of its longest time in
+// batches of one on the fastest devices.
 func (w *workflowProblem) deadline(a *workflow, at string) error {
 	target := a.asked.SLO
 	if slo := w.in.Values.SLO("slo"); !slo.IsZero() {
@@ -274,7 +289,7 @@ func (w *workflowProblem) deadline(a *workflow, at string) error {
 	return nil
 }
 
-// askedAt is the first module of an application that asks for a model.
+// modulePath returns the place in the document of the first module that asks for a model.
 func askedAt(a *formats.Application, model, at string) string {
 	for i := range a.Segments {
 		for k := range a.Segments[i].Modules {
@@ -286,9 +301,10 @@ func askedAt(a *formats.Application, model, at string) string {
 	return at + ".segments"
 }
 
-// ways are the ways that an application's requests take: those that were recorded,
-// or drawn by its chances.
+// requestPaths returns the ways that an application's requests take: those that were recorded, or ways
+// drawn by the probabilities of its conditions.
 func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
+	// Read the recorded ways, if the workload names a file of them.
 	if a.asked.Ways != "" {
 		path := filepath.FromSlash(a.asked.Ways)
 		if !filepath.IsAbs(path) {
@@ -308,6 +324,8 @@ func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
 		}
 		return nil, w.in.Fail("workload", "applications", fmt.Sprintf("no ways of %s in %s", a.asked.Name, a.asked.Ways), "recorded ways of the application", "")
 	}
+
+	// Otherwise draw them.
 	var names []string
 	for _, s := range a.of {
 		names = append(names, w.services[s].name)

@@ -10,15 +10,18 @@ import (
 	"inferplan/solver/milp"
 )
 
-// quantile is the figure of the State Planner that PARD chose (section 5.4).
+// waitQuantile is the plan's lambda: the quantile of the waiting time that PARD's State Planner uses
+// (section 5.4).
 const quantile = .1
 
-// outcome is what was found, as the parts of a plan.
+// outcome returns a result as the parts of a plan.
 func (r *resolved) outcome(out *found) *kind.Outcome {
 	p := out.p
 	if p == nil {
 		p = r.problem
 	}
+
+	// For throughput the planned rates are the weights times the factor that was reached.
 	sense, scale := milp.Minimize, 1.0
 	if r.objective == "throughput" {
 		sense, scale = milp.Maximize, out.value
@@ -33,6 +36,8 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 		gap := milp.RelativeGap(sense, out.value, bound)
 		o.Objective.Bound, o.Objective.Gap = &bound, &gap
 	}
+
+	// Count the templates that the search could choose from.
 	for u := range r.problem.models {
 		for l := range r.problem.models[u].levels {
 			for _, t := range r.problem.models[u].levels[l].best {
@@ -42,6 +47,8 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 			}
 		}
 	}
+
+	// Write the applications with the chosen models, and deploy each model once.
 	at := r.pace()
 	section := &formats.FlowPlan{Lambda: quantile, WindowUS: document.Micros(at.queueing)}
 	first := out.after(p)
@@ -70,8 +77,8 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 	return o
 }
 
-// deployed is where a model runs. It takes the next free devices of each pool, and those on
-// which modules take turns.
+// deployedModel returns the deployment of model u. It takes the next free devices of each pool, which begin
+// at firstDevice, and moves that on. If the model takes turns, it has the shared devices instead.
 func (r *resolved) deployed(p *problem, x *picked, u int, first []int) formats.Deployed {
 	m := &r.measured[u]
 	o := m.profile.Deployed()
@@ -95,8 +102,8 @@ func (r *resolved) deployed(p *problem, x *picked, u int, first []int) formats.D
 	return o
 }
 
-// after is the first device of every pool behind those on which modules take turns, which
-// come first.
+// firstOwnDevices returns, by pool, the first device that a model can have to itself. Devices on which
+// modules take turns come before it.
 func (s *picked) after(p *problem) []int {
 	out := make([]int, len(p.pools))
 	for k := range out {

@@ -12,11 +12,11 @@ import (
 	"inferplan/planner/queue/verify"
 )
 
-// certifiedRequests is the number of requests of a run of a certification, where the rates
-// allow it within the limits of its duration.
+// certifiedRequests is the number of requests in a run of a certification, if the limits of its duration
+// allow so many.
 const certifiedRequests = 2000
 
-// testOf returns the test of a plan.
+// newTest returns the test of a plan's rates by simulation.
 func testOf(plan *formats.Plan, asked kind.Asked) (*certify.Test, error) {
 	asked, err := asked.Of(plan, certifiedRequests, time.Minute, time.Hour)
 	if err != nil {
@@ -28,8 +28,8 @@ func testOf(plan *formats.Plan, asked kind.Asked) (*certify.Test, error) {
 	return certify.NewAsked(plan, asked)
 }
 
-// certified stores in a plan the highest load of a grid at which every model and class
-// attains what is asked.
+// certifyPlan stores in a plan the highest load of a grid at which every model and class attains what is
+// requested.
 func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 	test, err := testOf(plan, asked)
 	if err != nil {
@@ -44,7 +44,8 @@ func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error 
 	return nil
 }
 
-// hold plans a fleet, and tests it on runs as long as those of the search.
+// solveTested solves for a plan and tests it on runs as long as those of the search. If the test fails,
+// certify.Hold solves again.
 func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
 	return certify.Hold(ctx, p, checked(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
@@ -59,8 +60,8 @@ func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	})
 }
 
-// checked solves, and refuses a layout that breaks a rule of `plan check`. What a test later lowers is not checked
-// again.
+// withRuleCheck returns a solver that refuses a layout which breaks a rule of `plan check`. A plan whose
+// rates a test lowers later is not checked again.
 func checked(solve kind.Solver) kind.Solver {
 	return func(ctx context.Context, p *kind.Problem, progress func(kind.Progress)) (*kind.Result, error) {
 		res, err := solve(ctx, p, progress)

@@ -5,5 +5,5 @@ import (
 	"inferplan/formats/diff"
 )
 
-// moved adds what moved between the sections of two plans.
+// diffSections records the differences between the sections of two plans.
 func moved(a, b *formats.Plan, r *diff.Recorder) { diff.Queues(a, b, r) }

@@ -1,43 +1,53 @@
-// Package queue plans virtual queues of language models (QLM, "One Queue Is All
-// You Need", section 7): programs that prove the order of few request groups.
-// The search itself is in policy/vqueue, because it also runs
-// beside the policy.
+// Package queue plans virtual queues of language models (QLM, "One Queue Is All You Need", section 7). Its
+// programs prove the order of a few request groups. The search for orders of many groups is in
+// policy/vqueue, because it also runs while serving. Package deploy, below this one, chooses the instances,
+// and package verify checks a plan against today's documents.
 //
-//	program.go  equations 6, 7 and 9: places of groups, changes of model
-//	times.go    equations 8 and 10 to 13: completion times and what they cost
+// Vocabulary:
+//
+//   - Instance: a server of language models on one or several devices.
+//   - Layout: pools of instances that share nothing (package deploy).
+//   - Request group: requests of one model and class with similar lengths, which are scheduled as one.
+//   - Queue (virtual queue): the order in which one instance serves groups. A place is a position in it.
+//   - Work: the time of the instance that a group takes before the next one starts. Residence: the time
+//     until its last answer ends after that.
+//   - Setup, change: loading another model onto an instance, between groups of different models.
+//   - Item: a class of requests for one model (package deploy).
+//   - Mega prompt: a prompt many times longer than the median. Such requests form groups of their own.
+//
+// The order in which to read the files:
+//
+//	method.go   the entry of package planner: bound, search of instances, plan
+//	groups.go   the first request groups of a plan, and their order
+//	program.go  the program of an order: equations 6, 7 and 9 (places of groups, changes of model)
+//	times.go    its equations 8 and 10 to 13 (completion times and their cost)
 //	exact.go    solving a program, from the order that a search found
-//	method.go   the entry of package planner: bound and search of instances
-//	groups.go   the first request groups and their order
-//	write.go    the plan
-//	certify.go  the rate that simulation shows
-//	explain.go  what is told of it
-//	diff.go     what moved between two plans
-//	deploy/     which instances there are
-//	verify/     the plan against today's documents
+//	write.go    from a layout to a plan
+//	certify.go  the test of a plan's rates by simulation
+//	explain.go  the lines of plan explain
+//	diff.go     differences between two plans
+//	loosen.go   a workload that asks for less, to find what is nearest
 //
 // # Repairs of the paper's program
 //
-// The sum of changes in equation 10 runs to the place itself: as printed, a group
-// does not pay its own change of model. Changes are indicators per model, instead of
-// comparisons of model numbers, and the first place is compared with the model that
-// is loaded. Empty places are not groups: they have no deadline (equation 12) and do
-// not enter the sum (equation 13). No place behind an empty one is taken.
+// The sum of changes in equation 10 runs up to the place itself: as printed, a group does not pay for its
+// own change of model. Changes are indicators per model, instead of comparisons of model numbers, and the
+// first place is compared with the model that is loaded. Empty places are not groups: they have no deadline
+// (equation 12) and do not enter the sum (equation 13). No place after an empty one is taken.
 //
-// Equation 13 is the sum of completion times up to a constant. It does not see how
-// many requests a group has, and one group that is late in any case leaves no plan at
-// all under equation 12. So the goal Late counts requests, softly.
+// Equation 13 is the sum of completion times up to a constant. It ignores how many requests a group has,
+// and under equation 12 a single group that is late in any case makes the program infeasible. So the goal
+// LateRequests counts late requests in the objective instead.
 //
 // # Uncertain times
 //
-// The root in the chance constraint (equation 12) is concave in the variances that
-// the places sum up. Its tangent at one variance lies above it, so a row with the
-// tangent implies the constraint. Scenarios make a sample-average program: one order,
-// with completion times per scenario.
+// The square root in the chance constraint (equation 12) is concave in the sum of the variances. Its
+// tangent at one variance lies above it, so a row with the tangent implies the constraint. Scenarios make a
+// sample-average program: one order, with completion times per scenario.
 //
 // # Relaxation
 //
-// The places leave the relaxation of the goal Late weak: a half of a group at each of
-// two places is in time at both. Rows of capacity mend that: per queue and due time,
-// the groups in time that are due by then fit before it, with the changes of model
-// that they need.
+// Places make the relaxation of the goal LateRequests weak: a half of a group at each of two places is in
+// time at both. Capacity rows mend that: per queue and due time, the groups that are in time and due by
+// then must fit before it, with the changes of model that they need.
 package queue

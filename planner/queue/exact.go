@@ -9,13 +9,13 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Exact is what a program's solve found.
+// OrderResult is the result of solving a program.
 type Exact struct {
-	Order    [][]int32 // groups by queue
+	Order    [][]int32 // groups by queue, in their order
 	Solution *milp.Solution
 }
 
-// Solve solves the program. A start, if any, is a state of the same problem.
+// Solve solves the program. It may start from a state of the same problem; start may be nil.
 func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options, start *vqueue.State) (*Exact, error) {
 	if start != nil {
 		o.Start = m.startFrom(start)
@@ -25,6 +25,8 @@ func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options,
 		return nil, fmt.Errorf("solving the program for the order of groups: %w", err)
 	}
 	out := &Exact{Solution: sol}
+
+	// Read the order from x.
 	if sol.Feasible() {
 		out.Order = make([][]int32, len(m.x))
 		for g := range m.x {
@@ -40,8 +42,8 @@ func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options,
 	return out, nil
 }
 
-// startFrom fixes x and leaves what follows from it open. It is nil where the state
-// does not fit the program.
+// startValues returns start values for the solver: x by the state, NaN (open) for everything else. If a
+// queue of the state is longer than the program allows, it returns nil.
 func (m *Program) startFrom(s *vqueue.State) []float64 {
 	start := make([]float64, m.Model.NumVars())
 	for v := range start {
@@ -66,7 +68,7 @@ func (m *Program) startFrom(s *vqueue.State) []float64 {
 	return start
 }
 
-// State puts an order into a state of a problem.
+// StateFromOrder returns a state of a problem with the groups in the given order.
 func State(p *vqueue.Problem, order [][]int32) *vqueue.State {
 	s := vqueue.NewState(p)
 	for g := range order {

@@ -10,7 +10,7 @@ import (
 	"inferplan/planner/kind"
 )
 
-// explain tells of a plan's instances, classes, first groups and operations.
+// explainPlan returns lines of text on a plan's instances, classes, first groups and operations.
 func explain(p *formats.Plan) []string {
 	q := formats.QueueOf(p)
 	if q == nil {
@@ -32,12 +32,14 @@ func explain(p *formats.Plan) []string {
 	return append(out, groups(q)...)
 }
 
-// instances tells of instances that are alike.
+// instanceLines returns a line for each sort of identical instances, with their number.
 func instances(q *formats.QueuePlan) []string {
 	var out []string
 	var counts []int
 	for i := range q.Instances {
 		in := &q.Instances[i]
+
+		// Describe the instance: devices, models, caps of classes.
 		var runs []string
 		for k, m := range in.Models {
 			runs = append(runs, fmt.Sprintf("%s (%d at once)", m, in.Sequences[k]))
@@ -50,6 +52,8 @@ func instances(q *formats.QueuePlan) []string {
 				line += fmt.Sprintf(", at most %d of %s", c.Sequences, c.Class)
 			}
 		}
+
+		// Count instances with the same description.
 		if at := slices.Index(out, line); at >= 0 {
 			counts[at]++
 		} else {
@@ -62,7 +66,7 @@ func instances(q *formats.QueuePlan) []string {
 	return out
 }
 
-// hosts tells which models wait warm beside devices.
+// hostLines returns a line for each kind of devices on which models wait in the host's memory.
 func hosts(q *formats.QueuePlan) []string {
 	var out []string
 	for _, h := range q.Hosts {
@@ -77,7 +81,8 @@ func hosts(q *formats.QueuePlan) []string {
 	return out
 }
 
-// operation tells how requests leave and models change.
+// operationLine returns a line on how a model's evicted requests go on and how the model is loaded on a
+// device.
 func operation(o *formats.QueueOperation) string {
 	line := fmt.Sprintf("%s on %s: an evicted request goes on by %s (its KV moved: %s, computed again: %s); the model comes in %s warm, %s cold",
 		o.Model, o.Device, o.Resume, span(o.SwapUS), span(o.RecomputeUS), span(o.WarmUS), span(o.ColdUS))
@@ -96,6 +101,7 @@ func operation(o *formats.QueueOperation) string {
 	return line
 }
 
+// durationText returns a duration as text. 0 stands for unknown.
 func span(d document.Micros) string {
 	if d == 0 {
 		return "not known"
@@ -103,7 +109,7 @@ func span(d document.Micros) string {
 	return d.D().String()
 }
 
-// groups tells of the first queue.
+// groupLines returns a line on the first request groups, if the plan has any.
 func groups(q *formats.QueuePlan) []string {
 	if len(q.Groups) == 0 {
 		return nil

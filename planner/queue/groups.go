@@ -16,19 +16,19 @@ import (
 	"inferplan/solver/stoch"
 )
 
-// window is how long arrivals make the queue that a plan begins with.
+// queueWindow is the time whose arrivals form the queue that a plan begins with.
 const window = time.Minute
 
-// Work of the search for the order of the first groups, in positions, and of a
-// program, in nodes.
+// Limits of the search for the order of the first groups (positions that it looks at) and of a program
+// (nodes, groups).
 const (
 	orderWork  = 200_000
 	orderNodes = 2000
-	mostExact  = 14 // groups of a program
+	mostExact  = 14 // groups of one program
 )
 
-// order forms request groups of the first minute of arrivals and orders them on the
-// instances of each pool. Pools share no requests, so each is a problem of its own.
+// orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of
+// each pool. Pools share no requests, so each pool is a problem of its own.
 func (s *solving) order(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
 	list, err := c.p.Arriving(c.found.Layout, window)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *solving) order(ctx context.Context, c *candidate, q *formats.QueuePlan)
 	return nil
 }
 
-// ordering is the queue of a pool.
+// poolQueue is the queue of one pool, with the groups in it and their order.
 type ordering struct {
 	*solving
 	p       *deploy.Search
@@ -64,15 +64,15 @@ type ordering struct {
 	state   *vqueue.State
 }
 
-// grouped is a request group of an item.
+// requestGroup is a request group of an item.
 type grouped struct {
 	item     int
 	mega     bool
 	requests []vqueue.Request
 }
 
-// form forms the groups of the pool's requests: by model, class and lengths, in
-// pieces of so many times the batch.
+// formGroups forms the groups of the pool's requests, by item and lengths. A group has at most group-scale
+// times as many requests as run at once.
 func (o *ordering) form(list []vqueue.Request) error {
 	var mine []vqueue.Request
 	for _, r := range list {
@@ -83,10 +83,14 @@ func (o *ordering) form(list []vqueue.Request) error {
 	if len(mine) == 0 {
 		return nil
 	}
+
+	// Cluster the requests by their lengths.
 	clusters, err := vqueue.NewClusters(mine, len(o.p.Items), vqueue.ClusterOptions{}, seeded.New(max(o.in.Seed, 1), o.seed+"/clusters"))
 	if err != nil {
 		return fmt.Errorf("forming groups: %w", err)
 	}
+
+	// Form groups within the clusters.
 	members := vqueue.ByDeadline
 	if o.in.Values.Word("group-by") == "arrival" {
 		members = vqueue.ByArrival
@@ -102,9 +106,11 @@ func (o *ordering) form(list []vqueue.Request) error {
 	return nil
 }
 
-// pose makes the problem of the groups on the pool's instances.
+// buildProblem builds the ordering problem of the groups on the pool's instances.
 func (o *ordering) pose() error {
 	p := &vqueue.Problem{Kinds: len(o.p.Kinds), Models: len(o.p.Models), Objective: vqueue.Recommended}
+
+	// Groups, with their cost on each kind of server.
 	for i := range o.groups {
 		g := &o.groups[i]
 		deadlines := make([]float64, len(g.requests))
@@ -129,6 +135,8 @@ func (o *ordering) pose() error {
 			p.Costs = append(p.Costs, cost)
 		}
 	}
+
+	// Queues, one for each instance, with the time to load each model. The models are loaded in turn.
 	turn := 0
 	models := o.p.ModelsOf(o.pool.Items)
 	for k, n := range o.pool.Counts {
@@ -158,7 +166,7 @@ func (o *ordering) pose() error {
 	return p.Validate()
 }
 
-// arrange orders the groups with the algorithm that was asked for.
+// arrangeGroups orders the groups with the algorithm that was asked for.
 func (o *ordering) arrange(ctx context.Context) error {
 	if len(o.groups) == 0 {
 		return nil
@@ -181,12 +189,14 @@ func (o *ordering) arrange(ctx context.Context) error {
 	return o.prove(ctx, algorithm == "saa", orderNodes*effort)
 }
 
-// prove solves the order as a program, from the one that the search found.
+// improveByProgram solves a mixed-integer program for the order, from the order that the search found.
 func (o *ordering) prove(ctx context.Context, sampled bool, nodes int64) error {
 	if len(o.groups) > mostExact {
 		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", mostExact),
 			Hint: "larger groups (--group-scale) are fewer, or --algorithm search"}
 	}
+
+	// The program judges by mean times or, with scenarios, by samples of them.
 	means := *o.problem
 	means.Objective = vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}
 	opt := Options{Goal: Late, Length: len(o.groups)}
@@ -204,6 +214,8 @@ func (o *ordering) prove(ctx context.Context, sampled bool, nodes int64) error {
 	if err != nil {
 		return err
 	}
+
+	// Start from the order of the search.
 	start := vqueue.NewState(&means)
 	for i := range means.Queues {
 		for place, g := range o.state.Order(int32(i), nil) {
@@ -223,23 +235,25 @@ func (o *ordering) prove(ctx context.Context, sampled bool, nodes int64) error {
 	return nil
 }
 
-// shares are the quantiles of a completion that a plan states.
+// completionShares are the quantiles of a group's completion time that a plan states.
 var shares = []float64{0.5, 0.9, 0.99}
 
-// write puts groups and queues into the plan; first is the pool's first instance. Once ctx has ended, groups have no
-// quantiles.
+// writeGroups adds the groups and their order to the plan. firstInstance is the index of the pool's first
+// instance. If ctx has ended, groups get no quantiles.
 func (o *ordering) write(ctx context.Context, q *formats.QueuePlan, first int) error {
 	if o.state == nil {
 		return nil
 	}
 	for i := range o.problem.Queues {
-		var ahead []worked // by estimator, with the group's own
+		var ahead []worked // by estimator, the group's own work included
 		for place, g := range o.state.Order(int32(i), nil) {
 			x, kind := &o.groups[g], o.problem.Queues[i].Kind
 			e, err := o.p.Estimator(o.p.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.p.Items[x.item].Model], x.mega)
 			if err != nil {
 				return err
 			}
+
+			// Add the group's work to that before it. The variances of the estimators' errors add up.
 			cost := o.problem.Cost(g, kind)
 			at := slices.IndexFunc(ahead, func(w worked) bool { return w.by == e })
 			if at < 0 {
@@ -250,6 +264,8 @@ func (o *ordering) write(ctx context.Context, q *formats.QueuePlan, first int) e
 			for _, w := range ahead {
 				strays += w.by.Strays(w.work)
 			}
+
+			// Write the group with its expected times and their quantiles.
 			start, _ := o.state.Start(int32(i), place)
 			r := o.described(x, e)
 			r.StartUS, r.CompletionUS = micros(start), micros(start+cost.Work+cost.Residence)
@@ -270,13 +286,13 @@ func (o *ordering) write(ctx context.Context, q *formats.QueuePlan, first int) e
 	return nil
 }
 
-// worked is work of a queue that an estimator counts.
+// estimatorWork is work of a queue, in seconds, that one estimator predicts.
 type worked struct {
 	by   *vqueue.RCT
 	work float64
 }
 
-// described is a group without its times.
+// describeGroup returns the plan's description of a group, without its times.
 func (o *ordering) described(x *grouped, e *vqueue.RCT) formats.RequestGroup {
 	item := &o.p.Items[x.item]
 	r := formats.RequestGroup{Model: o.p.Models[item.Model].Name, Class: o.p.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: micros(math.Inf(1))}
@@ -290,7 +306,7 @@ func (o *ordering) described(x *grouped, e *vqueue.RCT) formats.RequestGroup {
 	return r
 }
 
-// micros are seconds as a plan has them, in whole microseconds.
+// toMicros converts seconds into the whole microseconds of a plan, within limits.
 func micros(seconds float64) document.Micros {
 	const most = 1e12
 	return document.Micros(time.Duration(math.Round(min(max(seconds, 0)*1e6, most))) * time.Microsecond)

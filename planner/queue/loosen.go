@@ -8,8 +8,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// loosened asks less of classes of requests. A class has one SLO for all of its models:
-// the longest of what these are given.
+// loosenClasses returns the workload with the longer SLOs and lower rates of l. A class has one SLO for all
+// of its models: the longest that l has for any of them.
 func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
 	out := *asked.(*formats.LLM)
 	out.Classes = slices.Clone(out.Classes)

@@ -16,14 +16,13 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Method plans instances of language models and the order of their queues. It cannot
-// start from a plan that runs.
+// Method is the entry of package planner to this package. It cannot start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanQueue, About: "queues of language models", Solve: plan, Hold: hold, Certify: certified, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: moved, Loosened: loosened, Simulated: true,
 }
 
-// solving is one solve.
+// queuePlanner is one solve of a problem.
 type solving struct {
 	in        *kind.Problem
 	run       *kind.Run
@@ -32,10 +31,10 @@ type solving struct {
 	sense     milp.Sense
 }
 
-// goals are the objectives.
+// objectiveGoals maps objectives to goals of package deploy.
 var goals = map[string]deploy.Goal{"gpus": deploy.Price, "cost": deploy.Price, "goodput": deploy.Goodput, "throughput": deploy.Factor}
 
-// plan solves the problem of the documents.
+// solvePlan solves the problem of the documents and returns the parts of a plan.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
 	list, err := deploy.Resolve(in, run)
 	if err != nil {
@@ -45,6 +44,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if s.goal = goals[s.objective]; s.goal != deploy.Price {
 		s.sense = milp.Maximize
 	}
+
+	// Bound every choice of tensor parallelism, and refuse rates that are hopeless.
 	bounds, bound, err := s.bounds(ctx, list)
 	if err != nil {
 		return nil, err
@@ -53,6 +54,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		return nil, err
 	}
 	bound = s.scale(list[0], bound)
+
+	// Search the choices for the best layout.
 	best, err := s.best(ctx, list, bounds)
 	if err != nil {
 		return nil, err
@@ -60,11 +63,11 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	return s.outcome(ctx, best, bound)
 }
 
-// mostOverload limits the rates for which goodput is planned, in times what the devices carry: what
-// waits beyond it takes long to simulate and says no more.
+// maxOverload limits the rates for which goodput is planned, as a multiple of what the devices carry.
+// Beyond it, the waiting requests take long to simulate and show nothing new.
 const mostOverload = 10
 
-// overloaded refuses rates that are far above a bound of the goodput.
+// refuseOverload returns an error if the rates are too far above a bound of the goodput.
 func (s *solving) overloaded(p *deploy.Search, bound float64) error {
 	if s.goal != deploy.Goodput || p.RPS() <= mostOverload*bound {
 		return nil
@@ -79,15 +82,15 @@ func (s *solving) overloaded(p *deploy.Search, bound float64) error {
 		fmt.Sprintf("at most %d times the %s that the devices do at most", mostOverload, kind.Number(bound)), "what is above is late in any case: plan for a part of the rates")
 }
 
-// candidate is a layout with the problem that it is for and the objective's value.
+// candidate is a judged layout with the search that it comes from and its value of the objective.
 type candidate struct {
 	p     *deploy.Search
 	found *deploy.Found
 	value float64
 }
 
-// bounds are those of each choice of tensor parallelism, and of all. The list is put
-// into the order of the bounds.
+// workBounds returns the bound of each choice of tensor parallelism, and the best of them. It sorts the
+// list by bound, the best first.
 func (s *solving) bounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
 	out := map[*deploy.Search]float64{}
 	for _, p := range list {
@@ -111,8 +114,7 @@ func (s *solving) bounds(ctx context.Context, list []*deploy.Search) (map[*deplo
 	return out, best, nil
 }
 
-// best searches each choice of tensor parallelism whose bound is better than what
-// was found.
+// bestLayout searches every choice of tensor parallelism whose bound is better than the best layout so far.
 func (s *solving) best(ctx context.Context, list []*deploy.Search, bounds map[*deploy.Search]float64) (*candidate, error) {
 	var best *candidate
 	for _, p := range list {
@@ -136,6 +138,7 @@ func (s *solving) best(ctx context.Context, list []*deploy.Search, bounds map[*d
 	return best, nil
 }
 
+// isBetter returns whether value a of the objective is better than b.
 func (s *solving) better(a, b float64) bool {
 	if s.sense == milp.Maximize {
 		return a > b
@@ -143,7 +146,8 @@ func (s *solving) better(a, b float64) bool {
 	return a < b
 }
 
-// scale is a bound of a problem in the unit of the objective.
+// inObjectiveUnit returns a bound in the unit of the objective: for a factor on the rates, requests per
+// second.
 func (s *solving) scale(p *deploy.Search, bound float64) float64 {
 	if s.goal == deploy.Factor {
 		return bound * p.RPS()
@@ -151,9 +155,11 @@ func (s *solving) scale(p *deploy.Search, bound float64) float64 {
 	return bound
 }
 
-// search finds a layout.
+// searchLayout searches one choice of tensor parallelism for the layout that is best by the goal.
 func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
 	structures := deploy.Structures{Classes: s.keepsClassesApart(p), Any: s.in.Trial}
+
+	// Report better layouts as they are found.
 	told := func(f *deploy.Found) {
 		s.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.5, Value: f.Price, Bound: bound})
 		if s.goal == deploy.Price {
@@ -161,6 +167,8 @@ func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (
 		}
 	}
 	s.run.Progress(kind.Progress{Phase: "simulating fleets", Value: math.NaN(), Bound: bound})
+
+	// Search by the goal.
 	switch s.goal {
 	case deploy.Price:
 		f, err := p.Fewest(ctx, structures, bound, told)
@@ -182,7 +190,8 @@ func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (
 	return &candidate{q, f, q.RPS()}, nil
 }
 
-// atMost keeps a simulated figure below its bound in the long run.
+// limitToBound returns the value, or its bound if that is lower. Runs are short, so that simulated figures
+// can exceed a bound that holds in the long run.
 func (s *solving) atMost(value, bound float64) float64 {
 	if value > bound {
 		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.Number(value), kind.Number(bound))
@@ -191,7 +200,7 @@ func (s *solving) atMost(value, bound float64) float64 {
 	return value
 }
 
-// keepsClassesApart tells whether the plan's policy follows pools of one class.
+// policySeparatesClasses returns whether the plan's policy can run pools that serve only one class.
 func (s *solving) keepsClassesApart(p *deploy.Search) bool {
 	probe, err := p.Apart()
 	if err != nil || probe == nil {
@@ -205,7 +214,8 @@ func (s *solving) keepsClassesApart(p *deploy.Search) bool {
 	return err == nil
 }
 
-// tooFew says that the cluster cannot do what is asked, and what more it takes.
+// tooFewDevicesError returns an error that says that the cluster cannot do what is asked, and what would be
+// nearest: lower rates if even the work is too much, else more devices.
 func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 	p := list[0]
 	e := &kind.InfeasibleError{Constraint: "devices", Reason: "the devices of the cluster do not keep the SLOs of all classes at the rates asked"}
@@ -218,13 +228,15 @@ func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 	if s.in.Trial {
 		return e
 	}
-	// The factor is a bound, of work alone: what is nearest is looked for by simulation.
+	// The factor is a bound by work alone, and no plan was found at it.
 	factor, err := p.Floor(ctx, s.run.Solver, deploy.Factor)
 	if err == nil && factor < 1 {
 		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.Number(factor))
 		e.Nearest = kind.Nearest{LoadFactor: factor, NotSolved: true}
 		return e
 	}
+
+	// Look for the devices that would suffice, on a cluster with many of them.
 	roomy := p.Roomy()
 	if ok, err := deploy.Enough(ctx, roomy, deploy.Structures{}); err != nil || !ok {
 		return e // an SLO may be too short for any number of devices

@@ -10,51 +10,53 @@ import (
 	"inferplan/solver/stoch"
 )
 
-// Goal is what a program minimises.
+// Goal is the objective of a program.
 type Goal uint8
 
 const (
-	// Completion is equation 13 under equation 12: the sum of completion times less
-	// deadlines, with no group late.
+	// Completion is equation 13 under equation 12: the sum of completion times less deadlines. No group may
+	// be late.
 	Completion Goal = iota
-	// Tardiness is the sum of size times lateness.
+	// Tardiness is the sum over the groups of size times lateness.
 	Tardiness
-	// Late is the problem's objective for late requests: late requests, with the
-	// problem's weights of lateness and of the ends of queues.
+	// LateRequests is the problem's objective: the number of late requests, with the problem's weights of
+	// lateness and of the ends of queues.
 	Late
 )
 
+// String returns the name of the goal.
 func (g Goal) String() string { return [...]string{"completion", "tardiness", "late"}[g] }
 
 // Options choose a program.
 type Options struct {
 	Goal Goal
-	// Length is the most groups in one queue; 0: an even share and three more.
+	// QueueLength limits the groups in one queue. If it is 0, it is an even share plus three.
 	Length int
-	// Chance, if its level is above 0, makes all times those that the sums exceed with
-	// probability 1 - level, as rows that touch the exact form where the standard
-	// deviation is TangentSD seconds.
+	// Chance, if its level is above 0, replaces all times by those that the sums exceed with probability 1
+	// - level. The rows are tangents, which equal the exact form where the standard deviation is TangentSD
+	// seconds.
 	Chance    stoch.Chance
 	TangentSD float64
-	// Scenarios make a sample-average program: one order for all of them. Late and
-	// Tardiness only.
+	// Scenarios make a sample-average program: one order for all scenarios. They need the goal LateRequests
+	// or Tardiness.
 	Scenarios *stoch.Scenarios
 }
 
-// Program is a mixed-integer program for the order of groups, with the repairs that
-// the package's text lists.
+// Program is a mixed-integer program for the order of groups, with the repairs that the package's text
+// describes.
 type Program struct {
 	Model  *milp.Model
 	p      *vqueue.Problem
 	o      Options
-	x      [][][]milp.Var // by queue, place and group; -1: cannot run there
-	t      [][][]milp.Var // by queue, place and model: it changes there; -1: never
-	tardy  [][]milp.Var   // by scenario and group
-	late   [][]milp.Var
+	x      [][][]milp.Var // group i is at place j of queue g, by queue, place and group. If it cannot run there, it is -1.
+	t      [][][]milp.Var // queue g changes to the model at place j, by queue, place and model. If it never does, it is -1.
+	tardy  [][]milp.Var   // lateness in seconds, by scenario and group
+	late   [][]milp.Var   // by scenario and group. If a group is never late, it is -1.
 	linear linear
 }
 
-// linear turns means and variances into times of the program.
+// linearTimes turns means and variances into times of the program: constant + perMean·mean +
+// perVariance·variance.
 type linear struct{ perMean, perVariance, constant float64 }
 
 // NewProgram builds the program of a problem.
@@ -68,6 +70,8 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	if o.Scenarios != nil && (o.Goal == Completion || o.Chance.Level > 0) {
 		return nil, errors.New("a program with scenarios counts lateness, and has no chance constraint")
 	}
+
+	// Choose the length of queues.
 	if o.Length == 0 {
 		o.Length = (len(p.Groups)+len(p.Queues)-1)/len(p.Queues) + 3
 	}
@@ -76,12 +80,16 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 		return nil, fmt.Errorf("length %d: %d groups do not fit in %d queues", o.Length, len(p.Groups), len(p.Queues))
 	}
 	m := &Program{Model: milp.New("order of groups"), p: p, o: o, linear: linear{perMean: 1}}
+
+	// With a chance constraint, times are those of its tangent.
 	if o.Chance.Level > 0 {
 		var err error
 		if m.linear.perMean, m.linear.perVariance, m.linear.constant, err = o.Chance.Tangent(o.TangentSD * o.TangentSD); err != nil {
 			return nil, err
 		}
 	}
+
+	// Places and changes are the same in all scenarios. Times are not.
 	if err := m.addPlaces(); err != nil {
 		return nil, err
 	}
@@ -96,14 +104,14 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	return m, nil
 }
 
-// runs tells whether a group can run in a queue.
+// canRun returns whether group i can run in queue g.
 func (m *Program) runs(g, i int) bool {
 	q := &m.p.Queues[g]
 	return !math.IsInf(m.p.Cost(int32(i), q.Kind).Work+q.Setup[m.p.Groups[i].Model], 1)
 }
 
-// addPlaces adds x and equation 6: every group has one place, every place at most
-// one group, and no place behind an empty one is taken.
+// addPlaces adds x and equation 6: every group has one place, every place has at most one group, and no
+// place after an empty one is taken.
 func (m *Program) addPlaces() error {
 	m.x = make([][][]milp.Var, len(m.p.Queues))
 	once := make([][]milp.Term, len(m.p.Groups))
@@ -112,6 +120,8 @@ func (m *Program) addPlaces() error {
 		var before []milp.Term
 		for j := range m.x[g] {
 			m.x[g][j] = make([]milp.Var, len(m.p.Groups))
+
+			// Variables of the groups that can be at this place.
 			var taken []milp.Term
 			for i := range m.p.Groups {
 				m.x[g][j][i] = -1
@@ -122,6 +132,8 @@ func (m *Program) addPlaces() error {
 					once[i] = append(once[i], milp.Term{Var: v, Coef: 1})
 				}
 			}
+
+			// The place has at most one group, and only if the place before has one.
 			if j == 0 {
 				m.Model.AddLE("", 1, taken...)
 			} else {
@@ -130,6 +142,8 @@ func (m *Program) addPlaces() error {
 			before = taken
 		}
 	}
+
+	// Every group has one place.
 	for i, terms := range once {
 		if len(terms) == 0 {
 			return fmt.Errorf("groups[%d]: can run in no queue", i)
@@ -139,6 +153,7 @@ func (m *Program) addPlaces() error {
 	return nil
 }
 
+// negate returns the terms with opposite signs.
 func negated(terms []milp.Term) []milp.Term {
 	out := make([]milp.Term, len(terms))
 	for i, t := range terms {
@@ -147,8 +162,8 @@ func negated(terms []milp.Term) []milp.Term {
 	return out
 }
 
-// addChanges adds t, which stands for equations 7 and 9: the model of a place is
-// not that of the place before.
+// addChanges adds t, which stands for equations 7 and 9: at place j of queue g the model differs from that
+// of the place before.
 func (m *Program) addChanges() {
 	m.t = make([][][]milp.Var, len(m.p.Queues))
 	for g := range m.t {
@@ -173,7 +188,7 @@ func (m *Program) addChanges() {
 	}
 }
 
-// ofModel sums x over the groups of a model.
+// modelTerms returns the sum of x over the groups of a model at a place.
 func (m *Program) ofModel(g, j, model int) []milp.Term {
 	var out []milp.Term
 	for i := range m.p.Groups {
@@ -184,7 +199,7 @@ func (m *Program) ofModel(g, j, model int) []milp.Term {
 	return out
 }
 
-// factor is that of a scenario on the work of a group.
+// scenarioFactor returns by which factor scenario s multiplies the work of group i in queue g.
 func (m *Program) factor(s, g, i int) float64 {
 	if m.o.Scenarios == nil {
 		return 1
@@ -192,20 +207,23 @@ func (m *Program) factor(s, g, i int) float64 {
 	return m.o.Scenarios.Queue[s][g] * m.o.Scenarios.Group[s][i]
 }
 
-// work and residence are times of the program.
+// workTime returns the work of group i in queue g in scenario s, in seconds.
 func (m *Program) work(s, g, i int) float64 {
 	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
 	return m.factor(s, g, i) * (m.linear.perMean*c.Work + m.linear.perVariance*c.Variance)
 }
 
+// residenceTime returns how long the answers of group i take in queue g after its work, in seconds.
 func (m *Program) residence(g, i int) float64 {
 	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
 	return m.linear.perMean*c.Residence + m.linear.perVariance*c.ResidenceVar
 }
 
+// startTime returns when queue g starts, in seconds.
 func (m *Program) start(g int) float64 {
 	q := &m.p.Queues[g]
 	return m.linear.constant + m.linear.perMean*q.Start
 }
 
+// deadline returns the time by which all requests of group i are due, in seconds.
 func (m *Program) deadline(i int) float64 { return m.p.Groups[i].Deadline[vqueue.Quantiles-1] }

@@ -7,7 +7,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// addScenario adds the times of one future and what they cost, with a weight.
+// addScenario adds the completion times of one scenario and their cost, times a weight.
 func (m *Program) addScenario(s int, weight float64) {
 	ends := make([][]milp.Var, len(m.p.Queues))
 	horizon := make([]float64, len(m.p.Queues))
@@ -23,7 +23,7 @@ func (m *Program) addScenario(s int, weight float64) {
 	m.addCapacity(s, horizon)
 }
 
-// horizon is a time by which every order of a queue has ended.
+// horizon returns a time by which queue g has ended in any order, in seconds.
 func (m *Program) horizon(s, g int) float64 {
 	h, change := m.start(g), 0.0
 	for i := range m.p.Groups {
@@ -35,8 +35,11 @@ func (m *Program) horizon(s, g int) float64 {
 	return h + float64(m.o.Length)*change*m.linear.perMean
 }
 
-// addEnds adds equation 10, with the change of model before the place itself: the
-// time at which the work of a place is done.
+// addEnds adds equation 10, with the change of model before the place itself:
+//
+//	end_j = end_{j-1} + Σ_i work_i x_ij + Σ_model setup_model t_j,model
+//
+// and returns the ends by place.
 func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 	ends := make([]milp.Var, m.o.Length)
 	for j := range ends {
@@ -57,8 +60,9 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 		}
 		m.Model.AddEQ("", rhs, row...)
 	}
+
+	// The goal LateRequests also counts the end of a queue, at its mean time.
 	if m.o.Goal == Late {
-		// The end of a queue at its mean.
 		for j := range ends {
 			for i, v := range m.x[g][j] {
 				if v >= 0 {
@@ -75,20 +79,23 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 	return ends
 }
 
+// addObj adds c to the coefficient of v in the objective.
 func (m *Program) addObj(v milp.Var, c float64) { m.Model.SetObj(v, m.Model.Obj(v)+c) }
 
-// addCompletion adds equations 8 and 11 to 13. Empty places cost nothing and keep
-// no deadline.
+// addCompletion adds equations 8 and 11 to 13. Empty places cost nothing and have no deadline.
 func (m *Program) addCompletion(ends [][]milp.Var, horizon []float64) {
 	for g := range ends {
 		longest := 0.0
 		for i := range m.p.Groups {
 			longest = max(longest, m.residence(g, i))
 		}
+
+		// bigM is large enough to switch off the row of an empty place.
 		big := horizon[g] + longest
 		for j := range ends[g] {
 			ct := m.Model.AddVar("", 0, milp.Inf, 1)
-			// ct >= end + residence - big (1 - taken); ct <= deadline.
+
+			// completion ≥ end + residence - bigM (1 - Σ_i x_ij);   completion ≤ deadline
 			least := []milp.Term{{Var: ct, Coef: 1}, {Var: ends[g][j], Coef: -1}}
 			most := []milp.Term{{Var: ct, Coef: 1}}
 			for i, v := range m.x[g][j] {
@@ -108,7 +115,7 @@ func (m *Program) addCompletion(ends [][]milp.Var, horizon []float64) {
 	m.Model.SetOffset(-sum)
 }
 
-// addLateness adds how late each group is, and with the goal Late whether it is.
+// addLateness adds the lateness of each group and, with the goal LateRequests, whether it is late.
 func (m *Program) addLateness(s int, weight float64, ends [][]milp.Var, horizon []float64) {
 	tardy, late := make([]milp.Var, len(m.p.Groups)), make([]milp.Var, len(m.p.Groups))
 	for i := range m.p.Groups {
@@ -120,6 +127,8 @@ func (m *Program) addLateness(s int, weight float64, ends [][]milp.Var, horizon 
 		tardy[i] = m.Model.AddVar("", 0, milp.Inf, weight*perSecond)
 		late[i] = -1
 		most := 0.0
+
+		// Its lateness follows from the place that it has.
 		for g := range ends {
 			big := horizon[g] + m.residence(g, i) - m.deadline(i)
 			if !m.runs(g, i) || big <= 0 {
@@ -127,11 +136,13 @@ func (m *Program) addLateness(s int, weight float64, ends [][]milp.Var, horizon 
 			}
 			most = max(most, big)
 			for j, end := range ends[g] {
-				// tardy >= end + residence - deadline - big (1 - x)
+				// tardiness ≥ end + residence - deadline - bigM (1 - x)
 				m.Model.AddGE("", m.residence(g, i)-m.deadline(i)-big,
 					milp.Term{Var: tardy[i], Coef: 1}, milp.Term{Var: end, Coef: -1}, milp.Term{Var: m.x[g][j][i], Coef: -big})
 			}
 		}
+
+		// A group is late if its lateness is above 0.
 		if m.o.Goal == Late && most > 0 {
 			late[i] = m.Model.AddBool("", weight*m.p.Late*group.Size)
 			m.Model.AddLE("", 0, milp.Term{Var: tardy[i], Coef: 1}, milp.Term{Var: late[i], Coef: -most})
@@ -140,15 +151,17 @@ func (m *Program) addLateness(s int, weight float64, ends [][]milp.Var, horizon 
 	m.tardy, m.late = append(m.tardy, tardy), append(m.late, late)
 }
 
-// addCapacity adds rows that every order keeps and that the program's relaxation
-// does not: the groups of a queue that are on time and due by some time fit before
-// it, with one change for every model among them that is not loaded.
+// addCapacity adds rows that hold for every order but not for the program's relaxation: those groups of a
+// queue that are on time and due by some time fit before it, with one change for every model among them
+// that is not loaded.
 func (m *Program) addCapacity(s int, horizon []float64) {
 	if m.o.Goal != Late {
 		return
 	}
 	late := m.late[s]
 	intime := make([][]milp.Term, len(m.p.Groups))
+
+	// onTime says, by group, whether the group is in this queue and on time.
 	for g := range m.p.Queues {
 		y := make([]milp.Var, len(m.p.Groups))
 		for i := range m.p.Groups {
@@ -165,6 +178,8 @@ func (m *Program) addCapacity(s int, horizon []float64) {
 		}
 		m.addDue(s, g, y, horizon[g])
 	}
+
+	// Every group is on time in some queue, or late.
 	for i, row := range intime {
 		if late[i] >= 0 {
 			row = append(row, milp.Term{Var: late[i], Coef: 1})
@@ -173,12 +188,14 @@ func (m *Program) addCapacity(s int, horizon []float64) {
 	}
 }
 
-// addDue adds the capacity rows of a queue, one for the due time of every group.
+// addDueRows adds the capacity rows of queue g, one for the due time of every group.
 func (m *Program) addDue(s, g int, y []milp.Var, horizon float64) {
 	for k := range m.p.Groups {
 		if y[k] < 0 {
 			continue
 		}
+
+		// Rows only matter between the start of the queue and its horizon.
 		due := m.deadline(k) - m.residence(g, k)
 		if due >= horizon {
 			continue
@@ -187,6 +204,8 @@ func (m *Program) addDue(s, g int, y []milp.Var, horizon float64) {
 			m.Model.SetBounds(y[k], 0, 0)
 			continue
 		}
+
+		// Sum the work of the groups that are due by then, and their changes of model.
 		var row []milp.Term
 		changes := make([]milp.Var, m.p.Models)
 		for model := range changes {
@@ -212,7 +231,7 @@ func (m *Program) addDue(s, g int, y []milp.Var, horizon float64) {
 	}
 }
 
-// Value is the objective of the program for a state of its problem.
+// Value returns the objective of the program for a state of its problem.
 func (m *Program) Value(s *vqueue.State) float64 {
 	scenarios := 1
 	if m.o.Scenarios != nil {
@@ -225,12 +244,14 @@ func (m *Program) Value(s *vqueue.State) float64 {
 	return sum
 }
 
+// scenarioValue returns the objective of scenario k alone.
 func (m *Program) valueIn(k int, s *vqueue.State) float64 {
 	sum := 0.0
 	for g := range m.p.Queues {
 		q := &m.p.Queues[g]
 		t, mean, model := m.start(g), 0.0, q.Model
 		for _, i := range s.Order(int32(g), nil) {
+			// Add the change of model and the work of the group.
 			group := &m.p.Groups[i]
 			change := 0.0
 			if group.Model != model {
@@ -238,6 +259,8 @@ func (m *Program) valueIn(k int, s *vqueue.State) float64 {
 			}
 			t += m.linear.perMean*change + m.work(k, g, int(i))
 			mean += change + m.factor(k, g, int(i))*m.p.Cost(i, q.Kind).Work
+
+			// Count its lateness by the goal.
 			late := t + m.residence(g, int(i)) - m.deadline(int(i))
 			switch {
 			case m.o.Goal == Completion && late > 1e-6:

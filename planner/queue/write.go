@@ -12,7 +12,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome is what was found, as the parts of a plan.
+// outcome returns the layout of a candidate as the parts of a plan.
 func (s *solving) outcome(ctx context.Context, c *candidate, bound float64) (*kind.Outcome, error) {
 	items := make([]int, len(c.p.Items))
 	for i := range items {
@@ -22,15 +22,19 @@ func (s *solving) outcome(ctx context.Context, c *candidate, bound float64) (*ki
 	if err != nil {
 		return nil, err
 	}
+
+	// By rounding, a value may be slightly better than its bound.
 	limit := bound
 	if s.better(c.value, limit) {
-		limit = c.value // rounding
+		limit = c.value // by rounding
 	}
 	gap := milp.RelativeGap(s.sense, c.value, limit)
 	out := &kind.Outcome{
 		Algorithm: s.in.Values.Word("algorithm"), Values: s.in.Values, Sense: s.sense, Pools: c.p.Pools, Deployment: c.p.Deployment(items), Section: section,
 		Objective: formats.Objective{Name: s.objective, Value: c.value, Bound: &limit, Gap: &gap}, Policy: c.p.Policy, Considered: c.found.Tried,
 	}
+
+	// Runs in which the backlog grows prove nothing about the long run.
 	if out.StoppedBy = s.stopped(ctx, gap); c.found.Grows {
 		if out.StoppedBy == milp.StoppedByProof {
 			out.StoppedBy = milp.StoppedByWork
@@ -47,6 +51,8 @@ func (s *solving) outcome(ctx context.Context, c *candidate, bound float64) (*ki
 	if s.in.Trial {
 		return out, nil
 	}
+
+	// Add the first groups. If that is interrupted, the plan still holds.
 	if err := s.order(ctx, c, section); err != nil && !(errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return nil, err
 	}
@@ -55,7 +61,7 @@ func (s *solving) outcome(ctx context.Context, c *candidate, bound float64) (*ki
 	return out, nil
 }
 
-// stopped says what ended the search.
+// stopReason returns what ended the search.
 func (s *solving) stopped(ctx context.Context, gap float64) milp.StoppedBy {
 	switch {
 	case gap <= 1e-9:
@@ -68,7 +74,7 @@ func (s *solving) stopped(ctx context.Context, gap float64) milp.StoppedBy {
 	return milp.StoppedByWork
 }
 
-// assume notes what the plan rests on.
+// addAssumptions adds the assumptions that the plan rests on.
 func (s *solving) assume(c *candidate) {
 	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(c.p.Seeds, 1), c.p.Span())
 	if s.goal != deploy.Goodput {
@@ -77,7 +83,7 @@ func (s *solving) assume(c *candidate) {
 	s.run.Assume("the bound counts the work of requests in time, with at most %d sequences at once on an instance, and holds in the long run for any order and any assignment", slices.Max(c.p.Caps))
 }
 
-// expect writes what the runs showed into the classes.
+// writeAttainments writes the attainments of the runs into the classes of the plan.
 func (c *candidate) expect(q *formats.QueuePlan) {
 	q.Runs = &formats.QueueRuns{Runs: max(c.p.Seeds, 1), DurationUS: document.Micros(c.p.Span()), Seed: max(c.p.Seed, 1)}
 	for i := range q.Classes {

@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Check validates a plan against documents. No finding means that all of it
-// holds and nothing has moved.
+// Check returns the findings for a plan of applications. If there are none, the whole plan holds and
+// nothing has changed.
 func Check(t *kind.Today) []kind.Finding {
 	c := newChecker(t)
 	if c.plan == nil {
@@ -23,6 +23,8 @@ func Check(t *kind.Today) []kind.Finding {
 		c.workflows()
 		return c.Findings
 	}
+
+	// Check the structure first. Times and rates can only be computed for a sound plan.
 	c.applications()
 	sound := c.Sound()
 	c.Pools(true)
@@ -35,6 +37,8 @@ func Check(t *kind.Today) []kind.Finding {
 	for i := range c.plan.Applications {
 		c.application(i)
 	}
+
+	// Each model must carry what the applications need of it.
 	for i := range c.Plan.Deployment {
 		m := c.Plan.Deployment[i].Model
 		if has, ok := c.rps[m]; ok && has < c.need[m]*(1-rounding) {
@@ -46,8 +50,8 @@ func Check(t *kind.Today) []kind.Finding {
 	return c.Findings
 }
 
-// asked is what the workload asks of an application, with defaults; nil where it
-// does not.
+// workloadApplication returns the application of that name in today's workload, with defaults filled in. If
+// there is none, it returns nil.
 func (c *checker) asked(name string) *formats.Application {
 	for _, a := range formats.ApplicationsOf(c.Workload) {
 		if a.Name == name {
@@ -58,8 +62,8 @@ func (c *checker) asked(name string) *formats.Application {
 	return nil
 }
 
-// applications checks that plan and workload name the same applications, of the
-// same modules.
+// checkApplications checks that plan and workload have the same applications with the same graphs of
+// modules.
 func (c *checker) applications() {
 	if c.Workload == nil {
 		return
@@ -85,7 +89,7 @@ func (c *checker) applications() {
 	c.served()
 }
 
-// served checks that every application of the workload is in the plan.
+// checkAllServed checks that every application of the workload is in the plan.
 func (c *checker) served() {
 	for _, w := range formats.ApplicationsOf(c.Workload) {
 		if !slices.ContainsFunc(c.plan.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Name }) {
@@ -94,7 +98,8 @@ func (c *checker) served() {
 	}
 }
 
-// application checks what is promised of an application against today.
+// checkApplication checks the promises for one application: SLO, weight, rate, accuracy, longest path and
+// margin.
 func (c *checker) application(i int) {
 	a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 	slo := a.SLOUS
@@ -120,7 +125,7 @@ func (c *checker) application(i int) {
 	}
 }
 
-// accuracy checks the floor of today.
+// checkAccuracy checks that the chosen variants reach the accuracy floor of today's workload.
 func (c *checker) accuracy(a *formats.FlowApplication, w *formats.Application, at string) {
 	product := 1.0
 	for k := range a.Modules {
@@ -138,7 +143,7 @@ func (c *checker) accuracy(a *formats.FlowApplication, w *formats.Application, a
 	}
 }
 
-// objective checks the plan's headline figure and its bound.
+// checkObjective checks the value of the plan's objective, and that it is on the right side of its bound.
 func (c *checker) objective() {
 	o := &c.Plan.Objective
 	if o.Bound != nil {
@@ -149,6 +154,8 @@ func (c *checker) objective() {
 			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the value is below its own bound")
 		}
 	}
+
+	// Compute the value again, from the rates or from the devices.
 	value, of := c.price(o.Name), "devices"
 	if o.Name == "throughput" {
 		value, of = c.factor(), "rates of the applications"
@@ -158,7 +165,7 @@ func (c *checker) objective() {
 	}
 }
 
-// factor is the least rate of an application over its weight.
+// minWeightedRate returns the least rate of an application over its weight.
 func (c *checker) factor() float64 {
 	least := math.Inf(1)
 	for i := range c.plan.Applications {
@@ -167,7 +174,7 @@ func (c *checker) factor() float64 {
 	return least
 }
 
-// price is what the plan's devices cost by an objective.
+// devicePrice returns the price of the plan's devices in the unit of an objective.
 func (c *checker) price(objective string) float64 {
 	sum := 0.0
 	if c.plan.Workflow() { // whose models share the devices
@@ -191,7 +198,7 @@ func (c *checker) price(objective string) float64 {
 	return sum
 }
 
-// priceOf is what a device of a pool costs by an objective.
+// priceOf returns the price of one device of a pool in the unit of an objective.
 func priceOf(pool *formats.Pool, objective string) float64 {
 	return map[string]float64{"cost": pool.USDPerHour, "power": pool.Watts, "gpus": 1}[objective]
 }

@@ -8,9 +8,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// devices checks placements: every replica on a device that is there, no device
-// more than whole, parts of its time included, and memory. Models take turns only where
-// the cluster still lets them.
+// checkDevices checks the placement: every replica is on a device that exists, no device is used more than
+// whole (shares of its time included), and the memory suffices. Models may take turns only where the
+// cluster still allows it.
 func (c *checker) devices() {
 	type onDevice struct {
 		taken  float64
@@ -20,6 +20,8 @@ func (c *checker) devices() {
 	}
 	held := map[string]map[int]*onDevice{}
 	var order []string
+
+	// Sum up what the replicas take of each device.
 	for i := range c.Plan.Deployment {
 		d := &c.Plan.Deployment[i]
 		for k := range d.Pipelines {
@@ -27,7 +29,7 @@ func (c *checker) devices() {
 			s, at := &l.Stages[0], fmt.Sprintf("deployment[%d].pipelines[%d].stages[0]", i, k)
 			pool := c.Pool(s.Device)
 			if pool == nil {
-				continue // said with the pools
+				continue // the check of the pools reports it
 			}
 			if held[s.Device] == nil {
 				held[s.Device], order = map[int]*onDevice{}, append(order, s.Device)
@@ -56,6 +58,8 @@ func (c *checker) devices() {
 			}
 		}
 	}
+
+	// Compare the sums with what a device has.
 	for _, device := range order {
 		pool := c.Pool(device)
 		for dev := range pool.Count {
@@ -73,7 +77,7 @@ func (c *checker) devices() {
 	}
 }
 
-// inTurns returns whether the plan has models take turns on a kind of devices.
+// isTimeShared returns whether models take turns on a kind of devices in the plan.
 func inTurns(plan *formats.Plan, device string) bool {
 	return slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.Device == device && p.Sharing == formats.SharingTime })
 }

@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// Figures compares each application's promised rate and longest path with those
-// of today, and the promised objective with the best of today.
+// Figures returns samples that compare today with the promises: of each application the rate and the
+// longest path, and the objective with the best that can be planned today.
 func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
 	before := *t
 	before.Plan = t.Against
@@ -25,6 +25,8 @@ func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string,
 	if c.plan.Workflow() != was.plan.Workflow() {
 		return nil, "figures are not compared: one of the plans has workflows, the other has not", nil
 	}
+
+	// Times of the promised plan are those that it states.
 	was.took = promised(t.Against)
 	kept := 0.0
 	for i := range c.plan.Applications {
@@ -42,8 +44,8 @@ func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string,
 		}
 		list = append(list, kind.Sample{Metric: "p99", What: a.Model + " (longest path)", Old: recompute.US(was.longest(at)), New: recompute.US(c.longest(i)), Unit: "us"})
 	}
-	// What is planned again is not simulated: it is taken to sustain the same part of what its
-	// devices carry without queueing.
+	// A new plan is not simulated. It is assumed to sustain the same share of what its devices carry
+	// without queueing as the promised plan does.
 	o, part := &t.Against.Objective, 1.0
 	if o.Fluid != nil && *o.Fluid > 0 {
 		part = o.Value / *o.Fluid
@@ -54,7 +56,7 @@ func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string,
 	return list, "", nil
 }
 
-// promised is what batches took when a plan was made, by model.
+// promisedBatchTimes returns the longest batch time of each model that a plan states.
 func promised(p *formats.Plan) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for i := range p.Deployment {
@@ -67,8 +69,8 @@ func promised(p *formats.Plan) map[string]time.Duration {
 	return out
 }
 
-// WorkloadOf is the workload that a plan was made for, with its targets as times,
-// the variants that were chosen, and the rows of the files of lengths.
+// WorkloadOf returns the workload that a plan was made for. Targets are times, modules have the chosen
+// variants, and length files are replaced by their rows.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Applications
 	for i := range formats.FlowOf(p).Applications {
@@ -87,8 +89,8 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: list}
 }
 
-// spelled are segments whose modules say that they read nothing, which a plan
-// leaves out.
+// withEmptyAfter returns a copy of segments in which modules without predecessors have an empty list of
+// them. Plans leave that list out.
 func spelled(list []formats.Segment) []formats.Segment {
 	out := slices.Clone(list)
 	for i := range out {

@@ -9,8 +9,8 @@ import (
 	"inferplan/policy/flow"
 )
 
-// measure puts the language models that a plan's workflows ask for among the models of
-// today's profile. What their sequences take follows from the profile's iterations.
+// withLanguageModels returns today's documents with the language models that the plan's workflows ask for
+// in the profile. The times of their sequences follow from the profile's iterations.
 func (c languages) measure(t *kind.Today) *kind.Today {
 	var apps []formats.Application
 	for i := range c.plan.Applications {
@@ -27,9 +27,10 @@ func (c languages) measure(t *kind.Today) *kind.Today {
 	return &today
 }
 
-// languages are what a plan says of its language models.
+// languageChecker checks what a plan says about its language models.
 type languages struct{ *checker }
 
+// check compares the tokens and instances of every language model with today's.
 func (c languages) check() {
 	if c.without != nil {
 		c.Fail("model", "flow.applications", "", "", "%v", c.without)
@@ -51,7 +52,7 @@ func (c languages) check() {
 	}
 }
 
-// instances checks the instances of a language model against those of today.
+// checkInstances compares the instances of a language model with those of today's profile.
 func (c languages) instances(m *formats.FlowModule, today *formats.FlowGeneration, at string) {
 	for k := range m.Generation.Instances {
 		in, here := &m.Generation.Instances[k], fmt.Sprintf("%s.instances[%d]", at, k)

@@ -17,17 +17,19 @@ const rounding = recompute.Rounding
 type checker struct {
 	recompute.Checker
 	plan    *formats.FlowPlan
-	took    map[string]time.Duration      // by model: of any batch, today
-	beside  map[string]time.Duration      // by model: of any batch on its devices, today
-	rps     map[string]float64            // by model: what its devices carry today
-	each    map[string]map[string]float64 // by model and kind: what a device carries today
-	need    map[string]float64            // by model: at the promised rates
+	took    map[string]time.Duration      // by model: the longest time of any batch, today
+	beside  map[string]time.Duration      // by model: the longest batch of any model on its devices, today
+	rps     map[string]float64            // by model: requests per second that its devices carry today
+	each    map[string]map[string]float64 // by model and kind: requests per second that one device carries today
+	need    map[string]float64            // by model: requests per second at the promised rates
 	apps    []flow.App
-	dynamic []dynamic                          // of workflows
-	llms    map[string]*formats.FlowGeneration // of today
-	without error                              // why there are none
+	dynamic []dynamic                          // the workflows of the plan
+	llms    map[string]*formats.FlowGeneration // by name, by today's profile
+	without error                              // why languageModels is empty
 }
 
+// newChecker returns a checker of a plan. If it has workflows, their language models are put into the
+// profile first.
 func newChecker(t *kind.Today) *checker {
 	c := &checker{plan: formats.FlowOf(t.Plan)}
 	if c.plan != nil && c.plan.Workflow() {
@@ -37,8 +39,8 @@ func newChecker(t *kind.Today) *checker {
 	return c
 }
 
-// hold computes what the models take and carry today. Models that cannot be
-// computed are missing.
+// computeToday computes the times and rates of all models today. A model that cannot be computed is missing
+// in the maps.
 func (c *checker) hold() {
 	c.took, c.rps, c.need, c.each = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}, map[string]map[string]float64{}
 	for i := range c.Plan.Deployment {
@@ -62,7 +64,7 @@ func (c *checker) hold() {
 	}
 }
 
-// model is what a deployed model takes and carries.
+// computeModel computes the batch times and rates of one deployed model today.
 func (c *checker) model(d *formats.Deployed, at string) {
 	took, rps, each := time.Duration(0), 0.0, map[string]float64{}
 	for k := range d.Pipelines {
@@ -86,8 +88,8 @@ func (c *checker) model(d *formats.Deployed, at string) {
 	c.took[d.Model], c.rps[d.Model], c.each[d.Model] = took, rps, each
 }
 
-// longest is what a request takes at most on the longest path of an application:
-// in every module a batch that runs, of whatever runs on its devices, then its own.
+// longestPathTime returns the longest time that a request of application i takes: in every module it waits
+// for a batch of any model on the same devices, then is in one of its own.
 func (c *checker) longest(i int) time.Duration {
 	a, most := &c.plan.Applications[i], time.Duration(0)
 	if c.plan.Workflow() {
@@ -106,14 +108,14 @@ func (c *checker) longest(i int) time.Duration {
 	return most
 }
 
-// step is what a module takes of a deadline: the longest run on any of its devices, then
-// its own.
+// moduleTime returns what a module takes of a deadline: the longest run on any of its devices, then its own
+// batch.
 func (c *checker) step(model string) time.Duration {
 	return max(c.took[model], c.beside[model]) + c.took[model]
 }
 
-// devicesOf is how many devices' time a stage has: its replicas, or where modules take
-// turns the parts of their time.
+// devicesOf returns how many devices' time a stage has: the number of its replicas or, where models take
+// turns, their share of the time.
 func devicesOf(p *formats.Plan, s *formats.Stage) float64 {
 	if inTurns(p, s.Device) {
 		return s.GPUs
@@ -121,8 +123,8 @@ func devicesOf(p *formats.Plan, s *formats.Stage) float64 {
 	return float64(s.Replicas)
 }
 
-// neighbours finds for every model in turns the longest run of those that are on its devices,
-// from that of every model.
+// longestSharedRuns returns, for every model that takes turns, the longest run of the models on its
+// devices. batchTime has the longest run of each model alone.
 func neighbours(plan *formats.Plan, took map[string]time.Duration) map[string]time.Duration {
 	type device struct {
 		kind string
@@ -143,6 +145,8 @@ func neighbours(plan *formats.Plan, took map[string]time.Duration) map[string]ti
 			}
 		}
 	}
+
+	// A model's shared run is the longest on any of its devices.
 	out := map[string]time.Duration{}
 	for model, list := range on {
 		for _, at := range list {
@@ -152,8 +156,8 @@ func neighbours(plan *formats.Plan, took map[string]time.Duration) map[string]ti
 	return out
 }
 
-// carried is the rate of an application at which its busiest model is full, the
-// other applications in proportion.
+// carriedRate returns the rate of application i at which its busiest model is full, if the rates of all
+// applications grow in proportion.
 func (c *checker) carried(i int) float64 {
 	least := math.Inf(1)
 	a := &c.plan.Applications[i]

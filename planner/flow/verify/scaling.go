@@ -2,13 +2,13 @@ package verify
 
 import "fmt"
 
-// least is the part of a rate that the replicas of its row carry at least. A row may be a
-// little short where one more replica would gain next to nothing.
+// minRowShare is the least part of a row's rate that its replicas must carry. A row may fall a little short
+// if one more replica would gain next to nothing.
 const least = .9
 
-// scaling checks the table by which replicas come and go: that it is there if a cold
-// start is given, with that, and that the replicas of every row carry the rate from which
-// it counts, today.
+// checkScaling checks the table by which replicas come and go. If the options have a cold start, the table
+// must exist and have that cold start. The replicas of every row must carry, today, the rate from which the
+// row counts.
 func (c *checker) scaling() {
 	s, cold := c.plan.Scaling, c.Plan.Options.Time("cold-start")
 	if s == nil {
@@ -26,6 +26,8 @@ func (c *checker) scaling() {
 			c.Fail("scaling", fmt.Sprintf("flow.modules[%d].cold_start_us", m), has.String(), cold.String(), "the cold start of %s is not that of the options", c.plan.Modules[m].Model)
 		}
 	}
+
+	// Compute the rate at the entry that the replicas of each row carry. They fill the pipelines in order.
 	for i, row := range s.Table {
 		for m, n := range row.Replicas {
 			d := &c.Plan.Deployment[m]
@@ -33,7 +35,7 @@ func (c *checker) scaling() {
 			for k := range d.Pipelines {
 				now := c.Pipeline(d, &d.Pipelines[k])
 				if !now.Known {
-					return // said with the pipelines
+					return // the check of the pipelines reports it
 				}
 				here := min(left, d.Pipelines[k].Stages[0].Replicas)
 				carried, left = carried+float64(here)*now.Stages[0].Rate, left-here

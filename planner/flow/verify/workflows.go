@@ -13,7 +13,7 @@ import (
 	"inferplan/policy/flow"
 )
 
-// dynamic is a workflow of the plan.
+// workflow is a workflow of the plan.
 type dynamic struct {
 	graph  *flow.Workflow
 	names  []string // models, by service of the graph
@@ -21,7 +21,7 @@ type dynamic struct {
 	paths  [][][]flow.Leg // by segment
 }
 
-// workflows checks a plan of workflows.
+// checkWorkflows checks a plan of workflows.
 func (c *checker) workflows() {
 	c.segments()
 	sound := c.Sound()
@@ -37,13 +37,15 @@ func (c *checker) workflows() {
 	for i := range c.plan.Applications {
 		c.application(i)
 	}
+
+	// The busiest group of devices must carry what the applications need.
 	if group, least := (groups{c}).busiest(); len(c.dynamic) == len(c.plan.Applications) && least < 1-rounding {
 		c.Fail("rps", "deployment", fmt.Sprintf("%.6g devices", float64(group.Replicas)), fmt.Sprintf("%.6g devices", float64(group.Replicas)/least), "the devices do not carry what the applications need of them")
 	}
 	c.objective()
 }
 
-// segments checks that plan and workload name the same workflows.
+// checkSegments checks that plan and workload have the same workflows.
 func (c *checker) segments() {
 	if c.Workload == nil {
 		return
@@ -61,8 +63,8 @@ func (c *checker) segments() {
 	c.served()
 }
 
-// alike returns whether two lists of segments are the same. Where both name the same file of lengths, what is
-// in it is none of theirs; where one names none, the rows are.
+// sameSegments returns whether two lists of segments are equal. If both name the same file of lengths, its
+// rows are not compared. If one names no file, only the rows are compared.
 func alike(a, b []formats.Segment) bool {
 	a, b = spelled(a), spelled(b)
 	for i := range min(len(a), len(b)) {
@@ -78,7 +80,8 @@ func alike(a, b []formats.Segment) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// demand computes what the applications ask of each model, in its usual work.
+// computeDemand computes, for each model, how many tasks of its usual work per second the applications ask
+// of it.
 func (c *checker) demand() {
 	for i := range c.plan.Applications {
 		a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -96,6 +99,8 @@ func (c *checker) demand() {
 			c.Fail("graph", at+".segments", "", "", "%v", err)
 			return
 		}
+
+		// Sum the tasks of every visit to every segment.
 		for _, v := range d.visits {
 			for g, n := range v.Times {
 				for _, ask := range d.graph.Asks(g) {
@@ -107,7 +112,7 @@ func (c *checker) demand() {
 	}
 }
 
-// groups are the sets of devices of a plan that run the same models.
+// deviceGroups computes the groups of devices that run the same models.
 type groups struct{ *checker }
 
 // list returns the groups, each as the first stage that runs there.
@@ -120,13 +125,13 @@ func (c groups) list() (list []*formats.Stage) {
 	return list
 }
 
-// onSame returns whether two stages run on the same devices.
+// sameDevices returns whether two stages run on the same devices.
 func onSame(a, b *formats.Stage) bool {
 	return a.Device == b.Device && slices.Equal(a.Placement, b.Placement)
 }
 
-// check checks that models share all of their devices of a kind or none: what a device carries is
-// counted by the group that it is in.
+// check checks that two models share all of their devices of a kind or none, because load is counted by
+// groups of devices.
 func (c groups) check() {
 	list := c.list()
 	for i, s := range list {
@@ -139,7 +144,7 @@ func (c groups) check() {
 	}
 }
 
-// counts are the devices that a plan runs on, by kind.
+// deviceCounts returns how many devices of each kind the plan uses.
 func (c groups) counts() map[string]int {
 	out := map[string]int{}
 	for _, s := range c.list() {
@@ -148,15 +153,14 @@ func (c groups) counts() map[string]int {
 	return out
 }
 
-// spare is how many times the promised rates the devices carry today, in full
-// batches.
+// spareFactor returns which multiple of the promised rates the devices carry today, in full batches.
 func (c *checker) spare() float64 {
 	_, least := groups{c}.busiest()
 	return least
 }
 
-// busiest is the group that carries the promised rates least often today, in
-// full batches, where each service's work is shared between the kinds as planned.
+// busiest returns the group with the least spare capacity, and which multiple of the promised rates it
+// carries today in full batches. Each service's work is divided between the kinds as planned.
 func (c groups) busiest() (group *formats.Stage, least float64) {
 	list := c.list()
 	taken := make([]float64, len(list))
@@ -175,6 +179,8 @@ func (c groups) busiest() (group *formats.Stage, least float64) {
 			}
 		}
 	}
+
+	// Find the group with the fewest devices per busy device.
 	least = math.Inf(1)
 	for i, s := range list {
 		if n := float64(s.Replicas) / taken[i]; taken[i] > 0 && n < least {
@@ -184,8 +190,8 @@ func (c groups) busiest() (group *formats.Stage, least float64) {
 	return group, least
 }
 
-// slowest is what requests take at most, as many as the percentile asks for: at
-// every step a batch that runs, then their own.
+// percentileTime returns the longest time of the fastest requests, as many as the percentile asks for. At
+// every step a request waits for a batch, then is in one of its own.
 func (c *checker) slowest(i int) time.Duration {
 	if i >= len(c.dynamic) {
 		return 0
@@ -207,6 +213,8 @@ func (c *checker) slowest(i int) time.Duration {
 		}
 		ways = append(ways, way{sum, v.Chance})
 	}
+
+	// Walk through the visits by rising time until their shares reach the percentile.
 	slices.SortFunc(ways, func(a, b way) int { return cmp.Compare(a.took, b.took) })
 	sum := 0.0
 	for _, w := range ways {
@@ -217,7 +225,7 @@ func (c *checker) slowest(i int) time.Duration {
 	return ways[len(ways)-1].took
 }
 
-// through is the longest path through a segment.
+// segmentTime returns the time of the longest path through a segment.
 func (c *checker) through(d *dynamic, segment int) time.Duration {
 	most := time.Duration(0)
 	for _, path := range d.paths[segment] {
@@ -234,8 +242,8 @@ func (c *checker) through(d *dynamic, segment int) time.Duration {
 	return most
 }
 
-// residents checks that what devices hold at the start fits into their memory of
-// today, beside the largest batch.
+// checkResidents checks that the services that devices hold at the start fit into today's memory, beside
+// the largest batch.
 func (c *checker) residents() {
 	first := 0
 	for i := range c.Plan.Pools {
@@ -247,9 +255,11 @@ func (c *checker) residents() {
 	}
 }
 
-// residentsOn checks the devices of a kind, which the plan numbers from first on.
+// checkResidentsOn checks the devices of one pool, whose numbers in the plan begin at firstDevice.
 func (c *checker) residentsOn(pool *formats.Pool, first, count int) {
 	working, held := make([]int64, count), make([]int64, count)
+
+	// Sum the weights that each device holds, and find the memory of the largest batch that may run there.
 	for i := range c.Plan.Deployment {
 		d, m, runs := &c.Plan.Deployment[i], &c.plan.Modules[i], make([]bool, count)
 		for k := range d.Pipelines {
@@ -280,6 +290,8 @@ func (c *checker) residentsOn(pool *formats.Pool, first, count int) {
 			}
 		}
 	}
+
+	// Compare the sums with the memory. Each device is reported once.
 	for i := range c.Plan.Deployment {
 		for k, dev := range c.plan.Modules[i].Resident {
 			at := dev - first

@@ -9,7 +9,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// alone is what a figure of a request comes to on an idle server.
+// idleFigure returns the given figure of a request on an idle server: the time to its first token, the time
+// per token, or the time of the whole answer.
 func alone(of string, in *formats.LLMInstance, prompt, output int32) time.Duration {
 	first := in.Iteration.Prefill(max(prompt, 1), int32(budget(in)))
 	tokens := max(output-1, 0)
@@ -23,12 +24,14 @@ func alone(of string, in *formats.LLMInstance, prompt, output int32) time.Durati
 	return first + time.Duration(tokens)*each
 }
 
-// reachable checks that an idle server keeps every class's SLO for the share of
-// requests that is asked. It names the model and class that is farthest from it.
+// checkIdleSLOs returns an error if even an idle server misses the SLO of some class for more requests than
+// may be late. The error names the model and class that miss it by the largest factor.
 func reachable(p *Problem) error {
 	worst, far, need := -1, 1.0, time.Duration(0)
 	for i := range p.Items {
 		m, c := &p.Models[p.Items[i].Model], &p.Classes[p.Items[i].Class]
+
+		// The fastest kind on which the model can run.
 		least := time.Duration(0)
 		for k := range p.Kinds {
 			if m.On[k] == nil {
@@ -45,6 +48,8 @@ func reachable(p *Problem) error {
 	if worst < 0 {
 		return nil
 	}
+
+	// Report the worst class.
 	m, c := &p.Models[p.Items[worst].Model], &p.Classes[p.Items[worst].Class]
 	return &kind.InfeasibleError{
 		Model: formats.ModelClass{Model: m.Name, Class: c.Name}.String(), Constraint: "slo",
@@ -53,10 +58,11 @@ func reachable(p *Problem) error {
 	}
 }
 
+// figureNames has the figures as messages call them.
 var figures = map[string]string{formats.OfE2E: "the answer", formats.OfTTFT: "the first token", formats.OfTPOT: "a token"}
 
-// aloneAt is the time on an idle server that the share of a class's requests that
-// is asked does not pass.
+// idleQuantile returns the time on an idle server that the required share of a class's requests does not
+// exceed.
 func aloneAt(c *Class, in *formats.LLMInstance) time.Duration {
 	took := make([]time.Duration, len(c.Sample))
 	for i, r := range c.Sample {

@@ -7,9 +7,8 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// Arriving are the requests of the first arrivals, as request groups are formed of
-// them: the model is the index of an item, and what is known of an answer's length is
-// its class's mean.
+// FirstRequests returns the requests of the first arrivals, in the form from which request groups are
+// formed: the model is the index of an item, and the length of an answer is its class's mean.
 func (p *Trials) Arriving(l *Layout, until time.Duration) ([]vqueue.Request, error) {
 	items := make([]int, len(p.Items))
 	for i := range items {
@@ -28,10 +27,12 @@ func (p *Trials) Arriving(l *Layout, until time.Duration) ([]vqueue.Request, err
 	if err != nil {
 		return nil, err
 	}
-	outputs := make([]float64, len(p.Classes)) // means
+	outputs := make([]float64, len(p.Classes)) // mean tokens of an answer, by class
 	for i := range outputs {
 		_, outputs[i], _ = moments(p.Classes[i].Sample)
 	}
+
+	// A time per token becomes a time for the whole answer.
 	out := make([]vqueue.Request, len(list))
 	for i, r := range list {
 		class := p.Items[r.Model].Class
@@ -45,7 +46,7 @@ func (p *Trials) Arriving(l *Layout, until time.Duration) ([]vqueue.Request, err
 	return out, nil
 }
 
-// LargestCap is the most sequences at once of an item on the instances of a pool.
+// LargestCap returns the most concurrent sequences of an item on the instances of a pool.
 func (p *Problem) LargestCap(x *Pool, item int) int {
 	most := 1
 	for k, n := range x.Counts {
@@ -56,8 +57,8 @@ func (p *Problem) LargestCap(x *Pool, item int) int {
 	return most
 }
 
-// Estimator is that of a model on a kind of device with so many sequences at once,
-// of mega prompts where there is one for them.
+// Estimator returns the estimator of a model on a kind with a number of concurrent sequences. With mega, it
+// is that of mega prompts, if there is one.
 func (p *Estimators) Estimator(model, kind, sequences int, mega bool) (*vqueue.RCT, error) {
 	e, err := p.estimated(model, kind, sequences)
 	if err != nil {

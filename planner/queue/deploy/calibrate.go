@@ -13,7 +13,7 @@ import (
 	"inferplan/sim/llm"
 )
 
-// Estimators are fitted to queues that the simulator drains, each once.
+// Estimators predict how long requests take. Each is fitted once, to a queue that the simulator drains.
 type Estimators struct {
 	*Problem
 	kept map[estimateKey]*estimate
@@ -21,26 +21,27 @@ type Estimators struct {
 
 type estimateKey struct{ model, kind, sequences int }
 
-// estimate is what a drained queue tells of a model on a server.
+// estimate has the estimators of a model on a kind.
 type estimate struct {
 	rct  *vqueue.RCT
-	mega *vqueue.RCT // of mega prompts; nil: there are none
-	from int         // prompt tokens from which on a request is one
+	mega *vqueue.RCT // estimator for mega prompts. If there are too few of them, it is nil.
+	from int         // length from which on a prompt is a mega prompt, in tokens
 }
 
-// drained is the number of requests of a queue that is drained, beside some batches.
+// drainedRequests is the number of requests of a queue that is drained, plus some batches of them.
 const drained = 400
 
-// Mega prompts are those of so many times the median, where there are enough of
-// them to fit.
+// A prompt is a mega prompt if it has megaFactor times the median's tokens, and if there are
+// minMegaRequests of them to fit an estimator to.
 const (
 	megaTimes = 8
 	megaLeast = 40
 )
 
-// budgetOf is the tokens of an iteration where a profile does not say.
+// defaultTokenBudget is the number of tokens of an iteration if a profile has none.
 const budgetOf = 2048
 
+// tokenBudget returns how many tokens an iteration of an instance has at most.
 func budget(in *formats.LLMInstance) int {
 	if in.TokenBudget > 0 {
 		return in.TokenBudget
@@ -48,7 +49,7 @@ func budget(in *formats.LLMInstance) int {
 	return budgetOf
 }
 
-// serverOf is an instance for the simulator.
+// simulatedServer returns an instance in the form that the simulator takes.
 func (p *Estimators) serverOf(model, kind, sequences int) (llm.Options, llm.Model) {
 	m := &p.Models[model]
 	in := m.On[kind]
@@ -56,18 +57,22 @@ func (p *Estimators) serverOf(model, kind, sequences int) (llm.Options, llm.Mode
 		llm.Model{Iteration: in.Iteration, KV: in.KVTokens, Sequences: int32(sequences), KVBytes: m.Profile.KVBytesPerToken}
 }
 
-// estimated is the estimator of a model on a kind with so many sequences at once.
+// estimateFor returns the estimators of a model on a kind with a number of concurrent sequences.
 func (p *Estimators) estimated(model, kind, sequences int) (*estimate, error) {
 	key := estimateKey{model, kind, sequences}
 	if e, ok := p.kept[key]; ok {
 		return e, nil
 	}
+
+	// Fit the estimator of all requests.
 	list := p.mixture(model, drained+4*sequences)
 	e := &estimate{}
 	var err error
 	if e.rct, err = p.drain(key, list); err != nil {
 		return nil, err
 	}
+
+	// Fit another one to mega prompts, if a long sample has enough of them.
 	prompts := make([]int32, len(list))
 	for i := range list {
 		prompts[i] = list[i].Prompt
@@ -89,7 +94,7 @@ func (p *Estimators) estimated(model, kind, sequences int) (*estimate, error) {
 	return e, nil
 }
 
-// mixture is lengths of n requests of a model: of its classes, by their rates.
+// sampleRequests returns the lengths of n requests of a model. Its classes take turns by their rates.
 func (p *Estimators) mixture(model, n int) []llm.Request {
 	items, total := p.of(model), 0.0
 	for _, i := range items {
@@ -99,6 +104,7 @@ func (p *Estimators) mixture(model, n int) []llm.Request {
 	owed := make([]float64, len(items))
 	taken := make([]int, len(items))
 	for len(out) < n {
+		// The class that is furthest behind its rate comes next.
 		most := 0
 		for k, i := range items {
 			if total > 0 {
@@ -118,13 +124,15 @@ func (p *Estimators) mixture(model, n int) []llm.Request {
 	return out
 }
 
-// drain fits an estimator to a queue that is there at 0.
+// fitDrainedQueue fits an estimator to a queue whose requests are all there at time 0.
 func (p *Estimators) drain(key estimateKey, list []llm.Request) (*vqueue.RCT, error) {
 	o, m := p.serverOf(key.model, key.kind, key.sequences)
 	out, _, err := llm.Serve(o, m, list)
 	if err != nil {
 		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.Models[key.model].Name, p.Kinds[key.kind].Device, err)
 	}
+
+	// The mean batch is measured until the last request starts. After that, batches are not full any more.
 	served := make([]vqueue.Served, len(list))
 	var last, sum time.Duration
 	for i := range list {
@@ -140,6 +148,8 @@ func (p *Estimators) drain(key estimateKey, list []llm.Request) (*vqueue.RCT, er
 	if err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", p.Models[key.model].Name, p.Kinds[key.kind].Device, err)
 	}
+
+	// Measure the time per token of a request alone.
 	alone, _, err := llm.Serve(o, m, []llm.Request{{Prompt: int32(max(1, r.PromptMean)), Output: int32(max(1, r.OutputMean))}})
 	if err != nil {
 		return nil, fmt.Errorf("serving a request of %s alone: %w", p.Models[key.model].Name, err)
@@ -148,7 +158,7 @@ func (p *Estimators) drain(key estimateKey, list []llm.Request) (*vqueue.RCT, er
 	return r, nil
 }
 
-// each is an instance's time for a mean request of a model, in seconds.
+// requestTime returns how long an instance works for a mean request of a model, in seconds.
 func (p *Estimators) each(model, kind, sequences int) (float64, error) {
 	e, err := p.estimated(model, kind, sequences)
 	if err != nil {
@@ -158,7 +168,7 @@ func (p *Estimators) each(model, kind, sequences int) (float64, error) {
 	return work, nil
 }
 
-// planEstimate returns an estimator as a plan has it.
+// planEstimate returns an estimator in the form that a plan has.
 func planEstimate(r *vqueue.RCT, model, device string, from int) formats.QueueEstimate {
 	out := formats.QueueEstimate{
 		Model: model, Device: device, MegaTokens: from, PromptNS: round(1e9 * r.Alpha), OutputNS: round(1e9 * r.Beta), InterceptNS: round(1e9 * r.Intercept),
@@ -166,6 +176,8 @@ func planEstimate(r *vqueue.RCT, model, device string, from int) formats.QueueEs
 		PromptMean: round(r.PromptMean), PromptSD: round(math.Sqrt(r.PromptVar)), OutputMean: round(r.OutputMean), OutputSD: round(math.Sqrt(r.OutputVar)),
 		Filling: math.Round(1e4*r.Filling) / 1e4, NoiseNS: round(1e9 * r.Noise), FittedNS: round(1e9 * r.Fitted),
 	}
+
+	// A plan has the mean of every few residences.
 	for part := range slices.Chunk(r.Stays, merged) {
 		mean := 0.0
 		for _, stay := range part {
@@ -176,8 +188,8 @@ func planEstimate(r *vqueue.RCT, model, device string, from int) formats.QueueEs
 	return out
 }
 
-// merged is how many residences of an estimator are one in a plan.
+// mergedResidences is how many residences of an estimator a plan merges into one.
 const merged = 2
 
-// round keeps three decimals.
+// roundToThousandths rounds to three decimals.
 func round(x float64) float64 { return math.Round(1000*x) / 1000 }

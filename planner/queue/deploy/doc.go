@@ -1,25 +1,47 @@
-// Package deploy chooses instances of language models for a workload: how many
-// servers of which devices, which models and classes each pool of them serves, and
-// how many sequences run at once.
+// Package deploy chooses the instances of language models for a workload: how many servers of which
+// devices, which models and classes each pool of them serves, and how many sequences run at once on each.
 //
-//	problem.go    Problem: models, classes, device kinds, as numbers
-//	resolve.go    the documents as a problem
-//	lengths.go    tokens of prompts and answers: from distributions, files, traces
-//	alone.go      what a request takes on an idle instance: SLOs that cannot be kept
-//	calibrate.go  estimators, fitted to queues that the simulator drains
-//	layout.go     Layout: pools of equal instances
-//	section.go    the plan document of a layout
-//	trial.go      pools simulated alone, and layouts as a whole
-//	score.go      what runs came to; breaks off those that cannot hold
-//	search.go     which layouts are tried
-//	tune.go       how many sequences run at once, in all and of a class
-//	fewest.go     the fewest or cheapest instances that keep the SLOs
-//	most.go       the most requests in time, or the highest rate, on all devices
-//	floor.go      what no order and no assignment does better than
+// Vocabulary:
 //
-// The search simulates pools alone, and what was simulated once is kept. The streams of
-// random numbers belong to a model and class, so two layouts meet the same requests. A
-// layout is judged as a whole, just as plan simulate runs its plan: what it comes to is
-// what the plan states. A run that was broken off says that a layout does not hold, and
-// has no other figure.
+//   - Item: a class of requests for one model, with its rate.
+//   - Kind: a sort of server, which is a number of devices of a pool of the cluster (tensor parallelism).
+//     An instance is one server of a kind.
+//   - Cap: a limit on the sequences that run at once on an instance, of a model or of a class.
+//   - Pool: instances that serve the same items. Layout: pools that share nothing.
+//   - Structure: which items share a pool. A search tries several.
+//   - Run: one simulation of arrivals. Score: the outcomes of some runs. A run is broken off once so many
+//     requests are late that the layout cannot hold.
+//   - Judge group: classes that are judged together, by one figure (whole answer, TTFT or TPOT).
+//   - Penalty: the late requests of a pool, weighed by how many are allowed. A search makes it smaller.
+//   - Backlog: the requests in the system. If it grows during a run, the layout does not hold for long.
+//   - Work: the time of an instance that a request takes. The work bound is the best value of a goal at
+//     which the work of the requests in time still fits.
+//   - Surplus: a part of the requests that may be late, which the search keeps back so that a test with
+//     other random numbers passes.
+//   - Mega prompt: a prompt many times longer than the median, with an estimator of its own.
+//
+// The search simulates pools alone, and keeps the score of everything that was simulated. Random numbers
+// belong to a model and class, so two layouts meet the same requests. A layout is judged as a whole, just
+// as plan simulate runs its plan, and the plan states what these runs show.
+//
+// The order in which to read the files:
+//
+//	problem.go     Problem: models, classes, items and kinds as numbers
+//	resolve.go     from the documents to the problem
+//	lengths.go     tokens of prompts and answers: from distributions, files, samples
+//	alone.go       the figures of requests on an idle instance; SLOs that cannot be kept
+//	idle.go        limits of the number of instances
+//	calibrate.go   estimators, fitted to queues that the simulator drains
+//	layout.go      Layout: pools of instances
+//	section.go     the plan of a layout
+//	operations.go  how evicted requests go on, and how models are loaded
+//	trial.go       simulates pools alone, and layouts as a whole
+//	score.go       the outcomes of runs, and when a run is broken off
+//	search.go      the structures that are tried
+//	tune.go        caps of models and of classes
+//	fewest.go      the cheapest layout that keeps the SLOs
+//	enough.go      whether all devices together keep them
+//	most.go        the most requests in time, or the highest rates, on all devices
+//	floor.go       bounds by work: what no order and no assignment exceeds
+//	arriving.go    the first requests of a plan, to form groups of them
 package deploy

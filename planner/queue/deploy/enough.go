@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Enough tells whether all devices of the cluster together keep the SLOs in one run of
-// any structure. Where they do not, no smaller fleet needs to be looked for.
+// AllDevicesSuffice returns whether all devices of the cluster together keep the SLOs in any structure. If
+// they do not, no smaller layout needs to be searched for.
 func Enough(ctx context.Context, p *Search, o Structures) (bool, error) {
 	list, err := p.structures(o)
 	if err != nil {
@@ -22,6 +22,8 @@ func Enough(ctx context.Context, p *Search, o Structures) (bool, error) {
 		} else if err != nil {
 			return false, err
 		}
+
+		// Give the pools instances in turn until no device is left.
 		for grew := true; grew; {
 			grew = false
 			for i := range l.Pools {

@@ -7,37 +7,38 @@ import (
 	"time"
 )
 
-// ErrTooFew says that all devices of the cluster are too few.
+// ErrTooFewDevices is returned when all devices of the cluster together do not suffice.
 var ErrTooFew = errors.New("all devices of the cluster are too few")
 
-// Found is a layout with what its runs showed.
+// LayoutResult is a layout with what its runs showed.
 type Found struct {
 	Layout *Layout
 	Score  Score
-	Price  float64
-	Tried  int // simulations
-	// Grows says that what waits grows: the work of the rates is more than the instances
-	// do, so the score is of runs of this length alone.
+	Price  float64 // in the unit of the objective; for a goal to be maximized, the negative of its value
+	Tried  int     // pools and layouts that were simulated
+	// BacklogGrows says that the work of the rates is more than the instances do, so that the score is only
+	// that of runs of this length.
 	Grows bool
 }
 
-// screened is how many more misses than allowed a first run may have before the
-// others are run.
+// screeningSlack is how many times the allowed misses a first run may have before the other runs are made.
 const screened = 1.5
 
-// far is the pain from which on a large pool grows by more than one instance; what
-// is too much is taken away again.
+// highPenalty is the penalty from which on a large pool gets more than one instance at a time. Instances
+// that are too many are removed later.
 const far = 6
 
-// Fewest finds the cheapest layout that it can whose classes keep their SLOs, and
-// keep them with one more instance as well. floor is a price below which there is
-// none. found hears of better ones.
+// CheapestLayout returns the cheapest layout that it finds whose classes keep their SLOs, also with one
+// more instance. No layout costs less than minPrice. onBetter is called with every better layout; it may be
+// nil.
 func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found func(*Found)) (*Found, error) {
 	list, err := p.structures(o)
 	if err != nil {
 		return nil, err
 	}
 	var best *Found
+
+	// Grow each structure, but not beyond the price of the best so far.
 	for _, s := range list {
 		limit := math.Inf(1)
 		if best != nil {
@@ -69,9 +70,9 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 	return best, nil
 }
 
-// grown adds instances to the pools of a structure until they hold, then, with least,
-// takes away what is not needed. It gives nil where it passes limit: at limit it may
-// still do with less than it grew to.
+// growStructure adds instances to the pools of a structure until it passes the test, then removes those
+// that are not needed if shrinkAfter is true. It returns nil once the price exceeds maxPrice. At maxPrice
+// it goes on, because instances may still be removed.
 func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, least bool) (*Found, error) {
 	l, err := p.laid(s)
 	if err != nil {
@@ -81,6 +82,8 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, l
 		return nil, err
 	}
 	totals := p.totals()
+
+	// Add instances where the test hurts most.
 	for {
 		if l.Price(p.Problem) > limit*(1+1e-9) {
 			return nil, nil
@@ -108,11 +111,13 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, l
 	}
 	if least {
 		if err := p.shrink(ctx, l, totals, floor); err != nil && ctx.Err() == nil {
-			return nil, err // interrupted, what is left passes
+			return nil, err // if it was interrupted, the layout as it is still passes
 		}
 	}
+
+	// Runs are short: if the layout costs less than the bound, no layout of its size holds for long.
 	for l.Price(p.Problem) < floor*(1-1e-9) {
-		if !p.grow(l, 0) { // runs are short: no fleet of this size holds for long
+		if !p.grow(l, 0) {
 			return nil, ErrTooFew
 		}
 	}
@@ -123,9 +128,8 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, l
 	return &Found{Layout: l, Score: all, Price: l.Price(p.Problem)}, nil
 }
 
-// start gives every pool the instances that its work fills, of the kinds that do
-// it cheapest first. What is given to come in a run may be worked on until its SLO
-// after the end.
+// addInitialInstances gives every pool the instances that its work fills, of the cheapest kinds for that
+// work. Replayed requests may be worked on until their SLO after the last arrival.
 func (p *Search) start(l *Layout) error {
 	for i := range l.Pools {
 		x := &l.Pools[i]
@@ -152,7 +156,7 @@ func (p *Search) start(l *Layout) error {
 	return nil
 }
 
-// lasts is how long given requests come in a run, in seconds.
+// replaySeconds returns how long replayed requests arrive in a run, in seconds.
 func (p *Search) lasts() float64 {
 	last := time.Duration(0)
 	for _, r := range p.Replay(0) {
@@ -161,7 +165,7 @@ func (p *Search) lasts() float64 {
 	return max(last.Seconds(), 1)
 }
 
-// kindsFor lists the kinds that run a pool's models, by the price of its work.
+// kindsByCost returns the kinds that run all models of a pool, by the price of its work there.
 func (p *Search) kindsFor(x *Pool) []int {
 	var out []int
 	cost := make([]float64, len(p.Kinds))
@@ -174,6 +178,8 @@ func (p *Search) kindsFor(x *Pool) []int {
 			continue
 		}
 		cost[k] = need * p.Kinds[k].Price
+
+		// Insert the kind in order.
 		at := len(out)
 		for at > 0 && cost[out[at-1]] > cost[k] {
 			at--
@@ -183,8 +189,8 @@ func (p *Search) kindsFor(x *Pool) []int {
 	return out
 }
 
-// need is the instances of a kind that the work of a pool keeps busy. Prompts of
-// sessions may be cached: they count nothing.
+// busyInstances returns how many instances of a kind the work of a pool keeps busy. Prompts of sessions may
+// be cached, so they count nothing.
 func (p *Trials) need(x *Pool, kind int) (float64, error) {
 	sum := 0.0
 	for _, m := range p.ModelsOf(x.Items) {
@@ -205,10 +211,11 @@ func (p *Trials) need(x *Pool, kind int) (float64, error) {
 	return sum, nil
 }
 
-// passes judges a layout by a run of each pool, then as a whole by all runs, and names
-// the pool that hurts most. Caps are chosen on the way. What passes does so with one
-// instance more, too, where there is a device for it.
+// testLayout tests a layout by a run of each pool, in which it also tunes the caps, then by all runs of the
+// whole. The layout must also pass with one more instance, if there is a device for it. worstPool is the
+// pool with the highest penalty.
 func (p *Search) passes(ctx context.Context, l *Layout, totals []int64) (ok bool, worst int, err error) {
+	// Screen the pools, each alone.
 	by := make([]Score, len(l.Pools))
 	sum := p.newScore()
 	for i := range l.Pools {
@@ -220,6 +227,8 @@ func (p *Search) passes(ctx context.Context, l *Layout, totals []int64) (ok bool
 	if worst, err = p.worst(l, by, totals); err != nil || !p.holds(&sum, screened) {
 		return false, worst, err
 	}
+
+	// Judge the layout as a whole: with the search's limit on re-plans first, then as the plan runs.
 	all, err := p.together(ctx, l, p.SearchWork)
 	if err == nil && p.holds(&all, 1) {
 		all, err = p.judge(ctx, l)
@@ -234,6 +243,8 @@ func (p *Search) passes(ctx context.Context, l *Layout, totals []int64) (ok bool
 		worst, err = p.worst(l, by, totals)
 		return false, worst, err
 	}
+
+	// A layout that passes only by luck often fails with one more instance.
 	more := l.clone()
 	if !p.grow(more, worst) {
 		return true, worst, nil
@@ -242,8 +253,7 @@ func (p *Search) passes(ctx context.Context, l *Layout, totals []int64) (ok bool
 	return err == nil && p.holds(&all, 1), worst, err
 }
 
-// worst is the pool that hurts most; of those that hurt alike, the one whose instances
-// are the busiest.
+// worstPool returns the index of the pool with the highest penalty. Among equals it is the busiest.
 func (p *Search) worst(l *Layout, by []Score, totals []int64) (int, error) {
 	worst, most, full := 0, -1.0, 0.0
 	for i := range by {
@@ -258,8 +268,8 @@ func (p *Search) worst(l *Layout, by []Score, totals []int64) (int, error) {
 	return worst, nil
 }
 
-// grow adds an instance of the cheapest kind for its work to a pool; false where
-// no device is left for it.
+// addInstance adds an instance to a pool, of the cheapest kind for its work that has devices left. If none
+// has, it returns false.
 func (p *Search) grow(l *Layout, pool int) bool {
 	for _, k := range p.kindsFor(&l.Pools[pool]) {
 		if l.left(p.Problem, k) > 0 {
@@ -270,7 +280,7 @@ func (p *Search) grow(l *Layout, pool int) bool {
 	return false
 }
 
-// shrink takes instances away while the layout passes without them.
+// removeInstances removes instances as long as the layout passes without them and costs at least minPrice.
 func (p *Search) shrink(ctx context.Context, l *Layout, totals []int64, floor float64) error {
 	for again := true; again; {
 		again = false

@@ -12,17 +12,16 @@ import (
 	"inferplan/solver/milp"
 )
 
-// LeastWork is the time of an instance, in seconds, that a request takes at least,
-// however batches are made up and ordered. With I iterations, of which none decodes
-// more than sequences tokens, an instance takes
+// MinRequestWork returns the least time of an instance that a request takes, in seconds, in whatever
+// batches and order. With I iterations, each of which decodes at most `sequences` tokens, an instance takes
 //
-//	base*I + sequence*D + context*C + attention*A + prompt*max(0, N - hinge*I)
+//	base·I + sequence·D + context·C + attention·A + prompt·max(0, N - hinge·I)
 //
-// for D tokens decoded over C tokens of context, and N tokens of prompts; I is at
-// least D/sequences. Without the maximum, and with a prompt's price so low
-// that more iterations do not pay, that is a sum over requests. What is left out
-// (iterations that are not full, prompts beside decoding, swaps, evictions, loads)
-// only takes longer. A prompt of a session may be cached: it counts nothing.
+// for D tokens decoded over C tokens of context, and N tokens of prompts, where I is at least D /
+// sequences. Without the maximum, and with a prompt token so cheap that further iterations do not pay
+// (promptTokenCost), this is a sum over requests. Everything left out (iterations that are not full,
+// prompts beside decoding, swaps, evictions, loads) only takes longer. The prompt of a session may be
+// cached, and then counts nothing.
 func LeastWork(it *formats.Iteration, sequences int, r llm.Request, cached bool) float64 {
 	iterations := decoded(sequences, r)
 	if !cached {
@@ -32,22 +31,24 @@ func LeastWork(it *formats.Iteration, sequences int, r llm.Request, cached bool)
 	return EachIteration(it)*iterations + max(ns, 0)/1e9
 }
 
-// piece is a part of an item's requests: those whose work is alike.
+// requestPart is a part of an item's requests with similar work.
 type piece struct {
 	item int
 	mass float64   // share of the item's requests
-	work []float64 // seconds of an instance by kind; infinite: it cannot run there
-	// tokens are those that a request decodes, longest the most of an answer.
+	work []float64 // seconds of an instance, by kind. If it cannot run there, it is infinite.
+	// tokens is how many a request decodes on average, maxOutput the longest answer.
 	tokens, longest float64
 }
 
-// pieces parts the requests of every item by their work, the last part being those
-// that may be late.
+// requestParts divides the requests of every item by their work. The last part of each item has those that
+// may be late.
 func (b *bounding) pieces() []piece {
 	p := b.Problem
 	var out []piece
 	for i := range p.Items {
 		c, m := &p.Classes[p.Items[i].Class], &p.Models[p.Items[i].Model]
+
+		// Compute the work of each sampled request on each kind, and sort the requests by it.
 		works := make([][]float64, len(c.Sample))
 		order := make([]int, len(c.Sample))
 		for n, r := range c.Sample {
@@ -61,6 +62,8 @@ func (b *bounding) pieces() []piece {
 		}
 		first := slices.IndexFunc(works[0], func(w float64) bool { return !math.IsInf(w, 1) })
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(works[a][first], works[b][first]) })
+
+		// Average the work within each part.
 		for _, cut := range cuts(len(works), c.Share) {
 			x, n := piece{item: i, mass: float64(cut[1]-cut[0]) / float64(len(works)), work: make([]float64, len(p.Kinds))}, float64(cut[1]-cut[0])
 			for _, r := range order[cut[0]:cut[1]] {
@@ -76,7 +79,8 @@ func (b *bounding) pieces() []piece {
 	return out
 }
 
-// cuts are ten parts of a list and the part that may be late.
+// sampleSpans divides n sorted requests into ten parts of those that must be in time, and one of those that
+// may be late.
 func cuts(n int, share float64) [][2]int {
 	const parts = 10
 	kept, at := min(max(int(share*float64(n)), 1), n), 0
@@ -93,42 +97,43 @@ func cuts(n int, share float64) [][2]int {
 	return out
 }
 
-// Goal is what is bounded.
+// Goal is what a bound is for.
 type Goal uint8
 
-// The goals: the price of the instances, the requests in time per second on all
-// devices, and the factor on all rates.
+// The goals: the price of the instances, the requests in time per second on all devices, and the factor on
+// all rates.
 const (
 	Price Goal = iota
 	Goodput
 	Factor
 )
 
-// bounding is the program of a bound.
+// workProgram is the mixed-integer program of a work bound.
 type bounding struct {
 	*Problem
 	goal     Goal
 	m        *milp.Model
 	factor   milp.Var
-	capacity [][]milp.Term // by kind
-	intime   [][]milp.Term // by class
+	capacity [][]milp.Term // time of instances that requests and iterations take, by kind
+	intime   [][]milp.Term // requests in time, by class
 	counted  []counted     // by model
-	free     [][]bool      // by model and kind: iterations hide its prompts
+	free     [][]bool      // by model and kind: the iterations hide the prompts
 }
 
-// counted is a model whose iterations are counted by themselves: they are at least
-// those of full batches, and those that the requests of an item need which share none.
+// modelIterations counts the iterations of a model as variables of their own. They are at least those of
+// full batches, and at least those that some item's requests need which come one at a time and share none.
 type counted struct {
-	item  int           // see few; -1: the model's iterations are in its requests' work
+	item  int           // see sparseItem. If it is -1, the work of requests contains the iterations.
 	turns []milp.Var    // iterations per second, by kind
-	full  [][]milp.Term // less those of full batches, by kind
-	late  []milp.Term   // less what requests that are late do not need
-	least float64       // if all requests of the item were late, below 0 where that needs none
+	full  [][]milp.Term // the negative of the iterations of full batches, by kind
+	late  []milp.Term   // the negative of the iterations that late requests do not need
+	least float64       // iterations per second if all requests of the item were late. Below 0 it demands none.
 }
 
-// Floor bounds a goal in the long run, for any order of requests and any assignment
-// to servers: the work of requests in time fits the time of the instances. It is the
-// least price, or the most goodput or factor.
+// WorkBound returns a bound of a goal that holds in the long run, for any order of requests and any
+// assignment to servers: the work of the requests in time must fit into the time of the instances. It
+// returns the least price, or the largest goodput or factor. If the work does not fit at all, it returns
+// +Inf.
 func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (float64, error) {
 	b := &bounding{Problem: p, goal: goal, m: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), intime: make([][]milp.Term, len(p.Classes))}
 	if goal != Price {
@@ -137,6 +142,8 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 	if goal == Factor {
 		b.factor = b.m.AddVar("factor", 0, milp.Inf, 1)
 	}
+
+	// Add iterations, then the requests by parts, then the totals.
 	b.begin()
 	for _, x := range b.pieces() {
 		b.add(&x)
@@ -156,8 +163,8 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 	return sol.Bound, nil
 }
 
-// begin adds the iterations of models of which requests are often alone. Where the
-// goal is not a price all may be late, or rates are not known.
+// addIterations adds the variables of iterations for models whose requests are often alone. Under goals
+// other than the price there are none, because all requests may be late or the rates are not known.
 func (b *bounding) begin() {
 	b.counted, b.free = make([]counted, len(b.Models)), make([][]bool, len(b.Models))
 	for m := range b.Models {
@@ -179,15 +186,17 @@ func (b *bounding) begin() {
 	}
 }
 
-// hidden tells by kind whether a model has so many iterations that they hide its
-// prompts. Then iterations are counted with all of their base, and prompts as nothing.
-// Both ways are below every run; this one is higher there.
+// kindsHidingPrompts returns, by kind, whether a model has so many iterations that they hide its prompts.
+// If so, iterations count with all of their base, and prompts as nothing. Both ways of counting stay below
+// every run; this one is higher there.
 func (b *bounding) hidden(model, few int) []bool {
 	out := make([]bool, len(b.Kinds))
 	for k, on := range b.Models[model].On {
 		if on == nil {
 			continue
 		}
+
+		// Compare the prompt tokens per second with what the iterations per second hide.
 		turns, prompts := 0.0, 0.0
 		for _, i := range b.of(model) {
 			c := &b.Classes[b.Items[i].Class]
@@ -206,7 +215,7 @@ func (b *bounding) hidden(model, few int) []bool {
 	return out
 }
 
-// each is what an iteration of a model costs beside the work of its requests.
+// iterationCost returns the time of an iteration of a model beside the work of its requests, in seconds.
 func (b *bounding) each(model, kind int) float64 {
 	it := &b.Models[model].On[kind].Iteration
 	if b.free[model][kind] {
@@ -215,7 +224,7 @@ func (b *bounding) each(model, kind int) float64 {
 	return EachIteration(it)
 }
 
-// work is what a request of a model takes at least.
+// requestWork returns the least work of a request of a model on a kind, in seconds.
 func (b *bounding) work(model, kind int, r llm.Request, cached bool) float64 {
 	it, sequences := &b.Models[model].On[kind].Iteration, b.most(model, kind)
 	if !b.free[model][kind] {
@@ -228,10 +237,10 @@ func (b *bounding) work(model, kind int, r llm.Request, cached bool) float64 {
 	return work
 }
 
-// few is the item of a model whose requests, taken one by one so that none comes
-// before the one before it is due, need more iterations than full batches of all
-// the model's requests; -1: none. Arrivals have to be Poisson for that: then such a
-// request comes after the SLO and the mean time between two.
+// sparseItem returns the item of a model whose requests need the most iterations if none comes before the
+// one before it is due, as far as these are more than full batches of all the model's requests need. If
+// there is none, it returns -1. It needs Poisson arrivals: then the next such request comes a mean time
+// between arrivals after the SLO of the last.
 func few(p *Problem, model int) int {
 	if p.Arrivals != nil && p.Arrivals.Process != "poisson" || p.Replay != nil {
 		return -1
@@ -251,7 +260,8 @@ func few(p *Problem, model int) int {
 	return best
 }
 
-// single is the rate of an item's requests that come after the last of them is due.
+// isolatedRate returns the rate of those requests of an item that come after the previous one of them is
+// due, in requests per second.
 func single(p *Problem, item int) float64 {
 	if p.Items[item].RPS == 0 {
 		return 0
@@ -259,7 +269,8 @@ func single(p *Problem, item int) float64 {
 	return 1 / (1/p.Items[item].RPS + p.Classes[p.Items[item].Class].SLO.Seconds())
 }
 
-// add adds a part of an item's requests.
+// addPart adds a part of an item's requests: what share of it is served in time on each kind, and the work
+// of that.
 func (b *bounding) add(x *piece) {
 	item := &b.Items[x.item]
 	rate, model := item.RPS*x.mass, item.Model
@@ -274,6 +285,8 @@ func (b *bounding) add(x *piece) {
 			obj = rate
 		}
 		v := b.m.AddVar("", 0, milp.Inf, obj)
+
+		// If iterations are counted by themselves, they are no part of the work.
 		if c.item >= 0 {
 			turns := x.tokens / float64(b.most(model, k))
 			work = max(0, work-turns*b.each(model, k))
@@ -286,7 +299,9 @@ func (b *bounding) add(x *piece) {
 		b.capacity[k] = append(b.capacity[k], milp.Term{Var: v, Coef: rate * work})
 		b.intime[item.Class] = append(b.intime[item.Class], milp.Term{Var: v, Coef: rate})
 	}
-	if c.item == x.item { // who is late may be the longest of those that are alone
+
+	// Late requests may be the longest of those that come alone.
+	if c.item == x.item {
 		c.least += single(b.Problem, x.item)*x.mass*(x.tokens+1) - rate*x.longest
 	}
 	if b.goal == Factor {
@@ -296,7 +311,8 @@ func (b *bounding) add(x *piece) {
 	}
 }
 
-// end adds what iterations there are, what classes ask for, and the instances.
+// addTotals adds the rows that sum up: iterations, the requests in time that classes require, and the time
+// of the instances.
 func (b *bounding) end() {
 	for m := range b.counted {
 		c := &b.counted[m]
@@ -311,6 +327,8 @@ func (b *bounding) end() {
 			b.m.AddGE("", c.least, sum...)
 		}
 	}
+
+	// Each class must have its share in time. The number of instances is whole.
 	mass := make([]float64, len(b.Classes))
 	for i := range b.Items {
 		mass[b.Items[i].Class] += b.Items[i].RPS
@@ -333,14 +351,14 @@ func (b *bounding) end() {
 	}
 }
 
-// EachIteration is what an iteration takes at least beside what LeastWork counts per
-// token, in seconds: LeastWork has one for every sequences tokens.
+// IterationOverhead returns the least time of an iteration beside what MinRequestWork counts per token, in
+// seconds. MinRequestWork counts one iteration per `sequences` decoded tokens.
 func EachIteration(it *formats.Iteration) float64 {
 	return max(0, it.BaseNS+it.CPUNS-hidden(it)*it.HingeTokens) / 1e9
 }
 
-// hidden is the price of a token of a prompt at which more iterations do not pay, or
-// its own.
+// promptTokenCost returns the cost of a prompt token in nanoseconds, lowered to where further iterations to
+// hide it do not pay.
 func hidden(it *formats.Iteration) float64 {
 	if it.HingeTokens > 0 {
 		return min(it.PromptNS, (it.BaseNS+it.CPUNS)/it.HingeTokens)
@@ -348,21 +366,22 @@ func hidden(it *formats.Iteration) float64 {
 	return it.PromptNS
 }
 
-// decoded is the iterations that LeastWork counts for a request.
+// fullBatchIterations returns the iterations that MinRequestWork counts for a request: its share in full
+// batches.
 func decoded(sequences int, r llm.Request) float64 {
 	return float64(max(r.Output-1, 0)) / float64(max(sequences, 1))
 }
 
-// read is the context that a request's tokens are decoded over.
+// decodedContext returns the sum of the context lengths over which a request's tokens are decoded.
 func read(r llm.Request) float64 {
 	d := float64(max(r.Output-1, 0))
 	return d*float64(r.Prompt) + d*(d-1)/2
 }
 
-// Part is LeastWork of a request that brings so many iterations. Prompts cost as in
-// LeastWork, where iterations hide as much of them as they can, or else nothing, and
-// iterations cost all of their base. Both are below every run: an instance takes
-// base for each iteration, and the price of what these do not hide.
+// WorkWithIterations returns the least work of a request to which a number of iterations belongs, in
+// seconds. With countPrompts, prompts cost as in MinRequestWork, where iterations hide as much of them as
+// they can. Otherwise prompts cost nothing, and iterations cost all of their base. Both are below every
+// run.
 func Part(it *formats.Iteration, r llm.Request, iterations float64, prompts bool) float64 {
 	d, n := float64(max(r.Output-1, 0)), float64(r.Prompt)
 	ns, each := (it.SequenceNS+it.CPUSequenceNS)*d+it.ContextNS*read(r)+it.AttentionNS*n*n/2, max(0, it.BaseNS+it.CPUNS)/1e9

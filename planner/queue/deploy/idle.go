@@ -5,20 +5,23 @@ import (
 	"math"
 )
 
-// Bounds of a fleet: the most instances that are simulated, and how many a small cluster
-// may have whatever its work, else so many times what the rates keep busy.
+// Limits of a layout: the most instances that are simulated (maxInstances), and the most instances of a
+// kind: smallFleet, or maxIdleFactor times the instances that the rates keep busy, if that is more.
 const (
 	mostInstances = 4096
 	fewInstances  = 256
 	idleTimes     = 8
 )
 
-// bounded leaves out devices that would stand idle, and refuses fleets that are more
-// than is simulated. All devices are needed where the rates are what is looked for.
+// limitInstances leaves out devices that would be idle, and returns an error if more instances would be
+// needed than can be simulated. For throughput all devices count, because the search is for the
+// rates.
 func (r *resolver) bounded(p *Search) error {
 	for k := range p.Kinds {
 		kind := &p.Kinds[k]
 		most := float64(mostInstances)
+
+		// Compute how many instances of the kind the rates keep busy.
 		if r.in.Values.Word("objective") != "throughput" {
 			need := 0.0
 			for _, x := range p.Items {

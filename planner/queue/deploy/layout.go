@@ -8,19 +8,20 @@ import (
 	"inferplan/formats"
 )
 
-// Layout is pools of instances that share nothing.
+// Layout is a set of pools that share nothing.
 type Layout struct{ Pools []Pool }
 
-// Pool is instances that serve the same requests.
+// Pool is a set of instances that serve the same items.
 type Pool struct {
 	Items  []int
 	Counts []int   // instances, by kind
-	Caps   [][]int // sequences at once, by kind and model of the problem
-	// Of them has, by class of the problem, how many may be of it; 0: all.
+	Caps   [][]int // concurrent sequences, by kind and model of the problem
+	// ClassCaps limits, by class of the problem, the concurrent sequences of that class. If it is 0, there
+	// is no limit.
 	Of []int
 }
 
-// Instances is the number of servers of a pool.
+// Instances returns the number of servers of the pool.
 func (x *Pool) Instances() int {
 	n := 0
 	for _, c := range x.Counts {
@@ -29,7 +30,7 @@ func (x *Pool) Instances() int {
 	return n
 }
 
-// key names what is simulated of a pool.
+// cacheKey returns a text that two pools share only if they simulate alike.
 func (x *Pool) key(p *Problem) string {
 	var b strings.Builder
 	fmt.Fprint(&b, x.Items, x.Counts, x.Of)
@@ -44,7 +45,7 @@ func (x *Pool) key(p *Problem) string {
 	return b.String()
 }
 
-// clone copies what changes of a pool.
+// clone returns a pool whose counts and caps can change without changing the original.
 func (x *Pool) clone() Pool {
 	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts), Of: slices.Clone(x.Of)}
 	for _, c := range x.Caps {
@@ -53,6 +54,7 @@ func (x *Pool) clone() Pool {
 	return y
 }
 
+// clone returns a layout whose pools can change without changing the original.
 func (l *Layout) clone() *Layout {
 	out := &Layout{}
 	for i := range l.Pools {
@@ -61,7 +63,7 @@ func (l *Layout) clone() *Layout {
 	return out
 }
 
-// Instances is the number of servers.
+// Instances returns the number of servers.
 func (l *Layout) Instances() int {
 	n := 0
 	for i := range l.Pools {
@@ -70,7 +72,7 @@ func (l *Layout) Instances() int {
 	return n
 }
 
-// Price is what the servers cost.
+// Price returns the price of the servers, in the unit of the objective.
 func (l *Layout) Price(p *Problem) float64 {
 	sum := 0.0
 	for i := range l.Pools {
@@ -81,7 +83,7 @@ func (l *Layout) Price(p *Problem) float64 {
 	return sum
 }
 
-// Used is the number of servers of a kind.
+// ServerCount returns the number of servers of a kind.
 func (l *Layout) Used(kind int) int {
 	n := 0
 	for i := range l.Pools {
@@ -90,7 +92,8 @@ func (l *Layout) Used(kind int) int {
 	return n
 }
 
-// left tells how many more servers of a kind there are devices for.
+// remainingServers returns for how many more servers of a kind there are devices. Kinds of the same pool
+// share its devices.
 func (l *Layout) left(p *Problem, kind int) int {
 	devices := p.Kinds[kind].Most * p.Kinds[kind].TP
 	for k := range p.Kinds {
@@ -101,7 +104,7 @@ func (l *Layout) left(p *Problem, kind int) int {
 	return devices / p.Kinds[kind].TP
 }
 
-// runs tells whether a kind can run all models of items.
+// canRunItems returns whether a kind can run the models of all items.
 func (p *Problem) runs(kind int, items []int) bool {
 	for _, i := range items {
 		if p.Models[p.Items[i].Model].On[kind] == nil {
@@ -111,7 +114,7 @@ func (p *Problem) runs(kind int, items []int) bool {
 	return len(items) > 0
 }
 
-// Roomy is the problem on a cluster with many times the devices.
+// WithManyDevices returns the search on a cluster with many times the devices.
 func (p *Search) Roomy() *Search {
 	q := *p.Problem
 	q.Kinds, q.Pools = slices.Clone(p.Kinds), slices.Clone(p.Pools)
@@ -124,8 +127,8 @@ func (p *Search) Roomy() *Search {
 	return New(&q)
 }
 
-// Apart is a plan that keeps classes apart, to see whether a policy follows it; nil
-// where no model has two classes.
+// PlanWithSeparateClasses returns a plan that has the classes of some model in different pools, to test
+// whether a policy can run it. If no model has two classes, it returns nil.
 func (p *Search) Apart() (*formats.Plan, error) {
 	for m := range p.Models {
 		first, rest := p.urgent(p.of(m))

@@ -10,10 +10,10 @@ import (
 	"inferplan/sim/llm"
 )
 
-// sampled is the number of lengths that are drawn of a class.
+// sampleSize is the number of requests whose lengths are drawn for a class.
 const sampled = 4000
 
-// draw draws lengths of a class.
+// drawLengths draws the lengths of requests of a class.
 func draw(seed uint64, name string, prompt, output *formats.Lengths) []llm.Request {
 	in := arrivals.Lengths(prompt, seeded.New(seed, "sample/prompt/"+name))
 	out := arrivals.Lengths(output, seeded.New(seed, "sample/output/"+name))
@@ -24,7 +24,7 @@ func draw(seed uint64, name string, prompt, output *formats.Lengths) []llm.Reque
 	return list
 }
 
-// moments are the means of prompts and answers, and the spread of answers.
+// lengthMoments returns the mean prompt, the mean answer and the standard deviation of answers, in tokens.
 func moments(list []llm.Request) (prompt, output, outputSD float64) {
 	n := float64(len(list))
 	for _, r := range list {
@@ -37,8 +37,8 @@ func moments(list []llm.Request) (prompt, output, outputSD float64) {
 	return round(prompt), round(output), round(math.Sqrt(outputSD))
 }
 
-// Empirical is a distribution of the values of a list, at some hundred quantiles
-// where there are more values.
+// EmpiricalLengths returns the distribution of a list of values. It keeps at most 400 of them, at evenly
+// spread quantiles.
 func Empirical(values []int) *formats.Lengths {
 	const most = 400
 	slices.Sort(values)
@@ -52,7 +52,7 @@ func Empirical(values []int) *formats.Lengths {
 	return &formats.Lengths{Distribution: formats.LengthsEmpirical, Tokens: values}
 }
 
-// readLengths reads the lengths of a class, row by row, relative to the folder of
+// readLengths reads the lengths of a class from the rows of a file. The path is relative to the folder of
 // the workload.
 func readLengths(dir, path string) (prompt, output *formats.Lengths, err error) {
 	rows, err := arrivals.ReadLengths(dir, path)
@@ -66,7 +66,7 @@ func readLengths(dir, path string) (prompt, output *formats.Lengths, err error) 
 	return Empirical(prompts), Empirical(outputs), nil
 }
 
-// capped is a distribution cut at so many tokens.
+// capLengths returns a distribution that is cut at maxTokens.
 func capped(l *formats.Lengths, most int) *formats.Lengths {
 	out := *l
 	if out.Max == 0 || out.Max > most {

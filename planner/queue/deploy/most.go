@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Most finds the layout on all devices with which the most requests are in time.
+// HighestGoodput returns the layout on all devices with which the most requests are in time.
 func (p *Search) Most(ctx context.Context, o Structures, found func(*Found)) (*Found, error) {
 	q := p.at(1, true)
 	return q.full(ctx, o, func(l *Layout) (*Found, error) {
@@ -33,7 +33,7 @@ func (p *Search) Most(ctx context.Context, o Structures, found func(*Found)) (*F
 	}, found)
 }
 
-// inTime is the requests per second that a score shows to be in time.
+// goodput returns the requests per second that are in time by a score.
 func (p *Trials) inTime(s *Score) float64 {
 	sum := 0.0
 	for i := range p.Items {
@@ -42,8 +42,8 @@ func (p *Trials) inTime(s *Score) float64 {
 	return sum
 }
 
-// full gives all devices to the pools of each structure, and keeps the layout of the
-// least price.
+// searchAllDevices gives all devices to the pools of each structure, and returns the layout that judge
+// gives the lowest price.
 func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*Found, error), found func(*Found)) (*Found, error) {
 	list, err := p.structures(o)
 	if err != nil {
@@ -51,6 +51,7 @@ func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*F
 	}
 	var best *Found
 	for _, s := range list {
+		// Deal the devices to the pools of the structure, and judge the layout.
 		l, err := p.dealt(s)
 		if err != nil {
 			return nil, err
@@ -75,7 +76,8 @@ func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*F
 	return best, nil
 }
 
-// orBest is the best so far where the search was interrupted.
+// bestIfInterrupted returns the best result so far if the search was interrupted. Otherwise it returns the
+// error.
 func (p *Search) orBest(ctx context.Context, best *Found, err error) (*Found, error) {
 	if best != nil && ctx.Err() != nil {
 		return best, nil
@@ -83,14 +85,14 @@ func (p *Search) orBest(ctx context.Context, best *Found, err error) (*Found, er
 	return nil, err
 }
 
-// dealt gives every device to the pool that has the most work for each that it has;
-// nil where a pool gets none.
+// assignAllDevices assigns every device to the pool whose instances do the smallest part of its work so
+// far. If some pool gets none, it returns nil.
 func (p *Search) dealt(s Structure) (*Layout, error) {
 	l, err := p.laid(s)
 	if err != nil {
 		return nil, err
 	}
-	have := make([]float64, len(l.Pools)) // of the work of each pool, the part that its instances do
+	have := make([]float64, len(l.Pools)) // by pool: the part of its work that its instances do
 	kinds := make([]int, len(p.Kinds))
 	for k := range kinds {
 		kinds[k] = k
@@ -98,8 +100,10 @@ func (p *Search) dealt(s Structure) (*Layout, error) {
 	slices.SortStableFunc(kinds, func(a, b int) int { // those that run the fewest models first
 		return cmp.Compare(runnable(p.Problem, a), runnable(p.Problem, b))
 	})
+
+	// Per kind, find which part of a pool's work one instance does, then deal out the instances.
 	for _, k := range kinds {
-		parts := make([]float64, len(l.Pools)) // of the work, that an instance of the kind does
+		parts := make([]float64, len(l.Pools)) // by pool: the part of its work that one instance does
 		for i := range parts {
 			if p.runs(k, l.Pools[i].Items) {
 				need, err := p.need(&l.Pools[i], k)
@@ -131,7 +135,7 @@ func (p *Search) dealt(s Structure) (*Layout, error) {
 	return l, nil
 }
 
-// runnable is the number of models that a kind runs.
+// runnableModels returns the number of models that a kind runs.
 func runnable(p *Problem, kind int) int {
 	n := 0
 	for m := range p.Models {
@@ -142,8 +146,8 @@ func runnable(p *Problem, kind int) int {
 	return n
 }
 
-// at is the problem with all rates multiplied, for a goodput or not. What models cost
-// does not change with it, so estimators are shared.
+// withRates returns the search with all rates multiplied by a factor. The cost of models does not depend on
+// it, so estimators are shared.
 func (p *Search) at(factor float64, goodput bool) *Search {
 	q := *p.Problem
 	q.Goodput = goodput
@@ -156,16 +160,15 @@ func (p *Search) at(factor float64, goodput bool) *Search {
 	return s
 }
 
-// Highest finds the layout on all devices that carries the highest multiple of the
-// rates, at most so many times them, with which every class keeps its SLO, and the
-// problem at those rates.
+// HighestRates returns the layout on all devices that carries the highest multiple of the rates, at most
+// maxFactor, with which every class keeps its SLO. It also returns the search at those rates.
 func (p *Search) Highest(ctx context.Context, o Structures, most float64, found func(*Found)) (*Search, *Found, error) {
 	var at *Search
 	best := 0.0
 	f, err := p.full(ctx, o, func(l *Layout) (*Found, error) {
 		q, f, err := p.highest(ctx, l, best, most)
 		if f != nil && ctx.Err() != nil {
-			err = nil // interrupted, it carries so much at least
+			err = nil // interrupted: the layout carries at least so much
 		}
 		if f != nil {
 			at, best = q, -f.Price
@@ -175,16 +178,17 @@ func (p *Search) Highest(ctx context.Context, o Structures, most float64, found 
 	return at, f, err
 }
 
-// precision is how near the highest factor found is to one that a layout does not
-// carry, relative.
+// factorPrecision is the relative distance between a factor that is carried and one that is not at which a
+// search ends.
 const precision = 0.02
 
-// thousand is by how much the rates of a bound may be too high.
+// maxBoundExcess is how many times too high a bound of the factor may be for a search to find a factor at
+// all.
 const thousand = 1000
 
-// highest searches for the largest multiple of the rates, between two, that a layout
-// carries with caps that suit it; nil: it carries none of those tried. With an error it
-// is the largest so far.
+// highestFactor searches for the largest multiple of the rates between two that a layout carries, with caps
+// that suit it. If it carries none of those that were tried, the result is nil. With an error, the result
+// is the best so far.
 func (p *Search) highest(ctx context.Context, l *Layout, low, high float64) (at *Search, f *Found, err error) {
 	for least := high / thousand; high > max(low*(1+precision), least); {
 		mid := high / 2
@@ -192,7 +196,7 @@ func (p *Search) highest(ctx context.Context, l *Layout, low, high float64) (at 
 			mid = math.Sqrt(low * high)
 		}
 		q, x := p.at(mid, false), l.clone()
-		q.Seeds = 2 * max(p.Seeds, 1) // the highest of several rates is one that was lucky
+		q.Seeds = 2 * max(p.Seeds, 1) // the highest of several rates that pass is often a lucky one
 		ok, _, err := q.passes(ctx, x, q.totals())
 		if err != nil {
 			return at, f, err

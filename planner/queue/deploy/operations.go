@@ -9,12 +9,12 @@ import (
 	"inferplan/formats/document"
 )
 
-// hiddenOut is the share of moving KV to the host that iterations hide.
+// hiddenSwapShare is the share of the time of moving KV to the host that iterations hide.
 const hiddenOut = 0.7
 
-// resumed is what it takes a model on a kind to go on with a request of mean length
-// that was evicted: with its KV brought back from the host's memory, or computed
-// again. swap is 0 where the rate is not known.
+// resumeTimes returns how long a model on a kind takes to resume an evicted request of mean length: by
+// moving its KV to the host and back, or by computing it again. If the rate of moving is not known, swap is
+// 0.
 func (p *Estimators) resumed(model, kind int) (swap, recompute time.Duration) {
 	m := &p.Models[model]
 	on := m.On[kind]
@@ -28,8 +28,8 @@ func (p *Estimators) resumed(model, kind int) (swap, recompute time.Duration) {
 	return swap, recompute
 }
 
-// resume has the policy compute anew what is evicted, where on most servers moving
-// KV takes longer or is not known.
+// choosePreemption sets in the policy that evicted KV is computed again, unless moving it is faster on at
+// least half of the servers.
 func (p *Estimators) resume() {
 	swaps, all := 0, 0
 	for m := range p.Models {
@@ -49,8 +49,8 @@ func (p *Estimators) resume() {
 	}
 }
 
-// operations says for each model and device of a plan how the operations of QLM
-// (section 5) are done there.
+// planOperations returns, for each model and device of a plan, how the operations of QLM (section 5) are
+// done there.
 func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
 	var out []formats.QueueOperation
 	for m := range p.Models {
@@ -59,9 +59,13 @@ func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
 			there := func(in formats.QueueInstance) bool {
 				return in.Device == p.Kinds[k].Device && slices.Contains(in.Models, p.Models[m].Name)
 			}
+
+			// Only models and kinds that the plan has.
 			if on == nil || !slices.ContainsFunc(q.Instances, there) {
 				continue
 			}
+
+			// How an evicted request goes on. Servers as they come cannot keep its KV.
 			swap, recompute := p.resumed(m, k)
 			o := formats.QueueOperation{
 				Model: p.Models[m].Name, Device: p.Kinds[k].Device, Resume: formats.PreemptBySwap,
@@ -70,6 +74,8 @@ func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
 			if p.Policy.Params["no_state_swap"] == 1 {
 				o.Resume, o.Lacks = formats.PreemptByRecompute, nil
 			}
+
+			// How the model is loaded: warm from the host's memory, or cold.
 			if on.Loads != nil {
 				o.WarmUS, o.ColdUS = on.Loads.WarmUS, on.Loads.ColdUS
 				if on.Loads.WakeUS > 0 {

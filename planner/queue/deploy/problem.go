@@ -9,34 +9,34 @@ import (
 	"inferplan/sim/llm"
 )
 
-// Problem is what instances are chosen for.
+// Problem is a workload and a cluster, for which instances are chosen.
 type Problem struct {
 	Models   []Model
 	Classes  []Class
-	Items    []Item // in the order of the deployment
+	Items    []Item // in the order of the plan's deployment
 	Kinds    []Kind
 	Pools    []formats.Pool
 	Arrivals *formats.Arrivals
 
-	// Caps are the numbers of sequences at once among which an instance chooses, rising.
+	// Caps are the numbers of concurrent sequences among which an instance chooses, rising.
 	Caps []int
-	// Warm is the number of models that a host keeps beside those that run.
+	// WarmModels is the number of models that a host keeps in memory beside those that run.
 	Warm   int
 	Policy formats.PolicySpec
 	Seed   uint64
-	Effort int // work allowed to the search
-	// Surplus is a share of the requests that may be late, which is kept back, see kind.Problem.
+	Effort int // factor on the length of runs
+	// Surplus is a share of the allowed late requests, from 0 to 1, which is kept back, see kind.Problem.
 	Surplus float64
-	// Goodput says that requests may be late: layouts are compared by how many are not,
-	// and runs are never broken off.
+	// Goodput says that requests may be late. Layouts are then compared by how many are in time, and runs
+	// are never broken off.
 	Goodput bool
 
-	// Replay has the arrivals of a run, with indexes of Items; nil: drawn from the
-	// classes. Seeds is the number of runs that a layout is judged by.
+	// Replay returns the arrivals of a run, with indexes of Items as models. If it is nil, arrivals are
+	// drawn from the classes. Runs is the number of runs by which a layout is judged.
 	Replay func(run int) []arrivals.Request
 	Seeds  int
-	// Make makes the policy of a run; nil: that of Policy. SearchTime is how long a
-	// re-plan that looked at so many positions takes, SearchWork bounds it.
+	// NewPolicy returns the policy of a run. If it is nil, Policy names it. SearchTime returns how long a
+	// re-plan takes that looked at so many positions, and SearchWork limits these positions.
 	Make       func(t *policy.Tables) (policy.Policy, error)
 	SearchTime func(worked int64) time.Duration
 	SearchWork int64
@@ -46,24 +46,24 @@ type Problem struct {
 type Model struct {
 	Name    string
 	Profile *formats.LLMProfile
-	On      []*formats.LLMInstance // by kind; nil: it cannot run there
+	On      []*formats.LLMInstance // by kind. If the model cannot run there, it is nil.
 }
 
-// Class is a kind of requests with a target of its own.
+// Class is a class of requests with an SLO of its own.
 type Class struct {
 	Name       string
-	Of         string
+	Of         string // figure by which the SLO is judged: end to end, TTFT or TPOT
 	SLO        time.Duration
-	Waiting    time.Duration
+	Waiting    time.Duration // SLO on the time until a request starts
 	Percentile string
-	Share      float64 // that must be in time
-	Priority   int
+	Share      float64 // share of the requests that must be in time
+	Priority   int     // priority of the workload's class
 	MaxTokens  int
 	Prompt     *formats.Lengths
 	Output     *formats.Lengths
 	Sessions   *formats.Sessions
-	Sample     []llm.Request // lengths drawn from it
-	Judged     int           // classes with the same figure are judged together
+	Sample     []llm.Request // drawn lengths of prompts and answers
+	Judged     int           // judge group: its classes are judged together
 }
 
 // Item is a class of requests for a model.
@@ -73,16 +73,16 @@ type Item struct {
 	Weight       float64
 }
 
-// Kind is a server: so many devices of a pool.
+// Kind is a sort of server: TP devices of a pool of the cluster.
 type Kind struct {
 	Pool   int
 	Device string
 	TP     int
-	Most   int     // instances that the pool has devices for
-	Price  float64 // of an instance, by the objective
+	Most   int     // limit by the devices of the pool
+	Price  float64 // price of an instance, in the unit of the objective
 }
 
-// RPS is the rate of all items.
+// RPS returns the rate of all items, in requests per second.
 func (p *Problem) RPS() float64 {
 	sum := 0.0
 	for i := range p.Items {
@@ -91,7 +91,7 @@ func (p *Problem) RPS() float64 {
 	return sum
 }
 
-// judged is the number of figures that classes are judged by.
+// judgeGroups returns the number of judge groups.
 func (p *Problem) judged() int {
 	n := 0
 	for i := range p.Classes {
@@ -100,7 +100,7 @@ func (p *Problem) judged() int {
 	return n
 }
 
-// share is the part that must be in time of a figure.
+// requiredShare returns the share of the requests of a judge group that must be in time.
 func (p *Problem) share(judged int) float64 {
 	for i := range p.Classes {
 		if p.Classes[i].Judged == judged {
@@ -110,7 +110,7 @@ func (p *Problem) share(judged int) float64 {
 	return 0
 }
 
-// of lists the items of a model.
+// itemsOf returns the items of a model.
 func (p *Problem) of(model int) []int {
 	var out []int
 	for i := range p.Items {
@@ -121,7 +121,7 @@ func (p *Problem) of(model int) []int {
 	return out
 }
 
-// ModelsOf lists the models of items, in order.
+// ModelsOf returns the models of items, in the order of the problem.
 func (p *Problem) ModelsOf(items []int) []int {
 	var out []int
 	for m := range p.Models {
@@ -135,14 +135,13 @@ func (p *Problem) ModelsOf(items []int) []int {
 	return out
 }
 
-// most is the largest number of sequences that a model's instance may choose.
+// maxSequences returns the largest cap that an instance of the model may have on a kind.
 func (p *Problem) most(model, kind int) int {
 	caps := p.capsOf(model, kind)
 	return caps[len(caps)-1]
 }
 
-// capsOf are the numbers of sequences that an instance may choose: those that its
-// server runs.
+// capsOf returns the caps that an instance of the model may have on a kind: those that its server can run.
 func (p *Problem) capsOf(model, kind int) []int {
 	on := p.Models[model].On[kind]
 	var out []int

@@ -13,14 +13,14 @@ import (
 	"inferplan/planner/kind"
 )
 
-// caps are the numbers of sequences at once that instances choose from.
+// sequenceCaps are the numbers of concurrent sequences that instances choose from.
 var caps = []int{8, 12, 16, 24, 32, 48, 64}
 
-// searchWork bounds a re-plan of a trial, in positions: a fleet that holds has short
-// queues, and more work hardly changes it.
+// searchWork limits a re-plan in a run of the search, in positions. A layout that holds has short queues,
+// and more work hardly changes their order.
 const searchWork = 3000
 
-// resolver turns documents into a problem.
+// resolver reads a problem from documents.
 type resolver struct {
 	*Problem
 	in  *kind.Problem
@@ -28,16 +28,15 @@ type resolver struct {
 	llm *formats.LLM
 }
 
-// Layouts are judged by fewestRuns runs. Where other random numbers refuted what these showed, a
-// search that keeps back a surplus has more: a layout that few runs chose of many was lucky.
+// Layouts are judged by minRuns runs. If a test with other random numbers refuted a plan, the next search
+// keeps back a surplus and has more runs: with few, the best of many layouts is often just a lucky one.
 const (
 	fewestRuns    = 2
 	runsOfSurplus = 20
 )
 
-// Resolve is the problem that documents describe, for each choice of tensor
-// parallelism of the device kinds: one for a kind, because estimators are of a model
-// on a device.
+// Resolve returns the searches for the documents, one for each combination of tensor parallelism that the
+// pools can have. Within a search every pool has one, because estimators belong to a model on a kind.
 func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
 	if err := in.Complete(); err != nil {
 		return nil, err
@@ -50,6 +49,8 @@ func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
 	if r.llm == nil {
 		return nil, in.Fail("workload", "llm", "nothing", "language models with classes of requests", "")
 	}
+
+	// Read models, pools, classes and rates, in this order.
 	if err := r.models(); err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
 	return r.parallel()
 }
 
-// models finds the models that classes ask for in the profile.
+// resolveModels reads the models that classes ask for from the profile.
 func (r *resolver) models() error {
 	wanted := map[string]bool{}
 	for c := range r.llm.Classes {
@@ -81,6 +82,8 @@ func (r *resolver) models() error {
 	for i := range r.in.Profile.LLMs {
 		known = append(known, r.in.Profile.LLMs[i].Model)
 	}
+
+	// Find each model in the profile, and leave out those without a class.
 	for i, name := range r.llm.Models {
 		at := slices.Index(known, name)
 		if at < 0 {
@@ -102,12 +105,12 @@ func (r *resolver) models() error {
 	return nil
 }
 
-// model is the index of a model that a class asks for.
+// modelIndex returns the index of a model that a class asks for.
 func (r *resolver) model(name string) int {
 	return slices.IndexFunc(r.Models, func(m Model) bool { return m.Name == name })
 }
 
-// pools takes the device kinds of the cluster.
+// resolvePools reads the pools of the cluster.
 func (r *resolver) pools() error {
 	objective := r.in.Values.Word("objective")
 	for i := range r.in.Cluster.Pools {
@@ -124,7 +127,7 @@ func (r *resolver) pools() error {
 	return nil
 }
 
-// class takes a class of requests with its lengths.
+// resolveClass reads a class of requests with its lengths and SLO.
 func (r *resolver) class(i int) error {
 	at, w := fmt.Sprintf("llm.classes[%d]", i), r.llm.Classes[i].WithDefaults()
 	share, err := document.ParsePercentile(w.Percentile)
@@ -135,6 +138,8 @@ func (r *resolver) class(i int) error {
 		return r.in.Fail("workload", at+".arrivals", "arrivals of a class", "those of the workload (arrivals)", "plans have one process of arrivals for all classes")
 	}
 	c := Class{Name: w.Class, Of: w.Of, Percentile: w.Percentile, Share: share, Priority: w.Priority, MaxTokens: w.MaxTokens, Sessions: w.Sessions, Judged: i}
+
+	// Lengths, cut to what the models can hold.
 	c.Prompt, c.Output = w.Prompt, w.Output
 	if w.LengthsFile != "" {
 		if c.Prompt, c.Output, err = readLengths(r.in.WorkloadDir, w.LengthsFile); err != nil {
@@ -152,6 +157,8 @@ func (r *resolver) class(i int) error {
 		return err
 	}
 	c.Sample = draw(max(r.Seed, 1), w.Class, c.Prompt, c.Output)
+
+	// SLO, which may be a multiple of the time on an idle server.
 	target := w.SLO
 	if slo := r.in.Values.SLO("slo"); !slo.IsZero() {
 		target = slo
@@ -164,6 +171,8 @@ func (r *resolver) class(i int) error {
 	if c.SLO <= 0 {
 		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
 	}
+
+	// A class that is judged by its time per token needs another SLO on the start of its answers.
 	if c.Waiting = w.WaitingSLO.Duration; c.Waiting == 0 && c.Of == formats.OfTPOT {
 		c.Waiting = tpotWaiting
 		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(w.Class), c.Waiting)
@@ -172,9 +181,10 @@ func (r *resolver) class(i int) error {
 	return nil
 }
 
-// tpotWaiting is the SLO on waiting of a class that is asked for a time per token alone.
+// tpotWaiting is the waiting SLO of a class that only has an SLO on the time per token.
 const tpotWaiting = 10 * time.Second
 
+// className returns the name of a class in messages.
 func className(name string) string {
 	if name == "" {
 		return "the class"
@@ -182,8 +192,8 @@ func className(name string) string {
 	return name
 }
 
-// context checks that the longest prompt and answer of a class fit the context and
-// the KV memory of its models. Where a distribution has no end it is cut there.
+// fitContext checks that the longest prompt and answer of a class together fit into the context and the KV
+// memory of its models. A distribution without an end is cut so that it fits.
 func (r *resolver) context(c *Class, i int, at string) error {
 	models, shares := r.llm.Asks(i)
 	for k, name := range models {
@@ -191,6 +201,8 @@ func (r *resolver) context(c *Class, i int, at string) error {
 			continue
 		}
 		m := &r.Models[r.model(name)]
+
+		// The limit is the smaller of the context and the KV memory.
 		room, what := m.Profile.ContextTokens, "the context"
 		for k := range m.Profile.Instances {
 			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (room == 0 || kv < room) {
@@ -200,6 +212,8 @@ func (r *resolver) context(c *Class, i int, at string) error {
 		if room == 0 {
 			continue
 		}
+
+		// Compare the longest request with it. Distributions without an end have a longest value of 0.
 		in, out := c.Prompt.Longest(), c.Output.Longest()
 		switch {
 		case in+out < room && in > 0 && out > 0:
@@ -211,7 +225,7 @@ func (r *resolver) context(c *Class, i int, at string) error {
 			return r.in.Fail("workload", field, fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out),
 				fmt.Sprintf("less than the %d tokens of %s of %s together", room, what, name), nearest)
 		default:
-			most := (room - 1) / 2 // neither has an end
+			most := (room - 1) / 2 // for two distributions without an end, half of the limit each
 			switch {
 			case out > 0:
 				most = room - out - 1
@@ -235,8 +249,8 @@ func (r *resolver) context(c *Class, i int, at string) error {
 	return nil
 }
 
-// multiple is an SLO that is given as a multiple of an idle server's time, for the
-// mean request on the fastest server of the first model that the class asks for.
+// sloFromMultiple returns the SLO that is given as a multiple: of the time that a mean request takes on an
+// idle server, the fastest of the first model that the class asks for.
 func (r *resolver) multiple(c *Class, i int, target document.SLO) (time.Duration, error) {
 	models, shares := r.llm.Asks(i)
 	first := slices.IndexFunc(shares, func(share float64) bool { return share > 0 })
@@ -253,12 +267,14 @@ func (r *resolver) multiple(c *Class, i int, target document.SLO) (time.Duration
 	return slo, nil
 }
 
-// rates makes the items: each class of each of its models.
+// resolveItems makes the items: each class for each of its models. With the objective throughput the rates
+// are weights.
 func (r *resolver) rates() error {
 	highest := r.in.Values.Word("objective") == "throughput"
 	given := slices.ContainsFunc(r.llm.Classes, func(c formats.LLMClass) bool { return c.RPS > 0 })
 	total := 0.0
 	for c := range r.llm.Classes {
+		// A class needs a rate. For throughput, classes without any rates count alike.
 		rps := r.llm.Classes[c].RPS
 		switch {
 		case rps > 0:
@@ -267,6 +283,8 @@ func (r *resolver) rates() error {
 		default:
 			return r.in.Fail("workload", fmt.Sprintf("llm.classes[%d].rps", c), "no rate", "requests per second of the class", "--objective throughput takes the rates as weights, equal ones where there is none")
 		}
+
+		// Divide the rate between the models of the class.
 		models, shares := r.llm.Asks(c)
 		for k, name := range models {
 			if shares[k] > 0 {
@@ -276,6 +294,8 @@ func (r *resolver) rates() error {
 		}
 	}
 	slices.SortStableFunc(r.Items, func(a, b Item) int { return a.Model - b.Model })
+
+	// For throughput the weights of all items sum to 1.
 	if highest {
 		if !given {
 			r.run.Assume("rates: all classes alike")
@@ -287,7 +307,7 @@ func (r *resolver) rates() error {
 	return nil
 }
 
-// policy is how the plan is run.
+// setPolicy sets the policy that runs the plan, with the parameters from the options.
 func (r *resolver) policy() {
 	v := r.in.Values
 	params := map[string]float64{"group_scale": v.Number("group-scale"), "follow": 1}
@@ -303,8 +323,10 @@ func (r *resolver) policy() {
 	r.Policy = formats.PolicySpec{Name: "vqueue", Params: params}
 }
 
-// parallel makes a problem for each choice of tensor parallelism by device.
+// newSearches returns a search for each combination of tensor parallelism. Combinations with which the
+// problem cannot be solved are left out. If all are, it returns the last error.
 func (r *resolver) parallel() ([]*Search, error) {
+	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}
 	for i := range r.Pools {
 		var sizes []int
@@ -343,7 +365,7 @@ func (r *resolver) parallel() ([]*Search, error) {
 	return out, nil
 }
 
-// kinds names the devices of the cluster.
+// deviceNames returns the device kinds of the cluster as text.
 func (r *resolver) kinds() string {
 	var names []string
 	for i := range r.Pools {
@@ -352,7 +374,8 @@ func (r *resolver) kinds() string {
 	return strings.Join(names, ", ")
 }
 
-// with is the problem with one tensor parallelism by pool; 0: the pool runs nothing.
+// newSearch returns the search with one size of tensor parallelism by pool. A pool with size 0 runs
+// nothing.
 func (r *resolver) with(tps []int) (*Search, error) {
 	p := *r.Problem
 	p.Models, p.Kinds = slices.Clone(r.Models), nil
@@ -365,6 +388,8 @@ func (r *resolver) with(tps []int) (*Search, error) {
 			p.Kinds = append(p.Kinds, k)
 		}
 	}
+
+	// Find the instances of each model. It must run on some kind.
 	for m := range p.Models {
 		model := &p.Models[m]
 		model.On = make([]*formats.LLMInstance, len(p.Kinds))
@@ -384,6 +409,8 @@ func (r *resolver) with(tps []int) (*Search, error) {
 				"the cluster has "+r.kinds()+": measure the model there, or add its devices to the cluster")
 		}
 	}
+
+	// Refuse SLOs that even an idle server misses, and limit the number of instances.
 	if err := reachable(&p); err != nil {
 		return nil, err
 	}

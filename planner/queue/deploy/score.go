@@ -8,22 +8,23 @@ import (
 	"inferplan/formats/report"
 )
 
-// Score is what runs of a pool or of a layout came to.
+// Score is the outcome of some runs of a pool or of a layout.
 type Score struct {
-	// ByItem has the outcomes by item of the problem. They are of no use in a run that
-	// was broken off, so such a score has none.
+	// ByItem has the outcomes by item of the problem. A run that was broken off has no usable outcomes, so
+	// its score has none.
 	ByItem []report.Outcomes
-	// Broken says that a run was broken off, or needed none to be refused: it does not
+	// Broken says that a run was broken off, or that the layout was refused without a run. It does not
 	// hold.
 	Broken bool
-	// Second and Last are the time that requests spent in the system in the second and
-	// the last third of the arrivals, in units of a third; Arrived came in the last.
+	// SecondThird and LastThird are the mean number of requests in the system during the second and the
+	// last third of the arrivals. LastArrivals is the number of requests that arrived in the last.
 	Second, Last, Arrived float64
 }
 
+// newScore returns a score without outcomes.
 func (p *Problem) newScore() Score { return Score{ByItem: make([]report.Outcomes, len(p.Items))} }
 
-// add takes the outcomes of another run, or of a pool of other items.
+// add adds the outcomes of another run, or of a pool with other items.
 func (s *Score) add(o *Score) {
 	s.Broken = s.Broken || o.Broken
 	s.Second, s.Last, s.Arrived = s.Second+o.Second, s.Last+o.Last, s.Arrived+o.Arrived
@@ -32,7 +33,7 @@ func (s *Score) add(o *Score) {
 	}
 }
 
-// Of returns the outcomes of the items that are judged by a figure together.
+// OutcomesOf returns the outcomes of all items of a judge group.
 func (p *Problem) Of(s *Score, judged int) report.Outcomes {
 	var out report.Outcomes
 	for i := range s.ByItem {
@@ -43,11 +44,11 @@ func (p *Problem) Of(s *Score, judged int) report.Outcomes {
 	return out
 }
 
-// missed is how many were not answered in time.
+// missedRequests returns how many requests were not answered in time.
 func missed(o report.Outcomes) float64 { return float64(o.Requests - o.InTime()) }
 
-// holds reports whether every figure is as good as it must be and nothing grows. slack
-// times as many misses are allowed.
+// keepsSLOs returns whether every judge group keeps its share and the backlog does not grow. slack
+// multiplies the misses that are allowed.
 func (p *Problem) holds(s *Score, slack float64) bool {
 	if s.Broken || p.grows(s) {
 		return false
@@ -60,9 +61,9 @@ func (p *Problem) holds(s *Score, slack float64) bool {
 	return true
 }
 
-// pain weighs the misses of a pool by what is allowed of all requests, of which totals
-// are the numbers; for a goodput, by the rates that they are a part of. It is what a
-// search makes smaller. A run that was broken off has no such figure: it is infinite.
+// missPenalty returns the misses of a pool, weighed by the misses that are allowed of all requests, whose
+// numbers requestCounts returns. For a goodput it is the rate of the misses. A search makes it smaller. For
+// a run that was broken off it is infinite.
 func (p *Problem) pain(s *Score, totals []int64) float64 {
 	if s.Broken {
 		return math.Inf(1)
@@ -84,16 +85,16 @@ func (p *Problem) pain(s *Score, totals []int64) float64 {
 	return sum
 }
 
-// Growth of what is in the system from the second to the last third of the arrivals:
-// by more than this share of those that arrive, and by more than so many standard
-// deviations of arrivals and departures that balance.
+// The backlog grows if it rises from the second to the last third of the arrivals by more than a share of
+// the arrivals (minGrowthShare) and by more standard deviations than arrivals and departures in balance
+// would have (growthSigmas).
 const (
 	growth       = 0.03
 	growthSigmas = 2.5
 )
 
-// grows reports whether what waits grows while requests arrive: such a layout holds for
-// the length of a run alone. Of requests that are given nothing is known beyond them.
+// backlogGrows returns whether the backlog grows while requests arrive. Such a layout holds only for the
+// length of a run. Replayed requests have no rate beyond the run, so for them it returns false.
 func (p *Problem) grows(s *Score) bool {
 	if p.Replay != nil {
 		return false
@@ -105,23 +106,24 @@ func (p *Problem) grows(s *Score) bool {
 	return s.Last-s.Second > max(growth*s.Arrived, growthSigmas*math.Sqrt(s.Arrived*(1+cv*cv)))
 }
 
-// watch judges a run by its answers, as the simulator does, and breaks it off once so
-// many are late that its layout cannot hold.
+// runWatcher judges the answers of a run as the simulator does, and breaks the run off once so many are
+// late that the layout cannot hold.
 type watch struct {
 	p       *Problem
-	items   []int // by served model
+	items   []int // by model of the run
 	score   *Score
-	span    time.Duration
-	stop    func()
-	late    []int64
-	allowed []float64 // late requests by figure; nil: the run is never broken off
+	span    time.Duration // length of the arrivals
+	stop    func()        // breaks the run off
+	late    []int64       // by judge group
+	allowed []float64     // by judge group. If it is nil, the run is never broken off.
 }
 
-// give is how many times the late requests that are allowed a run may have.
+// lateAllowance is how many times the allowed late requests a run may have before it is broken off.
 const give = 4
 
-// answered implements sim.JudgedFunc.
+// recordAnswer is called by the simulator for every answer (sim.JudgedFunc).
 func (w *watch) answered(model int32, arrived, answered time.Duration, late bool) {
+	// The time that requests spend in a third, over its length, sums to the mean backlog.
 	third := w.span / 3
 	w.score.Second += float64(overlap(arrived, answered, third, 2*third)) / float64(third)
 	w.score.Last += float64(overlap(arrived, answered, 2*third, 3*third)) / float64(third)
@@ -138,12 +140,12 @@ func (w *watch) answered(model int32, arrived, answered time.Duration, late bool
 	}
 }
 
-// overlap is how long two spans have in common.
+// commonTime returns how long two spans overlap.
 func overlap(from, to, begin, end time.Duration) time.Duration {
 	return max(min(to, end)-max(from, begin), 0)
 }
 
-// took are the outcomes of a report, by item.
+// recordReport adds the outcomes of a run's report to the score.
 func (w *watch) took(r *formats.Report) {
 	for n, i := range w.items {
 		m := &r.Models[n]

@@ -9,35 +9,35 @@ import (
 // Search looks for layouts of a problem.
 type Search struct {
 	*Trials
-	byClass bool // the run-time policy follows caps of classes
+	byClass bool // the run-time policy obeys caps of classes
 }
 
-// New is a search that has tried nothing yet.
+// NewSearch returns a search that has tried nothing yet.
 func New(p *Problem) *Search {
 	return &Search{Trials: &Trials{Writer: &Writer{&Estimators{Problem: p, kept: map[estimateKey]*estimate{}}}, kept: map[string]Score{}}}
 }
 
-// Structure says which items share a pool.
+// Structure says which items share a pool: a list of items for each.
 type Structure [][]int
 
-// Structures are which items a search tries to put together.
+// SearchOptions choose the structures that a search tries.
 type Structures struct {
-	// Alone gives every model a pool of its own, and tries nothing else.
+	// SeparateModels gives every model a pool of its own, and tries nothing else.
 	Alone bool
-	// Together puts all into one pool, and tries nothing else.
+	// OnePool puts all items into one pool, and tries nothing else.
 	Together bool
-	// Classes also tries pools of one class, and caps of classes within a pool; Apart
-	// tries pools of one class alone.
+	// SeparateClasses also tries pools of one class, and caps of classes within a pool. With
+	// OnlySeparateClasses only pools of one class are tried.
 	Classes, Apart bool
-	// Any takes the first layout whose classes keep their SLOs, whatever its price.
+	// FirstFeasible accepts the first layout that keeps the SLOs, whatever its price.
 	Any bool
 }
 
-// worth is the share of an instance from which on a model may have its own.
+// minOwnPoolShare is the least number of instances that a model must keep busy to get a pool of its own.
 const worth = 0.5
 
-// busiest orders models by the instances that they keep busy, on the kind where
-// that is least.
+// modelsByLoad returns the models by falling number of instances that they keep busy, and that number, each
+// on the kind where it is least.
 func (p *Search) busiest() (models []int, need []float64, err error) {
 	need = make([]float64, len(p.Models))
 	for m := range p.Models {
@@ -63,8 +63,8 @@ func (p *Search) busiest() (models []int, need []float64, err error) {
 	return models, need, nil
 }
 
-// structures lists what is tried: all items in one pool; the busiest models with
-// pools of their own; and each of these with the most urgent class apart.
+// listStructures returns the structures that are tried: all items in one pool; the models with the highest
+// load in pools of their own, one more each time; and each of these with the most urgent class separated.
 func (p *Search) structures(o Structures) ([]Structure, error) {
 	p.byClass = o.Classes && !o.Apart
 	models, need, err := p.busiest()
@@ -72,9 +72,11 @@ func (p *Search) structures(o Structures) ([]Structure, error) {
 		return nil, err
 	}
 	var out []Structure
+
+	// The first ownPools models by load have pools of their own, the others share one.
 	for heads := 0; heads <= len(models); heads++ {
 		if o.Alone && heads < len(models) || o.Together && heads > 0 || heads == len(models)-1 && heads > 0 {
-			continue // a rest of one model is a model with its own pool
+			continue // a single other model would have a pool of its own anyway
 		}
 		if !o.Alone && heads > 0 && heads < len(models) && need[models[heads-1]] < worth {
 			continue
@@ -92,6 +94,8 @@ func (p *Search) structures(o Structures) ([]Structure, error) {
 		}
 		out = append(out, s)
 	}
+
+	// Add the same structures with the most urgent class separated, if the policy can run them.
 	if o.Classes && !o.Alone {
 		if apart := p.split(out); o.Apart {
 			out = apart
@@ -102,8 +106,8 @@ func (p *Search) structures(o Structures) ([]Structure, error) {
 	return out, nil
 }
 
-// split gives the pools that serve one model several: the most urgent class, and
-// the others.
+// separateUrgentClass returns the structures with every pool of a single model divided in two: the most
+// urgent class and the others. Structures without such a pool are left out.
 func (p *Problem) split(list []Structure) []Structure {
 	var out []Structure
 	for _, s := range list {
@@ -124,7 +128,7 @@ func (p *Problem) split(list []Structure) []Structure {
 	return out
 }
 
-// urgent parts items into those of the class with the shortest SLO and others.
+// splitUrgentClass divides items into those of the class with the shortest SLO and the others.
 func (p *Problem) urgent(items []int) (first, rest []int) {
 	least := items[0]
 	for _, i := range items {
@@ -142,8 +146,8 @@ func (p *Problem) urgent(items []int) (first, rest []int) {
 	return first, rest
 }
 
-// pool is a pool of items without instances. Its caps are the largest with which a
-// request of mean length takes no more than half of its SLO.
+// newPool returns a pool of items without instances. Its caps are the largest with which a request of mean
+// length takes at most half of its SLO.
 func (p *Search) pool(items []int) (Pool, error) {
 	x := Pool{Items: items, Counts: make([]int, len(p.Kinds)), Caps: make([][]int, len(p.Kinds)), Of: make([]int, len(p.Classes))}
 	for k := range p.Kinds {
@@ -168,7 +172,7 @@ func (p *Search) pool(items []int) (Pool, error) {
 	return x, nil
 }
 
-// laid is the layout of a structure without instances.
+// emptyLayout returns the layout of a structure without instances.
 func (p *Search) laid(s Structure) (*Layout, error) {
 	l := &Layout{}
 	for _, items := range s {
@@ -181,8 +185,8 @@ func (p *Search) laid(s Structure) (*Layout, error) {
 	return l, nil
 }
 
-// fits tells whether a mean request of every class of a model's items is done in
-// half of its SLO beside a full batch.
+// fitsHalfSLO returns whether a mean request of every class of a model is done within half of its SLO in a
+// full batch.
 func (p *Search) fits(items []int, model int, e *estimate) bool {
 	for _, i := range items {
 		if p.Items[i].Model != model {
@@ -204,7 +208,7 @@ func (p *Search) fits(items []int, model int, e *estimate) bool {
 	return true
 }
 
-// alike groups the models of a pool that cost the same on a kind: they share a cap.
+// identicalModels groups the models of a pool that have the same costs on a kind. They share a cap.
 func (p *Problem) alike(x *Pool, kind int) [][]int {
 	var out [][]int
 	for _, m := range p.ModelsOf(x.Items) {

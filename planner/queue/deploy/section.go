@@ -8,10 +8,10 @@ import (
 	"inferplan/formats/document"
 )
 
-// Writer makes the documents of layouts.
+// PlanWriter makes plans of layouts.
 type Writer struct{ *Estimators }
 
-// Deployment is the deployment of a plan, in the order of items.
+// Deployment returns the deployment of a plan, in the order of items.
 func (p *Writer) Deployment(items []int) []formats.Deployed {
 	out := make([]formats.Deployed, len(items))
 	for n, i := range items {
@@ -21,7 +21,7 @@ func (p *Writer) Deployment(items []int) []formats.Deployed {
 	return out
 }
 
-// Section is the section of a plan of a layout, for the items that it serves.
+// Section returns the queue section of a plan, with those items that it serves.
 func (p *Writer) Section(l *Layout, items []int) (*formats.QueuePlan, error) {
 	q := &formats.QueuePlan{}
 	for _, i := range items {
@@ -31,6 +31,8 @@ func (p *Writer) Section(l *Layout, items []int) (*formats.QueuePlan, error) {
 		q.Models = append(q.Models, p.profileOf(m))
 	}
 	q.Hosts = p.hosts(items)
+
+	// Place the instances of all pools, then describe operations and estimators.
 	next := make([]int, len(p.Pools))
 	for i := range l.Pools {
 		if err := p.addInstances(q, &l.Pools[i], next, items); err != nil {
@@ -41,7 +43,7 @@ func (p *Writer) Section(l *Layout, items []int) (*formats.QueuePlan, error) {
 	return q, p.addEstimates(q, l)
 }
 
-// class is what is promised for an item.
+// planClass returns the plan's class of an item, with what it promises.
 func (p *Writer) class(i int) formats.QueueClass {
 	it := &p.Items[i]
 	c := &p.Classes[it.Class]
@@ -53,7 +55,7 @@ func (p *Writer) class(i int) formats.QueueClass {
 	return out
 }
 
-// profileOf is the profile of a model with the servers that the problem has.
+// planProfile returns the profile of a model with the instances that the problem has.
 func (p *Writer) profileOf(m int) formats.LLMProfile {
 	out := *p.Models[m].Profile
 	out.Instances = nil
@@ -65,7 +67,8 @@ func (p *Writer) profileOf(m int) formats.LLMProfile {
 	return out
 }
 
-// hosts is the memory beside devices: the largest models that wait there.
+// planHosts returns the hosts' memory beside each kind: enough for the largest models that are kept warm
+// there.
 func (p *Writer) hosts(items []int) []formats.QueueHost {
 	var sizes []int64
 	for _, m := range p.ModelsOf(items) {
@@ -89,7 +92,8 @@ func (p *Writer) hosts(items []int) []formats.QueueHost {
 	return out
 }
 
-// addInstances puts the instances of a pool on the next devices.
+// addInstances adds the instances of a pool on the next free devices. nextDevice has the first free device
+// by pool of the cluster.
 func (p *Writer) addInstances(q *formats.QueuePlan, x *Pool, next []int, items []int) error {
 	models := p.ModelsOf(x.Items)
 	turn := 0
@@ -98,6 +102,8 @@ func (p *Writer) addInstances(q *formats.QueuePlan, x *Pool, next []int, items [
 		for range n {
 			in := formats.QueueInstance{Device: kind.Device, First: next[kind.Pool], TensorParallel: kind.TP, TokenBudget: budgetOf}
 			next[kind.Pool] += kind.TP
+
+			// The models that can run there, with their caps.
 			for _, m := range models {
 				on := p.Models[m].On[k]
 				if on == nil {
@@ -110,6 +116,8 @@ func (p *Writer) addInstances(q *formats.QueuePlan, x *Pool, next []int, items [
 			if len(in.Models) == 0 {
 				return fmt.Errorf("a pool with %s that runs none of its models there", kind.Device)
 			}
+
+			// The models take turns as the one that is loaded at the start.
 			in.Model = in.Models[turn%len(in.Models)]
 			turn++
 			in.Caps = p.kept(x, items, models)
@@ -119,7 +127,8 @@ func (p *Writer) addInstances(q *formats.QueuePlan, x *Pool, next []int, items [
 	return nil
 }
 
-// kept are the caps of classes: 0 keeps those away that other pools serve.
+// classCaps returns the caps of classes on the instances of a pool. A cap of 0 keeps away classes that
+// other pools serve.
 func (p *Writer) kept(x *Pool, items, models []int) []formats.ClassCap {
 	var out []formats.ClassCap
 	for c := range p.Classes {
@@ -137,8 +146,8 @@ func (p *Writer) kept(x *Pool, items, models []int) []formats.ClassCap {
 	return out
 }
 
-// addEstimates adds an estimator for each model on each device: of the pool with
-// the most instances there.
+// addEstimates adds an estimator for each model on each kind, at the cap of the pool with the most
+// instances there.
 func (p *Writer) addEstimates(q *formats.QueuePlan, l *Layout) error {
 	for m := range p.Models {
 		for k := range p.Kinds {
@@ -165,7 +174,7 @@ func (p *Writer) addEstimates(q *formats.QueuePlan, l *Layout) error {
 	return nil
 }
 
-// Plan is a document of a layout that can be simulated, for some items.
+// Plan returns a plan of the layout that can be simulated, for some items.
 func (p *Writer) Plan(l *Layout, items []int) (*formats.Plan, error) {
 	q, err := p.Section(l, items)
 	if err != nil {

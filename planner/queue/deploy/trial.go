@@ -14,21 +14,23 @@ import (
 	"inferplan/sim"
 )
 
-// Trials are simulations of pools and layouts, each run once.
+// Trials simulate pools and layouts. Each is simulated once.
 type Trials struct {
 	*Writer
 	kept map[string]Score
 }
 
-// Requests of a run of drawn arrivals, where the rates allow it.
+// Requests of a run with drawn arrivals, as far as the rates allow, and the least length of a run in
+// multiples of the longest SLO.
 const (
 	leastRequests = 2000
 	mostRequests  = 20000
-	spans         = 3 // of the longest SLO
+	spans         = 3 // multiples of the longest SLO
 )
 
-// Span is how long arrivals are drawn: at effort 1, until there are some thousand
-// requests, and three times the longest SLO, so that work which is put off counts.
+// Span returns how long arrivals are drawn. At effort 1 it is the time of minRequests requests or
+// minSLOSpans times the longest SLO, so that postponed work counts, but no longer than that of maxRequests
+// requests.
 func (p *Trials) Span() time.Duration {
 	longest := time.Duration(0)
 	for i := range p.Classes {
@@ -39,14 +41,14 @@ func (p *Trials) Span() time.Duration {
 	rps := max(p.RPS(), 1e-6)
 	effort := float64(max(p.Effort, 1))
 	seconds := min(max(effort*leastRequests/rps, spans*longest.Seconds()), effort*mostRequests/rps)
-	if seconds < 1 { // a second of so many would be more
+	if seconds < 1 { // rounding up to a second would mean many more requests
 		return max(time.Duration(math.Ceil(1e3*seconds))*time.Millisecond, time.Millisecond)
 	}
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 
-// trial simulates a pool alone in one run. What was simulated before is not simulated
-// again, and what does not fit the work of the rates is refused without a run.
+// trialPool simulates a pool alone in one run. A pool that was simulated before has its score. A pool that
+// cannot do the work of its rates is refused without a run.
 func (p *Trials) trial(ctx context.Context, x *Pool) (Score, error) {
 	if !p.Goodput {
 		fits, err := p.fitsWork(x)
@@ -69,16 +71,18 @@ func (p *Trials) trial(ctx context.Context, x *Pool) (Score, error) {
 	return s, err
 }
 
-// judge simulates a layout as a whole, as its plan is simulated: on the streams of the
-// plan's rates, with the limits of the run-time policy.
+// judgeLayout simulates a layout as a whole, as its plan is simulated: with the plan's rates, random
+// numbers and limits of the run-time policy.
 func (p *Trials) judge(ctx context.Context, l *Layout) (Score, error) { return p.together(ctx, l, 0) }
 
-// together simulates a layout as a whole, with re-plans that look at so many positions at
-// most; 0: at as many as those of a run of the plan. Given requests have one bound.
+// simulateLayout simulates a layout as a whole in all runs. searchWork limits the positions of a re-plan;
+// with 0, the limit is that of a run of the plan. Replayed requests always have the limit of the search.
 func (p *Trials) together(ctx context.Context, l *Layout, searchWork int64) (Score, error) {
 	if p.Replay != nil {
 		searchWork = p.SearchWork
 	}
+
+	// Refuse layouts that cannot do the work of the rates, and reuse scores.
 	key := fmt.Sprint("whole ", searchWork)
 	for i := range l.Pools {
 		key += " " + l.Pools[i].key(p.Problem)
@@ -91,6 +95,8 @@ func (p *Trials) together(ctx context.Context, l *Layout, searchWork int64) (Sco
 	if s, ok := p.kept[key]; ok {
 		return s, nil
 	}
+
+	// The runs are simulated concurrently, and their outcomes added up.
 	items := p.all()
 	sc, err := p.scenario(l, items)
 	if err != nil {
@@ -114,18 +120,18 @@ func (p *Trials) together(ctx context.Context, l *Layout, searchWork int64) (Sco
 	return sum, nil
 }
 
-// Room is the part of the instances' time that the work of the rates may take: what is
-// nearer to all of it holds for the length of a run alone.
+// MaxUtilization is the share of the instances' time that the work of the rates may take. A layout with
+// more only holds for the length of a run.
 const Room = 0.97
 
-// fitsWork reports whether the work of a pool at its caps leaves room on its instances.
+// fitsCapacity returns whether a pool at its caps can do the work of its rates within MaxUtilization.
 func (p *Trials) fitsWork(x *Pool) (bool, error) {
 	busy, err := p.busy(x)
 	return busy <= Room, err
 }
 
-// busy is the part of the time of a pool's instances that the work of its rates takes,
-// by the estimators of the plan. Requests that are given need no room beyond them.
+// busyShare returns the share of the time of a pool's instances that the work of its rates takes, by the
+// plan's estimators. For replayed requests it returns 0, because they have no rate beyond the run.
 func (p *Trials) busy(x *Pool) (float64, error) {
 	if p.Replay != nil {
 		return 0, nil
@@ -143,7 +149,7 @@ func (p *Trials) busy(x *Pool) (float64, error) {
 	return 1 / max(have, 1e-9), nil
 }
 
-// all are the items of the problem.
+// allItems returns all items of the problem.
 func (p *Problem) all() []int {
 	out := make([]int, len(p.Items))
 	for i := range out {
@@ -152,7 +158,7 @@ func (p *Problem) all() []int {
 	return out
 }
 
-// scenario is a layout with its policy, for the items that it serves.
+// scenario returns the scenario in which a layout serves some items under its policy.
 func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	plan, err := p.Plan(l, items)
 	if err != nil {
@@ -168,7 +174,7 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	return sc, nil
 }
 
-// simulate runs a scenario once. Runs share it, and none of them changes it.
+// simulateRun runs a scenario once. Concurrent runs share the scenario and do not change it.
 func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
 	var cfg sim.Config
 	var err error
@@ -186,6 +192,8 @@ func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, items []int, ru
 			return Score{}, err
 		}
 	}
+
+	// Watch the answers, and cancel the run once too many are late.
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	out := p.newScore()
@@ -207,7 +215,7 @@ func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, items []int, ru
 	return out, nil
 }
 
-// replayed are the given requests for some items.
+// replayedRequests returns the replayed requests of a run for some items, with indexes of these.
 func (p *Trials) replayed(items []int, run int) []arrivals.Request {
 	var out []arrivals.Request
 	for _, r := range p.Replay(run) {
@@ -219,7 +227,7 @@ func (p *Trials) replayed(items []int, run int) []arrivals.Request {
 	return out
 }
 
-// totals are the requests of a run, by figure: what misses are weighed by.
+// requestCounts returns the expected number of requests of a run, by judge group. Misses are weighed by it.
 func (p *Trials) totals() []int64 {
 	out := make([]int64, p.judged())
 	if p.Replay != nil {
@@ -234,7 +242,7 @@ func (p *Trials) totals() []int64 {
 	return out
 }
 
-// poolOf is what a layout's score has of one of its pools.
+// poolScore returns the part of a layout's score that belongs to one of its pools.
 func (p *Trials) poolOf(s *Score, x *Pool) Score {
 	out := p.newScore()
 	out.Broken = s.Broken

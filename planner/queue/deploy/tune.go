@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// move changes how many sequences run at once in a pool: one step up or down.
+// capMove changes a cap of a pool by one step, that of some models or that of a class.
 type move struct {
-	kind   int   // of device, where models are given
-	models []int // that cost the same
-	class  int   // whose cap it is, where they are not
+	kind   int   // kind of server, for a cap of models
+	models []int // with the same costs. If there are none, the move is one of a class.
+	class  int   // class of the problem, for a cap of a class
 	step   int
-	// hold keeps the room that a step up makes for the most urgent class: the others
-	// are capped at what there was.
+	// holdOthers leaves what a step up gains to the most urgent class: the other classes are capped at the
+	// previous value.
 	hold bool
 }
 
-// moves are those of all that runs at once in a pool.
+// capMoves returns the moves of the models' caps in a pool.
 func (p *Problem) moves(x *Pool) []move {
 	var out []move
 	for k, n := range x.Counts {
@@ -30,8 +30,8 @@ func (p *Problem) moves(x *Pool) []move {
 	return out
 }
 
-// classMoves are those of classes, but for the most urgent. Coarse ones come first: a
-// step from no cap goes to half of what runs at once.
+// classMoves returns the moves of classes other than the most urgent. Moves with large effects come first:
+// a step from no cap goes to half of the concurrent sequences.
 func (p *Problem) classMoves(x *Pool) []move {
 	_, rest := p.urgent(x.Items)
 	var out []move
@@ -47,7 +47,7 @@ func (p *Problem) classMoves(x *Pool) []move {
 	return out
 }
 
-// classesOf lists the classes of items, in order.
+// classesOf returns the classes of items, in order.
 func (p *Problem) classesOf(items []int) []int {
 	var out []int
 	for _, i := range items {
@@ -59,10 +59,10 @@ func (p *Problem) classesOf(items []int) []int {
 	return out
 }
 
-// tune changes the caps of a pool one step at a time while that hurts less, judged
-// by one run. All runs meet the same requests. Caps of classes are tried once
-// nothing else helps and not much is missing. Where a run was broken off it has no
-// figures to go by: then the first caps with which one ends are taken.
+// tuneCaps changes the caps of a pool by one step at a time as long as the penalty falls, judged by one run
+// with the same requests each time. It returns the last score. Caps of classes are tried once nothing else
+// helps and the penalty is small. A run that was broken off has no penalty to compare: then the first caps
+// are taken with which a run ends.
 func (p *Search) tune(ctx context.Context, x *Pool, totals []int64) (Score, error) {
 	best, err := p.trial(ctx, x)
 	if err == nil && best.Broken {
@@ -71,6 +71,8 @@ func (p *Search) tune(ctx context.Context, x *Pool, totals []int64) (Score, erro
 	if err != nil || best.Broken {
 		return best, err
 	}
+
+	// tryMoves applies every move that lowers the penalty.
 	try := func(list []move) (better bool, err error) {
 		for _, m := range list {
 			y, ok := p.moved(x, m)
@@ -99,8 +101,8 @@ func (p *Search) tune(ctx context.Context, x *Pool, totals []int64) (Score, erro
 	return best, nil
 }
 
-// unbroken looks for caps with which the run of a pool ends: the same for all that it
-// runs, then others of a model on a device alone, those nearest to what it has first.
+// findUnbrokenCaps looks for caps with which the run of a pool ends. It tries the same cap for everything
+// that the pool runs, then other caps of one model on one kind. Caps close to the present ones come first.
 func (p *Search) unbroken(ctx context.Context, x *Pool) (Score, error) {
 	var list []Pool
 	add := func(groups []move) {
@@ -125,6 +127,8 @@ func (p *Search) unbroken(ctx context.Context, x *Pool) (Score, error) {
 			add(groups[i : i+1])
 		}
 	}
+
+	// Take the first that ends.
 	for i := range list {
 		s, err := p.trial(ctx, &list[i])
 		if err != nil || !s.Broken {
@@ -135,9 +139,10 @@ func (p *Search) unbroken(ctx context.Context, x *Pool) (Score, error) {
 	return Score{ByItem: p.newScore().ByItem, Broken: true}, nil
 }
 
+// abs returns the absolute value.
 func abs(n int) int { return max(n, -n) }
 
-// moved is a pool after a move; false where there is none such.
+// applyMove returns the pool after a move. If there is no further step, it returns false.
 func (p *Problem) moved(x *Pool, m move) (Pool, bool) {
 	if m.models == nil {
 		return p.shared(x, m.class, m.step)
@@ -152,6 +157,8 @@ func (p *Problem) moved(x *Pool, m move) (Pool, bool) {
 	for _, model := range m.models {
 		y.Caps[m.kind][model] = caps[at]
 	}
+
+	// A class cap that limits nothing any more goes.
 	if m.hold {
 		_, rest := p.urgent(x.Items)
 		for _, c := range p.classesOf(rest) {
@@ -169,7 +176,7 @@ func (p *Problem) moved(x *Pool, m move) (Pool, bool) {
 	return y, true
 }
 
-// atOnce is the most sequences of a model that run at once in a pool.
+// maxConcurrent returns the largest cap of a model on the pool's instances.
 func (p *Problem) atOnce(x *Pool) int {
 	most := 0
 	for k, n := range x.Counts {
@@ -182,8 +189,8 @@ func (p *Problem) atOnce(x *Pool) int {
 	return most
 }
 
-// shared is a pool with the cap of a class one step up or down; there is none as
-// large as what runs at once.
+// withClassCap returns the pool with the cap of a class changed by one step. A cap that would reach
+// maxConcurrent becomes no cap. If there is no further step, it returns false.
 func (p *Problem) shared(x *Pool, class, step int) (Pool, bool) {
 	most := p.atOnce(x)
 	at := slices.Index(p.Caps, x.Of[class]) + step

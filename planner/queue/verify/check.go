@@ -18,12 +18,13 @@ type checker struct {
 	plan *formats.QueuePlan
 }
 
+// newChecker returns a checker of a plan against the documents of today.
 func newChecker(t *kind.Today) *checker {
 	return &checker{Checker: *recompute.New(t), plan: formats.QueueOf(t.Plan)}
 }
 
-// Check validates a plan against documents. No finding means that all of it holds
-// and nothing has moved.
+// Check returns the findings for a plan of queues. If there are none, the whole plan holds and nothing has
+// changed.
 func Check(t *kind.Today) []kind.Finding {
 	c := newChecker(t)
 	if c.plan == nil {
@@ -43,7 +44,7 @@ func Check(t *kind.Today) []kind.Finding {
 	return c.Findings
 }
 
-// models compares what instances cost with the profile of today.
+// checkModels compares the costs of the plan's instances with today's profile.
 func (c *checker) models() {
 	for i := range c.plan.Models {
 		m := &c.plan.Models[i]
@@ -64,14 +65,14 @@ func (c *checker) models() {
 	}
 }
 
-// uses tells whether the plan has an instance of a model on a server.
+// usesInstance returns whether the plan runs a model on this sort of instance.
 func (c *checker) uses(model string, on *formats.LLMInstance) bool {
 	return slices.ContainsFunc(c.plan.Instances, func(in formats.QueueInstance) bool {
 		return in.Device == on.Device && in.TensorParallel == on.TensorParallel && slices.Contains(in.Models, model)
 	})
 }
 
-// devices checks that the cluster of today has the devices of the instances.
+// checkDevices checks that today's cluster has the devices of all instances.
 func (c *checker) devices() {
 	for i := range c.plan.Instances {
 		in, at := &c.plan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
@@ -85,7 +86,7 @@ func (c *checker) devices() {
 	}
 }
 
-// asked compares the classes with the workload of today.
+// checkClasses compares the classes of the plan with today's workload.
 func (c *checker) asked() {
 	llm := formats.LLMOf(c.Workload)
 	if llm == nil {
@@ -98,11 +99,15 @@ func (c *checker) asked() {
 			if shares[k] == 0 {
 				continue
 			}
+
+			// Find the class in the plan.
 			at := slices.IndexFunc(c.plan.Classes, func(q formats.QueueClass) bool { return q.Model == m && q.Class == w.Class })
 			if at < 0 {
 				c.Fail("class", "queue.classes", "no "+strconv.Quote(formats.ModelClass{Model: m, Class: w.Class}.String()), "every model and class of the workload", "the workload asks for it, the plan does not serve it")
 				continue
 			}
+
+			// Compare SLO, figure and rate.
 			q, path := &c.plan.Classes[at], fmt.Sprintf("queue.classes[%d]", at)
 			if slo := document.Micros(w.SLO.Duration); slo > 0 && slo != q.SLOUS && c.Plan.Options.SLO("slo").IsZero() {
 				c.Warn("slo", path+".slo_us", q.SLOUS.D().String(), slo.D().String(), "the SLO of %s has changed", q.Key())
@@ -117,8 +122,7 @@ func (c *checker) asked() {
 	}
 }
 
-// reachable checks that a mean request of a class keeps its SLO on an idle instance
-// of today.
+// checkIdleSLO checks that a mean request of class i keeps its SLO on an idle instance of today.
 func (c *checker) reachable(i int) {
 	q := &c.plan.Classes[i]
 	least := math.Inf(1)
@@ -138,14 +142,14 @@ func (c *checker) reachable(i int) {
 	}
 }
 
-// serves tells whether an instance takes requests of a class.
+// servesClass returns whether an instance accepts requests of a class.
 func (c *checker) serves(in *formats.QueueInstance, q *formats.QueueClass) bool {
 	away := slices.ContainsFunc(in.Caps, func(k formats.ClassCap) bool { return k.Class == q.Class && k.Sequences == 0 })
 	return slices.Contains(in.Models, q.Model) && !away
 }
 
-// order checks the first groups: in their queues one starts after the other, and
-// nothing ends before it starts.
+// checkOrder checks the order of the first groups: each starts no earlier than the one before it, on an
+// instance that serves it.
 func (c *checker) order() {
 	for i := range c.plan.Instances {
 		before := document.Micros(0)
@@ -163,7 +167,7 @@ func (c *checker) order() {
 	}
 }
 
-// objective checks the headline figure and its bound.
+// checkObjective checks the value of the objective against the plan's instances, rates and attainments.
 func (c *checker) objective() {
 	o, price, rps, atmost := &c.Plan.Objective, 0.0, 0.0, 0.0
 	for i := range c.plan.Instances {
@@ -179,6 +183,8 @@ func (c *checker) objective() {
 		atmost += c.plan.Classes[i].RPS * c.plan.Classes[i].Attainment
 	}
 	want := map[string]float64{"gpus": price, "cost": price, "throughput": rps}
+
+	// Price and rate must equal the plan's. A goodput may not exceed what the attainments give.
 	if v, ok := want[o.Name]; ok && math.Abs(o.Value-v) > recompute.Rounding*v {
 		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(v), "the instances and rates of the plan do not give this objective")
 	}

@@ -13,16 +13,15 @@ import (
 	"inferplan/sim"
 )
 
-// simulated is the number of requests of a run that compares then and now, where the
-// rates allow it within ten minutes.
+// simulatedRequests is the number of requests in a run that compares two plans, as far as minSeconds and
+// maxSeconds of arrivals allow.
 const (
 	simulated           = 2000
 	leastSpan, mostSpan = 60, 600 // seconds
 )
 
-// Figures simulates the promised plan as it was promised and the plan with the
-// costs of today, and compares per model and class the requests in time and the
-// tail, and in all what instances cost.
+// Figures simulates the promised plan, and the plan with the costs of today. It returns samples that
+// compare the requests in time and the tail latency per model and class, and the price of all instances.
 func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
 	seconds := min(spanOf(t.Against, nil), spanOf(t.Plan, t.Profile))
 	was, err := run(ctx, t.Against, nil, seconds)
@@ -48,7 +47,7 @@ func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note strin
 	return list, "", nil
 }
 
-// hourly is the price of a plan's instances.
+// hourlyPrice returns the price of a plan's instances, in USD per hour.
 func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 	sum := 0.0
 	for _, in := range formats.QueueOf(p).Instances {
@@ -61,9 +60,9 @@ func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 	return sum
 }
 
-// spanOf returns the seconds of arrivals to simulate: fewer if the work of the rates is more than
-// the instances do, since the queue then takes so much longer to drain. It is at least a second,
-// or what so many requests as usual take to arrive.
+// arrivalSeconds returns the seconds of arrivals to simulate. If the work of the rates is more than the
+// instances can do, there are fewer, because the queue then takes long to drain. There is at least one
+// second, or the time in which simulatedRequests arrive.
 func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
 	q, rps, work := formats.QueueOf(p), 0.0, 0.0
 	for _, m := range p.Served() {
@@ -80,9 +79,9 @@ func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
 	return min(usual, 1)
 }
 
-// usualOf is about the time of an instance that a mean request of a class takes, its prompt
-// in an iteration of its own, on the instance where that is least, with the costs of a
-// profile where one is given; 0 where there is none.
+// requestTime returns about how long an instance works for a mean request of a class, in seconds, on the
+// instance where that is least. It counts the prompt in an iteration of its own. The costs are those of the
+// profile or, without one, of the plan. If no instance serves the class, it returns 0.
 func usualOf(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.Profile) float64 {
 	costs := formats.Profile{LLMs: q.Models}
 	if profile != nil {
@@ -104,10 +103,12 @@ func usualOf(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.P
 	return each
 }
 
-// run simulates a plan, with the costs of a profile where one is given.
+// simulatePlan simulates a plan, with the costs of a profile if one is given, and returns the report.
 func run(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds float64) (*formats.Report, error) {
 	plan := *p
 	q := *formats.QueueOf(p)
+
+	// Replace the costs of the plan's instances by those of the profile.
 	if profile != nil {
 		q.Models = nil
 		for i := range formats.QueueOf(p).Models {
@@ -125,6 +126,8 @@ func run(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds
 		}
 	}
 	plan.Section = &q
+
+	// Poisson arrivals replace a trace.
 	if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
 		plan.Arrivals = &formats.Arrivals{Process: "poisson"}
 	}
@@ -140,8 +143,8 @@ func run(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds
 	return res.Report, nil
 }
 
-// WorkloadOf is the workload that a plan was made for, with its targets as times.
-// Classes with the same name are one, with a share for each model.
+// WorkloadOf returns the workload that a plan was made for, with its targets as times. Classes of the same
+// name become one class with a share for each model.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	q, llm := formats.QueueOf(p), &formats.LLM{}
 	for i := range q.Models {

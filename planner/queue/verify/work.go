@@ -8,10 +8,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// idle is the figure of a mean request on an idle server, in seconds.
+// idleFigure returns the figure of a mean request on an idle server, in seconds. The prompt is read in
+// chunks of budget tokens.
 func idle(q *formats.QueueClass, on *formats.LLMInstance, budget int) float64 {
 	it := &on.Iteration
-	chunks, rest := 0.0, q.PromptMean // whole chunks of a prompt, and what is left of it
+	chunks, rest := 0.0, q.PromptMean // whole chunks of the prompt, and the tokens of the last one
 	if budget > 0 {
 		chunks = math.Floor(q.PromptMean / float64(budget))
 		rest -= chunks * float64(budget)
@@ -20,6 +21,8 @@ func idle(q *formats.QueueClass, on *formats.LLMInstance, budget int) float64 {
 	if rest > 0 {
 		iterations++
 	}
+
+	// Time to the first token, then time per further token.
 	first := iterations*(it.BaseNS+it.CPUNS+it.CPUSequenceNS) + it.AttentionNS*q.PromptMean*q.PromptMean/2 +
 		it.PromptNS*(chunks*max(0, float64(budget)-it.HingeTokens)+max(0, rest-it.HingeTokens))
 	each := it.BaseNS + it.CPUNS + it.CPUSequenceNS + it.SequenceNS + it.ContextNS*(q.PromptMean+q.OutputMean/2)
@@ -32,8 +35,8 @@ func idle(q *formats.QueueClass, on *formats.LLMInstance, budget int) float64 {
 	return (first + max(q.OutputMean-1, 0)*each) / 1e9
 }
 
-// least is the time of an instance that a mean request takes at least, in seconds,
-// in a batch that is always full and with prompts that hide behind decoding.
+// minRequestTime returns the least time of an instance that a mean request takes, in seconds: in a batch
+// that is always full, with prompts that hide behind decoding.
 func least(q *formats.QueueClass, on *formats.LLMInstance, sequences int) float64 {
 	it, d := &on.Iteration, max(q.OutputMean-1, 0)
 	iterations := d / float64(sequences)
@@ -41,6 +44,8 @@ func least(q *formats.QueueClass, on *formats.LLMInstance, sequences int) float6
 	if q.Sessions != nil {
 		prompt, attention = 0, 0
 	}
+
+	// A prompt token costs at most what further iterations that hide it would cost.
 	price := it.PromptNS
 	if it.HingeTokens > 0 {
 		price = min(price, (it.BaseNS+it.CPUNS)/it.HingeTokens)
@@ -49,11 +54,11 @@ func least(q *formats.QueueClass, on *formats.LLMInstance, sequences int) float6
 	return max(ns, 0) / 1e9
 }
 
-// work checks that what the classes must have in time is no more than the instances
-// can do at all, if every class goes to the instances that serve it fastest.
+// checkWork checks that the work of all requests that must be in time is no more than the instances can do,
+// if every class goes to the instances that serve it fastest.
 func (c *checker) work() {
 	if c.Plan.Objective.Name == "goodput" {
-		return // what is late needs no room
+		return // late requests need no work
 	}
 	need, have := 0.0, float64(len(c.plan.Instances))
 	for i := range c.plan.Classes {
@@ -73,9 +78,11 @@ func (c *checker) work() {
 		}
 		share, err := document.ParsePercentile(q.Percentile)
 		if err != nil || math.IsInf(each, 1) {
-			continue // said elsewhere
+			continue // reported by other checks
 		}
-		// The longest answers may be those that are late: they hold no more than this.
+
+		// The longest answers may be those that are late. Of a distribution with this spread the others
+		// have at least this part of the tokens.
 		spread := q.OutputSD / max(q.OutputMean, 1)
 		served := max(0, share-spread*math.Sqrt(share*(1-share)))
 		need += q.RPS * served * each
