@@ -267,6 +267,7 @@ func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, boo
 		return l, true
 	}
 	// What keeps an SLO of one model alone may not keep it beside others: lengthen all.
+	longer := maps.Clone(l.SLOs)
 	for name := range longer {
 		longer[name] += longer[name] / 4
 	}

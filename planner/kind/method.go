@@ -23,8 +23,8 @@ type Method struct {
 	// made. It is nil if the kind has none.
 	Workload func(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string)
 	// Solve makes a plan. If ctx ends after a plan was found, it returns that plan.
+	Solve func(ctx context.Context, p *Problem, run *Run) (*Outcome, error)
 	// CheckRunning returns an error if the new plan cannot start from Problem.RunningPlan.
-	// From checks whether the new plan can start from Problem.Running.
 	From func(p *Problem) error
 	// RelaxWorkload returns a workload section with less asked. Parts that stay the same are
 	// shared with the old one. If it is nil, the nearest feasible problem is not searched.
