@@ -14,9 +14,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Method puts all services but the last onto the same devices, and the last onto
-// one of its own. It cannot certify, tune or start from
-// a plan that runs.
+// Method puts all services but the last onto the same devices, and the last onto a device of its own. It
+// cannot certify, tune, or start from a running plan.
 var Method = kind.Method{
 	Kind: formats.PlanEcho, About: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
 }
