@@ -61,11 +61,15 @@ func tooFast(x *formats.Measurement, blocks [2]int) (float64, string) {
 	if !(stage > 0) {
 		return 0, ""
 	}
+
+	// The whole model took longer than its blocks.
 	stretch, why := 1.0, ""
 	if x.Whole != nil && float64(x.Whole.WallUS) > chain {
 		stretch = float64(x.Whole.WallUS) / chain
 		why = fmt.Sprintf("the whole model took %.2f times the sum of its blocks", stretch)
 	}
+
+	// The medians are inexact.
 	if half > 0 {
 		if why != "" {
 			why += ", and "

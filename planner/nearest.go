@@ -277,6 +277,7 @@ func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, boo
 
 // tighten reduces a relaxation as far as there is still a plan: SLOs, then devices, then the load.
 func (n *nearby) tighten(l *kind.Looser) {
+	// Shorten the SLOs, one by one.
 	for _, name := range slices.Sorted(maps.Keys(l.SLOs)) {
 		needed := l.SLOs[name]
 		at := func(f float64) kind.Looser {
@@ -288,6 +289,8 @@ func (n *nearby) tighten(l *kind.Looser) {
 		least := max(needed.Seconds()*1e6, 1) // no SLO is shorter than a microsecond
 		*l = at(n.furthest(1, least, func(f float64) bool { return n.feasible(at(f)) }))
 	}
+
+	// Take back devices, kind by kind.
 	for _, device := range slices.Sorted(maps.Keys(l.Devices)) {
 		for l.Devices[device] > 0 {
 			fewer := l.With(device, -1)
@@ -297,6 +300,8 @@ func (n *nearby) tighten(l *kind.Looser) {
 			*l = fewer
 		}
 	}
+
+	// Raise the load.
 	if l.Load > 0 {
 		at := func(f float64) kind.Looser {
 			q := *l

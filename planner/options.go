@@ -77,6 +77,8 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	if in.Workload == nil {
 		return nil, in.Fail("workload", "", "nothing", "a workload", "")
 	}
+
+	// The workload must be for the named method.
 	wants, field := in.Workload.WorkloadKind()
 	switch {
 	case wants == "":
@@ -84,6 +86,8 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	case name != "" && name != MethodAuto && name != wants:
 		return nil, in.Fail("workload", field, "a workload for the method "+wants, "one for the method "+name, "leave out --method "+name)
 	}
+
+	// The method must exist in this version.
 	m := MethodOf(wants)
 	if m == nil {
 		return nil, in.Fail("workload", field, "a workload for the method "+wants, "one for the method "+strings.Join(known, " or "), "the method "+wants+" is not available in this version")

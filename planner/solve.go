@@ -216,6 +216,8 @@ func settle(list []improvement, out *kind.Outcome, cpu time.Duration) []Incumben
 	last := out.Objective
 	var kept []Incumbent
 	so, first := 0.0, true
+
+	// Keep what improves, with the final value if it equals the final plan.
 	for _, in := range list {
 		if !first && !better(in.value, so) {
 			continue

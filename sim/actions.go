@@ -11,6 +11,7 @@ import (
 // applyAction carries out an action of the policy.
 func (l *loop) act(a *policy.Action) {
 	switch a.Kind {
+	// Batches and requests.
 	case policy.Dispatch:
 		l.dispatch(a)
 	case policy.Drop:
@@ -23,6 +24,8 @@ func (l *loop) act(a *policy.Action) {
 		l.wake(a.Tag, a.At)
 	case policy.Abort:
 		l.abort(a.Batch)
+
+	// Networks, session states, and evictions from instances.
 	case policy.Load, policy.Unload:
 		if a.Kind == policy.Load && l.flow != nil && l.flow.stats != nil {
 			l.flow.stats.ordered(a.Device)
@@ -30,6 +33,8 @@ func (l *loop) act(a *policy.Action) {
 		l.hosts[l.of[a.Device]].load(order{network: a.Network, device: a.Device, key: a.Key, up: a.Kind == policy.Load})
 	case policy.Evict:
 		l.evict(a.Batch, a.Tag == 1)
+
+	// The other actions of cascades and of requests with several tasks.
 	case policy.SwitchMode:
 		if err := l.ending.mode(a.Tag); err != nil {
 			l.fail(err)

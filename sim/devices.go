@@ -85,10 +85,13 @@ func newDevices(l *loop) *devices {
 // handleEntry implements host.
 func (h *devices) due(it *item) {
 	switch it.what {
+	// Runs and transfers.
 	case isRun:
 		h.runFinished(it)
 	case isTransfer:
 		h.transferFinished(it)
+
+	// Events of a batch. They are void if the policy has aborted the batch.
 	case isBegun:
 		if b := &h.batches[it.batch]; b.live && b.serial == it.serial {
 			ev := h.beginBatch(policy.BatchStarted, it.batch, it.device)
@@ -99,6 +102,8 @@ func (h *devices) due(it *item) {
 		if b := &h.batches[it.batch]; b.live && b.serial == it.serial {
 			h.returned(it.batch, it.device, policy.ReturnNotLoaded, nil)
 		}
+
+	// Networks.
 	case isLoaded:
 		h.storage.ended(it)
 	case isUnloaded:
@@ -107,6 +112,8 @@ func (h *devices) due(it *item) {
 			ev.Network, ev.Device, ev.Key = it.batch, it.device, it.serial
 			h.tell()
 		}
+
+	// Iterations of language models.
 	case isIterated, isGenerating:
 		if h.list[it.device].epoch != it.epoch {
 			return // lost meanwhile
@@ -120,6 +127,8 @@ func (h *devices) due(it *item) {
 		if b := &h.batches[it.batch]; b.live && b.serial == it.serial { // else the policy aborted it
 			h.ended(it)
 		}
+
+	// Inputs of tasks.
 	case isPlaced:
 		if !h.list[it.device].down {
 			h.flow.arrived(it)

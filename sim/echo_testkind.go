@@ -28,6 +28,7 @@ const (
 	isEchoSent // a batch returns to the policy
 )
 
+// newEchoHost returns the host of the kind echo.
 func newEchoes(l *loop) host {
 	return &echoes{loop: l, down: make([]bool, len(l.t.Devices)), ran: make([]time.Duration, len(l.t.Devices))}
 }
@@ -46,6 +47,7 @@ func (h *echoes) entry(slot int32, what uint8) item {
 	return item{what: what, host: 1, serial: h.batches[slot].serial, batch: slot, device: h.hop(slot, 0).Device, start: h.now}
 }
 
+// dispatch implements host.
 func (h *echoes) dispatch(slot int32) {
 	if h.down[h.hop(slot, 0).Device] {
 		return
@@ -63,6 +65,7 @@ func (h *echoes) next(slot int32) {
 	h.at(h.now+time.Millisecond, policy.TokenProgress, h.sequence(), h.entry(slot, isEchoToken))
 }
 
+// handleEntry implements host. An entry of an ended batch is void.
 func (h *echoes) due(it *item) {
 	b := &h.batches[it.batch]
 	switch here := b.live && b.serial == it.serial; {
@@ -99,6 +102,7 @@ func (h *echoes) token(slot, device int32) {
 	}
 }
 
+// abort implements host. The tokens of the task are lost.
 func (h *echoes) abort(slot int32) {
 	if int(slot) < len(h.speaking) {
 		h.speaking[slot] = 0
@@ -106,6 +110,7 @@ func (h *echoes) abort(slot int32) {
 	*h.tokensOf(slot) = 0
 }
 
+// evict implements host.
 func (h *echoes) evict(slot int32, keep bool) {
 	if h.speaking[slot] = 0; !keep {
 		*h.tokensOf(slot) = 0
@@ -134,6 +139,7 @@ func (h *echoes) fault(device int32, back bool) {
 
 func (h *echoes) running(device int32) time.Duration { return h.ran[device] }
 
+// checkIdle implements host.
 func (h *echoes) finish() error {
 	for slot, serial := range h.speaking {
 		if serial != 0 {

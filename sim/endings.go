@@ -78,10 +78,12 @@ func (e direct) ran(slot, _ int32) {
 	}
 }
 
+// completeRequest implements endingRule. Such requests end with their batch, so it fails.
 func (direct) complete(req int32) error {
 	return fmt.Errorf("the policy completes request slot %d, which the end of its batch answers", req)
 }
 
+// switchMode implements endingRule. Such plans have no modes, so it fails.
 func (direct) mode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }

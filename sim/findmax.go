@@ -283,6 +283,8 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	if point == nil {
 		point = &m.Points[0]
 	}
+
+	// Add the curve and the highest loads to a copy of its report.
 	rep := *point.Report
 	rep.Models = slices.Clone(rep.Models)
 	rep.Curve = m.curve()

@@ -170,14 +170,17 @@ func (f *flow) arrived(it *item) {
 	l.tell()
 }
 
+// completeRequest implements endingRule. Such requests end with their last task, so it fails.
 func (*flow) complete(req int32) error {
 	return fmt.Errorf("the policy completes request slot %d, which ends with its last task", req)
 }
 
+// switchMode implements endingRule. Such plans have no modes, so it fails.
 func (*flow) mode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
+// addResult implements endingRule.
 func (f *flow) result(r *Result) {
 	if f.stats != nil {
 		f.stats.result(r)

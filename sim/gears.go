@@ -112,6 +112,7 @@ func (c *cascade) complete(req int32) error {
 	return nil
 }
 
+// switchMode makes a gear effective from now on.
 func (c *cascade) mode(tag int32) error {
 	if tag < 0 || int(tag) >= len(c.sums.Under) {
 		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)

@@ -153,6 +153,8 @@ func (r *Result) setGenerated(g *GenerationResult) {
 	if r.Report == nil || r.Report.Workflow == nil {
 		return
 	}
+
+	// One entry per model, then one per step.
 	w := r.Report.Workflow
 	w.Generations, w.Segments = nil, nil
 	for i := range g.Models {
@@ -186,6 +188,8 @@ func poolGenerated(out *Result, runs []*Result) {
 	all := &GenerationResult{Models: make([]GeneratedModel, len(runs[0].Generated.Models)), Asks: make([]GeneratedSegment, len(runs[0].Generated.Asks))}
 	for _, r := range runs {
 		all.Counted += r.Generated.Counted
+
+		// Sum the figures of the models, and join the latencies of the steps.
 		for i := range r.Generated.Models {
 			a, m := &all.Models[i], &r.Generated.Models[i]
 			a.Name, a.KV, a.PeakKV = m.Name, m.KV, max(a.PeakKV, m.PeakKV)

@@ -319,6 +319,8 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 		if err != nil {
 			return nil, err
 		}
+
+		// Lower the models that fail.
 		holds, lower := true, false
 		for i := range points {
 			if r.attained[i] >= o.Shares[i] {
@@ -330,6 +332,8 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 				lower = true
 			}
 		}
+
+		// Stop if all hold, or no model can be lowered.
 		if holds {
 			for i := range points {
 				out.Loads[i] = LoadGrid{o.Step}.Load(points[i])

@@ -82,8 +82,12 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 		l.deaf = ^t.Hears
 	}
 	l.searcher, _ = policy.As[policy.Searcher](cfg.Policy)
+
+	// The hosts, and the ending of requests.
 	l.addHosts()
 	l.ending = endingOf(l)
+
+	// Schedule the faults.
 	for i, f := range cfg.Faults {
 		kind, what := policy.WorkerLost, isLoss
 		if f.Up {
@@ -152,6 +156,8 @@ func (l *loop) handle(it *item) {
 		}
 		return
 	}
+
+	// The loop's own kinds.
 	switch it.what {
 	case isArrival:
 		l.letIn()

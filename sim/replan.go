@@ -26,10 +26,14 @@ func (l *loop) replan(tag int32) {
 	for int(tag) >= len(l.searches) {
 		l.searches = append(l.searches, search{pending: kernel.None})
 	}
+
+	// Drop the pending result of an earlier search.
 	s := &l.searches[tag]
 	if s.pending != kernel.None {
 		l.heap.Remove(s.pending)
 	}
+
+	// Search now, and tell the result later.
 	work := l.cfg.SearchWork
 	if work == 0 {
 		work = searchWork

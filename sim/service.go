@@ -22,15 +22,15 @@ type Service interface {
 	Transfer(stage, batch int32, planned time.Duration) time.Duration
 }
 
-// TickObserver is a Service that is told when work starts: Tick is called before Run
-// with the time since the first request.
+// TickObserver is a Service that is told when work starts: ObserveTime is called before
+// RunTime with the time since the first request.
 type Clocked interface {
 	Service
 	Tick(now time.Duration)
 }
 
-// IdleObserver is a Service that is told how long a device was idle: Idle is called
-// before Run with that time.
+// IdleObserver is a Service that is told how long a device was idle: ObserveIdle is called
+// before RunTime with that time.
 type Rested interface {
 	Service
 	Idle(since time.Duration)

@@ -70,6 +70,7 @@ type tokens struct {
 	res  TokenResult
 }
 
+// add appends the latencies of another class.
 func (c *tokenClass) add(o *tokenClass) {
 	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, o.e2e...), append(c.ttft, o.ttft...), append(c.tpot, o.tpot...), append(c.waits, o.waits...)
 }
@@ -110,6 +111,8 @@ func (e *tokens) last(task, made int32) {
 		E2E: answered - q.arrived, TTFT: e.seen[task] + e.l.cfg.Egress - q.arrived,
 		TPOT: formats.TimePerToken(e.seen[task], e.l.now, int(made)), Waited: e.host.lifeOf(task).ran - q.arrived,
 	}
+
+	// Judge the answer, and make a late one miss its deadline.
 	late := a.Late(m.Of, q.deadline-q.arrived, m.Waiting)
 	if q.deadline = answered; late {
 		q.deadline--
@@ -117,6 +120,8 @@ func (e *tokens) last(task, made int32) {
 	if e.l.cfg.Judged != nil {
 		e.l.cfg.Judged(q.model, q.arrived, answered, late)
 	}
+
+	// Keep its latencies, if the request is counted.
 	if !e.l.acc.Counted(q.arrived) {
 		return
 	}

@@ -21,10 +21,14 @@ type chromeTrace struct {
 func newChromeTrace(w io.Writer, t *policy.Tables) *chromeTrace {
 	c := &chromeTrace{w: bufio.NewWriter(w), t: t, first: true}
 	c.w.WriteString("[")
+
+	// The processes: device kinds, and links.
 	for k, name := range t.Kinds {
 		c.name("process_name", k, 0, name)
 	}
 	c.name("process_name", len(t.Kinds), 0, "links")
+
+	// The threads: devices, then links.
 	for d := range t.Devices {
 		dev := &t.Devices[d]
 		name := fmt.Sprintf("%s %d", t.Kinds[dev.Kind], dev.GPU)

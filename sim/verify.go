@@ -111,6 +111,8 @@ func addDevices(l *loop) {
 		span = l.now
 	}
 	span = max(0, span-l.cfg.Warmup)
+
+	// Sum the times of the devices of a kind, and report the rest as idle.
 	for kind, name := range l.t.Kinds {
 		busy, loads := 0.0, 0.0
 		for d := range l.t.Devices {

@@ -168,6 +168,8 @@ func (t *Test) Store(load float64, report *formats.Report) {
 		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Asked.Runs,
 		DurationUS: document.Micros(t.Asked.Duration), Seed: t.Asked.Seed, Models: []formats.CertifiedModel{},
 	}
+
+	// The figures of every model.
 	for i, served := range t.plan.Served() {
 		m := formats.CertifiedModel{Model: served.Model, Class: served.Class, RPS: load * served.RPS}
 		if report != nil && i < len(report.Models) {
@@ -183,6 +185,8 @@ func (t *Test) Store(load float64, report *formats.Report) {
 		cert.Models = append(cert.Models, m)
 	}
 	t.plan.Certified = cert
+
+	// Note the drift, and the test's warning.
 	if t.plan.Drift > 0 {
 		room := fmt.Sprintf("certified rates leave room for runs that take %.1f %% longer than the profile's means: so far apart were stretches of its measurements", 100*t.plan.Drift)
 		if !slices.Contains(t.plan.Assumptions, room) {
@@ -209,6 +213,8 @@ func (t *Test) Strain(ctx context.Context) error {
 		}
 		return res.Report, nil
 	}
+
+	// Simulate slower runs and, without the plan's drift, runs as profiled.
 	slower, err := sim.Lengthened(&sc, run)
 	var profiled *formats.Report
 	if err == nil && t.plan.Drift > 0 {
@@ -220,6 +226,8 @@ func (t *Test) Strain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// Add the latencies to the certificate.
 	for i := range t.plan.Certified.Models {
 		m := &t.plan.Certified.Models[i]
 		m.Slower = slower[i]

@@ -57,6 +57,8 @@ func ParseTolerances(text string) (Tolerances, error) {
 		fail := func(found, expected string) error {
 			return &document.Error{Path: "--max-regression", Found: strconv.Quote(found), Expected: expected}
 		}
+
+		// A part has the name of a metric and a percentage.
 		if !ok {
 			return nil, fail(part, "METRIC=PERCENT such as rps=1%")
 		}

@@ -41,6 +41,8 @@ func (r *Result) slower() []string {
 		}
 		at[p] = append(at[p], b)
 	}
+
+	// List a few blocks each, and summarise many in one line.
 	var out []string
 	for _, p := range order {
 		list := at[p] // slowest first

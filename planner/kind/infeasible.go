@@ -75,6 +75,8 @@ func (n Nearest) String() string {
 	case n.SLOFactor > 0:
 		add("SLOs of %.6g times those asked", n.SLOFactor)
 	}
+
+	// Memory and devices.
 	if n.MemoryBytes > 0 {
 		add("%d bytes of memory per device", n.MemoryBytes)
 	}

@@ -63,6 +63,8 @@ func (c *Checker) Requests() {
 			c.Warn("capacity", path+".request_cpu_us", m.RequestCPUUS.String(), pm.RequestCPUUS.String(), "a request for %s costs the front end another time than the plan says (0: not known)", m.Model)
 		}
 	}
+
+	// Compare the CPUs of the front end.
 	cores := func(f *formats.FrontEnd) int {
 		if f == nil {
 			return 0

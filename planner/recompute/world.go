@@ -143,6 +143,8 @@ func (w *World) Pipeline(m *formats.Deployed, pl *formats.Pipeline) PipelineToda
 			out.Known = false
 			continue
 		}
+
+		// The times and the rate of the stage, and what they mean for the pipeline.
 		now.Known = true
 		now.Infer, now.Most = today.Infer, today.Most
 		now.Rate = w.rate(pl, s, now.Infer)

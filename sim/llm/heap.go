@@ -8,6 +8,7 @@ type waitHeap struct {
 }
 
 // isBefore reports whether slot a goes before slot b.
+// isBefore reports whether slot a goes before slot b.
 func (h *waitHeap) before(a, b int32) bool {
 	x, y := &h.in.seqs[a], &h.in.seqs[b]
 	return x.rank < y.rank || x.rank == y.rank && x.order < y.order
@@ -115,6 +116,8 @@ func (h *markHeap) pop() mark {
 	if last == 0 {
 		return top
 	}
+
+	// Sift the last check down from the root.
 	i := 0
 	for {
 		child := 4*i + 1
