@@ -75,7 +75,7 @@ type Config struct {
 	// instances returns a host of instances to use instead of llmHost. It may be nil.
 	instances func(l *loop) host
 
-	// For the report.
+	// PolicyName, Seed and Load only appear in the report.
 	PolicyName string
 	Seed       uint64
 	Load       float64
@@ -85,7 +85,7 @@ type Config struct {
 type Fault struct {
 	At     time.Duration
 	Device int32
-	Up     bool
+	Up     bool // the device comes back
 }
 
 // Result is the outcome of a run.

@@ -116,7 +116,7 @@ func (h *devices) due(it *item) {
 	// Iterations of language models.
 	case isIterated, isGenerating:
 		if h.list[it.device].epoch != it.epoch {
-			return // lost meanwhile
+			return // the device was lost meanwhile
 		}
 		if it.what == isIterated {
 			h.engines.iterated(it.device)
@@ -124,7 +124,7 @@ func (h *devices) due(it *item) {
 			h.engines.start(it.device)
 		}
 	case isTold:
-		if b := &h.batches[it.batch]; b.live && b.serial == it.serial { // else the policy aborted it
+		if b := &h.batches[it.batch]; b.live && b.serial == it.serial { // otherwise the policy has aborted it
 			h.ended(it)
 		}
 
@@ -321,7 +321,7 @@ func (h *devices) startRun(d int32) {
 func (h *devices) runFinished(it *item) {
 	dev := &h.list[it.device]
 	if dev.epoch != it.epoch {
-		return // lost meanwhile
+		return // the device was lost meanwhile
 	}
 	dev.ran(h.cfg, it.start, h.now)
 	dev.busy = false

@@ -33,7 +33,7 @@ type fluid struct {
 // the SLO beside those accepted before. If it can, it is accepted.
 func (f *fluid) accept(at, slo time.Duration) bool {
 	for m := range f.rate {
-		if f.rate[m] == nil { // not every request comes here
+		if f.rate[m] == nil { // not every request visits the module
 			continue
 		}
 		f.next[m] = f.serve(m, max(f.free[m], at+f.before[m]), at+slo-f.after[m])
@@ -105,7 +105,7 @@ func (f *flowStats) relax() *fluid {
 		for _, e := range nd.In {
 			up[i] = max(up[i], up[e.From]+one[e.From])
 		}
-		if !nd.Always || visits[nd.Service] > 1 { // of several visits the windows differ: left out, which is a looser bound
+		if !nd.Always || visits[nd.Service] > 1 { // several visits have different windows; without them the bound is looser
 			continue
 		}
 		down := time.Duration(0)

@@ -72,9 +72,11 @@ func (g LoadGrid) Nearest(load float64) int { return max(1, int(math.Round(g.Pos
 func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, error) {
 	rates := sc.rates()
 	grid := LoadGrid{o.Step}
-	seen := map[string][]*Result{} // by points
+	seen := map[string][]*Result{} // by the text of the points
 	events := int64(0)
-	at := func(ctx context.Context, points []int, runs int) (*shown, error) { // simulate returns the result at the points of all models. Earlier runs at the same points are reused.
+
+	// simulate returns the result at the points of all models. Earlier runs at the same points are reused.
+	at := func(ctx context.Context, points []int, runs int) (*shown, error) {
 		key := fmt.Sprint(points)
 		if done := seen[key]; len(done) >= runs {
 			return show(done[:runs], len(rates)), nil

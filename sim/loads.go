@@ -179,7 +179,7 @@ func (st *storage) takes(o order) time.Duration {
 func (st *storage) ended(it *item) {
 	d := it.device
 	if st.list[d].epoch != it.epoch {
-		return // lost meanwhile
+		return // the device was lost meanwhile
 	}
 	ld, network := &st.by[d], it.batch
 	ld.busy = false

@@ -213,6 +213,7 @@ func (h *servers) due(it *item) {
 			h.swaps.changed(it)
 		}
 	case isAdmitted, isLeft:
+		// The policy may have aborted the batch meanwhile.
 		b := &h.batches[it.batch]
 		if !b.live || b.serial != it.serial {
 			return

@@ -35,7 +35,7 @@ type sessionState struct { // that holds it, or -1
 	device int32 // task whose state this one continues, or -1
 	from   int32 // first task that continues this state, or -1
 	next   int32 // device to which it is being moved, or -1
-	to     int32 // device that it is being moved to; -1: none
+	to     int32 // device to which it is being moved, or -1
 	bytes  int64
 	price  time.Duration // time to compute it anew
 }

@@ -53,7 +53,7 @@ type Result struct {
 	Metrics  []Comparison       `json:"metrics"`
 	Blocks   []BlockChange      `json:"blocks"` // slower than the tolerance, the slowest first; they explain a failure and cause none
 	Planned  *formats.Objective `json:"planned_again,omitempty"`
-	Advice   []string           `json:"advice,omitempty"` // what to do about a failure
+	Advice   []string           `json:"advice,omitempty"` // what to do after a failure
 	Notes    []string           `json:"notes,omitempty"`
 }
 

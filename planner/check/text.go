@@ -45,7 +45,7 @@ func (r *Result) slower() []string {
 	// List a few blocks each, and summarise many in one line.
 	var out []string
 	for _, p := range order {
-		list := at[p] // slowest first
+		list := at[p] // the slowest first
 		if len(list) <= fewBlocks {
 			for _, b := range list {
 				out = append(out, "slower: "+b.String())

@@ -39,10 +39,10 @@ type Cause struct {
 // set, and all of them hold together.
 type Nearest struct {
 	SLOUS       float64        `json:"slo_us,omitempty"`
-	SLOs        []ModelSLO     `json:"slos,omitempty"`         // the same, where several models need another one
-	SLOFactor   float64        `json:"slo_factor,omitempty"`   // of all SLOs
-	LoadFactor  float64        `json:"load_factor,omitempty"`  // of the floors asked
-	MinLoadRPS  float64        `json:"min_load_rps,omitempty"` // the same as a value of --min-load
+	SLOs        []ModelSLO     `json:"slos,omitempty"`         // the same, if several models need another SLO
+	SLOFactor   float64        `json:"slo_factor,omitempty"`   // factor on all SLOs
+	LoadFactor  float64        `json:"load_factor,omitempty"`  // factor on the requested rates
+	MinLoadRPS  float64        `json:"min_load_rps,omitempty"` // the load factor as a value of --min-load
 	MemoryBytes int64          `json:"memory_bytes,omitempty"`
 	Devices     []MissingCount `json:"more_devices,omitempty"`
 	// NotSolved says that no plan was found there: at least this much is needed.

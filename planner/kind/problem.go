@@ -181,6 +181,7 @@ func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
 		if _, err := os.Stat(path); err != nil {
 			continue // a plan needs no model file; serving says what is missing
 		}
+		// Compare the hash with that of the profile.
 		sum, err := modelfile.Digest(path, src.Weights)
 		if err != nil {
 			r.Warn("the model file of %s cannot be read: %v", m.Model, err)
@@ -221,8 +222,8 @@ type Phase struct {
 	Pipelines  int // templates in the program
 	Nodes      int64
 	Iterations int64
-	Value      float64 // best plan after it
-	Bound      float64 // best bound after it
+	Value      float64 // of the best plan after the phase
+	Bound      float64 // best one after the phase
 }
 
 // Result is the result of a solve.
@@ -257,7 +258,7 @@ func Status(s milp.StoppedBy) string {
 
 // Incumbent is an improvement during a solve.
 type Incumbent struct {
-	CPUMS float64  `json:"cpu_ms"` // of this process since the solve began
+	CPUMS float64  `json:"cpu_ms"` // milliseconds of CPU time of this process since the solve began
 	Value float64  `json:"value"`
 	Bound *float64 `json:"bound"`
 }

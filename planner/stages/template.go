@@ -56,7 +56,9 @@ func (p *Problem) StageRate(t *Template, i int) float64 {
 	if pool.Gbps <= 0 {
 		return rate
 	}
-	nic := func(a, b, after int) { // limitByNIC lowers the rate to what the NIC passes of the cut between pools a and b.
+
+	// limitByNIC lowers the rate to what the NIC passes of the cut between pools a and b.
+	nic := func(a, b, after int) {
 		us := SampleMicros(cuts[after-1], LinkGbps(&p.Pools[a], &p.Pools[b]))
 		if us > 0 {
 			rate = min(rate, 1e6/us/float64(s.Share*pool.PerNode))

@@ -147,7 +147,7 @@ func (q *Queue[P]) up(i int, e entry) {
 	q.pos[e.handle] = int32(i)
 }
 
-// down puts e at i or below.
+// down moves e from index i away from the root until no child is earlier.
 func (q *Queue[P]) down(i int, e entry) {
 	n := len(q.heap)
 	for {
@@ -155,6 +155,8 @@ func (q *Queue[P]) down(i int, e entry) {
 		if child >= n {
 			break
 		}
+
+		// Find the first child; four of them are compared without a branch.
 		least := child
 		if child+arity <= n {
 			s := (*[arity]entry)(q.heap[child:])

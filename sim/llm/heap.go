@@ -8,7 +8,6 @@ type waitHeap struct {
 }
 
 // isBefore reports whether slot a goes before slot b.
-// isBefore reports whether slot a goes before slot b.
 func (h *waitHeap) before(a, b int32) bool {
 	x, y := &h.in.seqs[a], &h.in.seqs[b]
 	return x.rank < y.rank || x.rank == y.rank && x.order < y.order
@@ -86,6 +85,7 @@ type mark struct {
 // checkHeap orders checks by iteration, then by slot, so that runs are reproducible.
 type markHeap []mark
 
+// isBefore reports whether check a comes before check b.
 func (a mark) before(b mark) bool {
 	return a.iteration < b.iteration || a.iteration == b.iteration && a.slot < b.slot
 }
