@@ -23,8 +23,8 @@ const (
 )
 
 // RequestDivisor returns by how much a test of what a plan sustains divides its number of
-// requests, because each costs much. Requests to language models are never divided: too few
-// of them have long answers.
+// requests, because each costs much. Those to language models are never divided: among fewer
+// requests, too few would have long answers.
 func Fewer(t *policy.Tables) float64 {
 	switch {
 	case gears.Of(t) != nil:

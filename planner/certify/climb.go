@@ -27,9 +27,9 @@ const (
 // share of requests in time, alone or together with the models that Plan.Pooled lists with it.
 //
 // It is a sequential test. After every few runs, one-sided Student intervals over the runs are
-// computed at a confidence of .95. A model has passed if the lower end is at least its share, and
-// failed if the upper end, or the mean, is below it. Confirm returns the result of all runs, and for
-// every model whether it failed.
+// computed at a confidence of .95. A model has passed if the lower end is at least its share. It has
+// failed if the upper end is below its share or the mean is not above it, or if it has not passed
+// after the last look. Confirm returns the result of all runs, and for every model whether it failed.
 func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []bool, error) {
 	return t.confirm(ctx, loads, thorough*t.runs)
 }

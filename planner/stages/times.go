@@ -65,7 +65,7 @@ func (c *BatchCost) split(p *Piece, weights []float64) []time.Duration {
 		}
 	}
 
-	// The costs are min(maxSaved, factor · weight).
+	// The costs are min(maxSaved, factor · cutWeight).
 	s := level(caps, w, over)
 	out, sum := make([]time.Duration, n+1), 0.0
 	for i := range n {
