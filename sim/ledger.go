@@ -110,8 +110,8 @@ func (k *ledger) answered(q *request, at time.Duration) {
 	k.giveBack(at, q, at > q.deadline)
 }
 
-// releaseClientShare returns the share of its client that a request occupied. Late
-// requests that had all of the model's SLO count against the client's limit.
+// releaseClientShare notes that a client's request has ended, and whether it was late
+// although it had all of the model's SLO.
 func (k *ledger) giveBack(now time.Duration, q *request, late bool) {
 	if q.client != 0 {
 		k.shares.Ended(now, q.model, q.client, 1, late && q.wholeSLO)
