@@ -90,8 +90,8 @@ const (
 	Exponential              // the coefficient of variation is 1
 )
 
-// Jitter draws run times around those of the tables, from the stream "service"
-// of a seed. Transfers take their planned time.
+// Jitter returns a service that draws run times around those of the tables, from the
+// stream "service" of a seed. Transfers take their planned time.
 func Jitter(t *policy.Tables, dist Distribution, cv float64, seed uint64) Service {
 	sigma := math.Sqrt(math.Log1p(cv * cv))
 	return &jitter{exact: exact{t}, dist: dist, cv: cv, sigma: sigma, rng: seeded.New(seed, "service")}
@@ -161,7 +161,7 @@ func Empirical(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, er
 	return e, nil
 }
 
-// recordedService is the service of Empirical.
+// recordedService is the service of RecordedService.
 type empirical struct {
 	exact
 	rng *rand.Rand // nil if samples are taken in order or by their starts
