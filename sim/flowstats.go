@@ -52,7 +52,7 @@ type flowStats struct {
 	n       int32           // number of services
 	spent   []time.Duration // run time by request and service
 	sums    FlowResult
-	came    []time.Duration // of all requests
+	came    []time.Duration // arrival times of all requests
 	up      []int32         // number of workers, by service
 	modules [][]int32       // services that run on a device, by device
 	there   []bool          // the worker serves, by device
