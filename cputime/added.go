@@ -7,5 +7,5 @@ import (
 
 var added atomic.Int64
 
-// Add adds what another process has used for this one to what Used returns.
+// Add adds CPU time that another process has used for this one to the result of Used.
 func Add(d time.Duration) { added.Add(int64(d)) }

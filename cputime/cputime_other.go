@@ -6,5 +6,5 @@ import "time"
 
 var started = time.Now()
 
-// Used is the wall time since the start where no CPU time is known.
+// Used returns the wall time since the start, because the CPU time is unknown on this system.
 func Used() time.Duration { return time.Since(started) }

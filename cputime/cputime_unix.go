@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Used is the CPU time that this process has used, and what was added.
+// Used returns the CPU time that this process has used, with what was added by Add.
 func Used() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -5,8 +5,8 @@ import (
 	"inferplan/formats/diff"
 )
 
-// Diff tells what moved from plan a to plan b, with what moved between their
-// sections as the methods of their kinds tell it.
+// Diff returns what changed from plan a to plan b. The methods of their kinds compare their
+// sections.
 func Diff(a, b *formats.Plan) *diff.Result {
 	return diff.Plans(a, b, func(a, b *formats.Plan, r *diff.Recorder) {
 		for _, m := range methods {

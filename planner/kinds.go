@@ -11,13 +11,13 @@ import (
 	"inferplan/planner/queue"
 )
 
-// methods is the table of what can plan. A new kind adds one line.
+// methods is the table of methods. A new kind adds one entry.
 var methods = []*kind.Method{&pool.Method, &gear.Method, &flow.Method, &queue.Method}
 
-// Kinds lists the kinds of plans that there is a method for.
+// Kinds lists the kinds of plans that have a method.
 func Kinds() []string { return kindsWith(func(*kind.Method) bool { return true }) }
 
-// MethodOf is the method of a kind of plans; nil where there is none.
+// MethodOf returns the method of a kind of plans, or nil if there is none.
 func MethodOf(kindName string) *kind.Method {
 	if i := slices.IndexFunc(methods, func(m *kind.Method) bool { return m.Kind == kindName }); i >= 0 {
 		return methods[i]
@@ -25,7 +25,7 @@ func MethodOf(kindName string) *kind.Method {
 	return nil
 }
 
-// kindsWith lists the kinds whose method can do something.
+// kindsWhere lists the kinds whose method meets a condition.
 func kindsWith(can func(m *kind.Method) bool) []string {
 	var out []string
 	for _, m := range methods {

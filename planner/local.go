@@ -10,7 +10,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Machine is what the local machine has, as the engine reports it.
+// Machine describes the local machine, as the engine reports it.
 type Machine struct {
 	Cores int         // CPUs this process may use
 	GPUs  []LocalGPUs // by kind
@@ -23,13 +23,14 @@ type LocalGPUs struct {
 	MemoryBytes int64 // per GPU
 }
 
-// LocalCluster is the cluster that is assumed when none is given: the devices
-// of this machine that the profile has numbers for. One core is left to the
-// front end; a CPU thread set has no shares, so the models take turns on it.
-// The strings are the assumptions made.
+// LocalCluster returns the cluster that is assumed if none is given: the devices of this
+// machine that the profile has measured. One core is left to the front end. A CPU thread set
+// has no shares, so the models take turns on it. The strings are the assumptions made.
 func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []string, error) {
 	measured := measuredShares(profile)
 	c := &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared}
+
+	// GPUs that the profile has measured.
 	var assumed []string
 	for _, g := range m.GPUs {
 		shares := measured[g.Kind]
@@ -41,6 +42,8 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 		})
 		assumed = append(assumed, fmt.Sprintf("cluster: the %d %s of this machine", g.Count, g.Kind))
 	}
+
+	// CPU thread sets of the first measured size.
 	kinds := slices.Sorted(maps.Keys(measured))
 	for _, k := range kinds {
 		n, ok := formats.CPUThreads(k)
@@ -49,14 +52,14 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 		}
 		count := max((m.Cores-1)/n, 0)
 		if count == 0 && n == 1 {
-			count = 1 // a machine of one core serves, badly, on that core
+			count = 1 // a machine with one core serves on that core
 		}
 		if count == 0 {
 			continue
 		}
 		c.Pools = append(c.Pools, formats.Pool{Device: k, Count: count, PerNode: count, Sharing: formats.SharingTime})
 		assumed = append(assumed, fmt.Sprintf("cluster: %d x %s of this machine's %d cores (one is left to the front end); models take turns on them", count, k, m.Cores))
-		break // thread sets of different sizes would be the same cores twice
+		break // thread sets of another size would use the same cores twice
 	}
 	if len(c.Pools) == 0 {
 		return nil, nil, fmt.Errorf("this machine has none of the devices that the profile measured (%s); "+
@@ -65,8 +68,8 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 	return c, assumed, nil
 }
 
-// measuredShares returns, per device kind of the profile, the largest v of a
-// measured share 1/v.
+// measuredShares returns for every device kind of the profile the largest v of a measured share
+// 1/v.
 func measuredShares(p *formats.Profile) map[string]int {
 	out := map[string]int{}
 	for i := range p.Models {
@@ -77,8 +80,8 @@ func measuredShares(p *formats.Profile) map[string]int {
 	return out
 }
 
-// AssumedWorkload is the workload that is assumed when none is given: that of the
-// first method that has one.
+// AssumedWorkload returns the workload that is assumed if none is given: that of the first
+// method that has one.
 func AssumedWorkload(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string) {
 	for _, m := range methods {
 		if m.Workload != nil {

@@ -7,14 +7,14 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// looseRate is from which share on the promise of a rate says how far it may be off.
+// minWarnedExcess is the share from which on a rate that may be too high gets a warning.
 const looseRate = 0.1
 
-// loosePromises tells of the models whose promised rates rest on loose measurements:
-// by how much a rate may be too high where its stages last as long as the profile
-// leaves open. Two things do: the half widths of the intervals of the medians, and a
-// whole model that took longer than the sum of its blocks, which cannot be where
-// nothing else had the processor (blocks add work, they take none away).
+// looseRateWarnings returns warnings about models whose promised rates rest on loose
+// measurements: by how much a rate is too high if its stages take as long as the profile
+// leaves open. Two things leave it open: the half widths of the medians, and a whole model that
+// took longer than the sum of its blocks. The latter shows that something else had the
+// processor, because blocks add work and take none away.
 func loosePromises(plan *formats.Plan, profile *formats.Profile) (out []string) {
 	if profile == nil {
 		return nil
@@ -23,8 +23,10 @@ func loosePromises(plan *formats.Plan, profile *formats.Profile) (out []string) 
 		d := &plan.Deployment[i]
 		m := profile.Find(d.Model)
 		if m == nil || len(m.Blocks) != d.NumBlocks {
-			continue // other blocks than those that it was planned with
+			continue // the profile has other blocks than the plan
 		}
+
+		// Find the stage whose rate may be off most.
 		worst, why := 0.0, ""
 		for j := range d.Pipelines {
 			for k := range d.Pipelines[j].Stages {
@@ -45,8 +47,8 @@ func loosePromises(plan *formats.Plan, profile *formats.Profile) (out []string) 
 	return out
 }
 
-// tooFast is by which share a rate may be too high that rests on a measurement of
-// blocks, and why.
+// rateExcess returns the share by which a rate may be too high that rests on a measurement of
+// blocks, and the reason.
 func tooFast(x *formats.Measurement, blocks [2]int) (float64, string) {
 	var stage, half, chain float64
 	for i, b := range x.Blocks {
@@ -59,11 +61,15 @@ func tooFast(x *formats.Measurement, blocks [2]int) (float64, string) {
 	if !(stage > 0) {
 		return 0, ""
 	}
+
+	// The whole model took longer than its blocks.
 	stretch, why := 1.0, ""
 	if x.Whole != nil && float64(x.Whole.WallUS) > chain {
 		stretch = float64(x.Whole.WallUS) / chain
 		why = fmt.Sprintf("the whole model took %.2f times the sum of its blocks", stretch)
 	}
+
+	// The medians are inexact.
 	if half > 0 {
 		if why != "" {
 			why += ", and "

@@ -14,46 +14,48 @@ import (
 	"inferplan/planner/kind"
 )
 
-// What is nearest to a problem without a plan is found by solving problems that ask
-// for less. So it is feasible for whole devices, and what is a little tighter is not.
+// The nearest problem that has a plan is found by solving problems that ask for less. So it has
+// a plan with whole devices, and a problem that asks for a little more has none.
 const (
-	nearPrecision = 1.005            // the last feasible value and the first that is not are so near
-	raggedStep    = 1.01             // where simulation decides, what is so much nearer is looked at, too
-	nearDigits    = 6                // of values that are tried
-	nearTrials    = 80               // problems that are solved at most
-	nearTime      = 10 * time.Second // of the processor, and the safety net: what is not found by then is left out
-	nearTimes     = 2                // the same in times of what it took to find that there is no plan, where that is more
-	mostNearTime  = 2 * time.Minute
-	nearGap       = 0.95 // a plan of any quality tells that there is one
-	jointSteps    = 12
-	watchEvery    = 100 * time.Millisecond
-	mostLonger    = 1e6 // times an SLO that is tried
-	mostDevices   = 256 // of one kind that are added
-	mostSimulated = 16  // the same where simulation decides: fleets of hundreds of devices take minutes each
+	nearPrecision = 1.005                  // the last feasible value and the first infeasible one are this near
+	raggedStep    = 1.01                   // step of further values that are tried if simulation decides
+	nearDigits    = 6                      // significant digits of the values that are tried
+	nearTrials    = 80                     // most problems that are solved
+	nearTime      = 10 * time.Second       // least CPU time of the search; what is not found by then is left out
+	nearTimes     = 2                      // CPU time in multiples of the time that the first solve took
+	mostNearTime  = 2 * time.Minute        // most CPU time of the search
+	nearGap       = 0.95                   // gap of a trial: a plan of any quality shows that there is one
+	jointSteps    = 12                     // most causes that are followed
+	watchEvery    = 100 * time.Millisecond // how often the CPU time is checked
+	mostLonger    = 1e6                    // largest factor on an SLO that is tried
+	mostDevices   = 256                    // most devices of one kind that are added
+	mostSimulated = 16                     // the same if simulation decides: with hundreds of devices it takes minutes
 )
 
-// nearby is the search for what is nearest.
+// nearestSearch searches for the nearest relaxation of a problem that has a plan.
 type nearby struct {
 	ctx     context.Context
 	method  *kind.Method
 	problem *kind.Problem
-	// solve tells whether a problem has a plan.
+	// solve returns an error if a problem has no plan.
 	solve func(context.Context, *kind.Problem) error
-	left  int
-	begun time.Duration // CPU time
-	most  time.Duration // of it
-	cut   *string       // what ended the search before it was done; empty: nothing did
+	left  int           // number of problems that may still be solved
+	begun time.Duration // CPU time at the start
+	most  time.Duration // CPU time of the search
+	cut   *string       // what ended the search early, or empty
 }
 
-// errEnough ends the search.
+// errExhausted ends the search.
 var errEnough = errors.New("no more trials")
 
-// nearest replaces what a method says to be nearest by what was solved. took is the CPU time
-// in which the method found that there is no plan.
+// nearestFeasible replaces what a method says to be nearest by what was found by solving.
+// solveTime is the CPU time that the method took to find that there is no plan.
 func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *InfeasibleError, took time.Duration, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
 	if m.Loosened == nil || p.Trial {
 		return inf
 	}
+
+	// Trials need a plan of any quality.
 	most := min(max(nearTime, nearTimes*took), mostNearTime)
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -63,6 +65,8 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 			return inf
 		}
 	}
+
+	// Search within a CPU time.
 	out := *inf
 	out.Or = nil
 	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cputime.Used(), most: most, cut: &out.CutShort}
@@ -72,6 +76,8 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 			out.CutShort = "by an interrupt"
 		}
 	}()
+
+	// Follow the causes together, then look for single changes that alone have a plan.
 	joint, err := n.joint(&out)
 	if err != nil && errors.Is(err, errEnough) {
 		out.Nearest = n.needed(inf)
@@ -86,6 +92,8 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 	} else {
 		list = append([]*kind.Looser{joint}, list...)
 	}
+
+	// The first relaxation is the nearest, the others are alternatives.
 	for i, l := range list {
 		near := n.written(l, inf)
 		if i == 0 {
@@ -97,8 +105,8 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 	return &out
 }
 
-// needed is what is known to be needed at least, where no plan was found that asks for
-// less. Only methods whose plans are simulated say so: what others call nearest is no bound.
+// knownNeeds returns what is needed at least, if no relaxation with a plan was found. Only
+// methods whose plans are simulated have such a bound.
 func (n *nearby) needed(inf *InfeasibleError) kind.Nearest {
 	if !n.method.Simulated {
 		return kind.Nearest{}
@@ -108,7 +116,7 @@ func (n *nearby) needed(inf *InfeasibleError) kind.Nearest {
 	return near
 }
 
-// is tells whether there is a plan where less is asked, and else why not.
+// whyInfeasible solves a relaxation. It returns nil if there is a plan, else the reason.
 func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
 	if n.enough() {
 		return nil, errEnough
@@ -129,7 +137,7 @@ func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
 	return nil, err
 }
 
-// watch ends the search, also within a trial, when its CPU time is used up.
+// watchCPU ends the search, also within a trial, when its CPU time is used up.
 func (n *nearby) watch(cancel context.CancelFunc) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -145,7 +153,7 @@ func (n *nearby) watch(cancel context.CancelFunc) {
 	}
 }
 
-// enough tells whether the search is to end, and notes why.
+// isExhausted reports whether the search must end, and notes the reason.
 func (n *nearby) enough() bool {
 	why := ""
 	switch {
@@ -160,21 +168,22 @@ func (n *nearby) enough() bool {
 	return why != ""
 }
 
-// feasible is is without a reason. What cannot be asked is not feasible.
+// isFeasible reports whether a relaxation has a plan. A relaxation that cannot be expressed has none.
 func (n *nearby) feasible(l kind.Looser) bool {
 	inf, err := n.is(&l)
 	return inf == nil && err == nil
 }
 
-// joint follows what the method says to be nearest, cause by cause, until there is
-// a plan, and then takes back what is too much. Nil: that leads nowhere.
+// followCauses relaxes what the method says to be nearest, cause by cause, until there is a plan.
+// Then it tightens the relaxation. It returns nil if that leads nowhere.
 func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
 	l, inf := kind.Looser{}, out
 	causes := []string{out.Constraint + out.Model}
 	trial, explained := n.problem, *n.problem
-	explained.Trial = false // it is to tell why
+	explained.Trial = false // the method must say why there is no plan
 	defer func() { n.problem = trial }()
 	for range jointSteps {
+		// Only a bound on the load is known: try loads below it.
 		if inf.Nearest.NotSolved && inf.Nearest.LoadFactor > 0 {
 			n.problem = trial
 			if l = n.lessLoad(l, inf.Nearest.LoadFactor); l.Load == 0 {
@@ -183,6 +192,8 @@ func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
 			n.tighten(&l)
 			return &l, nil
 		}
+
+		// Relax further as the method says, and solve.
 		next, ok := n.followed(l, inf)
 		if !ok {
 			return nil, nil
@@ -198,6 +209,8 @@ func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
 			n.tighten(&l)
 			return &l, nil
 		}
+
+		// Note the next cause.
 		if cause := inf.Constraint + inf.Model; !slices.Contains(causes, cause) {
 			causes = append(causes, cause)
 			out.Further = append(out.Further, kind.Cause{Model: inf.Model, Constraint: inf.Constraint, Reason: inf.Reason})
@@ -206,8 +219,8 @@ func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
 	return nil, nil
 }
 
-// lessLoad is the same with less load than a bound, at which there is a plan; without load:
-// there is none at any that was tried.
+// lessLoad returns the relaxation with a load below a bound at which there is a plan. If none of
+// the tried loads has one, its load is 0.
 func (n *nearby) lessLoad(l kind.Looser, most float64) kind.Looser {
 	bound := l.Rate(1) * min(most, 1)
 	for _, part := range []float64{0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01} {
@@ -219,7 +232,8 @@ func (n *nearby) lessLoad(l kind.Looser, most float64) kind.Looser {
 	return l
 }
 
-// sloOf is the name of what has the SLO that a model is under: empty where all have one.
+// sloOf returns the name of the model, application or class whose SLO limits a model. It is empty
+// if all have the same SLO.
 func (n *nearby) sloOf(model string) string {
 	if v := n.problem.Values; n.method.OneSLO || v.Has("slo") && !v.SLO("slo").IsZero() {
 		return ""
@@ -227,7 +241,7 @@ func (n *nearby) sloOf(model string) string {
 	return model
 }
 
-// followed adds what a method says to be nearest; false where that is nothing new.
+// relaxFurther adds what a method says to be nearest. It returns false if that is nothing new.
 func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, bool) {
 	near, name := &inf.Nearest, n.sloOf(inf.Model)
 	if slo := time.Duration(math.Ceil(near.SLOUS)) * time.Microsecond; slo > l.SLOs[name] {
@@ -252,7 +266,8 @@ func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, boo
 		l.Load = kind.RoundedDown(l.Rate(1)*min(near.LoadFactor, 0.999999), nearDigits)
 		return l, true
 	}
-	longer := maps.Clone(l.SLOs) // what keeps an SLO alone may not keep it among others
+	// What keeps an SLO of one model alone may not keep it beside others: lengthen all.
+	longer := maps.Clone(l.SLOs)
 	for name := range longer {
 		longer[name] += longer[name] / 4
 	}
@@ -260,8 +275,9 @@ func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, boo
 	return l, len(longer) > 0
 }
 
-// tighten takes back what is more than is needed.
+// tighten reduces a relaxation as far as there is still a plan: SLOs, then devices, then the load.
 func (n *nearby) tighten(l *kind.Looser) {
+	// Shorten the SLOs, one by one.
 	for _, name := range slices.Sorted(maps.Keys(l.SLOs)) {
 		needed := l.SLOs[name]
 		at := func(f float64) kind.Looser {
@@ -270,9 +286,11 @@ func (n *nearby) tighten(l *kind.Looser) {
 			q.SLOs[name] = time.Duration(math.Ceil(float64(needed)/f/1000)) * time.Microsecond
 			return q
 		}
-		least := max(needed.Seconds()*1e6, 1) // an SLO of a microsecond is the least that there is
+		least := max(needed.Seconds()*1e6, 1) // no SLO is shorter than a microsecond
 		*l = at(n.furthest(1, least, func(f float64) bool { return n.feasible(at(f)) }))
 	}
+
+	// Take back devices, kind by kind.
 	for _, device := range slices.Sorted(maps.Keys(l.Devices)) {
 		for l.Devices[device] > 0 {
 			fewer := l.With(device, -1)
@@ -282,6 +300,8 @@ func (n *nearby) tighten(l *kind.Looser) {
 			*l = fewer
 		}
 	}
+
+	// Raise the load.
 	if l.Load > 0 {
 		at := func(f float64) kind.Looser {
 			q := *l
@@ -292,8 +312,8 @@ func (n *nearby) tighten(l *kind.Looser) {
 	}
 }
 
-// furthest is the largest feasible value from one that is on, to within the
-// precision. What is at the top is not looked at.
+// largestFeasible returns the largest feasible value from passing, which is feasible, up to top,
+// within the precision. It does not try top.
 func (n *nearby) furthest(good, top float64, feasible func(float64) bool) float64 {
 	for step := nearPrecision; ; step *= step {
 		next := kind.RoundedDown(good*step, nearDigits)
@@ -310,9 +330,9 @@ func (n *nearby) furthest(good, top float64, feasible func(float64) bool) float6
 	}
 }
 
-// edge is a feasible value, between one that is and one that is not, that is as near
-// to the latter as the precision asks. Where simulation decides, what is a step nearer
-// is not feasible either.
+// bisectEdge returns a feasible value between a passing and a failing one, as near to the latter
+// as the precision asks. If simulation decides, feasibility is not monotone, so it goes on in
+// steps until the next value fails.
 func (n *nearby) edge(good, bad float64, feasible func(float64) bool) float64 {
 	step := raggedStep
 	if bad < good {
@@ -327,7 +347,7 @@ func (n *nearby) edge(good, bad float64, feasible func(float64) bool) float64 {
 	}
 	for n.method.Simulated && !n.enough() {
 		next := kind.RoundedDown(good*step, nearDigits)
-		if next == 1 || (next < 1) != (good < 1) || !feasible(next) { // at 1 nothing less is asked
+		if next == 1 || (next < 1) != (good < 1) || !feasible(next) { // at 1 nothing is relaxed
 			break
 		}
 		good = next
@@ -335,8 +355,8 @@ func (n *nearby) edge(good, bad float64, feasible func(float64) bool) float64 {
 	return good
 }
 
-// alternatives are other things that alone would do: less load, longer SLOs, more
-// devices of one kind.
+// alternatives returns single changes that alone have a plan: less load, longer SLOs, more devices
+// of one kind.
 func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
 	load := func(f float64) kind.Looser { return kind.Looser{Load: f} }
 	if alone := joint != nil && joint.Load > 0 && len(joint.SLOs)+len(joint.Devices) == 0; !alone && n.asksRates() {
@@ -354,9 +374,9 @@ func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
 	return list
 }
 
-// both looks for what is nearest where neither less load nor longer SLOs alone do it: less
-// and less load with ever longer SLOs, and then as much load and as short SLOs as go with
-// each other. Nil: there is nothing.
+// lessLoadAndLongerSLOs returns the nearest relaxation of both, if neither alone has a plan. It
+// divides the load and multiplies the SLOs until there is a plan, then takes as much load and as
+// short SLOs as there is still one. It returns nil if none is found.
 func (n *nearby) both() *kind.Looser {
 	if !n.asksRates() {
 		return nil
@@ -373,7 +393,8 @@ func (n *nearby) both() *kind.Looser {
 	return nil
 }
 
-// first adds the nearest of the steps that is feasible, made as near as the precision asks.
+// addFirstFeasible adds the relaxation of the first step that is feasible, made as near as the
+// precision asks.
 func (n *nearby) first(list []*kind.Looser, steps []float64, at func(float64) kind.Looser) []*kind.Looser {
 	feasible := func(f float64) bool { return n.feasible(at(f)) }
 	last := 1.0
@@ -387,7 +408,8 @@ func (n *nearby) first(list []*kind.Looser, steps []float64, at func(float64) ki
 	return list
 }
 
-// moreDevices is the kind of which the fewest more would do; nil where there is none.
+// fewestMoreDevices returns the addition of the fewest devices of one kind that has a plan, or nil
+// if there is none.
 func (n *nearby) moreDevices() (best *kind.Looser) {
 	most := mostDevices
 	if n.method.Simulated {
@@ -396,6 +418,8 @@ func (n *nearby) moreDevices() (best *kind.Looser) {
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device
 		at := func(more int) kind.Looser { return (kind.Looser{}).With(device, more) }
+
+		// Double the number until there is a plan, then bisect.
 		few, enough := 0, 1
 		for enough <= most && !n.feasible(at(enough)) {
 			few, enough = enough, 2*enough
@@ -410,6 +434,8 @@ func (n *nearby) moreDevices() (best *kind.Looser) {
 				few = mid
 			}
 		}
+
+		// Only fewer devices of another kind would be better.
 		l := at(enough)
 		if best, most = &l, enough-1; most == 0 {
 			break
@@ -418,14 +444,14 @@ func (n *nearby) moreDevices() (best *kind.Looser) {
 	return best
 }
 
-// asksRates tells whether the problem asks for rates.
+// asksRates reports whether the problem asks for rates.
 func (n *nearby) asksRates() bool {
 	half := kind.Looser{Load: 0.5}
 	p, err := half.Problem(n.method, n.problem)
 	return err == nil && !(reflect.DeepEqual(p.Workload, n.problem.Workload) && p.Values.Equal(n.problem.Values))
 }
 
-// written is what less was asked, as people read it.
+// asNearest returns a relaxation as the nearest problem that people read.
 func (n *nearby) written(l *kind.Looser, inf *InfeasibleError) kind.Nearest {
 	near := kind.Nearest{SLOFactor: l.SLO, LoadFactor: l.Load, MemoryBytes: l.Memory}
 	for _, name := range slices.Sorted(maps.Keys(l.SLOs)) {
@@ -434,7 +460,7 @@ func (n *nearby) written(l *kind.Looser, inf *InfeasibleError) kind.Nearest {
 		near.SLOs = append(near.SLOs, kind.ModelSLO{Model: name, SLOUS: us})
 	}
 	if len(near.SLOs) == 1 && near.SLOs[0].Model == n.sloOf(inf.Model) {
-		near.SLOs = nil // SLOUS says it
+		near.SLOs = nil // SLOUS holds it
 	}
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device

@@ -11,35 +11,33 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Inputs are the documents that a plan is made from.
+// Inputs are the documents from which a plan is made.
 type Inputs = kind.Documents
 
-// MethodAuto takes the method that the workload asks for.
+// MethodAuto stands for the method that the workload asks for.
 const MethodAuto = "auto"
 
-// Auto is the word for an option whose value is found by simulation.
+// Auto is the value of an option that simulation is to find.
 const Auto = "auto"
 
-// Options are the choices of a solve. The zero value is what is taken where
-// nobody chooses.
+// Options are the choices of a solve. The zero value has the defaults.
 type Options struct {
-	Method string // kind of the plan; auto, or empty: what the workload asks for
-	// Values are the method's options by name. One that is left out has its
-	// default.
+	Method string // kind of the plan; auto or empty stand for what the workload asks for
+	// Values holds the method's options by name. An option that is missing has its default.
 	Values map[string]any
-	Seed   *uint64 // nil: 1
-	// Certify simulates the plan on the workload's arrivals and stores the rate
-	// that holds. Asked says what it must show.
+	Seed   *uint64 // if nil, 1
+	// Certify simulates the plan on the workload's arrivals and stores the rate that it
+	// sustains. TestSettings are the settings of that.
 	Certify bool
 	Asked   kind.Asked
-	// NearestUntold leaves out what is nearest to a problem without a plan: looking for
-	// it takes many solves.
+	// SkipNearest leaves out the search for the nearest feasible problem, which takes many
+	// solves.
 	NearestUntold bool
-	// Assumptions are what the caller assumed before; they go into the plan first.
+	// Assumptions are those that the caller made before. They come first in the plan.
 	Assumptions []string
 }
 
-// Set chooses the value of an option. Copies of o made before keep theirs.
+// Set chooses the value of an option. Copies of o that were made before are not changed.
 func (o *Options) Set(name string, value any) {
 	o.Values = maps.Clone(o.Values)
 	if o.Values == nil {
@@ -48,7 +46,7 @@ func (o *Options) Set(name string, value any) {
 	o.Values[name] = value
 }
 
-// OptionsOf are the options that a plan was made with.
+// OptionsOfPlan returns the options with which a plan was made.
 func OptionsOf(p *formats.Plan) Options {
 	o := Options{Method: p.Kind, Seed: &p.Seed}
 	kept := p.Options.Kept()
@@ -65,8 +63,8 @@ func OptionsOf(p *formats.Plan) Options {
 	return o
 }
 
-// MethodFor is the method that plans for a workload: the one that is named, else
-// the one that the workload asks for. A workload for another method is an error.
+// MethodFor returns the method for a workload: the one with the given name, else the one that
+// the workload asks for. If the workload is for another method, it returns an error.
 func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	known := Kinds()
 	if name != "" && name != MethodAuto && MethodOf(name) == nil {
@@ -79,6 +77,8 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	if in.Workload == nil {
 		return nil, in.Fail("workload", "", "nothing", "a workload", "")
 	}
+
+	// The workload must be for the named method.
 	wants, field := in.Workload.WorkloadKind()
 	switch {
 	case wants == "":
@@ -86,6 +86,8 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	case name != "" && name != MethodAuto && name != wants:
 		return nil, in.Fail("workload", field, "a workload for the method "+wants, "one for the method "+name, "leave out --method "+name)
 	}
+
+	// The method must exist in this version.
 	m := MethodOf(wants)
 	if m == nil {
 		return nil, in.Fail("workload", field, "a workload for the method "+wants, "one for the method "+strings.Join(known, " or "), "the method "+wants+" is not available in this version")
@@ -93,7 +95,7 @@ func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	return m, nil
 }
 
-// values checks the options that were chosen against those of a method.
+// methodValues checks the chosen options against those of a method, and returns the values of all.
 func (o *Options) values(m *kind.Method) (document.Values, error) {
 	v := document.NewValues(m.Options())
 	for _, name := range slices.Sorted(maps.Keys(o.Values)) {
@@ -107,7 +109,7 @@ func (o *Options) values(m *kind.Method) (document.Values, error) {
 	return v, nil
 }
 
-// refuse names what a method cannot do of what is asked, before any work.
+// checkSupported returns an error if the method cannot do what is asked.
 func refuse(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
 	switch {
 	case in.Running != nil && m.From == nil:
@@ -121,7 +123,7 @@ func refuse(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
 	return nil
 }
 
-// tuned is the option whose value is to be found by simulation; empty: none.
+// autoOption returns the name of the option whose value simulation is to find, or an empty string.
 func tuned(v document.Values) string {
 	for _, o := range v.Options() {
 		if o.Type == document.NumberOption && v.Word(o.Name) == Auto {

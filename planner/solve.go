@@ -15,7 +15,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// What a solve gives back, see package kind.
+// The results of a solve, see package kind.
 type (
 	Result          = kind.Result
 	Incumbent       = kind.Incumbent
@@ -23,13 +23,14 @@ type (
 	InfeasibleError = kind.InfeasibleError
 )
 
-// Solve makes a plan. The solver does the mathematics; progress may be nil and
-// is called from the solving goroutine.
+// Solve makes a plan. The solver solves the mathematical programs. progress may be nil and is
+// called from the solving goroutine.
 //
-// What the workload's method cannot do is an error before any work. When ctx ends
-// after a plan was found, that plan is returned without an error, with StoppedBy
+// If the workload's method cannot do what is asked, Solve returns an error before any work. If
+// ctx ends after a plan was found, Solve returns that plan without an error, with StoppedBy
 // interrupt (or time, for the option time-limit).
 func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, progress func(Progress)) (*Result, error) {
+	// Find the method, and refuse what it cannot do.
 	m, err := MethodFor(opt.Method, &in)
 	if err != nil {
 		return nil, err
@@ -41,6 +42,8 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	if err := refuse(m, &in, &opt, v); err != nil {
 		return nil, err
 	}
+
+	// Replace models by their length buckets, if the kind has those.
 	if m.Bucketed != nil {
 		assumed, err := m.Bucketed(&in)
 		if err != nil {
@@ -51,6 +54,8 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	if progress == nil {
 		progress = func(Progress) {}
 	}
+
+	// Define the problem, and check the running plan, if there is one.
 	p := &kind.Problem{Documents: in, Values: v, Seed: 1, Progress: progress}
 	if opt.Seed != nil {
 		p.Seed = *opt.Seed
@@ -60,10 +65,12 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 			return nil, err
 		}
 	}
-	var faults []error // of all tries
+	var faults []error // of all solves
 	once := func(ctx context.Context, q *kind.Problem, progress func(Progress)) (*Result, error) {
 		return solve(ctx, m, q, opt.Assumptions, solver, &faults, progress)
 	}
+
+	// Solve once, or let the method solve several times.
 	var res *Result
 	begun := cputime.Used()
 	switch {
@@ -74,9 +81,11 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	default:
 		res, err = once(ctx, p, progress)
 	}
+
+	// If there is no plan, look for the nearest problem that has one.
 	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !inf.Simulated && !opt.NearestUntold {
 		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
-		if name := tuned(v); name != "" { // simulation keeps nothing back where there is no plan at all
+		if name := tuned(v); name != "" { // if there is no plan at all, no margin for simulation is needed
 			if err := p.Values.Set(name, 0.0); err != nil {
 				return nil, err
 			}
@@ -86,6 +95,8 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 			return err
 		})
 	}
+
+	// Warn of failures of the solver, and certify the plan if that is asked.
 	if err == nil && len(faults) > 0 {
 		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("the search went on without %d of its steps, on which the solver failed; the first: %v", len(faults), faults[0]))
 	}
@@ -99,8 +110,8 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	return res, nil
 }
 
-// Certify stores in a plan what simulation shows it to sustain. Where ctx ends
-// first the plan is left as it was.
+// Certify stores in a plan what simulation shows it to sustain. If ctx ends first, the plan is
+// left as it was.
 func Certify(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 	m := MethodOf(plan.Kind)
 	if m == nil || m.Certify == nil {
@@ -109,14 +120,16 @@ func Certify(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 	return m.Certify(ctx, plan, asked)
 }
 
-// improvement is what a method told on its way.
+// intermediatePlan is a plan that a method reported during a solve.
 type improvement struct {
 	cpu          time.Duration
 	value, bound float64
 }
 
-// solve runs a method once: clock, time limit, improvements, header. It notes on what models the solver failed.
+// solve runs a method once, with clock, time limit, improvements and header. It appends the
+// solver's failures to allFaults.
 func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []string, solver milp.Solver, noted *[]error, progress func(Progress)) (*Result, error) {
+	// Bound the time, and end the search when the solver fails.
 	start, cpu := time.Now(), cputime.Used()
 	outer, limit := ctx, p.Values.Time("time-limit")
 	if limit > 0 {
@@ -128,6 +141,8 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	search := &searchContext{Context: ctx}
 	ctx = search
 	tolerant := milp.NewFaultTolerant(solver, search.interrupt)
+
+	// Run the method.
 	run := kind.NewRun(tolerant)
 	run.Progress = progress
 	run.Incumbent = func(value, bound float64) { better = append(better, improvement{cputime.Used() - cpu, value, bound}) }
@@ -135,6 +150,8 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	out, err := m.Solve(ctx, p, run)
 	faults := tolerant.Faults()
 	*noted = append(*noted, faults...)
+
+	// Say why there is no plan.
 	if err != nil {
 		if len(faults) > 0 {
 			return nil, fmt.Errorf("there is no plan without the steps on which the solver failed: %w", faults[0])
@@ -144,6 +161,8 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 		}
 		return nil, err
 	}
+
+	// Say what stopped the search, and make the plan.
 	switch {
 	case out.StoppedBy != milp.StoppedByInterrupt || outer.Err() != nil:
 	case search.broken.Load():
@@ -161,16 +180,17 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	return res, nil
 }
 
-// searchContext is the context of a search, which a fault of the solver interrupts, too. It
-// asks its parent each time, as the search asks it.
+// searchContext is the context of a search. A failure of the solver ends it, too. Its parent is
+// asked at every call of Err.
 type searchContext struct {
 	context.Context
 	broken atomic.Bool
 }
 
+// interrupt ends the search.
 func (c *searchContext) interrupt(error) { c.broken.Store(true) }
 
-// Err returns why the search ends.
+// Err returns why the search ends, or nil if it goes on.
 func (c *searchContext) Err() error {
 	if c.broken.Load() {
 		return context.Canceled
@@ -178,24 +198,26 @@ func (c *searchContext) Err() error {
 	return c.Context.Err()
 }
 
-// settled tells whether an error would be the same with more time.
+// isFinalError reports whether more time would not change an error.
 func settled(err error) bool {
 	_, infeasible := errors.AsType[*InfeasibleError](err)
 	return infeasible || len(document.Findings(err)) > 0
 }
 
-// solverNoise is how far the solver's figure of a plan may be from the plan's
-// own, recomputed from whole replicas.
+// solverNoise is the relative difference that the solver's value of a plan may have from the
+// plan's own value, which is computed from whole replicas.
 const solverNoise = 1e-7
 
-// settle lists what was better than all before, and ends with the plan itself.
-// One that was the plan but for the solver's noise keeps its time and gets the
-// plan's value; what claims more than the plan holds is left out.
+// mergeIncumbents returns the plans that were better than all before, and the final plan at the
+// end. A plan that equals the final one within the solver's noise keeps its time and gets the
+// final value. A plan that claims more than the final one is left out.
 func settle(list []improvement, out *kind.Outcome, cpu time.Duration) []Incumbent {
 	better := func(a, b float64) bool { return a != b && (a > b) == (out.Sense == milp.Maximize) }
 	last := out.Objective
 	var kept []Incumbent
 	so, first := 0.0, true
+
+	// Keep what improves, with the final value if it equals the final plan.
 	for _, in := range list {
 		if !first && !better(in.value, so) {
 			continue
@@ -217,7 +239,7 @@ func settle(list []improvement, out *kind.Outcome, cpu time.Duration) []Incumben
 	return append(kept, incumbent(cpu, last.Value, bound))
 }
 
-// incumbent is one improvement on the way.
+// incumbent returns an improvement with its CPU time in milliseconds.
 func incumbent(cpu time.Duration, value, bound float64) Incumbent {
 	in := Incumbent{CPUMS: math.Round(cpu.Seconds()*1e6) / 1e3, Value: value}
 	if !math.IsNaN(bound) && !math.IsInf(bound, 0) {
@@ -226,7 +248,7 @@ func incumbent(cpu time.Duration, value, bound float64) Incumbent {
 	return in
 }
 
-// solverName asks the solver for its name and version, where it tells.
+// solverName returns the solver's name and version, or an empty string if it has none.
 func solverName(s milp.Solver) string {
 	if v, ok := s.(interface{ Version() string }); ok {
 		return v.Version()

@@ -8,9 +8,10 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// act does one action of the policy.
+// applyAction carries out an action of the policy.
 func (l *loop) act(a *policy.Action) {
 	switch a.Kind {
+	// Batches and requests.
 	case policy.Dispatch:
 		l.dispatch(a)
 	case policy.Drop:
@@ -23,6 +24,8 @@ func (l *loop) act(a *policy.Action) {
 		l.wake(a.Tag, a.At)
 	case policy.Abort:
 		l.abort(a.Batch)
+
+	// Networks, session states, and evictions from instances.
 	case policy.Load, policy.Unload:
 		if a.Kind == policy.Load && l.flow != nil && l.flow.stats != nil {
 			l.flow.stats.ordered(a.Device)
@@ -30,6 +33,8 @@ func (l *loop) act(a *policy.Action) {
 		l.hosts[l.of[a.Device]].load(order{network: a.Network, device: a.Device, key: a.Key, up: a.Kind == policy.Load})
 	case policy.Evict:
 		l.evict(a.Batch, a.Tag == 1)
+
+	// The other actions of cascades and of requests with several tasks.
 	case policy.SwitchMode:
 		if err := l.ending.mode(a.Tag); err != nil {
 			l.fail(err)
@@ -51,6 +56,8 @@ func (l *loop) act(a *policy.Action) {
 	}
 }
 
+// setTimer sets the timer of a tag, moves it if it is set already, or, with a negative time,
+// stops it.
 func (l *loop) wake(tag int32, at time.Duration) {
 	for int(tag) >= len(l.timers) {
 		l.timers = append(l.timers, kernel.None)
@@ -68,11 +75,13 @@ func (l *loop) wake(tag int32, at time.Duration) {
 	}
 }
 
-// dispatch takes a batch over from the policy and hands it to its host.
+// dispatch accepts a batch from the policy and passes it to its host.
 func (l *loop) dispatch(a *policy.Action) {
 	for a.Batch >= int32(len(l.batches)) {
 		l.grow(2 * int32(len(l.batches)))
 	}
+
+	// Check the dispatch, if the run verifies.
 	tasks, hops := l.actions.Dispatched(a)
 	if l.cfg.Verify {
 		if err := verifyDispatch(l, a, tasks, hops); err != nil {
@@ -80,6 +89,8 @@ func (l *loop) dispatch(a *policy.Action) {
 			return
 		}
 	}
+
+	// Enter the batch and its tasks, then hand it to the host of its first device.
 	l.put(a, &l.t.Pipelines[a.Pipeline], hops)
 	inside := l.inside[a.Batch*l.most:]
 	for i, t := range tasks {
@@ -93,10 +104,10 @@ func (l *loop) dispatch(a *policy.Action) {
 	}
 }
 
-// hostOf is the host that has a batch.
+// hostOf returns the host that has a batch.
 func (l *loop) hostOf(slot int32) host { return l.hosts[l.of[l.hop(slot, 0).Device]] }
 
-// abort forgets a batch; its tasks wait again.
+// abort ends a batch for the policy. Its tasks wait again.
 func (l *loop) abort(slot int32) {
 	if slot < 0 || int(slot) >= len(l.batches) || !l.batches[slot].live {
 		l.fail(fmt.Errorf("the policy aborts batch slot %d, which is not under way", slot))
@@ -106,7 +117,7 @@ func (l *loop) abort(slot int32) {
 	l.giveBack(slot)
 }
 
-// giveBack ends a batch without a result.
+// endWithoutResult ends a batch without a result. Its tasks wait again.
 func (l *loop) giveBack(slot int32) {
 	for _, t := range l.members(slot) {
 		if !l.leave(t, policy.TaskWaiting) && l.flow != nil {
@@ -116,7 +127,7 @@ func (l *loop) giveBack(slot int32) {
 	l.batches[slot].live = false
 }
 
-// evict has a batch leave its instance.
+// evict takes a batch off its instance.
 func (l *loop) evict(slot int32, keep bool) {
 	if slot < 0 || int(slot) >= len(l.batches) || !l.batches[slot].live {
 		l.fail(fmt.Errorf("the policy evicts batch slot %d, which is not under way", slot))
@@ -125,8 +136,8 @@ func (l *loop) evict(slot int32, keep bool) {
 	l.hostOf(slot).evict(slot, keep)
 }
 
-// returned ends a batch without a result and tells the policy why. Tokens are
-// what each task has produced; the list is the host's.
+// returnBatchToPolicy ends a batch without a result and tells the policy the reason. tokens
+// holds how many tokens each task has; the list belongs to the host.
 func (l *loop) returned(slot, device int32, why policy.Return, tokens []int32) {
 	ev := l.beginBatch(policy.BatchReturned, slot, device)
 	ev.Value, ev.List = int64(why), tokens

@@ -7,33 +7,33 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// agenda is what is still to happen. The events of this instant that follow at
-// once from others (a batch starts, a transfer within a node ends) wait in two
-// short queues instead of the heap, and so does the one arrival that is ahead.
+// agenda holds the clock and the events that are still to happen. Events of this instant
+// that follow at once from others (a batch starts, a transfer within a node ends) wait in
+// two short queues instead of the heap, and so does the next arrival.
 type agenda struct {
 	now    time.Duration
 	heap   kernel.Queue[item]
-	moved  ring // transfers that ended at once
-	begun  ring // batches that started now
-	ahead  bool // an arrival is
+	moved  ring // transfers that ended in this instant
+	begun  ring // batches that started in this instant
+	ahead  bool // the next arrival is known; arrivalAt is its time
 	arrive time.Duration
-	placed int64 // entries of hosts that are not of a batch, so far
+	placed int64 // number of entries so far that belong to no batch
 }
 
-// at puts an entry on the agenda: when, its order in the instant, and its
-// sequence among those of the same order.
+// schedule puts an entry on the agenda: when it is due, its order in that instant, and its
+// sequence number among those of the same order.
 func (g *agenda) at(when time.Duration, order policy.EventKind, sequence int64, it item) kernel.Handle {
 	return g.heap.Push(when, uint8(order), sequence, it)
 }
 
-// sequence numbers entries that are not of a batch: they come after those.
+// nextSequence returns a sequence number for an entry of no batch. It is larger than those of all batches.
 func (g *agenda) sequence() int64 {
 	g.placed++
 	return 1<<48 + g.placed
 }
 
-// peek is the time and order of the next entry of the heap or of the next
-// arrival, or past all others.
+// peek returns the time and order of the next entry of the heap or of the next arrival. If
+// there is none, both are larger than any real ones.
 func (g *agenda) peek() (time.Duration, uint8) {
 	at, order := time.Duration(1<<63-1), uint8(255)
 	if g.heap.Len() > 0 {
@@ -45,8 +45,10 @@ func (g *agenda) peek() (time.Duration, uint8) {
 	return at, order
 }
 
-// next takes the next entry and moves the clock; false: nothing is left.
+// popNext takes the next entry and moves the clock. It returns false if nothing is left.
 func (g *agenda) next(it *item) bool {
+	// Transfers and starts of this instant go before what is later or has a higher order.
+	// Among transfers the serial number of the batch decides.
 	at, order := g.peek()
 	switch {
 	case g.moved.n > 0 && (at > g.now || order > uint8(policy.TransferFinished) ||
@@ -67,14 +69,15 @@ func (g *agenda) next(it *item) bool {
 
 // ring is a first-in first-out queue of items.
 type ring struct {
-	items []item // length a power of two
+	items []item // its length is a power of two
 	first int
 	n     int
 }
 
+// push appends an item.
 func (r *ring) push(it item) { *r.add() = it }
 
-// add makes room for an item, which the caller fills in.
+// pushSlot appends an item, which the caller fills in.
 func (r *ring) add() *item {
 	if r.n == len(r.items) {
 		bigger := make([]item, max(16, 2*len(r.items)))
@@ -87,8 +90,10 @@ func (r *ring) add() *item {
 	return &r.items[(r.first+r.n-1)&(len(r.items)-1)]
 }
 
+// front returns the oldest item.
 func (r *ring) front() *item { return &r.items[r.first] }
 
+// pop removes the oldest item and copies it to it.
 func (r *ring) pop(it *item) {
 	*it = r.items[r.first]
 	r.first = (r.first + 1) & (len(r.items) - 1)

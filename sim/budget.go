@@ -5,27 +5,28 @@ import (
 	"time"
 )
 
-// Budget is the work that a series of runs may still take, in requests of a plan with few devices.
-// It counts requests and not time, so that the same runs are made everywhere.
+// Budget is the work that a series of runs may still take, in requests of a plan with few
+// devices. It counts requests instead of time, so that the same runs are made on every machine.
 type Budget struct{ Left float64 }
 
-// cost is what a request takes in a run, in those of a plan with few devices.
-type cost struct{ fixed, device float64 } // whatever the devices are, and for each of them
+// requestCost is the cost of simulating a request, in requests of a plan with few devices.
+type cost struct{ fixed, device float64 } // perDevice is added for each device
 
-// OverBudgetError says that runs would take more work than their budget allows. None of them was made.
+// OverBudgetError is returned when runs would take more work than their budget allows. None of them was made.
 type OverBudgetError struct {
 	Runs     int
-	Duration time.Duration // of arrivals per run
-	Requests float64       // of all these runs
+	Duration time.Duration // of the arrivals of a run
+	Requests float64       // in all of these runs
 	Devices  int
 }
 
+// Error says how large the runs would be.
 func (e *OverBudgetError) Error() string {
 	return fmt.Sprintf("%d more runs of %v would have about %.3g requests for %d devices, more than a search simulates", e.Runs, e.Duration, e.Requests, e.Devices)
 }
 
-// Within returns whether the budget of the scenario allows so many runs; if it does not, an
-// *OverBudgetError. Without a budget all are allowed.
+// CheckBudget returns an *OverBudgetError if the budget does not allow a number of runs. Without a
+// budget all are allowed.
 func (sc *Scenario) Within(runs int) error {
 	requests := sc.requests() * float64(runs)
 	if sc.Budget == nil || sc.work(requests) <= sc.Budget.Left {
@@ -34,7 +35,7 @@ func (sc *Scenario) Within(runs int) error {
 	return &OverBudgetError{Runs: runs, Duration: sc.Duration, Requests: requests, Devices: len(sc.Tables.Devices)}
 }
 
-// spend takes the work of so many runs from the budget if it allows them.
+// spendBudget takes the work of a number of runs from the budget, if it allows them.
 func (sc *Scenario) spend(runs int) error {
 	if err := sc.Within(runs); err != nil || sc.Budget == nil {
 		return err
@@ -43,13 +44,13 @@ func (sc *Scenario) spend(runs int) error {
 	return nil
 }
 
-// work returns what requests cost, in those of a plan with few devices.
+// workOf returns the cost of requests, in requests of a plan with few devices.
 func (sc *Scenario) work(requests float64) float64 {
 	each := costOf(sc.Tables)
 	return requests * (each.fixed + each.device*float64(len(sc.Tables.Devices)))
 }
 
-// requests returns about how many requests a run has.
+// expectedRequests returns about how many requests a run has.
 func (sc *Scenario) requests() float64 {
 	rps := 0.0
 	for i := range sc.Tables.Models {

@@ -11,100 +11,101 @@ import (
 	"inferplan/policy"
 )
 
-// Config is one run. Tables, Policy and Source are needed; the policy, the
-// source and the service belong to the run alone.
+// Config configures one run. Tables, Policy and Source are needed. The policy, the source
+// and the service must not be shared with other runs.
 type Config struct {
 	Tables  *policy.Tables
 	Policy  policy.Policy
 	Source  arrivals.Source
-	Service Service // nil: the times of the tables
+	Service Service // if nil, the times of the tables
 
-	// Duration ends the arrivals; the run then drains. 0: until the source ends.
+	// Duration ends the arrivals; the run then drains. If it is 0, the source ends them.
 	Duration time.Duration
 	// Warmup is how long arrivals run without being counted.
 	Warmup time.Duration
-	// Ingress passes between a request's arrival and the moment the policy
-	// hears of it, Egress between the end of its batch and its answer.
+	// Ingress passes from a request's arrival until the policy hears of it, Egress from the
+	// end of its batch until its answer.
 	Ingress, Egress time.Duration
-	// FrontEnd is for how long a request takes up the front end. Requests pass it one after another, and those
-	// that wait for it reach the policy later; that it takes time itself is part of Egress. 0: none waits.
+	// FrontEnd is how long a request occupies the front end. Requests pass it one after another.
+	// Only the waiting for it delays requests: the time itself is part of Egress. If it is 0, none waits.
 	FrontEnd time.Duration
-	// Window is the width of the report's windows. 0: none.
+	// Window is the width of the report's windows. If it is 0, there are none.
 	Window time.Duration
 
-	// LoadTime is how long a network takes to load on a device. nil: no time.
+	// LoadTime returns how long a network takes to load on a device. If nil, the service or the tables say it.
 	LoadTime func(network, device int32) time.Duration
-	// PlaceTime is how long it takes to bring what a task reads to a device. nil:
-	// no time.
+	// PlaceTime returns how long it takes to bring the inputs of a task to a device. If nil,
+	// MoveTime says it.
 	PlaceTime func(task, device int32) time.Duration
-	// MoveTime is how long the output of a task of a service takes from one device
-	// to another, for a Place. All that a task reads comes at once, and nothing
-	// waits for a link. nil: no time.
+	// MoveTime returns how long the output of a task of a service takes from one device to
+	// another, for a Place. All inputs of a task move at once, and none waits for a link. If
+	// nil, it takes no time.
 	MoveTime func(service, from, to int32) time.Duration
-	// Slower is a share by which iterations of language models take longer than profiled.
+	// Slowdown is the share by which iterations of language models take longer than profiled.
 	Slower float64
-	// SearchWork bounds the work of a re-plan's search; 0: 2^20. SearchTime is how
-	// long a search of so much work takes. nil: no time.
+	// SearchWork bounds the work of a re-plan's search; 0 stands for 2^20. SearchTime returns
+	// how long a search with so much work takes. If nil, it takes no time.
 	SearchWork int64
 	SearchTime func(worked int64) time.Duration
 	Faults     []Fault
 
-	// Control says which tasks a request has; nil: one. Truth is what only
-	// reality knows; nil: nothing, or what the tables have. Both belong to the run
-	// alone.
+	// Control reveals the tasks of a request. If nil, a request has one. Truth knows what only
+	// reality knows; nil stands for nothing, or for what the tables have. Neither may be shared
+	// with other runs.
 	Control policy.Control
 	Truth   Truth
 
-	// Completed hears of every answered request; nil: nobody.
+	// OnCompleted is called with every answered request, unless it is nil.
 	Completed CompletedFunc
-	// Judged hears of every answer of a language model that is a request's own; nil:
-	// nobody.
+	// OnJudged is called with every answer of a language model to a request of its own, unless
+	// it is nil.
 	Judged JudgedFunc
 
-	// Verify checks the invariants: conservation, one batch at a time on a
-	// device, first-in first-out, causality, monotone clock, valid paths.
+	// Verify checks the invariants: conservation of requests, one batch at a time on a device,
+	// first-in first-out, causality, a monotone clock, valid paths.
 	Verify bool
-	// ChromeTrace gets a trace of every device and link, to be opened in
-	// chrome://tracing or Perfetto. nil: none.
+	// ChromeTrace gets a trace of every device and link, to be opened in chrome://tracing or
+	// Perfetto. It may be nil.
 	ChromeTrace io.Writer
 
-	// NoReport leaves the report out: its percentiles take a fifth of a short
-	// run, and a caller that takes Completed needs none.
+	// NoReport leaves the report out. Its percentiles take a fifth of a short run, and a caller
+	// with OnCompleted needs none.
 	NoReport bool
 
-	// instances makes another host of instances than servers; nil: none.
+	// instances returns a host of instances to use instead of llmHost. It may be nil.
 	instances func(l *loop) host
 
-	// For the report.
+	// PolicyName, Seed and Load only appear in the report.
 	PolicyName string
 	Seed       uint64
 	Load       float64
 }
 
-// Fault takes a device away at a time, or gives it back.
+// Fault makes a device fail, or come back, at a time.
 type Fault struct {
 	At     time.Duration
 	Device int32
-	Up     bool
+	Up     bool // the device comes back
 }
 
-// Result is what a run showed.
+// Result is the outcome of a run.
 type Result struct {
 	Report     *formats.Report
-	Events     int64             // handled by the loop
+	Events     int64             // events that the loop handled
 	Dispatched int64             // batches
-	Gears      *GearResult       // of a gear plan, else nil
-	Flow       *FlowResult       // of a plan of applications, else nil
-	Work       *WorkResult       // of a plan of workflows, else nil
-	Sessions   *SessionResult    // of services that keep something of requests, else nil
-	Generated  *GenerationResult // of language models of workflows, else nil
-	Tokens     *TokenResult      // of instances of language models, else nil
+	Gears      *GearResult       // for gear plans, else nil
+	Flow       *FlowResult       // for plans of applications, else nil
+	Work       *WorkResult       // for plans of workflows, else nil
+	Sessions   *SessionResult    // if services keep session states, else nil
+	Generated  *GenerationResult // if language models are part of workflows, else nil
+	Tokens     *TokenResult      // for instances of language models, else nil
 	Transfers  Transfers         // between stages
-	Probes     int64             // paths that the policy looked for; 0: it does not count them
+	Probes     int64             // paths that the policy looked for; 0 if it does not count them
 	crossed    transferTimes
 	acc        *report.Accumulator
 }
 
+// check returns an error if a needed field is missing, or a time or device is invalid.
 func (c *Config) check() error {
 	switch {
 	case c.Tables == nil || c.Policy == nil || c.Source == nil:

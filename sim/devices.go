@@ -8,57 +8,59 @@ import (
 	"inferplan/policy"
 )
 
-// Entries of devices on the agenda.
+// Kinds of agenda entries of devices and links.
 const (
-	isRun uint8 = ofHost + iota // a run ends
-	isTransfer
-	isBegun
-	isReturned
-	isLoaded
-	isUnloaded
-	isPlaced
-	isIterated   // an iteration of a language model ends
-	isGenerating // one may begin
-	isTold       // the policy hears of a run that has ended
+	isRun        uint8 = ofHost + iota // a run ends
+	isTransfer                         // a transfer ends
+	isBegun                            // the policy hears that a batch started
+	isReturned                         // the policy gets a batch back whose network is not loaded
+	isLoaded                           // a load of a network or of a session state ends
+	isUnloaded                         // the policy hears of an unload
+	isPlaced                           // the inputs of a task have arrived
+	isIterated                         // an iteration of a language model ends
+	isGenerating                       // an iteration of a language model may begin
+	isTold                             // the policy hears of a run that ended earlier
 )
 
-// devices is the host of devices that run batches of stages, and of the links
-// between them. A device runs one batch at a time, first-in first-out.
+// deviceHost is the host of devices that run batches of stages, and of the links between
+// them. A device runs one batch at a time, first-in first-out.
 type devices struct {
 	*loop
 	service Service
-	clock   Clocked // the service, where it wants to know the time
-	rested  Rested  // the service, where it wants to know for how long a device was idle
-	served  Served  // the service, where it knows what serving adds
+	clock   Clocked // the service, or nil if it does not want the time
+	rested  Rested  // the service, or nil if it does not want idle times
+	served  Served  // the service, or nil if it has no times of serving
 	list    []device
 	links   []link
 	crossed transferTimes
-	storage *storage // nil: no network has come or gone yet
-	engines *engines // nil: no service is a language model
+	storage *storage // nil as long as no network is loaded or unloaded
+	engines *engines // nil if no service is a language model
 }
 
+// device is a device with its queue of batches.
 type device struct {
-	head, last int32 // batches that wait; -1: none
-	current    int32 // batch that runs; -1: none, or one that was aborted
-	epoch      int32 // counts losses
+	head, last int32 // first and last batch in its queue, or -1
+	current    int32 // batch that runs; -1 if there is none or it was aborted
+	epoch      int32 // counts the losses; an agenda entry of an earlier epoch is void
 	busy       bool
 	down       bool
 	ranUntil   time.Duration
-	running    time.Duration // counted busy time
+	running    time.Duration // in the counted time
 }
 
-// place is where a live batch is.
+// batchPlace is the place of a live batch.
 type place uint8
 
 const (
 	nowhere place = iota
 	waitsForDevice
 	runs
-	generates // on a language model, or waits for its next iteration
+	generates // on a language model: it runs, or waits for the next iteration
 	waitsForLinks
 	crosses
 )
 
+// newDeviceHost returns the host of all devices and links of the run.
 func newDevices(l *loop) *devices {
 	h := &devices{loop: l, service: l.cfg.Service, list: make([]device, len(l.t.Devices)), links: make([]link, len(l.t.Links))}
 	if h.service == nil {
@@ -80,13 +82,16 @@ func newDevices(l *loop) *devices {
 	return h
 }
 
-// due implements host.
+// handleEntry implements host.
 func (h *devices) due(it *item) {
 	switch it.what {
+	// Runs and transfers.
 	case isRun:
 		h.runFinished(it)
 	case isTransfer:
 		h.transferFinished(it)
+
+	// Events of a batch. They are void if the policy has aborted the batch.
 	case isBegun:
 		if b := &h.batches[it.batch]; b.live && b.serial == it.serial {
 			ev := h.beginBatch(policy.BatchStarted, it.batch, it.device)
@@ -97,6 +102,8 @@ func (h *devices) due(it *item) {
 		if b := &h.batches[it.batch]; b.live && b.serial == it.serial {
 			h.returned(it.batch, it.device, policy.ReturnNotLoaded, nil)
 		}
+
+	// Networks.
 	case isLoaded:
 		h.storage.ended(it)
 	case isUnloaded:
@@ -105,9 +112,11 @@ func (h *devices) due(it *item) {
 			ev.Network, ev.Device, ev.Key = it.batch, it.device, it.serial
 			h.tell()
 		}
+
+	// Iterations of language models.
 	case isIterated, isGenerating:
 		if h.list[it.device].epoch != it.epoch {
-			return // lost meanwhile
+			return // the device was lost meanwhile
 		}
 		if it.what == isIterated {
 			h.engines.iterated(it.device)
@@ -115,9 +124,11 @@ func (h *devices) due(it *item) {
 			h.engines.start(it.device)
 		}
 	case isTold:
-		if b := &h.batches[it.batch]; b.live && b.serial == it.serial { // else the policy aborted it
+		if b := &h.batches[it.batch]; b.live && b.serial == it.serial { // otherwise the policy has aborted it
 			h.ended(it)
 		}
+
+	// Inputs of tasks.
 	case isPlaced:
 		if !h.list[it.device].down {
 			h.flow.arrived(it)
@@ -125,7 +136,7 @@ func (h *devices) due(it *item) {
 	}
 }
 
-// dispatch queues a batch at its first device.
+// dispatch implements host. A batch that begins behind the first stage is sent to its device first.
 func (h *devices) dispatch(slot int32) {
 	b := &h.batches[slot]
 	hop := h.hop(slot, 0)
@@ -141,8 +152,8 @@ func (h *devices) dispatch(slot int32) {
 	h.queueTransfer(slot)
 }
 
-// abort takes a batch out of the queue where it is. A device or link that works
-// on it goes on to the end: running work cannot be stopped.
+// abort implements host. It takes the batch out of the queue in which it waits. A device or
+// link that works on it goes on to the end: running work cannot be stopped.
 func (h *devices) abort(slot int32) {
 	b := &h.batches[slot]
 	hop := h.hop(slot, b.hop)
@@ -159,12 +170,12 @@ func (h *devices) abort(slot int32) {
 	b.at = nowhere
 }
 
-// evict implements host: only instances can.
+// evict implements host. Only instances can evict, so it fails.
 func (h *devices) evict(slot int32, _ bool) {
 	h.fail(fmt.Errorf("the policy evicts batch slot %d from device %d, which is no instance", slot, h.hop(slot, 0).Device))
 }
 
-// load implements host.
+// handleOrder implements host.
 func (h *devices) load(o order) {
 	if h.storage == nil {
 		h.storage = newStorage(h)
@@ -172,26 +183,30 @@ func (h *devices) load(o order) {
 	h.storage.load(o)
 }
 
-// place brings what a task reads to a device.
+// bringInputs implements host: it schedules the arrival of a task's inputs at a device.
 func (h *devices) place(task, device int32) {
 	h.at(h.now+h.flow.takes(task, device), policy.TransferFinished, h.sequence(), item{what: isPlaced, start: h.now, batch: task, device: device, epoch: h.tasks.List[task].Ticket})
 }
 
-// fault takes a device away, or gives it back. What runs or waits there is gone;
-// the policy aborts these batches when it hears of it. Loads at run time are
-// gone, too.
+// setDeviceUp implements host. When a device is lost, the batches that run or wait there are
+// lost with it; the policy aborts them when it hears of it. Networks that were loaded while
+// serving, and session states, are lost too.
 func (h *devices) fault(d int32, back bool) {
 	dev := &h.list[d]
 	if dev.down != back {
 		return
 	}
 	dev.down = !back
+
+	// Tell those who follow the devices.
 	if h.flow != nil && h.flow.stats != nil {
 		h.flow.stats.fault(d, back)
 	}
 	if h.flow != nil && h.flow.work != nil {
 		h.flow.work.lost(d)
 	}
+
+	// Clear the device, and put the networks of the plan onto it again.
 	kind := policy.WorkerBack
 	if !back {
 		kind = policy.WorkerLost
@@ -210,7 +225,7 @@ func (h *devices) fault(d int32, back bool) {
 	h.tell()
 }
 
-// empty forgets what is on a device.
+// clearQueue removes all batches from a device.
 func (h *devices) empty(dev *device) {
 	dev.busy, dev.epoch, dev.ranUntil = false, dev.epoch+1, h.now
 	if dev.current >= 0 {
@@ -247,7 +262,7 @@ func (h *devices) queueRun(slot int32) {
 	}
 }
 
-// startRun starts the first batch in a device's queue, if there is one.
+// startNextRun starts the first batch in a device's queue, if there is one.
 func (h *devices) startRun(d int32) {
 	dev := &h.list[d]
 	slot := dev.head
@@ -255,6 +270,8 @@ func (h *devices) startRun(d int32) {
 		return
 	}
 	b := &h.batches[slot]
+
+	// Take the batch out of the queue. It returns if its network is not there.
 	dev.head = b.nextRun
 	if dev.head < 0 {
 		dev.last = -1
@@ -268,11 +285,15 @@ func (h *devices) startRun(d int32) {
 	if h.cfg.Verify && h.now < dev.ranUntil {
 		h.fail(fmt.Errorf("device %d starts batch slot %d before it is free at %v", d, slot, dev.ranUntil))
 	}
+
+	// A language model takes the device until its sequences have ended.
 	if h.engines != nil && h.engines.begin(slot, d) {
 		return
 	}
 	dev.busy, dev.current = true, slot
 	b.at = runs
+
+	// Ask the service how long the run takes.
 	if h.clock != nil {
 		h.clock.Tick(h.now - h.firstAt)
 	}
@@ -286,6 +307,8 @@ func (h *devices) startRun(d int32) {
 	if h.flow != nil {
 		took = h.flow.stretched(slot, took)
 	}
+
+	// Schedule the end, and tell the policy of the start later in this instant.
 	_, it := h.heap.Add(h.now+took, uint8(policy.BatchFinished), b.serial)
 	*it = item{what: isRun, start: h.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hop: b.hop}
 	begun := h.begun.add()
@@ -293,12 +316,12 @@ func (h *devices) startRun(d int32) {
 	begun.what = isBegun
 }
 
-// runFinished ends a run: the device takes the next one, and the batch goes on or has
-// ended, once the policy hears of it.
+// finishRun ends a run: the device takes its next batch. The ended batch goes on to its next
+// hop, or has ended, once the policy hears of it.
 func (h *devices) runFinished(it *item) {
 	dev := &h.list[it.device]
 	if dev.epoch != it.epoch {
-		return // lost meanwhile
+		return // the device was lost meanwhile
 	}
 	dev.ran(h.cfg, it.start, h.now)
 	dev.busy = false
@@ -309,6 +332,8 @@ func (h *devices) runFinished(it *item) {
 		h.startRun(it.device)
 		return
 	}
+
+	// If the policy hears of the end later, the device goes on meanwhile.
 	b := &h.batches[it.batch]
 	if h.trace != nil {
 		h.trace.run(it.device, b.model, b.size, it.start, h.now)
@@ -324,11 +349,14 @@ func (h *devices) runFinished(it *item) {
 	h.startRun(it.device)
 }
 
-// ended ends a run for the policy: its batch goes on or has ended.
+// reportRun ends a run for the policy: its batch goes on to the next hop, has ended, or ends
+// as a part of its pipeline.
 func (h *devices) ended(it *item) {
 	b := &h.batches[it.batch]
 	model, service, last, hop, end := b.model, b.service, b.hop+1 == b.numHops, b.first+it.hop, h.now-b.late
 	part := last && int32(hop)+1 < b.stages
+
+	// Move the batch on, and let the device take its next one.
 	switch {
 	case part:
 		h.handBack(it.batch, it.device)
@@ -342,6 +370,8 @@ func (h *devices) ended(it *item) {
 	if !h.list[it.device].busy {
 		h.startRun(it.device)
 	}
+
+	// End the requests before the policy hears of the batch.
 	if last && !part {
 		h.ending.ran(it.batch, it.device)
 	}
@@ -351,7 +381,7 @@ func (h *devices) ended(it *item) {
 	h.freed(it.device)
 }
 
-// freed does what waited for the end of a batch on a device.
+// onBatchEnd does what waited for the end of a batch on a device: unloads, and dropping session states.
 func (h *devices) freed(device int32) {
 	if h.storage != nil {
 		h.storage.retire(device)
@@ -361,7 +391,7 @@ func (h *devices) freed(device int32) {
 	}
 }
 
-// ran adds the part of a run that lies in the counted time.
+// addBusyTime adds the part of a run that lies in the counted time.
 func (dev *device) ran(cfg *Config, from, to time.Duration) {
 	from = max(from, cfg.Warmup)
 	if cfg.Duration > 0 {
@@ -370,8 +400,8 @@ func (dev *device) ran(cfg *Config, from, to time.Duration) {
 	dev.running += max(0, to-from)
 }
 
-// handBack ends a batch that ran a part of its pipeline: its tasks wait for
-// another to take them on from the device that they are on.
+// returnPart ends a batch that ran a part of its pipeline. Its tasks wait for another batch
+// that takes them on from the device that holds their tensors.
 func (h *devices) handBack(slot, device int32) {
 	b := &h.batches[slot]
 	stage := h.hop(slot, b.hop).Stage
@@ -384,6 +414,7 @@ func (h *devices) handBack(slot, device int32) {
 	b.live, b.at = false, nowhere
 }
 
+// removeFromQueue takes a batch out of the queue of a device.
 func (h *devices) leaveDevice(d, slot int32) {
 	dev := &h.list[d]
 	before := int32(-1)
@@ -401,10 +432,10 @@ func (h *devices) leaveDevice(d, slot int32) {
 	}
 }
 
-// running implements host.
+// busyTime implements host.
 func (h *devices) running(d int32) time.Duration { return h.list[d].running }
 
-// finish implements host.
+// checkIdle implements host.
 func (h *devices) finish() error {
 	for d := range h.list {
 		if dev := &h.list[d]; dev.busy || dev.head >= 0 {

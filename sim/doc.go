@@ -1,43 +1,60 @@
-// Package sim runs a plan in virtual time: the same policy code that the
-// executor runs, against models of devices and links.
+// Package sim runs a plan in virtual time: the same policy code that the executor
+// runs, against models of devices, links and instances of language models. One
+// event loop orders everything by time; hosts execute what the policy dispatches.
+// The package also replicates runs over seeds and searches for the highest load
+// that a plan sustains.
 //
-// One loop over an indexed heap (package kernel) keyed by time, kind of event
-// and sequence number; typed events, no allocation per event, no logging. A
-// device runs one batch at a time, first-in first-out; a transfer holds the
-// uplink of the sending and the downlink of the receiving node at once, each
-// first-in first-out. Nothing is held back for a reserved start.
+// The words of this package:
+//
+//   - Agenda: the events that are still to happen. Its entries carry a kind and an
+//     order within their instant. The order is a number of its own, because what
+//     happens within a host is no event of the policy.
+//   - Host: executes the batches of some devices. One host models devices that run
+//     batches of stages, and the links between them; another one models instances of
+//     language models.
+//   - Slot: the policy's number of a batch, a request or a task, used again later.
+//   - Hop: one stage of a batch on one device. A transfer lies between two hops. It
+//     holds the uplink of the sending node and the downlink of the receiving node at
+//     once, each first-in first-out.
+//   - Ending: the rule by which the end of a batch answers its requests: directly,
+//     by a cascade, by the last of several tasks, or by a language model's tokens.
+//   - Truth: what only reality knows, such as how certain an answer is, which branch
+//     a task takes, and how many tokens it makes.
+//   - Service: the times that work takes.
+//   - Session state: what a service keeps of a request on a device between tasks.
+//   - Counted time: from the end of the warm-up to the end of the arrivals.
+//   - Load factor: a multiple of the planned rates.
+//
+// The loop allocates nothing per event and does not log. A device runs one batch at
+// a time, first-in first-out. Nothing is held back for a reserved start.
+//
+// The files follow in the order in which to read them.
 //
 // # The loop and its hosts
 //
-// The loop knows arrivals, the policy with its timers and searches, requests and
-// tasks, and the order of all that happens (loop.go, agenda.go, ledger.go,
-// actions.go, replan.go). It asks a host, per device, to execute (host.go). One
-// host models devices that run batches of stages and the links between them
-// (devices.go, links.go), loads networks (loads.go), and runs the iterations of
-// language models of workflows (engines.go, generated.go). Another one models
-// instances of language models: package llm runs their iterations, servers.go
-// takes and evicts requests, swaps.go changes what an instance runs. What an entry of the heap
-// is to its host and its order in the instant are two numbers, so that what
-// happens within a host has its place and is no event of the policy.
+// The run: config.go (what a run is), loop.go, agenda.go, ledger.go (requests and
+// tasks), actions.go (what the policy decides), replan.go, verify.go (invariants and
+// the result). The heap is package kernel.
 //
-// An ending says what the end of a batch means to its requests, and a Truth says
-// what only reality knows (endings.go). There is the direct ending, one for
-// cascades (gears.go), one for requests of several tasks (flow.go), whose works and
-// transfers take the times of flowtimes.go, and one for requests to language models,
-// which judges each by the figure that its SLO is of (tokens.go). Package workflows
-// has dynamic applications. Of plans of applications flowstats.go follows the
-// requests, flowbound.go says what was possible, flowways.go draws branches and
-// flowreport.go writes the report.
+// Hosts: host.go (interface and batches), devices.go and links.go, loads.go (networks
+// that are loaded onto devices), engines.go with generated.go (language models of
+// workflows), sessions.go (session states), then servers.go and swaps.go (instances;
+// package llm runs their iterations).
+//
+// Endings: endings.go, gears.go (cascades), flow.go (several tasks) with flowtimes.go,
+// tokens.go (language models). For plans of applications flowstats.go follows the
+// requests, flowbound.go bounds how many could be answered in time, flowways.go draws
+// branches, flowwork.go follows the devices of workflows, and flowreport.go writes the
+// report.
 //
 // # The rest
 //
-// config.go says what a run is, service.go how long work takes, recorded.go which
-// arrivals a trace has, transfers.go how long tensors were under way, verify.go
-// the invariants, trace.go the Chrome trace, replicate.go runs over several seeds,
-// findmax.go the search for the highest load.
+// Around a run: service.go and slower.go (times of work), recorded.go (arrivals of a
+// trace), transfers.go (times between stages), trace.go (Chrome trace), replicate.go
+// (several seeds), budget.go and flowcost.go (the work of simulations), findmax.go (the
+// highest load of all models), headroom.go (the highest load of each model).
 //
-// The typical steps: Compile the plan (package policies), make its policy
-// (likewise) and a source (package arrivals; Scenario.Source does it for the
-// plan's own rates), then Run. Replicate and FindMaxLoad do these steps for
-// every run that they need.
+// The typical steps: compile the plan (package policies), make its policy (likewise)
+// and a source (package arrivals; Scenario.Source does it for the plan's own rates),
+// then call Run. Replicate and FindMaxLoad do these steps for every run that they need.
 package sim

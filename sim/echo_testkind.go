@@ -11,27 +11,29 @@ import (
 
 func init() { instanceHost = newEchoes }
 
-// echoes are the instances of the kind echo: every batch on one makes a token per
-// millisecond, eight of them where no truth says otherwise.
+// echoHost is the host of instances of the kind echo: every batch on one makes a token per
+// millisecond, eight of them if no truth says otherwise.
 type echoes struct {
 	*loop
-	speaking []int64 // by batch slot: the serial of its use; 0: not here
-	made     []int32 // tokens by task, as far as they are kept
-	down     []bool  // by device
-	ran      []time.Duration
+	speaking []int64         // by batch slot: the serial of its use; 0 if it is not here
+	made     []int32         // tokens by task, as far as they are kept
+	down     []bool          // by device
+	ran      []time.Duration // by device
 }
 
-// Entries of echoes on the agenda.
+// Kinds of agenda entries of echoHost.
 const (
 	isEchoBegun uint8 = ofHost + iota
 	isEchoToken
-	isEchoSent // back
+	isEchoSent // a batch returns to the policy
 )
 
+// newEchoHost returns the host of the kind echo.
 func newEchoes(l *loop) host {
 	return &echoes{loop: l, down: make([]bool, len(l.t.Devices)), ran: make([]time.Duration, len(l.t.Devices))}
 }
 
+// tokensOf returns the token counter of a batch's task.
 func (h *echoes) tokensOf(slot int32) *int32 {
 	t := h.members(slot)[0]
 	for int(t) >= len(h.made) {
@@ -40,11 +42,12 @@ func (h *echoes) tokensOf(slot int32) *int32 {
 	return &h.made[t]
 }
 
-// entry is one of a batch.
+// batchEntry returns an agenda entry of a batch.
 func (h *echoes) entry(slot int32, what uint8) item {
 	return item{what: what, host: 1, serial: h.batches[slot].serial, batch: slot, device: h.hop(slot, 0).Device, start: h.now}
 }
 
+// dispatch implements host.
 func (h *echoes) dispatch(slot int32) {
 	if h.down[h.hop(slot, 0).Device] {
 		return
@@ -57,10 +60,12 @@ func (h *echoes) dispatch(slot int32) {
 	h.next(slot)
 }
 
+// scheduleToken schedules the next token of a batch.
 func (h *echoes) next(slot int32) {
 	h.at(h.now+time.Millisecond, policy.TokenProgress, h.sequence(), h.entry(slot, isEchoToken))
 }
 
+// handleEntry implements host. An entry of an ended batch is void.
 func (h *echoes) due(it *item) {
 	b := &h.batches[it.batch]
 	switch here := b.live && b.serial == it.serial; {
@@ -76,7 +81,7 @@ func (h *echoes) due(it *item) {
 	}
 }
 
-// token gives a batch its next token.
+// makeToken gives a batch its next token. The last one ends the batch.
 func (h *echoes) token(slot, device int32) {
 	n, most := h.tokensOf(slot), int32(8)
 	if h.truth != nil {
@@ -97,6 +102,7 @@ func (h *echoes) token(slot, device int32) {
 	}
 }
 
+// abort implements host. The tokens of the task are lost.
 func (h *echoes) abort(slot int32) {
 	if int(slot) < len(h.speaking) {
 		h.speaking[slot] = 0
@@ -104,6 +110,7 @@ func (h *echoes) abort(slot int32) {
 	*h.tokensOf(slot) = 0
 }
 
+// evict implements host.
 func (h *echoes) evict(slot int32, keep bool) {
 	if h.speaking[slot] = 0; !keep {
 		*h.tokensOf(slot) = 0
@@ -115,7 +122,7 @@ func (h *echoes) load(o order) { h.fail(fmt.Errorf("network %d: instances load n
 
 func (h *echoes) place(task, device int32) { h.hosts[0].place(task, device) }
 
-// fault: what a device says is over. The policy takes it back.
+// setDeviceUp implements host. The policy takes back the batches of a failed device.
 func (h *echoes) fault(device int32, back bool) {
 	if h.down[device] != back {
 		return
@@ -132,6 +139,7 @@ func (h *echoes) fault(device int32, back bool) {
 
 func (h *echoes) running(device int32) time.Duration { return h.ran[device] }
 
+// checkIdle implements host.
 func (h *echoes) finish() error {
 	for slot, serial := range h.speaking {
 		if serial != 0 {

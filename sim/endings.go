@@ -7,33 +7,33 @@ import (
 	"inferplan/policy"
 )
 
-// Truth is what only reality knows: how certain answers are, which branch a task
-// takes, how many tokens it makes. A run has one of its own.
+// Truth knows what only reality knows: how certain answers are, which branch a task takes,
+// how many tokens it makes. It belongs to one run.
 type Truth interface {
-	// Arrive hears of every request before the policy does.
+	// Arrive is called with every request before the policy hears of it.
 	Arrive(req int32, r *arrivals.Request)
-	// Outcome is what became of a task that ran along a pipeline, and the level
-	// of its answer, where answers have levels.
+	// Outcome returns the outcome of a task that ran along a pipeline, and the level of
+	// its answer, if answers have levels.
 	Outcome(req, task, pipeline int32) (o policy.Outcome, level int64)
-	// Tokens is how many tokens a task makes.
+	// Tokens returns how many tokens a task makes.
 	Tokens(task int32) int32
 }
 
-// ending is what the end of a batch means to its requests.
+// endingRule says what the end of a batch means to its requests.
 type ending interface {
-	// ran follows the last hop of a batch on a device, which has taken its next
-	// batch already, before BatchFinished is told.
+	// batchRan is called after the last hop of a batch on a device, which has taken its
+	// next batch already. The policy hears of BatchFinished later.
 	ran(slot, device int32)
-	// complete takes the last answer of a request as its answer.
+	// completeRequest answers a request with its latest answer.
 	complete(req int32) error
-	// mode is in force from now on.
+	// switchMode makes a mode effective from now on.
 	mode(tag int32) error
-	// result adds what the ending knows to that of the run.
+	// addResult adds the figures of the rule to the result of the run.
 	result(r *Result)
 }
 
-// endings is the only list of what endings there are beside the direct one. make
-// gives nil for a run of another kind, pool adds up runs.
+// endings lists the rules beside the direct one. make returns nil if a run is of another
+// kind, pool adds up runs.
 var endings = []struct {
 	make func(l *loop) ending
 	pool func(out *Result, runs []*Result)
@@ -48,7 +48,7 @@ var endings = []struct {
 	{make: newTokens, pool: poolTokens},
 }
 
-// endingOf is the ending of a run.
+// endingOf returns the ending rule of a run.
 func endingOf(l *loop) ending {
 	for _, e := range endings {
 		if made := e.make(l); made != nil {
@@ -58,10 +58,10 @@ func endingOf(l *loop) ending {
 	return direct{l}
 }
 
-// direct ends requests with the batch of their one task.
+// directEnding answers a request when the batch of its only task ends.
 type direct struct{ l *loop }
 
-// ran answers at once: a request has one task, in its slot, and ends with it.
+// batchRan answers the requests of a batch. Each has one task, in its own slot.
 func (e direct) ran(slot, _ int32) {
 	l := e.l
 	answered := l.now + l.cfg.Egress
@@ -78,17 +78,19 @@ func (e direct) ran(slot, _ int32) {
 	}
 }
 
+// completeRequest implements endingRule. Such requests end with their batch, so it fails.
 func (direct) complete(req int32) error {
 	return fmt.Errorf("the policy completes request slot %d, which the end of its batch answers", req)
 }
 
+// switchMode implements endingRule. Such plans have no modes, so it fails.
 func (direct) mode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
 func (direct) result(*Result) {}
 
-// answer answers a request.
+// answerRequest answers a request now, and closes it.
 func (l *loop) answer(req int32) {
 	q := &l.requests[req]
 	answered := l.now + l.cfg.Egress

@@ -9,10 +9,10 @@ import (
 	"inferplan/sim/llm"
 )
 
-// engines are the language models on devices that run batches of stages, too (of
-// workflows). A device runs one or the other at a time. Sequences of the model that
-// runs join its next iteration, as long as nothing else waits for the device. What
-// waits begins when the last of them has ended.
+// llmEngines runs the language models of workflows, on devices that run batches of stages
+// too. A device runs one or the other at a time. Sequences of the model that runs join its
+// next iteration, as long as nothing else waits for the device. A waiting batch begins when
+// the last sequence has ended.
 type engines struct {
 	*devices
 	own    *flows.Workflows
@@ -20,16 +20,16 @@ type engines struct {
 	counts *generated
 }
 
-// engine is what a device has of language models.
+// llmEngine is the language model that a device runs.
 type engine struct {
 	in      llm.Instance
-	service int32         // that runs; -1: none
-	since   time.Duration // it has run
-	starts  bool          // this instant
-	before  llm.Counts    // what it had done then
+	service int32         // service whose model runs, or -1
+	since   time.Duration // when the model began to run
+	starts  bool          // an iteration is scheduled in this instant
+	before  llm.Counts    // the counts of instance at startedAt
 }
 
-// newEngines is nil where no service of the tables is a language model.
+// newLLMEngines returns nil if no service of the tables is a language model.
 func newEngines(h *devices) *engines {
 	own := flows.WorkflowsOf(h.t)
 	if own == nil || len(own.Generations) == 0 {
@@ -43,7 +43,8 @@ func newEngines(h *devices) *engines {
 	return g
 }
 
-// joins lets a sequence join the language model that runs on a device.
+// tryJoin adds a sequence to the language model that runs on a device. It returns false if
+// another model or none runs there, or if batches wait for the device.
 func (g *engines) joins(slot, d int32) bool {
 	if g.by[d].service < 0 || g.by[d].service != g.batches[slot].service || g.list[d].head >= 0 {
 		return false
@@ -52,8 +53,8 @@ func (g *engines) joins(slot, d int32) bool {
 	return true
 }
 
-// begin has a device run the language model of a batch, with those behind it in the
-// queue that ask for the same; false: the batch asks for none.
+// startModel makes a device run the language model of a batch, with the batches next in its
+// queue that use the same model. It returns false if the batch uses none.
 func (g *engines) begin(slot, d int32) bool {
 	b := &g.batches[slot]
 	model := g.own.GenerationOf(b.service)
@@ -64,6 +65,8 @@ func (g *engines) begin(slot, d int32) bool {
 	dev.busy, dev.current = true, -1
 	e.service, e.since, e.before = b.service, g.now, e.in.Counts()
 	e.in.Reset(llm.Options{Budget: on.Budget, Block: on.Block}, llm.Model{Iteration: on.Iteration.Slower(g.cfg.Slower), KV: on.KV, Sequences: on.Sequences, KVBytes: model.KVBytes})
+
+	// Take the batches of the same model that are next in the queue.
 	g.admit(slot, d)
 	for dev.head >= 0 && g.batches[dev.head].service == e.service {
 		next := dev.head
@@ -73,7 +76,7 @@ func (g *engines) begin(slot, d int32) bool {
 	return true
 }
 
-// admit has a sequence wait for the next iteration.
+// addSequence makes a sequence wait for the next iteration.
 func (g *engines) admit(slot, d int32) {
 	b, e := &g.batches[slot], &g.by[d]
 	b.at = generates
@@ -87,8 +90,8 @@ func (g *engines) admit(slot, d int32) {
 	g.goOn(d)
 }
 
-// lengths are the tokens of a task's prompt and answer. A state of its session that is
-// not there is computed with the prompt. Both are cut where the KV memory ends.
+// tokenCounts returns the tokens of a task's prompt and answer. If the state of its session is
+// not on the device, it is computed anew and counts as prompt. Both are cut to the KV memory.
 func (g *engines) lengths(task, slot int32) (prompt, output int32) {
 	fa := &g.flow.facts[task]
 	model := g.own.GenerationOf(g.batches[slot].service)
@@ -102,6 +105,8 @@ func (g *engines) lengths(task, slot int32) (prompt, output int32) {
 	if g.flow.kept != nil {
 		prompt += int32(g.flow.kept.anew(slot) / max(1, model.KVBytes))
 	}
+
+	// The KV memory holds whole blocks, and an answer has at least one token.
 	on := &model.On[g.t.Devices[g.hop(slot, 0).Device].Kind]
 	block := max(1, int64(on.Block))
 	most := int32(min(on.KV/block*block, 1<<30))
@@ -109,7 +114,7 @@ func (g *engines) lengths(task, slot int32) (prompt, output int32) {
 	return prompt, max(1, min(output, most-prompt))
 }
 
-// goOn starts the next iteration after all else that happens now, unless one runs.
+// queueIteration schedules the next iteration after everything else of this instant, unless one runs or is scheduled.
 func (g *engines) goOn(d int32) {
 	if e := &g.by[d]; !e.in.Busy() && !e.starts {
 		e.starts = true
@@ -117,7 +122,7 @@ func (g *engines) goOn(d int32) {
 	}
 }
 
-// start starts the next iteration of a device; without a sequence, the device is free.
+// startIteration starts the next iteration of a device. If there is no sequence, the device is free.
 func (g *engines) start(d int32) {
 	e := &g.by[d]
 	e.starts = false
@@ -134,7 +139,7 @@ func (g *engines) start(d int32) {
 	g.at(g.now+took, policy.BatchFinished, g.sequence(), item{what: isIterated, device: d, epoch: g.list[d].epoch})
 }
 
-// iterated ends an iteration.
+// endIteration ends an iteration, and the batches whose sequences are finished.
 func (g *engines) iterated(d int32) {
 	e := g.by[d].in.End()
 	for _, slot := range e.First {
@@ -154,7 +159,7 @@ func (g *engines) iterated(d int32) {
 	g.goOn(d)
 }
 
-// remove takes a sequence that was aborted off its device.
+// removeSequence takes an aborted sequence off its device.
 func (g *engines) remove(slot, d int32) {
 	if e := &g.by[d]; e.service >= 0 {
 		e.in.Remove(slot, false)
@@ -162,7 +167,7 @@ func (g *engines) remove(slot, d int32) {
 	}
 }
 
-// lost empties a device.
+// loseDevice empties a device that failed.
 func (g *engines) lost(d int32) {
 	e := &g.by[d]
 	if e.service >= 0 {

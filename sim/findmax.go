@@ -10,24 +10,25 @@ import (
 	"inferplan/formats"
 )
 
-// LoadStep is the grid of FindMaxLoad.
+// LoadStep is the step of the grid of load factors.
 const LoadStep = 0.05
 
-// maxLoadPoint bounds the search: five times the planned rate.
+// maxLoadPoint is the last point of the grid: five times the planned rate.
 const maxLoadPoint = 100
 
-// MostLoad is the highest load that FindMaxLoad can look at.
+// MaxSearchLoad is the highest load factor that a search simulates.
 const MostLoad = maxLoadPoint * LoadStep
 
-// MaxLoad is what FindMaxLoad found.
+// MaxLoad is the result of FindMaxLoad.
 type MaxLoad struct {
-	// Overall is the highest load at which every model attains what was asked;
-	// Models the highest of each. 0: not even the lowest point of the grid.
+	// Overall is the highest load at which every model attains its share of requests in time.
+	// Models holds the highest load of each model. 0 means that not even the lowest point of
+	// the grid passes.
 	Overall float64
 	Models  []float64
 	// Points are the loads that were simulated, in order of load.
 	Points []LoadPoint
-	// Interrupted says that not all of them were: Overall is then the highest so
+	// Interrupted says that the search was cancelled. Overall is then the highest load so
 	// far, and Models is nil.
 	Interrupted bool
 }
@@ -39,7 +40,7 @@ type LoadPoint struct {
 	Events int64
 }
 
-// At returns the point of a load, nil if it was not simulated.
+// PointAt returns the point of a load, or nil if the load was not simulated.
 func (m *MaxLoad) At(load float64) *LoadPoint {
 	for i := range m.Points {
 		if gridIndex(m.Points[i].Load) == gridIndex(load) {
@@ -49,20 +50,23 @@ func (m *MaxLoad) At(load float64) *LoadPoint {
 	return nil
 }
 
-// gridLoad is point i of the grid, the nearest float to i * LoadStep.
+// gridLoad returns point i of the grid, the float nearest to i * LoadStep.
 func gridLoad(i int) float64 { return float64(i) / math.Round(1/LoadStep) }
 
+// gridIndex returns the number of the point nearest to a load.
 func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 
-// FindMaxLoad looks for the highest point of a 0.05 grid of load factors, up to
-// most, at which a model attains its share of requests in time, for each model and for all of them. Every
-// point is replicated runs times; all points use the same random numbers. The
-// search starts at load 1, or at most if that is less: it goes up while a model
-// passes, else down until it does, in steps that double, and then halves what is
-// left. A model is decided where it passes at most, or passes at a point and
-// fails at the next. Attainment is taken to fall with load.
-// Where ctx is cancelled there is, beside the error, what the complete points
-// showed; nil without any.
+// FindMaxLoad searches a grid of load factors with step 0.05, up to maxLoad, for the highest
+// point at which a model attains its share of requests in time, for each model and for all of
+// them. Every point is replicated as often as runs says, with the same random numbers.
+//
+// The search starts at load 1, or at maxLoad if that is less. It goes up while a model
+// passes, else down until it does, in steps that double, and then bisects. It is done with a
+// model that passes at maxLoad, or passes at a point and fails at the next. Attainment is
+// assumed to fall with load.
+//
+// If ctx is cancelled, FindMaxLoad returns the error together with what the complete points
+// showed, or nil if there are none.
 func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, runs int, most float64) (*MaxLoad, error) {
 	s, err := newLoadSearch(ctx, sc, shares, runs, most)
 	if err != nil {
@@ -77,8 +81,8 @@ func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, runs int, 
 	return s.overall(models)
 }
 
-// FindOverallLoad is FindMaxLoad without the highest load of each model, which
-// takes more points to find.
+// FindOverallLoad is FindMaxLoad without the highest load of each model, which takes more
+// points to find.
 func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, runs int) (*MaxLoad, error) {
 	s, err := newLoadSearch(ctx, sc, shares, runs, MostLoad)
 	if err != nil {
@@ -91,12 +95,13 @@ func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, runs i
 type loadSearch struct {
 	ctx    context.Context
 	sc     *Scenario
-	shares []float64 // of requests in time, by model
+	shares []float64 // share of requests in time that is asked, by model
 	runs   int
-	most   int // point of the grid
+	most   int // last point of the grid that is searched
 	points map[int]LoadPoint
 }
 
+// newLoadSearch checks the shares and the highest load.
 func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, runs int, most float64) (*loadSearch, error) {
 	if len(shares) != len(sc.Tables.Models) {
 		return nil, fmt.Errorf("simulating: %d shares of requests in time, expected one for each of %d models", len(shares), len(sc.Tables.Models))
@@ -111,6 +116,7 @@ func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, runs int
 	return &loadSearch{ctx, sc, shares, runs, last, map[int]LoadPoint{}}, nil
 }
 
+// reportAt returns the report of a point. It simulates the point if that was not done before.
 func (s *loadSearch) report(i int) (*formats.Report, error) {
 	if p, ok := s.points[i]; ok {
 		return p.Report, nil
@@ -125,7 +131,8 @@ func (s *loadSearch) report(i int) (*formats.Report, error) {
 	return res.Report, nil
 }
 
-// highest goes from load 1, or the most, in steps that double, and then halves what is left.
+// highestLoad returns the highest load that passes, found by doubling steps from load 1 (or
+// the last point) and bisection.
 func (s *loadSearch) highest(passes func(*formats.Report) bool) (float64, error) {
 	b := bracket{at: min(gridIndex(1), s.most), fails: s.most + 1}
 	for !b.closed() {
@@ -138,16 +145,17 @@ func (s *loadSearch) highest(passes func(*formats.Report) bool) (float64, error)
 	return gridLoad(b.passes), nil
 }
 
-// bracket is a search for the highest point of a grid that passes. 0 passes by itself.
+// gridBracket searches for the highest point of a grid that passes. Point 0 passes by definition.
 type bracket struct {
-	at, passes, fails int
-	step              int // last one; once both ends were seen, halves
-	both              [2]bool
+	at, passes, fails int     // point to simulate next, highest that passes, lowest that fails
+	step              int     // latest step, which doubles until both ends were seen
+	both              [2]bool // whether a point passed, and whether one failed
 }
 
+// isClosed reports whether the search is done.
 func (b *bracket) closed() bool { return b.fails-b.passes <= 1 }
 
-// saw takes in what the point showed, and goes to the next.
+// observe takes in whether the candidate passed, and chooses the next candidate.
 func (b *bracket) saw(pass bool) {
 	if pass {
 		b.passes, b.both[0] = max(b.passes, b.at), true
@@ -165,6 +173,7 @@ func (b *bracket) saw(pass bool) {
 	}
 }
 
+// overallLoad completes a search with the highest load of all models.
 func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {
 	highest, err := s.highest(s.passes)
 	if err != nil {
@@ -173,7 +182,7 @@ func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {
 	return &MaxLoad{Overall: highest, Models: models, Points: s.inOrder()}, nil
 }
 
-// passes returns whether every model attains its share.
+// allAttain returns whether every model attains its share.
 func (s *loadSearch) passes(r *formats.Report) bool {
 	for i := range r.Models {
 		if r.Models[i].Attainment < s.shares[i] {
@@ -183,6 +192,7 @@ func (s *loadSearch) passes(r *formats.Report) bool {
 	return true
 }
 
+// pointsInOrder returns the simulated points in order of load.
 func (s *loadSearch) inOrder() []LoadPoint {
 	var out []LoadPoint
 	for i := 1; i <= maxLoadPoint; i++ {
@@ -193,7 +203,7 @@ func (s *loadSearch) inOrder() []LoadPoint {
 	return out
 }
 
-// interrupted is what the points so far show, where the search was cancelled.
+// interruptedResult returns what the points so far show if the search was cancelled, else nil.
 func (s *loadSearch) interrupted(err error) *MaxLoad {
 	if !errors.Is(err, context.Canceled) || len(s.points) == 0 {
 		return nil
@@ -207,9 +217,8 @@ func (s *loadSearch) interrupted(err error) *MaxLoad {
 	return out
 }
 
-// Sweep simulates the given loads, in order; there is no highest in it. Where
-// ctx is cancelled there is, beside the error, what the complete loads showed;
-// nil without any.
+// Sweep simulates the given loads, in order, and searches nothing. If ctx is cancelled, it
+// returns the error together with the complete loads, or nil if there are none.
 func Sweep(ctx context.Context, sc *Scenario, loads []float64, runs int) (*MaxLoad, error) {
 	out := &MaxLoad{}
 	for _, load := range loads {
@@ -231,7 +240,7 @@ func Sweep(ctx context.Context, sc *Scenario, loads []float64, runs int) (*MaxLo
 	return out, nil
 }
 
-// curve is what every model attained at the loads that were simulated.
+// loadCurve returns what every model attained at the simulated loads.
 func (m *MaxLoad) curve() []formats.LoadReport {
 	var out []formats.LoadReport
 	for _, p := range m.Points {
@@ -248,7 +257,7 @@ func (m *MaxLoad) curve() []formats.LoadReport {
 	return out
 }
 
-// SweepReport is the report of the last load of a sweep, with the curve of all.
+// SweepReport returns the report of the last load of a sweep with the curve of all loads, and the number of events.
 func (m *MaxLoad) SweepReport() (*formats.Report, int64) {
 	if len(m.Points) == 0 {
 		return nil, 0
@@ -263,9 +272,9 @@ func (m *MaxLoad) SweepReport() (*formats.Report, int64) {
 	return &rep, events
 }
 
-// Report is the report of the highest load that every model attained, with the
-// highest load of each model in it; where not even the lowest point of the grid
-// passed, it is the lowest point's. The count is of the events of all points.
+// Report returns the report of the highest load that every model attained, with the highest
+// load of each model in it. If not even the lowest point of the grid passed, it is the report
+// of the lowest point. The second result is the number of events of all points.
 func (m *MaxLoad) Report() (*formats.Report, int64) {
 	if len(m.Points) == 0 {
 		return nil, 0
@@ -274,6 +283,8 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	if point == nil {
 		point = &m.Points[0]
 	}
+
+	// Add the curve and the highest loads to a copy of its report.
 	rep := *point.Report
 	rep.Models = slices.Clone(rep.Models)
 	rep.Curve = m.curve()

@@ -8,30 +8,32 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// flow is the ending of kinds whose requests have several tasks: a Control says
-// which come next. It implements policy.TaskHost.
+// flowEnding is the ending of plans whose requests have several tasks: a Control reveals
+// which tasks come next. It implements policy.TaskHost.
 type flow struct {
 	l       *loop
 	control policy.Control
 	facts   []facts    // by task
-	stats   *flowStats // nil: of plans of another kind
-	work    *flowWork  // nil: the plan has no workflows
-	kept    *sessions  // nil: no service keeps anything of a request
-	// Of the batch that ends.
+	stats   *flowStats // nil for plans of other kinds
+	work    *flowWork  // nil if the plan has no workflows
+	kept    *sessions  // nil if no service keeps session states
+	// Device and pipeline of the batch that ends.
 	device, pipeline int32
 }
 
-// facts are what a task has beside its place in the ledger.
+// taskRecord holds what the simulator knows of a task beside the ledger.
 type facts struct {
-	work  int64         // millionths of the usual; 0: as usual
-	known time.Duration // when it was revealed
-	asked time.Duration // when it was placed
+	work  int64         // work in millionths of the usual work; 0 stands for the usual
+	known time.Duration // when the task became known
+	asked time.Duration // when the policy chose its device
 	ended time.Duration
 	state sessionState
-	// Of a task of a language model: its tokens, 0 the usual, and the step, plus one.
+	// For a task of a language model: tokens of its prompt and answer, 0 for the usual
+	// number, and the step that asks for it, plus one.
 	prompt, output, ask int32
 }
 
+// newFlowEnding returns nil if the run has no Control.
 func newFlow(l *loop) ending {
 	if l.cfg.Control == nil {
 		return nil
@@ -42,8 +44,8 @@ func newFlow(l *loop) ending {
 	return l.flow
 }
 
-// begin reveals the first tasks of a request, unless the policy dropped it at
-// once.
+// beginRequest reveals the first tasks of a request, unless the policy dropped the request
+// already.
 func (f *flow) begin(req, model int32) {
 	if f.l.requests[req].state == waiting {
 		f.control.Begin(req, model, &f.l.tasks.Reveals)
@@ -51,7 +53,7 @@ func (f *flow) begin(req, model int32) {
 	}
 }
 
-// ran ends the tasks of a batch and reveals what follows from them.
+// batchRan ends the tasks of a batch and reveals the tasks that follow.
 func (f *flow) ran(slot, device int32) {
 	l := f.l
 	b := &l.batches[slot]
@@ -83,7 +85,7 @@ func (f *flow) Follow(t int32) {
 	f.control.Ended(t, o, &l.tasks.Reveals)
 }
 
-// dropped ends the tasks of a request that was dropped because of a task.
+// dropTasks ends the tasks of a request that was dropped because of one of them.
 func (f *flow) dropped(req, task int32) {
 	if f.stats != nil {
 		f.stats.dropped(req, task)
@@ -141,7 +143,7 @@ func (f *flow) Freed(t int32) {
 	}
 }
 
-// place has a task's inputs brought to a device as soon as they are there.
+// placeTask makes a task's inputs move to a device as soon as they are ready.
 func (f *flow) place(t, device int32) {
 	if !f.l.tasks.Waits(t) {
 		f.l.fail(fmt.Errorf("the policy places task slot %d, which does not wait", t))
@@ -154,8 +156,8 @@ func (f *flow) place(t, device int32) {
 // Bring implements policy.TaskHost.
 func (f *flow) Bring(t, device int32) { f.l.hosts[f.l.of[device]].place(t, device) }
 
-// arrived tells that what a task reads is at a device, unless the task is gone
-// or was sent elsewhere meanwhile.
+// inputsArrived tells the policy that the inputs of a task are at a device. It does nothing
+// if the task has ended or was placed elsewhere meanwhile.
 func (f *flow) arrived(it *item) {
 	l, t := f.l, it.batch
 	if !l.tasks.Awaits(t, it.epoch) {
@@ -168,14 +170,17 @@ func (f *flow) arrived(it *item) {
 	l.tell()
 }
 
+// completeRequest implements endingRule. Such requests end with their last task, so it fails.
 func (*flow) complete(req int32) error {
 	return fmt.Errorf("the policy completes request slot %d, which ends with its last task", req)
 }
 
+// switchMode implements endingRule. Such plans have no modes, so it fails.
 func (*flow) mode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
+// addResult implements endingRule.
 func (f *flow) result(r *Result) {
 	if f.stats != nil {
 		f.stats.result(r)
@@ -191,7 +196,7 @@ func (f *flow) result(r *Result) {
 	}
 }
 
-// finish checks that no slot is lost when nothing is left to happen.
+// checkIdle returns an error if slots of tasks are in use when no request is left.
 func (f *flow) finish() error {
 	if n := f.l.tasks.Reveals.Taken(); n > 0 {
 		return fmt.Errorf("%d slots of tasks are in use when no request is left", n)

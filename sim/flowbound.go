@@ -5,36 +5,35 @@ import (
 	"time"
 )
 
-// The bound of a plan of one application: how many requests any policy could
-// answer in time, with the workers that there were and the times of the tables.
+// fluidRelaxation bounds how many requests of one application any policy could answer in
+// time, with the workers that there were and the times of the tables.
 //
-// It relaxes the problem. A request occupies a module only between the earliest
-// and the latest moment at which it can be there: its arrival plus what runs
-// before, at batch 1, and its deadline less what runs behind. And any batch
-// costs at least the module's least time per request. So, for every module and
-// interval, the accepted requests whose windows lie inside take at most what its
-// workers can do in it. All windows move with the arrival, so that these are
-// constraints on consecutive requests, for all modules at once.
+// Relaxation. A request can occupy a module only within a window: from its arrival plus
+// the time of what runs before the module, at batch size 1, to its deadline less the time
+// of what runs after it. Every batch costs at least the module's least time per request.
+// So for every module and interval, the accepted requests whose windows lie inside take
+// at most the time that the workers have in it. All windows move with the arrival, so
+// these constraints concern consecutive requests, for all modules at once.
 //
-// The greedy accepts in order of arrival whatever keeps every module's deadline
-// in a fluid that serves first come, first served. It is optimal for the
-// relaxation. Take an optimum that agrees with it on a prefix, and let the next
-// request p be accepted by the greedy alone. With q the optimum's next accepted
-// request, every interval that p fills up and that holds p holds q, too, or the
-// prefix with p were infeasible. So q can be exchanged for p.
+// Greedy. Requests are taken in order of arrival. A request is accepted if every module,
+// as a fluid that serves first come, first served, keeps its deadlines. This is optimal
+// for the relaxation: Take an optimum that agrees with the greedy on a prefix, and let p
+// be the next request, accepted by the greedy alone. Let q be the next request that the
+// optimum accepts. Every interval that p fills and that contains p also contains q, else
+// the prefix with p were infeasible. So q can be exchanged for p.
 type fluid struct {
-	rate   [][]float64 // by module and second: requests per second
-	before []time.Duration
-	after  []time.Duration
-	free   []time.Duration // when the accepted work of a module is done
-	next   []time.Duration // the same with the request at hand
+	rate   [][]float64     // requests per second, by module and second; nil for a module that not every request visits
+	before []time.Duration // by module: least time of what runs before it
+	after  []time.Duration // by module: least time of what runs after it
+	free   []time.Duration // by module: when the accepted work is done
+	next   []time.Duration // freeAt with the current request
 }
 
-// accept tells whether a request that arrives then can be answered within the
-// SLO beside those accepted before, and accepts it if so.
+// accept returns whether a request that arrives at the given time can be answered within
+// the SLO beside those accepted before. If it can, it is accepted.
 func (f *fluid) accept(at, slo time.Duration) bool {
 	for m := range f.rate {
-		if f.rate[m] == nil { // not every request comes here
+		if f.rate[m] == nil { // not every request visits the module
 			continue
 		}
 		f.next[m] = f.serve(m, max(f.free[m], at+f.before[m]), at+slo-f.after[m])
@@ -46,7 +45,8 @@ func (f *fluid) accept(at, slo time.Duration) bool {
 	return true
 }
 
-// serve is when one request's work that begins then is done, or past the limit.
+// serve returns when the work of one request that begins at start is done on module m. If
+// that is after the limit, it returns a time after the limit.
 func (f *fluid) serve(m int, from, limit time.Duration) time.Duration {
 	work, rates := 1.0, f.rate[m]
 	for from <= limit {
@@ -66,8 +66,8 @@ func (f *fluid) serve(m int, from, limit time.Duration) time.Duration {
 	return limit + 1
 }
 
-// bound is how many of the run's requests could be answered in time; -1 where
-// there are several applications, whose windows do not move together.
+// maxGoodRequests returns a bound on the requests of the run that could be answered in
+// time. It returns -1 if there are several applications, whose windows differ.
 func (f *flowStats) bound() int64 {
 	if len(f.own.Apps) != 1 || len(f.sums.Modules[0].Workers) == 0 {
 		return -1
@@ -83,11 +83,13 @@ func (f *flowStats) bound() int64 {
 	return sum
 }
 
-// relax makes the fluid of the run's application.
+// relaxedProblem builds the relaxation of the run's application.
 func (f *flowStats) relax() *fluid {
 	app, n := &f.own.Apps[0], int(f.n)
 	fl := &fluid{rate: make([][]float64, n), before: make([]time.Duration, n), after: make([]time.Duration, n), free: make([]time.Duration, n), next: make([]time.Duration, n)}
-	one := make([]time.Duration, len(app.Nodes)) // the least that a node takes of every request
+
+	// Least time of every node that all requests visit.
+	one := make([]time.Duration, len(app.Nodes))
 	visits := make([]int, n)
 	for i := range app.Nodes {
 		if nd := &app.Nodes[i]; nd.Always {
@@ -95,13 +97,15 @@ func (f *flowStats) relax() *fluid {
 			visits[nd.Service]++
 		}
 	}
+
+	// Longest times before and after each node. In app.Order a node comes after its inputs.
 	up := make([]time.Duration, len(app.Nodes))
 	for _, i := range app.Order {
 		nd := &app.Nodes[i]
 		for _, e := range nd.In {
 			up[i] = max(up[i], up[e.From]+one[e.From])
 		}
-		if !nd.Always || visits[nd.Service] > 1 { // of several visits the windows differ: left out, which is a looser bound
+		if !nd.Always || visits[nd.Service] > 1 { // several visits have different windows; without them the bound is looser
 			continue
 		}
 		down := time.Duration(0)
@@ -119,14 +123,18 @@ func (f *flowStats) relax() *fluid {
 	return fl
 }
 
-// together adds what modules that share all of their devices in time do there together:
+// addSharedDevices adds, for modules that share all of their devices, one more constraint:
 // a request takes the sum of their least times, between the first of them and the last.
 func (f *flowStats) together(fl *fluid, visits []int) {
 	done := make([]bool, f.n)
 	for m := range done {
 		var before, after time.Duration
-		var each []float64 // of a request and a device, in every second
+
+		// Requests per second that the devices serve, if each visits all modules handled so far.
+		var each []float64
 		on := f.own.Modules[m].Workers
+
+		// Collect the modules on the same devices. The rates r1 and r2 join to 1 / (1/r1 + 1/r2).
 		for o := m; o < len(done); o++ {
 			if done[o] || fl.rate[o] == nil || visits[o] != 1 || !slices.Equal(f.own.Modules[o].Workers, on) {
 				continue
@@ -139,10 +147,12 @@ func (f *flowStats) together(fl *fluid, visits []int) {
 			before, after = min(before, fl.before[o]), min(after, fl.after[o])
 			for s, rate := range fl.rate[o] {
 				if sum := each[s] + rate; sum > 0 {
-					each[s] *= rate / sum // 1 / (1/each + 1/rate)
+					each[s] *= rate / sum
 				}
 			}
 		}
+
+		// A constraint on one module alone is there already.
 		if each != nil && len(f.modules[on[0]]) > 1 {
 			fl.before, fl.after, fl.rate = append(fl.before, before), append(fl.after, after), append(fl.rate, each)
 			fl.free, fl.next = append(fl.free, 0), append(fl.next, 0)
@@ -150,7 +160,7 @@ func (f *flowStats) together(fl *fluid, visits []int) {
 	}
 }
 
-// least is the time of a batch of one on the fastest kind of a service.
+// minTime returns the time of a batch of one on the fastest kind of a service.
 func (f *flowStats) least(service int32) time.Duration {
 	least, s := time.Duration(0), &f.l.t.Services[service]
 	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {
@@ -161,9 +171,9 @@ func (f *flowStats) least(service int32) time.Duration {
 	return least
 }
 
-// rates is what the workers of a service can do in every second, with the batch
-// of the least time per request. Workers that go serve what they have, so those
-// of the second before count.
+// serviceRates returns how many requests the workers of a service can serve in every second,
+// at the batch size with the least time per request. Workers that leave still serve what
+// they have, so the workers of the second before count too.
 func (f *flowStats) rates(service int32) []float64 {
 	most, s := 0.0, &f.l.t.Services[service]
 	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {

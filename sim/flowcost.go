@@ -6,22 +6,25 @@ import (
 	gears "inferplan/policy/gear"
 )
 
-// Costs of requests. The policy looks among all devices for the next batch. That of workflows plans what devices
-// will do with every task; language models run iteration by iteration.
+// Simulation costs of a request, in requests of a plan with few devices. The policy searches
+// all devices for the next batch. The policy of workflows plans the devices of every task,
+// and language models run iteration by iteration.
 var (
 	plainCost    = cost{1, 1. / 2000}
 	workflowCost = cost{16, 1. / 20}
 	languageCost = cost{8, 1. / 20}
 )
 
-// How many times fewer requests runs of workflows have, and the devices from which on those of cascades do.
+// Divisors of the number of requests: that of workflows, and the number of devices from which
+// on cascades have one.
 const (
 	workflowsFewer = 4
 	manyDevices    = 250
 )
 
-// Fewer returns how many times fewer requests a run of tables has, to test what they sustain, than one of those of
-// which a request takes little. Those of language models are not fewer: too few answers would be long.
+// RequestDivisor returns by how much a test of what a plan sustains divides its number of
+// requests, because each costs much. Those to language models are never divided: among fewer
+// requests, too few would have long answers.
 func Fewer(t *policy.Tables) float64 {
 	switch {
 	case gears.Of(t) != nil:
@@ -32,10 +35,11 @@ func Fewer(t *policy.Tables) float64 {
 	return 1
 }
 
-// FewerOn returns the same of a cascade on so many devices, of which each has its turn with every request.
+// CascadeRequestDivisor returns the same for a cascade on a number of devices, all of which
+// take part in every request.
 func FewerOn(devices int) float64 { return max(1, float64(devices)/manyDevices) }
 
-// costOf returns what a request of a plan takes.
+// requestCostOf returns the cost of a request of a plan.
 func costOf(t *policy.Tables) cost {
 	own := flows.WorkflowsOf(t)
 	switch {

@@ -8,7 +8,7 @@ import (
 	dropping "inferplan/policy/drop"
 )
 
-// setFlow puts what a run of applications showed into the result and its report.
+// setFlow puts the figures of a run of applications into the result and its report.
 func (r *Result) setFlow(f *FlowResult) {
 	r.Flow = f
 	if r.Report == nil {
@@ -18,6 +18,8 @@ func (r *Result) setFlow(f *FlowResult) {
 		share := float64(f.Good) / float64(f.Bound)
 		r.Report.ShareOfBound = &share
 	}
+
+	// Report the modules, and the part of their time that was in vain.
 	running, invalid := time.Duration(0), time.Duration(0)
 	for i := range f.Modules {
 		m := &f.Modules[i]
@@ -25,9 +27,13 @@ func (r *Result) setFlow(f *FlowResult) {
 		r.Report.Modules = append(r.Report.Modules, m.report(f.Seen, i))
 	}
 	out := &formats.FlowReport{Invalid: part(invalid, running), DeviceUS: document.Micros(f.DeviceTime), Overloaded: f.overloaded()}
+
+	// The worst windows of several widths, in seconds.
 	for _, width := range []int{1, 2, 5, 10, 20, 60} {
 		out.Windows = append(out.Windows, f.worst(width))
 	}
+
+	// The changes between low-budget-first (lbf) and high-budget-first (hbf) order.
 	if f.Seen != nil {
 		for _, m := range f.Seen.Modes {
 			order := "lbf"
@@ -40,6 +46,7 @@ func (r *Result) setFlow(f *FlowResult) {
 	r.Report.Flow = out
 }
 
+// timeShare returns part / total, at most 1, or 0 if total is 0.
 func part(a, of time.Duration) float64 {
 	if of == 0 {
 		return 0
@@ -47,7 +54,7 @@ func part(a, of time.Duration) float64 {
 	return min(1, a.Seconds()/of.Seconds())
 }
 
-// report is the module's part of a report.
+// moduleReport returns the module's part of a report. i is its index in stats.
 func (m *FlowModule) report(seen *dropping.Seen, i int) formats.ModuleReport {
 	out := formats.ModuleReport{Module: m.Name, Requests: m.Requests, Dropped: m.Dropped, Invalid: part(m.Invalid, m.Running)}
 	batches, tasks := int64(0), int64(0)
@@ -66,7 +73,8 @@ func (m *FlowModule) report(seen *dropping.Seen, i int) formats.ModuleReport {
 	return out
 }
 
-// quantiles of counts by whole milliseconds; nil without any.
+// millisecondQuantiles returns quantiles of counts by whole milliseconds, or nil if all counts
+// are 0.
 func quantiles(counts []int64) *formats.TimeQuantiles {
 	all := int64(0)
 	for _, n := range counts {
@@ -87,8 +95,8 @@ func quantiles(counts []int64) *formats.TimeQuantiles {
 	return &formats.TimeQuantiles{P50US: at(.5), P90US: at(.9), P99US: at(.99)}
 }
 
-// worst is the worst window of so many seconds. Windows with few requests do not
-// count: fewer than five per second.
+// worstWindow returns the least goodput and the largest drop rate of the windows with a width
+// in seconds. Windows with fewer than five requests per second do not count.
 func (f *FlowResult) worst(width int) formats.FlowWindow {
 	out := formats.FlowWindow{WidthUS: document.Micros(time.Duration(width) * time.Second), Goodput: 1}
 	for s := 0; s+width <= len(f.Seconds); s += width {
@@ -100,7 +108,7 @@ func (f *FlowResult) worst(width int) formats.FlowWindow {
 	return out
 }
 
-// window adds up seconds.
+// window adds up the seconds of a window.
 func (f *FlowResult) window(from, width int) FlowSecond {
 	var w FlowSecond
 	for _, s := range f.Seconds[from : from+width] {
@@ -109,8 +117,8 @@ func (f *FlowResult) window(from, width int) FlowSecond {
 	return w
 }
 
-// Overload adds up the windows of ten seconds in which more came than the workers
-// carry, and says how many there are.
+// Overload adds up the windows of ten seconds in which more requests arrived than the workers
+// could serve, and returns the number of these windows.
 func (f *FlowResult) Overload() (w FlowSecond, windows int) {
 	const width = 10
 	for s := 0; s+width <= len(f.Seconds); s += width {
@@ -122,6 +130,7 @@ func (f *FlowResult) Overload() (w FlowSecond, windows int) {
 	return w, windows
 }
 
+// overloadReport returns the report of Overload, or nil if no window was overloaded.
 func (f *FlowResult) overloaded() *formats.FlowOverload {
 	w, n := f.Overload()
 	if n == 0 {
@@ -135,7 +144,7 @@ func (f *FlowResult) overloaded() *formats.FlowOverload {
 	return out
 }
 
-// poolFlows adds up the runs of a plan of applications.
+// poolFlows adds up the figures of runs.
 func poolFlows(out *Result, runs []*Result) {
 	if runs[0].Flow == nil {
 		return
@@ -151,7 +160,7 @@ func poolFlows(out *Result, runs []*Result) {
 	out.setFlow(all)
 }
 
-// add adds a run. The workers by second are of the latest.
+// add adds the figures of a run. The workers by second are those of the latest run.
 func (f *FlowResult) add(o *FlowResult) {
 	f.Requests, f.Good, f.Late, f.Dropped = f.Requests+o.Requests, f.Good+o.Good, f.Late+o.Late, f.Dropped+o.Dropped
 	f.DeviceTime += o.DeviceTime
@@ -173,7 +182,7 @@ func (f *FlowResult) add(o *FlowResult) {
 	}
 }
 
-// add adds a run of a module. The workers by second are of the latest.
+// add adds the figures of a run of a module. The workers by second are those of the latest run.
 func (m *FlowModule) add(x *FlowModule) {
 	m.Name, m.Workers = x.Name, x.Workers
 	m.Requests, m.Dropped, m.Ended = m.Requests+x.Requests, m.Dropped+x.Dropped, m.Ended+x.Ended

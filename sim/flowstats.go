@@ -8,64 +8,68 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// FlowResult is what a run of a plan of applications showed beside its report.
-// Only requests that are counted in the report count here, but for the times of
-// devices.
+// FlowResult holds the figures of a run of applications beside its report. Only requests
+// that the report counts count here, except for the times of devices.
 type FlowResult struct {
 	Modules []FlowModule
 	Seconds []FlowSecond // by arrival
-	// Late requests were answered after their deadline; what ran of them is
-	// invalid, as of dropped ones.
+	// Good requests were answered in time, Late ones after their deadline. The work for late
+	// and dropped requests is invalid.
 	Requests, Good, Late, Dropped int64
-	// Bound is how many requests any policy could have answered in time (flow
-	// bound, see flowbound.go); -1: it is not known.
+	// Bound is an upper bound on the requests that any policy could have answered in time
+	// (flowbound.go). It is -1 if it is unknown.
 	Bound int64
-	// DeviceTime is from the decision for a worker to its removal.
+	// DeviceTime is the sum over the workers of the time from the decision for a worker to
+	// its removal.
 	DeviceTime time.Duration
-	Seen       *dropping.Seen // nil: the policy does not tell
+	Seen       *dropping.Seen // nil if the policy has no such figures
 }
 
-// FlowModule is a module's part of a run.
+// FlowModule holds the figures of a module.
 type FlowModule struct {
 	Name     string
-	Requests int64         // tasks that came to it
-	Dropped  int64         // requests that were dropped because of it
-	Running  time.Duration // of its devices, on requests
-	Invalid  time.Duration // of that, on requests that were not answered in time
+	Requests int64         // tasks of the module
+	Dropped  int64         // requests that were dropped because of a task of the module
+	Running  time.Duration // time of its devices on requests
+	Invalid  time.Duration // the part of RunTime on requests that were not answered in time
 	Consumed float64       // sum over the ended tasks of (end - arrival) / SLO
 	Ended    int64
-	Runs     []int64 // batches by size
-	Workers  []int32 // at the end of every second
+	Runs     []int64 // number of batches, by size
+	Workers  []int32 // number of workers at the end of every second
 }
 
-// FlowSecond is what became of the requests that arrived within a second.
+// FlowSecond holds the figures of the requests that arrived within a second.
 type FlowSecond struct {
 	Arrived, Good int32
-	Bound         int32   // of them, that the bound answers
-	Carried       float64 // requests that the workers carry in it, with the planned batches
+	Bound         int32   // how many of them the bound answers in time
+	Carried       float64 // requests that the workers can serve in the second, with the planned batch sizes
 }
 
-// flowStats follows the requests of a run.
+// flowStats collects the FlowResult of a run.
 type flowStats struct {
 	l       *loop
 	own     *flows.Tables
-	n       int32           // services
-	spent   []time.Duration // by request and service
+	n       int32           // number of services
+	spent   []time.Duration // run time by request and service
 	sums    FlowResult
-	came    []time.Duration // arrivals
-	up      []int32         // workers by service
-	modules [][]int32       // by device: the services that run on it
-	there   []bool          // by device: it serves
-	coming  []bool          // by device: it was decided for and is not loaded
-	since   []time.Duration // by device: when it was decided for; -1: it is not there
+	came    []time.Duration // arrival times of all requests
+	up      []int32         // number of workers, by service
+	modules [][]int32       // services that run on a device, by device
+	there   []bool          // the worker serves, by device
+	coming  []bool          // the worker is decided for and not loaded yet, by device
+	since   []time.Duration // when the worker was decided for, by device, or -1 if there is none
 }
 
+// newFlowStats returns nil for plans of other kinds. It also draws the branches, if the
+// applications have some and the run has no truth.
 func newFlowStats(l *loop) *flowStats {
 	own := flows.Of(l.t)
 	if own == nil {
 		return nil
 	}
 	f := &flowStats{l: l, own: own, n: int32(len(l.t.Services)), up: make([]int32, len(l.t.Services)), modules: make([][]int32, len(l.t.Devices)), there: make([]bool, len(l.t.Devices)), coming: make([]bool, len(l.t.Devices)), since: make([]time.Duration, len(l.t.Devices))}
+
+	// Count the workers that are loaded from the start.
 	for s := range l.t.Services {
 		f.sums.Modules = append(f.sums.Modules, FlowModule{Name: l.t.Services[s].Name})
 		for _, d := range own.Modules[s].Workers {
@@ -82,7 +86,7 @@ func newFlowStats(l *loop) *flowStats {
 	return f
 }
 
-// arrive follows a new request.
+// addRequest counts a new request.
 func (f *flowStats) arrive(req int32) {
 	for int(req+1)*int(f.n) > len(f.spent) {
 		f.spent = append(f.spent, 0)
@@ -96,6 +100,7 @@ func (f *flowStats) arrive(req int32) {
 	}
 }
 
+// secondOf returns the figures of the second that contains an instant.
 func (f *flowStats) second(at time.Duration) *FlowSecond {
 	s := int(at / time.Second)
 	for len(f.sums.Seconds) <= s {
@@ -104,7 +109,7 @@ func (f *flowStats) second(at time.Duration) *FlowSecond {
 	return &f.sums.Seconds[s]
 }
 
-// ran takes in a batch of a module that took so long.
+// addBatch counts a batch of a module with its duration.
 func (f *flowStats) ran(service int32, took time.Duration, members []int32) {
 	m := &f.sums.Modules[service]
 	for len(m.Runs) <= len(members) {
@@ -126,8 +131,8 @@ func (f *flowStats) ran(service int32, took time.Duration, members []int32) {
 	}
 }
 
-// dropped takes in that a request was refused, because of a task of it or, -1, at
-// the entry.
+// addDrop counts a dropped request, at the module of the task that caused the drop. A task
+// of -1 stands for the entry.
 func (f *flowStats) dropped(req, task int32) {
 	q := &f.l.requests[req]
 	service := f.own.Apps[q.model].Nodes[0].Service
@@ -141,14 +146,14 @@ func (f *flowStats) dropped(req, task int32) {
 	f.void(req)
 }
 
-// void counts what ran of a request as invalid.
+// markInvalid counts the run time of a request as invalid.
 func (f *flowStats) void(req int32) {
 	for s, d := range f.spent[req*f.n : (req+1)*f.n] {
 		f.sums.Modules[s].Invalid += d
 	}
 }
 
-// answered takes in the end of a request.
+// addAnswer counts the answer to a request.
 func (f *flowStats) answered(req int32) {
 	q := &f.l.requests[req]
 	late := f.l.now+f.l.cfg.Egress > q.deadline
@@ -165,7 +170,7 @@ func (f *flowStats) answered(req int32) {
 	}
 }
 
-// ordered takes in that a worker was decided for.
+// workerOrdered notes the decision for a worker.
 func (f *flowStats) ordered(device int32) {
 	f.coming[device] = true
 	if f.since[device] < 0 {
@@ -173,7 +178,7 @@ func (f *flowStats) ordered(device int32) {
 	}
 }
 
-// change takes in that a worker is there, or gone.
+// workerChanged notes that a worker was loaded, or unloaded.
 func (f *flowStats) change(device int32, up bool) {
 	f.serves(device, up)
 	switch {
@@ -187,7 +192,7 @@ func (f *flowStats) change(device int32, up bool) {
 	}
 }
 
-// serves counts a worker in or out.
+// setServing notes that a worker serves, or no longer does.
 func (f *flowStats) serves(device int32, up bool) {
 	f.known(f.l.now)
 	if f.there[device] == up {
@@ -203,15 +208,15 @@ func (f *flowStats) serves(device int32, up bool) {
 	}
 }
 
-// fault takes in that a device is gone, or back with what the plan put on it. A
-// device that is gone is still paid for.
+// deviceFault notes that a device failed, or came back with the networks of the plan. The
+// time of a failed device counts as device time.
 func (f *flowStats) fault(device int32, back bool) {
 	if !back || len(f.l.t.Resident[device]) > 0 {
 		f.serves(device, back)
 	}
 }
 
-// known writes down how many workers there were in the seconds before now.
+// fillWorkerCounts stores the current number of workers for all seconds before now that have none.
 func (f *flowStats) known(now time.Duration) {
 	for s := range f.sums.Modules {
 		m := &f.sums.Modules[s]
@@ -221,6 +226,7 @@ func (f *flowStats) known(now time.Duration) {
 	}
 }
 
+// addResult completes the figures and puts them into the result.
 func (f *flowStats) result(r *Result) {
 	f.known(f.l.now + time.Second)
 	end := f.l.now
@@ -242,8 +248,8 @@ func (f *flowStats) result(r *Result) {
 	r.setFlow(&f.sums)
 }
 
-// carried is what the workers of a second carry: those of the module, among those
-// that every request comes to, that carries least.
+// capacityIn returns the requests that the workers can serve in a second: the least over
+// the modules that every request visits.
 func (f *flowStats) carried(second int) float64 {
 	least, one := 0.0, false
 	for a := range f.own.Apps {

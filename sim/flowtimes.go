@@ -2,11 +2,11 @@ package sim
 
 import "time"
 
-// unitWork is a task's usual work (policy.Reveal).
+// unitWork is the usual work of a task (policy.Reveal).
 const unitWork = 1_000_000
 
-// stretched is how long a batch takes whose tasks have works of their own: as long
-// as that with the most asks for.
+// batchTime returns how long a batch takes: the usual time multiplied by the largest work of
+// its tasks, plus the time to compute missing session states.
 func (f *flow) stretched(slot int32, usual time.Duration) time.Duration {
 	most := int64(0)
 	for _, t := range f.l.members(slot) {
@@ -25,8 +25,8 @@ func (f *flow) stretched(slot int32, usual time.Duration) time.Duration {
 	return usual
 }
 
-// takes is how long it takes from now to bring what a task reads to a device. The
-// inputs come beside each other, each from when it was there and asked for.
+// bringTime returns how long it takes from now until the inputs of a task are at a device. The
+// inputs move in parallel, each from when it was ready and the task was placed.
 func (f *flow) takes(t, device int32) time.Duration {
 	l := f.l
 	if l.cfg.PlaceTime != nil {

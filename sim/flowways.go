@@ -9,19 +9,19 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// ways is the truth of applications with branches: which way a request takes is
-// drawn by the plan's probabilities when it arrives, so that it does not depend
-// on the policy.
+// branchTruth is the truth of applications with branches. The path of a request is drawn
+// from the plan's probabilities when the request arrives, so that it does not depend on the
+// policy.
 type ways struct {
 	t     *policy.Tables
 	own   *flows.Tables
 	rng   *rand.Rand
 	nodes int
-	app   []int32   // by request
-	drawn []float64 // by request and node
+	app   []int32   // application, by request
+	drawn []float64 // uniform numbers, by request and node
 }
 
-// hasWays tells whether an application has branches.
+// hasBranches reports whether an application has branches.
 func hasWays(own *flows.Tables) bool {
 	for a := range own.Apps {
 		for n := range own.Apps[a].Nodes {
@@ -33,6 +33,7 @@ func hasWays(own *flows.Tables) bool {
 	return false
 }
 
+// newBranchTruth returns the truth of a run, which draws from the stream "branches" of the seed.
 func newWays(t *policy.Tables, own *flows.Tables, seed uint64) *ways {
 	w := &ways{t: t, own: own, rng: seeded.New(seed, "branches")}
 	for a := range own.Apps {
@@ -69,5 +70,5 @@ func (w *ways) Outcome(req, _, pipeline int32) (o policy.Outcome, level int64) {
 	return o, 0
 }
 
-// Tokens implements Truth: there are none.
+// Tokens implements Truth. Applications have no tokens.
 func (w *ways) Tokens(int32) int32 { return 0 }

@@ -7,35 +7,35 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// WorkResult is what devices did in a run of workflows, between the warm-up and
-// the end of the arrivals.
+// WorkResult holds what the devices did in a run of workflows, in the counted time.
 type WorkResult struct {
 	Services []FlowModule
 	Loads    int64
 	Counted  time.Duration // of each device
 	Devices  int
 
+	// Sums over the devices. overlapTime is part of both others.
 	run, load, both time.Duration
 }
 
-// flowWork follows the devices of a run of workflows.
+// workflowStats collects the WorkResult of a run.
 type flowWork struct {
 	l        *loop
 	sums     WorkResult
 	from, to time.Duration
-	loaded   [][]stretch     // by device: loads that ended since a batch did
-	loading  []time.Duration // by device: when its load began; -1: none runs
+	loaded   [][]stretch     // by device: loads that ended after its latest batch
+	loading  []time.Duration // by device: when its current load began, or -1
 }
 
-// stretch is a piece of time.
+// timeSpan is a span of time.
 type stretch struct{ from, to time.Duration }
 
-// shared is how long two pieces of time have in common.
+// overlap returns how long two spans overlap.
 func (s stretch) shared(o stretch) time.Duration {
 	return max(0, min(s.to, o.to)-max(s.from, o.from))
 }
 
-// newFlowWork follows a run of workflows; nil for others.
+// newWorkflowStats returns nil if the plan has no workflows.
 func newFlowWork(l *loop) *flowWork {
 	own := flows.WorkflowsOf(l.t)
 	if own == nil || len(own.Apps) == 0 {
@@ -55,12 +55,12 @@ func newFlowWork(l *loop) *flowWork {
 	return w
 }
 
-// counted is the part of a piece of time that counts.
+// countedSpan returns the part of a span that lies in the counted time.
 func (w *flowWork) counted(from, to time.Duration) stretch {
 	return stretch{max(from, w.from), min(to, w.to)}
 }
 
-// batch takes in a batch of a service that ran from start to end.
+// addBatch counts a batch of a service that ran from start to end.
 func (w *flowWork) batch(service, device int32, start, end time.Duration, size int) {
 	if m := &w.sums.Services[service]; start >= w.from && start < w.to {
 		for len(m.Runs) <= size {
@@ -72,7 +72,7 @@ func (w *flowWork) batch(service, device int32, start, end time.Duration, size i
 	w.ran(device, start, end)
 }
 
-// ran takes in that a device was at work.
+// addRunTime counts the time in which a device ran, and how much of it overlaps with loads.
 func (w *flowWork) ran(device int32, start, end time.Duration) {
 	s := w.counted(start, end)
 	w.sums.run += max(0, s.to-s.from)
@@ -85,13 +85,13 @@ func (w *flowWork) ran(device int32, start, end time.Duration) {
 	}
 }
 
-// begun takes in a load that begins now.
+// loadBegun notes that a load begins now.
 func (w *flowWork) begun(device int32) { w.loading[device] = w.l.now }
 
-// lost takes in that a device is gone, and its load with it.
+// deviceLost notes that a device failed, and its load with it.
 func (w *flowWork) lost(device int32) { w.loading[device] = -1 }
 
-// load takes in a load that ends now.
+// loadEnded counts a load that ends now.
 func (w *flowWork) load(device int32, start time.Duration) {
 	s := w.counted(start, w.l.now)
 	if start >= w.from && start < w.to {
@@ -102,20 +102,23 @@ func (w *flowWork) load(device int32, start time.Duration) {
 	w.loaded[device] = append(w.loaded[device], s)
 }
 
-// asked counts a task of a service.
+// countTask counts a task of a service.
 func (w *flowWork) asked(service int32) { w.sums.Services[service].Requests++ }
 
+// addResult puts the figures into the result.
 func (w *flowWork) result(r *Result) {
 	w.sums.Counted = max(0, min(w.to, w.l.now)-w.from)
 	r.setWork(&w.sums)
 }
 
-// setWork puts what devices did into the result and its report.
+// setWork puts the figures of devices into the result and its report.
 func (r *Result) setWork(w *WorkResult) {
 	r.Work = w
 	if r.Report == nil {
 		return
 	}
+
+	// Report the services, and the mean size of their batches.
 	batches, tasks := int64(0), int64(0)
 	for i := range w.Services {
 		m := &w.Services[i]
@@ -126,6 +129,8 @@ func (r *Result) setWork(w *WorkResult) {
 	}
 	r.Report.Loads = &w.Loads
 	out := &formats.WorkflowReport{}
+
+	// Divide the time of all devices into running, loading, both and idle.
 	if w.Counted > 0 {
 		out.LoadsPerMinute = float64(w.Loads) / w.Counted.Minutes()
 		all := float64(w.Counted) * float64(w.Devices)
@@ -140,7 +145,7 @@ func (r *Result) setWork(w *WorkResult) {
 	r.Report.Workflow = out
 }
 
-// poolWork adds up runs of workflows.
+// poolWork adds up the figures of runs.
 func poolWork(out *Result, runs []*Result) {
 	if runs[0].Work == nil {
 		return
@@ -157,8 +162,8 @@ func poolWork(out *Result, runs []*Result) {
 	out.setWork(all)
 }
 
-// workflows sets what a run of workflows needs beside the plan's tables: how long
-// outputs take between devices, and where requests go.
+// addWorkflowParts adds to the configuration what workflows need beside the tables: the
+// times of transfers between devices, and the draws of their branches.
 func (cfg *Config) workflows() {
 	own := flows.WorkflowsOf(cfg.Tables)
 	if own == nil {

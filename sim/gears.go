@@ -9,16 +9,16 @@ import (
 	"inferplan/policy/gear"
 )
 
-// GearResult is what a run of a gear plan showed beside its report. Only
-// requests that are counted in the report count here.
+// GearResult holds the figures of a run of a gear plan beside its report. Only requests that
+// the report counts count here.
 type GearResult struct {
 	Answered int64
-	Correct  int64   // answers that are right, by the plan's records
-	Switches int64   // of gears, in the whole run
-	Under    []int64 // requests by the gear that they came under, in the whole run
+	Correct  int64   // answers that are correct, by the plan's records
+	Switches int64   // changes of the gear, in the whole run
+	Under    []int64 // requests by the gear at their arrival, in the whole run
 }
 
-// Accuracy is the share of right answers, 0 without any.
+// Accuracy returns the share of correct answers, or 0 if there are no answers.
 func (g *GearResult) Accuracy() float64 {
 	if g.Answered == 0 {
 		return 0
@@ -26,8 +26,8 @@ func (g *GearResult) Accuracy() float64 {
 	return float64(g.Correct) / float64(g.Answered)
 }
 
-// Expected is what the gears that the requests came under have on all samples: the
-// accuracy without the luck of the samples that a run happens to bring.
+// ExpectedAccuracy returns the mean accuracy of the gears on all samples, weighted by the
+// requests that arrived under each. It does not depend on which samples a run drew.
 func (g *GearResult) Expected(own *gear.Tables) float64 {
 	all, right := 0.0, 0.0
 	for k, accuracy := range own.Accuracies() {
@@ -37,7 +37,7 @@ func (g *GearResult) Expected(own *gear.Tables) float64 {
 	return right / max(1, all)
 }
 
-// Shares are the shares of the requests that came under each gear.
+// GearShares returns the shares of the requests that arrived under each gear.
 func (g *GearResult) Shares() []float64 {
 	all, out := 0.0, make([]float64, len(g.Under))
 	for _, n := range g.Under {
@@ -49,6 +49,7 @@ func (g *GearResult) Shares() []float64 {
 	return out
 }
 
+// setGears puts the figures into the result and its report.
 func (r *Result) setGears(g GearResult) {
 	r.Gears = &g
 	if g.Answered > 0 && r.Report != nil {
@@ -57,15 +58,16 @@ func (r *Result) setGears(g GearResult) {
 	}
 }
 
-// cascade is the ending of gear plans: a batch answers nobody, and the policy
-// hears what level each answer has.
+// cascadeEnding is the ending of gear plans: a batch answers no request, and the policy is
+// told the level of each answer.
 type cascade struct {
 	records
 	l    *loop
-	gear int32 // in force
+	gear int32 // the gear that is in force
 	sums GearResult
 }
 
+// newCascadeEnding returns nil for plans of other kinds. It is also the truth of the run.
 func newCascade(l *loop) ending {
 	own := gear.Of(l.t)
 	if own == nil {
@@ -76,8 +78,8 @@ func newCascade(l *loop) ending {
 	return c
 }
 
-// ran reveals the levels of a batch's answers; its requests wait again. One event
-// serves all of them: no action of a gear's policy tells another.
+// batchRan reveals the levels of a batch's answers; its requests wait again. One event is
+// reused for all of them, because no action of a gear's policy tells another event.
 func (c *cascade) ran(slot, device int32) {
 	l := c.l
 	pipeline := l.batches[slot].pipeline
@@ -94,7 +96,7 @@ func (c *cascade) ran(slot, device int32) {
 	}
 }
 
-// complete answers a request with its last answer.
+// completeRequest answers a request with its latest answer.
 func (c *cascade) complete(req int32) error {
 	l := c.l
 	if uint(req) >= uint(len(l.requests)) || l.requests[req].running > 0 || l.requests[req].state != waiting || c.by[req].answer < 0 {
@@ -110,6 +112,7 @@ func (c *cascade) complete(req int32) error {
 	return nil
 }
 
+// switchMode makes a gear effective from now on.
 func (c *cascade) mode(tag int32) error {
 	if tag < 0 || int(tag) >= len(c.sums.Under) {
 		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)
@@ -127,7 +130,7 @@ func (c *cascade) Arrive(req int32, r *arrivals.Request) {
 
 func (c *cascade) result(r *Result) { r.setGears(c.sums) }
 
-// poolCascades adds up the runs of a gear plan.
+// poolCascades adds up the figures of runs.
 func poolCascades(out *Result, runs []*Result) {
 	if runs[0].Gears == nil {
 		return
@@ -144,18 +147,18 @@ func poolCascades(out *Result, runs []*Result) {
 	out.setGears(all)
 }
 
-// records are the truth of gear plans: request i of the run carries sample i
-// modulo their number.
+// recordTruth is the truth of gear plans: request i of the run carries sample i modulo the
+// number of recorded samples.
 type records struct {
 	own   *gear.Records
 	by    []sample // by request
 	count int64
 }
 
-// sample is what a request carries.
+// requestSample is the sample that a request carries.
 type sample struct {
 	of     int32
-	answer int32 // pipeline that answered last; -1: none
+	answer int32 // pipeline that answered last, or -1
 }
 
 // Arrive implements Truth.
@@ -172,11 +175,11 @@ func (r *records) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
 	return policy.Outcome{}, int64(r.own.Levels[pipeline][r.by[req].of])
 }
 
-// Tokens implements Truth: there are none.
+// Tokens implements Truth. Cascades have no tokens.
 func (r *records) Tokens(int32) int32 { return 0 }
 
-// CompletedFunc hears of every answered request.
+// CompletedFunc is called with every answered request.
 type CompletedFunc func(arrived, answered time.Duration)
 
-// JudgedFunc hears of every answer, and whether it is late.
+// JudgedFunc is called with every answer and whether it is late.
 type JudgedFunc func(model int32, arrived, answered time.Duration, late bool)

@@ -11,34 +11,34 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// GenerationResult is what language models of workflows did in a run, between the
-// warm-up and the end of the arrivals.
+// GenerationResult is the outcome of the language models of workflows in a run, in the
+// counted time.
 type GenerationResult struct {
-	Models  []GeneratedModel   // by service; without a name: it is none
-	Asks    []GeneratedSegment // by the steps that ask for one
+	Models  []GeneratedModel   // by service; a service that is no language model has no name
+	Asks    []GeneratedSegment // by the workflow steps that use one
 	Counted time.Duration
 }
 
-// GeneratedModel is a language model on all devices.
+// GeneratedModel is the outcome of a language model on all devices.
 type GeneratedModel struct {
 	Name      string
-	Sequences int64         // that ended
-	Tokens    int64         // of answers that ended
-	Ran       time.Duration // iterations
-	Area      time.Duration // of them, each as often as sequences ran
-	Made      int64         // tokens, in the whole run
-	Preempted int64         // sequences that left for want of KV memory, in the whole run
-	PeakKV    int64         // tokens in use at once on a device, in the whole run
-	KV        int64         // tokens that there are on a device, the most of any kind
+	Sequences int64         // sequences that ended
+	Tokens    int64         // tokens of the answers that ended
+	Ran       time.Duration // sum over its iterations
+	Area      time.Duration // sum over its iterations of their time multiplied by the sequences in them
+	Made      int64         // tokens that were generated, in the whole run
+	Preempted int64         // sequences that left for lack of KV memory, in the whole run
+	PeakKV    int64         // most tokens of KV memory in use on a device, in the whole run
+	KV        int64         // tokens of KV memory of a device, the most of all kinds
 }
 
-// GeneratedSegment is a step that asks for a language model.
+// GeneratedSegment is the outcome of a workflow step that uses a language model.
 type GeneratedSegment struct {
 	Application, Segment, Module, Model string
 	TTFT, TPOT                          []time.Duration
 }
 
-// generated gathers the result of a run.
+// generationStats collects the GenerationResult of a run.
 type generated struct {
 	l        *loop
 	own      *flows.Workflows
@@ -47,9 +47,10 @@ type generated struct {
 	lives    []generatedLife // by task
 }
 
-// generatedLife is a sequence: when all that it reads was there, and its first token.
+// sequenceTimes holds when the inputs of a sequence were complete, and when it had its first token.
 type generatedLife struct{ ready, first time.Duration }
 
+// newGenerationStats prepares the figures of all services and steps.
 func newGenerated(l *loop, own *flows.Workflows) *generated {
 	c := &generated{l: l, own: own, from: l.cfg.Warmup, to: 1 << 62}
 	if l.cfg.Duration > 0 {
@@ -73,11 +74,11 @@ func newGenerated(l *loop, own *flows.Workflows) *generated {
 	return c
 }
 
-// counts tells whether an instant counts.
+// isCounted reports whether an instant lies in the counted time.
 func (c *generated) counts(at time.Duration) bool { return at >= c.from && at < c.to }
 
-// admitted notes when a sequence could have begun: its inputs had all ended, and it was
-// known.
+// sequenceReady notes when a sequence could have begun: all of its inputs had ended, and the
+// task was revealed.
 func (c *generated) admitted(task int32) {
 	for int(task) >= len(c.lives) {
 		c.lives = append(c.lives, generatedLife{})
@@ -92,9 +93,10 @@ func (c *generated) admitted(task int32) {
 	c.lives[task] = generatedLife{ready: ready}
 }
 
+// firstToken notes the first token of a sequence.
 func (c *generated) first(task int32) { c.lives[task].first = c.l.now }
 
-// iteration counts one that begins now.
+// addIteration counts an iteration that begins now.
 func (c *generated) iteration(e *engine, took time.Duration) {
 	m := &c.sums.Models[e.service]
 	if m.PeakKV = max(m.PeakKV, e.in.UsedKV()); m.PeakKV > m.KV {
@@ -106,11 +108,13 @@ func (c *generated) iteration(e *engine, took time.Duration) {
 	}
 }
 
-// ended counts a sequence that ends now.
+// sequenceEnded counts a sequence that ends now, with its TTFT and TPOT if a step asked for it.
 func (c *generated) ended(task int32) {
 	if !c.counts(c.l.now) {
 		return
 	}
+
+	// The length of the answer comes with the task, or is the usual one.
 	fa, life := &c.l.flow.facts[task], &c.lives[task]
 	m := &c.sums.Models[c.l.tasks.List[task].Service]
 	made := max(1, int64(fa.output))
@@ -127,7 +131,7 @@ func (c *generated) ended(task int32) {
 	}
 }
 
-// ran counts that a language model ran on a device up to now.
+// engineStopped counts the time in which a language model ran on a device up to now.
 func (c *generated) ran(e *engine, device int32) {
 	m, n := &c.sums.Models[e.service], e.in.Counts()
 	m.Preempted, m.Made = m.Preempted+n.Preempted-e.before.Preempted, m.Made+n.Output-e.before.Output
@@ -137,17 +141,20 @@ func (c *generated) ran(e *engine, device int32) {
 	}
 }
 
+// addResult puts the figures into the result.
 func (c *generated) result(r *Result) {
 	c.sums.Counted = max(0, min(c.to, c.l.now)-c.from)
 	r.setGenerated(&c.sums)
 }
 
-// setGenerated puts what language models did into the result and its report.
+// setGenerated puts the figures of language models into the result and its report.
 func (r *Result) setGenerated(g *GenerationResult) {
 	r.Generated = g
 	if r.Report == nil || r.Report.Workflow == nil {
 		return
 	}
+
+	// One entry per model, then one per step.
 	w := r.Report.Workflow
 	w.Generations, w.Segments = nil, nil
 	for i := range g.Models {
@@ -170,10 +177,10 @@ func (r *Result) setGenerated(g *GenerationResult) {
 	}
 }
 
-// Running is how many sequences ran at once, on average over the iterations' time.
+// MeanSequences returns the number of sequences in an iteration, averaged over the iterations' time.
 func (m *GeneratedModel) Running() float64 { return float64(m.Area) / float64(max(1, m.Ran)) }
 
-// poolGenerated adds up runs of workflows with language models.
+// poolGenerated adds up the figures of runs.
 func poolGenerated(out *Result, runs []*Result) {
 	if runs[0].Generated == nil {
 		return
@@ -181,6 +188,8 @@ func poolGenerated(out *Result, runs []*Result) {
 	all := &GenerationResult{Models: make([]GeneratedModel, len(runs[0].Generated.Models)), Asks: make([]GeneratedSegment, len(runs[0].Generated.Asks))}
 	for _, r := range runs {
 		all.Counted += r.Generated.Counted
+
+		// Sum the figures of the models, and join the latencies of the steps.
 		for i := range r.Generated.Models {
 			a, m := &all.Models[i], &r.Generated.Models[i]
 			a.Name, a.KV, a.PeakKV = m.Name, m.KV, max(a.PeakKV, m.PeakKV)

@@ -12,41 +12,41 @@ import (
 	"inferplan/formats/report"
 )
 
-// OwnLoads is what every model sustains beside the others.
+// ModelLoads is the result of FindModelLoads.
 type OwnLoads struct {
-	// Loads are multiples of each model's own rate; 0: none was found.
+	// Loads are multiples of each model's own rate. 0 means that none was found.
 	Loads []float64
-	// Report is of the run at these loads; nil where a model has none.
+	// Report is that of the runs at these loads, or nil if some model has no load.
 	Report *formats.Report
-	// Events are those of all runs of the search.
+	// Events counts the events of all runs of the search.
 	Events int64
 }
 
-// OwnSearch says what loads of models are looked for.
+// ModelLoadSearch says which loads are searched.
 type OwnSearch struct {
-	Shares     []float64 // of requests in time that models are to attain
+	Shares     []float64 // share of requests in time that is asked, by model
 	Runs       int
-	Step, Most float64   // loads are those of a LoadGrid of this step, up to the most
-	From       []float64 // guessed; nil: 1
-	// Least are loads below which nothing is worth a search: where a model fails at
-	// them, none is made. nil: none.
+	Step, Most float64   // loads are those of a LoadGrid with this step, up to MaxLoad
+	From       []float64 // guesses of the result; if nil, 1
+	// MinLoads are loads that the result must reach. If a model fails at them, the search
+	// ends without a result. If nil, there are none.
 	Least []float64
-	// Together gives all models the same load. Where they share devices, one that has
-	// too much fails the others, so that loads of their own are not found.
+	// SameLoad gives all models the same load. It is for models that share devices: there
+	// one with too much load makes the others fail, so that loads of their own cannot be found.
 	Together bool
 }
 
-// LoadGrid numbers loads from 1. From a half up they lie a step apart. Below, each is larger
-// than the one before by twice the step as a part of it, so that a model which sustains a small
-// part of what its replicas carry is known as exactly as others. The first is about a step.
+// LoadGrid numbers loads from 1. From a half on they lie a step apart. Below a half each is
+// larger than the one before by the factor 1 + 2*Step, so that small loads are found with
+// the same relative accuracy as large ones. The first load is about one step.
 type LoadGrid struct{ Step float64 }
 
-// half is the number of the load that is a half.
+// halfNumber returns the number of the load 0.5.
 func (g LoadGrid) half() float64 {
 	return 1 + math.Floor(math.Log(0.5/g.Step)/math.Log1p(2*g.Step))
 }
 
-// Load returns the load of a number.
+// Load returns the load with a number.
 func (g LoadGrid) Load(number int) float64 {
 	above := float64(number) - g.half()
 	if above >= 0 {
@@ -55,7 +55,7 @@ func (g LoadGrid) Load(number int) float64 {
 	return 0.5 * math.Pow(1+2*g.Step, above)
 }
 
-// Position returns where a load lies among the numbers; of those below all loads it returns 0.
+// Position returns the number of a load, with a fraction. For loads below the grid it returns 0.
 func (g LoadGrid) Position(load float64) float64 {
 	if load >= 0.5 {
 		return g.half() + (load-0.5)/g.Step
@@ -63,17 +63,19 @@ func (g LoadGrid) Position(load float64) float64 {
 	return max(0, g.half()+math.Log(load/0.5)/math.Log1p(2*g.Step))
 }
 
-// Nearest returns the number of the load nearest to one, at least 1.
+// NearestNumber returns the number of the load of the grid that is nearest to load, at least 1.
 func (g LoadGrid) Nearest(load float64) int { return max(1, int(math.Round(g.Position(load)))) }
 
-// FindOwnLoads looks for the highest load of every model at which it attains what is
-// asked while the others have theirs. All models are looked at in the same runs, with
-// the same random numbers at every point.
+// FindModelLoads searches for the highest load of every model at which the model attains its
+// share while the others have theirs. All models are searched in the same runs, with the
+// same random numbers at every point.
 func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, error) {
 	rates := sc.rates()
 	grid := LoadGrid{o.Step}
-	seen := map[string][]*Result{} // by points
+	seen := map[string][]*Result{} // by the text of the points
 	events := int64(0)
+
+	// simulate returns the result at the points of all models. Earlier runs at the same points are reused.
 	at := func(ctx context.Context, points []int, runs int) (*shown, error) {
 		key := fmt.Sprint(points)
 		if done := seen[key]; len(done) >= runs {
@@ -93,6 +95,8 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		seen[key] = done
 		return show(done, len(rates)), nil
 	}
+
+	// Start every model at its guess.
 	end := grid.Nearest(o.Most)
 	search := make([]expecting, len(rates))
 	for i := range search {
@@ -102,6 +106,8 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		}
 		search[i].bracket = bracket{at: min(grid.Nearest(guess), end), fails: end + 1}
 	}
+
+	// Begin above the loads that must be reached, if there are any.
 	if o.Least != nil {
 		points, r, err := o.least(ctx, at, end)
 		if r == nil || err != nil {
@@ -115,12 +121,16 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			}
 		}
 	}
+
+	// With one load for all models, start at the lowest.
 	if o.Together {
 		least := slices.MinFunc(search, func(a, b expecting) int { return cmp.Compare(a.at, b.at) })
 		for i := range search {
 			search[i].at = least.at
 		}
 	}
+
+	// Simulate the candidates of all models until every search is done, then lower them until they hold together.
 	points := make([]int, len(rates))
 	for {
 		open := false
@@ -150,7 +160,7 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 	}
 }
 
-// rates returns the requests per second of every model.
+// rates returns the requests per second of every model at load 1.
 func (s *Scenario) rates() []float64 {
 	if s.Rates != nil {
 		return s.Rates
@@ -162,9 +172,9 @@ func (s *Scenario) rates() []float64 {
 	return rates
 }
 
-// AtRates returns the scenario with other rates at load 1. If they are lower and arrivals are
-// drawn, its runs last longer, so that they have as many requests, but at most the longest;
-// with a longest of 0, as long as before.
+// AtRates returns the scenario with other rates at load 1. If these are lower and arrivals are
+// drawn, its runs last longer, so that they have as many requests, but not longer than
+// longest. With longest 0 they last as long as before.
 func (s *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 	sum := func(list []float64) (rps float64) {
 		for _, r := range list {
@@ -181,16 +191,17 @@ func (s *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 	return &at
 }
 
-// look simulates models at points of the grid.
+// pointSimulator simulates the models at points of the grid.
 type look func(ctx context.Context, points []int, runs int) (*shown, error)
 
-// shown is what runs at points showed. A search needs what models attained, and a report
-// only in the end: its percentiles take long.
+// pointResult holds runs at the same points. A search needs the attainments, and a report only
+// in the end, because its percentiles take long.
 type shown struct {
 	runs     []*Result
 	attained []float64 // by model
 }
 
+// newPointResult computes the attainment of every model.
 func show(runs []*Result, models int) *shown {
 	s := &shown{runs: runs, attained: make([]float64, models)}
 	accs := accumulators(runs)
@@ -200,7 +211,7 @@ func show(runs []*Result, models int) *shown {
 	return s
 }
 
-// attain returns whether all models attain their shares.
+// allAttain returns whether all models attain their shares.
 func (s *shown) attain(shares []float64) bool {
 	for i := range s.attained {
 		if s.attained[i] < shares[i] {
@@ -210,8 +221,8 @@ func (s *shown) attain(shares []float64) bool {
 	return true
 }
 
-// lost returns what a model loses of its requests, as a multiple of what it may. Together it
-// is the most that one loses.
+// lossRatio returns the share of requests that a model loses, divided by the share that it may
+// lose. With SameLoad it is the largest of all models.
 func (o *OwnSearch) lost(r *shown, model int) float64 {
 	share := func(i int) float64 { return (1 - r.attained[i]) / max(1-o.Shares[i], leastAllowed) }
 	most := share(model)
@@ -223,21 +234,22 @@ func (o *OwnSearch) lost(r *shown, model int) float64 {
 	return most
 }
 
+// Constants of the search.
 const (
-	leastAllowed = 1e-4 // of requests, that may be lost
-	leastLost    = 1.0 / 8
-	lossGrowth   = 25 // of the logarithm of what is lost, by a load of 1 more
+	leastAllowed = 1e-4    // share of requests that every model may lose, for the division
+	leastLost    = 1.0 / 8 // loss ratios below it are taken as equal to it
+	lossGrowth   = 25      // assumed slope of log(loss ratio) over the load
 )
 
-// expecting is a bracket that goes to where what was lost lets it expect the highest
-// point that passes. Near it the logarithm of the loss grows evenly with the load.
+// guidedBracket is a gridBracket that chooses its candidates by the losses at both ends. Near
+// the highest passing point the logarithm of the loss grows linearly with the load.
 type expecting struct {
 	bracket
-	over [2]float64 // that logarithm at passes and at fails; 0 is what may be lost
+	over [2]float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
-// look takes in what the point showed, and goes to the next. Where an expectation was
-// wrong by much, the next one is not trusted.
+// observeLoss takes in the result of the candidate and chooses the next one. If the last
+// interpolation narrowed the bracket by less than half, the next step bisects.
 func (b *expecting) look(pass bool, lost, step float64) {
 	over, before := math.Log(max(lost, leastLost)), b.fails-b.passes
 	if pass {
@@ -250,6 +262,7 @@ func (b *expecting) look(pass bool, lost, step float64) {
 	switch left := b.fails - b.passes; {
 	case b.closed():
 	case !b.both[0] || !b.both[1]:
+		// Only one end was seen: go as far as the slope says.
 		far := math.Abs(over) / (lossGrowth * step)
 		if pass {
 			b.at = min(b.passes+max(1, b.step/2, int(far)), b.fails-1)
@@ -257,18 +270,21 @@ func (b *expecting) look(pass bool, lost, step float64) {
 			b.at = max(b.fails-max(1, b.step/2, int(math.Ceil(far))), b.passes+1)
 		}
 	case !known || 2*left <= before+1:
+		// Both were seen: interpolate linearly to a loss ratio of 1.
 		part := -b.over[0] / max(b.over[1]-b.over[0], 1e-9)
 		b.at = b.passes + min(max(1, int(float64(left)*part)), left-1)
 	}
 }
 
-// least looks whether every model attains what is asked at the least loads, and shows
-// it; nil where one does not. Where one loses in a single run more than all runs may,
-// that is known after one.
+// checkMinLoads simulates the loads that must be reached. It returns their points and result,
+// or no result if a model fails. The first run alone decides if a model loses more in it than
+// it may lose in all runs.
 func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, known *shown, err error) {
 	for _, load := range o.Least {
 		points = append(points, max(1, int(LoadGrid{o.Step}.Position(load)+1e-9)))
 	}
+
+	// The points of the grid at or below these loads.
 	if o.Together {
 		for i, most := 0, slices.Max(points); i < len(points); i++ {
 			points[i] = most
@@ -277,6 +293,8 @@ func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, 
 	if slices.Max(points) > end {
 		return nil, nil, nil
 	}
+
+	// Simulate one run with what all runs may lose, then all runs.
 	for _, runs := range slices.Compact([]int{1, o.Runs}) {
 		r, err := at(ctx, points, runs)
 		if err != nil {
@@ -294,8 +312,8 @@ func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, 
 	return points, known, nil
 }
 
-// jointly lowers loads that were found one by one until they hold together, more each
-// time.
+// lowerUntilJoint lowers loads that were found one by one until all models attain their shares
+// together, by steps that double every second round.
 func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoads, error) {
 	out := &OwnLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {
@@ -303,6 +321,8 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 		if err != nil {
 			return nil, err
 		}
+
+		// Lower the models that fail.
 		holds, lower := true, false
 		for i := range points {
 			if r.attained[i] >= o.Shares[i] {
@@ -314,6 +334,8 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 				lower = true
 			}
 		}
+
+		// Stop if all hold, or no model can be lowered.
 		if holds {
 			for i := range points {
 				out.Loads[i] = LoadGrid{o.Step}.Load(points[i])

@@ -6,106 +6,107 @@ import (
 	"inferplan/policy"
 )
 
-// host executes what is dispatched to its devices. The loop asks it per device
-// and knows nothing of how it works. What a host puts on the agenda comes back
-// to it through due; what it does for a policy it tells through the loop.
+// host executes the batches that are dispatched to its devices. The loop calls it for a
+// device and does not know how it works. What a host puts on the agenda comes back to it
+// through handleEntry. What it has to tell the policy it tells through the loop.
 type host interface {
-	// dispatch takes a batch over. Its hops are all on this host.
+	// dispatch accepts a batch. All of its hops are on devices of this host.
 	dispatch(slot int32)
-	// abort forgets a batch. What works on it goes on to its end.
+	// abort ends a batch. A device that works on it goes on to the end.
 	abort(slot int32)
-	// evict takes a batch off its instance; keep: its state stays near.
+	// evict takes a batch off its instance. With keepKV its KV memory goes to the host's memory.
 	evict(slot int32, keep bool)
-	// load brings a network to a device, or takes it away.
+	// handleOrder loads a network onto a device, or unloads it. The same holds for session states.
 	load(o order)
-	// place brings what a task reads, all of which is there, to a device.
+	// bringInputs brings the inputs of a task, all of which are ready, to a device.
 	place(task, device int32)
-	// fault takes a device away, or gives it back.
+	// setDeviceUp makes a device fail, or come back.
 	fault(device int32, back bool)
-	// due handles an entry of the agenda. The entry holds for the call alone.
+	// handleEntry handles an entry of the agenda. The pointer is valid only during the call.
 	due(it *item)
-	// finish checks that nothing is under way when nothing is left to happen.
+	// checkIdle returns an error if something is still under way.
 	finish() error
-	// running is how long a device was at work in the counted time.
+	// busyTime returns how long a device was at work in the counted time.
 	running(device int32) time.Duration
 }
 
-// instanceHost makes the host of the instances that a plan has; nil: nothing
-// simulates them.
+// newTestInstanceHost returns a host for the instances of plans of a test kind. It is nil
+// unless a build tag sets it.
 var instanceHost func(l *loop) host
 
-// order is a network to be loaded or unloaded.
+// networkOrder is an order of the policy to load or unload a network or a session state.
 type order struct {
 	network, device int32
-	key             int64 // of a session's state, with network -1
+	key             int64 // the task whose session state is meant, if network is -1
 	up              bool
 }
 
-// Kinds of entries of the agenda, apart from their order. Those of hosts begin
-// with ofHost and are theirs to number.
+// Kinds of agenda entries. Their order within an instant is another number. Those from
+// firstHostKind on belong to hosts, which number them.
 const (
-	isArrival uint8 = iota
-	isTimer
-	isLoss
-	isBack
-	isSearched
+	isArrival  uint8 = iota // a request arrives
+	isTimer                 // a timer of the policy is due
+	isLoss                  // a device fails
+	isBack                  // a device comes back
+	isSearched              // a search of the policy has ended
 	ofHost
 )
 
-// item is what an entry of the agenda carries. Its order among the events of an
-// instant is another number: what happens within a host is no event of the
-// policy and still has its place.
+// agendaEntry is the content of an entry of the agenda. Its order among the events of an
+// instant is another number: what happens within a host is no event of the policy and
+// still has its place.
 type item struct {
 	start  time.Duration
-	serial int64 // of the batch; tells an entry of an earlier user of its slot
-	batch  int32 // slot; task, network or tag, by what it is
+	serial int64 // serial number of the batch: an entry with another one belongs to an earlier use of the slot
+	batch  int32 // slot of the batch, or a task, network or tag, depending on the kind
 	device int32
-	epoch  int32 // of the device or task; an entry of an older one is void
+	epoch  int32 // of the device or task; an entry of an earlier epoch is void
 	hop    int16
 	what   uint8
-	host   uint8
-	up     int32
-	down   int32
+	host   uint8 // index into loop.hosts
+	up     int32 // uplink of a transfer, or -1; a code whose meaning depends on the kind
+	down   int32 // downlink of a transfer, or -1
 }
 
-// batch is a batch of the policy, by its slot. What stands behind live belongs
-// to the host.
+// batch is a batch of the policy, by its slot. The fields after live belong to the host.
 type batch struct {
 	serial   int64
 	model    int32
 	service  int32
 	pipeline int32
 	size     int32
-	stages   int32 // of its pipeline
+	stages   int32 // number of stages of its pipeline
 	numHops  int16
-	hop      int16 // of its hops
-	first    int16 // stage of its first hop; hops before that were another batch's
+	hop      int16 // index of the current hop
+	first    int16 // stage of its first hop within the pipeline; earlier stages ran in another batch
 	live     bool
 	at       place
-	from     int32         // device that its tensors come from, where first > 0
-	readyAt  time.Duration // when its tensors could first cross to its hop
-	late     time.Duration // from the end of its run until the policy hears of it
-	nextRun  int32         // next in the device's queue
-	nextUp   int32         // next in the links' queues
+	from     int32         // device that holds its tensors, if firstStage > 0
+	readyAt  time.Duration // when its tensors were ready to cross to its hop
+	late     time.Duration // time from the end of its run until the policy hears of it
+	nextRun  int32         // next batch in the device's queue
+	nextUp   int32         // next batches in the links' queues
 	nextDown int32
-	tag      int32 // of the dispatch: to an instance its priority
+	tag      int32 // tag of the dispatch; for an instance it is the priority
 }
 
-// batchTable holds the batches under way with their hops and tasks.
+// batchTable holds the batches that are under way, with their hops and tasks.
 type batchTable struct {
-	batches []batch // by the policy's slots
+	batches []batch // by slot
 	hops    []policy.Hop
-	inside  []int32 // tasks
-	stride  int32   // longest pipeline
-	most    int32   // largest batch
-	serial  int64   // batches dispatched so far
+	inside  []int32 // tasks of all batches; each slot has maxBatch of them
+	stride  int32   // stages of the longest pipeline
+	most    int32   // size of the largest batch
+	serial  int64   // number so far
 }
 
+// init allocates slots for about four batches per device.
 func (u *batchTable) init(t *policy.Tables) {
 	u.stride, u.most = t.MaxStages(), t.MaxBatch()
 	u.grow(64 + 4*int32(len(t.Devices)))
 }
 
+// grow makes the table as large as n slots.
 func (u *batchTable) grow(n int32) {
 	batches := make([]batch, n)
 	copy(batches, u.batches)
@@ -116,13 +117,15 @@ func (u *batchTable) grow(n int32) {
 	u.batches, u.hops, u.inside = batches, hops, inside
 }
 
+// hopAt returns a hop of a batch.
 func (u *batchTable) hop(b int32, h int16) *policy.Hop { return &u.hops[b*u.stride+int32(h)] }
 
+// members returns the tasks of a batch.
 func (u *batchTable) members(b int32) []int32 {
 	return u.inside[b*u.most : b*u.most+u.batches[b].size]
 }
 
-// put notes a batch that the policy dispatches. It is filled in place.
+// addBatch enters a batch that the policy dispatches, with its hops.
 func (u *batchTable) put(a *policy.Action, pl *policy.Pipeline, hops []policy.Hop) {
 	u.serial++
 	b := &u.batches[a.Batch]

@@ -8,14 +8,16 @@ import (
 
 // link is one direction of a node's NIC. It carries one transfer at a time.
 type link struct {
-	head, last int32 // batches whose transfer waits
+	head, last int32 // first and last batch whose transfer waits, or -1
 	busy       bool
 }
 
-// queueTransfer sends a batch's tensors on to the device of its hop.
+// queueTransfer queues the transfer of a batch's tensors to the device of its current hop.
 func (h *devices) queueTransfer(slot int32) {
 	b := &h.batches[slot]
 	hop := h.hop(slot, b.hop)
+
+	// Within a node no link is needed.
 	if hop.Uplink < 0 && hop.Downlink < 0 {
 		it := item{what: isTransfer, start: h.now, serial: b.serial, batch: slot, hop: b.hop, up: -1, down: -1}
 		b.at = crosses
@@ -26,6 +28,8 @@ func (h *devices) queueTransfer(slot int32) {
 		}
 		return
 	}
+
+	// Append the batch to the queues of both links.
 	b.at, b.nextUp, b.nextDown = waitsForLinks, -1, -1
 	if l := hop.Uplink; l >= 0 {
 		if last := h.links[l].last; last >= 0 {
@@ -46,6 +50,7 @@ func (h *devices) queueTransfer(slot int32) {
 	h.startTransfer(slot)
 }
 
+// transferTime returns how long the transfer of a batch to its current hop takes.
 func (h *devices) transferTime(slot int32) time.Duration {
 	b := &h.batches[slot]
 	stage, from := h.hop(slot, b.hop).Stage, b.from
@@ -59,8 +64,8 @@ func (h *devices) transferTime(slot int32) time.Duration {
 	return h.service.Transfer(stage, b.size, planned)
 }
 
-// startTransfer starts a batch's transfer if it is the first in both queues
-// and both links are free.
+// startTransfer starts the transfer of a batch if the batch is the first in both queues and
+// both links are free. A slot of -1 is allowed and does nothing.
 func (h *devices) startTransfer(slot int32) {
 	if slot < 0 {
 		return
@@ -81,10 +86,12 @@ func (h *devices) startTransfer(slot int32) {
 	h.at(h.now+h.transferTime(slot), policy.TransferFinished, b.serial, it)
 }
 
+// linkReady reports whether a link is free for a batch. Link -1 stands for none, and is always free.
 func (h *devices) linkReady(l, slot int32) bool {
 	return l < 0 || !h.links[l].busy && h.links[l].head == slot
 }
 
+// occupyLink makes a link busy. next becomes the first batch of its queue, or -1 if it is empty.
 func (h *devices) takeLink(l, next int32) {
 	li := &h.links[l]
 	li.busy, li.head = true, next
@@ -93,7 +100,7 @@ func (h *devices) takeLink(l, next int32) {
 	}
 }
 
-// transferFinished frees the links and queues the batch at its device.
+// finishTransfer frees the links, starts the transfers that waited for them, and queues the batch at its device.
 func (h *devices) transferFinished(it *item) {
 	if it.up >= 0 {
 		h.links[it.up].busy = false
@@ -101,6 +108,8 @@ func (h *devices) transferFinished(it *item) {
 	if it.down >= 0 {
 		h.links[it.down].busy = false
 	}
+
+	// The policy may have aborted the batch meanwhile.
 	b := &h.batches[it.batch]
 	valid := b.live && b.serial == it.serial
 	if valid {
@@ -123,6 +132,7 @@ func (h *devices) transferFinished(it *item) {
 	}
 }
 
+// removeFromLinks takes a batch out of the queues of its links.
 func (h *devices) leaveLinks(slot int32) {
 	b := &h.batches[slot]
 	hop := h.hop(slot, b.hop)
@@ -135,7 +145,7 @@ func (h *devices) leaveLinks(slot int32) {
 	}
 }
 
-// leaveLink takes a batch out of a link's queue, which is chained through next.
+// removeFromLink takes a batch out of a link's queue. nextOf returns its chain through the batches.
 func (h *devices) leaveLink(l, slot int32, next func(*batch) *int32) {
 	if l < 0 {
 		return

@@ -7,25 +7,25 @@ import (
 	"inferplan/policy"
 )
 
-// storage is the part of devices that loads networks.
+// networkLoader loads and unloads the networks of the devices of deviceHost.
 type storage struct {
 	*devices
 	by []loader // by device
 }
 
-// loader loads the networks of a device, one after the other, beside its
-// batches.
+// deviceMemory holds the networks and session states of a device. It loads one after another
+// while batches run.
 type loader struct {
-	waiting []order
-	busy    bool
-	loaded  []int32 // networks that are there
-	taken   int64   // bytes
+	waiting []order // loads that have not begun
+	busy    bool    // a load is under way
+	loaded  []int32 // networks in the memory
+	taken   int64   // of networks and session states
 	asked   []order // unloads that wait for batches
-	states  []int32 // tasks whose session state is there
-	brings  int32   // task whose session state is on its way; -1: none
+	states  []int32 // tasks whose session states are in the memory
+	brings  int32   // task whose session state is on its way, or -1
 }
 
-// newStorage puts the networks of the plan onto its devices.
+// newNetworkLoader puts the networks of the plan onto the devices.
 func newStorage(h *devices) *storage {
 	st := &storage{devices: h, by: make([]loader, len(h.list))}
 	for d := range st.by {
@@ -34,7 +34,7 @@ func newStorage(h *devices) *storage {
 	return st
 }
 
-// begin puts the networks of the plan, and nothing else, onto a device.
+// reset empties a device and puts the networks of the plan onto it.
 func (o *loader) begin(t *policy.Tables, device int32) {
 	*o = loader{brings: -1}
 	if int(device) < len(t.Resident) {
@@ -44,6 +44,7 @@ func (o *loader) begin(t *policy.Tables, device int32) {
 	}
 }
 
+// addNetwork adds a network, unless it is there already.
 func (o *loader) add(t *policy.Tables, network int32) {
 	if network >= 0 && !slices.Contains(o.loaded, network) {
 		o.loaded = append(o.loaded, network)
@@ -51,6 +52,7 @@ func (o *loader) add(t *policy.Tables, network int32) {
 	}
 }
 
+// removeNetwork removes a network, if it is there.
 func (o *loader) remove(t *policy.Tables, network int32) {
 	if at := slices.Index(o.loaded, network); at >= 0 {
 		o.loaded = slices.Delete(o.loaded, at, at+1)
@@ -58,8 +60,8 @@ func (o *loader) remove(t *policy.Tables, network int32) {
 	}
 }
 
-// load queues a load, or takes a network away. A load takes back an unload that
-// still waits.
+// handleOrder queues a load, or unloads a network. A load cancels an unload of the same
+// network that still waits.
 func (st *storage) load(o order) {
 	ld := &st.by[o.device]
 	switch {
@@ -76,16 +78,17 @@ func (st *storage) load(o order) {
 	}
 }
 
-// ofSession tells whether an order is of the state of a session, which this run
-// keeps.
+// isSessionOrder reports whether an order is about a session state of this run instead of a
+// network.
 func (st *storage) ofSession(network int32) bool {
 	return network < 0 && st.flow != nil && st.flow.kept != nil
 }
 
+// matches reports whether two orders are about the same network or session state.
 func (o order) same(w order) bool { return w.network == o.network && w.key == o.key }
 
-// unload takes back a load that has not begun, or a network that no batch here
-// runs; else it waits for those batches.
+// unload cancels a load that has not begun, or removes a network that no batch on the device
+// uses. If batches use it, the unload waits for them.
 func (st *storage) unload(ld *loader, o order) {
 	if st.ofSession(o.network) {
 		st.flow.kept.drop(int32(o.key), o.device)
@@ -103,7 +106,7 @@ func (st *storage) unload(ld *loader, o order) {
 	st.at(st.now, policy.NetworkUnloaded, st.sequence(), item{what: isUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: st.list[o.device].epoch})
 }
 
-// uses tells whether a batch on a device, or on its way there, runs a network.
+// isNetworkInUse reports whether a batch on a device, or on its way there, runs a network.
 func (st *storage) uses(device, network int32) bool {
 	for slot := range st.batches {
 		b := &st.batches[slot]
@@ -119,7 +122,7 @@ func (st *storage) uses(device, network int32) bool {
 	return false
 }
 
-// retire carries out unloads that waited for batches.
+// unloadUnused carries out the unloads whose batches have ended.
 func (st *storage) retire(device int32) {
 	ld := &st.by[device]
 	for i := 0; i < len(ld.asked); i++ {
@@ -131,7 +134,7 @@ func (st *storage) retire(device int32) {
 	}
 }
 
-// start begins the next load of a device.
+// startNextLoad begins the next load of a device, if none runs.
 func (st *storage) start(device int32) {
 	ld := &st.by[device]
 	if ld.busy || len(ld.waiting) == 0 {
@@ -149,7 +152,8 @@ func (st *storage) start(device int32) {
 	st.at(st.now+st.takes(o), policy.NetworkLoaded, st.sequence(), it)
 }
 
-// takes is how long a load takes: cold, where the tables know it.
+// loadTimeOf returns how long a load takes: as the run or the service says, else cold (index
+// 1 of the table), else no time.
 func (st *storage) takes(o order) time.Duration {
 	if st.cfg.LoadTime != nil {
 		return st.cfg.LoadTime(o.network, o.device)
@@ -171,16 +175,17 @@ func (st *storage) takes(o order) time.Duration {
 	return st.t.Networks[o.network].Load[st.t.Devices[o.device].Kind][1]
 }
 
-// ended tells of a load, which fails where the memory is full.
+// finishLoad ends a load and tells the policy. The load fails if the memory is full.
 func (st *storage) ended(it *item) {
 	d := it.device
 	if st.list[d].epoch != it.epoch {
-		return // lost meanwhile
+		return // the device was lost meanwhile
 	}
 	ld, network := &st.by[d], it.batch
 	ld.busy = false
 	why := int64(0)
 	if st.ofSession(network) {
+		// Enter the network or the session state.
 		why = int64(st.flow.kept.moved(ld, it))
 	} else if bounded(st.t, d) && network >= 0 && !slices.Contains(ld.loaded, network) && ld.taken+st.t.Networks[network].Bytes > st.t.Memory[d] {
 		why = int64(policy.ReturnFull)
@@ -190,6 +195,8 @@ func (st *storage) ended(it *item) {
 			st.flow.stats.change(d, true)
 		}
 	}
+
+	// Tell those who follow the devices, and start the next load before the policy hears of this one.
 	if st.flow != nil && st.flow.work != nil && network >= 0 {
 		st.flow.work.load(d, it.start)
 	}
@@ -199,12 +206,12 @@ func (st *storage) ended(it *item) {
 	st.tell()
 }
 
-// lacks tells whether a batch's network is not on the device of its hop.
+// lacksNetwork reports whether the network of a batch is missing on the device of its hop.
 func (st *storage) lacks(slot, device int32) bool {
 	return bounded(st.t, device) && !slices.Contains(st.by[device].loaded, st.t.Pipelines[st.batches[slot].pipeline].Network)
 }
 
-// bounded tells whether networks come and go on a device.
+// hasMemoryLimit reports whether networks can be loaded onto and unloaded from a device.
 func bounded(t *policy.Tables, device int32) bool {
 	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }

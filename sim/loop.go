@@ -12,8 +12,8 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// loop is a run: arrivals, the policy and its timers, requests and tasks, and
-// the order of all that happens. Hosts execute.
+// loop is a run: arrivals, the policy and its timers, requests and tasks, and the order of
+// all events. Hosts execute batches.
 type loop struct {
 	agenda
 	ledger
@@ -25,29 +25,31 @@ type loop struct {
 	events int64
 	fatal  error
 
-	upcoming  arrivals.Request // pulled, not yet arrived
-	frontFree time.Duration    // when the front end has taken in all that were pulled
-	pulled    int64            // arrivals so far
-	firstAt   time.Duration    // arrival of the first
+	upcoming  arrivals.Request // taken from the source, not yet arrived
+	frontFree time.Duration    // when the front end has taken in all pulled requests
+	pulled    int64            // number of arrivals so far
+	firstAt   time.Duration    // arrival time of the first request
 
 	hosts    []host
-	base     *devices // the first of them
-	of       []uint8  // host by device
-	flow     *flow    // nil: one task per request
+	base     *devices // the first of the hosts
+	of       []uint8  // index into hosts, by device
+	flow     *flow    // nil if a request has one task
 	ending   ending
-	truth    Truth // nil: there is nothing to know
+	truth    Truth // nil if the run has none
 	searcher policy.Searcher
 	searches []search
 	timers   []kernel.Handle
 
-	item    item // at hand
+	item item // the agenda entry that is being handled
+
+	// Bits of event kinds that the policy does not hear.
 	deaf    uint32
 	event   policy.Event
 	actions policy.Actions
 }
 
-// Run simulates one run to its end: after the last arrival everything that is
-// under way is served or dropped.
+// Run simulates one run to its end: after the last arrival everything that is under way
+// is served or dropped.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -65,6 +67,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return l.result(), nil
 }
 
+// newLoop prepares a run: its hosts, its ending, and the faults on its agenda.
 func newLoop(ctx context.Context, cfg *Config) *loop {
 	t := cfg.Tables
 	l := &loop{ctx: ctx, cfg: cfg, t: t, truth: cfg.Truth}
@@ -79,8 +82,12 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 		l.deaf = ^t.Hears
 	}
 	l.searcher, _ = policy.As[policy.Searcher](cfg.Policy)
+
+	// The hosts, and the ending of requests.
 	l.addHosts()
 	l.ending = endingOf(l)
+
+	// Schedule the faults.
 	for i, f := range cfg.Faults {
 		kind, what := policy.WorkerLost, isLoss
 		if f.Up {
@@ -91,8 +98,8 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 	return l
 }
 
-// addHosts makes the hosts of the devices: what runs batches of stages, and what
-// runs instances where the plan has some.
+// addHosts adds the host of devices that run batches of stages and, if the plan has
+// instances, the host of those.
 func (l *loop) addHosts() {
 	l.of = make([]uint8, len(l.t.Devices))
 	l.base = newDevices(l)
@@ -117,7 +124,7 @@ func (l *loop) addHosts() {
 	}
 }
 
-// run handles what happens in order until nothing is left.
+// run handles the entries of the agenda in order until none is left.
 func (l *loop) run() error {
 	l.pull()
 	for l.fatal == nil {
@@ -139,7 +146,7 @@ func (l *loop) run() error {
 	return l.fatal
 }
 
-// handle brings the run up to date with what happens now.
+// processEntry handles an entry of the agenda.
 func (l *loop) handle(it *item) {
 	if it.what >= ofHost {
 		if it.host == 0 {
@@ -149,6 +156,8 @@ func (l *loop) handle(it *item) {
 		}
 		return
 	}
+
+	// The loop's own kinds.
 	switch it.what {
 	case isArrival:
 		l.letIn()
@@ -166,23 +175,23 @@ func (l *loop) handle(it *item) {
 	}
 }
 
-// begin empties the event that the policy is told next and sets its kind. No
-// event is begun between this and tell.
+// beginEvent clears the event for the policy and sets its kind. No other event may be
+// begun before tellPolicy.
 func (l *loop) begin(kind policy.EventKind) *policy.Event {
 	l.event = policy.Event{}
 	l.event.Kind = kind
 	return &l.event
 }
 
-// beginBatch is begin of an event about a batch on a device.
+// beginBatchEvent begins an event about a batch on a device.
 func (l *loop) beginBatch(kind policy.EventKind, slot, device int32) *policy.Event {
 	ev, b := l.begin(kind), &l.batches[slot]
 	ev.Model, ev.Service, ev.Batch, ev.Device = b.model, b.service, slot, device
 	return ev
 }
 
-// tell has the policy handle the event that was begun, and does what it
-// answers. No action tells another event, so that one buffer is enough.
+// tellPolicy passes the event that was begun to the policy and applies the actions that
+// it returns. No action tells another event, so one buffer is enough.
 func (l *loop) tell() {
 	if l.deaf != 0 && l.deaf>>l.event.Kind&1 != 0 {
 		return
@@ -194,13 +203,14 @@ func (l *loop) tell() {
 	}
 }
 
+// fail stops the run with an error. Only the first one is kept.
 func (l *loop) fail(err error) {
 	if l.fatal == nil {
 		l.fatal = err
 	}
 }
 
-// pull takes the next request of the source.
+// pullArrival takes the next request from the source and puts its arrival on the agenda.
 func (l *loop) pull() {
 	r := &l.upcoming
 	if !l.cfg.Source.Next(r) {
@@ -213,6 +223,8 @@ func (l *loop) pull() {
 		l.fail(fmt.Errorf("an arrival at %v names model %d, the plan has %d", r.At, r.Model, len(l.t.Models)))
 		return
 	}
+
+	// The request passes the front end, one after another.
 	at := r.At + l.cfg.Ingress
 	if l.cfg.FrontEnd > 0 {
 		at = max(at, l.frontFree)
@@ -229,9 +241,11 @@ func (l *loop) pull() {
 	l.arrive, l.ahead = at, true
 }
 
-// letIn lets the pulled request in, or refuses it where its client has had its share.
+// admitArrival admits the pulled request, or drops it if its client has used up its share.
 func (l *loop) letIn() {
 	r := &l.upcoming
+
+	// A request without an SLO of its own has that of its model.
 	slo := r.SLO
 	if slo <= 0 {
 		slo = l.t.Models[r.Model].SLO
@@ -243,6 +257,8 @@ func (l *loop) letIn() {
 		l.pull()
 		return
 	}
+
+	// Enter the request into the ledger, with its task if it has only one.
 	slot := l.take()
 	prompt, session := r.PromptTokens, r.Session
 	l.requests[slot] = request{model: model, client: client, state: waiting, arrived: arrived, deadline: arrived + slo, wholeSLO: slo >= l.t.Models[model].SLO}
@@ -255,6 +271,8 @@ func (l *loop) letIn() {
 		l.flow.stats.arrive(slot)
 	}
 	l.pull()
+
+	// Pull the next arrival before the policy handles this one.
 	ev := l.begin(policy.Arrival)
 	ev.Model, ev.Service, ev.Req, ev.Task, ev.Arrived, ev.Deadline = model, model, slot, slot, arrived, arrived+slo
 	ev.Tokens, ev.Key, ev.Client = prompt, session, client
@@ -264,6 +282,7 @@ func (l *loop) letIn() {
 	}
 }
 
+// reportConfig returns the configuration of the run's report.
 func reportConfig(cfg *Config) report.Config {
 	c := report.Config{
 		Source: "simulate", Policy: cfg.PolicyName, Seed: cfg.Seed, Load: cfg.Load,

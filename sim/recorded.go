@@ -8,18 +8,18 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// Recorded are the arrivals of a trace, to be played at any load: each model's
-// requests stretched to its rate, in the order and with the relative gaps that
-// they were recorded with, round and round.
+// RecordedArrivals holds the arrivals of a trace, to be played at any load. Each model's
+// requests are stretched to its rate. They keep their order and relative gaps, and repeat
+// from the start when the trace ends.
 type Recorded struct {
-	at   [][]time.Duration // per model
-	span time.Duration
+	at   [][]time.Duration // by model, in nanoseconds from the start of the trace
+	span time.Duration     // length of a round
 }
 
 // maxRecorded bounds the requests that Record holds.
 const maxRecorded = 50_000_000
 
-// Record reads arrivals of that many models to their end.
+// RecordArrivals reads the arrivals of a number of models to their end.
 func Record(src arrivals.Source, models int) (*Recorded, error) {
 	r := &Recorded{at: make([][]time.Duration, models)}
 	total := 0
@@ -37,19 +37,18 @@ func Record(src arrivals.Source, models int) (*Recorded, error) {
 	if err := arrivals.Err(src); err != nil {
 		return nil, fmt.Errorf("reading arrivals: %w", err)
 	}
-	// As long again as the mean gap lies between the last request and the first
-	// of the next round.
+	// Between the last request and the first of the next round lies one mean gap.
 	if total > 0 {
 		r.span += max(r.span/time.Duration(total), 1)
 	}
 	return r, nil
 }
 
-// Requests is how many requests of a model were recorded.
+// Requests returns how many requests of a model were recorded.
 func (r *Recorded) Requests(model int) int { return len(r.at[model]) }
 
-// source plays a model's requests at a rate. The first run starts where the
-// trace does, others anywhere in it.
+// source plays a model's requests at a rate. Run 0 begins where the trace does, other runs at
+// a random place in it.
 func (r *Recorded) source(model int32, rps float64, until time.Duration, run int, seed uint64, name string) arrivals.Source {
 	at := r.at[model]
 	if len(at) == 0 || !(rps > 0) {
@@ -64,13 +63,13 @@ func (r *Recorded) source(model int32, rps float64, until time.Duration, run int
 	return p
 }
 
-// played is a model's stream.
+// tracePlayer plays the recorded requests of a model.
 type played struct {
 	at      []time.Duration
 	next    int
-	base    float64 // ns of the recording at which this round began
-	round   float64 // ns of a round
-	stretch float64
+	base    float64 // nanoseconds of the recording at which this round began
+	round   float64 // nanoseconds of a round
+	stretch float64 // factor on the recorded times
 	until   time.Duration
 	model   int32
 }

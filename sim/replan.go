@@ -7,17 +7,17 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// searchWork is the work of a search where the run does not say.
+// searchWork bounds the work of a search if the configuration does not.
 const searchWork = 1 << 20
 
-// search is a re-plan under way, by its tag.
+// policySearch is the search of a re-plan, by its tag.
 type search struct {
-	pending kernel.Handle // None: it is not
+	pending kernel.Handle // agenda entry of its result; None if no search is under way
 	result  []int32
 }
 
-// replan lets the policy search. Its search runs at once, bounded by work, and
-// its result comes after the time that this takes.
+// replan makes the policy search. The search runs at once, with bounded work, and the policy
+// hears of its result after the time that the search takes. It replaces an earlier search of the tag.
 func (l *loop) replan(tag int32) {
 	if l.searcher == nil || tag < 0 {
 		l.fail(fmt.Errorf("the policy asks for re-plan %d and has no search for it", tag))
@@ -26,10 +26,14 @@ func (l *loop) replan(tag int32) {
 	for int(tag) >= len(l.searches) {
 		l.searches = append(l.searches, search{pending: kernel.None})
 	}
+
+	// Drop the pending result of an earlier search.
 	s := &l.searches[tag]
 	if s.pending != kernel.None {
 		l.heap.Remove(s.pending)
 	}
+
+	// Search now, and tell the result later.
 	work := l.cfg.SearchWork
 	if work == 0 {
 		work = searchWork
@@ -43,7 +47,7 @@ func (l *loop) replan(tag int32) {
 	s.pending = l.at(at, policy.ReplanResult, int64(tag), item{what: isSearched, batch: tag})
 }
 
-// searched tells the result of a search.
+// tellSearchResult tells the policy the result of a search.
 func (l *loop) searched(it *item) {
 	s := &l.searches[it.batch]
 	s.pending = kernel.None

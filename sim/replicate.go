@@ -19,14 +19,14 @@ import (
 	"inferplan/policy/policies"
 )
 
-// Scenario is what runs of different seeds or loads have in common: enough to
-// make each run's own policy, source and service.
+// Scenario is what runs of different seeds or loads have in common: enough to make the
+// policy, source and service of each run.
 type Scenario struct {
 	Tables   *policy.Tables
 	Policy   formats.PolicySpec
-	Arrivals *formats.Arrivals // process; nil: Poisson. A trace is replayed by Run as it is, or recorded
-	Recorded *Recorded         // arrivals of a trace, in place of a process
-	// Rates are requests per second per model at load 1; nil: as planned.
+	Arrivals *formats.Arrivals // process, nil for Poisson; a trace is replayed by Run or recorded
+	Recorded *Recorded         // arrivals of a trace, used instead of a process
+	// Rates are requests per second of every model at load 1. If nil, the planned rates hold.
 	Rates []float64
 	Load  float64
 
@@ -37,22 +37,21 @@ type Scenario struct {
 	Seed             uint64
 	Faults           []Fault
 	Verify           bool
-	// Service makes each run's service times from its seed; nil: exact.
+	// Service makes the service of a run from its seed. If nil, the times of the tables hold.
 	Service func(seed uint64) (Service, error)
-	// Budget bounds the work of replications; nil: any work. Copies of the scenario share it.
+	// Budget bounds the work of replications. If nil, it is unbounded. Copies of the scenario share it.
 	Budget *Budget
 
-	slower   float64                            // see Slower
-	profiled func(seed uint64) (Service, error) // Service before runs took longer; nil: exact
+	slower   float64                            // see WithSlowdown
+	profiled func(seed uint64) (Service, error) // Service before the slowdown; nil stands for the times of the tables
 }
 
-// NewScenario takes from a plan what it says: tables, policy and arrivals, at
-// load 1.
+// NewScenario returns the scenario of a plan: its tables, policy and arrivals, at load 1.
 func NewScenario(plan *formats.Plan) (*Scenario, error) {
 	return NewScenarioOn(plan, policy.TopologyNodes)
 }
 
-// NewScenarioOn is NewScenario on another network than the plan's own.
+// NewScenarioOn is NewScenario with another network topology than that of the plan.
 func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
 	t, err := policies.CompileOn(plan, network)
 	if err != nil {
@@ -61,11 +60,12 @@ func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, erro
 	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.BesideRuns(), FrontEnd: plan.FrontEndTime()}, nil
 }
 
-// Source makes the arrivals of a run: for every model a stream of its own, so
-// that a change of one model's rate leaves the others' arrivals as they are,
-// and a change of load stretches them.
+// Source returns the arrivals of a run. Every model has its own random stream, so that a
+// change of one model's rate leaves the arrivals of the others as they are, and a change of
+// load stretches them.
 func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) { return sc.source(0, seed) }
 
+// source returns the arrivals of a replication.
 func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	if sc.Recorded == nil && sc.Arrivals != nil && sc.Arrivals.Trace != "" {
 		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", sc.Arrivals.Trace)
@@ -76,6 +76,8 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	if sc.Rates != nil && len(sc.Rates) != len(sc.Tables.Models) {
 		return nil, fmt.Errorf("simulating: %d rates for %d models", len(sc.Rates), len(sc.Tables.Models))
 	}
+
+	// Make the arrivals of every model, from a recording or a process.
 	sources := make([]arrivals.Source, len(sc.Tables.Models))
 	for m := range sources {
 		rps := sc.Tables.Models[m].RPS
@@ -94,6 +96,8 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 		}
 		sources[m] = src
 	}
+
+	// Add lengths and sessions to the requests to language models.
 	for i, src := range sources {
 		m := &sc.Tables.Models[i]
 		if serves(sc.Tables) && (m.Prompt == nil || m.Output == nil) {
@@ -110,7 +114,7 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	return arrivals.Merge(sources...), nil
 }
 
-// runSeed is the seed of a replication; the first has the scenario's own.
+// runSeed returns the seed of a replication. The first one has the scenario's own seed.
 func (sc *Scenario) runSeed(run int) uint64 {
 	if run == 0 {
 		return sc.Seed
@@ -118,7 +122,7 @@ func (sc *Scenario) runSeed(run int) uint64 {
 	return seeded.Seed(sc.Seed, fmt.Sprintf("run/%d", run))
 }
 
-// Config makes the configuration of one replication.
+// Config returns the configuration of a replication.
 func (sc *Scenario) Config(run int) (Config, error) {
 	if sc.Duration <= 0 {
 		return Config{}, fmt.Errorf("simulating: duration %v, expected more than 0 with a process of arrivals", sc.Duration)
@@ -131,10 +135,11 @@ func (sc *Scenario) Config(run int) (Config, error) {
 	return sc.config(src, seed)
 }
 
-// Replay makes the configuration of a single run on arrivals that the caller
-// opened: a recorded trace.
+// Replay returns the configuration of a single run on arrivals that the caller opened, such
+// as a recorded trace.
 func (sc *Scenario) Replay(src arrivals.Source) (Config, error) { return sc.config(src, sc.Seed) }
 
+// config returns the configuration of a run with a policy of its own.
 func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	pol, err := policies.New(sc.Policy, sc.Tables)
 	if err != nil {
@@ -158,13 +163,12 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	return cfg, nil
 }
 
-// Replicate runs a scenario under several seeds, in parallel, and pools the
-// outcome. The report has the 95 % intervals over the runs, and its bytes do
-// not depend on how many run at once.
+// Replicate runs a scenario under several seeds, in parallel, and pools the results. The
+// report has the 95 % intervals over the runs. It does not depend on how many run at once.
 //
-// Where ctx is cancelled there is, beside the error, the outcome of the first
-// runs, as many as were complete: what as many runs alone would have given, but
-// for the mark. It is nil where the first was not.
+// If ctx is cancelled, Replicate returns the error together with the pooled result of the
+// first runs, as many as were complete, marked as interrupted. The result is nil if not even
+// the first run was complete.
 func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
 	if runs < 1 {
 		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", runs)
@@ -182,13 +186,13 @@ func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
 	return out, err
 }
 
-// Replications are runs of one scenario under different seeds, of which more can be made.
+// Replications holds runs of one scenario under different seeds, and can be extended.
 type Replications struct {
 	Scenario *Scenario
 	results  []*Result
 }
 
-// Extend runs the scenario under further seeds until there are so many runs.
+// Extend runs the scenario under further seeds until there are as many runs as given.
 func (r *Replications) Extend(ctx context.Context, runs int) error {
 	results, err := r.Scenario.replicate(ctx, r.results, runs)
 	if err == nil {
@@ -197,7 +201,7 @@ func (r *Replications) Extend(ctx context.Context, runs int) error {
 	return err
 }
 
-// Attained returns what each run attained for some models together.
+// AttainmentPerRun returns for each run the attainment of some models together.
 func (r *Replications) Attained(models ...int) []float64 {
 	attained := make([]float64, 0, len(r.results))
 	for _, acc := range accumulators(r.results) {
@@ -206,12 +210,12 @@ func (r *Replications) Attained(models ...int) []float64 {
 	return attained
 }
 
-// Pool returns the outcome of all runs together.
+// Pool returns the result of all runs together.
 func (r *Replications) Pool() *Result { return pool(r.results) }
 
-// replicate runs a scenario under as many seeds, in parallel, but for the first ones
-// that done has the outcomes of. Beside an error some outcomes are nil; there is none, and no run, if
-// the budget does not allow them all.
+// replicate runs a scenario under as many seeds as given, in parallel. The first results are
+// taken from earlier. If it returns an error, some results are nil. If the budget does not
+// allow all runs, none is made.
 func (sc *Scenario) replicate(ctx context.Context, done []*Result, runs int) ([]*Result, error) {
 	if err := sc.spend(max(0, runs-len(done))); err != nil {
 		return nil, err
@@ -219,6 +223,8 @@ func (sc *Scenario) replicate(ctx context.Context, done []*Result, runs int) ([]
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results, errs := make([]*Result, runs), make([]error, runs)
+
+	// Workers take the numbers of the runs; the first error cancels the others.
 	first := copy(results, done)
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -246,7 +252,7 @@ feed:
 	return results, firstCause(errs)
 }
 
-// firstCause prefers what went wrong over the cancellations that it caused.
+// firstCause returns an error that is no cancellation, if there is one, else the cancellation.
 func firstCause(errs []error) error {
 	var cancelled error
 	for run, err := range errs {
@@ -261,15 +267,17 @@ func firstCause(errs []error) error {
 	return cancelled
 }
 
+// run makes one replication.
 func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
 	cfg, err := sc.Config(run)
 	if err != nil {
 		return nil, err
 	}
-	cfg.NoReport = true // pool makes one of all runs
+	cfg.NoReport = true // poolResults makes one report of all runs
 	return Run(ctx, cfg)
 }
 
+// poolResults adds up the results of runs.
 func pool(results []*Result) *Result {
 	out := &Result{}
 	for _, r := range results {
@@ -289,6 +297,7 @@ func pool(results []*Result) *Result {
 	return out
 }
 
+// accumulators returns the accumulators of the reports of runs.
 func accumulators(results []*Result) []*report.Accumulator {
 	accs := make([]*report.Accumulator, len(results))
 	for i, r := range results {
@@ -297,8 +306,8 @@ func accumulators(results []*Result) []*report.Accumulator {
 	return accs
 }
 
-// dispatching puts into the report what it cost to dispatch batches and how
-// long they were under way between stages.
+// addDispatchFigures puts into the report how many paths the policy probed per batch, and how
+// long batches were under way between stages.
 func (r *Result) dispatching() {
 	if r.Transfers.Count > 0 {
 		r.Report.TransferTimes = &formats.TransferTimes{

@@ -10,57 +10,60 @@ import (
 	"inferplan/sim/llm"
 )
 
-// Entries of servers on the agenda.
+// Kinds of agenda entries of instances of language models.
 const (
-	isStep  uint8 = ofHost + iota // an iteration ends
-	isStart                       // an instance goes on, after all else that happens now
-	isAdmitted
-	isLeft // a batch left without a result
-	isSwapped
+	isStep     uint8 = ofHost + iota // an iteration ends
+	isStart                          // the next iteration begins, after everything else of this instant
+	isAdmitted                       // a sequence took part in its first iteration
+	isLeft                           // a batch returns to the policy without a result
+	isSwapped                        // a load or an unload of a network ends
 )
 
-// servers is the host of instances of language models. Package llm runs the
-// iterations; here are dispatch and evictions, in swaps models that come and go.
+// llmHost is the host of instances of language models. Package llm runs their
+// iterations. This type dispatches and evicts sequences; its swapper loads and unloads
+// networks.
 type servers struct {
 	*rack
 	swaps swaps
 	lives []life   // by task
-	kept  [1]int32 // of BatchReturned
+	kept  [1]int32 // tokens of the task that BatchReturned is about
 }
 
-// rack is the instances, which the parts of the host share.
+// llmInstances holds the instances. The parts of the host share it.
 type rack struct {
 	*loop
 	list []server // by device
-	ends *tokens  // nil: the run has another ending
+	ends *tokens  // nil if the run has another ending
 }
 
-// server is an instance with the network that it runs.
+// llmInstance is an instance with the network that it runs.
 type server struct {
 	in      llm.Instance
-	network int32 // that runs; -1: none
-	last    int32 // that ran before
+	network int32 // the network that it runs, or -1
+	last    int32 // the network that it ran before, or -1
 	down    bool
-	starts  bool // this instant
-	leaving bool // its network sleeps once its sequences have ended
-	loading int32
-	since   time.Duration // of the load
-	epoch   int32
-	waiting []order // loads that have not begun
+	starts  bool          // an iteration is scheduled in this instant
+	leaving bool          // its network is unloaded as soon as its sequences have ended
+	loading int32         // network that is being loaded or unloaded, or -1
+	since   time.Duration // when the load or unload began
+	epoch   int32         // counts the faults; an agenda entry of an earlier epoch is void
+	waiting []order       // loads that have not begun
 	warm    warm
 
-	ran, loaded time.Duration // counted
+	// Both in the counted time.
+	ran, loaded time.Duration
 }
 
-// life is what an instance knows of a task beside its batch.
+// sequenceState holds what the host knows of a task beside its batch.
 type life struct {
+	// In tokens: the prompt, the answer, and what was generated so far.
 	prompt, output, made int32
 	session              int64
-	ran                  time.Duration // its first iteration; below 0: none so far
-	kept                 int32         // device beside which its KV is, plus one
+	ran                  time.Duration // when its first iteration began, below 0 before that
+	kept                 int32         // device whose host memory holds its KV, plus one; 0 if none does
 }
 
-// newServers makes the host where the tables say what instances cost.
+// newLLMHost returns a host for the instances of the tables.
 func newServers(l *loop) host {
 	r := &rack{loop: l, list: make([]server, len(l.t.Devices))}
 	for d := range r.list {
@@ -71,12 +74,12 @@ func newServers(l *loop) host {
 	return &servers{rack: r, swaps: swaps{r}}
 }
 
-// serves tells whether the tables say what instances cost.
+// hasLLMInstances reports whether the tables have instances with the costs of a server.
 func serves(t *policy.Tables) bool {
 	return slices.ContainsFunc(t.Instances, func(in policy.Instance) bool { return in.Server != nil })
 }
 
-// start has an instance run what is resident on its device.
+// runResident makes an instance run the network that the plan puts on its device.
 func (h *rack) start(d int32) {
 	s := &h.list[d]
 	s.network, s.last, s.loading, s.leaving = -1, -1, -1, false
@@ -86,7 +89,7 @@ func (h *rack) start(d int32) {
 	}
 }
 
-// counted is the part of a span that the report is about.
+// countedTime returns the part of a time span that lies in the counted time.
 func (h *rack) counted(from, to time.Duration) time.Duration {
 	from = max(from, h.cfg.Warmup)
 	if h.cfg.Duration > 0 {
@@ -95,10 +98,11 @@ func (h *rack) counted(from, to time.Duration) time.Duration {
 	return max(0, to-from)
 }
 
-// server is what the tables say of the instance on a device.
+// serverOf returns the server that the tables have for the instance on a device.
 func (h *rack) server(d int32) *policy.Server { return h.t.Instances[h.t.InstanceOf(d)].Server }
 
-// run has an instance run a network, whose iterations take longer than profiled by a share.
+// runNetwork makes an instance run a network. Its iterations take longer than profiled by
+// the share slowdown.
 func (s *server) run(t *policy.Tables, d, network int32, slower float64) {
 	in := &t.Instances[t.InstanceOf(d)]
 	v := in.Server
@@ -111,7 +115,7 @@ func (s *server) run(t *policy.Tables, d, network int32, slower float64) {
 	s.warm.keep(network, t.Networks, v.Warm)
 }
 
-// dispatch implements host.
+// dispatch implements host. If the network is not loaded or the instance refuses the sequence, the batch returns.
 func (h *servers) dispatch(slot int32) {
 	d := h.hop(slot, 0).Device
 	s := &h.list[d]
@@ -122,6 +126,8 @@ func (h *servers) dispatch(slot int32) {
 	if b.model >= 0 {
 		h.acc.Batch(b.model, int(b.size), h.now)
 	}
+
+	// The sequence needs the network, and a prompt and an answer of at least one token.
 	if s.network < 0 || s.network != h.t.Pipelines[b.pipeline].Network {
 		h.handBack(slot, d, policy.ReturnNotLoaded)
 		return
@@ -135,6 +141,8 @@ func (h *servers) dispatch(slot int32) {
 		})
 		return
 	}
+
+	// Hand the sequence to the instance, which starts after everything else of this instant.
 	seq := llm.Sequence{ID: slot, Prompt: f.prompt, Output: f.output, Made: f.made, Priority: b.tag, Session: f.session, Swapped: f.kept == d+1}
 	f.kept = 0
 	if err := s.in.Add(seq); err != nil {
@@ -147,7 +155,7 @@ func (h *servers) dispatch(slot int32) {
 	}
 }
 
-// lifeOf is the life of a task; it begins with its first dispatch.
+// sequenceOf returns the state of a task. The first dispatch of the task begins it.
 func (h *servers) lifeOf(task int32) *life {
 	for int(task) >= len(h.lives) {
 		h.lives = append(h.lives, life{})
@@ -163,13 +171,13 @@ func (h *servers) lifeOf(task int32) *life {
 	return f
 }
 
-// handBack ends a batch without a result, still in this instant.
+// returnBatch ends a batch without a result, later in this instant.
 func (h *servers) handBack(slot, d int32, why policy.Return) {
 	b := &h.batches[slot]
 	h.at(h.now, policy.BatchReturned, b.serial, item{what: isLeft, host: 1, serial: b.serial, batch: slot, device: d, up: int32(why)})
 }
 
-// step starts the next iteration of an instance, if there is anything to do.
+// startIteration starts the next iteration of an instance, if it has a sequence.
 func (h *servers) step(d int32) {
 	s := &h.list[d]
 	took, began, ok := s.in.Begin()
@@ -187,7 +195,7 @@ func (h *servers) step(d int32) {
 	h.at(h.now+took, policy.TokenProgress, h.sequence(), item{what: isStep, host: 1, device: d, epoch: s.epoch})
 }
 
-// due implements host.
+// handleEntry implements host.
 func (h *servers) due(it *item) {
 	switch it.what {
 	case isStep:
@@ -205,6 +213,7 @@ func (h *servers) due(it *item) {
 			h.swaps.changed(it)
 		}
 	case isAdmitted, isLeft:
+		// The policy may have aborted the batch meanwhile.
 		b := &h.batches[it.batch]
 		if !b.live || b.serial != it.serial {
 			return
@@ -219,16 +228,20 @@ func (h *servers) due(it *item) {
 	}
 }
 
-// stepped ends an iteration. The instance goes on before anybody is told.
+// endIteration ends an iteration. The instance starts the next one before the policy hears of anything.
 func (h *servers) stepped(d int32) {
 	s := &h.list[d]
 	e := s.in.End()
+
+	// Note the first tokens, and go on.
 	for _, slot := range e.First {
 		if h.ends != nil {
 			h.ends.first(h.members(slot)[0])
 		}
 	}
 	h.step(d)
+
+	// Answer the requests whose sequences are finished.
 	for _, slot := range e.Finished {
 		b, task := &h.batches[slot], h.members(slot)[0]
 		f := h.lifeOf(task)
@@ -242,6 +255,8 @@ func (h *servers) stepped(d int32) {
 		ev.End, ev.Tokens = h.now, f.made
 		h.tell()
 	}
+
+	// Report the progress of the others.
 	for _, list := range [2][]int32{e.First, e.Progress} {
 		for _, slot := range list {
 			if h.batches[slot].live && s.in.Made(slot) > 0 {
@@ -252,9 +267,11 @@ func (h *servers) stepped(d int32) {
 	}
 }
 
-// abort implements host: what was made stays with the request, its KV is gone.
+// abort implements host. The request keeps the tokens that were generated; their KV is lost.
 func (h *servers) abort(slot int32) { h.remove(slot, false) }
 
+// removeSequence takes a sequence off its instance. With keepKV its KV goes to the host's
+// memory, if that is possible.
 func (h *servers) remove(slot int32, keep bool) {
 	d := h.hop(slot, 0).Device
 	s := &h.list[d]
@@ -308,8 +325,8 @@ func (h *servers) fault(d int32, back bool) {
 	h.tell()
 }
 
-// lose empties an instance. What was made stays with the requests, KV memory and
-// the host's are gone.
+// clearInstance empties an instance. The requests keep the tokens that were generated; the
+// KV memory and what the host's memory held are lost.
 func (h *servers) lose(d int32) {
 	s := &h.list[d]
 	for slot := range h.batches {
@@ -327,10 +344,10 @@ func (h *servers) lose(d int32) {
 	s.network, s.loading, s.leaving, s.starts, s.waiting = -1, -1, false, false, s.waiting[:0]
 }
 
-// running implements host.
+// busyTime implements host.
 func (h *servers) running(d int32) time.Duration { return h.list[d].ran }
 
-// loading is how long networks came and went in the counted time.
+// loadTime returns how long networks were loaded and unloaded in the counted time.
 func (h *servers) loading(d int32) time.Duration { return h.list[d].loaded }
 
 // finish implements host.

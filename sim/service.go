@@ -12,41 +12,42 @@ import (
 	"inferplan/policy"
 )
 
-// Service says how long work takes. Its methods are called when the work
-// starts, in the order of the run.
+// Service gives the times that work takes. Its methods are called when the work starts,
+// in the order of the run.
 type Service interface {
-	// Run is the time of a batch at a stage (an index into Tables.Stages).
+	// Run returns the time of a batch at a stage (an index into Tables.Stages).
 	Run(stage, batch int32) time.Duration
-	// Transfer is the time of the transfer of a batch into a stage whose
-	// planned time is given.
+	// Transfer returns the time of the transfer of a batch into a stage. The tables
+	// give the planned time.
 	Transfer(stage, batch int32, planned time.Duration) time.Duration
 }
 
-// Clocked is a Service that wants to know when work starts: Tick is called
-// before Run with the time since the first request.
+// TickObserver is a Service that is told when work starts: ObserveTime is called before
+// RunTime with the time since the first request.
 type Clocked interface {
 	Service
 	Tick(now time.Duration)
 }
 
-// Rested is a Service that wants to know how long a device had nothing to do: Idle is
-// called before Run with that.
+// IdleObserver is a Service that is told how long a device was idle: ObserveIdle is called
+// before RunTime with that time.
 type Rested interface {
 	Service
 	Idle(since time.Duration)
 }
 
-// Served is a Service that knows what serving adds to the times of work.
+// ServingTimes is a Service that has times which only serving shows.
 type Served interface {
 	Service
-	// Told is how long after the end of the run that was asked for last the policy
-	// hears of it. What ends with the run ends then. The device goes on meanwhile.
+	// ReportDelay returns the time from the end of the latest run until the policy hears of it.
+	// What ends with the run ends at the later time. The device goes on meanwhile.
 	Told() time.Duration
-	// Load is how long a network takes to load; false: as planned.
+	// LoadTime returns how long a network takes to load. If it returns false, the planned time holds.
 	Load(network int32) (time.Duration, bool)
 }
 
-// Exact takes the times of the tables, those of serving where they have them: no jitter.
+// Exact returns a service with the times of the tables, or those of serving if the tables
+// have them. There is no jitter.
 func Exact(t *policy.Tables) Service { return &serving{exact: exact{t}} }
 
 type exact struct{ t *policy.Tables }
@@ -61,13 +62,14 @@ func (e exact) Run(stage, batch int32) time.Duration {
 
 func (e exact) Transfer(_, _ int32, planned time.Duration) time.Duration { return planned }
 
-// serving takes what serving does, and more for a run on a device that was idle.
+// idleAwareService adds the time that a run takes longer after its device was idle. It grows
+// linearly up to formats.IdleGap.
 type serving struct {
 	exact
 	idle time.Duration
 }
 
-// Idle implements Rested.
+// Idle implements IdleObserver.
 func (s *serving) Idle(since time.Duration) { s.idle = since }
 
 func (s *serving) Run(stage, batch int32) time.Duration {
@@ -78,7 +80,7 @@ func (s *serving) Run(stage, batch int32) time.Duration {
 	return took + more
 }
 
-// Distribution of service times around the tables' figures.
+// Distribution is a distribution of service times around those of the tables.
 type Distribution uint8
 
 // Distributions with the tables' time as mean and a coefficient of variation.
@@ -88,8 +90,8 @@ const (
 	Exponential              // the coefficient of variation is 1
 )
 
-// Jitter draws run times around those of the tables, from the stream "service"
-// of a seed. Transfers take their planned time.
+// Jitter returns a service that draws run times around those of the tables, from the
+// stream "service" of a seed. Transfers take their planned time.
 func Jitter(t *policy.Tables, dist Distribution, cv float64, seed uint64) Service {
 	sigma := math.Sqrt(math.Log1p(cv * cv))
 	return &jitter{exact: exact{t}, dist: dist, cv: cv, sigma: sigma, rng: seeded.New(seed, "service")}
@@ -116,29 +118,28 @@ func (j *jitter) Run(stage, batch int32) time.Duration {
 	return max(1, time.Duration(math.Round(f*float64(mean))))
 }
 
-// Samples are recorded service times of a real run: Runs[stage][batch-1] and
-// Transfers[stage][batch-1], each in the order of recording. Where none was
-// recorded for a batch, the samples of the nearest recorded batch of the stage
-// are scaled by the tables' ratio; where a stage has none, the tables' time is
-// taken.
+// Samples holds recorded service times of a real run: Runs[stage][batch-1] and
+// Transfers[stage][batch-1], each in the order of recording. For a batch without samples
+// those of the nearest recorded batch of the stage are scaled by the ratio of the tables'
+// times. A stage without samples takes the tables' time.
 type Samples struct {
 	Runs      [][][]time.Duration
 	Transfers [][][]time.Duration
-	// Starts[stage][batch-1], where it is given, says when the runs began,
-	// rising, counted from the first request.
+	// Starts[stage][batch-1] holds when the runs began, in rising order, counted from the
+	// first request. It may be nil.
 	Starts [][][]time.Duration
-	// Told[stage][batch-1], where it is given, says for each run how long after its
-	// end the policy heard of it.
+	// ReportDelays[stage][batch-1] holds for each run the time from its end until the policy
+	// heard of it. It may be nil.
 	Told [][][]time.Duration
-	// Loads[network] are loads at run time, LoadStarts when they began, as of runs.
+	// Loads[network] holds the times of loads while serving, LoadStarts when they began, as Starts does.
 	Loads, LoadStarts [][]time.Duration
 }
 
-// Empirical draws from recorded service times: in the order of recording, from
-// the start again when they run out, or, with draw, at random from the stream
-// "service" of a seed. Where the starts were recorded, and without draw, a run
-// takes the time of that run of its batch which began nearest to it: a machine
-// that was slow for a while is slow for the same requests.
+// Empirical returns a service that draws from recorded times: in the order of recording,
+// from the start again when they run out, or, with draw, at random from the stream
+// "service" of a seed. Without draw and with recorded starts, a run takes the time of the
+// recorded run of its batch that began nearest to it: a machine that was slow for a while
+// is slow for the same requests.
 func Empirical(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, error) {
 	e := &empirical{exact: exact{t}}
 	if draw {
@@ -160,34 +161,40 @@ func Empirical(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, er
 	return e, nil
 }
 
+// recordedService is the service of RecordedService.
 type empirical struct {
 	exact
-	rng             *rand.Rand // nil: in order, or by their starts
+	rng *rand.Rand // nil if samples are taken in order or by their starts
+
+	// By stage and batch, less one.
 	runs, transfers [][]samples
 	loads           []samples     // by network
 	now             time.Duration // since the first request
 	told            time.Duration // of the run that was taken last
 }
 
-// Tick implements Clocked.
+// Tick implements TickObserver.
 func (e *empirical) Tick(now time.Duration) { e.now = now }
 
-// samples of one stage and batch.
+// batchSamples holds the samples of one stage and batch.
 type samples struct {
 	times  []time.Duration
-	starts []time.Duration // nil: unknown
-	told   []time.Duration // nil: at once
-	scale  float64
-	from   int  // the batch that the times are of, less one
-	next   *int // shared by the batches that borrow the same times
+	starts []time.Duration // nil if they were not recorded
+	told   []time.Duration // nil if the policy heard of runs at once
+	scale  float64         // factor on the times
+	from   int             // the batch that the samples come from, less one
+	next   *int            // the next sample in order; batches that borrow the same samples share it
 }
 
+// samplesByBatch checks recorded times and returns the samples of every stage and batch.
+// table returns the planned times of a stage.
 func (e *empirical) lists(what string, recorded, starts [][][]time.Duration, table func(int) []time.Duration) ([][]samples, error) {
 	out := make([][]samples, len(e.t.Stages))
 	if len(recorded) > len(out) {
 		return nil, fmt.Errorf("recorded %s: %d stages, the plan has %d", what, len(recorded), len(out))
 	}
 	for stage := range recorded {
+		// No recorded time may be negative.
 		for b, times := range recorded[stage] {
 			for _, d := range times {
 				if d < 0 {
@@ -195,6 +202,8 @@ func (e *empirical) lists(what string, recorded, starts [][][]time.Duration, tab
 				}
 			}
 		}
+
+		// Batches without samples borrow those of the nearest batch.
 		out[stage] = nearestSamples(recorded[stage], table(stage))
 		if starts == nil {
 			continue
@@ -211,7 +220,7 @@ func (e *empirical) lists(what string, recorded, starts [][][]time.Duration, tab
 	return out, nil
 }
 
-// startsFit holds the starts of a stage's runs against their times.
+// checkStarts returns an error unless a stage has one start for every run, in rising order.
 func startsFit(runs [][]time.Duration, starts [][][]time.Duration, stage int) error {
 	if stage >= len(starts) || len(starts[stage]) != len(runs) {
 		return fmt.Errorf("recorded starts of stage %d: not as many batches as its times", stage)
@@ -227,7 +236,7 @@ func startsFit(runs [][]time.Duration, starts [][][]time.Duration, stage int) er
 	return nil
 }
 
-// toldBy notes how late the policy heard of runs.
+// addReportDelays gives the samples of runs their report delays.
 func (e *empirical) toldBy(s Samples) error {
 	if s.Told == nil {
 		return nil
@@ -252,7 +261,7 @@ func (e *empirical) toldBy(s Samples) error {
 
 func negative(d time.Duration) bool { return d < 0 }
 
-// loadLists are the loads of networks.
+// loadSamples checks the recorded loads and returns their samples by network.
 func (e *empirical) loadLists(s Samples) ([]samples, error) {
 	if len(s.Loads) > len(e.t.Networks) {
 		return nil, fmt.Errorf("recorded loads: %d networks, the plan has %d", len(s.Loads), len(e.t.Networks))
@@ -277,8 +286,8 @@ func (e *empirical) loadLists(s Samples) ([]samples, error) {
 	return out, nil
 }
 
-// nearestSamples gives every batch of a table its own samples or those of the
-// nearest batch that has some (the smaller one of two).
+// nearestSamples returns the samples of every batch of a table: its own, or those of the
+// nearest batch that has some. Of two batches equally near it takes the smaller one.
 func nearestSamples(recorded [][]time.Duration, table []time.Duration) []samples {
 	out := make([]samples, len(table))
 	next := make([]int, len(table))
@@ -298,6 +307,8 @@ func nearestSamples(recorded [][]time.Duration, table []time.Duration) []samples
 	return out
 }
 
+// sampleTime returns the time of the next sample of a stage and batch. If there is none, it
+// returns the planned time.
 func (e *empirical) take(lists [][]samples, stage, batch int32, planned time.Duration) time.Duration {
 	if lists[stage] == nil || lists[stage][batch-1].times == nil {
 		return planned
@@ -314,7 +325,7 @@ func (e *empirical) take(lists [][]samples, stage, batch int32, planned time.Dur
 	return d
 }
 
-// choose is the place of the sample that is taken.
+// sampleIndex returns the index of the sample to take.
 func (e *empirical) choose(s *samples) int {
 	switch {
 	case e.rng != nil:
@@ -332,10 +343,10 @@ func (e *empirical) Run(stage, batch int32) time.Duration {
 	return max(1, e.take(e.runs, stage, batch, e.exact.Run(stage, batch)))
 }
 
-// Told implements Served.
+// ReportDelay implements ServingTimes.
 func (e *empirical) Told() time.Duration { return e.told }
 
-// Load implements Served.
+// LoadTime implements ServingTimes.
 func (e *empirical) Load(network int32) (time.Duration, bool) {
 	if int(network) >= len(e.loads) || e.loads[network].times == nil {
 		return 0, false
@@ -348,8 +359,8 @@ func (e *empirical) Transfer(stage, batch int32, planned time.Duration) time.Dur
 	return e.take(e.transfers, stage, batch, planned)
 }
 
-// nearest is the place in a rising list of what is nearest to a time, the later
-// one of two.
+// nearestIndex returns the index of the entry of a rising list that is nearest to target.
+// Of two entries equally near it returns the later one.
 func nearest(list []time.Duration, at time.Duration) int {
 	i, _ := slices.BinarySearch(list, at)
 	if i == len(list) || i > 0 && at-list[i-1] < list[i]-at {

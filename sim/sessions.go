@@ -11,11 +11,11 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// sessions are the states that services keep of requests on devices: a task leaves
-// one behind, in which that of the task before has gone up. It takes memory until
-// the policy drops it, a task goes on with it, or its request ends. A task that
-// goes on elsewhere, or after it was dropped, takes longer by what computing it
-// anew takes. Such parts of a batch add up.
+// sessionStore holds the session states that services keep of requests on devices. A task
+// leaves one behind, which contains that of the task before it. The state takes memory until
+// the policy drops it, a task continues it, or its request ends. A task that continues it on
+// another device, or after it was dropped, takes longer by the time to compute it anew.
+// Within a batch these times add up.
 type sessions struct {
 	f      *flow
 	own    *flows.Workflows
@@ -23,23 +23,24 @@ type sessions struct {
 	counts SessionResult
 }
 
-// SessionResult says what became of the states that tasks went on with.
+// SessionResult counts the fates of session states.
 type SessionResult struct {
-	Reused, Recomputed int64 // tasks that found theirs, and that did not
-	Moved, Dropped     int64 // states, by the policy or for want of room
-	Recomputing        time.Duration
+	Reused, Recomputed int64         // tasks that found the state on their device, and tasks that did not
+	Moved, Dropped     int64         // states that were moved by the policy, and states that were dropped, by it or for lack of memory
+	Recomputing        time.Duration // sum over the tasks that did not find theirs
 }
 
 // sessionState is the state that a task leaves behind.
-type sessionState struct {
-	device int32 // where it is; -1: nowhere
-	from   int32 // task that its own one goes on with; -1: none
-	next   int32 // the first task that goes on with it; -1: none
-	to     int32 // device that it is being moved to; -1: none
+type sessionState struct { // that holds it, or -1
+	device int32 // task whose state this one continues, or -1
+	from   int32 // first task that continues this state, or -1
+	next   int32 // device to which it is being moved, or -1
+	to     int32 // device to which it is being moved, or -1
 	bytes  int64
-	price  time.Duration
+	price  time.Duration // time to compute it anew
 }
 
+// newSessionStore returns nil if no service keeps states.
 func newSessions(f *flow) *sessions {
 	own := flows.WorkflowsOf(f.l.t)
 	if own == nil || !slices.ContainsFunc(own.Sessions, func(s flows.Session) bool { return s.Bytes > 0 }) {
@@ -52,9 +53,10 @@ func newSessions(f *flow) *sessions {
 	return &sessions{f: f, own: own, store: h.storage}
 }
 
+// stateOf returns the state of a task.
 func (k *sessions) of(t int32) *sessionState { return &k.f.facts[t].state }
 
-// revealed says which state a new task goes on with, and how large its own will be.
+// taskRevealed notes which state a new task continues, and how large its own will be.
 func (k *sessions) revealed(t int32) {
 	l, fa := k.f.l, &k.f.facts[t]
 	service := l.tasks.List[t].Service
@@ -63,10 +65,14 @@ func (k *sessions) revealed(t int32) {
 	if s.Bytes == 0 {
 		return
 	}
+
+	// A task continues the state of an input of the same service, preferably one that no task continues yet.
 	from := flows.Continued(l.tasks.List[t].Inputs, func(in int32) bool { return l.tasks.List[in].Service == service }, func(in int32) bool { return k.of(in).next < 0 })
 	fa.state.bytes, fa.state.price = flows.Part(s.Bytes, fa.work), time.Duration(flows.Part(int64(s.Recompute), fa.work))
 	if from < 0 {
 		return
+
+		// Its own state contains that one.
 	}
 	u := k.of(from)
 	if u.next < 0 {
@@ -76,7 +82,8 @@ func (k *sessions) revealed(t int32) {
 	fa.state.bytes, fa.state.price = fa.state.bytes+u.bytes, fa.state.price+u.price
 }
 
-// recomputed is what the tasks of a batch that begins now compute anew.
+// countRecomputed counts the states that the tasks of a starting batch find or not, and
+// returns the time to compute the missing ones.
 func (k *sessions) recomputed(slot int32) (sum time.Duration) {
 	l := k.f.l
 	device := l.hop(slot, 0).Device
@@ -95,7 +102,8 @@ func (k *sessions) recomputed(slot int32) (sum time.Duration) {
 	return sum
 }
 
-// anew is how many bytes of states a batch that begins now computes anew.
+// recomputedBytes returns the bytes of the states that a starting batch computes anew. It
+// counts them, too.
 func (k *sessions) anew(slot int32) (bytes int64) {
 	for _, t := range k.f.l.members(slot) {
 		if from := k.of(t).from; from >= 0 && k.of(from).device != k.f.l.hop(slot, 0).Device {
@@ -106,8 +114,8 @@ func (k *sessions) anew(slot int32) (bytes int64) {
 	return bytes
 }
 
-// leave puts the state of a task that has ended onto its device. That of the task
-// before is gone up in it, unless another one was the first to go on with it.
+// storeState puts the state of an ended task onto its device. The state that the task
+// continued is discarded, unless another task was the first to continue it.
 func (k *sessions) leave(t, device int32) {
 	s := k.of(t)
 	if s.from >= 0 && k.of(s.from).next == t {
@@ -118,7 +126,7 @@ func (k *sessions) leave(t, device int32) {
 	}
 }
 
-// put notes that a state is on a device.
+// putOnDevice notes that a state is on a device.
 func (k *sessions) put(t, device int32) {
 	ld := &k.store.by[device]
 	ld.states = append(ld.states, t)
@@ -126,7 +134,7 @@ func (k *sessions) put(t, device int32) {
 	k.of(t).device = device
 }
 
-// take notes that a state is on no device any more.
+// removeFromDevice notes that a state is on no device any more.
 func (k *sessions) take(t int32) {
 	s := k.of(t)
 	if s.device < 0 {
@@ -139,7 +147,7 @@ func (k *sessions) take(t int32) {
 	s.device = -1
 }
 
-// forget ends a state that nobody needs any more, and its move.
+// discard ends a state that no task needs any more, and its move.
 func (k *sessions) forget(t int32) {
 	if int(t) >= len(k.f.facts) {
 		return
@@ -156,7 +164,7 @@ func (k *sessions) forget(t int32) {
 	}
 }
 
-// drop takes a state off a device for the policy.
+// dropState removes a state from a device, on order of the policy or for lack of memory.
 func (k *sessions) drop(t, device int32) {
 	if int(t) < len(k.f.facts) && k.of(t).device == device {
 		k.take(t)
@@ -164,8 +172,8 @@ func (k *sessions) drop(t, device int32) {
 	}
 }
 
-// fit drops the states that a device has no room for, the latest ones first, and
-// tells the policy.
+// dropOverflow drops the states that do not fit the memory of a device, the latest ones
+// first, and tells the policy.
 func (k *sessions) fit(device int32) {
 	ld := &k.store.by[device]
 	for bounded(k.f.l.t, device) && ld.taken > k.f.l.t.Memory[device] && len(ld.states) > 0 {
@@ -177,17 +185,18 @@ func (k *sessions) fit(device int32) {
 	}
 }
 
-// asked notes that a state is to be moved to a device.
+// moveOrdered notes that a state is to be moved to a device.
 func (k *sessions) asked(o order) {
 	if t := int32(o.key); int(t) < len(k.f.facts) {
 		k.of(t).to = o.device
 	}
 }
 
-// begun notes that a move begins.
+// moveBegun notes that a move begins.
 func (k *sessions) begun(o order) { k.store.by[o.device].brings = int32(o.key) }
 
-// takes is how long a move takes from now on.
+// moveTime returns how long a move takes from now on: in proportion to its bytes, and less
+// within a node.
 func (k *sessions) takes(o order) time.Duration {
 	t, tab := int32(o.key), k.f.l.t
 	if int(t) >= len(k.f.facts) || k.of(t).device < 0 {
@@ -201,8 +210,8 @@ func (k *sessions) takes(o order) time.Duration {
 	return time.Duration(float64(whole) * float64(k.of(t).bytes) / float64(s.Bytes))
 }
 
-// moved ends a move: the state is there and nowhere else, unless it was dropped
-// meanwhile or has no room.
+// finishMove ends a move. The state is then on the new device only. If it was dropped
+// meanwhile or does not fit, finishMove returns the reason.
 func (k *sessions) moved(ld *loader, it *item) policy.Return {
 	t := ld.brings
 	ld.brings = -1
@@ -226,7 +235,7 @@ func (k *sessions) moved(ld *loader, it *item) policy.Return {
 	return 0
 }
 
-// lost forgets what was on a device.
+// deviceLost removes all states from a device that failed.
 func (k *sessions) lost(device int32) {
 	ld := &k.store.by[device]
 	for _, t := range ld.states {
@@ -240,7 +249,7 @@ func (k *sessions) lost(device int32) {
 	}
 }
 
-// finish checks that no state is left when no request is.
+// checkEmpty returns an error if a device still holds states.
 func (k *sessions) finish() error {
 	for d := range k.store.by {
 		if n := len(k.store.by[d].states); n > 0 {
@@ -250,9 +259,10 @@ func (k *sessions) finish() error {
 	return nil
 }
 
+// addResult puts the counts into the result.
 func (k *sessions) result(r *Result) { r.setSessions(&k.counts) }
 
-// setSessions puts what became of states into the result and its report.
+// setSessions puts the counts of session states into the result and its report.
 func (r *Result) setSessions(s *SessionResult) {
 	r.Sessions = s
 	if r.Report == nil || r.Report.Workflow == nil {
@@ -261,7 +271,7 @@ func (r *Result) setSessions(s *SessionResult) {
 	r.Report.Workflow.Sessions = &formats.SessionReport{Reused: s.Reused, Recomputed: s.Recomputed, Moved: s.Moved, Dropped: s.Dropped, RecomputingUS: document.Micros(s.Recomputing)}
 }
 
-// poolSessions adds up runs of workflows with states.
+// poolSessions adds up the counts of runs.
 func poolSessions(out *Result, runs []*Result) {
 	if runs[0].Sessions == nil {
 		return

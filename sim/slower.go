@@ -8,11 +8,12 @@ import (
 	"inferplan/formats"
 )
 
-// lengthenings are the shares by which runs may take longer than profiled.
+// testSlowdowns are the shares by which SimulateSlowdowns makes runs longer than profiled.
 var lengthenings = []float64{0.05, 0.1}
 
-// Lengthened returns what every model of a scenario shows where its runs take longer, by each
-// share of lengthenings. run simulates a scenario once.
+// SimulateSlowdowns simulates a scenario with runs that take longer, by each share of
+// testSlowdowns, and returns for every model what it attains then. run simulates a scenario
+// once.
 func Lengthened(sc *Scenario, run func(*Scenario) (*formats.Report, error)) ([][]formats.Slower, error) {
 	out := make([][]formats.Slower, len(sc.Tables.Models))
 	for _, by := range lengthenings {
@@ -28,8 +29,8 @@ func Lengthened(sc *Scenario, run func(*Scenario) (*formats.Report, error)) ([][
 	return out, nil
 }
 
-// Slower returns the scenario with runs of batches and iterations of language models that take
-// longer than profiled, by a share.
+// WithSlowdown returns the scenario with runs of batches and iterations of language models
+// that take longer than profiled by a share.
 func (sc *Scenario) Slower(by float64) *Scenario {
 	slow := *sc
 	if sc.slower == 0 {
@@ -52,7 +53,7 @@ func (sc *Scenario) Slower(by float64) *Scenario {
 	return &slow
 }
 
-// SlowerService returns a service whose runs take longer than those of another, by a share.
+// SlowedService returns a service whose runs take longer than those of another one by a share.
 func SlowerService(service Service, by float64) Service {
 	s := &slower{Service: service, by: by}
 	s.clock, _ = service.(Clocked)
@@ -61,11 +62,11 @@ func SlowerService(service Service, by float64) Service {
 	return s
 }
 
-// slower is a Service whose runs take longer than those of another.
+// slowService is the service of SlowedService.
 type slower struct {
 	Service
 	by     float64
-	clock  Clocked // the other, where it implements this; likewise below
+	clock  Clocked // the other service, if it implements this; likewise below
 	rested Rested
 	served Served
 }
@@ -74,21 +75,21 @@ func (s *slower) Run(stage, batch int32) time.Duration {
 	return time.Duration(math.Round(float64(s.Service.Run(stage, batch)) * (1 + s.by)))
 }
 
-// Tick implements Clocked.
+// Tick implements TickObserver.
 func (s *slower) Tick(now time.Duration) {
 	if s.clock != nil {
 		s.clock.Tick(now)
 	}
 }
 
-// Idle implements Rested.
+// Idle implements IdleObserver.
 func (s *slower) Idle(since time.Duration) {
 	if s.rested != nil {
 		s.rested.Idle(since)
 	}
 }
 
-// Told implements Served.
+// ReportDelay implements ServingTimes.
 func (s *slower) Told() time.Duration {
 	if s.served == nil {
 		return 0
@@ -96,7 +97,7 @@ func (s *slower) Told() time.Duration {
 	return s.served.Told()
 }
 
-// Load implements Served.
+// LoadTime implements ServingTimes.
 func (s *slower) Load(network int32) (time.Duration, bool) {
 	if s.served == nil {
 		return 0, false

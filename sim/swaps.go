@@ -7,11 +7,11 @@ import (
 	"inferplan/policy"
 )
 
-// swaps are networks that come to instances and leave them.
+// networkSwapper loads and unloads the networks of instances.
 type swaps struct{ *rack }
 
-// load takes an order. An instance runs one network at a time. A load waits for
-// the unload before it, an unload for the sequences that run or wait.
+// handleOrder takes an order of the policy. An instance runs one network at a time. A load
+// waits for the unload before it, an unload for the sequences that run or wait.
 func (h *swaps) load(o order) {
 	s := &h.list[o.device]
 	switch {
@@ -35,8 +35,8 @@ func (h *swaps) load(o order) {
 	}
 }
 
-// advance does the next step of what an instance was asked for: its network goes
-// to sleep, or another one comes.
+// startNextChange begins the next load or unload of an instance, unless one is under way
+// or its sequences have not ended.
 func (h *swaps) advance(d int32) {
 	s := &h.list[d]
 	if s.loading >= 0 {
@@ -45,6 +45,8 @@ func (h *swaps) advance(d int32) {
 	if all, _ := s.in.Holds(); s.leaving && (all > 0 || s.in.Busy()) {
 		return
 	}
+
+	// An unload goes before the loads that wait.
 	if s.leaving {
 		h.change(d, s.network, false, h.server(d).Costs[s.network].Leaves)
 		return
@@ -52,6 +54,8 @@ func (h *swaps) advance(d int32) {
 	if len(s.waiting) == 0 {
 		return
 	}
+
+	// Take the first load. It may be refused, be loaded already, or find another network.
 	o := s.waiting[0]
 	s.waiting = s.waiting[:copy(s.waiting, s.waiting[1:])]
 	switch {
@@ -66,14 +70,15 @@ func (h *swaps) advance(d int32) {
 	}
 }
 
-// idle goes on with what waited for the sequences of an instance.
+// continuePending begins what waited for the sequences of an instance to end.
 func (h *swaps) idle(d int32) {
 	if s := &h.list[d]; s.leaving || len(s.waiting) > 0 {
 		h.advance(d)
 	}
 }
 
-// takes is how long a load takes: from the host's memory or cold.
+// loadTimeOf returns how long a load takes: less if the host's memory holds the weights
+// (index 0 of the table) than from cold (index 1).
 func (h *swaps) takes(o order, s *server) time.Duration {
 	if h.cfg.LoadTime != nil {
 		return h.cfg.LoadTime(o.network, o.device)
@@ -89,7 +94,7 @@ func (h *swaps) takes(o order, s *server) time.Duration {
 	return times[h.t.Devices[o.device].Kind][from]
 }
 
-// change begins a load or an unload that takes so long.
+// beginChange begins a load or an unload with the given duration.
 func (h *swaps) change(d, network int32, up bool, took time.Duration) {
 	s := &h.list[d]
 	s.loading, s.since = network, h.now
@@ -101,7 +106,8 @@ func (h *swaps) change(d, network int32, up bool, took time.Duration) {
 	h.at(h.now+took, kind, h.sequence(), item{what: isSwapped, host: 1, batch: network, device: d, epoch: s.epoch, up: way})
 }
 
-// changed ends a load or an unload, or tells what took no time.
+// finishChange ends a load or an unload. An entry of scheduleNetworkEvent has no change to
+// end: it only tells the policy.
 func (h *swaps) changed(it *item) {
 	d, network := it.device, it.batch
 	s := &h.list[d]
@@ -124,23 +130,24 @@ func (h *swaps) changed(it *item) {
 	h.advance(d)
 }
 
-// tellNetwork tells of a network still in this instant.
+// scheduleNetworkEvent schedules an event about a network, after a delay.
 func (h *swaps) tellNetwork(kind policy.EventKind, network, d int32, why int64, after time.Duration) {
 	h.at(h.now+after, kind, h.sequence(), item{what: isSwapped, host: 1, batch: network, device: d, epoch: h.list[d].epoch, serial: why, up: int32(kind) + 2})
 }
 
+// tellNetworkEvent tells the policy that a network was loaded or unloaded, with the reason if that failed.
 func (h *swaps) told(kind policy.EventKind, network, d int32, why int64, since time.Duration) {
 	ev := h.loop.begin(kind)
 	ev.Network, ev.Device, ev.Value, ev.Start, ev.End = network, d, why, since, h.now
 	h.tell()
 }
 
-// warm are the networks whose weights are in a host's memory, the least recently
-// used first.
+// warmSet lists the networks whose weights are in a host's memory, the least recently used
+// first.
 type warm []int32
 
-// keep notes the use of a network, and gives up those that were used least
-// recently where there is no room.
+// markUsed makes a network the most recently used one. It removes the least recently used
+// ones that exceed the capacity, in bytes.
 func (w *warm) keep(network int32, networks []policy.Network, room int64) {
 	list := slices.DeleteFunc(*w, func(n int32) bool { return n == network })
 	list = append(list, network)

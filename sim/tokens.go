@@ -12,14 +12,14 @@ import (
 	"inferplan/policy"
 )
 
-// Prompter is an optional side of a Truth: what a task asks a language model.
+// Prompter is an optional interface of a Truth that has prompts for language models.
 type Prompter interface {
-	// Prompt is the length of a task's prompt and the session that it belongs to.
+	// Prompt returns the length of a task's prompt and the session to which it belongs.
 	Prompt(task int32) (tokens int32, session int64)
 }
 
-// requestTokens is the truth of requests to language models: their lengths come
-// with them.
+// requestTokens is the truth of requests to language models, whose lengths come with the
+// requests.
 type requestTokens struct{ list []arrivals.Request }
 
 // Arrive implements Truth.
@@ -30,7 +30,7 @@ func (r *requestTokens) Arrive(req int32, a *arrivals.Request) {
 	r.list[req] = *a
 }
 
-// Outcome implements Truth: there are none.
+// Outcome implements Truth. Tasks of language models have none.
 func (r *requestTokens) Outcome(_, _, _ int32) (policy.Outcome, int64) { return policy.Outcome{}, 0 }
 
 // Tokens implements Truth.
@@ -41,39 +41,41 @@ func (r *requestTokens) Prompt(task int32) (int32, int64) {
 	return r.list[task].PromptTokens, r.list[task].Session
 }
 
-// TokenResult is what a run of language models came to, beside its report.
+// TokenResult holds the figures of a run of language models beside its report.
 type TokenResult struct {
-	Swaps     int64 // models that took another's place on an instance
+	Swaps     int64 // loads of a model onto an instance that ran another one before
 	Loads     int64
-	Evictions int64 // by the policy
-	Preempted int64 // by instances, for want of KV memory
-	Cached    int64 // tokens of prompts that were in a prefix cache
+	Evictions int64 // sequences that the policy evicted
+	Preempted int64 // sequences that instances preempted for lack of KV memory
+	Cached    int64 // tokens of prompts that were found in a prefix cache
 	Prompt    int64 // tokens of prompts that were computed
-	PeakKV    int64 // tokens in use at once on an instance
-	// HeldKV is the time of iterations by the share of KV memory in use, and Whole the
-	// time of all instances.
+	PeakKV    int64 // most tokens of KV memory in use on an instance
+	// KVUseTime is the sum over the iterations of their time multiplied by the share of KV
+	// memory in use. InstanceTime is the time of all instances.
 	HeldKV, Whole time.Duration
 	classes       []tokenClass
 	kinds         []policy.Model
 }
 
-// tokenClass gathers one model, or one class of it.
+// latencySamples holds the latencies of one model, or of one class of it.
 type tokenClass struct {
 	e2e, ttft, tpot, waits []time.Duration
 }
 
-// tokens is the ending of requests that have one task each on an instance.
+// tokenEnding is the ending of requests that have one task each on an instance.
 type tokens struct {
 	direct
 	host *servers
-	seen []time.Duration // by task: its first token
+	seen []time.Duration // by task
 	res  TokenResult
 }
 
+// add appends the latencies of another class.
 func (c *tokenClass) add(o *tokenClass) {
 	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, o.e2e...), append(c.ttft, o.ttft...), append(c.tpot, o.tpot...), append(c.waits, o.waits...)
 }
 
+// newTokenEnding returns nil if the run has no instances of language models.
 func newTokens(l *loop) ending {
 	if len(l.hosts) < 2 || l.flow != nil || l.cfg.Control != nil {
 		return nil
@@ -88,6 +90,7 @@ func newTokens(l *loop) ending {
 	return e
 }
 
+// firstToken notes the time of a task's first token.
 func (e *tokens) first(task int32) {
 	for int(task) >= len(e.seen) {
 		e.seen = append(e.seen, 0)
@@ -95,7 +98,8 @@ func (e *tokens) first(task int32) {
 	e.seen[task] = e.l.now
 }
 
-// last judges a request by its answer.
+// judgeAnswer judges a finished answer by the figure that its SLO is on. Late answers get a
+// deadline that they miss, so that the report counts them as late.
 func (e *tokens) last(task, made int32) {
 	q := &e.l.requests[task]
 	if q.state != waiting {
@@ -107,6 +111,8 @@ func (e *tokens) last(task, made int32) {
 		E2E: answered - q.arrived, TTFT: e.seen[task] + e.l.cfg.Egress - q.arrived,
 		TPOT: formats.TimePerToken(e.seen[task], e.l.now, int(made)), Waited: e.host.lifeOf(task).ran - q.arrived,
 	}
+
+	// Judge the answer, and make a late one miss its deadline.
 	late := a.Late(m.Of, q.deadline-q.arrived, m.Waiting)
 	if q.deadline = answered; late {
 		q.deadline--
@@ -114,6 +120,8 @@ func (e *tokens) last(task, made int32) {
 	if e.l.cfg.Judged != nil {
 		e.l.cfg.Judged(q.model, q.arrived, answered, late)
 	}
+
+	// Keep its latencies, if the request is counted.
 	if !e.l.acc.Counted(q.arrived) {
 		return
 	}
@@ -124,13 +132,14 @@ func (e *tokens) last(task, made int32) {
 	}
 }
 
-// loaded counts a network that came to an instance, and swaps: there was another.
+// networkLoaded counts the load of a network. swap says that the instance ran another one before.
 func (e *tokens) loaded(swap bool) {
 	if e.res.Loads++; swap {
 		e.res.Swaps++
 	}
 }
 
+// addResult completes the figures and puts them into the result.
 func (e *tokens) result(r *Result) {
 	res := &e.res
 	for d := range e.host.list {
@@ -145,7 +154,7 @@ func (e *tokens) result(r *Result) {
 	r.setTokens(res)
 }
 
-// poolTokens adds up runs of language models.
+// poolTokens adds up the figures of runs.
 func poolTokens(out *Result, runs []*Result) {
 	if runs[0].Tokens == nil {
 		return
@@ -164,7 +173,7 @@ func poolTokens(out *Result, runs []*Result) {
 	out.setTokens(all)
 }
 
-// setTokens keeps the figures and puts them into the report, where there is one.
+// setTokens puts the figures into the result, and into its report if there is one.
 func (r *Result) setTokens(t *TokenResult) {
 	r.Tokens = t
 	if r.Report == nil {
@@ -184,12 +193,12 @@ func (r *Result) setTokens(t *TokenResult) {
 	}
 }
 
-// UsedKV is the share of KV memory in use, in the mean over instances and time.
+// UsedKV returns the share of KV memory in use, as the mean over instances and time.
 func (t *TokenResult) UsedKV() float64 {
 	return min(1, float64(t.HeldKV)/float64(max(t.Whole, 1)))
 }
 
-// class adds up a class over the models that have it.
+// classReport returns the report of a class over all models that have it.
 func (t *TokenResult) class(name string, models []formats.ModelReport) formats.ClassReport {
 	var all tokenClass
 	var o report.Outcomes
@@ -205,6 +214,8 @@ func (t *TokenResult) class(name string, models []formats.ModelReport) formats.C
 		return document.Micros(report.Percentile(list, share))
 	}
 	out := formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: at(all.e2e, 0.99), TTFTP99US: at(all.ttft, 0.99), TPOTP99US: at(all.tpot, 0.99)}
+
+	// If all models of the class have the same SLO, report the figure that it is on.
 	if m := t.asked(name); m != nil && m.Percentile > 0 {
 		figure := map[string][]time.Duration{"": all.e2e, formats.OfE2E: all.e2e, formats.OfTTFT: all.ttft, formats.OfTPOT: all.tpot}[m.Of]
 		out.Of, out.SLOUS, out.Percentile, out.AtPercentileUS = cmp.Or(m.Of, formats.OfE2E), document.Micros(m.SLO), document.PercentileName(m.Percentile), at(figure, m.Percentile)
@@ -215,8 +226,8 @@ func (t *TokenResult) class(name string, models []formats.ModelReport) formats.C
 	return out
 }
 
-// asked is a model of a class that is asked the same as all others of it; nil: there
-// are several SLOs.
+// commonSLO returns a model of a class if all models of the class have the same SLO, else
+// nil.
 func (t *TokenResult) asked(name string) *policy.Model {
 	var first *policy.Model
 	for i := range t.kinds {
@@ -234,7 +245,7 @@ func (t *TokenResult) asked(name string) *policy.Model {
 	return first
 }
 
-// deviceTime is how the time of all devices was spent.
+// deviceTime returns the shares of the time of all devices.
 func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
 	var running, loading, both, idle float64
 	for _, d := range devices {

@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// Transfers says how long batches' tensors took from the end of a stage (or,
-// where they waited there for a decision, from the decision) until they were at
-// the next device, waiting for links included.
+// Transfers summarises the times that batches' tensors took from the end of a stage to the
+// next device, waiting for links included. If tensors waited at the stage for a decision, the
+// time counts from the decision.
 type Transfers struct {
 	Count     int64
 	Mean, P99 time.Duration
 }
 
-// transferBins holds, for each power of two of nanoseconds, this many bins: a
-// percentile is off by at most 1.6 %.
+// transferBins is the number of bins for each power of two of nanoseconds. Percentiles are
+// exact to 1.6 %.
 const transferBins = 64
 
 // transferTimes is a histogram with bins of equal relative width.
 type transferTimes struct {
-	bins  []int64 // none before the first transfer
+	bins  []int64 // nil before the first transfer
 	count int64
 	sum   time.Duration
 }
 
+// transferBin returns the bin of a time.
 func transferBin(d time.Duration) int {
 	if d < transferBins {
 		return int(max(0, d))
@@ -34,7 +35,7 @@ func transferBin(d time.Duration) int {
 	return (shift+1)*transferBins + int(uint64(d)>>shift) - transferBins
 }
 
-// binMiddle is the middle of a bin.
+// binMiddle returns the time in the middle of a bin.
 func binMiddle(bin int) time.Duration {
 	if bin < transferBins {
 		return time.Duration(bin)
@@ -44,12 +45,14 @@ func binMiddle(bin int) time.Duration {
 	return time.Duration(low + uint64(1)<<shift/2)
 }
 
+// grow allocates the bins.
 func (t *transferTimes) grow() {
 	if t.bins == nil {
 		t.bins = make([]int64, 64*transferBins)
 	}
 }
 
+// add counts a transfer.
 func (t *transferTimes) add(d time.Duration) {
 	t.grow()
 	t.bins[transferBin(d)]++
@@ -57,6 +60,7 @@ func (t *transferTimes) add(d time.Duration) {
 	t.sum += d
 }
 
+// merge adds the transfers of another histogram.
 func (t *transferTimes) merge(o *transferTimes) {
 	if o.count == 0 {
 		return
@@ -69,11 +73,14 @@ func (t *transferTimes) merge(o *transferTimes) {
 	t.sum += o.sum
 }
 
+// summary returns the count, the mean and the 99th percentile.
 func (t *transferTimes) summary() Transfers {
 	if t.count == 0 {
 		return Transfers{}
 	}
 	out := Transfers{Count: t.count, Mean: t.sum / time.Duration(t.count)}
+
+	// The 99th percentile is the bin that contains the transfer with this rank.
 	rank := int64(math.Ceil(0.99 * float64(t.count)))
 	for bin, n := range t.bins {
 		if rank -= n; rank <= 0 {

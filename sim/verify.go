@@ -8,7 +8,7 @@ import (
 	"inferplan/policy"
 )
 
-// verifyDispatch checks a dispatch against the tables and the state.
+// verifyDispatch returns an error if a dispatch is invalid in the tables or in the current state.
 func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop) error {
 	b := &l.batches[a.Batch]
 	pl := &l.t.Pipelines[a.Pipeline]
@@ -20,10 +20,14 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 	case a.Model >= 0 && pl.Model != a.Model || len(hops) == 0:
 		return fmt.Errorf("the policy dispatches a batch of model %d along %d hops of pipeline %d, which is of model %d", a.Model, len(hops), a.Pipeline, pl.Model)
 	}
+
+	// The stages must be consecutive stages of the pipeline.
 	first := hops[0].Stage
 	if first < pl.FirstStage || first+int32(len(hops)) > pl.FirstStage+pl.NumStages {
 		return fmt.Errorf("the policy dispatches a batch to %d stages from %d on, pipeline %d has those from %d to %d", len(hops), first, a.Pipeline, pl.FirstStage, pl.FirstStage+pl.NumStages-1)
 	}
+
+	// The tasks must wait for these stages.
 	left := int32(-1)
 	if first > pl.FirstStage {
 		left = first - 1
@@ -34,6 +38,8 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 		}
 		l.tasks.List[t].State = policy.TaskBatched // so that the same task twice is seen
 	}
+
+	// The reservations of the hops must follow one another.
 	end := l.now
 	for h := range hops {
 		hop := &hops[h]
@@ -48,13 +54,14 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 	return nil
 }
 
-// mayRun tells whether a task waits for a service behind a stage, and all that
-// it reads is there.
+// mayRun reports whether a task waits for a service, has left previousStage last, and has
+// all of its inputs.
 func mayRun(l *loop, t, service, left int32) bool {
 	k := &l.tasks.List[t]
 	return k.State == policy.TaskWaiting && l.requests[k.Req].state == waiting && k.Service == service && l.spots[t].stage == left && l.tasks.Ready(t)
 }
 
+// onStage reports whether the device of a hop belongs to its stage.
 func onStage(t *policy.Tables, hop *policy.Hop) bool {
 	for _, d := range t.DevicesOf(hop.Stage) {
 		if d == hop.Device {
@@ -64,7 +71,7 @@ func onStage(t *policy.Tables, hop *policy.Hop) bool {
 	return false
 }
 
-// finish closes the run: conservation, the trace, the use of devices.
+// finish ends the run: it checks that no request is lost, and adds the use of devices to the report.
 func (l *loop) finish() error {
 	if open := l.open(); open > 0 {
 		return fmt.Errorf("%d requests were neither answered nor dropped when nothing was left to happen", open)
@@ -79,7 +86,7 @@ func (l *loop) finish() error {
 	return l.trace.close()
 }
 
-// verifyEnd checks that nothing is under way.
+// verifyEnd returns an error if a batch or a task is still under way.
 func verifyEnd(l *loop) error {
 	for slot := range l.batches {
 		if l.batches[slot].live {
@@ -97,13 +104,15 @@ func verifyEnd(l *loop) error {
 	return nil
 }
 
-// addDevices reports the use of each kind; a share 1/v counts 1/v.
+// addDeviceUse reports the use of each device kind. A share 1/v of a device counts as 1/v.
 func addDevices(l *loop) {
 	span := l.cfg.Duration
 	if span == 0 {
 		span = l.now
 	}
 	span = max(0, span-l.cfg.Warmup)
+
+	// Sum the times of the devices of a kind, and report the rest as idle.
 	for kind, name := range l.t.Kinds {
 		busy, loads := 0.0, 0.0
 		for d := range l.t.Devices {
@@ -123,7 +132,7 @@ func addDevices(l *loop) {
 	}
 }
 
-// result is what the run showed.
+// result returns the outcome of the run.
 func (l *loop) result() *Result {
 	crossed := l.base.crossed
 	res := &Result{Events: l.events, Dispatched: l.serial, Transfers: crossed.summary(), crossed: crossed, acc: l.acc}

@@ -8,14 +8,14 @@ import (
 	"inferplan/sim"
 )
 
-// mostRequests bounds the requests that the runs of a search for a plan simulate, and those that the
-// runs of its tests do, each at --effort 1: together at most about twenty seconds of CPU.
+// maxRequests bounds the requests in the simulations of a search for a plan, and in those of its
+// tests, each at --effort 1. Together they take about twenty seconds of CPU time at most.
 const mostRequests = 8_000_000
 
-// Budgets bound the work of a search for a plan and of the tests that confirm it. No bound: nil.
+// Budgets bound the work of a search for a plan and of the tests that confirm it. A nil budget has no bound.
 type Budgets struct{ Search, Tests *sim.Budget }
 
-// NewBudgets returns the bounds at an effort. Runs whose duration is asked have none.
+// NewBudgets returns the budgets for an effort. If a duration of the runs is set, there are no bounds.
 func NewBudgets(asked kind.Asked, effort int) Budgets {
 	if asked.Duration > 0 {
 		return Budgets{}
@@ -24,14 +24,14 @@ func NewBudgets(asked kind.Asked, effort int) Budgets {
 	return Budgets{Search: &sim.Budget{Left: most}, Tests: &sim.Budget{Left: most}}
 }
 
-// OverBudget returns whether err says that runs would take more work than their budget allows.
+// OverBudget reports whether err says that runs would exceed their budget.
 func OverBudget(err error) bool {
 	_, ok := errors.AsType[*sim.OverBudgetError](err)
 	return ok
 }
 
-// Unconfirmed adds to the plan that no test confirmed its rates if err says that the runs would take
-// more work than their budget allows. It returns other errors.
+// NoteUnconfirmed notes in the plan that no test confirmed its rates, if err says that the runs would
+// exceed their budget. It returns all other errors.
 func Unconfirmed(plan *formats.Plan, err error) error {
 	exceeded, ok := errors.AsType[*sim.OverBudgetError](err)
 	if !ok {

@@ -15,10 +15,10 @@ import (
 	"inferplan/sim"
 )
 
-// A run of a certification has so many requests, enough for a p99, where that takes from ten
-// seconds to ten minutes; of workflows, which take more work each, a fourth. Where arrivals do not depend on each other, runs of high rates are
-// shorter than ten seconds: they have independentRequests, and last at least fewestSLOs of the
-// longest SLO.
+// Sizes of a run. It has requestsPerRun requests, enough for a p99, if that takes from ten seconds
+// to ten minutes; for workflows, whose requests cost more, a fourth. If arrivals are independent,
+// runs at high rates may be shorter than ten seconds: they have independentRequests, and last at
+// least minSLOs times the longest SLO.
 const (
 	requests            = 20_000
 	independentRequests = 60_000
@@ -26,7 +26,7 @@ const (
 	longestRun          = 10 * time.Minute
 )
 
-// LeastDuration returns the least duration of a run that certifies a plan.
+// MinDuration returns the least duration of a run that certifies a plan.
 func LeastDuration(plan *formats.Plan) time.Duration {
 	const least = 10 * time.Second
 	if a := plan.Arrivals; a != nil && (a.Trace != "" || a.Process == "gamma") {
@@ -40,18 +40,18 @@ func LeastDuration(plan *formats.Plan) time.Duration {
 	return min(least, max(fewestSLOs*slo, time.Duration(independentRequests/max(rps, 1)*float64(time.Second))))
 }
 
-// Test is a plan on the arrivals of its workload, ready to be simulated.
+// Test is a plan with the arrivals of its workload, ready to be simulated.
 type Test struct {
-	Scenario *sim.Scenario // with runs that take as much longer as the plan's rates leave room for
+	Scenario *sim.Scenario // with runs longer by the plan's drift
 	Asked    kind.Asked
-	Shares   []float64 // of the requests in time that everything served has to attain
+	Shares   []float64 // share of requests that must be in time, by model or class
 	plan     *formats.Plan
-	longest  time.Duration // of a run at lower rates than the plan's; 0: all last as long as asked
-	runs     int           // of every look of the sequential test
-	doubt    string        // about what comes of it; empty: none
+	longest  time.Duration // of a run at lower rates than the plan's; if 0, all runs last equally long
+	runs     int           // runs before each look of the sequential test
+	doubt    string        // for the plan if the test stores a certificate; may be empty
 }
 
-// New prepares the test of a plan. What is not asked has defaults. Its runs have no budget.
+// NewTest prepares the test of a plan. Missing settings get defaults. Its runs have no budget.
 func New(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -68,7 +68,7 @@ func New(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 	return t, err
 }
 
-// NewAsked is New where everything is asked: how many runs, and how long they last.
+// NewTestWith is NewTest with complete settings.
 func NewAsked(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -77,9 +77,11 @@ func NewAsked(plan *formats.Plan, asked kind.Asked) (*Test, error) {
 	return on(sc, plan, asked)
 }
 
-// on is NewAsked on the plan's scenario.
+// newTestOn is NewTestWith on the plan's scenario.
 func on(sc *sim.Scenario, plan *formats.Plan, asked kind.Asked) (t *Test, err error) {
 	t = &Test{Scenario: sc, Asked: asked, Shares: asked.Shares(plan), plan: plan, runs: asked.Runs}
+
+	// Replay the trace of the workload, if it has one.
 	if a := plan.Arrivals; a != nil && a.Trace != "" {
 		if sc.Recorded, err = record(plan, asked.Dir); err != nil {
 			return nil, err
@@ -95,7 +97,7 @@ func on(sc *sim.Scenario, plan *formats.Plan, asked kind.Asked) (t *Test, err er
 	return t, nil
 }
 
-// record reads the trace of a plan's workload.
+// recordTrace reads the trace of a plan's workload.
 func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
 	path := filepath.FromSlash(plan.Arrivals.Trace)
 	if !filepath.IsAbs(path) {
@@ -119,8 +121,8 @@ func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
 	return sim.Record(t, len(served))
 }
 
-// Plan stores in a plan the highest load that it sustains, see Highest, with a warning where that
-// is less than it promises. If ctx ends first, the plan is left as it was.
+// CertifyPlan stores in a plan the highest load that it sustains, see StoreHighestLoad, with a warning
+// if that is less than promised. If ctx ends first, the plan is left as it was.
 func Plan(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 	t, err := New(plan, asked)
 	if err != nil {
@@ -140,8 +142,8 @@ func Plan(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
 	return nil
 }
 
-// Highest stores in the plan the highest load of a grid at which every model attains what is
-// asked, with what each showed there; if none does, load 0 with what the lowest one gave.
+// StoreHighestLoad stores in the plan the highest load of a grid at which every model attains its
+// share, with the figures there. If there is none, it stores load 0 with the figures at the lowest.
 func (t *Test) Highest(ctx context.Context) error {
 	found, err := sim.FindOverallLoad(ctx, t.Scenario, t.Shares, t.Asked.Runs)
 	if err != nil {
@@ -159,13 +161,15 @@ func (t *Test) Highest(ctx context.Context) error {
 	return nil
 }
 
-// Store puts into the plan that a load of it holds, with what each model showed there, and for how
-// much longer runs it leaves room.
+// StoreCertificate stores in the plan that it holds at a load, with the figures of each model there, and
+// notes the drift for which the rates leave room.
 func (t *Test) Store(load float64, report *formats.Report) {
 	cert := &formats.Certificate{
 		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Asked.Runs,
 		DurationUS: document.Micros(t.Asked.Duration), Seed: t.Asked.Seed, Models: []formats.CertifiedModel{},
 	}
+
+	// The figures of every model.
 	for i, served := range t.plan.Served() {
 		m := formats.CertifiedModel{Model: served.Model, Class: served.Class, RPS: load * served.RPS}
 		if report != nil && i < len(report.Models) {
@@ -181,6 +185,8 @@ func (t *Test) Store(load float64, report *formats.Report) {
 		cert.Models = append(cert.Models, m)
 	}
 	t.plan.Certified = cert
+
+	// Note the drift, and the test's warning.
 	if t.plan.Drift > 0 {
 		room := fmt.Sprintf("certified rates leave room for runs that take %.1f %% longer than the profile's means: so far apart were stretches of its measurements", 100*t.plan.Drift)
 		if !slices.Contains(t.plan.Assumptions, room) {
@@ -192,8 +198,8 @@ func (t *Test) Store(load float64, report *formats.Report) {
 	}
 }
 
-// Strain stores in the plan, beside its certificate, the latencies with runs as profiled, and what
-// becomes of them where runs take longer. It stores nothing if the budget does not allow these runs.
+// StoreSlowdowns adds to the certificate the latencies with runs as profiled and with slower runs. It
+// stores nothing if the budget does not allow these runs.
 func (t *Test) Strain(ctx context.Context) error {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil
@@ -207,6 +213,8 @@ func (t *Test) Strain(ctx context.Context) error {
 		}
 		return res.Report, nil
 	}
+
+	// Simulate slower runs and, without the plan's drift, runs as profiled.
 	slower, err := sim.Lengthened(&sc, run)
 	var profiled *formats.Report
 	if err == nil && t.plan.Drift > 0 {
@@ -218,6 +226,8 @@ func (t *Test) Strain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// Add the latencies to the certificate.
 	for i := range t.plan.Certified.Models {
 		m := &t.plan.Certified.Models[i]
 		m.Slower = slower[i]

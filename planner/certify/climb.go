@@ -14,26 +14,27 @@ import (
 )
 
 const (
-	// Step is the step of the grid of loads, of what a model promises. No load is below it.
+	// Step is the step of the grid of loads, and the lowest load.
 	Step = 0.01
 
-	confidence = .95 // that a plan holds what it states
-	mostLooks  = 3
-	thorough   = 2         // times the runs of a search for loads, between looks that confirm
-	partBudget = 3_000_000 // events that Part simulates once some loads passed
+	confidence = .95       // of the statement that a plan sustains its rates
+	mostLooks  = 3         // looks of a sequential test
+	thorough   = 2         // runs of a confirmation in multiples of those of a search
+	partBudget = 3_000_000 // events that SustainedPart simulates after a load has passed
 )
 
-// Confirm tests every model at a load, in multiples of its promised rate. It has to attain its share of requests in
-// time, alone or together with the others that Plan.Pooled lists with it. This is a sequential test:
-// after every few runs, models whose attainment is at least that at
-// a confidence of .95 (one-sided Student intervals over the runs) have passed, and those that
-// would fail even with the runs that are left have not. It returns the outcome of all runs, and
-// for every model whether it fell short.
+// Confirm tests every model at a load, in multiples of its promised rate. A model has to attain its
+// share of requests in time, alone or together with the models that Plan.Pooled lists with it.
+//
+// It is a sequential test. After every few runs, one-sided Student intervals over the runs are
+// computed at a confidence of .95. A model has passed if the lower end is at least its share. It has
+// failed if the upper end is below its share or the mean is not above it, or if it has not passed
+// after the last look. Confirm returns the result of all runs, and for every model whether it failed.
 func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []bool, error) {
 	return t.confirm(ctx, loads, thorough*t.runs)
 }
 
-// confirm is Confirm with so many runs between looks.
+// confirmWith is Confirm with a given number of runs before each look.
 func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.Result, []bool, error) {
 	runs := &sim.Replications{Scenario: t.at(loads)}
 	t.Asked.Duration = runs.Scenario.Duration
@@ -42,6 +43,8 @@ func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.
 		if err := runs.Extend(ctx, t.Asked.Runs); err != nil {
 			return nil, nil, fmt.Errorf("certifying: %w", err)
 		}
+
+		// Decide for all models; some may need more runs.
 		short, open := make([]bool, len(loads)), false
 		for _, pooled := range t.plan.Pooled() {
 			share := t.Shares[pooled[0]]
@@ -57,7 +60,7 @@ func (t *Test) confirm(ctx context.Context, loads []float64, between int) (*sim.
 	}
 }
 
-// at returns the scenario with each model at a load, in multiples of its promised rate.
+// scenarioAt returns the scenario with each model at a load, in multiples of its promised rate.
 func (t *Test) at(loads []float64) *sim.Scenario {
 	var rates []float64
 	for i, load := range loads {
@@ -66,28 +69,29 @@ func (t *Test) at(loads []float64) *sim.Scenario {
 	return t.Scenario.AtRates(rates, t.longest)
 }
 
-// Climb is a search for the highest loads of models that pass the test.
+// LoadClimb searches for the highest loads of models that pass the test.
 type Climb struct {
-	From     []float64 // loads that are tested first
-	Carried  []float64 // by model, the load that its replicas carry, of which no more is tested
-	Together bool      // all models have the same load: one that has too much fails the others
-	// Once ends the search where the first loads do not pass. Halve halves loads until some pass.
+	From     []float64 // tested first
+	Carried  []float64 // by model: the load that its replicas carry; the search stays below it
+	Together bool      // all models have the same load: one with too much load makes the others fail
+	// StopAtFirstFailure ends the search if the first loads do not pass. HalveUntilPass halves
+	// the loads until some pass.
 	Once, Halve bool
-	// Work is how many events the search may simulate once some loads passed.
+	// MaxEvents is how many events the search may simulate once some loads passed.
 	Work int64
-	// Events are those that it did simulate.
+	// Events is how many events it simulated.
 	Events int64
 
-	at     []int // by model, the number of the load in the grid that is tested next
-	passed []int // the last that passed; nil: none did
-	above  []int // by model, the least number at which it fell short, or one that is not tested
-	failed []bool
-	stride []int // by model, to the next number until some loads passed and some failed; doubles
+	at     []int  // by model: grid number of the load that is tested next
+	passed []int  // the last numbers that passed, or nil
+	above  []int  // by model: the lowest number at which it failed, or the first one that is not tested
+	failed []bool // by model: whether it failed at all
+	stride []int  // by model: step to the next number until some loads passed and some failed; it doubles
 }
 
-var grid = sim.LoadGrid{Step: Step}
+var grid = sim.LoadGrid{Step: Step} // grid has the loads of all searches.
 
-// Lower returns the next lower load of the grid. If there is none, it returns 0.
+// NextLowerLoad returns the next lower load of the grid, or 0 if there is none.
 func Lower(load float64) float64 {
 	if number := grid.Nearest(load) - 1; number > 0 {
 		return grid.Load(number)
@@ -95,13 +99,15 @@ func Lower(load float64) float64 {
 	return 0
 }
 
-// Run looks for the highest loads that pass. Models that fall short are offered less, and where
-// all pass, each is offered more: twice as much more every time until it falls short, then half
-// of what lies between. The highest of many loads passed by
-// luck more often than one alone, so other random numbers confirm it, or the next below. It
-// returns nil where no loads pass. Where the budget has no more than the test that confirms takes,
-// there is no search: the test begins with the last loads that passed, or else the next ones.
+// Run searches for the highest loads that pass. Models that fail get less load. If all pass, each
+// gets more: in doubling steps until it fails, then by bisection.
+//
+// The highest of many loads passes by luck more often than a single one. So other random numbers
+// must confirm it, or a lower load. Run returns nil if no loads pass. If the budget covers no more
+// than the confirmation, there is no search: the confirmation begins with the last loads that
+// passed, or else with the next candidates.
 func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error) {
+	// Search, with random numbers of its own.
 	c.start()
 	seed := t.Scenario.Seed
 	t.Scenario.Seed = seeded.Seed(seed, "climb")
@@ -125,6 +131,8 @@ func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error
 			break
 		}
 	}
+
+	// Confirm with the scenario's random numbers. Loads that fail are lowered by a step.
 	t.Scenario.Seed = seed
 	for numbers := c.passed; numbers != nil && slices.Min(numbers) >= 1; {
 		loads := c.loads(numbers)
@@ -145,8 +153,8 @@ func (c *Climb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error
 	return nil, nil, nil
 }
 
-// Part returns the highest part of a plan's rates, one for all models, that passes the test by
-// which plans with margins found by simulation state theirs. If none passes, it returns 0.
+// SustainedPart returns the highest part of a plan's rates, the same for all models, that passes the
+// test that plans with simulated margins have to pass. If none passes, it returns 0.
 func Part(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
 	t, err := New(plan, asked)
 	if err != nil {
@@ -162,7 +170,7 @@ func Part(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, e
 	return loads[0], err
 }
 
-// start begins at the first loads.
+// startSearch sets the first candidates.
 func (c *Climb) start() {
 	n := len(c.From)
 	c.at, c.above, c.stride, c.failed = make([]int, n), make([]int, n), make([]int, n), make([]bool, n)
@@ -176,7 +184,7 @@ func (c *Climb) start() {
 	}
 }
 
-// loads returns the loads of numbers, at most what replicas carry.
+// loadsOf returns the loads of grid numbers, at most what the replicas carry.
 func (c *Climb) loads(numbers []int) []float64 {
 	loads := make([]float64, len(numbers))
 	for i, n := range numbers {
@@ -185,9 +193,10 @@ func (c *Climb) loads(numbers []int) []float64 {
 	return loads
 }
 
-// next goes on from a test at which some models fell short or none did. It returns false where
-// no higher loads may pass.
+// advance chooses the next candidates after a test. failed says which models failed. It returns false
+// if no higher loads can pass.
 func (c *Climb) next(short []bool) bool {
+	// All passed: go up, in doubling steps, or halfway to the lowest failure.
 	if !slices.Contains(short, true) {
 		c.passed = slices.Clone(c.at)
 		for i := range c.at {
@@ -201,10 +210,12 @@ func (c *Climb) next(short []bool) bool {
 		}
 		return !slices.Equal(c.at, c.passed)
 	}
+
+	// Some failed: go down, or halfway to the loads that passed.
 	for i := range c.at {
 		if c.Together || short[i] {
 			if c.passed != nil && c.at[i] <= c.passed[i] {
-				return false // others took from it what it had
+				return false // its load is no higher than one that passed, so the others took its capacity
 			}
 			c.above[i], c.failed[i] = c.at[i], true
 		}

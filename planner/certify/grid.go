@@ -10,14 +10,14 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Grid is a search over settings that are steps along some axes: it goes to the nearest setting of
-// the best so far that was not tried.
+// SettingGrid is a search over settings, each a number of steps along some axes. It goes to the untried
+// setting that is nearest to the best one so far.
 type Grid struct {
 	Costs []int // of a step, by axis
 	tried map[string]bool
 }
 
-// Try notes that a setting was tried.
+// MarkTried notes that a setting was tried.
 func (g *Grid) Try(at []int) {
 	if g.tried == nil {
 		g.tried = map[string]bool{}
@@ -25,9 +25,9 @@ func (g *Grid) Try(at []int) {
 	g.tried[fmt.Sprint(at)] = true
 }
 
-// Nearest returns the nearest setting to one that was not tried, of those with fewer steps than
-// sizes along each axis; false: there is none. Of several it is the one with the fewest steps
-// along the first axis, then the second, and so on.
+// NearestUntried returns the untried setting that is nearest to best, among those with fewer steps than
+// sizes along each axis, or false if there is none. Among equally near ones it takes the one with
+// the fewest steps along the first axis, then the second, and so on.
 func (g *Grid) Nearest(to, sizes []int) ([]int, bool) {
 	var nearest []int
 	shortest := math.MaxInt
@@ -51,7 +51,7 @@ func (g *Grid) Nearest(to, sizes []int) ([]int, bool) {
 	return nearest, nearest != nil
 }
 
-// Halvings returns the number of times that a batch can be halved until none is left.
+// CountHalvings returns how often a batch size can be halved until it is 0.
 func Halvings(batch int) (n int) {
 	for ; batch > 0; batch /= 2 {
 		n++
@@ -59,13 +59,13 @@ func Halvings(batch int) (n int) {
 	return n
 }
 
-// Equal returns whether two plans of a problem behave alike in simulation: they deploy the same and
-// promise the same rates.
+// EqualPlans returns whether two plans of a problem behave the same in simulation: they have the same
+// deployment and promise the same rates.
 func Equal(p, q *formats.Plan) bool {
 	return reflect.DeepEqual(p.Deployment, q.Deployment) && slices.EqualFunc(p.Served(), q.Served(), func(a, b formats.Served) bool { return a.RPS == b.RPS })
 }
 
-// WorkOf returns the cost of a solve, in events of the simulator, each about .7 microseconds.
+// SolveWork returns the cost of a solve in events of the simulator, each about .7 microseconds.
 func WorkOf(res *kind.Result) int64 {
 	work := 30 * int64(res.Templates)
 	for _, phase := range res.Phases {

@@ -14,22 +14,24 @@ import (
 )
 
 const (
-	mostPlans = 4    // of a problem, each with more kept back
-	keepsBack = 0.15 // of the requests that may miss, with every further plan
+	mostPlans = 4    // plans of a problem, each with more reserved misses
+	keepsBack = 0.15 // share of the requests that may miss, by which every further plan reserves more
 )
 
-// Hold plans, and tests with random numbers that the search has not seen whether the plan attains
-// its shares at its rates. prepare makes the test of a plan; if it returns none, with a reason, the
-// plan is not tested and says so.
+// SolveUntilConfirmed makes a plan and tests, with random numbers that the search has not seen, whether
+// the plan attains its shares at its rates. prepare returns the test of a plan. If it returns a
+// reason instead, the plan is not tested and notes the reason.
 //
-//  1. A plan that passes gets its certificate. One for the most goodput, whose requests may be late,
-//     states the goodput of the test if that is less than what the search saw.
-//  2. If a plan falls short, the search is repeated with more requests kept back, see Problem.Surplus.
-//  3. If no plan passes, the last one says at which load it holds.
+//  1. A plan that passes gets its certificate. A plan for the most goodput, whose requests may be
+//     late, states the goodput of the test if that is less than the goodput of the search.
+//  2. If a plan fails, the search is repeated with more reserved misses (Problem.ReservedMisses).
+//  3. If no plan passes, the last one states the load at which it holds.
 //
-// If ctx ends once there is a plan, Hold returns that plan, marked as interrupted.
+// If ctx ends once there is a plan, that plan is returned, marked as interrupted.
 func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(*formats.Plan) (test *Test, untested string, err error)) (*kind.Result, error) {
 	q := *p
+
+	// Solve and test, until a plan passes.
 	var res *kind.Result
 	for range mostPlans {
 		next, err := solve(ctx, &q, p.Progress)
@@ -56,6 +58,8 @@ func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(
 		}
 		q.Surplus += keepsBack
 	}
+
+	// No plan passed: find the load at which the last one holds.
 	test, _, err := prepare(res.Plan)
 	if err != nil {
 		return nil, err
@@ -68,7 +72,7 @@ func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(
 	return res, nil
 }
 
-// pass runs the test at the rates of the plan. If the plan passes, it stores what the runs showed and
+// confirmPlan tests the plan at its rates. If the plan passes, confirmPlan stores the certificate and
 // returns true.
 func (t *Test) pass(ctx context.Context) (bool, error) {
 	if t.plan.Objective.Name == "goodput" {
@@ -83,7 +87,7 @@ func (t *Test) pass(ctx context.Context) (bool, error) {
 	return true, t.Strain(ctx)
 }
 
-// restate lowers the goodput that the plan states to what the runs of the test show, if that is less.
+// lowerGoodput lowers the goodput that the plan states to that of the runs of the test, if it is less.
 func (t *Test) restate(ctx context.Context) error {
 	result, err := sim.Replicate(ctx, t.Scenario, t.Asked.Runs)
 	if err != nil {
@@ -104,7 +108,7 @@ func (t *Test) restate(ctx context.Context) error {
 	return nil
 }
 
-// interrupted returns the plan, marked as interrupted, if ctx has ended; otherwise it returns the error,
+// planOrError returns the plan, marked as interrupted, if ctx has ended. Otherwise it returns the error,
 // or the plan if there is none.
 func interrupted(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
 	if ctx.Err() == nil {
@@ -118,7 +122,7 @@ func interrupted(ctx context.Context, res *kind.Result, err error) (*kind.Result
 	return res, nil
 }
 
-// Fresh returns what is asked of a test, with another seed than that of the search for a plan.
+// WithFreshSeed returns the settings of a test with another seed than that of the search.
 func Fresh(asked kind.Asked) kind.Asked {
 	asked.Seed = cmp.Or(asked.Seed, 1) + 1
 	return asked

@@ -9,11 +9,11 @@ import (
 	"inferplan/solver/milp"
 )
 
-const proved = 1e-6 // relative gap at which a value is the bound
+const proved = 1e-6 // relative gap up to which a value counts as equal to its bound
 
-// State writes into a plan whose rates passed the test that simulation decided its value, and the
-// bound of every plan that holds; NaN: none is known. A bound that the value refutes is left out, with a
-// warning. among says which plans these are; empty:
+// StateValue notes in a plan whose rates passed the test that simulation decided its value, and sets
+// the bound of all plans that hold. bound is NaN if it is unknown. A bound that is worse than the
+// value is left out, with a warning. planSet says for which plans the bound holds; if empty, for
 // all. gap is the relative gap that was asked.
 func State(res *kind.Result, sense milp.Sense, bound float64, among string, gap float64) {
 	plan := res.Plan
@@ -26,16 +26,20 @@ func State(res *kind.Result, sense milp.Sense, bound float64, among string, gap 
 	if math.IsNaN(bound) {
 		return
 	}
+
+	// A value beyond the bound refutes the bound, unless it is rounding.
 	if sense == milp.Maximize && o.Value > bound || sense == milp.Minimize && o.Value < bound {
 		if math.Abs(o.Value-bound) > proved*math.Abs(bound) {
 			plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation confirms %s, which is better than %s, the bound of all plans by the fluid program: the bound is left out",
 				kind.Number(o.Value), kind.Number(bound)))
 			return
 		}
-		bound = o.Value // rounding
+		bound = o.Value // a difference by rounding
 	}
 	distance := milp.RelativeGap(sense, o.Value, bound)
 	o.Bound, o.Gap, o.BoundAmong = &bound, &distance, among
+
+	// Say what stopped the search, by the gap that is left.
 	stopped := milp.StoppedByWork
 	switch {
 	case distance <= proved:

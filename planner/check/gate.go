@@ -15,75 +15,74 @@ import (
 	"inferplan/solver/milp"
 )
 
-// GateInput is what the gate compares.
+// GateInput is the input of the gate.
 type GateInput struct {
-	Plan    *formats.Plan // under check
-	Against *formats.Plan // what was promised before; nil: Plan itself
-	// Today are the documents of today. A cluster or workload that the plan
-	// was made without may be nil: it is taken from the plan.
+	Plan    *formats.Plan // the plan under check
+	Against *formats.Plan // what was promised before; if nil, Plan itself
+	// Today holds the documents of today. If a cluster or workload is nil, it is taken from the
+	// plan.
 	Today planner.Inputs
-	// Profiles are further profiles of today, taken at other times.
+	// Profiles are further profiles of today, measured at other times.
 	Profiles []*formats.Profile
-	// OldProfiles are the profiles that Against was measured by: first the one that
-	// it was made from, where it can still be had. Without one the blocks are
-	// compared with the plan's own figures.
+	// OldProfiles are the profiles by which Promised was measured, first the one from which it
+	// was made, if it is available. If there is none, blocks are compared with the plan's own
+	// figures.
 	OldProfiles []*formats.Profile
-	// SameProfile says that Against was made from the profile of today, byte for
-	// byte: then nothing was measured anew, and no difference is by chance.
+	// SameProfile says that Promised was made from the profile of today, byte for byte. Then
+	// nothing was measured again, and no difference is by chance.
 	SameProfile bool
 	Tolerances  Tolerances
-	// Serves returns what is wrong with a plan for the server that is to execute it; nil:
-	// nobody is asked.
+	// ServerFindings returns what is wrong with a plan for the server that is to execute it. It
+	// may be nil.
 	Serves func(*formats.Plan) []Finding
-	// Solver plans again; nil leaves that out, with a note.
+	// Solver is used to solve again. If it is nil, that is left out, with a note.
 	Solver   milp.Solver
 	Progress func(planner.Progress)
 }
 
-// Verdicts.
+// The verdicts.
 const (
 	Pass = "pass"
 	Fail = "fail"
 )
 
-// Result is what the gate found.
+// Result is the result of the gate.
 type Result struct {
 	Verdict  string             `json:"verdict"`
 	Findings []Finding          `json:"findings"`
 	Metrics  []Comparison       `json:"metrics"`
-	Blocks   []BlockChange      `json:"blocks"` // slower than the tolerance, slowest first; they explain, they do not fail
+	Blocks   []BlockChange      `json:"blocks"` // slower than the tolerance, the slowest first; they explain a failure and cause none
 	Planned  *formats.Objective `json:"planned_again,omitempty"`
-	Advice   []string           `json:"advice,omitempty"` // what to do about a failure
+	Advice   []string           `json:"advice,omitempty"` // what to do after a failure
 	Notes    []string           `json:"notes,omitempty"`
 }
 
-// Comparison is one figure then and now. It fails where it is worse than the
-// tolerance and that is no chance: beyond Noise, or, with several profiles a side,
-// at P below 5 %.
+// Comparison is a figure before and now. It fails if it is worse than the tolerance and that is no
+// chance: beyond Noise, or, with several profiles on a side, with P below 5 %.
 type Comparison struct {
 	Metric    string   `json:"metric"`
 	What      string   `json:"what"`
 	Unit      string   `json:"unit"`
 	Old       float64  `json:"old"`
 	New       float64  `json:"new"`
-	Worse     float64  `json:"worse"` // relative; negative: better
+	Worse     float64  `json:"worse"` // relative; negative if it is better
 	Tolerance float64  `json:"tolerance"`
-	Noise     float64  `json:"noise"`       // relative: profiles of unchanged models differ by so much
-	P         *float64 `json:"p,omitempty"` // that several profiles a side differ so much by chance
+	Noise     float64  `json:"noise"`       // relative; profiles of unchanged models differ by up to this much
+	P         *float64 `json:"p,omitempty"` // probability that several profiles on a side differ this much by chance
 	Failed    bool     `json:"failed"`
 }
 
-// byChance tells whether a figure is worse than the tolerance, but by no more than
-// may be chance.
+// isWithinChance reports whether a figure is worse than the tolerance, but by no more than may be
+// chance.
 func (c *Comparison) byChance() bool { return !c.Failed && c.Worse > c.Tolerance+recompute.Rounding }
 
-// ClusterOf is the cluster that a plan was made for.
+// ClusterOf returns the cluster for which a plan was made.
 func ClusterOf(p *formats.Plan) *formats.Cluster {
 	return &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared, Pools: slices.Clone(p.Pools)}
 }
 
-// WorkloadOf is the workload that a plan was made for, with its targets as times;
-// nil where its kind does not tell.
+// WorkloadOf returns the workload for which a plan was made, with its targets as times. It returns nil
+// if the plan's kind does not say it.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	if m := planner.MethodOf(p.Kind); m != nil && m.WorkloadOf != nil {
 		return m.WorkloadOf(p)
@@ -91,9 +90,9 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return nil
 }
 
-// Gate checks a plan against today's documents, plans again with the plan's own
-// options, and compares. The error is for documents that cannot be compared at
-// all and for a solve that failed; what does not hold is in the result.
+// Gate checks a plan against today's documents, solves again with the plan's own options, and compares
+// the figures. It returns an error if the documents cannot be compared at all or a solve failed. What
+// does not hold is in the result.
 func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Plan == nil || in.Today.Profile == nil {
 		return nil, errors.New("checking a plan needs the plan and a profile")
@@ -104,9 +103,13 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Against == nil {
 		in.Against = in.Plan
 	}
+
+	// Plans of different kinds have no common figures.
 	if a, b := in.Against.Kind, in.Plan.Kind; a != b {
 		return nil, &document.Error{Path: "kind", Found: fmt.Sprintf("%q", b), Expected: fmt.Sprintf("%q, as promised", a), Hint: "plans of two kinds have no figures in common"}
 	}
+
+	// Replace what is missing, and make the profiles comparable.
 	notes, err := lowerUntested(ctx, &in)
 	if err != nil {
 		return nil, err
@@ -121,7 +124,7 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	return g.result(ctx)
 }
 
-// gate is a comparison in the making.
+// gate is the state of a check.
 type gate struct {
 	in       *GateInput
 	profiles *profiles
@@ -129,6 +132,7 @@ type gate struct {
 	notes    []string
 }
 
+// result evaluates the plan and compares all figures.
 func (g *gate) result(ctx context.Context) (*Result, error) {
 	r := &Result{Verdict: Pass, Findings: []Finding{}, Metrics: []Comparison{}, Blocks: []BlockChange{}}
 	today, err := g.look(ctx, g.in.Plan, &g.in.Today)
@@ -144,6 +148,7 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 	}
 	now, old, err := g.others(ctx, today)
 	if err != nil {
+		// Compare the figures of every metric, over all profiles.
 		return nil, err
 	}
 	for i := range metrics {
@@ -160,6 +165,8 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 		m := metric(machineMetric)
 		r.Metrics = append(r.Metrics, m.compare(&g.profiles.machine[i], g.in.Tolerances.of(m), &g.noise, nil))
 	}
+
+	// Decide, and explain the verdict.
 	if hasError(r.Findings) || slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
 		r.Verdict = Fail
 	}
@@ -176,8 +183,8 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 	return r, nil
 }
 
-// others are the figures by every profile: those of today, and those of the promise
-// where they are enough to speak for themselves.
+// figuresByProfile returns the figures by every profile of today, and those by every promised profile if
+// there are at least two, or if CPU times are compared.
 func (g *gate) others(ctx context.Context, today *view) (now, old [][]kind.Sample, err error) {
 	now = [][]kind.Sample{today.figures}
 	for _, profile := range g.profiles.now {
@@ -192,6 +199,8 @@ func (g *gate) others(ctx context.Context, today *view) (now, old [][]kind.Sampl
 		}
 		now = append(now, v.figures)
 	}
+
+	// A single promised profile is represented by the figures of the plan.
 	if len(g.profiles.old) < 2 && !g.profiles.busy {
 		return now, nil, nil
 	}
@@ -206,17 +215,18 @@ func (g *gate) others(ctx context.Context, today *view) (now, old [][]kind.Sampl
 	return now, old, nil
 }
 
-// view is a plan held against documents.
+// planView is the evaluation of a plan by some documents.
 type view struct {
 	findings []Finding
-	planned  *formats.Plan // the best by the same documents; nil: none
+	planned  *formats.Plan // best plan by the same documents, or nil
 	figures  []kind.Sample
 	notes    []string
 }
 
-// look holds a plan against documents: its constraints, the best plan with its
-// options, and its figures.
+// evaluate evaluates a plan by some documents: its constraints, the best plan with its options, and its
+// figures.
 func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*view, error) {
+	// Check the constraints, and solve again.
 	documents := *in
 	if m := methodOf(plan); m != nil && m.Bucketed != nil {
 		if _, err := m.Bucketed(&documents); err != nil {
@@ -231,6 +241,8 @@ func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs)
 	if err := v.planAgain(ctx, g.in, plan, documents); err != nil {
 		return nil, err
 	}
+
+	// Collect the figures of the kind, and the costs.
 	t := &kind.Today{
 		Plan: plan, Against: g.in.Against, Profile: in.Profile, Cluster: in.Cluster, Workload: documents.Workload,
 		Planned: v.planned, Broken: hasError(v.findings),
@@ -255,7 +267,7 @@ func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs)
 	return v, nil
 }
 
-// planAgain solves today's problem with the options of the plan.
+// solveAgain solves today's problem with the options of the plan.
 func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {
 	if in.Solver == nil {
 		v.notes = append(v.notes, "not planned again: there is no solver")
@@ -267,14 +279,14 @@ func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan,
 	res, err := planner.Solve(ctx, documents, planner.OptionsOf(plan), in.Solver, in.Progress)
 	var inf *planner.InfeasibleError
 	switch {
-	case ctx.Err() != nil: // the best so far says nothing about what is reachable
+	case ctx.Err() != nil: // the best plan so far does not show what is reachable
 		return fmt.Errorf("planning again: %w", ctx.Err())
 	case err == nil:
 	case errors.As(err, &inf):
 		v.findings = append(v.findings, Finding{Severity: Error, Constraint: "infeasible", Expected: inf.Nearest.String(), Message: "there is no plan any more: " + inf.Reason})
 		return nil
 	case document.Findings(err) != nil && hasError(v.findings):
-		// What does not fit together has been found already.
+		// The findings already say what does not fit together.
 		v.notes = append(v.notes, "not planned again: "+err.Error())
 		return nil
 	default:
@@ -284,9 +296,8 @@ func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan,
 	return nil
 }
 
-// listBlocks names the blocks that are slower than the tolerance. Where the gate
-// fails and none is, the slowest below it are named, so that a failure always says
-// what moved.
+// addSlowBlocks adds the blocks that are slower than the tolerance. If the gate fails and there is none,
+// it adds the slowest others, so that a failure always says what changed.
 func (r *Result) listBlocks(blocks []BlockChange, tolerance float64) {
 	for _, b := range blocks {
 		if b.Change > tolerance+recompute.Rounding {
@@ -304,7 +315,7 @@ func (r *Result) listBlocks(blocks []BlockChange, tolerance float64) {
 	}
 }
 
-// advise says what to do next, after a comparison with today's profile.
+// addAdvice says what to do next, after a comparison with today's profile.
 func (r *Result) advise(today *formats.Profile) {
 	if slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed && (c.Noise > 0 || c.P != nil) }) {
 		if i := slices.IndexFunc(today.Notes, func(note string) bool { return strings.HasPrefix(note, formats.BusyNote) }); i >= 0 {
@@ -321,9 +332,9 @@ func (r *Result) advise(today *formats.Profile) {
 	}
 }
 
-// withinMargin turns a latency that eats into the margin by no more than the
-// tolerance, or than chance, into a warning: pipelines often fill what the SLO
-// leaves, and a new measurement is never quite the old one.
+// allowWithinMargin turns a latency error into a warning if the latency exceeds what the margin leaves by
+// no more than the tolerance or chance. Pipelines often fill what the SLO leaves, and a new measurement
+// never equals the old one.
 func (g *gate) withinMargin(findings []Finding) {
 	passes := max(g.in.Tolerances.of(metric("p99")), g.noise.least()) + recompute.Rounding
 	for i := range findings {

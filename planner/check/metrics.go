@@ -11,18 +11,17 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// Metric is a figure that the gate compares: what was promised against what
-// holds today. The methods' figures name the metric that they belong to; some
-// metrics only some kinds have.
+// Metric is a kind of figures that the gate compares, promised before and found today. The methods'
+// figures name their metric. Some metrics exist only for some kinds.
 type Metric struct {
 	Name      string
-	Tolerance float64 // relative worsening that passes
-	Higher    bool    // higher is better
-	Timed     bool    // rests on measured times, which never come out the same
+	Tolerance float64 // relative worsening that is allowed
+	Higher    bool    // more is better
+	Timed     bool    // figures rest on measured times, which differ between measurements
 	Help      string
 }
 
-var metrics = []Metric{
+var metrics = []Metric{ // metrics is the table of metrics.
 	{Name: "rps", Tolerance: 0.01, Higher: true, Timed: true, Help: "rates that the plan carries today, and the objective that is reachable"},
 	{Name: "p99", Tolerance: 0.02, Timed: true, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline; of a gear plan the simulated tail of every gear"},
 	{Name: "accuracy", Tolerance: 0.002, Higher: true, Help: "of a gear plan: right answers over all ranges, and the accuracy that is reachable"},
@@ -31,18 +30,17 @@ var metrics = []Metric{
 	{Name: blockMetric, Tolerance: 0.04, Timed: true, Help: "blocks of the plan that are slower by more are named; they explain a failure, they do not make one"},
 }
 
-// blockMetric only says which blocks are named.
+// blockMetric decides only which blocks are named.
 const blockMetric = "block"
 
-// Metrics lists what the gate compares, with the default tolerances.
+// Metrics lists the metrics with their default tolerances.
 func Metrics() []Metric { return slices.Clone(metrics) }
 
-// Tolerances holds a relative tolerance per metric; a metric that is missing
-// has its default.
+// Tolerances holds a relative tolerance per metric. A metric that is missing has its default.
 type Tolerances map[string]float64
 
-// ParseTolerances reads "rps=1%,p99=2%,cost=0.5%". A share without the sign could
-// mean either, so it is refused.
+// ParseTolerances parses "rps=1%,p99=2%,cost=0.5%". A number without the percent sign is refused,
+// because it could mean a share or a percentage.
 func ParseTolerances(text string) (Tolerances, error) {
 	out := Tolerances{}
 	var names []string
@@ -59,6 +57,8 @@ func ParseTolerances(text string) (Tolerances, error) {
 		fail := func(found, expected string) error {
 			return &document.Error{Path: "--max-regression", Found: strconv.Quote(found), Expected: expected}
 		}
+
+		// A part has the name of a metric and a percentage.
 		if !ok {
 			return nil, fail(part, "METRIC=PERCENT such as rps=1%")
 		}
@@ -79,7 +79,7 @@ func ParseTolerances(text string) (Tolerances, error) {
 	return out, nil
 }
 
-// metric finds a metric; nil where there is none of that name.
+// metricNamed returns a metric, or nil if there is none of that name.
 func metric(name string) *Metric {
 	if i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name }); i >= 0 {
 		return &metrics[i]
@@ -87,6 +87,7 @@ func metric(name string) *Metric {
 	return nil
 }
 
+// ToleranceOf returns the tolerance of a metric.
 func (t Tolerances) of(m *Metric) float64 {
 	if v, ok := t[m.Name]; ok {
 		return v
@@ -94,16 +95,20 @@ func (t Tolerances) of(m *Metric) float64 {
 	return m.Tolerance
 }
 
-// compare holds a figure of today against what was promised. values are those by
-// several profiles.
+// compare compares a figure of today with what was promised. values holds the figure by several
+// profiles.
 func (m *Metric) compare(s *kind.Sample, tolerance float64, n *noise, values *runs) Comparison {
 	c := Comparison{Metric: m.Name, What: s.What, Unit: s.Unit, Old: s.Old, New: s.New, Tolerance: tolerance}
+
+	// Figures of times are medians over the profiles.
 	if m.Timed {
 		c.New = center(values.now)
 		if len(values.old) > 0 {
 			c.Old = center(values.old)
 		}
 	}
+
+	// The relative worsening.
 	switch {
 	case c.Old == c.New:
 	case m.Higher:
@@ -113,6 +118,8 @@ func (m *Metric) compare(s *kind.Sample, tolerance float64, n *noise, values *ru
 	default:
 		c.Worse = (c.New - c.Old) / c.Old
 	}
+
+	// Beyond which difference it is no chance.
 	if m.Timed {
 		var p float64
 		if c.Noise, p = n.differ(values.old, values.now, c.Worse); len(values.old)+len(values.now) > 2 {

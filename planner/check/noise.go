@@ -14,60 +14,61 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// BetweenRuns is the relative standard deviation of what one plan carries by
-// profiles of one machine taken at different times, for profiles that do not tell
-// their own.
+// BetweenRuns is the relative standard deviation of the rates of one plan by profiles of one machine
+// that were measured at different times. It is used for profiles that do not say their own.
 const BetweenRuns = 0.015
 
-// knownSpread is by how many degrees of freedom the spread that is known beforehand
-// counts, beside that of the profiles at hand (Smyth 2004, "Linear models and empirical
-// Bayes methods", section 3: a moderated t-test).
+// priorFreedom is the number of degrees of freedom of the known spread, beside that of the profiles at
+// hand (Smyth 2004, "Linear models and empirical Bayes methods", section 3: a moderated t-test).
 const knownSpread = 3
 
-// enoughRuns is from how many profiles a side on no single one of them decides.
+// minProfiles is the number of profiles on a side from which on no single one of them decides.
 const enoughRuns = 3
 
-// alarms is how often a plan may fail though nothing has changed, all its models
+// falseAlarmRate is how often a plan may fail though nothing has changed, over all its models
 // together.
 const alarms = 0.025
 
-// profiles are the profiles of today and of the promise. With several a side, the
-// plan is held against each.
+// profileSets holds the profiles of the promise and of today. With several on a side, the plan is
+// evaluated by each.
 type profiles struct {
-	old, now []*formats.Profile // now: at least one
+	old, now []*formats.Profile // current has at least one
 	same     bool               // the plan was promised by the profile of today
-	busy     bool               // CPU times of a busy machine, see calmed
-	steady   bool               // times as of one speed of the machine, see steadied
-	common   bool               // with it: all models moved away from the reference
-	machine  []kind.Sample      // how fast the machine was, where steady
+	busy     bool               // times are CPU times, see useCPUTimes
+	steady   bool               // times are as of one speed of the machine, see removeDrift
+	common   bool               // with driftRemoved: all models changed relative to the reference
+	machine  []kind.Sample      // speed of the machine before and now, if driftRemoved
 }
 
-// noise is by how much figures of times differ by chance: two profiles of an unchanged
-// model never agree.
+// chanceModel says by how much figures of times differ by chance: two profiles of an unchanged model
+// never agree.
 type noise struct {
-	spread float64 // relative standard deviation of one profile
-	alpha  float64 // of one figure, one side
-	a, b   int     // profiles
-	known  bool    // the sides' own spread tells nothing more
+	spread float64 // relative standard deviation of the figure of one profile
+	alpha  float64 // false alarm rate of one figure, one-sided
+	a, b   int     // numbers of profiles
+	known  bool    // the spread of the profiles at hand does not count
 }
 
-// noise is that of a plan's figures. A profile's variance is what the half widths of
-// its medians leave open, and what changes between runs.
+// chanceOf returns the chance model of a plan's figures. The variance of a profile is that of its
+// medians, by their half widths, and that between runs.
 func (p *profiles) noise(plan *formats.Plan) noise {
 	n := noise{alpha: alarms, a: max(1, len(p.old)), b: len(p.now)}
 	if p.same {
 		return n
 	}
 	switch {
-	case p.common: // all models together are worse by more than chance already
+	case p.common: // all models together are worse by more than chance
 		n.known = true
-	case p.steady: // each model by its own chance
+	case p.steady: // each model has its own chance
 		n.alpha /= float64(max(1, len(plan.Deployment)))
 	}
+
+	// Average the variances of all profiles.
 	sum, all := 0.0, slices.Concat(p.old, p.now)
 	for _, one := range all {
 		between, within := p.between(plan, one), recompute.HalfWidth(plan, one)/surely
-		if p.steady { // what was measured there holds what the half widths usually leave open
+		// The spread between runs, as it was measured, contains the usual half widths.
+		if p.steady {
 			sum += max(between*between, within*within/batches(one))
 			continue
 		}
@@ -77,10 +78,10 @@ func (p *profiles) noise(plan *formats.Plan) noise {
 	return n
 }
 
-// surely is the normal quantile of the half widths, whose intervals hold 95 %.
+// quantile95 is the normal quantile of the half widths, whose intervals hold with 95 %.
 const surely = 1.96
 
-// between is the spread from run to run.
+// spreadBetweenRuns returns the relative standard deviation from run to run.
 func (p *profiles) between(plan *formats.Plan, one *formats.Profile) float64 {
 	switch {
 	case p.busy:
@@ -93,12 +94,14 @@ func (p *profiles) between(plan *formats.Plan, one *formats.Profile) float64 {
 	return betweenRuns(plan, one)
 }
 
-// differ is by how much two sides have to differ so that it is no chance, and how
-// probable it is that they are as much worse as they are by chance.
+// significance returns the difference of two sides beyond which it is no chance, and the probability
+// that they differ as much as worse by chance.
 func (n *noise) differ(old, now []float64, worse float64) (least, p float64) {
 	if n.spread == 0 {
 		return 0, 0
 	}
+
+	// Pool the known spread with that of the sides (moderated t-test).
 	free, squares := float64(knownSpread), knownSpread*n.spread*n.spread
 	for _, side := range [][]float64{old, now} {
 		if !n.known && len(side) > 1 && stat.Mean(side, nil) > 0 {
@@ -107,14 +110,14 @@ func (n *noise) differ(old, now []float64, worse float64) (least, p float64) {
 		}
 	}
 	scale := math.Sqrt(squares / free * (1/float64(n.a) + 1/float64(n.b)))
-	if free == knownSpread { // the profiles tell nothing beside what is known
+	if free == knownSpread { // one profile on each side has no spread of its own
 		return distuv.UnitNormal.Quantile(1-n.alpha) * scale, distuv.UnitNormal.Survival(worse / scale)
 	}
 	t := distuv.StudentsT{Sigma: 1, Nu: free}
 	return t.Quantile(1-n.alpha) * scale, t.Survival(worse / scale)
 }
 
-// batches is how many batch sizes a profile holds of a model, on average.
+// meanBatchSizes returns the mean number of batch sizes that a profile has for a model.
 func batches(p *formats.Profile) float64 {
 	all := 0
 	for i := range p.Models {
@@ -123,8 +126,7 @@ func batches(p *formats.Profile) float64 {
 	return max(1, float64(all)/float64(max(1, len(p.Models))))
 }
 
-// betweenRuns is the spread of the plan's device kind that changes most from run to
-// run.
+// kindSpread returns the spread between runs of the plan's device kind that varies most.
 func betweenRuns(plan *formats.Plan, profile *formats.Profile) float64 {
 	spread := 0.0
 	for i := range plan.Pools {
@@ -137,8 +139,8 @@ func betweenRuns(plan *formats.Plan, profile *formats.Profile) float64 {
 	return spread
 }
 
-// middle is the place of the profile by which the plan's work takes neither longest
-// nor shortest: it stands for today.
+// middleProfile returns the index of the profile by which the plan's work is the median. It stands for
+// today.
 func middle(plan *formats.Plan, list []*formats.Profile) int {
 	order := make([]int, len(list))
 	work := make([]time.Duration, len(list))
@@ -149,15 +151,15 @@ func middle(plan *formats.Plan, list []*formats.Profile) int {
 	return order[(len(order)-1)/2]
 }
 
-// least is by how much figures have to differ so that it is no chance, where the
-// profiles tell nothing of it themselves.
+// minDifference returns by how much figures must differ so that it is no chance, if the profiles have no
+// spread of their own.
 func (n *noise) least() float64 {
 	d, _ := n.differ(nil, nil, 0)
 	return d
 }
 
-// comparable makes the profiles of both sides tell of the same: the same cuts, the
-// same clock, and a machine that is as fast. Its notes say what that changed.
+// makeComparable gives the profiles of both sides the same cuts, the same clock and the same speed of the
+// machine. It returns notes about the changes.
 func (p *profiles) comparable(plan *formats.Plan) (notes []string) {
 	if note := p.recut(); note != "" {
 		notes = append(notes, note)
@@ -167,16 +169,16 @@ func (p *profiles) comparable(plan *formats.Plan) (notes []string) {
 	return notes
 }
 
-// runs are the values of one figure, a profile each.
+// figureValues holds the values of one figure, one by each profile.
 type runs struct{ old, now []float64 }
 
-// center is what several profiles say of a figure together.
+// median returns the median of some values.
 func center(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// of collects the values of one figure.
+// collect collects the values of one figure.
 func (r *runs) of(s *kind.Sample, now, old [][]kind.Sample) {
 	values := func(lists [][]kind.Sample) (out []float64) {
 		for _, list := range lists {

@@ -11,29 +11,28 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// What a check finds, see package kind.
+// The findings of a check, see package kind.
 type (
 	Severity = kind.Severity
 	Finding  = kind.Finding
 )
 
-// A plan with an error finding does not hold; a warning tells what moved.
+// A plan with an error does not hold; a warning says what changed.
 const (
 	Error   = kind.Error
 	Warning = kind.Warning
 )
 
-// BlockChange is a block that costs more or less than it did.
+// BlockChange is a block whose cost has changed.
 type BlockChange = recompute.BlockChange
 
-// Recompute validates a plan against documents from first principles. workload
-// may be nil: then the plan's own targets count. No finding means that all of it
-// holds and nothing has moved.
+// Recompute validates a plan against documents from first principles. workload may be nil: then the
+// plan's own targets hold. Without findings everything holds and nothing has changed.
 func Recompute(plan *formats.Plan, profile *formats.Profile, cluster *formats.Cluster, workload *formats.Workload) []Finding {
 	return Findings(&kind.Today{Plan: plan, Profile: profile, Cluster: cluster, Workload: workload})
 }
 
-// Findings are those of Recompute where more is known of today: the folder of the
+// FindingsOf returns the findings of Recompute for an input that may also have the folder of the
 // workload, whose files are then read.
 func Findings(t *kind.Today) []Finding {
 	m := methodOf(t.Plan)
@@ -54,7 +53,7 @@ func Findings(t *kind.Today) []Finding {
 
 const cannotCheck = "plans of this kind cannot be checked yet"
 
-// methodOf is the method of a plan's kind; nil where that cannot check.
+// methodOf returns the method of a plan's kind, or nil if it cannot check.
 func methodOf(plan *formats.Plan) *kind.Method {
 	if m := planner.MethodOf(plan.Kind); m != nil && m.Check != nil {
 		return m
@@ -62,13 +61,13 @@ func methodOf(plan *formats.Plan) *kind.Method {
 	return nil
 }
 
-// checkable lists the kinds that can be checked.
+// checkableKinds lists the kinds that can be checked.
 func checkable() string {
 	names := slices.DeleteFunc(planner.Kinds(), func(name string) bool { return planner.MethodOf(name).Check == nil })
 	return strings.Join(names, " or ")
 }
 
-// hasError tells whether a finding says that the plan does not hold.
+// hasError reports whether a finding is an error.
 func hasError(list []Finding) bool {
 	return slices.ContainsFunc(list, func(f Finding) bool { return f.Severity == Error })
 }

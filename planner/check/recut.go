@@ -8,10 +8,9 @@ import (
 	"inferplan/formats"
 )
 
-// recut is a profile with the cuts of another one: models that it cuts elsewhere get
-// the blocks of the other, each of which is taken to have changed as the whole model
-// has. A model that either did not measure whole stays as it is. It tells which models
-// got other blocks.
+// withCutsOf returns a profile with the cuts of another one. Models that it cuts elsewhere get the blocks
+// of the other; each block is assumed to have changed as the whole model has. A model that was not
+// measured whole in both stays as it is. names lists the models that got other blocks.
 func recut(p, like *formats.Profile) (out *formats.Profile, names []string) {
 	out = p
 	for i := range p.Models {
@@ -35,7 +34,7 @@ func recut(p, like *formats.Profile) (out *formats.Profile, names []string) {
 	return out, names
 }
 
-// measuredAs are the measurements of a model in the blocks of another profile's.
+// measurementsAs returns the measurements of a model with the blocks of another profile.
 func measuredAs(m, other *formats.ProfileModel) (out []formats.Measurement) {
 	for k := range m.Measurements {
 		now := m.Measurements[k]
@@ -58,7 +57,7 @@ func measuredAs(m, other *formats.ProfileModel) (out []formats.Measurement) {
 	return out
 }
 
-// recut gives all profiles the cuts of the promise's, and says where it did.
+// useCutsOfPromise gives all profiles the cuts of the first promised one, and returns a note if some had others.
 func (p *profiles) recut() (note string) {
 	if len(p.old) == 0 {
 		return ""

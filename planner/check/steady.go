@@ -10,39 +10,41 @@ import (
 	"inferplan/planner/kind"
 )
 
-// What profiles of one machine leave of a difference, relative standard deviations of
-// one profile, where they tell how fast the machine was (make bench-gate).
+// Relative standard deviations of one profile that remain between profiles of one machine, if they say
+// how fast the machine was (make bench-gate).
 const (
-	// SteadyBetweenRuns is of a model's times, all batches together, in relation to the
-	// other models and the reference.
+	// SteadyBetweenRuns is that of a model's times, over all batch sizes, relative to the other
+	// models and the reference.
 	SteadyBetweenRuns = 0.007
-	// CommonBetweenRuns is of all models' times in relation to the reference.
+	// CommonBetweenRuns is that of all models' times relative to the reference.
 	CommonBetweenRuns = 0.01
 )
 
-// batchLuck is by how much the times of one batch may depart from those of all batches
-// of its model: where its tensors came to lie in memory is by chance.
+// batchLuck is the largest difference between the change of one batch size and that of all batch sizes of
+// its model that counts as chance: the place of its tensors in memory is random.
 const batchLuck = 0.05
 
-// machineMetric compares the machine itself, by its reference.
+// machineMetric compares the speed of the machine, by its reference.
 const machineMetric = "machine"
 
-// drift is how a profile differs from the first of the promise, in logarithms.
+// profileDrift holds how a profile differs from the first promised one, as logarithms of ratios.
 type drift struct {
 	reference float64
-	models    map[string]float64         // over all batches
+	models    map[string]float64         // mean over all batch sizes
 	batches   map[string]map[int]float64 // by model and batch
-	ratio     [2]float64                 // of the reference: then and now, in microseconds
+	ratio     [2]float64                 // of the first promised profile and of this one, in microseconds
 }
 
-// steadied are profiles as of a machine that was as fast each time as under the first
-// profile of the promise. How fast it was is the middle of what the reference and the
-// models say, so that a model that got slower stands out; but where all of them moved
-// away from the reference by more than chance, the reference alone tells.
+// removeDrift scales the profiles to one speed of the machine, that of the first promised profile. The
+// change of the speed is the median of the changes of the reference and of the models, so that a single
+// slower model stands out. If all models together changed relative to the reference by more than chance,
+// the reference alone decides.
 func (p *profiles) steadied(plan *formats.Plan) {
 	if p.same || len(p.old) == 0 || len(plan.Pools) != 1 || !oneThread(plan.Pools[0].Device) {
 		return
 	}
+
+	// Compare each profile with the first one, and the sides with each other.
 	device := plan.Pools[0].Device
 	var drifts [2][]*drift
 	shift := 0.0
@@ -59,9 +61,11 @@ func (p *profiles) steadied(plan *formats.Plan) {
 		shift = stat.Mean(common, nil) - shift
 	}
 	chance := noise{spread: CommonBetweenRuns, alpha: alarms, a: len(p.old), b: len(p.now)}
-	if min(chance.a, chance.b) < enoughRuns { // a spell of a neighbour is all of a single profile
+	if min(chance.a, chance.b) < enoughRuns { // with a single profile, a busy neighbour may last for all of it
 		chance.alpha /= 5
 	}
+
+	// Scale all profiles, and note the speeds.
 	p.steady, p.common = true, math.Abs(shift) > chance.least()
 	s := kind.Sample{Metric: machineMetric, What: device + " (reference)", Unit: "us", Old: drifts[0][0].ratio[0]}
 	for side, list := range [][]*formats.Profile{p.old, p.now} {
@@ -81,14 +85,16 @@ func (p *profiles) steadied(plan *formats.Plan) {
 	p.machine = append(p.machine, s)
 }
 
-// driftOf compares a profile with the first; nil where one does not tell how fast the
-// machine was, or they have no model in common.
+// driftOf compares a profile with the first promised one. It returns nil if one of them has no reference,
+// or they have no model in common.
 func driftOf(first, one *formats.Profile, device string) *drift {
 	d := &drift{models: map[string]float64{}, batches: map[string]map[int]float64{}, ratio: [2]float64{reference(first, device), reference(one, device)}}
 	if d.ratio[0] == 0 || d.ratio[1] == 0 {
 		return nil
 	}
 	d.reference = math.Log(d.ratio[1] / d.ratio[0])
+
+	// The changes of each model, by batch size and on average.
 	for i := range first.Models {
 		name := first.Models[i].Model
 		m := one.Find(name)
@@ -116,12 +122,12 @@ func driftOf(first, one *formats.Profile, device string) *drift {
 	return d
 }
 
-// common is by how much all models together moved away from the reference.
+// commonShift returns the mean change of all models relative to the reference.
 func (d *drift) common() float64 {
 	return stat.Mean(d.changes(), nil) - d.reference
 }
 
-// changes are those of the models, ascending.
+// modelChanges returns the changes of the models in ascending order.
 func (d *drift) changes() []float64 {
 	var all []float64
 	for _, x := range d.models {
@@ -131,7 +137,7 @@ func (d *drift) changes() []float64 {
 	return all
 }
 
-// machine is by how much the machine was slower.
+// machineChange returns the change of the machine's speed.
 func (d *drift) machine(byReference bool) float64 {
 	if all := d.changes(); !byReference && len(all) > 1 {
 		return center(append(all, d.reference))
@@ -139,8 +145,8 @@ func (d *drift) machine(byReference bool) float64 {
 	return d.reference
 }
 
-// undone is a profile without what the machine did, and without what a batch did that
-// its model's other batches did not, within chance.
+// withoutDrift returns a profile without the change of the machine, and without differences between the
+// batch sizes of a model that may be chance.
 func (d *drift) undone(p *formats.Profile, device string, byReference bool) *formats.Profile {
 	machine := d.machine(byReference)
 	return p.WithTimes(func(i int, m *formats.Measurement) func(*formats.Latency) {
@@ -157,8 +163,8 @@ func (d *drift) undone(p *formats.Profile, device string, byReference bool) *for
 	})
 }
 
-// reference is what the reference took under a profile on a kind of devices, in
-// microseconds; 0 where it does not tell.
+// referenceTime returns the time of the reference in a profile on a device kind, in microseconds, or 0 if
+// the profile has none.
 func reference(p *formats.Profile, device string) float64 {
 	var all []float64
 	for i := range p.Models {

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// fewBlocks of one model are named each; of more the range is told.
+// maxListedBlocks is the number of slower blocks of a model that are listed. More are summarised.
 const fewBlocks = 3
 
-// Explanation is what stands behind the verdict, a line each: what does not hold,
-// what got slower, what to do about it, and notes.
+// Explanation returns the reasons of the verdict, one per line: what does not hold, what became slower,
+// what to do about it, and notes.
 func (r *Result) Explanation() []string {
 	var out []string
 	for _, f := range r.Findings {
@@ -24,8 +24,8 @@ func (r *Result) Explanation() []string {
 	return out
 }
 
-// slower tells of the blocks that got slower: one line for all of a model on a kind
-// of device where they are many, since they have one cause.
+// slowerBlocks returns lines about the slower blocks. Many blocks of one model on a device kind get a
+// single line, since they have one cause.
 func (r *Result) slower() []string {
 	type place struct {
 		model, device string
@@ -41,9 +41,11 @@ func (r *Result) slower() []string {
 		}
 		at[p] = append(at[p], b)
 	}
+
+	// List a few blocks each, and summarise many in one line.
 	var out []string
 	for _, p := range order {
-		list := at[p] // slowest first
+		list := at[p] // the slowest first
 		if len(list) <= fewBlocks {
 			for _, b := range list {
 				out = append(out, "slower: "+b.String())
@@ -57,13 +59,13 @@ func (r *Result) slower() []string {
 	return out
 }
 
-// Failure is why a figure fails, on one line.
+// FailureText says why a figure fails, on one line.
 func (c *Comparison) Failure() string {
 	old, now, unit := c.Shown()
 	return fmt.Sprintf("%s of %s: %s %s, was %s (%+.2f %%, allowed %g %%)", c.Metric, c.What, now, unit, old, 100*c.Worse, 100*c.Tolerance)
 }
 
-// Shown is a figure as people read it: times in ms, as all tables have them.
+// FormattedValues returns a figure as people read it. Times are in ms, as in all tables.
 func (c *Comparison) Shown() (old, now, unit string) {
 	in, unit := 1.0, c.Unit
 	if unit == "us" {

@@ -10,8 +10,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// lowerUntested makes two plans comparable where simulation decided the rates of only one of them: in the
-// input the other is replaced by its counterpart. It returns a note if there is such a plan.
+// simulateUntested makes two plans comparable if simulation decided the rates of only one of them: it
+// replaces the other in the input by what simulation shows it to hold. It returns a note about that.
 func lowerUntested(ctx context.Context, in *GateInput) (notes []string, err error) {
 	pair := []struct {
 		name        string
@@ -35,8 +35,8 @@ func lowerUntested(ctx context.Context, in *GateInput) (notes []string, err erro
 	return notes, nil
 }
 
-// counterpartOf returns a copy of a plan that promises what simulation shows the plan to hold, and which part
-// of its rates that is. If no part of them holds, it returns nil and 0.
+// counterpartOf returns a copy of a plan that promises what simulation shows the plan to hold, and the
+// part of its rates that this is. If no part of them holds, it returns nil and 0.
 func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) (counterpart *formats.Plan, part float64, err error) {
 	part, err = certify.Part(ctx, plan, kind.Asked{Seed: plan.Seed, Dir: workloadDir})
 	if err != nil || part == 0 {
@@ -53,5 +53,5 @@ func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) 
 	return counterpart, part, nil
 }
 
-// tested returns whether simulation decided the rates of a plan.
+// isTested reports whether simulation decided the rates of a plan.
 func tested(p *formats.Plan) bool { return p.Objective.Fluid != nil }

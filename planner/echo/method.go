@@ -14,13 +14,13 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Method puts all services but the last onto the same devices, and the last onto
-// one of its own. It cannot certify, tune or start from
-// a plan that runs.
+// Method puts all services but the last onto the same devices, and the last onto a device of its own. It
+// cannot certify, tune, or start from a running plan.
 var Method = kind.Method{
 	Kind: formats.PlanEcho, About: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
 }
 
+// solve plans the services. It fails if the pool is not time-shared or has too few devices.
 func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
 	if err := p.Complete(); err != nil {
 		return nil, err
@@ -41,6 +41,8 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 		Algorithm: "echo", Values: p.Values, Sense: milp.Minimize, StoppedBy: milp.StoppedByProof, Pools: []formats.Pool{pool}, Section: section,
 		Objective: formats.Objective{Name: "gpus", Value: used, Bound: &used, Gap: new(float64)}, Policy: formats.PolicySpec{Name: "echo"},
 	}
+
+	// Deploy one service after another.
 	for i, s := range asked {
 		at, err := p.Model(s.Model, fmt.Sprintf("echoes[%d].model", i))
 		if err != nil {
@@ -67,6 +69,7 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 	return out, nil
 }
 
+// check returns an error for every pipeline that exceeds its SLO.
 func check(t *kind.Today) []kind.Finding {
 	var out []kind.Finding
 	for i := range t.Plan.Deployment {
@@ -81,10 +84,12 @@ func check(t *kind.Today) []kind.Finding {
 	return out
 }
 
+// figures compares the numbers of services.
 func figures(_ context.Context, t *kind.Today) ([]kind.Sample, string, error) {
 	return []kind.Sample{{Metric: "rps", What: "services", Old: float64(len(t.Against.Deployment)), New: float64(len(t.Plan.Deployment)), Unit: "services"}}, "", nil
 }
 
+// workloadOf returns the workload for which a plan was made.
 func workloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Echoes
 	for _, s := range p.Section.(*formats.EchoPlan).Services {
@@ -93,6 +98,7 @@ func workloadOf(p *formats.Plan) *formats.Workload {
 	return &formats.Workload{Format: formats.FormatWorkload, Section: list}
 }
 
+// explain describes the plan in one line.
 func explain(p *formats.Plan) []string {
 	return []string{fmt.Sprintf("echo: %d services on %d devices", len(p.Deployment), p.Options.Whole("copies")+1)}
 }

@@ -1,5 +1,7 @@
-// Package explain says in a few lines why a plan is what it is: how good it is
-// and how far that is proven, which model and which devices hold it back, and
-// what a little more of something would buy. What only plans of one kind have to
-// say comes from their method.
+// Package explain describes a plan in a few lines: how good it is and how far that is proven,
+// which models and devices limit it, and by how much a little more of something would raise
+// the bound. What only one kind of plans has comes from the method of the kind.
+//
+// The words of this package: a limit is a constraint whose relaxation raises the bound; the
+// gain is the relative rise.
 package explain

@@ -13,13 +13,14 @@ import (
 	"inferplan/planner/kind"
 )
 
-// shownLimits is how many limits are worth a line.
+// shownLimits is the number of limits that get a line each.
 const shownLimits = 5
 
-// Lines explains a plan, for the closing table of `plan
-// solve` and for `plan explain`.
+// PlanLines describes a plan, for the closing table of `plan solve` and for `plan explain`.
 func Lines(p *formats.Plan) []string {
 	var out []string
+
+	// How good the plan is, and what it uses.
 	out = append(out, objective(p))
 	if l := tightest(p); l != "" {
 		out = append(out, l)
@@ -30,10 +31,14 @@ func Lines(p *formats.Plan) []string {
 	if c := p.Replan; c != nil {
 		out = append(out, fmt.Sprintf("moved: %d of %d devices load something new (at most %s asked); the others go on as they are", c.MovedGPUs, c.GPUs, kind.Percent(c.MaxMoved)))
 	}
+
+	// What limits it.
 	out = append(out, limits(p)...)
 	if m := planner.MethodOf(p.Kind); m != nil && m.Explain != nil {
 		out = append(out, m.Explain(p)...)
 	}
+
+	// What simulation shows.
 	if c := p.Certified; c != nil && p.Objective.Basis == formats.BasisSimulation {
 		out = append(out, holds(p))
 		out = append(out, slower(c)...)
@@ -44,7 +49,7 @@ func Lines(p *formats.Plan) []string {
 	return out
 }
 
-// holds says that simulation decided the value of a plan, and what the fluid program says.
+// simulationLine says that simulation decided the value of a plan, and what the fluid program says.
 func holds(p *formats.Plan) string {
 	c := p.Certified
 	served := "model"
@@ -62,7 +67,7 @@ func holds(p *formats.Plan) string {
 	return s
 }
 
-// slower says what becomes of the certified latencies where runs take longer than profiled.
+// certificateSlowdowns returns lines about the certified latencies if runs take longer than profiled.
 func slower(c *formats.Certificate) []string {
 	models := make([]Latencies, len(c.Models))
 	for i := range c.Models {
@@ -72,15 +77,15 @@ func slower(c *formats.Certificate) []string {
 	return Slower(models)
 }
 
-// Latencies are those of a model or class as profiled, and where runs take longer.
+// LatencyReport holds the latencies of a model or class as profiled, and with slower runs.
 type Latencies struct {
 	Key          formats.ModelClass
 	P50US, P99US document.Micros
 	Slower       []formats.Slower
 }
 
-// Slower says what becomes of latencies where runs take longer than profiled: of the model whose
-// 50th percentile grows most. If no model says so, it returns nothing.
+// SlowdownLines says how latencies change if runs take longer than profiled: for the model whose
+// 50th percentile grows most. If no model has such figures, it returns nothing.
 func Slower(models []Latencies) []string {
 	var worst *Latencies
 	growth := 0.0
@@ -102,7 +107,7 @@ func Slower(models []Latencies) []string {
 	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", worst.Key, strings.Join(parts, "; "))}
 }
 
-// rounded returns a time with three digits.
+// threeDigits returns a time with three significant digits.
 func rounded(t document.Micros) string {
 	d := t.D()
 	unit := time.Nanosecond
@@ -112,21 +117,22 @@ func rounded(t document.Micros) string {
 	return d.Round(unit).String()
 }
 
-// stops says what ended the search.
+// stopReasons are the texts of what ended the search.
 var stops = map[string]string{
 	"proved": "proven optimal", "gap": "stopped at the gap asked for", "trials": "better plans fail in simulation", "work": "stopped at the work limit",
 	"time": "stopped at the time limit", "interrupt": "interrupted",
 }
 
-// units of the objectives.
+// units are the units of the objectives.
 var units = map[string]string{
 	"throughput": "rps per unit of weight (worst-served model)", "cost": "USD per hour", "power": "watts", "gpus": "devices",
 	"accuracy": "of the answers are right", "latency": "ms, the tail of the slowest range", "goodput": "requests in time per second",
 }
 
-// maximised are the objectives that are better when they are larger.
+// isMaximised holds the objectives of which more is better.
 var maximised = map[string]bool{"throughput": true, "accuracy": true, "goodput": true}
 
+// objectiveLine returns the value of the objective, its bound and gap, and what ended the search.
 func objective(p *formats.Plan) string {
 	o := p.Objective
 	s := fmt.Sprintf("%s: %s %s", o.Name, kind.Number(o.Value), units[o.Name])
@@ -144,7 +150,7 @@ func objective(p *formats.Plan) string {
 	if o.Gap != nil && *o.Gap > 0 {
 		s += fmt.Sprintf(": within %s of the optimum", kind.Percent(*o.Gap))
 	}
-	// Without a bound, as in a plan that others recorded, more work closes no gap.
+	// If there is no bound, as in a recorded plan of another planner, more work closes no gap.
 	if why, ok := stops[p.StoppedBy]; ok && (o.Bound != nil || p.StoppedBy != "work") {
 		if p.StoppedBy == "work" && hasEffort(p) {
 			why += "; a higher --effort may close the gap"
@@ -154,12 +160,12 @@ func objective(p *formats.Plan) string {
 	return s
 }
 
-// hasEffort tells whether the method of a plan can be asked for more work.
+// hasEffort reports whether the method of a plan has the option effort.
 func hasEffort(p *formats.Plan) bool {
 	return slices.ContainsFunc(formats.PlanOptions(p.Kind), func(o document.Option) bool { return o.Name == "effort" })
 }
 
-// tightest names the models whose rate sets the objective.
+// limitingModels returns the models whose rates set the objective, if they are not all.
 func tightest(p *formats.Plan) string {
 	served := p.Served()
 	if len(served) < 2 || p.Objective.Name != "throughput" {
@@ -182,10 +188,10 @@ func tightest(p *formats.Plan) string {
 	return strings.Join(names, " and ") + verb + " the objective; the other models have a little more than they need"
 }
 
-// devices says how much of each pool the plan uses.
+// devicesLine returns how much of each pool the plan uses.
 func devices(p *formats.Plan) string {
 	if !slices.ContainsFunc(p.Deployment, func(d formats.Deployed) bool { return len(d.Pipelines) > 0 }) {
-		return "" // the kind has another form of deployment, and tells of it
+		return "" // this kind has another form of deployment, and its method describes it
 	}
 	var parts []string
 	for _, pool := range p.Pools {
@@ -207,14 +213,14 @@ func devices(p *formats.Plan) string {
 	return "devices used: " + strings.Join(parts, ", ")
 }
 
-// relaxations are what the limits of an objective count that a plan cannot have, and by
-// what share of the proven bound that makes a difference.
+// boundRelaxations says for an objective what its limits count that a plan cannot have, and from
+// which relative difference to the proven bound on that is mentioned.
 var relaxations = map[string]struct {
 	what  string
 	above float64
 }{"throughput": {"fractions of devices", .005}, "accuracy": {"mixtures of cascades", 1e-4}}
 
-// limits says what a little more would buy at most.
+// limitLines returns by how much a little more of something would raise the bound.
 func limits(p *formats.Plan) []string {
 	ls := slices.Clone(p.Limits)
 	slices.SortStableFunc(ls, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
@@ -233,9 +239,9 @@ func limits(p *formats.Plan) []string {
 		if of == "slo" {
 			what = "the SLO of " + name
 		}
-		// The gain is the relaxation's. Where whole devices, or one cascade per range,
-		// made the proven bound lower than that, both ends are told: the rise is not one
-		// of that bound.
+		// The gain is that of the relaxation. If whole devices, or one cascade per range, made the
+		// proven bound lower than the relaxation, the line has both ends, because the rise is not
+		// one of the proven bound.
 		from := "to " + kind.Number(l.Value)
 		relaxed := relaxations[p.Objective.Name]
 		if now := l.Value / (1 + l.Gain); relaxed.what != "" && p.Objective.Bound != nil && now > *p.Objective.Bound*(1+relaxed.above) {
@@ -246,6 +252,7 @@ func limits(p *formats.Plan) []string {
 	return out
 }
 
+// changeText returns the change of a limit as text.
 func more(of, name, change string) string {
 	switch {
 	case of == "device" && change == "+1 device":

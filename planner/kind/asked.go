@@ -10,16 +10,16 @@ import (
 	"inferplan/formats/document"
 )
 
-// Asked is what a certification must show. Zero values have defaults, see Of.
+// TestSettings are the settings of a certification. Zero values have defaults, see WithDefaults.
 type Asked struct {
-	Attainment float64       // share of requests in time; 0: what the percentile of each model or class says
-	Runs       int           // replications; 5
-	Duration   time.Duration // of arrivals per run
-	Seed       uint64        // 1
-	Dir        string        // folder against which the trace of the workload is read; empty: the current one
+	Attainment float64       // share of requests in time; if 0, the percentile of each model or class
+	Runs       int           // replications; if 0, 5
+	Duration   time.Duration // of the arrivals of a run; if 0, WithDefaults computes it
+	Seed       uint64        // if 0, 1
+	Dir        string        // folder of the workload, from which the path of its trace is taken; if empty, the current one
 }
 
-// Shares returns the share of requests in time that everything a plan serves has to attain.
+// Shares returns for each model or class of a plan the share of requests that must be in time.
 func (a Asked) Shares(p *formats.Plan) []float64 {
 	shares := p.Shares()
 	for i := range shares {
@@ -28,8 +28,8 @@ func (a Asked) Shares(p *formats.Plan) []float64 {
 	return shares
 }
 
-// Of fills in what is not asked of a plan, but for the attainment. Runs then have about so many
-// requests, and last from least to most.
+// WithDefaults fills in what is not set, except for the attainment. A run then has about the given
+// number of requests, and lasts from minDuration to maxDuration.
 func (a Asked) Of(p *formats.Plan, requests float64, least, most time.Duration) (Asked, error) {
 	if math.IsNaN(a.Attainment) || a.Attainment < 0 || a.Attainment > 1 {
 		return a, &document.Error{Path: "--attainment", Found: fmt.Sprint(a.Attainment), Expected: "a share from 0 to 1"}

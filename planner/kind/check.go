@@ -4,16 +4,16 @@ import (
 	"inferplan/formats"
 )
 
-// Severity of a finding.
+// FindingSeverity is the severity of a finding.
 type Severity string
 
-// A plan with an error finding does not hold; a warning tells what moved.
+// A plan with an error does not hold; a warning says what changed.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
 )
 
-// Finding is one thing that does not hold, or has moved.
+// Finding is a constraint that does not hold, or something that changed.
 type Finding struct {
 	Severity   Severity `json:"severity"`
 	Constraint string   `json:"constraint"` // slo, devices, pool, placement, memory, ...
@@ -22,11 +22,11 @@ type Finding struct {
 	Expected   string   `json:"expected,omitempty"`
 	Message    string   `json:"message"`
 
-	// Excess is, of an SLO, by how much of what is left for it, relative.
+	// Excess is set for an SLO: the latency beyond what the SLO leaves, relative to that.
 	Excess float64 `json:"-"`
 }
 
-// String is the finding on one line.
+// String returns the finding on one line.
 func (f Finding) String() string {
 	s := string(f.Severity) + ": " + f.Constraint + ": " + f.Message
 	if f.Where != "" {
@@ -42,27 +42,27 @@ func (f Finding) String() string {
 	return s
 }
 
-// Today is a plan beside what was promised before and the documents of today.
+// CheckInput is a plan with what was promised before and the documents of today.
 type Today struct {
-	Plan    *formats.Plan // under check
-	Against *formats.Plan // what was promised; nil where figures are not compared
-	// Profile, Cluster and Workload are those of today. A workload may be nil:
-	// then the plan's own targets count.
+	Plan    *formats.Plan // the plan under check
+	Against *formats.Plan // the plan promised before; nil if figures are not compared
+	// Profile, Cluster and Workload are those of today. If the workload is nil, the plan's own
+	// targets hold.
 	Profile  *formats.Profile
 	Cluster  *formats.Cluster
 	Workload *formats.Workload
-	// WorkloadDir is the folder of the workload, against which the paths that it names
-	// are taken; empty: not known.
+	// WorkloadDir is the folder of the workload, from which the paths that it contains are
+	// taken. It is empty if unknown.
 	WorkloadDir string
-	// Planned is the best plan of today; nil where there is none.
+	// BestPlan is the best plan by the documents of today, or nil if there is none.
 	Planned *formats.Plan
-	// Broken tells that the plan under check breaks a constraint: what it would
-	// carry is no figure.
+	// BreaksConstraint says that the plan under check breaks a constraint, so that its rates
+	// are no figures.
 	Broken bool
 }
 
-// Reachable is the most that can be had today: what the plan under check keeps,
-// unless it is broken, or what the best plan of today reaches. False where there is
+// Reachable returns the largest objective that is possible today: that of the plan under check,
+// unless it breaks a constraint, or that of the best plan of today. It returns false if there is
 // neither.
 func (t *Today) Reachable(kept float64) (float64, bool) {
 	switch {
@@ -74,7 +74,7 @@ func (t *Today) Reachable(kept float64) (float64, bool) {
 	return max(kept, t.Planned.Objective.Value), true
 }
 
-// Sample is one figure then and now, of one metric of the gate.
+// FigurePair is a figure of a metric of the gate, before and now.
 type Sample struct {
 	Metric   string // rps, p99, accuracy, cost, block
 	What     string

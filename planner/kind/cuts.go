@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// UnknownCuts are cuts that are not possible because the profile does not know what
-// crosses there.
+// UnknownCuts collects the cuts that are impossible because the profile does not know what crosses
+// there.
 type UnknownCuts struct{ models []string }
 
-// Add notes, of a model of so many blocks, after which of them there is no cut.
+// Add notes the blocks of a model after which there is no cut.
 func (u *UnknownCuts) Add(model string, after []int, blocks int) {
 	switch {
 	case len(after) == 0:
@@ -20,14 +20,14 @@ func (u *UnknownCuts) Add(model string, after []int, blocks int) {
 	}
 }
 
-// Warn says it in one line.
+// Warn adds a warning with all models, in one line.
 func (u *UnknownCuts) Warn(r *Run) {
 	if len(u.models) > 0 {
 		r.Warn("models are not cut where the profile has no size of what crosses: %s", strings.Join(u.models, ", "))
 	}
 }
 
-// numbers lists rising numbers, three or more in a row as a range: 0 to 3, 7.
+// numberRanges lists rising numbers. Three or more in a row are written as a range: 0 to 3, 7.
 func numbers(list []int) string {
 	var parts []string
 	for i := 0; i < len(list); {

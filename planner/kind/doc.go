@@ -1,20 +1,34 @@
-// Package kind is the contract between the planner and its methods. A method
-// plans one kind of plan. It is one value of type Method, made in the room of
-// its kind (planner/pool and so on). Package planner lists them in one table
-// and drives them. Nothing else asks of which kind a plan is.
+// Package kind is the contract between the planner and its methods. A method plans one kind
+// of plan. It is one value of type Method, defined in the package of its kind (planner/pool
+// and so on). Package planner lists the methods in one table and drives them. Nothing else
+// depends on the kind of a plan.
+//
+// The words of this package:
+//
+//   - Documents: profile, cluster and workload, from which a plan is made.
+//   - Problem: the documents with the values of the options.
+//   - Outcome: what a method found; the driver makes the plan document of it.
+//   - Relaxation: by how much less is asked, or more given, than in a problem.
+//   - Finding: a constraint that a plan breaks today, or something that changed.
+//   - Figure: a number that the gate compares, promised before and found today.
+//   - Margin: the part of an SLO that plans keep back.
+//   - Drift: the share by which runs may take longer than the means of the profile.
+//
+// Order of reading:
 //
 //	method.go     Method: what a kind can do
-//	asked.go      what a certification must show
-//	problem.go    Problem, Run and Outcome: what a solve is given and gives back
+//	asked.go      the settings of a certification
+//	problem.go    Problem, SolveRun and Outcome: input and output of a solve
 //	plan.go       the plan document of an outcome
 //	times.go      by which times its rates are computed, and which were not measured
-//	infeasible.go InfeasibleError and the nearest thing that is feasible
-//	looser.go     what a problem is made to ask less of, in search of that
+//	infeasible.go InfeasibleError and the nearest feasible problem
+//	looser.go     relaxations of a problem, to search for the nearest feasible one
 //	margin.go     the margin of an SLO, and the least SLO that leaves a time
-//	check.go      what the kinds' halves of a check share: findings, figures, today's documents
+//	drift.go      the drift of a profile
+//	check.go      what the kinds' parts of a check share: findings, figures, today's documents
 //	cuts.go       which cuts the profile does not know, in one line
 //	text.go       figures as people read them
 //
-// The package is a leaf: it imports the documents and the names of the solver's
-// outcomes, nothing else of ours.
+// The package imports the documents and the names of the solver's outcomes, and nothing else
+// of this module.
 package kind

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// driftQuantile is Student's .95 quantile for eight stretches, of one stretch more beside their
-	// mean: 1.895 sqrt(1 + 1/8) standard deviations.
+	// driftQuantile is the .95 quantile of Student's distribution for eight stretches, for one
+	// further stretch beside their mean: 1.895 sqrt(1 + 1/8) standard deviations.
 	driftQuantile = 2.01
-	// mostDrift is the largest share that rates leave room for.
+	// maxDrift is the largest drift for which rates leave room.
 	mostDrift = .1
 )
 
 // Drift returns the share by which runs may take longer than the means of the profile, on the
-// kind of devices of a cluster whose speed changes most. It takes the stretches of all models'
-// measurements on a kind together. If the profile has no drift_us there, it returns 0.
+// device kind of a cluster whose speed varies most. All models measured on a kind count
+// together. If the profile has no drift_us, it returns 0.
 func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 	largest := 0.0
 	for k := range cluster.Pools {

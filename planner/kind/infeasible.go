@@ -8,45 +8,44 @@ import (
 	"time"
 )
 
-// InfeasibleError says that no plan exists, why, and what the nearest thing is
-// that would have one.
+// InfeasibleError is returned when no plan exists. It has the reason and the nearest problem that
+// has a plan.
 type InfeasibleError struct {
-	Model      string // empty where no single model is the cause
+	Model      string // empty if no single model is the cause
 	Constraint string // slo, memory, devices, min_rps
 	Reason     string
 	Nearest    Nearest
-	// Further are other causes, which hold where Constraint no longer does. Nearest
-	// is free of them, too.
+	// OtherCauses hold when Constraint no longer does. Nearest is free of them, too.
 	Further []Cause
-	// Or are other things that would be feasible, each by itself.
+	// Alternatives are other changes, each of which alone makes the problem feasible.
 	Or       []Nearest
-	Conflict []string // limits that exclude each other, where a program was infeasible
-	// CutShort says what ended the search for what is nearest before it was done, as "after
-	// 10s of CPU time"; empty: nothing did.
+	Conflict []string // limits that exclude each other, if a program was infeasible
+	// CutShort says what ended the search for the nearest problem early, such as "after 10s of
+	// CPU time". It is empty if nothing did.
 	CutShort string
-	// Simulated says that plans were found, and that simulation showed that none holds. Nearest
-	// is what the best of them holds.
+	// RefutedBySimulation says that plans were found and that none holds in simulation. Nearest
+	// is then what the best of them holds.
 	Simulated bool
-	// OnlyMinLoad says that the option min-load alone asks for rates.
+	// OnlyMinLoad says that only the option min-load asks for rates.
 	OnlyMinLoad bool
 }
 
-// Cause is a constraint that cannot be kept.
+// Cause is a constraint that no plan can keep.
 type Cause struct {
 	Model, Constraint, Reason string
 }
 
-// Nearest is what would be feasible. Only what applies is set, and all of it
-// together.
+// NearestFeasible describes a change that makes a problem feasible. Only the fields that apply are
+// set, and all of them hold together.
 type Nearest struct {
 	SLOUS       float64        `json:"slo_us,omitempty"`
-	SLOs        []ModelSLO     `json:"slos,omitempty"`         // the same, where several models need another one
-	SLOFactor   float64        `json:"slo_factor,omitempty"`   // of all SLOs
-	LoadFactor  float64        `json:"load_factor,omitempty"`  // of the floors asked
-	MinLoadRPS  float64        `json:"min_load_rps,omitempty"` // the same as a value of --min-load
+	SLOs        []ModelSLO     `json:"slos,omitempty"`         // the same, if several models need another SLO
+	SLOFactor   float64        `json:"slo_factor,omitempty"`   // factor on all SLOs
+	LoadFactor  float64        `json:"load_factor,omitempty"`  // factor on the requested rates
+	MinLoadRPS  float64        `json:"min_load_rps,omitempty"` // the load factor as a value of --min-load
 	MemoryBytes int64          `json:"memory_bytes,omitempty"`
 	Devices     []MissingCount `json:"more_devices,omitempty"`
-	// NotSolved says that no plan was found there: it is what is needed at least.
+	// NotSolved says that no plan was found there: at least this much is needed.
 	NotSolved bool `json:"not_solved,omitempty"`
 }
 
@@ -62,6 +61,7 @@ type MissingCount struct {
 	Count  int    `json:"count"`
 }
 
+// String returns the change in words.
 func (n Nearest) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -75,6 +75,8 @@ func (n Nearest) String() string {
 	case n.SLOFactor > 0:
 		add("SLOs of %.6g times those asked", n.SLOFactor)
 	}
+
+	// Memory and devices.
 	if n.MemoryBytes > 0 {
 		add("%d bytes of memory per device", n.MemoryBytes)
 	}
@@ -94,6 +96,7 @@ func (n Nearest) String() string {
 	return strings.Join(parts, " and ")
 }
 
+// Error returns the reason, the nearest problem and the alternatives in one line, and the conflict in another.
 func (e *InfeasibleError) Error() string {
 	s := "infeasible: " + e.Reason
 	for _, cause := range e.Further {
@@ -118,8 +121,8 @@ func (e *InfeasibleError) Error() string {
 	return s
 }
 
-// Times is a part of the rates asked as people read it, rounded down: one that is
-// feasible stays so, and one just below 1 is not written as 1.
+// LoadText writes a factor of the requested rates, rounded down so that it stays feasible. A factor
+// just below 1 is not written as 1.
 func Times(load float64) string {
 	digits := 4
 	if load > 0.9999 && load < 1 {
@@ -128,7 +131,7 @@ func Times(load float64) string {
 	return fmt.Sprintf("%.*g", digits, RoundedDown(load, digits))
 }
 
-// RoundedDown keeps some digits of a positive number.
+// RoundDown rounds a positive number down to some significant digits.
 func RoundedDown(v float64, digits int) float64 {
 	if !(v > 0) || math.IsInf(v, 0) {
 		return v

@@ -9,17 +9,17 @@ import (
 	"inferplan/formats/document"
 )
 
-// Looser says by how much less is asked, or more given, than in a problem. The zero
-// value is the problem itself.
+// Relaxation says by how much less is asked, or more given, than in a problem. The zero value
+// changes nothing.
 type Looser struct {
-	SLOs    map[string]time.Duration // of models, applications or classes, by the names that infeasibility has
-	SLO     float64                  // factor of all SLOs; 0: 1
-	Load    float64                  // factor of all rates asked; 0: 1
+	SLOs    map[string]time.Duration // by the model, application or class that infeasibility names
+	SLO     float64                  // factor on all SLOs; 0 stands for 1
+	Load    float64                  // factor on all requested rates; 0 stands for 1
 	Memory  int64                    // bytes that every device has at least
-	Devices map[string]int           // to add, by kind
+	Devices map[string]int           // devices to add, by kind
 }
 
-// With is the same with some devices more.
+// WithDevices returns the relaxation with more devices of a kind.
 func (l Looser) With(device string, more int) Looser {
 	devices := map[string]int{device: more}
 	for k, n := range l.Devices {
@@ -29,7 +29,7 @@ func (l Looser) With(device string, more int) Looser {
 	return l
 }
 
-// Problem is a problem that asks for less.
+// RelaxProblem returns the relaxed problem.
 func (l *Looser) Problem(m *Method, p *Problem) (*Problem, error) {
 	q := *p
 	q.Cluster = l.cluster(p.Cluster)
@@ -44,7 +44,7 @@ func (l *Looser) Problem(m *Method, p *Problem) (*Problem, error) {
 	return &q, l.optionSLO(&q.Values)
 }
 
-// cluster is a cluster with the devices and the memory that are given more.
+// relaxCluster returns a cluster with more devices and memory.
 func (l *Looser) cluster(c *formats.Cluster) *formats.Cluster {
 	out := *c
 	out.Pools = slices.Clone(c.Pools)
@@ -58,9 +58,8 @@ func (l *Looser) cluster(c *formats.Cluster) *formats.Cluster {
 	return &out
 }
 
-// SLOOf is the SLO that a model has of one in the workload: its own where it has
-// one, else that in the workload times the factor of all. It is never shorter than that
-// in the workload.
+// SLOOf returns the relaxed SLO of a model: its own if the relaxation has one, else the requested
+// SLO times the factor. It is never shorter than the requested one.
 func (l *Looser) SLOOf(name string, asked document.SLO) document.SLO {
 	if own, ok := l.SLOs[name]; ok {
 		return document.SLO{Duration: max(own, asked.Duration)}
@@ -74,7 +73,7 @@ func (l *Looser) SLOOf(name string, asked document.SLO) document.SLO {
 	}
 }
 
-// Rate is a rate asked times the factor.
+// ScaledRate returns a requested rate times the factor.
 func (l *Looser) Rate(asked float64) float64 {
 	if l.Load <= 0 {
 		return asked
@@ -82,7 +81,7 @@ func (l *Looser) Rate(asked float64) float64 {
 	return asked * l.Load
 }
 
-// LongestSLO is one SLO in place of those of single models: the longest.
+// LongestSLO returns the longest of the relaxed SLOs, for problems with one SLO.
 func (l *Looser) LongestSLO(asked document.SLO) document.SLO {
 	slo := l.SLOOf("", asked)
 	for _, own := range l.SLOs {
@@ -93,7 +92,7 @@ func (l *Looser) LongestSLO(asked document.SLO) document.SLO {
 	return slo
 }
 
-// optionSLO sets the option slo, where it is chosen: it is that of all models.
+// setSLOOption relaxes the option slo, if it is set: it is the SLO of all models.
 func (l *Looser) optionSLO(v *document.Values) error {
 	if !v.Has("slo") || v.SLO("slo").IsZero() {
 		return nil

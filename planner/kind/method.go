@@ -10,69 +10,68 @@ import (
 	"inferplan/formats/document"
 )
 
-// Version is the version of this tool, as plans state it.
+// Version is the version of this tool. Plans contain it.
 var Version = "0.1.0"
 
-// Method is how plans of one kind are made and judged. A nil func means that the
-// kind cannot: the driver says so before any work.
+// Method says how plans of one kind are made and judged. A nil func means that the kind cannot
+// do it; the driver then returns an error before any work.
 type Method struct {
 	Kind string
-	// About says in a few words what such plans deploy, for help.
+	// Summary says in a few words what such plans deploy, for help.
 	About string
-	// Workload is the workload that is assumed where none is given, with the
-	// assumptions made; nil: there is none for this kind.
+	// Workload returns the workload that is assumed if none is given, with the assumptions
+	// made. It is nil if the kind has none.
 	Workload func(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string)
-	// Solve plans. When ctx ends after a plan was found, it returns that plan.
+	// Solve makes a plan. If ctx ends after a plan was found, it returns that plan.
 	Solve func(ctx context.Context, p *Problem, run *Run) (*Outcome, error)
-	// From checks whether the new plan can start from Problem.Running.
+	// CheckRunning returns an error if the new plan cannot start from Problem.RunningPlan.
 	From func(p *Problem) error
-	// Loosened is what a workload asks for, with less asked. What is not asked less
-	// of is shared. Nil: what is nearest to a problem without a plan is not looked for.
+	// RelaxWorkload returns a workload section with less asked. Parts that stay the same are
+	// shared with the old one. If it is nil, the nearest feasible problem is not searched.
 	Loosened func(asked formats.WorkloadSection, l *Looser) formats.WorkloadSection
-	// OneSLO says that a workload has one SLO, whichever of its models is named with it.
+	// SingleSLO says that a workload has one SLO, for all of its models.
 	OneSLO bool
-	// Simulated says that simulation decides whether there is a plan. Where a little
-	// more is asked there may be one again.
+	// SimulationDecides says that simulation decides whether there is a plan. A problem that
+	// asks for a little more than an infeasible one may then be feasible.
 	Simulated bool
-	// Tune solves several times and returns the best plan. It is used where an
-	// option is given as the word "auto".
+	// Tune solves several times and returns the best plan. It is used if an option has the
+	// value "auto".
 	Tune func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
-	// Hold solves until other random numbers confirm that the plan holds in simulation. It is used
-	// where the search simulates by itself; nil: it does not.
+	// SolveUntilConfirmed solves until other random numbers confirm that the plan holds in
+	// simulation. Kinds whose search simulates have it.
 	Hold func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
 	// Certify stores in the plan what simulation shows it to sustain.
 	Certify func(ctx context.Context, plan *formats.Plan, asked Asked) error
-	// Promise lets a plan promise a part of its rates, of what its devices carry without queueing; nil: other
-	// parts of it would have to change.
+	// ScalePromise makes a plan promise a part of its rates, of what its devices carry without
+	// queueing. It is nil if other parts of the plan would have to change.
 	Promise func(plan *formats.Plan, part float64)
 	// Check validates a plan against today's documents from first principles.
 	Check func(t *Today) []Finding
-	// Figures are what the gate compares: promised before against what holds
-	// today. Where the plan fits the documents too little, note says so instead.
+	// Figures returns the figures that the gate compares: promised before, and found today. If
+	// the plan does not fit the documents, note says so instead.
 	Figures func(ctx context.Context, t *Today) (list []Sample, note string, err error)
-	// WorkloadOf is the workload that a plan was made for, with its targets as
-	// times.
+	// WorkloadOf returns the workload for which a plan was made, with its targets as times.
 	WorkloadOf func(plan *formats.Plan) *formats.Workload
-	// Reserved is a workload with what a plan keeps back of what it promises, where that
-	// is not in the plan's options; nil: all of it is.
+	// WithReserves returns a workload with what a plan keeps back of its promise, if the
+	// plan's options do not say it. It is nil if they do.
 	Reserved func(asked *formats.Workload, plan *formats.Plan) *formats.Workload
-	// Bucketed puts the length buckets of the profile in the place of the models that the
-	// workload asks for, and returns what was assumed.
+	// UseLengthBuckets replaces the models of the workload by their length buckets in the
+	// profile, and returns the assumptions made.
 	Bucketed func(d *Documents) (assumed []string, err error)
-	// Explain tells what the kind adds to the story of a plan, line by line.
+	// Explain returns the lines that the kind adds to the description of a plan.
 	Explain func(plan *formats.Plan) []string
-	// Diff adds what moved between the sections of two plans.
+	// Diff adds what changed between the sections of two plans.
 	Diff func(a, b *formats.Plan, r *diff.Recorder)
 }
 
-// Options are the options of the method's plans.
+// Options returns the options of the method's plans.
 func (m *Method) Options() []document.Option { return formats.PlanOptions(m.Kind) }
 
-// Solver plans once, a problem with other values or another workload.
+// SolveFunc makes one plan, of a problem with other values or another workload.
 type Solver func(ctx context.Context, p *Problem, progress func(Progress)) (*Result, error)
 
-// Cannot is the error of something that a kind does not do. others lists the
-// kinds that do.
+// UnsupportedOption returns the error of an option that a kind does not have. otherKinds lists the
+// kinds that have it.
 func Cannot(flag, kind string, others []string, hint string) error {
 	expected := "no such option"
 	if len(others) > 0 {

@@ -9,8 +9,8 @@ import (
 	"inferplan/formats"
 )
 
-// Plan is the document of an outcome: the header that every kind has in common,
-// beside what the method found.
+// Plan returns the plan document of an outcome: the header that all kinds share, and what the
+// method found.
 func Plan(p *Problem, run *Run, out *Outcome, kind, solver string) *formats.Plan {
 	plan := &formats.Plan{
 		Format: formats.FormatPlan, Kind: kind,
@@ -30,10 +30,10 @@ func Plan(p *Problem, run *Run, out *Outcome, kind, solver string) *formats.Plan
 	return plan
 }
 
-// busyFrontEnd is the part of the front end from which on plans say how much of it requests take up.
+// minNotedLoad is the load of the front end from which on plans mention it.
 const busyFrontEnd = .8
 
-// frontEnd says where the front end limits the rates of a plan, or nearly does.
+// noteFrontEnd notes whether the front end limits the rates of a plan, or nearly does.
 func (r *Run) frontEnd(plan *formats.Plan) {
 	load := plan.FrontEndLoad()
 	if load <= busyFrontEnd {
@@ -46,10 +46,10 @@ func (r *Run) frontEnd(plan *formats.Plan) {
 	}
 	r.Assume("the front end limits the rates, not the devices: client, loopback and front end spend %v of CPU on a request, so its %d CPUs take in %.5g requests/s of the %.5g that devices carry (front_end.cores in the cluster says how many it has)",
 		plan.RequestCPU(), plan.FrontEnd.Cores, rate, load*rate)
-	plan.Limits = nil // they are of devices
+	plan.Limits = nil // they are limits of devices
 }
 
-// estimates warns where stages have estimated times, and says how to measure them.
+// warnEstimates warns of stages with estimated times, and says how to measure them.
 func (r *Run) estimates(plan *formats.Plan) {
 	var ranges []string
 	for s := range plan.Stages() {

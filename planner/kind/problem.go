@@ -13,26 +13,26 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Documents are what a plan is made from.
+// Documents are the documents from which a plan is made.
 type Documents struct {
 	Profile  *formats.Profile
 	Cluster  *formats.Cluster
 	Workload *formats.Workload
-	// Running is a plan that runs: what changes is to stay within the option
-	// max-moved. Nil: nothing runs.
+	// RunningPlan is the plan that runs now. The changes to it must stay within the option
+	// max-moved. It is nil if none runs.
 	Running *formats.Plan
-	// Files name the documents in error messages and go into the plan; a
-	// document that was assumed has none.
+	// Files names the documents, for error messages and for the plan. A document that was
+	// assumed has no entry.
 	Files []formats.Input
-	// ProfileDir is the folder of the profile, to find the model files that it
-	// names; empty: model files are not looked at.
+	// ProfileDir is the folder of the profile, from which the paths of its model files are
+	// taken. If it is empty, model files are not checked.
 	ProfileDir string
-	// WorkloadDir is the folder of the workload, against which the paths that it
-	// names are read.
+	// WorkloadDir is the folder of the workload, from which the paths that it contains are
+	// taken.
 	WorkloadDir string
 }
 
-// File is the name of a document in messages.
+// FileName returns the name of a document for messages: its path, or else its role.
 func (d *Documents) File(role string) string {
 	for _, f := range d.Files {
 		if f.Role == role {
@@ -42,12 +42,12 @@ func (d *Documents) File(role string) string {
 	return role
 }
 
-// Fail is an error at a field of a document.
+// FieldError returns an error at a field of a document.
 func (d *Documents) Fail(role, path, found, expected, hint string) error {
 	return &document.Error{File: d.File(role), Path: path, Found: found, Expected: expected, Hint: hint}
 }
 
-// Complete checks that the documents are there.
+// CheckPresent returns an error if a document is missing.
 func (d *Documents) Complete() error {
 	for _, x := range []struct {
 		role string
@@ -60,8 +60,8 @@ func (d *Documents) Complete() error {
 	return nil
 }
 
-// Model finds a model of the profile; an unknown one is an error at a field of
-// the workload.
+// ModelIndex returns the index of a model of the profile. If there is none, it returns an error at
+// a field of the workload.
 func (d *Documents) Model(name, path string) (at int, err error) {
 	at = slices.IndexFunc(d.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
 	if at >= 0 {
@@ -74,44 +74,44 @@ func (d *Documents) Model(name, path string) (at int, err error) {
 	return at, d.Fail("workload", path, fmt.Sprintf("%q", name), "a model of "+d.File("profile"), "the profile has "+strings.Join(names, ", "))
 }
 
-// Problem is what a method is to plan.
+// Problem is what a method plans.
 type Problem struct {
 	Documents
 	Values document.Values // of the method's options
 	Seed   uint64
-	// Trial asks only whether there is a plan, of whatever quality. Why there is none
-	// need not be told.
+	// FeasibilityOnly asks only whether there is a plan, of any quality. If there is none, the
+	// reason is not needed.
 	Trial bool
-	// Hurry asks for a good plan soon: what takes long and mostly proves is left out.
+	// Quick asks for a good plan soon: steps that take long and mostly improve the bound are left out.
 	Hurry bool
-	// Attained is a share of the requests in time: the bound of the objective is then one of every
-	// plan that attains it, which leaves out what is kept back for waits. 0: the bound is one of
-	// plans with the values of the options.
+	// BoundAttainment is a share of requests in time. If it is set, the bound of the objective
+	// holds for every plan that attains it, so it leaves out the margin for waits. If it is 0, the
+	// bound holds for plans with the values of the options.
 	Attained float64
-	// Surplus is a share of the requests that may miss their SLO, which the search keeps back because
-	// other random numbers refuted a plan. Queues let so many less be late, and run more; cascades run
-	// longer trials. Other kinds do not read it.
+	// ReservedMisses is a share of the requests that may miss their SLO, which the search keeps
+	// back because other random numbers refuted a plan. Queues then allow fewer late requests and
+	// simulate more runs; cascades run longer trials. Other kinds ignore it.
 	Surplus float64
-	// Least is an objective that grows, in its own unit, below which a plan is of no use;
-	// 0: none. Where no plan can have so much, the one that is there is as good as any.
+	// MinObjective is a value of a maximised objective below which a plan is useless. If no plan
+	// can reach it, any plan will do. If it is 0, there is no such value.
 	Least float64
-	// Progress hears how far the work is; nil: nobody.
+	// Progress is called with the state of the work. It may be nil.
 	Progress func(Progress)
 }
 
-// Run is what the driver gives a method on its way: the solver, and ears for
-// progress, improvements, assumptions and doubts.
+// SolveRun is what the driver gives a method: the solver, and functions that take progress,
+// improvements, assumptions and warnings.
 type Run struct {
 	Solver milp.Solver
-	// Progress hears how far the solve is; never nil.
+	// Progress is called with the state of the solve. It is never nil.
 	Progress func(Progress)
-	// Incumbent hears of a better plan; bound is NaN while unknown. Never nil.
+	// Incumbent is called with a better plan. The bound is NaN while unknown. It is never nil.
 	Incumbent func(value, bound float64)
 
 	Assumptions, Warnings []string
 }
 
-// NewRun returns a run that nobody listens to.
+// NewRun returns a run whose functions do nothing.
 func NewRun(solver milp.Solver) *Run {
 	return &Run{Solver: solver, Progress: func(Progress) {}, Incumbent: func(float64, float64) {}}
 }
@@ -121,15 +121,15 @@ func (r *Run) Assume(format string, args ...any) {
 	r.Assumptions = append(r.Assumptions, fmt.Sprintf(format, args...))
 }
 
-// Warn notes a doubt, once.
+// Warn notes a warning, unless it was noted before.
 func (r *Run) Warn(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Warnings, text) {
 		r.Warnings = append(r.Warnings, text)
 	}
 }
 
-// WarnInstance warns of a language model whose iterations lack the all-reduces between its devices, or are
-// poorly known.
+// WarnInstance warns of a language model whose measured iterations lack the all-reduces between its
+// devices, or are known inexactly.
 func (r *Run) WarnInstance(model string, in *formats.LLMInstance) {
 	if in == nil {
 		return
@@ -146,7 +146,7 @@ func (r *Run) WarnInstance(model string, in *formats.LLMInstance) {
 	}
 }
 
-// AssumeHosts notes, once, what was assumed of devices without a network.
+// AssumeNetwork notes, once, the assumption about pools without a network rate.
 func (r *Run) AssumeHosts(c *formats.Cluster) {
 	without := 0
 	for i := range c.Pools {
@@ -164,7 +164,7 @@ func (r *Run) AssumeHosts(c *formats.Cluster) {
 	}
 }
 
-// StaleModels warns where a model file is not the one that was measured.
+// WarnStaleModels warns if a model file differs from the one that was measured.
 func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
 	if d.ProfileDir == "" {
 		return
@@ -181,6 +181,7 @@ func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
 		if _, err := os.Stat(path); err != nil {
 			continue // a plan needs no model file; serving says what is missing
 		}
+		// Compare the hash with that of the profile.
 		sum, err := modelfile.Digest(path, src.Weights)
 		if err != nil {
 			r.Warn("the model file of %s cannot be read: %v", m.Model, err)
@@ -193,17 +194,17 @@ func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
 // Progress is the state of a running solve.
 type Progress struct {
 	Phase        string
-	Fraction     float64 // of the phases, 0..1
+	Fraction     float64 // part of all phases, 0 to 1
 	Value, Bound float64 // NaN while unknown
 	Detail       string
 }
 
-// Outcome is what a method found.
+// Outcome is the result of a method.
 type Outcome struct {
 	Algorithm  string
-	Values     document.Values // as the plan keeps them, with what was decided on the way
+	Values     document.Values // for the plan, with values that were decided during the solve
 	Objective  formats.Objective
-	Sense      milp.Sense // whether the objective is to grow or to shrink
+	Sense      milp.Sense // whether the objective is maximised or minimised
 	StoppedBy  milp.StoppedBy
 	Pools      []formats.Pool // of the cluster, with defaults filled in
 	Deployment []formats.Deployed
@@ -212,35 +213,35 @@ type Outcome struct {
 	Replan     *formats.Replan
 	Limits     []formats.Limit
 	Phases     []Phase
-	Considered int // possible pipelines or cascades that were looked at
+	Considered int // possible pipelines or cascades that were considered
 }
 
-// Phase is the work of one phase.
+// Phase holds the work of one phase of a search.
 type Phase struct {
 	Name       string
 	Pipelines  int // templates in the program
 	Nodes      int64
 	Iterations int64
-	Value      float64 // best plan after it
-	Bound      float64 // best bound after it
+	Value      float64 // of the best plan after the phase
+	Bound      float64 // best one after the phase
 }
 
-// Result is what a solve ended with.
+// Result is the result of a solve.
 type Result struct {
 	Plan       *formats.Plan
 	Status     string // optimal, gap, trials, limit, interrupted
 	StoppedBy  string // proved, gap, trials, work, time, interrupt
 	Incumbents []Incumbent
 	Phases     []Phase
-	Templates  int // possible pipelines that were looked at
+	Templates  int // possible pipelines that were considered
 	WallMS     float64
 }
 
-// StoppedByTrials ends a search where better plans fail in simulation, by which the planner
-// accepts plans. No bound says so.
+// StoppedByTrials is the reason of a search that ended because better plans fail in simulation,
+// which decides about plans. It says nothing about a bound.
 const StoppedByTrials milp.StoppedBy = "trials"
 
-// Status tells how a solve ended by what stopped it.
+// StatusOf returns the status of a solve from what stopped it.
 func Status(s milp.StoppedBy) string {
 	switch s {
 	case milp.StoppedByProof:
@@ -255,14 +256,14 @@ func Status(s milp.StoppedBy) string {
 	return "limit"
 }
 
-// Incumbent is an improvement on the way to the plan.
+// Incumbent is an improvement during a solve.
 type Incumbent struct {
-	CPUMS float64  `json:"cpu_ms"` // of this process since the solve began
+	CPUMS float64  `json:"cpu_ms"` // milliseconds of CPU time of this process since the solve began
 	Value float64  `json:"value"`
 	Bound *float64 `json:"bound"`
 }
 
-// MeasuredPools checks that every pool is of a kind on which some of the models were
+// CheckPools returns an error if some pool is of a kind on which none of the models was
 // measured.
 func (d *Documents) MeasuredPools(models []*formats.ProfileModel) error {
 	var kinds []string

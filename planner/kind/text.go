@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Number writes a figure with the digits that people read.
+// FormatNumber writes a number with as many digits as people read.
 func Number(v float64) string {
 	if a := math.Abs(v); a >= 1000 {
 		return fmt.Sprintf("%.0f", v)
@@ -15,7 +15,7 @@ func Number(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-// Percent writes a share with the digits that people read.
+// FormatPercent writes a share as a percentage with as many digits as people read.
 func Percent(v float64) string {
 	switch p := 100 * v; {
 	case p == 0:

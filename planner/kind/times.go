@@ -9,11 +9,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// disturbed is how much longer runs take on average than undisturbed from which on a plan
-// says what that costs.
+// minDisturbance is the share by which runs take longer on average than undisturbed from which on
+// the plan says what that costs.
 const disturbed = .05
 
-// times says by which times a plan's rates are computed, and which were not measured.
+// noteRateTimes notes by which times a plan's rates are computed, and which times were not measured.
 func (r *Run) times(plan *formats.Plan) {
 	var means, single, between, slow []string
 	add := func(list *[]string, text string) {
@@ -21,6 +21,8 @@ func (r *Run) times(plan *formats.Plan) {
 			*list = append(*list, text)
 		}
 	}
+
+	// Sort the stages by the times that they have.
 	most := 0.0
 	for s := range plan.Stages() {
 		name := s.Deployed.Model + " on " + s.Device
@@ -36,6 +38,8 @@ func (r *Run) times(plan *formats.Plan) {
 		}
 		add(&means, name)
 	}
+
+	// Note what that means for the rates.
 	if len(means) > 0 {
 		plan.RatesBy = formats.RatesByMean
 	}
@@ -53,8 +57,8 @@ func (r *Run) times(plan *formats.Plan) {
 	}
 }
 
-// unmeasured lists the batch sizes whose times are between those of others, sizes in a row
-// as first-last.
+// unmeasuredSizes lists the batch sizes whose times lie between those of other sizes. Consecutive
+// sizes are written as first-last.
 func unmeasured(intervals [][2]document.Micros) []string {
 	var out []string
 	for first := 0; first < len(intervals); first++ {

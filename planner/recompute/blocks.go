@@ -9,7 +9,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// BlockChange is a block that costs more or less than it did.
+// BlockChange is a block whose cost has changed.
 type BlockChange struct {
 	Model  string          `json:"model"`
 	Block  int             `json:"block"`
@@ -23,6 +23,7 @@ type BlockChange struct {
 	Where  string          `json:"where"`  // stage of the plan that runs it
 }
 
+// String returns the change on one line.
 func (b BlockChange) String() string {
 	share := ""
 	if b.Share > 1 {
@@ -32,10 +33,9 @@ func (b BlockChange) String() string {
 		b.Block, b.Name, b.Model, b.Device, share, b.Batch, b.NewUS, b.OldUS, 100*b.Change, b.Where)
 }
 
-// BlockChanges compares what the blocks that a plan runs cost today with what
-// they cost when it was made: by the old profile where it is given, else by
-// the plan's own block_us. Only changes beyond the half width of the new
-// measurement count. Slowest first.
+// BlockChanges compares the costs of the blocks that a plan runs today with those when it was made: by
+// the promised profile if there is one, else by the plan's own block_us. Only changes beyond the half
+// width of the new measurement count. The largest slowdown comes first.
 func BlockChanges(plan *formats.Plan, old, now *formats.Profile) []BlockChange {
 	var out []BlockChange
 	seen := map[string]bool{}
@@ -55,13 +55,15 @@ func BlockChanges(plan *formats.Plan, old, now *formats.Profile) []BlockChange {
 	return out
 }
 
-// stageChanges compares the blocks of a stage; those in seen were compared.
+// stageChanges compares the blocks of a stage, except for those in compared.
 func stageChanges(pm, om *formats.ProfileModel, s *formats.PlacedStage, seen map[string]bool) []BlockChange {
 	batch := s.Pipeline.Batch
 	ms := Measured(pm, s.Device, s.Share, batch)
 	if ms == nil || len(ms.Blocks) != len(pm.Blocks) || s.Blocks[1] > len(pm.Blocks) {
 		return nil
 	}
+
+	// The old times come from the promised profile, if it has the same blocks.
 	was := s.BlockUS
 	if om != nil && len(om.Blocks) == len(pm.Blocks) {
 		if oms := Measured(om, s.Device, s.Share, batch); oms != nil && len(oms.Blocks) == len(pm.Blocks) {
@@ -74,6 +76,8 @@ func stageChanges(pm, om *formats.ProfileModel, s *formats.PlacedStage, seen map
 	if len(was) != s.Blocks[1]-s.Blocks[0] {
 		return nil
 	}
+
+	// Keep the changes beyond the half width.
 	var out []BlockChange
 	for i, o := range was {
 		b := s.Blocks[0] + i

@@ -9,35 +9,35 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Rounding is the relative difference that arithmetic in another order makes.
+// Rounding is the relative difference that another order of computations makes.
 const Rounding = 1e-6
 
-// Checker collects what does not hold, or has moved.
+// Checker collects the findings of a check.
 type Checker struct {
 	World
 	Findings []kind.Finding
 }
 
-// New returns a checker without findings.
+// NewChecker returns a checker without findings.
 func New(t *kind.Today) *Checker { return &Checker{World: World{t}} }
 
-// Add notes a finding.
+// AddFinding adds a finding.
 func (c *Checker) Add(s kind.Severity, constraint, where, found, expected, format string, args ...any) {
 	c.Findings = append(c.Findings, kind.Finding{Severity: s, Constraint: constraint, Where: where, Found: found, Expected: expected, Message: fmt.Sprintf(format, args...)})
 }
 
-// Fail notes something that does not hold.
+// AddError adds a constraint that does not hold.
 func (c *Checker) Fail(constraint, where, found, expected, format string, args ...any) {
 	c.Add(kind.Error, constraint, where, found, expected, format, args...)
 }
 
-// Warn notes something that has moved.
+// AddWarning adds something that changed.
 func (c *Checker) Warn(constraint, where, found, expected, format string, args ...any) {
 	c.Add(kind.Warning, constraint, where, found, expected, format, args...)
 }
 
-// Sound checks every deployed model's pipelines on their own; false where the
-// rest cannot be computed.
+// CheckStructure checks the pipelines of every deployed model. It returns false if the rest of the
+// check is impossible.
 func (c *Checker) Sound() bool {
 	sound := true
 	for i := range c.Plan.Deployment {
@@ -46,8 +46,8 @@ func (c *Checker) Sound() bool {
 	return sound
 }
 
-// Requests compares what the plan says that requests take beside their runs, and cost at the front end, with what
-// the profile says today, and the CPUs of the front end with those of today's cluster.
+// CheckRequestCosts compares the plan's times of requests beside their runs and at the front end with
+// those of today's profile, and its number of front-end CPUs with that of today's cluster.
 func (c *Checker) Requests() {
 	for i := range c.Plan.Deployment {
 		m := &c.Plan.Deployment[i]
@@ -63,6 +63,8 @@ func (c *Checker) Requests() {
 			c.Warn("capacity", path+".request_cpu_us", m.RequestCPUUS.String(), pm.RequestCPUUS.String(), "a request for %s costs the front end another time than the plan says (0: not known)", m.Model)
 		}
 	}
+
+	// Compare the CPUs of the front end.
 	cores := func(f *formats.FrontEnd) int {
 		if f == nil {
 			return 0
@@ -74,12 +76,14 @@ func (c *Checker) Requests() {
 	}
 }
 
-// Structure checks the pipelines of deployment i on their own; false where the
-// rest cannot be computed.
+// CheckDeployment checks the pipelines of deployment i. It returns false if the rest of the check is
+// impossible.
 func (c *Checker) Structure(i int) bool {
 	m := &c.Plan.Deployment[i]
 	path := fmt.Sprintf("deployment[%d]", i)
 	pm := c.ProfileModel(m.Model)
+
+	// The profile must have the same model with the same blocks.
 	switch {
 	case pm == nil:
 		c.Fail("model", path+".model", strconv.Quote(m.Model), "a model of the profile", "the profile has no %s", m.Model)
@@ -99,8 +103,7 @@ func (c *Checker) Structure(i int) bool {
 	return ok
 }
 
-// pipeline checks that the stages of a pipeline cover the model one after the
-// other.
+// checkPipeline checks that the stages of a pipeline cover the model one after the other.
 func (c *Checker) pipeline(m *formats.Deployed, pl *formats.Pipeline, path string) bool {
 	if pl.Batch < 1 || len(pl.Stages) == 0 {
 		c.Fail("pipelines", path, fmt.Sprintf("batch %d, %d stages", pl.Batch, len(pl.Stages)), "at least one of each", "a pipeline that runs nothing")
@@ -118,7 +121,7 @@ func (c *Checker) pipeline(m *formats.Deployed, pl *formats.Pipeline, path strin
 	return ok
 }
 
-// stage checks stage k of a pipeline, whose first block should be block at.
+// checkStage checks stage k of a pipeline, which should begin at block nextBlock.
 func (c *Checker) stage(m *formats.Deployed, pl *formats.Pipeline, k, at int, path string) bool {
 	s, ok := &pl.Stages[k], true
 	if s.Blocks[0] != at || s.Blocks[1] <= s.Blocks[0] || s.Blocks[1] > m.NumBlocks {
@@ -140,6 +143,7 @@ func (c *Checker) stage(m *formats.Deployed, pl *formats.Pipeline, k, at int, pa
 	return ok
 }
 
+// shortHash returns the first 12 characters of a hash.
 func short(sha string) string {
 	if len(sha) > 12 {
 		return sha[:12] + "…"
@@ -147,13 +151,13 @@ func short(sha string) string {
 	return sha
 }
 
-// Moved tells whether two times differ by more than rounding.
+// Differs reports whether two times differ by more than rounding.
 func Moved(a, b time.Duration) bool {
 	d := a - b
 	return max(d, -d) > time.Duration(Rounding*float64(max(a, b)))+2
 }
 
-// Change writes a time of today beside what it was.
+// ChangeText returns a time of today with its relative change.
 func Change(old, now time.Duration) string {
 	if old == 0 {
 		return fmt.Sprintf("%s (was 0)", now)
@@ -161,5 +165,5 @@ func Change(old, now time.Duration) string {
 	return fmt.Sprintf("%s (%+.1f %%)", now, 100*(float64(now)/float64(old)-1))
 }
 
-// US is a time in microseconds.
+// Micros returns a time in microseconds.
 func US(d time.Duration) float64 { return float64(d) / 1000 }

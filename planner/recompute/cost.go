@@ -5,8 +5,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Cost compares what the devices of the two plans cost per hour, at the prices
-// of their own clusters; nothing where there are no prices.
+// CostFigures compares the prices per hour of the devices of both plans, each with the prices of its
+// own cluster. If there are no prices, it returns nothing.
 func Cost(t *kind.Today) []kind.Sample {
 	old, now := hourly(t.Against, t.Against.Pools), hourly(t.Plan, t.Cluster.Pools)
 	if old == 0 && now == 0 {
@@ -15,7 +15,7 @@ func Cost(t *kind.Today) []kind.Sample {
 	return []kind.Sample{{Metric: "cost", What: "devices used", Old: old, New: now, Unit: "USD per hour"}}
 }
 
-// hourly is the price of the whole devices that a plan touches.
+// hourlyPrice returns the price of the whole devices that a plan uses.
 func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 	sum := 0.0
 	for i := range pools {

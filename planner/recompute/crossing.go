@@ -11,7 +11,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// between is the rate of a crossing: the slower of the NICs that are there.
+// linkRate returns the rate of a crossing in Gbit/s: that of the slower NIC, or of the only one.
 func between(a, b *formats.Pool) float64 {
 	switch ra, rb := a.NICRate(), b.NICRate(); {
 	case ra == 0:
@@ -23,7 +23,7 @@ func between(a, b *formats.Pool) float64 {
 	}
 }
 
-// crossing is the time of a batch over a link, rounded to nanoseconds.
+// transferTime returns the time of a batch over a link, rounded to nanoseconds.
 func crossing(bytes int64, gbps float64, batch int) time.Duration {
 	if gbps <= 0 {
 		return 0
@@ -32,7 +32,7 @@ func crossing(bytes int64, gbps float64, batch int) time.Duration {
 	return time.Duration(math.Round(us * float64(batch) * 1000))
 }
 
-// cutBytes is what crosses after a block today, in a dtype.
+// cutBytes returns the bytes that cross after a block today, in a data type.
 func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 	if dtype == "FP16" {
 		return b.CutBytesFP16
@@ -40,8 +40,8 @@ func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 	return b.CutBytesFP32
 }
 
-// nicRate is the rate at which one replica on pool own can pass a cut between
-// pools a and b: all of a node share its NIC.
+// nicRate returns the samples per second of a cut between pools a and b that one replica can pass
+// through the NIC of its pool, which is shared by a number of replicas.
 func nicRate(bytes int64, a, b, own *formats.Pool, all int) float64 {
 	gbps := between(a, b)
 	if own.NICRate() == 0 || gbps == 0 || bytes == 0 {
@@ -51,8 +51,8 @@ func nicRate(bytes int64, a, b, own *formats.Pool, all int) float64 {
 	return 1 / perSample / float64(all)
 }
 
-// onWire is how many devices share a NIC of a pool: those of a node, or, where
-// the pool is one node, those of them that the plan has pass something.
+// devicesPerNIC returns how many devices share a NIC of a pool: those of a node, or, if the pool is one
+// node, those that pass something in the plan.
 func (w *World) onWire(pool *formats.Pool) int {
 	perNode := max(pool.PerNode, 1)
 	if pool.Count > perNode {
@@ -74,7 +74,7 @@ func (w *World) onWire(pool *formats.Pool) int {
 	return min(perNode, len(passing))
 }
 
-// after is the stage that follows one; nil after the last.
+// nextStage returns the stage after s, or nil if s is the last one.
 func after(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
 	for i := range pl.Stages[1:] {
 		if &pl.Stages[i] == s {
@@ -84,7 +84,7 @@ func after(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
 	return nil
 }
 
-// Cut checks the crossing that leaves a stage of a model that the profile has.
+// CheckCut checks the crossing after a stage. The profile must have the model.
 func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, now *StageToday, path string) {
 	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
 	where := path + ".cut"
@@ -97,11 +97,15 @@ func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stag
 	case size.Known() && bytes != s.Cut.Bytes:
 		c.Warn("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
 	}
+
+	// There must be a network between the kinds.
 	if next := after(pl, s); next != nil && next.Device != s.Device && c.Cluster.Host != formats.HostShared {
 		if from, to := c.Pool(s.Device), c.Pool(next.Device); from != nil && to != nil && between(from, to) == 0 {
 			c.Fail("cut", where, s.Device+" to "+next.Device, "a network, or host: shared in the cluster", "nothing passes from %s to %s: neither has nic_gbps", s.Device, next.Device)
 		}
 	}
+
+	// The same tensors must cross, in a type that keeps the answers.
 	var names []string
 	for _, t := range b.Cut {
 		names = append(names, t.Name)
@@ -113,6 +117,8 @@ func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stag
 		c.Fail("fp16", where+".dtype", "FP16", "FP32", "crossing after block %d of %s in float16 changes %.2g %% of the answers",
 			s.Blocks[1]-1, m.Model, 100*(1-b.FP16.Top1Agreement))
 	}
+
+	// The transfer should take as long as planned.
 	if n := len(s.Cut.TransferUS); n == pl.Batch && Moved(s.Cut.TransferUS[n-1].D(), now.Transfer) {
 		c.Warn("transfer", fmt.Sprintf("%s.transfer_us[%d]", where, n-1), s.Cut.TransferUS[n-1].String(), document.Micros(now.Transfer).String(),
 			"the crossing after block %d of %s takes %s today", s.Blocks[1]-1, m.Model, Change(s.Cut.TransferUS[n-1].D(), now.Transfer))

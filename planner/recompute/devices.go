@@ -7,8 +7,8 @@ import (
 	"inferplan/formats"
 )
 
-// Pools checks that the pools that the plan uses are there. turns says that
-// models take turns on the devices, whatever the cluster says of sharing.
+// CheckPools checks that the cluster has the pools of the plan. turns says that models take turns on
+// the devices, whatever the cluster says about sharing.
 func (c *Checker) Pools(turns bool) {
 	used := map[string]bool{}
 	for s := range c.Plan.Stages() {
@@ -31,7 +31,7 @@ func (c *Checker) Pools(turns bool) {
 	}
 }
 
-// samePool compares a pool of the plan with that of the cluster.
+// comparePool compares a pool of the plan with that of the cluster.
 func (c *Checker) samePool(old *formats.Pool, used, turns bool, path string) {
 	now := c.Pool(old.Device)
 	switch {
@@ -47,20 +47,20 @@ func (c *Checker) samePool(old *formats.Pool, used, turns bool, path string) {
 	}
 }
 
-// Loaded is what the stages of a device may have in memory together.
+// BlockRange is a range of blocks of a model. Stages on a device with the same range may share its memory.
 type Loaded struct {
 	Model       string
 	First, Last int
 }
 
-// Need is the memory that a replica takes.
+// MemoryNeed is the memory that a replica needs, in bytes.
 type Need struct {
 	Blocks        Loaded
 	Weights, Rest int64
 }
 
-// Memory is what one replica of a stage needs: its weights, and what the
-// measurement shows beyond the whole model's weights.
+// ReplicaMemory returns the memory that one replica of a stage needs: its weights, and the measured
+// memory beyond the weights of the whole model.
 func (c *Checker) Memory(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage) Need {
 	pm := c.ProfileModel(m.Model)
 	if pm == nil || len(pm.Blocks) < s.Blocks[1] {

@@ -1,16 +1,24 @@
-// Package recompute holds what the kinds' halves of a check share: what a
-// pipeline of a plan costs by the documents of today, and whether a deployment
-// can be at all. It shares no code with the planner, so that a mistake there
-// shows here.
+// Package recompute holds what the kinds' parts of a check share: what a pipeline of a plan
+// costs by the documents of today, and whether its deployment is possible. It shares no code
+// with the planner, so that a mistake there shows here.
+//
+// The words of this package:
+//
+//   - Current: by the documents of today, as opposed to what the plan says.
+//   - Piece: a range of blocks that was measured in one run.
+//   - Crossing: the transfer of the tensors of a cut between two stages.
+//   - Half width: half of the 95 % interval of a measured median.
+//
+// Order of reading:
 //
 //	checker.go    findings, and the structure of pipelines
 //	world.go      what the stages of a plan cost and carry today
-//	pieces.go     what a range of blocks takes in one piece
-//	devices.go    pools, and the memory that a replica takes
+//	pieces.go     the time of a range of blocks
+//	devices.go    pools, and the memory of a replica
 //	crossing.go   what crosses between two stages
 //	blocks.go     which blocks became slower
-//	noise.go      what a plan takes by a profile, and how well that is known
+//	noise.go      the work of a plan by a profile, and how exactly it is known
 //	cost.go       what the devices of a plan cost
 //
-// The halves are in the rooms of the kinds: planner/pool/verify and so on.
+// The kinds' own parts are in planner/pool/verify and so on.
 package recompute

@@ -7,8 +7,8 @@ import (
 	"inferplan/formats"
 )
 
-// Work is what all stages of a plan take together by a profile, each once at its
-// planned batch. Stages that the profile does not know are left out.
+// TotalWork returns the sum of the times of all stages of a plan by a profile, each once at its planned
+// batch size. Stages that the profile does not have are left out.
 func Work(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
 	eachStage(plan, profile, func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
 		sum += Inference(pm, ms, s.Blocks[0], s.Blocks[1])
@@ -16,9 +16,9 @@ func Work(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
 	return sum
 }
 
-// HalfWidth is by how much the work of a model of the plan may be off, by the half
-// widths of the medians of its blocks: of the model that is known least well,
-// relative. Blocks are measured apart, so their squares add up.
+// RelativeHalfWidth returns how far the work of a model of the plan may be off, by the half widths of
+// the medians of its blocks, relative to the work. It takes the model that is known least exactly. Blocks
+// are measured separately, so the squares of their half widths add up.
 func HalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	work, squares := map[*formats.Deployed]float64{}, map[*formats.Deployed]float64{}
 	eachStage(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
@@ -40,7 +40,7 @@ func HalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	return worst
 }
 
-// eachStage goes through the stages of a plan that a profile has measured.
+// visitMeasuredStages visits the stages of a plan that a profile has measured.
 func eachStage(plan *formats.Plan, profile *formats.Profile, visit func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage)) {
 	for s := range plan.Stages() {
 		pm := profile.Find(s.Deployed.Model)

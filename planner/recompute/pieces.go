@@ -7,10 +7,12 @@ import (
 	"inferplan/formats"
 )
 
-// Inference is the time of a batch through blocks [first, last): measured in one
-// piece, or else estimated (docs/methods.md, "Times of ranges").
+// RangeTime returns the time of a batch through blocks [first, last): measured in one piece, or else
+// estimated (docs/methods.md, "Times of ranges").
 func Inference(m *formats.ProfileModel, ms *formats.Measurement, first, last int) time.Duration {
 	us := time.Microsecond
+
+	// A measured range has its own time.
 	if last-first == len(ms.Blocks) && ms.Whole != nil {
 		return max(ms.Whole.WallUS.D(), us)
 	}
@@ -19,6 +21,8 @@ func Inference(m *formats.ProfileModel, ms *formats.Measurement, first, last int
 			return max(r.Latency.WallUS.D(), us)
 		}
 	}
+
+	// Otherwise it is the sum of the blocks, less the costs of the inner cuts.
 	total := time.Duration(0)
 	for b := first; b < last; b++ {
 		total += blockTime(ms, b)
@@ -34,11 +38,11 @@ func Inference(m *formats.ProfileModel, ms *formats.Measurement, first, last int
 	return total
 }
 
-// Fastest is the least time of a batch through a model in any stages on some kinds
-// of devices; 0 where it was measured on none.
+// MinLatency returns the least time of a batch through a model, in any stages on some device kinds. It
+// returns 0 if the model was measured on none of them.
 func Fastest(m *formats.ProfileModel, kinds []string, batch int) time.Duration {
 	n := len(m.Blocks)
-	to := make([]time.Duration, n+1) // from the first block
+	to := make([]time.Duration, n+1) // by block: least time from the first block
 	for last := 1; last <= n; last++ {
 		for _, kind := range kinds {
 			ms := Measured(m, kind, 1, batch)
@@ -58,12 +62,13 @@ func Fastest(m *formats.ProfileModel, kinds []string, batch int) time.Duration {
 	return to[n]
 }
 
+// blockTime returns the time of a block, at least a microsecond.
 func blockTime(ms *formats.Measurement, b int) time.Duration {
 	return max(ms.Blocks[b].WallUS.D(), time.Microsecond)
 }
 
-// holder is the measured piece of the fewest blocks, the first of them, that holds
-// a range; an empty one where there is none.
+// smallestPiece returns the measured piece with the fewest blocks that contains a range, the first of
+// several. If there is none, the returned range is empty.
 func holder(ms *formats.Measurement, first, last int) (a, z int, took time.Duration) {
 	if ms.Whole != nil {
 		a, z, took = 0, len(ms.Blocks), ms.Whole.WallUS.D()
@@ -80,10 +85,10 @@ func holder(ms *formats.Measurement, first, last int) (a, z int, took time.Durat
 	return a, z, took
 }
 
-// cutCosts is what the inner cuts of a measured piece cost, in nanoseconds: each
-// in proportion to the bytes that cross it, but no more than a block beside it, and
-// together what the blocks take more than the piece. It fills the cuts in turns:
-// those that are full leave the rest to the others.
+// cutCosts returns the costs of the inner cuts of a measured piece, in nanoseconds. Each is in proportion
+// to the bytes that cross it, but no more than an adjacent block, and together they are the difference
+// between the sum of the blocks and the piece. Cuts are filled in rounds: those that reach their
+// largest cost leave the rest to the others.
 func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, a, z int, took time.Duration) []float64 {
 	left := -float64(max(took, time.Microsecond))
 	for b := a; b < z; b++ {
@@ -95,6 +100,8 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, a, z int, took t
 	most := func(i int) float64 {
 		return float64(min(blockTime(ms, a+i), blockTime(ms, a+i+1)))
 	}
+
+	// Divide the remaining time by weight, until no further cut reaches its largest cost.
 	for {
 		weight := 0.0
 		for i := range n {
@@ -121,8 +128,8 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, a, z int, took t
 	}
 }
 
-// crossingWeights are the bytes after each block but the last, or ones where some
-// are not known, or none cross.
+// crossingWeights returns the bytes after each block but the last. If some are unknown or all are 0, it
+// returns ones.
 func crossingWeights(m *formats.ProfileModel) []float64 {
 	n := len(m.Blocks) - 1
 	out, ones := make([]float64, n), make([]float64, n)

@@ -8,17 +8,17 @@ import (
 	"inferplan/planner/kind"
 )
 
-// World is a plan beside the documents of today.
+// CurrentCosts computes what a plan costs by the documents of today.
 type World struct{ *kind.Today }
 
-// ProfileModel finds a model of the profile; nil where there is none.
+// ProfileModel returns a model of the profile, or nil if there is none.
 func (w *World) ProfileModel(name string) *formats.ProfileModel { return w.Profile.Find(name) }
 
-// Pool finds a pool of the cluster; nil where there is none.
+// Pool returns a pool of the cluster, or nil if there is none.
 func (w *World) Pool(device string) *formats.Pool { return w.Cluster.Find(device) }
 
-// Measured finds the measurement that a batch costs: the smallest measured
-// batch that is no smaller.
+// MeasurementFor returns the measurement of the smallest measured batch that is not smaller than batch,
+// or nil if there is none.
 func Measured(m *formats.ProfileModel, device string, share, batch int) *formats.Measurement {
 	var best *formats.Measurement
 	for i := range m.Measurements {
@@ -30,15 +30,15 @@ func Measured(m *formats.ProfileModel, device string, share, batch int) *formats
 	return best
 }
 
-// Taken is what a batch takes today.
+// BatchTime holds the times of a batch today.
 type Taken struct {
-	Infer, Most time.Duration // undisturbed, and at most where its size was not measured
-	Mean        time.Duration // on average; 0: the profile does not say it
+	Infer, Most time.Duration // undisturbed; Max is an upper bound if the size was not measured
+	Mean        time.Duration // on average; 0 if the profile has no means
 }
 
-// Taken is what a batch takes through blocks [first, last) today: where its size was not
-// measured, and it is run as it is, what lies on the line between the sizes that were,
-// unless the larger takes less; else what the larger takes. False where none was measured.
+// BatchTime returns the time of a batch through blocks [first, last) today. A size between two measured
+// ones that runs without padding lies on the line between them, unless the larger size takes less;
+// otherwise it takes as long as the larger size. It returns false if no size was measured.
 func (w *World) Taken(m *formats.ProfileModel, device string, share, batch, first, last int) (t Taken, ok bool) {
 	if t, ok = w.takenByRuns(m, device, share, batch, first, last); t.Mean > 0 {
 		t.Mean += m.DispatchUS.D()
@@ -46,18 +46,22 @@ func (w *World) Taken(m *formats.ProfileModel, device string, share, batch, firs
 	return t, ok
 }
 
-// takenByRuns returns what Taken does, without what a batch takes up a device beside its run.
+// runTime returns the same as BatchTime, without the time that a batch occupies a device beside its run.
 func (w *World) takenByRuns(m *formats.ProfileModel, device string, share, batch, first, last int) (t Taken, ok bool) {
 	above := Measured(m, device, share, batch)
 	if above == nil || len(above.Blocks) != len(m.Blocks) {
 		return t, false
 	}
+
+	// Begin with the next larger measured size.
 	most := Inference(m, above, first, last)
 	t = Taken{Infer: most, Most: most}
 	factor := meanFactor(above, first, last)
 	if factor > 0 {
 		t.Mean = max(1, time.Duration(math.Round(factor*float64(most))))
 	}
+
+	// Interpolate, if a smaller size was measured and takes less.
 	below := largestBelow(m, device, share, batch)
 	if above.Batch == batch || below == nil || m.Pads(device, first, last) {
 		return t, true
@@ -79,7 +83,7 @@ func (w *World) takenByRuns(m *formats.ProfileModel, device string, share, batch
 	return t, true
 }
 
-// largestBelow is the measurement of the largest batch below one; nil where there is none.
+// nextSmallerMeasurement returns the measurement of the largest batch below batch, or nil if there is none.
 func largestBelow(m *formats.ProfileModel, device string, share, batch int) (best *formats.Measurement) {
 	for i := range m.Measurements {
 		ms := &m.Measurements[i]
@@ -90,8 +94,8 @@ func largestBelow(m *formats.ProfileModel, device string, share, batch int) (bes
 	return best
 }
 
-// meanFactor is what blocks [first, last) take on average over what they take undisturbed:
-// theirs, where they were measured in one piece, else the whole model's. 0: not known.
+// meanFactor returns the mean time of blocks [first, last) over their median: their own if they were
+// measured in one piece, else that of the whole model. It returns 0 if that is unknown.
 func meanFactor(ms *formats.Measurement, first, last int) float64 {
 	if ms.Whole == nil || ms.Whole.MeanUS <= 0 {
 		return 0
@@ -105,25 +109,25 @@ func meanFactor(ms *formats.Measurement, first, last int) float64 {
 	return float64(l.MeanUS) / float64(l.WallUS)
 }
 
-// StageToday is what a stage of the plan costs and carries today.
+// StageCosts holds what a stage of the plan costs and carries today.
 type StageToday struct {
-	Known    bool          // whether the profile and cluster have it
-	Infer    time.Duration // at the planned batch
+	Known    bool          // the profile and the cluster have it
+	Infer    time.Duration // undisturbed, at the planned batch size
 	Most     time.Duration // the same, at most
-	Transfer time.Duration // of the cut that leaves it
-	Rate     float64       // of one replica, or of one device on a time-shared pool
+	Transfer time.Duration // transfer of the cut after it
+	Rate     float64       // requests/s of one replica, or of one device on a time-shared pool
 }
 
-// PipelineToday is what a pipeline takes and carries today.
+// PipelineCosts holds what a pipeline costs and carries today.
 type PipelineToday struct {
 	Known   bool
 	Latency time.Duration
 	Most    time.Duration // the latency, at most
 	Stages  []StageToday
-	RPS     float64 // sustainable; at most what was planned
+	RPS     float64 // that it sustains; at most the planned rate
 }
 
-// Pipeline evaluates a structurally sound pipeline.
+// PipelineCosts evaluates a pipeline with a valid structure.
 func (w *World) Pipeline(m *formats.Deployed, pl *formats.Pipeline) PipelineToday {
 	out := PipelineToday{Known: true, Stages: make([]StageToday, len(pl.Stages)), RPS: pl.RPS}
 	pm := w.ProfileModel(m.Model)
@@ -139,6 +143,8 @@ func (w *World) Pipeline(m *formats.Deployed, pl *formats.Pipeline) PipelineToda
 			out.Known = false
 			continue
 		}
+
+		// The times and the rate of the stage, and what they mean for the pipeline.
 		now.Known = true
 		now.Infer, now.Most = today.Infer, today.Most
 		now.Rate = w.rate(pl, s, now.Infer)
@@ -152,8 +158,8 @@ func (w *World) Pipeline(m *formats.Deployed, pl *formats.Pipeline) PipelineToda
 	return out
 }
 
-// rate is what a replica carries today: by the time that the plan's rates were computed
-// with, as much longer or shorter as the undisturbed time is.
+// replicaRate returns the requests/s of a replica today: by the time with which the plan's rates were
+// computed, scaled by the change of the undisturbed time.
 func (w *World) rate(pl *formats.Pipeline, s *formats.Stage, infer time.Duration) float64 {
 	run := infer.Seconds()
 	if planned := s.InferUS[pl.Batch-1]; planned > 0 {
@@ -162,8 +168,8 @@ func (w *World) rate(pl *formats.Pipeline, s *formats.Stage, infer time.Duration
 	return float64(pl.Batch) / run
 }
 
-// crossings adds what stage i sends on, and lowers its rate to what its NIC
-// passes of that and of what it receives.
+// addTransfers adds the transfer after stage i, and lowers the rate of the stage to what its NIC passes,
+// in both directions.
 func (w *World) crossings(pm *formats.ProfileModel, pl *formats.Pipeline, i int, now *StageToday) {
 	s := &pl.Stages[i]
 	pool := w.Pool(s.Device)

@@ -9,9 +9,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// Costs gathers a model's measurements by pool and share, for batches of up to
-// maxBatch, or of all sizes where it is 0. Errors name the profile's file and, from
-// modelPath on, the field.
+// MeasuredCosts returns a model's costs by pool and share, for batch sizes of up to maxBatch, or of
+// all sizes if maxBatch is 0. Errors name the profile's file and, from modelPath on, the field.
 func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, modelPath string) ([][]Share, error) {
 	fail := func(path, found, expected string) error {
 		return &document.Error{File: file, Path: path, Found: found, Expected: expected}
@@ -22,6 +21,8 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 		index[pools[k].Device] = k
 		costs[k] = make([]Share, pools[k].MaxShares)
 	}
+
+	// Convert each measurement on a kind and share of the pools.
 	for i := range m.Measurements {
 		ms := &m.Measurements[i]
 		k, ok := index[ms.Device]
@@ -29,6 +30,8 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 		if !ok || share > pools[k].MaxShares {
 			continue
 		}
+
+		// Check its blocks and ranges.
 		path := fmt.Sprintf("%s.measurements[%d]", modelPath, i)
 		if len(ms.Blocks) != len(m.Blocks) {
 			return nil, fail(path+".blocks", fmt.Sprintf("%d latencies", len(ms.Blocks)), fmt.Sprintf("%d, one per block", len(m.Blocks)))
@@ -48,6 +51,8 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 				return nil, fail(fmt.Sprintf("%s.ranges[%d].blocks", path, r), fmt.Sprint(at), fmt.Sprintf("[first, last) of %d blocks", len(m.Blocks)))
 			}
 		}
+
+		// Insert it in order of batch size.
 		c.Fit(piecesOf(ms), crossing)
 		if ms.Whole != nil && ms.Whole.MeanUS > 0 && ms.Whole.WallUS > 0 {
 			c.Mean = float64(ms.Whole.MeanUS) / float64(ms.Whole.WallUS)
@@ -59,6 +64,8 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 		}
 		s.Batches = slices.Insert(s.Batches, at, c)
 	}
+
+	// What all shares have in common.
 	for k := range costs {
 		for v := range costs[k] {
 			costs[k][v].Largest = maxBatch
@@ -69,7 +76,7 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 	return costs, nil
 }
 
-// padsOf are the Pads of a model on a kind of devices.
+// padsOf returns PadsToNext of a model on a device kind.
 func padsOf(m *formats.ProfileModel, device string) []bool {
 	if !formats.IsCPU(device) && !slices.ContainsFunc(m.Blocks, func(b formats.Block) bool { return len(b.Cut) > 1 }) && len(m.Inputs) <= 1 && len(m.Outputs) <= 1 {
 		return nil
@@ -81,7 +88,7 @@ func padsOf(m *formats.ProfileModel, device string) []bool {
 	return out
 }
 
-// piecesOf lists what a measurement holds of blocks in one piece.
+// piecesOf returns the ranges that a measurement measured in one piece.
 func piecesOf(ms *formats.Measurement) []Piece {
 	var out []Piece
 	if ms.Whole != nil {
@@ -97,8 +104,8 @@ func piecesOf(ms *formats.Measurement) []Piece {
 	return out
 }
 
-// crossingBytes are the bytes of a sample after each block but the last, as the
-// model computes them; below 0 where they are not known.
+// crossingBytes returns the bytes of a sample after each block but the last, in the type in which the
+// model computes them. They are negative if unknown.
 func crossingBytes(m *formats.ProfileModel) []int64 {
 	var out []int64
 	for i := range m.Blocks[:max(len(m.Blocks)-1, 0)] {

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// MaxTemplates bounds what is listed: beyond, fewer blocks, partitions or
-// device kinds are needed.
+// MaxTemplates is the most templates that are listed. Beyond it, fewer blocks, partitions or device
+// kinds are needed.
 const MaxTemplates = 2_000_000
 
-// ErrTooMany means that the templates are too many to list.
+// ErrTooManyTemplates is returned when there are too many templates to list.
 var ErrTooMany = errors.New("too many possible pipelines to list")
 
-// errFaster ends a walk at the first pipeline.
+// errFoundFaster ends a walk at the first template.
 var errFaster = errors.New("a faster pipeline")
 
-// Choice is a device kind and share that stages of a model can be on, with what
-// they cost there at one batch size.
+// DeviceOption is a device kind and share on which stages of a model can run, with the times there at
+// one batch size.
 type Choice struct {
 	Pool, Share int
-	Times       Times    // at most
-	Expected    Expected // undisturbed and on average; nothing where both are Times
-	Memory      int64    // beyond weights
+	Times       Times    // most that a batch takes
+	Expected    Expected // median and mean; empty if they equal MaxTimes
+	Memory      int64    // bytes beyond the weights
 }
 
-// Plain tells whether what a batch takes at most is also what it takes on average.
+// HasOneTime reports whether the largest time of a batch is also its mean.
 func (c *Choice) Plain() bool { return c.Expected.at == nil }
 
-// Run is the time of a batch through a range on average.
+// MeanTime returns the mean time of a batch through a range.
 func (c *Choice) Run(first, last int) time.Duration {
 	if c.Plain() {
 		return c.Times.Of(first, last)
@@ -37,40 +37,44 @@ func (c *Choice) Run(first, last int) time.Duration {
 	return c.Expected.Mean(first, last)
 }
 
-// Rises tells whether no range takes longer than one that holds it, at most and on average.
+// IsMonotone reports whether no range takes longer than a range that contains it, at most and on average.
 func (c *Choice) Rises() bool { return c.Plain() && c.Times.Rises() }
 
-// Sums are what a model costs at one batch size.
+// CostTable holds the costs of a model at one batch size.
 type Sums struct {
 	Problem *Problem
-	Index   int // of the model
+	Index   int // index of the model
 	Model   *Model
 	Batch   int
-	Budget  time.Duration // for inference and transfer
+	Budget  time.Duration // time for execution and transfers
 	Choices []Choice
-	Rest    []time.Duration // least time from a block to the end
-	Weights []int64         // bytes of the blocks before
+	Rest    []time.Duration // least time from a block to the end, by block
+	Weights []int64         // bytes of the blocks before a block, by block
 }
 
-// walker enumerates the templates of one model at one batch size.
+// templateWalker enumerates the templates of one model at one batch size.
 type walker struct {
 	Sums
-	stages []Stage
-	tooBig int // stages left out because they do not fit in memory
-	at     Template
+	stages []Stage  // stages of the template so far
+	tooBig int      // number of stages left out because they do not fit in memory
+	at     Template // the template that is passed to visit
 	visit  func(*Template) error
 }
 
-// Sums gathers what a model costs at a batch size, on the kinds and shares that
-// it was measured on.
+// NewCostTable collects the costs of a model at a batch size, on the kinds and shares on which the
+// model was measured.
 func (p *Problem) Sums(model, batch int, budget time.Duration) Sums {
 	m := &p.Models[model]
 	n := m.NumBlocks()
 	s := Sums{Problem: p, Index: model, Model: m, Batch: batch, Budget: budget}
+
+	// Prefix sums of the weights.
 	s.Weights = make([]int64, n+1)
 	for i := range n {
 		s.Weights[i+1] = s.Weights[i] + m.Weights[i]
 	}
+
+	// The kinds and shares that have a cost at this size.
 	for k := range p.Pools {
 		if p.Pools[k].Count <= 0 {
 			continue
@@ -91,15 +95,15 @@ func (p *Problem) Sums(model, batch int, budget time.Duration) Sums {
 	return s
 }
 
-// rest is the least time from each block to the end, over all ways to cut there.
+// minTimesToEnd returns the least time from each block to the end, over all cuts.
 func (s *Sums) rest() []time.Duration {
 	n := s.Model.NumBlocks()
-	rest := slices.Repeat([]time.Duration{-1}, n+1) // where nothing was measured
+	rest := slices.Repeat([]time.Duration{-1}, n+1) // -1 if nothing was measured
 	rest[n] = 0
 	if len(s.Choices) == 0 {
 		return rest
 	}
-	// Where times are differences, the best end of a stage is one for all starts.
+	// If times are differences, the best end of a stage is the same for all starts.
 	end := make([]time.Duration, len(s.Choices))
 	for i := n - 1; i >= 0; i-- {
 		for k := range s.Choices {
@@ -123,7 +127,8 @@ func (s *Sums) rest() []time.Duration {
 	return rest
 }
 
-// from extends the pipeline by every stage that can start at block first.
+// extend adds every stage that can start at block first to the template. elapsedBefore is the time
+// of the stages so far.
 func (w *walker) from(first int, spent time.Duration) error {
 	n := w.Model.NumBlocks()
 	for i := range w.Choices {
@@ -133,17 +138,20 @@ func (w *walker) from(first int, spent time.Duration) error {
 		if pool.OffWire && first > 0 {
 			continue
 		}
+
+		// The transfer from the previous stage.
 		if len(w.stages) > 0 {
 			prev := &w.stages[len(w.stages)-1]
 			prev.Xfer = w.Problem.XferTime(prev.Pool, o.Pool, w.Model.CutBytes[first-1], w.Batch)
 			at += prev.Xfer
 		}
-		// The last allowed stage must reach the end.
+		// The last allowed stage must reach the end of the model.
 		last := first + 1
 		if len(w.stages) == w.Problem.MaxPartitions-1 || pool.OffWire {
 			last = n
 		}
 		for ; last <= n; last++ {
+			// The rest must be possible within the budget.
 			infer := o.Times.Of(first, last)
 			if at+infer+w.Rest[last] > w.Budget {
 				if at+infer > w.Budget && o.Rises() {
@@ -152,7 +160,7 @@ func (w *walker) from(first int, spent time.Duration) error {
 				continue
 			}
 			if pool.Time && len(w.stages) > 0 {
-				// One stage does the same in fewer hops.
+				// One stage would do the same with one hop less.
 				prev := &w.stages[len(w.stages)-1]
 				if prev.Pool == o.Pool && o.Times.Of(prev.First, last) <= prev.Infer+infer && o.Run(prev.First, last) <= prev.Run+o.Run(first, last) {
 					continue
@@ -161,11 +169,15 @@ func (w *walker) from(first int, spent time.Duration) error {
 			if last < n && w.Model.CutBytes[last-1] < 0 {
 				continue
 			}
+
+			// The stage must fit in memory.
 			need := w.Weights[last] - w.Weights[first] + o.Memory
 			if pool.Memory > 0 && need+w.resident(o.Pool) > pool.Memory/int64(o.Share) {
 				w.tooBig++
 				continue
 			}
+
+			// Go on behind the stage.
 			w.stages = append(w.stages, Stage{First: first, Last: last, Pool: o.Pool, Share: o.Share, Infer: infer, Run: o.Run(first, last), Need: need})
 			if last == n {
 				if err := w.keep(at + infer); err != nil {
@@ -180,7 +192,7 @@ func (w *walker) from(first int, spent time.Duration) error {
 	return nil
 }
 
-// resident is what the stages so far need on every device of a time-shared pool.
+// memoryOnPool returns the bytes that the stages so far take on every device of a time-shared pool.
 func (w *walker) resident(pool int) int64 {
 	if !w.Problem.Pools[pool].Time {
 		return 0
@@ -194,7 +206,7 @@ func (w *walker) resident(pool int) int64 {
 	return sum
 }
 
-// keep hands a pipeline on.
+// emit passes a complete template to visit.
 func (w *walker) keep(latency time.Duration) error {
 	w.at = Template{Model: w.Index, Batch: w.Batch, Latency: latency, Stages: w.stages}
 	for i := range w.stages {
@@ -203,11 +215,10 @@ func (w *walker) keep(latency time.Duration) error {
 	return w.visit(&w.at)
 }
 
-// Visit calls visit with each of a model's pooled pipelines that keep its SLO and fit
-// in memory, in a fixed order, until it returns an error. Only those with two stages in
-// a row on one time-shared pool are left out. The template is used again for the next
-// one: what is kept of it must be copied. tooBig counts stages that do not fit in
-// memory.
+// VisitTemplates calls visit with each template of a model that keeps its SLO and fits in memory, in a
+// fixed order, until visit returns an error. Only templates with two consecutive stages on one
+// time-shared pool are left out, if one stage is no slower. The template is overwritten by the next
+// one, so it must be copied. tooBig counts the stages that do not fit in memory.
 func (p *Problem) Visit(model int, visit func(*Template) error) (tooBig int, err error) {
 	m := &p.Models[model]
 	for _, b := range m.BatchSizes() {
@@ -223,7 +234,7 @@ func (p *Problem) Visit(model int, visit func(*Template) error) (tooBig int, err
 	return tooBig, nil
 }
 
-// Templates lists what Visit visits.
+// ListTemplates returns the templates that VisitTemplates visits.
 func (p *Problem) Templates(model int) (list []Template, tooBig int, err error) {
 	tooBig, err = p.Visit(model, func(t *Template) error {
 		if len(list) >= MaxTemplates {
@@ -239,8 +250,8 @@ func (p *Problem) Templates(model int) (list []Template, tooBig int, err error) 
 	return list, tooBig, nil
 }
 
-// Fastest is the least time in which a batch can pass through a model within the
-// memory of the devices, whatever the SLO; false when none can.
+// MinLatency returns the least time in which a batch can pass through a model within the memory of the
+// devices, whatever the SLO. It returns false if no template fits.
 func (p *Problem) Fastest(model, batch int) (time.Duration, bool) {
 	const forever = time.Duration(1) << 60
 	best := forever
@@ -251,8 +262,8 @@ func (p *Problem) Fastest(model, batch int) (time.Duration, bool) {
 	if len(w.Choices) == 0 {
 		return 0, false
 	}
-	// Each round asks for anything faster than the best so far; the bound on
-	// the time to the end prunes all else.
+	// Each round asks for a template faster than the best so far. The bound on the time to the
+	// end prunes all others.
 	for {
 		w.stages, w.Budget = w.stages[:0], best-1
 		if w.from(0, 0) == nil {
@@ -261,8 +272,8 @@ func (p *Problem) Fastest(model, batch int) (time.Duration, bool) {
 	}
 }
 
-// memoryPerDevice is the bytes that a template needs on each device: of one stage, and on
-// a time-shared pool of all its stages there. It is 1 at least.
+// memoryPerDevice returns the bytes that a template needs on each device: of one stage, or on a
+// time-shared pool of all its stages there. It is at least 1.
 func (p *Problem) memoryPerDevice(t *Template) int64 {
 	var most int64 = 1
 	for i := range t.Stages {
@@ -280,8 +291,8 @@ func (p *Problem) memoryPerDevice(t *Template) int64 {
 	return most
 }
 
-// LeastMemory is the bytes per device with which some pipeline of a model fits,
-// whatever the SLO and the memory of the devices; 0 where none exists.
+// MinMemory returns the bytes per device with which some template of a model fits, whatever the SLO and
+// the memory of the devices. It returns 0 if there is no template.
 func (p *Problem) LeastMemory(model int) int64 {
 	free := *p
 	free.Pools = slices.Clone(p.Pools)
@@ -289,6 +300,8 @@ func (p *Problem) LeastMemory(model int) int64 {
 		free.Pools[k].Memory = 0
 	}
 	var best int64
+
+	// The least over the batch sizes whose templates can be listed.
 	for _, b := range p.Models[model].BatchSizes() {
 		var least int64
 		found := 0

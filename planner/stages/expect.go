@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Expected is what a batch takes through ranges of a model's blocks: undisturbed, and on
-// average. A size that was not measured, between two that were, takes what lies on the
-// line between them where it runs as it is, unless the larger one takes less; else it
-// takes what the larger one does.
+// ExpectedTimes gives the median and the mean time that a batch takes through ranges of a model's
+// blocks. A size between two measured ones lies on the line between them if it runs without
+// padding, unless the larger size takes less. Otherwise it takes as long as the larger size.
 type Expected struct {
-	at, below         *BatchCost // the next measured sizes; below is nil where at costs it
+	at, below         *BatchCost // the next measured sizes; below is nil if above alone counts
 	times, timesBelow Times
-	part              float64 // of the way from below to at
+	part              float64 // position between below and above, 0 to 1
 	pads              []bool
 	dispatch          time.Duration
 }
 
-// Expect is what a batch size takes.
+// ExpectedTimes returns the times of a batch size.
 func (s *Share) Expect(batch int) Expected {
 	e := Expected{at: s.At(batch), pads: s.Pads, dispatch: s.Dispatch}
 	e.times = e.at.times()
@@ -36,8 +35,8 @@ func (s *Share) Expect(batch int) Expected {
 	return e
 }
 
-// Interval is the least and the most that a batch takes undisturbed: one figure where its
-// size was measured, or runs as one that was.
+// Interval returns the least and the largest median time that a batch may have. Both are the same
+// if its size was measured or is padded to a measured one.
 func (e *Expected) Interval(first, last int) (low, high time.Duration) {
 	high = e.times.Of(first, last)
 	if e.below == nil || e.pads[first] && e.pads[last] {
@@ -46,20 +45,22 @@ func (e *Expected) Interval(first, last int) (low, high time.Duration) {
 	return min(e.timesBelow.Of(first, last), high), high
 }
 
-// Median is what a batch takes undisturbed.
+// Median returns the time that a batch takes undisturbed.
 func (e *Expected) Median(first, last int) time.Duration {
 	low, high := e.Interval(first, last)
 	return between(low, high, e.part)
 }
 
-// Mean returns what a batch takes up a device on average: by the profile's means, with what it takes beside its run. Where
-// the profile has no means, it returns Median.
+// Mean returns the time for which a batch occupies a device on average: by the profile's means, with
+// the time beside its run. If the profile has no means, it returns Median.
 func (e *Expected) Mean(first, last int) time.Duration {
 	low, high := e.Interval(first, last)
 	of, below := e.at.mean(first, last), 0.0
 	if of == 0 {
 		return between(low, high, e.part)
 	}
+
+	// Interpolate between the means of both sizes, if both are known.
 	mean := max(1, time.Duration(math.Round(float64(high)*of)))
 	if low < high {
 		below = e.below.mean(first, last)
@@ -70,7 +71,7 @@ func (e *Expected) Mean(first, last int) time.Duration {
 	return e.dispatch + between(max(1, time.Duration(math.Round(float64(low)*below))), mean, e.part)
 }
 
-// between is the time on the way from one to another.
+// interpolate returns the time at a fraction of the way from lower to upper.
 func between(low, high time.Duration, part float64) time.Duration {
 	if low == high {
 		return high
@@ -78,8 +79,8 @@ func between(low, high time.Duration, part float64) time.Duration {
 	return low + time.Duration(math.Round(part*float64(high-low)))
 }
 
-// mean is what a range takes on average over its median: its own where it was measured in
-// one piece, else the whole model's; 0: not known.
+// meanFactorOf returns the mean time of a range over its median: its own if it was measured in one
+// piece, else that of the whole model. It returns 0 if that is unknown.
 func (c *BatchCost) mean(first, last int) float64 {
 	if c.Mean == 0 {
 		return 0

@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// Rule is how PrePartition chooses cuts.
+// CutRule says how PrePartition chooses cuts.
 type Rule int8
 
 const (
-	// ByTime makes the slowest block as fast as can be; among such cuts, those
-	// that the fewest bytes cross.
+	// ByTime makes the slowest part as fast as possible. Among such cuts it takes those that
+	// the fewest bytes cross.
 	ByTime Rule = iota
-	// ByBytes takes, around each place where an even split would cut, the cut
-	// that the fewest bytes cross.
+	// ByBytes takes, near each cut of an even split, the cut that the fewest bytes
+	// cross.
 	ByBytes
 )
 
-// PrePartition leaves a model at most n-1 places to cut at, so that it counts as n
-// blocks (PPipe, section 5.2: ten of them lose little against hundreds of
-// layers). Block numbers stay those of the profile. Times are of batch 1, or
-// the smallest measured, on whole devices, each kind's as parts of the model's.
+// PrePartition leaves a model at most n-1 places to cut, so that it counts as n blocks (PPipe, section
+// 5.2: ten blocks lose little against hundreds of layers). The numbers of the blocks stay those of
+// the profile. Times are those of batch size 1, or the smallest measured one, on whole devices, as
+// parts of the model's time on the kind.
 func (p *Problem) PrePartition(n int, by Rule) {
 	for d := range p.Models {
 		m := &p.Models[d]
@@ -42,8 +42,8 @@ func (p *Problem) PrePartition(n int, by Rule) {
 	}
 }
 
-// parts are prefix sums over blocks of their part of the model's time, the mean
-// over device kinds.
+// timeBefore returns prefix sums over the blocks of their part of the model's time, as the mean over
+// device kinds.
 func (m *Model) parts(p *Problem) []float64 {
 	at := make([]float64, m.NumBlocks()+1)
 	kinds := 0.0
@@ -63,6 +63,8 @@ func (m *Model) parts(p *Problem) []float64 {
 		}
 		kinds++
 	}
+
+	// Without measurements all blocks count the same.
 	for i := range at {
 		if kinds > 0 {
 			at[i] /= kinds
@@ -73,10 +75,10 @@ func (m *Model) parts(p *Problem) []float64 {
 	return at
 }
 
-// evenest cuts after the blocks that leave the smallest largest part in n runs,
-// and at that the fewest bytes. Negative bytes allow no cut.
+// evenCuts returns at most n-1 cuts that make the longest part as short as possible and, with that
+// limit, are crossed by the fewest bytes. Negative bytes allow no cut.
 func evenest(at []float64, bytes []int64, n int) []int {
-	// places are the ends of runs: allowed cuts, and the end.
+	// places holds the ends of parts: the allowed cuts, and the end of the model.
 	places := []int{0}
 	for i, b := range bytes {
 		if b >= 0 {
@@ -86,7 +88,7 @@ func evenest(at []float64, bytes []int64, n int) []int {
 	places = append(places, len(at)-1)
 	l := len(places) - 1
 	n = min(n, l)
-	// The smallest limit with which a greedy walk needs at most n runs.
+	// Find the smallest limit with which a greedy walk needs at most n parts.
 	runs := func(limit float64) int {
 		count, start := 0, 0
 		for start < l {
@@ -111,7 +113,8 @@ func evenest(at []float64, bytes []int64, n int) []int {
 		}
 	}
 	limit := hi * (1 + 1e-9)
-	// Fewest bytes in exactly n runs, or as many as there can be.
+	// Dynamic program: minBytes[k][j] is the least number of bytes that cross if k parts end at
+	// place j. If n parts are impossible, take as many as possible.
 	const far = math.MaxInt64
 	best, from := make([][]int64, n+1), make([][]int, n+1)
 	for k := range best {
@@ -131,6 +134,8 @@ func evenest(at []float64, bytes []int64, n int) []int {
 			}
 		}
 	}
+
+	// Follow the choices back from the end.
 	k := n
 	for best[k][l] == far {
 		k--
@@ -144,8 +149,8 @@ func evenest(at []float64, bytes []int64, n int) []int {
 	return out
 }
 
-// thinnest takes the cut of fewest bytes in every window of one n-th of the
-// time around the cuts of an even split. Negative bytes allow no cut.
+// thinCuts returns the cut with the fewest bytes in every window with the width of one n-th of the
+// time, around the cuts of an even split. Negative bytes allow no cut.
 func thinnest(at []float64, bytes []int64, n int) []int {
 	var out []int
 	for k := 1; k < n; k++ {

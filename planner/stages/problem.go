@@ -8,70 +8,71 @@ import (
 	"time"
 )
 
-// Problem is which models may run on which devices, as numbers.
+// Problem says which models may run on which devices, as numbers.
 type Problem struct {
 	Models        []Model
 	Pools         []Pool
-	MaxPartitions int // stages of a template, at most
-	// Apart says that kinds without a network between them are on hosts of their own:
-	// nothing passes between them.
+	MaxPartitions int // most stages of a template
+	// SeparateHosts says that device kinds without a network between them are on separate
+	// hosts, so that nothing passes between them.
 	Apart bool
 }
 
-// Pool is a set of like devices.
+// Pool is a set of identical devices.
 type Pool struct {
 	Kind      string
 	Count     int
-	MaxShares int     // shares 1/1..1/MaxShares
-	PerNode   int     // devices behind one NIC
-	Gbps      float64 // usable NIC rate; 0: no network
-	Memory    int64   // bytes per device; 0: not limited
-	Time      bool    // stages share every device in time
-	OneCopy   bool    // of a time-shared pool: stages with the same blocks have their weights once in a device
-	OffWire   bool    // whole models only: nothing passes from or to these devices
+	MaxShares int     // shares 1/1 to 1/MaxShares
+	PerNode   int     // devices that share a NIC
+	Gbps      float64 // usable rate of the NIC; 0 if there is no network
+	Memory    int64   // bytes per device; 0 if it is not limited
+	Time      bool    // stages take turns on every device
+	OneCopy   bool    // on a time-shared pool, stages with the same blocks share their weights in a device's memory
+	OffWire   bool    // nothing passes to or from these devices, so they run whole models
 }
 
-// Model is one model with its target and its costs.
+// Model is a model with its targets and its costs.
 type Model struct {
 	Name     string
-	Network  string // what its blocks are blocks of; empty: Name. Classes of one model share it
+	Network  string // name of the network to which the blocks belong; if empty, Name. The classes of a model share it
 	SLO      time.Duration
-	Margin   time.Duration // kept back from the SLO
+	Margin   time.Duration // part of the SLO that is kept back
 	Weight   float64       // of its rate in the objective; templates do not depend on it
-	MinRPS   float64       // floor of its rate; templates do not depend on it
-	Build    float64       // microseconds that each request of a batch beyond the first waits for
-	CutBytes []int64       // bytes per sample that cross after each block but the last; negative: no cut there
-	Weights  []int64       // bytes per block
-	Costs    [][]Share     // [pool][v-1]
-	// EveryBatch asks for all batch sizes, not only the measured ones. An unmeasured
-	// size must keep the SLO with what the next larger measured one takes. Between two
-	// measured ones its time is on the line between theirs, so that one of them carries
-	// no less: others pay only where waiting for a batch to fill has a cost.
+	MinRPS   float64       // least rate; templates do not depend on it
+	Build    float64       // microseconds that a batch waits for each request beyond the first
+	CutBytes []int64       // bytes per sample that cross after each block but the last; negative if no cut is possible there
+	Weights  []int64       // bytes of each block
+	Costs    [][]Share     // by pool and share: [pool][v-1]
+	// EveryBatch asks for all batch sizes instead of the measured ones only. An unmeasured
+	// size must keep the SLO with the time of the next larger measured size. Its expected time
+	// lies between those of its neighbours, so one of these carries no less: other sizes pay
+	// only if waiting for a batch to fill has a cost.
 	EveryBatch bool
 }
 
-// Share is what a model costs on a share of a device; empty when not measured.
+// ShareCosts holds the costs of a model on a share of a device. It is empty if nothing was measured.
 type Share struct {
-	Batches []BatchCost // ascending by batch
-	Largest int         // batch that may be planned; 0: any that was measured
-	// Pads tells, for each place before, between and after the blocks, whether ranges that
-	// begin and end at such places run a batch as the next larger measured one. Nil: all do.
+	Batches []BatchCost // in ascending order of batch size
+	Largest int         // largest batch size that may be planned; 0 for the largest measured one
+	// PadsToNext says, for each place before, between and after the blocks, whether ranges that
+	// begin and end at such places run a batch like the next larger measured size. If nil, all do.
 	Pads []bool
-	// Dispatch is what a batch takes up its device beside its run. It counts on average, where the profile has means.
+	// Dispatch is the time for which a batch occupies its device beside its run. It is part of
+	// the mean time, if the profile has means.
 	Dispatch time.Duration
 }
 
 // BatchCost is the measured cost at one batch size.
 type BatchCost struct {
 	Batch  int
-	Blocks []time.Duration
-	Memory int64   // of the whole model at this batch; 0: not known
-	Mean   float64 // what the whole takes on average, over its median; 0: not known
-	Pieces []Piece // what was measured in one piece, fewest blocks first; see Fit
+	Blocks []time.Duration // measured times of single blocks
+	Memory int64           // bytes of the whole model at this batch size; 0 if unknown
+	Mean   float64         // mean time of the whole model over its median; 0 if unknown
+	Pieces []Piece         // ranges that were measured in one piece, those with the fewest blocks first; see SetPieces
 }
 
-// At returns what a batch size costs at most: the cost of the next larger measured
-// one, nil beyond the largest.
+// CostAt returns the cost of the next larger measured batch size, which bounds that of the
+// given one. Beyond the largest size it returns nil.
 func (s *Share) At(batch int) *BatchCost {
 	for i := range s.Batches {
 		if s.Batches[i].Batch >= batch {
@@ -81,13 +82,13 @@ func (s *Share) At(batch int) *BatchCost {
 	return nil
 }
 
-// NetworkName names what the blocks are of.
+// NetworkName returns the name of the network to which the blocks belong.
 func (m *Model) NetworkName() string { return cmp.Or(m.Network, m.Name) }
 
-// NumBlocks is the number of the model's blocks.
+// NumBlocks returns the number of the model's blocks.
 func (m *Model) NumBlocks() int { return len(m.CutBytes) + 1 }
 
-// WeightBytes is the bytes of the weights of blocks [first, last).
+// WeightBytes returns the bytes of the weights of blocks [first, last).
 func (m *Model) WeightBytes(first, last int) int64 {
 	var sum int64
 	for _, w := range m.Weights[first:last] {
@@ -96,8 +97,8 @@ func (m *Model) WeightBytes(first, last int) int64 {
 	return sum
 }
 
-// Sizes lists the batch sizes of a share that are worth looking at: the measured ones,
-// and the largest that may be planned.
+// PlannableSizes returns the batch sizes of a share that are worth trying: the measured ones, and
+// the largest that may be planned.
 func (s *Share) Sizes() []int {
 	var out []int
 	for i := range s.Batches {
@@ -110,7 +111,7 @@ func (s *Share) Sizes() []int {
 	return out
 }
 
-// BatchSizes lists the batch sizes worth looking at.
+// BatchSizes returns the batch sizes of all shares that are worth trying.
 func (m *Model) BatchSizes() []int {
 	seen := map[int]bool{}
 	largest := 0
@@ -130,16 +131,16 @@ func (m *Model) BatchSizes() []int {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// BuildTime is the time for which the first request of a batch waits for the last.
+// BatchWait returns the time for which the first request of a batch waits for the last one.
 func (m *Model) BuildTime(batch int) time.Duration {
 	return time.Duration(math.Round(m.Build * float64(batch-1) * 1000))
 }
 
-// Budget is what inference and transfer of a batch may take.
+// Budget returns the time that execution and transfers of a batch may take.
 func (m *Model) Budget(batch int) time.Duration {
 	return m.SLO - m.Margin - m.BuildTime(batch)
 }
 
-// minBlock is the least that a block is taken to cost: the resolution of the
-// reference measurements.
+// minBlock is the least time of a block in computations: the resolution of the reference
+// measurements.
 const minBlock = time.Microsecond

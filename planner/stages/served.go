@@ -5,7 +5,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Write sets what a stage of a plan takes at batch 1 to its pipeline's.
+// WriteStage writes into a stage of a plan its times for batch sizes from 1 to that of its pipeline.
 func (s *Share) Write(to *formats.Stage, m *formats.ProfileModel, batch int) {
 	first, last := to.Blocks[0], to.Blocks[1]
 	s.WriteTimes(to, m, batch, first, last)
@@ -21,10 +21,9 @@ func (s *Share) Write(to *formats.Stage, m *formats.ProfileModel, batch int) {
 	}
 }
 
-// WriteTimes sets what blocks [first, last) of a share take at batch 1 to batch:
-// undisturbed, with the interval where a size lies between measured ones, and on average
-// where the profile has means of all. Serving meets the means; undisturbed times are
-// compared.
+// WriteTimes writes into a stage the times of blocks [first, last) for batch sizes from 1 to batch:
+// the medians, with their intervals if some size lies between measured ones, and the means if the
+// profile has them for all sizes. Rates use the means; comparisons use the medians.
 func (s *Share) WriteTimes(to *formats.Stage, m *formats.ProfileModel, batch, first, last int) {
 	apart, means := false, true
 	to.InferUS, to.InferRangeUS, to.MeanUS, to.IdleUS = nil, nil, nil, 0
@@ -46,8 +45,8 @@ func (s *Share) WriteTimes(to *formats.Stage, m *formats.ProfileModel, batch, fi
 	to.IdleUS = pause(m, to.Device, to.Share)
 }
 
-// pause is what a run of the smallest batch measured so takes more after the device had
-// nothing to do: the profile tells it of whole models.
+// idleDelay returns how much longer a run of the smallest batch takes after the device was idle, for
+// which profiles measure whole models. It returns 0 if it was not measured.
 func pause(m *formats.ProfileModel, device string, share int) document.Micros {
 	var of *formats.Measurement
 	for i := range m.Measurements {

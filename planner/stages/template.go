@@ -9,23 +9,23 @@ import (
 type Template struct {
 	Model   int
 	Batch   int
-	Latency time.Duration // inference and transfer
+	Latency time.Duration // execution and transfers, of a batch
 	Stages  []Stage
 }
 
 // Stage is a block range on a device kind and share.
 type Stage struct {
-	First, Last int // half-open
+	First, Last int // blocks [FirstBlock, EndBlock)
 	Pool        int
-	Share       int           // v of 1/v
-	Infer       time.Duration // of a batch at most: it has to keep the SLO
-	Run         time.Duration // of a batch on average: rates are computed with it
-	Xfer        time.Duration // of the cut that leaves it
-	Rate        float64       // requests/s of one replica; of one device on a time-shared pool
-	Need        int64         // bytes of memory of one replica
+	Share       int           // v of the share 1/v
+	Infer       time.Duration // most that a batch takes; the SLO must hold with it
+	Run         time.Duration // what a batch takes on average; rates are computed with it
+	Xfer        time.Duration // transfer of the cut after it
+	Rate        float64       // requests/s of one replica, or of one device on a time-shared pool
+	Need        int64         // bytes of one replica
 }
 
-// Key names a template within a problem.
+// Key returns a name that is unique among the templates of a problem.
 func (t *Template) Key() string {
 	buf := make([]byte, 0, 64)
 	buf = fmt.Appendf(buf, "%d:%d", t.Model, t.Batch)
@@ -36,7 +36,7 @@ func (t *Template) Key() string {
 	return string(buf)
 }
 
-// DevicesPerRPS is the devices of pool k that one request/s through t takes at least.
+// DevicesPerRPS returns the least number of devices of pool k that one request/s through t occupies.
 func (t *Template) DevicesPerRPS(k int) float64 {
 	sum := 0.0
 	for i := range t.Stages {
@@ -47,9 +47,8 @@ func (t *Template) DevicesPerRPS(k int) float64 {
 	return sum
 }
 
-// StageRate is the requests/s that one replica of a stage sustains: what its
-// inference allows, and its part of the NIC that the replicas of a node share, in
-// and out.
+// StageRate returns the requests/s that one replica of a stage sustains: what its execution time
+// allows, and its part of the NIC that the replicas of a node share, in both directions.
 func (p *Problem) StageRate(t *Template, i int) float64 {
 	s, cuts := &t.Stages[i], p.Models[t.Model].CutBytes
 	rate := 1e9 * float64(t.Batch) / float64(s.Run)
@@ -57,6 +56,8 @@ func (p *Problem) StageRate(t *Template, i int) float64 {
 	if pool.Gbps <= 0 {
 		return rate
 	}
+
+	// limitByNIC lowers the rate to what the NIC passes of the cut between pools a and b.
 	nic := func(a, b, after int) {
 		us := SampleMicros(cuts[after-1], LinkGbps(&p.Pools[a], &p.Pools[b]))
 		if us > 0 {

@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// A stage runs its blocks in one piece, which takes less than the blocks do one
-// by one: between two of them nothing is copied, changes its layout or is kept
-// from being fused. What was measured in one piece counts as measured. For
-// other ranges of blocks there is an estimate:
+// A stage runs its blocks in one piece, which takes less time than the blocks one by one:
+// between two blocks nothing is copied or changes its layout, and operators can be fused. Ranges
+// that were measured in one piece have their measured time. For other ranges there is an estimate:
 //
-//	time of [i, j) = its blocks, less what its inner cuts cost
-//	cost of a cut  = min(either block beside it, s · bytes that cross it)
+//	time of [i, j) = sum of its blocks, less the costs of its inner cuts
+//	cost of a cut  = min(either adjacent block, s · bytes that cross the cut)
 //
-// where s is such that the cuts inside the smallest measured piece that holds the
-// range, which may be the whole model, cost what the blocks of that piece take
-// more than the piece. Where nothing was measured in one piece, a range takes
-// what its blocks do.
+// The factor s belongs to the smallest measured piece that contains the range, which may be the whole
+// model. It is such that the costs of the inner cuts of the piece add up to the difference between
+// the sum of its blocks and the time of the piece. If nothing was measured in one piece, a range
+// takes the sum of its blocks. See docs/methods.md, "Times of ranges".
 
-// Piece is a range of blocks that was measured in one piece.
+// MeasuredRange is a range of blocks that was measured in one piece.
 type Piece struct {
 	First, Last int // half-open
 	Time        time.Duration
-	Mean        float64         // what it takes on average, over its median; 0: not known
-	saved       []time.Duration // what its inner cuts cost together, up to each; see Fit
+	Mean        float64         // mean time over the median; 0 if unknown
+	saved       []time.Duration // costs of its inner cuts, added up from the first; see SetPieces
 }
 
-// Fit takes what was measured in one piece for the estimates of a cost: bytes are
-// those that cross after each block but the last, below 0 where they are not
-// known. Cuts that no bytes are known of count alike.
+// SetPieces stores the measured pieces and computes the costs of their inner cuts. bytes holds what
+// crosses after each block but the last, negative if unknown. If some are unknown, all cuts have
+// the same weight.
 func (c *BatchCost) Fit(pieces []Piece, bytes []int64) {
 	c.Pieces = slices.Clone(pieces)
 	slices.SortFunc(c.Pieces, func(a, b Piece) int {
@@ -50,11 +49,13 @@ func (c *BatchCost) Fit(pieces []Piece, bytes []int64) {
 	}
 }
 
-// split shares what a piece's blocks take more than the piece among its inner
-// cuts, and returns it added up: entry i is of the cuts before block First+1+i.
+// savedTimes divides the difference between the blocks and the piece among the inner cuts of a piece,
+// and returns its prefix sums: entry i holds the cuts before block FirstBlock+1+i.
 func (c *BatchCost) split(p *Piece, weights []float64) []time.Duration {
 	n := p.Last - p.First - 1
 	caps, w := make([]float64, n), weights[p.First:p.First+n]
+
+	// The difference, and the largest cost of each cut.
 	over := -float64(p.Time)
 	for i, b := range c.Blocks[p.First:p.Last] {
 		b = max(b, minBlock)
@@ -63,6 +64,8 @@ func (c *BatchCost) split(p *Piece, weights []float64) []time.Duration {
 			caps[i] = float64(min(b, max(c.Blocks[p.First+i+1], minBlock)))
 		}
 	}
+
+	// The costs are min(maxSaved, factor · cutWeight).
 	s := level(caps, w, over)
 	out, sum := make([]time.Duration, n+1), 0.0
 	for i := range n {
@@ -74,8 +77,8 @@ func (c *BatchCost) split(p *Piece, weights []float64) []time.Duration {
 	return out
 }
 
-// level is the s at which the sum of min(cap, s·weight) is a total, infinite where
-// no s is enough.
+// fillFactor returns the s for which Σ min(caps, s·weights) equals total. If no s is large enough, it
+// returns infinity.
 func level(caps, weights []float64, total float64) float64 {
 	order := make([]int, 0, len(caps))
 	weight := 0.0
@@ -86,7 +89,7 @@ func level(caps, weights []float64, total float64) float64 {
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(caps[a]/weights[a], caps[b]/weights[b]) })
-	for _, i := range order { // the first to be full
+	for _, i := range order { // in the order in which they reach their caps
 		if s := total / weight; s*weights[i] <= caps[i] {
 			return s
 		}
@@ -96,23 +99,24 @@ func level(caps, weights []float64, total float64) float64 {
 	return math.Inf(1)
 }
 
-// Times is what the ranges of a model's blocks take at a batch size.
+// RangeTimes holds the times of all ranges of a model's blocks at a batch size.
 type Times struct {
-	sums   []time.Duration // of the blocks before, each at least minBlock
+	sums   []time.Duration // prefix sums over the blocks, each of at least minBlock
 	pieces []Piece
-	// starts and ends, where there are any: a range takes the difference between
-	// that of its last and that of its first block. Nil where pieces of several
-	// sizes were measured.
+	// If they are not nil, the time of a range is ends[last] - starts[first]. They are nil if
+	// pieces of several sizes were measured.
 	starts, ends []time.Duration
 }
 
-// times prepares the times of a cost.
+// rangeTimes prepares the times of the ranges.
 func (c *BatchCost) times() Times {
 	n := len(c.Blocks)
 	t := Times{sums: make([]time.Duration, n+1), pieces: c.Pieces}
 	for i, d := range c.Blocks {
 		t.sums[i+1] = t.sums[i] + max(d, minBlock)
 	}
+
+	// Without pieces, and with the whole model as the only one, times are differences.
 	switch {
 	case len(c.Pieces) == 0:
 		t.starts, t.ends = t.sums, t.sums
@@ -126,7 +130,7 @@ func (c *BatchCost) times() Times {
 	return t
 }
 
-// Of is the time of blocks [first, last).
+// Time returns the time of blocks [first, last).
 func (t *Times) Of(first, last int) time.Duration {
 	if t.ends != nil {
 		return t.ends[last] - t.starts[first]
@@ -134,7 +138,7 @@ func (t *Times) Of(first, last int) time.Duration {
 	return t.byPieces(first, last)
 }
 
-// byPieces looks a range up among the pieces, smallest first.
+// timeFromPieces returns the time of a range from the smallest piece that contains it.
 func (t *Times) byPieces(first, last int) time.Duration {
 	sum := t.sums[last] - t.sums[first]
 	for i := range t.pieces {
@@ -149,24 +153,24 @@ func (t *Times) byPieces(first, last int) time.Duration {
 	return sum
 }
 
-// Rises tells whether no range takes longer than one that holds it.
+// IsMonotone reports whether no range takes longer than a range that contains it.
 func (t *Times) Rises() bool { return t.ends != nil }
 
-// Estimated tells whether the time of a range is an estimate: something of the
-// model was measured in one piece, but not this.
+// IsEstimated reports whether the time of a range is an estimate: some piece of the model was
+// measured, but not this range.
 func (c *BatchCost) Estimated(first, last int) bool {
 	return last-first > 1 && len(c.Pieces) > 0 && !slices.ContainsFunc(c.Pieces, func(p Piece) bool { return p.First == first && p.Last == last })
 }
 
-// Infer is the time that a batch takes through blocks [first, last) at most: that of the
-// next larger measured one.
+// MaxTime returns the time that a batch takes through blocks [first, last) at most: that of the next
+// larger measured batch size.
 func Infer(s *Share, batch, first, last int) time.Duration {
 	t := s.At(batch).times()
 	return t.Of(first, last)
 }
 
-// Estimated tells whether what a stage takes is an estimate at some batch size up
-// to its own.
+// IsEstimated reports whether the time of a range is an estimate at some batch size up to the given
+// one.
 func Estimated(s *Share, batch, first, last int) bool {
 	for i := range s.Batches {
 		if s.Batches[i].Estimated(first, last) {

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// Handle names a pending event. It may be used again once the event was popped
-// or removed.
+// Handle names a pending event. It is reused after the event was popped or removed.
 type Handle int32
 
 // None is the handle of no event.
 const None Handle = -1
 
-// Queue is the heap. P is what an event carries; the zero value is ready.
+// Queue is the heap. P is the payload of an event. The zero value is ready for use.
 type Queue[P any] struct {
 	heap    []entry
-	pos     []int32 // by handle: index into heap
-	payload []P     // by handle
-	free    []Handle
+	pos     []int32  // index into heap, by handle
+	payload []P      // by handle
+	free    []Handle // handles without an event
 }
 
-// entry is kept apart from the payload: sifting moves entries only.
+// entry is an event without its payload: sifting moves entries only.
 type entry struct {
 	at     time.Duration
-	order  uint64 // kind, then sequence number
+	order  uint64 // kind in the high bits, then the sequence number
 	handle Handle
 }
 
+// isBefore reports whether a comes before b.
 func (a *entry) before(b *entry) bool { return a.less(b) == 1 }
 
-// less is 1 where a comes before b, else 0, without a branch: which of two entries is
-// the earlier one cannot be guessed.
+// lessBit returns 1 if a comes before b, else 0. It has no branch, because the processor could
+// not predict it.
 func (a *entry) less(b *entry) int {
 	const sign = 1 << 63
 	_, less := bits.Sub64(a.order, b.order, 0)
@@ -38,20 +38,19 @@ func (a *entry) less(b *entry) int {
 	return int(less)
 }
 
-const sequenceBits = 56
+const sequenceBits = 56 // sequenceBits is the number of bits of a sequence number.
 
-// Len is the number of pending events.
+// Len returns the number of pending events.
 func (q *Queue[P]) Len() int { return len(q.heap) }
 
-// Push adds an event. Sequence numbers have 56 bits.
+// Push adds an event and returns its handle. Sequence numbers have 56 bits.
 func (q *Queue[P]) Push(at time.Duration, kind uint8, sequence int64, payload P) Handle {
 	h, own := q.Add(at, kind, sequence)
 	*own = payload
 	return h
 }
 
-// Add is Push without a copy on the way of what the event carries: the caller fills it
-// in before the next call.
+// Add is Push without a copy of the payload: the caller fills it in before the next call.
 func (q *Queue[P]) Add(at time.Duration, kind uint8, sequence int64) (Handle, *P) {
 	var h Handle
 	if n := len(q.free); n > 0 {
@@ -69,16 +68,16 @@ func (q *Queue[P]) Add(at time.Duration, kind uint8, sequence int64) (Handle, *P
 	return h, &q.payload[h]
 }
 
-// Next returns the time and kind of the next event without taking it; there
-// must be one.
+// Next returns the time and kind of the next event without taking it. The queue must not be
+// empty.
 func (q *Queue[P]) Next() (time.Duration, uint8) {
 	return q.heap[0].at, uint8(q.heap[0].order >> sequenceBits)
 }
 
-// NextSequence is the sequence number of the next event; there must be one.
+// NextSequence returns the sequence number of the next event. The queue must not be empty.
 func (q *Queue[P]) NextSequence() int64 { return int64(q.heap[0].order & (1<<sequenceBits - 1)) }
 
-// Pop takes the next event; there must be one.
+// Pop takes the next event. The queue must not be empty.
 func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
 	e := q.heap[0]
 	q.drop(0)
@@ -86,7 +85,7 @@ func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
 	return e.at, uint8(e.order >> sequenceBits), q.payload[e.handle]
 }
 
-// PopInto is Pop without a copy on the way of what the event carries.
+// PopInto is Pop without a second copy of the payload.
 func (q *Queue[P]) PopInto(payload *P) (at time.Duration) {
 	e := q.heap[0]
 	q.drop(0)
@@ -95,7 +94,7 @@ func (q *Queue[P]) PopInto(payload *P) (at time.Duration) {
 	return e.at
 }
 
-// Move gives a pending event another time.
+// Move changes the time of a pending event.
 func (q *Queue[P]) Move(h Handle, at time.Duration) {
 	i := int(q.pos[h])
 	e := q.heap[i]
@@ -108,13 +107,13 @@ func (q *Queue[P]) Move(h Handle, at time.Duration) {
 	}
 }
 
-// Remove takes a pending event out.
+// Remove removes a pending event.
 func (q *Queue[P]) Remove(h Handle) {
 	q.drop(int(q.pos[h]))
 	q.free = append(q.free, h)
 }
 
-// drop takes out the entry at i.
+// removeAt removes the entry at index i: the last entry takes its place and is sifted.
 func (q *Queue[P]) drop(i int) {
 	last := len(q.heap) - 1
 	e := q.heap[last]
@@ -133,7 +132,7 @@ func (q *Queue[P]) drop(i int) {
 // and halve the depth of a binary heap.
 const arity = 4
 
-// up puts e at i or above.
+// up moves e from index i towards the root until its parent is not later.
 func (q *Queue[P]) up(i int, e entry) {
 	for i > 0 {
 		parent := (i - 1) / arity
@@ -148,7 +147,7 @@ func (q *Queue[P]) up(i int, e entry) {
 	q.pos[e.handle] = int32(i)
 }
 
-// down puts e at i or below.
+// down moves e from index i away from the root until no child is earlier.
 func (q *Queue[P]) down(i int, e entry) {
 	n := len(q.heap)
 	for {
@@ -156,6 +155,8 @@ func (q *Queue[P]) down(i int, e entry) {
 		if child >= n {
 			break
 		}
+
+		// Find the first child; four of them are compared without a branch.
 		least := child
 		if child+arity <= n {
 			s := (*[arity]entry)(q.heap[child:])

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Request is a request for one instance alone.
+// Request is a request for an instance that serves nothing else.
 type Request struct {
-	At       time.Duration // in nondecreasing order
+	At       time.Duration // not earlier than the request before
 	Prompt   int32
 	Output   int32
 	Priority int32
 	Session  int64
 }
 
-// Outcome is when a request was served.
+// Outcome holds when a request was served.
 type Outcome struct {
-	Start time.Duration // its first iteration begins
+	Start time.Duration // begin of its first iteration
 	First time.Duration // first token
 	End   time.Duration // last token
 }
 
-// TPOT is the time per token after the first.
+// TPOT returns the time per token after the first.
 func (o Outcome) TPOT(output int32) time.Duration {
 	if output < 2 {
 		return 0
@@ -30,9 +30,9 @@ func (o Outcome) TPOT(output int32) time.Duration {
 	return (o.End - o.First) / time.Duration(output-1)
 }
 
-// Serve has an instance serve requests until it is empty. Requests that are all
-// there at 0 are a queue that is drained: their starts and ends are what an
-// estimator of waiting and completion times is calibrated on.
+// ServeAll serves requests on an instance until it is empty. If all requests arrive at 0, they
+// are a queue that is drained: an estimator of waiting and completion times is calibrated on
+// their starts and ends.
 func Serve(o Options, m Model, requests []Request) ([]Outcome, Counts, error) {
 	in := New(o, m)
 	out := make([]Outcome, len(requests))
@@ -50,11 +50,14 @@ func Serve(o Options, m Model, requests []Request) ([]Outcome, Counts, error) {
 		return nil
 	}
 	for {
+		// Add the requests that have arrived.
 		for next < len(requests) && requests[next].At <= now {
 			if err := add(); err != nil {
 				return nil, Counts{}, err
 			}
 		}
+
+		// Run an iteration. If there is nothing to do, go to the next arrival.
 		took, began, ok := in.Begin()
 		if !ok {
 			if next == len(requests) {
@@ -63,6 +66,8 @@ func Serve(o Options, m Model, requests []Request) ([]Outcome, Counts, error) {
 			now = requests[next].At
 			continue
 		}
+
+		// Note the times.
 		for _, id := range began {
 			out[id].Start = now
 		}

@@ -1,27 +1,31 @@
 package llm
 
-// waitHeap orders waiting sequences: by priority, lower first, then by when they
-// came. Without priorities all have the same.
+// waitingHeap orders waiting sequences by priority, lower first, then in the order of adding.
+// Without priorities all have the same one.
 type waitHeap struct {
 	list []int32 // slots
 	in   *Instance
 }
 
+// isBefore reports whether slot a goes before slot b.
 func (h *waitHeap) before(a, b int32) bool {
 	x, y := &h.in.seqs[a], &h.in.seqs[b]
 	return x.rank < y.rank || x.rank == y.rank && x.order < y.order
 }
 
+// push adds a slot.
 func (h *waitHeap) push(slot int32) {
 	h.list = append(h.list, slot)
 	h.up(len(h.list) - 1)
 }
 
+// setAt puts a slot at index i.
 func (h *waitHeap) set(i int, slot int32) {
 	h.list[i] = slot
 	h.in.seqs[slot].at = int32(i)
 }
 
+// up moves the slot at index i towards the root.
 func (h *waitHeap) up(i int) {
 	slot := h.list[i]
 	for i > 0 {
@@ -35,6 +39,7 @@ func (h *waitHeap) up(i int) {
 	h.set(i, slot)
 }
 
+// down moves the slot at index i away from the root.
 func (h *waitHeap) down(i int) {
 	slot := h.list[i]
 	for {
@@ -54,7 +59,7 @@ func (h *waitHeap) down(i int) {
 	h.set(i, slot)
 }
 
-// remove takes out the sequence at a place.
+// remove removes the slot at index i.
 func (h *waitHeap) remove(i int) {
 	last := len(h.list) - 1
 	slot := h.list[last]
@@ -69,21 +74,23 @@ func (h *waitHeap) remove(i int) {
 	}
 }
 
-// mark says at which iteration a decoding sequence is to be looked at. A mark of a
-// sequence that left meanwhile is void.
+// iterationCheck says in which iteration to look at a decoding sequence. It is void if the
+// sequence has left the batch meanwhile.
 type mark struct {
 	iteration int64
 	slot      int32
 	serial    int32
 }
 
-// markHeap orders marks by iteration, then by slot, so that runs are the same.
+// checkHeap orders checks by iteration, then by slot, so that runs are reproducible.
 type markHeap []mark
 
+// isBefore reports whether check a comes before check b.
 func (a mark) before(b mark) bool {
 	return a.iteration < b.iteration || a.iteration == b.iteration && a.slot < b.slot
 }
 
+// push adds a check.
 func (h *markHeap) push(m mark) {
 	*h = append(*h, m)
 	list := *h
@@ -99,6 +106,7 @@ func (h *markHeap) push(m mark) {
 	list[i] = m
 }
 
+// pop removes the first check.
 func (h *markHeap) pop() mark {
 	list := *h
 	top, last := list[0], len(list)-1
@@ -108,6 +116,8 @@ func (h *markHeap) pop() mark {
 	if last == 0 {
 		return top
 	}
+
+	// Sift the last check down from the root.
 	i := 0
 	for {
 		child := 4*i + 1

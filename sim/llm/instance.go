@@ -8,103 +8,105 @@ import (
 	"inferplan/policy/slots"
 )
 
-// Model is what an instance runs.
+// Model holds the figures of the model that an instance runs.
 type Model struct {
-	Iteration formats.Iteration
-	KV        int64 // tokens of KV memory
-	Sequences int32 // at once
-	KVBytes   int64 // of a token; 0: not known, swapping costs nothing
+	Iteration formats.Iteration // coefficients of an iteration's time
+	KV        int64             // size of the KV memory, in tokens
+	Sequences int32             // most sequences at once
+	KVBytes   int64             // bytes of a token; if 0, they are unknown, and swapping takes no time
 }
 
-// Options are how a server is set up.
+// Options are the settings of a server.
 type Options struct {
-	Budget   int32   // tokens of an iteration; 0: no limit
-	Block    int32   // tokens of a KV block; 0: 16
-	Priority bool    // the more urgent goes first and the least urgent leaves; else first come, first served
-	Reserve  bool    // admit a sequence with room for its whole answer, so that none has to leave
-	Swap     bool    // one that leaves has its KV in the host's memory; else it computes it anew
-	SwapRate float64 // bytes a second to and from the host's memory; 0: swapping costs nothing
-	Hidden   float64 // share of swapping out that iterations hide
+	Budget   int32   // most tokens of an iteration; 0 for no limit
+	Block    int32   // tokens of a KV block; 0 stands for 16
+	Priority bool    // the most urgent sequence goes first and the least urgent leaves first; else first come, first served
+	Reserve  bool    // admit a sequence only with memory for its whole answer, so that none has to leave
+	Swap     bool    // a sequence that leaves has its KV in the host's memory; else its KV is computed anew
+	SwapRate float64 // rate to and from the host's memory; 0 if swapping takes no time
+	Hidden   float64 // share of the time of swapping out that iterations hide
 	Prefix   bool    // free blocks are a cache of prefixes
-	Progress int32   // tokens between two reports of a sequence; 0: none
+	Progress int32   // tokens between two progress reports of a sequence; 0 for none
 }
 
-// Sequence is a request as an instance sees it.
+// Sequence is a request for an instance.
 type Sequence struct {
-	ID       int32 // the caller's
+	ID       int32 // number that the caller chose
 	Prompt   int32 // tokens
-	Output   int32 // tokens that it makes in all
-	Made     int32 // of them elsewhere before
-	Priority int32 // lower goes first
-	Session  int64 // whose prefixes it shares; 0: nobody's
+	Output   int32 // tokens of the whole answer
+	Made     int32 // tokens of the answer that exist already
+	Priority int32 // the lower goes first
+	Session  int64 // whose cached prefixes it uses; 0 for none
 	Swapped  bool  // its KV is in this host's memory
 }
 
-// Ended is what an iteration came to. The lists hold IDs, and are the instance's
-// until the next call.
+// IterationEnd lists what happened in an iteration. The lists hold IDs and are valid until the
+// next call.
 type Ended struct {
-	First    []int32 // had their first token, which may be the last
-	Progress []int32 // reached a report
+	First    []int32 // had their first token, which may also be the last
+	Progress []int32 // reached a progress report
 	Finished []int32
 }
 
-// Counts is what an instance did so far.
+// Counts counts what an instance did so far.
 type Counts struct {
 	Iterations int64
-	Preempted  int64 // sequences that left for want of blocks
-	Prompt     int64 // tokens of prompts that were computed, also those computed anew
+	Preempted  int64 // sequences that left for lack of blocks
+	Prompt     int64 // tokens of prompts that were computed, including those computed anew
 	Cached     int64 // tokens of prompts that were in the prefix cache
-	Output     int64 // tokens made
-	Swapped    int64 // bytes to and from the host's memory
-	PeakKV     int64 // tokens
-	// HeldKV is the time of iterations by the share of KV memory that is in use.
+	Output     int64 // tokens that were generated
+	Swapped    int64 // to and from the host's memory
+	PeakKV     int64 // most tokens of KV memory in use
+	// KVUseTime is the sum over the iterations of their time multiplied by the share of KV memory in use.
 	HeldKV time.Duration
 }
 
-// Instance is a server that runs one model. It is for one goroutine.
+// Instance is a server that runs one model. It must be used by one goroutine at a time.
 type Instance struct {
 	opt    Options
 	m      Model
 	mem    blocks
 	seqs   []seq
 	free   []int32
-	byID   []int32 // slots plus one
+	byID   []int32 // slot plus one, by ID
 	wait   waitHeap
-	run    []int32 // in no order
-	fill   []int32 // of them those that compute prompts, in the order of admission
+	run    []int32 // slots of the running batch, in no order
+	fill   []int32 // slots of those that compute their prompts, in the order of admission
 	marks  markHeap
-	phases []int64 // decoding sequences by when they need their next block
+	phases []int64 // number of decoding sequences by blockPhase
 
 	decoding  int32
-	context   int64 // tokens of decoding sequences
+	context   int64 // tokens of all decoding sequences
 	iteration int64
-	came      int64 // sequences so far
+	came      int64 // sequences added so far
 	admitted  int64
-	owed      time.Duration // of swapping, in the next iteration
+	owed      time.Duration // time of swapping, added to the next iteration
 	busy      bool
 	work      formats.IterationWork
-	began     []int32
+	began     []int32 // IDs that are in an iteration for the first time
 	ended     Ended
 	counts    Counts
 }
 
+// sequence is the entry of a sequence slot.
 type seq struct {
 	id, prompt, output int32
-	made               int32 // before since
-	need, done         int32 // tokens of context to compute before the next token, and computed
-	chunk              int32 // of this iteration
-	rank               int32 // priority, or 0
-	serial             int32 // counts the uses of the slot's marks
-	at                 int32 // where it is in run, or in the waiting heap
+	made               int32 // tokens of the answer before decodingSince
+	need, done         int32 // tokens of context to compute before the next token, and those computed
+	chunk              int32 // tokens of the prompt in the current iteration
+	rank               int32 // priority, or 0 if the server ignores it
+	serial             int32 // counts the uses of the slot; a check with an earlier one is void
+	at                 int32 // index in running, or in the waiting heap
 	state              state
 	swapped            bool
 	began              bool
-	order, admitted    int64
+	order, admitted    int64 // numbers in the order of adding and of admission
 	since              int64 // iteration after which it decodes
 	blocks             int64
 	session            int64
 }
 
+// sequenceState is the state of a sequence slot.
 type state uint8
 
 const (
@@ -114,15 +116,15 @@ const (
 	decoding
 )
 
-// New is an instance without sequences.
+// NewInstance returns an instance without sequences.
 func New(o Options, m Model) *Instance {
 	in := &Instance{}
 	in.Reset(o, m)
 	return in
 }
 
-// Reset empties an instance and has it run a model. It forgets all sequences and
-// keeps its counts and memory.
+// Reset empties an instance and makes it run a model. It forgets all sequences and keeps the
+// counts and the allocated memory.
 func (in *Instance) Reset(o Options, m Model) {
 	if o.Block < 1 {
 		o.Block = 16
@@ -146,26 +148,26 @@ func (in *Instance) Reset(o Options, m Model) {
 	in.decoding, in.context, in.owed, in.busy = 0, 0, 0, false
 }
 
-// Holds is the number of sequences, and how many of them wait.
+// SequenceCounts returns the number of sequences, and how many of them wait.
 func (in *Instance) Holds() (all, waiting int) {
 	return len(in.run) + len(in.wait.list), len(in.wait.list)
 }
 
-// Busy tells whether an iteration is under way.
+// Busy reports whether an iteration is under way.
 func (in *Instance) Busy() bool { return in.busy }
 
-// UsedKV is how many tokens of KV memory are in use.
+// UsedKV returns how many tokens of KV memory are in use.
 func (in *Instance) UsedKV() int64 { return in.mem.used * int64(in.opt.Block) }
 
-// Counts is what the instance did so far.
+// Counts returns what the instance did so far.
 func (in *Instance) Counts() Counts {
 	c := in.counts
 	c.PeakKV = max(c.PeakKV, in.mem.most*int64(in.opt.Block))
 	return c
 }
 
-// Add has a sequence wait. One that the KV memory could not hold to its end is
-// refused.
+// Add adds a sequence to those that wait. It returns an error if the KV memory could not
+// hold the sequence to its end.
 func (in *Instance) Add(s Sequence) error {
 	if s.Prompt < 1 || s.Output <= s.Made || s.Made < 0 {
 		return fmt.Errorf("a sequence with a prompt of %d tokens, %d of an answer of %d made: expected at least 1 token, and some to make", s.Prompt, s.Made, s.Output)
@@ -188,7 +190,7 @@ func (in *Instance) Add(s Sequence) error {
 	return nil
 }
 
-// madeOf is how many tokens of its answer a sequence has.
+// generatedBy returns how many tokens of its answer a sequence has.
 func (in *Instance) madeOf(q *seq) int32 {
 	if q.state == decoding {
 		return q.made + int32(in.iteration-q.since)
@@ -196,7 +198,7 @@ func (in *Instance) madeOf(q *seq) int32 {
 	return q.made
 }
 
-// Made is how many tokens of its answer a sequence has.
+// GeneratedTokens returns how many tokens of its answer a sequence has, or 0 if it is not here.
 func (in *Instance) Made(id int32) int32 {
 	if slot, ok := in.slot(id); ok {
 		return in.madeOf(&in.seqs[slot])
@@ -204,6 +206,7 @@ func (in *Instance) Made(id int32) int32 {
 	return 0
 }
 
+// slot returns the slot of an ID, and whether it has one.
 func (in *Instance) slot(id int32) (int32, bool) {
 	if int(id) >= len(in.byID) || in.byID[id] == 0 {
 		return 0, false
@@ -211,9 +214,9 @@ func (in *Instance) slot(id int32) (int32, bool) {
 	return in.byID[id] - 1, true
 }
 
-// Remove takes a sequence out, whatever it does, and tells how many tokens it has.
-// keep: its KV goes to the host's memory, which is possible once its prompt is
-// computed; swapped tells whether it went.
+// Remove removes a sequence in any state and returns how many tokens of its answer it has. With
+// toHost its KV goes to the host's memory, which is possible once its prompt is computed;
+// swapped says whether it did.
 func (in *Instance) Remove(id int32, keep bool) (made int32, swapped bool) {
 	slot, ok := in.slot(id)
 	if !ok {
@@ -226,7 +229,7 @@ func (in *Instance) Remove(id int32, keep bool) (made int32, swapped bool) {
 	return made, swapped
 }
 
-// drop takes a sequence out for good.
+// removeSlot removes a sequence for good.
 func (in *Instance) drop(slot int32, keep bool) {
 	q := &in.seqs[slot]
 	if q.state == waiting {
@@ -239,11 +242,13 @@ func (in *Instance) drop(slot int32, keep bool) {
 	in.free = append(in.free, slot)
 }
 
-// leave takes a running sequence off the batch and frees its blocks. keep: its KV
-// goes to the host's memory.
+// leaveBatch removes a running sequence from the batch and frees its blocks. With toHost its
+// KV goes to the host's memory.
 func (in *Instance) leave(slot int32, keep bool) {
 	q := &in.seqs[slot]
 	held := q.done
+
+	// A decoding sequence leaves the sums of all decoding sequences, and owns the blocks that growKV took for it.
 	if q.state == decoding {
 		tokens := in.iteration - q.since
 		held = q.need + int32(tokens)
@@ -267,6 +272,8 @@ func (in *Instance) leave(slot int32, keep bool) {
 			}
 		}
 	}
+
+	// Free the blocks, and fill its place in the batch with the last sequence.
 	in.mem.give(q.blocks, q.session, held)
 	q.blocks, q.done, q.chunk, q.need = 0, 0, 0, q.prompt+q.made
 	q.serial++

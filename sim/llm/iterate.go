@@ -6,17 +6,21 @@ import (
 	"inferplan/formats"
 )
 
-// Begin forms the next iteration and tells how long it takes, and which sequences
-// are in one for the first time. ok is false where there is nothing to do.
+// Begin forms the next iteration. It returns how long the iteration takes, and which sequences
+// take part in one for the first time. ok is false if there is no sequence.
 func (in *Instance) Begin() (took time.Duration, began []int32, ok bool) {
 	in.began = in.began[:0]
 	left := in.grow()
-	room := left == 0 // nobody had to leave
+	room := left == 0 // admit only if no sequence had to leave
+
+	// Decoding sequences take a token each; what is left of the budget goes to prompts.
 	budget := in.opt.Budget - in.decoding
 	in.work = formats.IterationWork{Decoding: in.decoding, Context: in.context}
 	for _, slot := range in.fill {
 		budget -= in.chunk(slot, budget)
 	}
+
+	// Admit waiting sequences as long as budget, slots and blocks last.
 	for room && budget > 0 && len(in.wait.list) > 0 && len(in.run) < int(in.m.Sequences) {
 		slot := in.wait.list[0]
 		if !in.admit(slot) {
@@ -27,6 +31,8 @@ func (in *Instance) Begin() (took time.Duration, began []int32, ok bool) {
 	if len(in.run) == 0 {
 		return 0, nil, false
 	}
+
+	// The time of the iteration includes the swaps since the last one.
 	in.busy = true
 	in.counts.Iterations++
 	took = in.m.Iteration.Time(in.work) + in.owed
@@ -37,8 +43,8 @@ func (in *Instance) Begin() (took time.Duration, began []int32, ok bool) {
 	return max(took, 1), in.began, true
 }
 
-// grow takes the blocks that decoding sequences need for their next token. Where
-// there are not enough, sequences leave; it tells how many.
+// growKV takes the blocks that decoding sequences need for their next token. If there are not
+// enough, sequences are preempted; growKV returns how many.
 func (in *Instance) grow() (left int) {
 	if in.opt.Reserve {
 		return 0
@@ -56,7 +62,7 @@ func (in *Instance) grow() (left int) {
 	return left
 }
 
-// preempt has the sequence leave that was admitted last, or the least urgent one.
+// preempt makes a sequence wait again: the least urgent one, and among equals the one that was admitted last.
 func (in *Instance) preempt() {
 	victim := in.run[0]
 	for _, slot := range in.run[1:] {
@@ -72,7 +78,7 @@ func (in *Instance) preempt() {
 	in.wait.push(victim)
 }
 
-// chunk gives a prompt its part of the iteration.
+// addChunk gives a prompt as many tokens of the iteration as the budget allows, and returns how many.
 func (in *Instance) chunk(slot, budget int32) int32 {
 	q := &in.seqs[slot]
 	n := max(0, min(q.need-q.done, budget))
@@ -86,7 +92,7 @@ func (in *Instance) chunk(slot, budget int32) int32 {
 	return n
 }
 
-// admit lets a waiting sequence in, if there are blocks for it.
+// admit adds a waiting sequence to the batch. It returns false if there are not enough blocks.
 func (in *Instance) admit(slot int32) bool {
 	q := &in.seqs[slot]
 	want := in.mem.of(q.need)
@@ -96,6 +102,8 @@ func (in *Instance) admit(slot int32) bool {
 	if want > in.mem.free() {
 		return false
 	}
+
+	// Context that was swapped out or is cached need not be computed. At least one token is.
 	in.wait.remove(0)
 	q.done = 0
 	if q.swapped {
@@ -107,6 +115,8 @@ func (in *Instance) admit(slot int32) bool {
 		in.counts.Cached += int64(q.done)
 		in.mem.claim(q.session)
 	}
+
+	// Take the blocks, and enter the batch.
 	in.mem.take(want)
 	q.blocks = want
 	in.admitted++
@@ -119,7 +129,7 @@ func (in *Instance) admit(slot int32) bool {
 	return true
 }
 
-// swap moves the KV of so many tokens to or from the host's memory.
+// swapTokens moves the KV of some tokens to or from the host's memory.
 func (in *Instance) swap(tokens int32, hidden float64) {
 	bytes := int64(tokens) * in.m.KVBytes
 	in.counts.Swapped += bytes
@@ -128,7 +138,7 @@ func (in *Instance) swap(tokens int32, hidden float64) {
 	}
 }
 
-// End ends the iteration that Begin formed.
+// End ends the iteration that Begin formed. All decoding sequences have one more token.
 func (in *Instance) End() *Ended {
 	e := &in.ended
 	e.First, e.Progress, e.Finished = e.First[:0], e.Progress[:0], e.Finished[:0]
@@ -136,6 +146,8 @@ func (in *Instance) End() *Ended {
 	in.iteration++
 	in.context += int64(in.decoding)
 	in.counts.Output += int64(in.decoding)
+
+	// Look at the decoding sequences that reached their end or a progress report.
 	for len(in.marks) > 0 && in.marks[0].iteration <= in.iteration {
 		m := in.marks.pop()
 		q := &in.seqs[m.slot]
@@ -150,6 +162,8 @@ func (in *Instance) End() *Ended {
 			in.mark(m.slot)
 		}
 	}
+
+	// Prompts that are complete give their first token.
 	kept := in.fill[:0]
 	for _, slot := range in.fill {
 		q := &in.seqs[slot]
@@ -165,7 +179,7 @@ func (in *Instance) End() *Ended {
 	return e
 }
 
-// answer gives a sequence the token that follows its prompt.
+// addFirstToken gives a sequence the token that follows its prompt. It decodes from then on.
 func (in *Instance) answer(slot int32, e *Ended) {
 	q := &in.seqs[slot]
 	q.made++
@@ -185,15 +199,15 @@ func (in *Instance) answer(slot int32, e *Ended) {
 	in.mark(slot)
 }
 
-// phase is the class of iterations in which a decoding sequence needs a block:
-// those before which its tokens fill its blocks. In iteration since it has need
-// tokens and writes one more.
+// blockPhase returns the phase of a decoding sequence: it needs a new block in the iterations
+// that are congruent to the phase modulo the block size, before which its tokens fill its
+// blocks. In iteration decodingSince it has contextNeeded tokens and writes one more.
 func (in *Instance) phase(q *seq) int64 {
 	b := int64(in.opt.Block)
 	return (q.since + in.mem.of(q.need)*b - int64(q.need)) % b
 }
 
-// grown is the first iteration for which no blocks were taken so far.
+// nextUngrown returns the first iteration for which growKV has not taken blocks yet.
 func (in *Instance) grown() int64 {
 	if in.busy {
 		return in.iteration + 1
@@ -201,12 +215,12 @@ func (in *Instance) grown() int64 {
 	return in.iteration
 }
 
-// passed counts the iterations of a class in [from, to).
+// iterationsOfPhase returns the number of iterations of a phase in [from, to).
 func passed(from, to, phase, size int64) int64 {
 	return (to+size-1-phase)/size - (from+size-1-phase)/size
 }
 
-// mark notes when a decoding sequence is to be looked at next.
+// scheduleCheck schedules when to look at a decoding sequence: at its end or its next progress report.
 func (in *Instance) mark(slot int32) {
 	q := &in.seqs[slot]
 	made := in.madeOf(q)
