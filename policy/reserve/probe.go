@@ -6,34 +6,33 @@ import (
 	"inferplan/policy"
 )
 
-// path is what a probe found: a way through a pipeline and what to reserve.
+// reservedPath is the result of a search: a path through a pipeline and its reservations.
 type path struct {
 	pipeline int32
 	batch    int32
-	finish   time.Duration // completion; never when a stage has no device left
-	wait     time.Duration // finish - now - work: waiting for devices and links
-	hold     time.Duration // dispatch only so much later, see package comment
+	finish   time.Duration // completion; farFuture if a stage has no device left
+	wait     time.Duration // time that it waits for devices and links: finish - now - work
+	hold     time.Duration // by how much the dispatch has to be delayed, see the package comment
 	pushes   bool          // it moves reservations, see push.go
 	hops     []policy.Hop
 }
 
-// candidate is a device for one stage.
+// deviceCandidate is a device for one stage, with the reservations that it needs.
 type candidate struct {
 	device             int32
-	up, down           int32 // resources of the transfer; -1: none
+	up, down           int32 // resources of the transfer, or -1
 	xferStart, xferEnd time.Duration
 	start, finish      time.Duration
-	key                time.Duration // what the choice minimises
+	key                time.Duration // figure that the choice minimises
 	hold               time.Duration
 	transfer           bool
 	pushes             bool
 }
 
-// probe finds a path of least completion for a batch through a pipeline
-// (Algorithm 2): stage by stage, the device that completes the stage first. In
-// a stage that sends on, a completion before the node's uplink takes the transfer
-// is worth no more than one at that moment, which spreads batches over the NICs
-// of nodes with several devices. Ties go to the first device.
+// findPath finds a path of least completion for a batch through a pipeline (Algorithm 2): stage by stage, the
+// device that completes the stage first. If the stage sends to another one, a completion before the node's uplink
+// takes the transfer counts as one at that moment, which spreads batches over the NICs of nodes with several
+// devices. Ties go to the first device.
 func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 	pl := &f.t.Pipelines[pipeline]
 	f.probes++
@@ -42,6 +41,7 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 	t, work, from := now, time.Duration(0), int32(-1)
 	var best candidate
 	for h := int32(0); h < pl.NumStages; h++ {
+		// Times of the stage, of the transfer into it, and of the next transfer.
 		stage := pl.FirstStage + h
 		st := &f.t.Stages[stage]
 		infer := st.Infer[batch-1]
@@ -49,10 +49,12 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 		if st.Xfer != nil {
 			xfer = st.Xfer[batch-1]
 		}
-		var sends time.Duration // that the uplink is to carry next
+		var sends time.Duration // transfer that the uplink carries next
 		if h+1 < pl.NumStages && f.t.Stages[stage+1].Xfer != nil {
 			sends = f.t.Stages[stage+1].Xfer[batch-1]
 		}
+
+		// Choose the device.
 		if xfer > 0 {
 			f.afterTransfer(st, from, t, infer, xfer, sends, &best)
 		} else {
@@ -62,6 +64,8 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 			out.finish, out.wait = never, never
 			return
 		}
+
+		// Add it to the path.
 		if best.transfer {
 			work += xfer
 		}
@@ -77,11 +81,10 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 	out.wait = t - now - work
 }
 
-// Probes is how many paths were looked for so far.
+// Probes returns the number of paths sought so far. It implements policy.Prober.
 func (f *finder) Probes() int64 { return f.probes }
 
-// earliest chooses among devices that the batch reaches at ready without a
-// transfer.
+// chooseDevice chooses among devices that the batch reaches at a time without a transfer.
 func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Duration, best *candidate) {
 	*best = candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
 	spans := f.tl.spans
@@ -95,7 +98,7 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Durati
 			start, hold = f.tl.slot(d, ready, infer, ready == now)
 		}
 		if start+infer > best.key {
-			continue // whatever its uplink says
+			continue // it cannot be better, whatever its uplink
 		}
 		finish := start + infer
 		key := f.leaves(d, finish, sends)
@@ -108,17 +111,17 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Durati
 	}
 }
 
-// crossing is a search among the devices to which a batch's tensors cross.
+// transferSearch is the search for a device to which a batch's tensors are transferred.
 type crossing struct {
-	node               int32 // that they leave
+	node               int32 // node that they leave
 	uplink             int32
-	upTail, upReady    time.Duration // of the uplink
+	upTail, upReady    time.Duration // summary of the uplink
 	ready, infer, xfer time.Duration
-	sends              time.Duration // that the device's uplink carries next
+	sends              time.Duration // transfer that the device's uplink carries next
 }
 
-// afterTransfer chooses among devices to which the batch's tensors cross from
-// device from, whose stage it left at ready.
+// chooseDeviceAfterTransfer chooses among devices to which the batch's tensors are transferred. The batch left the
+// stage's source device at `ready`.
 func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer, sends time.Duration, best *candidate) {
 	x := crossing{node: f.t.Devices[from].Node, uplink: f.uplinks[from], ready: ready, infer: infer, xfer: xfer, sends: sends}
 	best.key, best.finish, best.hold, best.pushes = never, never, 0, false
@@ -126,7 +129,7 @@ func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer,
 	if x.uplink >= 0 {
 		x.upTail, x.upReady = spans[x.uplink].tail, spans[x.uplink].lastReady
 	}
-	// No transfer ends before soonest.
+	// No transfer ends before earliestArrival.
 	soonest := ready + xfer
 	if ready >= x.upReady {
 		soonest = max(ready, x.upTail) + xfer
@@ -134,11 +137,11 @@ func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer,
 	if f.sameNode {
 		soonest = ready
 	}
-	least := never // key of what would be as good as the best
+	least := never // sort time of the best device
 	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &spans[d]
 		if soon := max(soonest, sp.tail) + infer; soon >= least && soonest >= sp.lastReady && (soon > least || x.sends == 0) {
-			continue // whatever its links say
+			continue // it cannot be better, whatever its links
 		}
 		if x.look(f, d, best) {
 			return
@@ -147,14 +150,15 @@ func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer,
 	}
 }
 
-// look takes a device where it is better than the best so far. It tells whether
-// none can be better. The choice is written field by field, and only where it
-// changes: this is the innermost loop of a decision.
+// considerDevice replaces the best device by this one if it is better. It reports whether none can be better. The
+// choice is written field by field, and only if it changes: this is the innermost loop of a decision.
 func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	spans := f.tl.spans
 	sp := &spans[d]
 	up, down := x.uplink, f.downlinks[d]
 	xferStart, xferEnd, hold, transfer, pushes := x.ready, x.ready, time.Duration(0), true, false
+
+	// The transfer: none within a node, of a measured time on one host, else over the links.
 	switch {
 	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
 		up, down, transfer = -1, -1, false
@@ -173,6 +177,8 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 		}
 		xferEnd = xferStart + x.xfer
 	}
+
+	// The run on the device.
 	start := max(xferEnd, sp.tail)
 	if xferEnd < sp.lastReady {
 		var wait time.Duration
@@ -181,6 +187,8 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	}
 	finish := start + x.infer
 	key := f.leaves(d, finish, x.sends)
+
+	// Compare.
 	if key > best.key || key == best.key && finish >= best.finish {
 		return false
 	}
@@ -190,7 +198,7 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	return key == x.ready+x.infer || transfer && key == x.ready+x.xfer+x.infer && !f.sameNode
 }
 
-// link is the index in Tables.Links of a link's resource.
+// linkOfResource returns the index in Tables.Links of a link's resource.
 func (f *finder) link(res int32) int32 {
 	if res < 0 {
 		return -1
@@ -198,9 +206,8 @@ func (f *finder) link(res int32) int32 {
 	return res - f.numDevices
 }
 
-// reserve enters a path into the timelines as the reservations of a batch slot.
-// Where a probe after the path's own found a device past its time, the
-// timelines have moved on from what the path says; settling brings it in line.
+// reservePath enters a path into the timelines as the reservations of a batch slot. If a later search found a
+// device past its time, the timelines differ from the path; settling brings it in line.
 func (f *finder) reserve(batch int32, pa *path, now time.Duration) {
 	ready := now
 	f.tl.work = f.tl.work[:0]
@@ -226,6 +233,7 @@ func (f *finder) reserve(batch int32, pa *path, now time.Duration) {
 	}
 }
 
+// reserveLink enters one end of a transfer, if it uses a link.
 func (f *finder) reserveLink(n, link int32, ready time.Duration, hop *policy.Hop) {
 	nd := &f.tl.nodes[n]
 	*nd = node{ready: ready, start: hop.XferStart, dur: hop.XferEnd - hop.XferStart, prev: -1, next: -1, res: -1}

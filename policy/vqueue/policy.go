@@ -212,7 +212,7 @@ func (p *Policy) returned(now time.Duration, ev *policy.Event, out *policy.Actio
 	if policy.Return(ev.Value) == policy.ReturnEvicted {
 		p.run.serve(now, q, out)
 	}
-	p.learn.look(now, q) // what refuses or fails is asked again at the next event or tick
+	p.learn.look(now, q) // an instance that refused or failed is asked again at the next event or tick
 }
 
 // handleLoaded notes that a network is loaded on an instance, or that the load failed, and serves the instance.
