@@ -13,11 +13,11 @@ type nodes struct {
 	wired    bool  // SetNodes was called
 	kind     int32 // kind of the devices
 	perNode  int32
-	gbps     float64
-	count    int32 // number of nodes so far, of all kinds
-	host     int32 // node of devices without links; -1 if there is none so far
-	last     int32 // latest node of the kind
-	up, down int32 // links of that node
+	gbps     float64 // rate of a link in Gbit/s; 0 for devices on the planning host
+	count    int32   // number of nodes so far, of all kinds
+	host     int32   // node of devices without links; -1 if there is none so far
+	last     int32   // latest node of the kind
+	up, down int32   // links of that node
 }
 
 // AddKind adds a kind with a number of physical devices.

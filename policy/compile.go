@@ -50,7 +50,7 @@ type compiler struct {
 	devices [][]poolDevice // by pool, in the order of physical device and slot
 }
 
-// poolDevice is a device before it has a number.
+// poolDevice is a device of a pool that has no number yet, with the stages placed on it.
 type poolDevice struct {
 	gpu, share int
 	stages     []int32

@@ -44,7 +44,7 @@ type Reveals struct {
 	Freed  []int32 // tasks that no task will read any more
 
 	free []int32 // task slots that are free
-	next int32
+	next int32   // first slot that was never used
 }
 
 // TakeSlot returns a free slot for a new task.

@@ -99,7 +99,8 @@ func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, a
 	return s, nil
 }
 
-// addQueuePipelines adds a pipeline of one stage for every model and class.
+// addQueuePipelines adds a pipeline of one stage for every model and class. Its devices are the instances that may
+// run the model.
 func (t *Tables) addQueuePipelines(q *formats.QueuePlan) {
 	t.Pipelines, t.Stages, t.StageDevices, t.Services = nil, nil, nil, nil
 	for i := range t.Models {

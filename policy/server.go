@@ -9,12 +9,12 @@ import (
 // Server has the configuration of an instance's server, and the costs of each network on it. The simulator runs
 // instances by it; policies estimate with it.
 type Server struct {
-	Costs    []ServerCost // by network
+	Costs    []ServerCost // by network; empty for networks that the instance does not run
 	Block    int32        // tokens of a block of KV memory
 	Priority bool         // it admits waiting sequences by priority, lower first; else first come, first served
 	Reserve  bool         // it admits a sequence only with room for its whole answer
 	Swap     bool         // a sequence that has to leave keeps its KV memory in the host's memory; else it is computed again
-	Prefix   bool         // free blocks are a cache of prefixes
+	Prefix   bool         // free blocks serve as a cache of prompt prefixes
 	SwapGBps float64      // 1e9 bytes a second to and from the host's memory; 0 means that swapping costs nothing
 	Hidden   float64      // share of swapping out that runs during iterations
 	Warm     int64        // bytes of the host's memory for unloaded networks; the least recently used is removed first

@@ -30,7 +30,7 @@ type Tables struct {
 	Memory []int64
 	// HandledEvents has a bit (1 << kind) for every event that the policy handles; 0 means all.
 	Hears uint32
-	// Kinds names the device kinds, in the order of the plan's pools.
+	// Kinds has the names of the device kinds, in the order of the plan's pools.
 	Kinds []string
 	// KindCounts is the number of physical devices of each kind, used or not.
 	KindCounts []int32
@@ -102,17 +102,17 @@ type Pipeline struct {
 type Stage struct {
 	Pipeline    int32
 	Hop         int16 // position in the pipeline
-	FirstDevice int32 // into StageDevices
+	FirstDevice int32 // index into StageDevices
 	NumDevices  int32
-	FirstBlock  int32
-	LastBlock   int32           // exclusive
+	FirstBlock  int32           // first block of its range
+	LastBlock   int32           // end of the block range, exclusive
 	Infer       []time.Duration // time of batch b, at [b-1]
 	Mean        []time.Duration // mean time of batch b when serving, at [b-1]; nil means Infer
 	Measured    []int           // batch sizes whose times are not interpolated; nil means those at which Infer changes
 	Idle        time.Duration   // additional time of a run that begins after the device was idle for a while
 	Xfer        []time.Duration // transfer of batch b into this stage, at [b-1]; nil for the first stage and on one host
-	CutBytes    int64           // bytes per sample that enter this stage
-	FP16In      bool            // they are transferred as float16
+	CutBytes    int64           // bytes per sample of the incoming tensors
+	FP16In      bool            // the incoming tensors are transferred as float16
 }
 
 // Device is something that runs one batch at a time: a whole device or a share of one.
@@ -121,7 +121,7 @@ type Device struct {
 	Share    int32 // v of the share 1/v
 	GPU      int32 // physical device within the pool
 	Slot     int32 // number of the share within that device
-	Node     int32 // devices of one node reach each other without a NIC
+	Node     int32 // node of the device; devices of one node need no NIC between them
 	Uplink   int32 // index into Links; -1 on one host
 	Downlink int32
 	Instance int32 // index into Instances; -1 if it runs batches of stages
@@ -132,7 +132,7 @@ type Link struct {
 	Kind int32
 	Node int32
 	Up   bool
-	Gbps float64
+	Gbps float64 // rate in Gbit/s
 }
 
 // DevicesOf returns the devices of a stage.

@@ -80,8 +80,7 @@ func (l *TaskLedger) Finish(tasks []int32) {
 		}
 	}
 	l.Reveal()
-	// Slots come free behind what is revealed, so that nothing new has the slot of
-	// a task whose batch is still to be told of.
+
 	// Release slots only after the revealed tasks have theirs, so that no new task gets the slot of one whose
 	// batch the policy does not yet know to have ended.
 	for _, t := range l.late {

@@ -18,7 +18,7 @@ const (
 	// TopologyStages is the network that the simulator of PPipe's public artifact assumes: stages share no links.
 	// The devices of a sending stage share uplinks in groups, in the order of their indexes. A group has as many
 	// shares as the larger node of its own and the next stage's pool. Every receiving device has a downlink of its
-	// own. Transfers within a node take the same time.
+	// own. Transfers within a node are no faster than others.
 	TopologyStages Topology = "stages"
 )
 
@@ -72,7 +72,8 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 			t.linkStage(plan, rates, s, next, s > p.FirstStage)
 		}
 	}
-	// Devices without a NIC keep one node, which no link's node may be.
+
+	// Devices without a NIC share one node, with a number that no other node has.
 	for d := range t.Devices {
 		if dev := &t.Devices[d]; rates[dev.Kind] == 0 {
 			dev.Node = int32(len(t.Devices))

@@ -209,7 +209,7 @@ func ReplayAny(r io.Reader, list ...policy.Policy) (int64, error) {
 		}
 
 		// Drop the policies that differ at this call.
-		var first error // of the policies that differ at this call
+		var first error // error of the first policy that differs at this call
 		list = slices.DeleteFunc(list, func(p policy.Policy) bool {
 			err := compare(l.calls-1, &c, p)
 			first = cmp.Or(first, err)

@@ -244,7 +244,7 @@ func (p *Policy) ended(slot int32) {
 func (p *Policy) cancel(slot int32, out *policy.Actions) {
 	r := &p.requests[slot]
 	if r.queue == none {
-		r.cancelled = true // it is in a batch; dropped when that ends
+		r.cancelled = true // it is in a batch, and is dropped when that ends
 		return
 	}
 	p.remove(slot)

@@ -25,8 +25,8 @@ func Served(rates, to []float64, o Options, rng *rand.Rand) []float64 {
 // replayRates adds the requests under every gear to its count. Seconds and windows need not end together: arrivals
 // are drawn for each part of a second that lies in one window.
 func replay(counts, rates []float64, rule *Rule, window time.Duration, rng *rand.Rand) {
-	at, end := int32(0), window // gear in force, end of this window
-	seen, owed := 0.0, 0.0      // requests of this window; parts of requests that rates left over
+	at, end := int32(0), window // the gear in force, and the end of this window
+	seen, owed := 0.0, 0.0      // requests of this window, and the fraction of a request that earlier seconds left
 
 	// Whole requests of this second; the rest of the rate goes to the next.
 	for second, rate := range rates {

@@ -185,7 +185,7 @@ func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
 		if st.weights[i] <= 0 || p.chains[c].lost > 0 {
 			continue
 		}
-		longest, before := 0.0, 0.0 // seconds: of the wait, and of the hops before a device
+		longest, before := 0.0, 0.0 // seconds: the wait on this chain, and the runs at its earlier devices
 		first := p.chains[c].stage
 		for h, d := range p.devicesOf(c) {
 			longest = max(longest, s.ahead(d, now)-before)

@@ -27,7 +27,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		best := p.choose(m, now)
 		if best == nil {
 			if now < head.Deadline {
-				mo.wake = head.Deadline // some device may come back
+				mo.wake = head.Deadline // until then a device may come back
 				break
 			}
 			p.drop(m, mo.queue.Pop().Req, policy.ReasonWorkerLost, out)

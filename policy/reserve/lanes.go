@@ -125,7 +125,7 @@ func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start,
 		if start+dur <= min(limitUp, limitDown) {
 			return start, hold
 		}
-		// Behind the reservation that is in the way; both may be.
+
 		// Move behind the reservations that are in the way.
 		next := never
 		if start+dur > limitUp {

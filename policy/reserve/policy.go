@@ -51,8 +51,8 @@ const (
 	maxGuardShare   = 10
 )
 
-// ParseOptions reads a plan's policy parameters: shed and eager (0 or 1), ahead_us, queue_limit,
-// guard_us, guard_share.
+// ParseOptions returns the default options with a plan's parameters: shed and eager (0 or 1), ahead_us,
+// queue_limit, guard_us, guard_share. It returns an error for an unknown parameter or a value outside its range.
 func ParseOptions(params map[string]float64) (Options, error) {
 	o := DefaultOptions()
 	names := make([]string, 0, len(params))

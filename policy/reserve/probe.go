@@ -162,7 +162,7 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	switch {
 	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
 		up, down, transfer = -1, -1, false
-	case up < 0 && down < 0: // on one host, by a measured time
+	case up < 0 && down < 0: // on one host: the plan's measured time
 		xferEnd += x.xfer
 	default:
 		xferStart = max(x.ready, x.upTail)

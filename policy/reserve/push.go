@@ -34,7 +34,7 @@ func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !bearable(&p.tl, &p.batches) {
 		p.undo(slot)
 		if p.tl.rebuilt {
-			p.tl.rebuild() // its order was with the path
+			p.tl.rebuild() // the orders were rebuilt with the path in them
 		}
 		return -1
 	}

@@ -21,7 +21,7 @@ func (t *timelines) rebuild() {
 	}
 
 	// For each batch, find its first reservation that has no place yet.
-	next := t.work[:0] // of each batch: what has no place yet
+	next := t.work[:0]
 	for first := int32(0); first < int32(len(t.nodes)); first += t.stride {
 		n := t.after(first)
 		if n >= 0 && t.here(n) {
@@ -52,7 +52,7 @@ func (t *timelines) rebuild() {
 // hasArrived reports whether the work of a reservation has reached its resource.
 func (t *timelines) here(n int32) bool {
 	nd := &t.nodes[n]
-	return nd.arrived || nd.started || n%t.stride%perHop == up && t.nodes[n+down-up].arrived // a transfer may hold one end only
+	return nd.arrived || nd.started || n%t.stride%perHop == up && t.nodes[n+down-up].arrived // a transfer may hold only one of its links
 }
 
 // firstReservationFrom returns the first reservation of a batch from the hop of reservation n on: a transfer, by

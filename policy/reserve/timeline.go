@@ -246,7 +246,7 @@ func (t *timelines) startedAt(n int32, at time.Duration) {
 	nd.arrived = true
 	t.moveAfter(n, -1)
 	nd.started = true
-	t.floors[nd.res] = min(t.floors[nd.res], at) // it was free by then
+	t.floors[nd.res] = min(t.floors[nd.res], at) // the resource was free at that time
 	if nd.start != at {
 		nd.start = at
 		t.follow(n)
@@ -281,7 +281,7 @@ func (t *timelines) transferredAt(n int32, at time.Duration) {
 // endReservation removes a reservation whose work left the resource at a time.
 func (t *timelines) ended(n int32, at time.Duration) {
 	if res := t.nodes[n].res; res >= 0 {
-		if n%t.stride%perHop != run || t.nodes[n].started { // what failed before its turn held nothing up
+		if n%t.stride%perHop != run || t.nodes[n].started { // work that failed before it started has occupied nothing
 			t.floors[res] = at
 		}
 		t.release(n)

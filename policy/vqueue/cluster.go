@@ -12,10 +12,10 @@ import (
 type Request struct {
 	Model    int32
 	Priority int32
-	SLO      float64 // seconds
+	SLO      float64 // seconds from the arrival
 	Prompt   float64 // tokens of the prompt
 	Output   float64 // tokens expected of the answer
-	Arrived  float64 // seconds
+	Arrived  float64 // seconds on the clock of Deadline
 	Deadline float64 // seconds
 }
 

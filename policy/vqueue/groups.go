@@ -242,7 +242,7 @@ func (s *grouping) situate(now time.Duration, q int32) {
 		model := s.someModel(in.loaded)
 		drain = seconds(s.stay(in, model))
 		if est := s.estimator(in, model, false); est.Batch > 0 && len(in.running) < int(est.Batch) {
-			// What fits the batch starts at once.
+			// Requests that fit into the batch start at once.
 			each, _ := est.Work(1)
 			def.Start -= (est.Batch - float64(len(in.running))) * each
 		}

@@ -10,7 +10,7 @@ type Learnt struct {
 	// Slowdown is the observed time relative to the planned one, on the kind of device with the most observations.
 	// ObservedWork is the amount of work there, in seconds as planned.
 	Factor, Work float64
-	Kind         int32
+	Kind         int32 // kind of device with the most observations
 }
 
 // Observations returns the observations by served model. If the policy does not follow its instances, it returns

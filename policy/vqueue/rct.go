@@ -35,12 +35,9 @@ type RCT struct {
 	// CommonSD is the relative standard deviation of the error of the throughput.
 	Common float64
 
-	// What a calibration knows besides; without it waiting times vary as answers do, and
-	// residences are normal.
+	// The following fields come from a calibration. Without it waiting times vary as answers do, and residences are
+	// normal.
 
-	// The following fields come from a calibration. Without them waiting times vary as answers do, and residences
-	// are normal.
-	//
 	// FillShare is the time until the first batch has started, relative to its work: its prompts are computed one
 	// after the other.
 	Filling float64
@@ -185,7 +182,7 @@ func Calibrate(run []Served, batch float64) (*RCT, error) {
 	}
 	r.PromptMean, r.PromptVar = stat.MeanVariance(prompts, nil)
 	r.OutputMean, r.OutputVar = stat.MeanVariance(outputs, nil)
-	// Requests that start while the queue waits see a full batch to their end.
+
 	// Fit residences by the answers' lengths. Requests that start while the queue waits see a full batch to their
 	// end.
 	full := max(len(run)-int(batch), first)

@@ -176,7 +176,7 @@ func (x *Search) bestPlace(g int32) (queue int32, place int) {
 	for q := range s.queues {
 		factor := 1 + x.noise*x.rng.Float64()
 		if at, d := s.insertion(g, int32(q), bound/factor); at >= 0 {
-			// A gain is not made larger by noise.
+			// Noise raises a cost. It does not enlarge a gain.
 			if d *= factor; d < bound {
 				queue, place, bound = int32(q), at, d
 			}

@@ -69,7 +69,7 @@ func (v *Servers) Switch(q int32, on bool) { v.s.instances[q].off = !on }
 // WaitingGroups returns how many groups wait in an instance's queue.
 func (v *Servers) Waits(q int32) int { return v.s.state.Len(q) }
 
-// Request returns a request.
+// Request returns the view of a request.
 func (v *Servers) Request(req int32) Arrival {
 	r := &v.s.requests[req]
 	return Arrival{Model: r.model, Arrived: r.arrived, Deadline: r.deadline, Promised: r.promised}

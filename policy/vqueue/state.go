@@ -345,7 +345,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 					place, delta = i, own+d
 				}
 			} else if setup == 0 {
-				break // later places start later
+				break // at later places the group starts later, and costs no less
 			}
 		}
 		if last {
