@@ -38,7 +38,7 @@ func (t *lanes) node(batch int32, hop int16, kind int32) int32 {
 }
 
 // findSlot returns when work of this duration that is ready at a time would start on one resource. If first-in
-// first-out would put it in front of other work that it must not delay, hold is positive: the work has the start
+// first-out would put it in front of other work that it must not delay, holdTime is positive: the work has the start
 // only if it is ready that much later.
 //
 // Of work that is ready at the same instant, the one that was dispatched first runs first. Only work that is ready

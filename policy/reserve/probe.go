@@ -121,7 +121,7 @@ type crossing struct {
 }
 
 // chooseDeviceAfterTransfer chooses among devices to which the batch's tensors are transferred. The batch left the
-// stage's source device at `ready`.
+// stage's source device at readyAt.
 func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer, sends time.Duration, best *candidate) {
 	x := crossing{node: f.t.Devices[from].Node, uplink: f.uplinks[from], ready: ready, infer: infer, xfer: xfer, sends: sends}
 	best.key, best.finish, best.hold, best.pushes = never, never, 0, false

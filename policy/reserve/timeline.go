@@ -29,7 +29,7 @@ type node struct {
 	dur        time.Duration
 	prev, next int32 // neighbours in the resource's list, or -1
 	res        int32 // resource; -1 if the hop uses none
-	arrived    bool  // ready is the actual time
+	arrived    bool  // readyAt is the actual time
 	started    bool  // start is the actual time
 }
 

@@ -24,7 +24,7 @@
 //
 //	problem.go    Problem: groups, their costs by device kind, queues, objective
 //	objective.go  startCost: the cost of a group that starts at a given time
-//	state.go      State: an assignment and order with its costs, changed and copied in place
+//	state.go      Assignment: groups in queues, in order, with their costs, changed and copied in place
 //	loose.go      long queues whose order does not depend on costs
 //	greedy.go     cheapest insertion by deadline; earliest deadline first
 //	search.go     large-neighbourhood search with simulated annealing
@@ -34,7 +34,7 @@
 //	rct.go        RCT: the estimator of completion times (equations 1 to 5), corrected
 //	ended.go      when the last request of a group is answered
 //	follow.go     Follower: the estimator recalibrated while requests finish
-//	forecast.go   Coverage: a quantile of waits that adapts
+//	forecast.go   WaitQuantile: a quantile of waits that adapts
 //	tables.go     Tables and Options
 //	queueplan.go  Tables compiled from a plan of queues
 //	options.go    policies by name, parameters

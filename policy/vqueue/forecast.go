@@ -13,7 +13,7 @@ const (
 	widthStep   = 0.2
 )
 
-// Coverage keeps a quantile of waits above nine of ten of them, however the work drifts. After each forecast wait
+// WaitQuantile keeps a quantile of waits above nine of ten of them, however the work drifts. After each forecast wait
 // the quantile moves: up if the wait exceeded it, else down by about a ninth of that. This is the gradient of the
 // quantile loss. Its coverage is right in the long run for any sequence (Gibbs and Candès, NeurIPS 2021). The zero
 // value is the quantile of a normal.
@@ -39,7 +39,7 @@ func (c *Coverage) Saw(late, width float64) {
 	c.moved = min(max(c.moved, leastWidth-normalWidth), mostWidth-normalWidth)
 }
 
-// Price is the time of an instance, in seconds, that a request is expected to take: for each token of its prompt,
+// RequestPrice is the time of an instance, in seconds, that a request is expected to take: for each token of its prompt,
 // and for its answer. Variance is the variance of the whole.
 type Price struct{ Prompt, Rest, Variance float64 }
 
@@ -58,7 +58,7 @@ const atOnce = 2
 // with the starts. It counts only while the instance is saturated, and only after a whole batch has started
 // meanwhile: the first requests of an empty batch start at once, and none ends for a while.
 type Forecast struct {
-	// Coverage learns how late starts are, and Pace learns the time from start to start. Forecasts may share them.
+	// Quantile learns how late starts are, and Pace learns the time from start to start. Forecasts may share them.
 	Cover  *Coverage
 	Pace   *Follower
 	kinds  int     // number of kinds of requests

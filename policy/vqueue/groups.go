@@ -19,7 +19,7 @@ type grouping struct {
 	joins    int64   // number of requests that have joined groups
 	changes  int64   // number of requests that have joined or left groups
 	shifts   int64   // number of changes of networks, instances and prices
-	wide     float64 // factor on the standard deviations of starts, see Coverage
+	wide     float64 // factor on the standard deviations of starts, see WaitQuantile
 }
 
 // groupMembers has the members of a group, beside the group's figures in Problem.Groups.

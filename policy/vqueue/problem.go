@@ -63,7 +63,7 @@ func (p *Problem) requests() float64 {
 	return sum
 }
 
-// Judge is the rule by which the objective counts a group as late.
+// LatenessRule is the rule by which the objective counts a group as late.
 type Judge uint8
 
 const (

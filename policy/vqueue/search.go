@@ -88,7 +88,7 @@ const (
 	exchanges = 20
 )
 
-// prepare copies the state and makes the buffers.
+// prepare copies the assignment and makes the buffers.
 func (x *Search) begin(s *State, rng *rand.Rand) {
 	if x.Most == 0 {
 		x.Most = 10
@@ -113,7 +113,7 @@ func unset(b []bool, n int) []bool {
 	return b
 }
 
-// CopyOrder takes over the queues of another state of the same problem, but not its search work.
+// CopyOrder takes over the queues of another assignment of the same problem, but not its search work.
 func (s *State) CopyOrder(from *State) {
 	work := s.work
 	s.CopyFrom(from)
@@ -233,7 +233,7 @@ func (x *Search) accept() {
 	}
 }
 
-// updateBest copies the queues that have changed since the last best order. If the state is not better, it only
+// updateBest copies the queues that have changed since the last best order. If the present order is not better, it only
 // forgets which have changed: the caller then copies the best order back.
 func (x *Search) keepBest(better bool) {
 	for _, q := range x.stales {

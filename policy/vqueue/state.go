@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// State is an assignment of groups to queues, in order, with its cost. It is not safe for use by several
+// Assignment is an assignment of groups to queues, in order, with its cost. It is not safe for use by several
 // goroutines; CopyFrom makes a copy for another one.
 type State struct {
 	p      *Problem
@@ -89,7 +89,7 @@ func (l *line) ranked() bool {
 	return true
 }
 
-// NewState returns the state in which no group is in a queue.
+// NewAssignment returns the assignment in which no group is in a queue.
 func NewState(p *Problem) *State {
 	s := &State{}
 	s.Reset(p)
@@ -316,7 +316,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 		return place, delta
 	}
 
-	// Walk through the queue: (t, v, model) is the state of the instance before slot i.
+	// Walk through the queue: startAt, variance and model are the state of the instance before slot i.
 	t, v, model := def.Start, 0.0, def.Model
 	for i := 0; ; i++ {
 		last := i == len(l.slots)

@@ -54,7 +54,7 @@ func (o *Tables) closed(device int32, models int) []bool {
 	return out
 }
 
-// Rule is the order of queues.
+// QueueRule is the order of queues.
 type Rule uint8
 
 const (
