@@ -23,7 +23,7 @@ type candidate struct {
 	up, down           int32 // resources of the transfer, or -1
 	xferStart, xferEnd time.Duration
 	start, finish      time.Duration
-	key                time.Duration // figure that the choice minimises
+	key                time.Duration // the choice minimises it: the finish, or the start of the next transfer if that is later
 	hold               time.Duration
 	transfer           bool
 	pushes             bool

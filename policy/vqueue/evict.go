@@ -9,10 +9,10 @@ import (
 const (
 	// The rule of eviction for a head of the loaded network: the head may still be in time, and the victim has a
 	// late deadline.
-	headHope     = 0.6              // how late the head may be, relative to its residence
-	headHurry    = 4 * time.Second  // how long the head could still wait
-	victimAfter  = 60 * time.Second // from the head's deadline to the victim's
-	victimSpare  = 3                // residences from now to the victim's deadline
+	headHope     = 0.6              // latest that the head may be, relative to its residence
+	headHurry    = 4 * time.Second  // longest time that an urgent head could still wait
+	victimAfter  = 60 * time.Second // least time from the head's deadline to the victim's
+	victimSpare  = 3                // least time from now to the victim's deadline, in residences
 	mostEvicted  = 3                // per request
 	switchFactor = 1.5              // requests that a change of network saves, relative to those that it makes late
 )

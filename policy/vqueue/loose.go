@@ -2,7 +2,7 @@ package vqueue
 
 import "slices"
 
-// States with lazyCosts are those of rules whose order does not depend on costs: first come first served, and
+// Assignments with lazyCosts are those of rules whose order does not depend on costs: first come first served, and
 // earliest deadline first. An insertion into a long queue, or a removal from it, then updates only the queue and
 // its end. Starts and costs are computed when they are next read (refreshStaleQueues).
 

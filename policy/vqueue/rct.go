@@ -23,7 +23,7 @@ import (
 // (equation 4).
 type RCT struct {
 	Alpha, Beta float64 // seconds of the instance per token of prompt and output
-	Intercept   float64 // seconds that waiting is shorter than the work ahead; at most 0
+	Intercept   float64 // seconds by which waiting differs from the work ahead; usually below 0
 	Prefill     float64 // seconds from start to the first token
 	Decode      float64 // seconds per output token with a full batch
 	Alone       float64 // seconds per output token of a request that runs alone; 0 means the same as Decode

@@ -23,7 +23,7 @@ type State struct {
 type line struct {
 	slots []slot
 	cost  float64 // cost of the slots and of the queue's end
-	// These fields are used by states with lazyCosts alone, see loose.go.
+	// These fields are used by assignments with lazyCosts alone, see loose.go.
 	tail   float64 // seconds from the queue's start to its end
 	behind bool    // starts and costs of the slots are out of date
 	buffer []slot  // memory behind slots
