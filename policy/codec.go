@@ -212,8 +212,11 @@ func decodeActions(b []byte, out *Actions, read func(*fields) Action) error {
 	}
 	f := fields{b: b[size:]}
 	for ; n > 0 && f.err == nil; n-- {
+		// Decode the action itself.
 		act := read(&f)
 		act.TaskFirst, act.HopFirst = int32(len(out.Tasks)), int32(len(out.Hops))
+
+		// Decode the tasks and hops of a Dispatch. Check their number first, before making room for them.
 		if act.Kind == Dispatch {
 			if act.Size < 0 || act.HopCount < 0 || int64(act.Size)+int64(act.HopCount) > int64(len(f.b)) {
 				return fmt.Errorf("decoding actions: a batch of %d along %d hops in %d bytes", act.Size, act.HopCount, len(f.b))

@@ -106,6 +106,8 @@ func (c *compiler) addModel(mi int) error {
 			return &document.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
 		}
 	}
+
+	// Add the model, then its pipelines.
 	percentile, err := ParsePercentile(promised.Percentile)
 	if err != nil {
 		return &document.Error{Path: path, Found: "the percentile " + strconv.Quote(promised.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
@@ -143,11 +145,13 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 		if !ok {
 			return &document.Error{Path: spath + ".device", Found: strconv.Quote(s.Device), Expected: "a device kind of pools"}
 		}
+
+		// Check the stage and its times.
 		if len(s.InferUS) != p.Batch {
 			return &document.Error{Path: spath + ".infer_us", Found: fmt.Sprintf("%d values", len(s.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 		}
 
-		// Times of inference by batch size.
+		// Set the times of inference by batch size.
 		stage := Stage{FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
 		for b, us := range s.InferUS {
 			if us <= 0 {
@@ -161,7 +165,7 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 			}
 		}
 
-		// Times when serving, the transfer into the stage, and its devices.
+		// Add the times when serving, the transfer into the stage, and its devices.
 		if err := served(&stage, s, p.Batch, spath); err != nil {
 			return err
 		}
@@ -199,6 +203,7 @@ func served(stage *Stage, s *formats.Stage, batch int, path string) error {
 
 // addTransfer sets the transfer into stage si of a pipeline: the plan's times, else the bytes at the slower NIC.
 func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path string) error {
+	// Find the cut between the stages.
 	from, to := &p.Stages[si-1], &p.Stages[si]
 	cpath := fmt.Sprintf("%s.stages[%d].cut", path, si-1)
 	if from.Cut == nil {
@@ -206,6 +211,8 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 	}
 	stage.CutBytes = from.Cut.Bytes
 	stage.FP16In = strings.EqualFold(from.Cut.DType, "FP16")
+
+	// Set its transfer time by batch size: the plan's, or the time at the rate of the slower NIC.
 	xfer := make([]time.Duration, p.Batch)
 	switch {
 	case len(from.Cut.TransferUS) == p.Batch:
@@ -223,6 +230,8 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 	default:
 		return &document.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(from.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 	}
+
+	// Keep the times if any is positive.
 	for _, d := range xfer {
 		if d > 0 {
 			stage.Xfer = xfer
@@ -242,11 +251,14 @@ func slowerRate(a, b float64) float64 {
 
 // placeStage adds a stage's placement to the devices of its pool.
 func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) error {
+	// Check the share.
 	p := &c.plan.Pools[pool]
 	shared := p.TimeShared()
 	if s.Share < 1 || shared && s.Share != 1 {
 		return &document.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
 	}
+
+	// Add the devices of each placement.
 	total := 0
 	for i, pl := range s.Placement {
 		path := fmt.Sprintf("%s.placement[%d]", spath, i)
@@ -262,6 +274,8 @@ func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) 
 			c.devices[pool] = addDevice(c.devices[pool], pl.First+r/pl.PerDevice, s.Share, stage, shared)
 		}
 	}
+
+	// Check that they are all of the stage's replicas.
 	if total != s.Replicas || total == 0 {
 		return &document.Error{Path: spath + ".placement", Found: fmt.Sprintf("%d replicas", total), Expected: fmt.Sprintf("%d, at least one", max(1, s.Replicas))}
 	}
@@ -286,10 +300,14 @@ func addDevice(list []poolDevice, gpu, share int, stage int32, shared bool) []po
 func (c *compiler) numberDevices() error {
 	for pi := range c.plan.Pools {
 		p := &c.plan.Pools[pi]
+
+		// Sort the pool's devices by physical device.
 		byGPU := make([][]poolDevice, p.Count)
 		for _, d := range c.devices[pi] {
 			byGPU[d.gpu] = append(byGPU[d.gpu], d)
 		}
+
+		// Add them with the stages on them.
 		c.b.Kind(p.Device, p.Count)
 		c.b.Nodes(p.PerNode, p.NICRate())
 		for gpu, list := range byGPU {
@@ -301,6 +319,8 @@ func (c *compiler) numberDevices() error {
 					c.b.Place(s, index)
 				}
 			}
+
+			// A physical device must hold its shares.
 			if used > 1+1e-9 {
 				return &document.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", used, gpu, p.Device),
 					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}

@@ -23,7 +23,7 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 		kinds[name] = int32(i)
 	}
 
-	// Networks, with their load times by device kind.
+	// Add the networks, with their load times by device kind.
 	profile := formats.Profile{LLMs: q.Models}
 	t.Networks = nil
 	for i := range q.Models {
@@ -39,7 +39,7 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 		t.Networks = append(t.Networks, n)
 	}
 
-	// Instances, each on a device of its own with its first network.
+	// Add the instances, each on a device of its own with its first network.
 	t.Devices, t.Resident, t.Instances = nil, nil, nil
 	for i := range q.Instances {
 		in := &q.Instances[i]
@@ -48,6 +48,8 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 			return &document.Error{Path: fmt.Sprintf("queue.instances[%d].device", i), Found: in.Device, Expected: "a device of the plan's pools"}
 		}
 		pool := pools[kind].WithDefaults()
+
+		// Configure its server, with the host's memory that unloaded networks may use.
 		server, err := t.serverOf(in, &profile, fmt.Sprintf("queue.instances[%d]", i))
 		if err != nil {
 			return err
@@ -58,6 +60,8 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 				server.Warm = h.MemoryBytes / int64(max(1, pool.PerNode/in.TensorParallel))
 			}
 		}
+
+		// Add its device, which holds the first network at the start.
 		start := t.networkOf(in.Model)
 		cost := &server.Costs[start]
 		t.Devices = append(t.Devices, Device{Kind: kind, Share: 1, GPU: int32(in.First), Node: int32(in.First / max(1, pool.PerNode)), Uplink: -1, Downlink: -1, Instance: int32(i)})

@@ -173,6 +173,7 @@ func (p *Policy) try(pipeline, batch int32, now time.Duration) path {
 	p.hops = p.hops[:0]
 	t, work, uplink := now, time.Duration(0), int32(-1)
 	for s := pl.FirstStage; s < pl.FirstStage+pl.NumStages; s++ {
+		// Look up the times of the stage and of the transfer into it.
 		st := &p.t.Stages[s]
 		infer, xfer := st.Infer[batch-1], time.Duration(0)
 		if st.Xfer != nil {

@@ -71,6 +71,8 @@ func NewPriority(t *policy.Tables) (*Policy, error) {
 				Hint: "the policy " + PriorityName + " leaves the order to servers that know priorities"}
 		}
 	}
+
+	// Take the plan's priorities if they differ.
 	p := New(t)
 	if slices.Min(p.ranks) < slices.Max(p.ranks) {
 		return p, nil

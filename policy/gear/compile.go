@@ -26,6 +26,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if g == nil {
 		return &document.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
 	}
+
+	// Add the models with their pipelines and records.
 	c := compiler{
 		plan: g, shared: t, own: &Tables{MaxQPS: g.MaxQPS, Records: Records{Samples: g.Samples}},
 		member: map[string]int{}, pipelines: make([][]int32, len(t.Models)),
@@ -35,6 +37,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 			return err
 		}
 	}
+
+	// Make them one served model, and add the gears.
 	if err := c.serveOne(); err != nil {
 		return err
 	}
@@ -160,6 +164,8 @@ func (t *Tables) addRecords(m *formats.GearModel, at string, first bool) error {
 		t.Records.Correct = append(t.Records.Correct, t.Records.Correct[last])
 		return nil
 	}
+
+	// Decode a level and a verdict for every sample, which are characters.
 	if len(m.Levels) != n || len(m.Correct) != n || len(m.Thresholds) >= formats.MaxGrid {
 		return &document.Error{Path: at, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
 	}

@@ -78,6 +78,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		return nil, errors.New("policy gear: the window must be positive")
 	}
 	pipelines := len(t.Pipelines)
+
+	// Make the chains, and the stages of the gears over them.
 	p := &Policy{
 		fleet: fleet{t: t, most: t.MaxBatch(), devices: make([]device, len(t.Devices)), queued: make([]uint64, (len(t.Devices)+63)/64)},
 		gears: g.Gears, opt: opt, flushAt: -1, minQ: make([]int32, pipelines),
@@ -87,7 +89,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		return nil, err
 	}
 
-	// Gears, and the rule that switches between them.
+	// Make the rule that switches between gears, and start with the first.
 	p.current = make([]float64, shares)
 	to := make([]float64, len(p.gears))
 	for g := range p.gears {
@@ -104,6 +106,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 // makeStages returns the stages of all gears with the chains of their pipelines, the index of each gear's first
 // stage, and the number of shares in all.
 func stagesOf(gears []Gear, of [][]int32) (first []int32, stages []stage, shares int, err error) {
+	// Count stages and shares.
 	n := 0
 	for g := range gears {
 		n += len(gears[g].Stages)

@@ -77,7 +77,7 @@ func newShedder(p *Policy) *shedder {
 				less[d] = next[d] - here[d]
 			}
 
-			// Times of the stage, for one request and for a full batch.
+			// Store the times of the stage, for one request and for a full batch.
 			one, full := p.stages[int(p.first[g])+k].soonest(p)
 			s.growth, s.stageTime = append(s.growth, max(0, full-one).Seconds()), append(s.stageTime, one.Seconds())
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
@@ -155,7 +155,7 @@ const slack = .1
 // it is at one stage, the work ahead of it at the next goes on. The longer it waits at a stage, the more requests
 // share its batch, up to a full one.
 func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
-	// The work of lost devices is shared by the others.
+	// Divide the work of lost devices among the others.
 	lost := 0.0
 	for d := range p.devices {
 		if p.devices[d].down {

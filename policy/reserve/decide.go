@@ -18,7 +18,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	for mo.queue.Len > 0 {
 		head := mo.queue.At(0)
 
-		// Without a search: does the head wait on as before?
+		// Check without a search whether the head waits on as before.
 		if p.waitsOn(m, now) {
 			break
 		}
@@ -199,6 +199,8 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 	t := now
 	for h, d := range devices {
 		st := &f.t.Stages[first+int32(h)]
+
+		// Add the transfer, behind the last reservation of both links.
 		if h > 0 && st.Xfer != nil && st.Xfer[batch-1] > 0 {
 			for _, link := range [2]int32{f.uplinks[devices[h-1]], f.downlinks[d]} {
 				if link < 0 {
@@ -211,6 +213,8 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 			}
 			t += st.Xfer[batch-1]
 		}
+
+		// Add the run, behind the last reservation of the device.
 		sp := &f.tl.spans[d]
 		if t <= sp.lastReady || sp.tail < now && sp.head >= 0 {
 			return never
@@ -248,7 +252,7 @@ func (c *chooser) choose(m int32, now time.Duration) *path {
 	first, last := c.t.PipelinesOf(m)
 	best, other := &c.paths[0], &c.paths[1]
 
-	// A single pipeline.
+	// With a single pipeline, probe that one.
 	if q := &c.models[m].queue; last == first+1 && c.monotone[first] && (!c.opt.Shed || q.At(0).Looked) {
 		c.probe(first, min(c.t.Pipelines[first].Batch, int32(q.Len)+1), now, best)
 		if best.finish >= never {

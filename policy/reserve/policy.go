@@ -147,7 +147,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	p.finder = finder{t: t, numDevices: int32(len(t.Devices)), maxDepth: maxDepth}
 	p.opt = opt
 
-	// Timelines of all devices and links.
+	// Make the timelines of all devices and links.
 	p.tl.init(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
 	p.tl.grow(p.batches.Len())
 	p.uplinks, p.downlinks = make([]int32, p.numDevices), make([]int32, p.numDevices)
@@ -155,7 +155,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 		p.uplinks[d], p.downlinks[d] = p.resource(t.Devices[d].Uplink), p.resource(t.Devices[d].Downlink)
 	}
 
-	// Buffers for paths.
+	// Make buffers for paths.
 	for i := range p.paths {
 		p.paths[i].hops = make([]policy.Hop, 0, t.MaxStages())
 	}
@@ -163,7 +163,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	p.fuller.hops = make([]policy.Hop, 0, t.MaxStages())
 	p.other.hops = make([]policy.Hop, 0, t.MaxStages())
 
-	// Models.
+	// Make the models.
 	p.models = make([]model, len(t.Models))
 	for i := range p.models {
 		p.models[i].armed = never
@@ -203,13 +203,13 @@ func (c *chooser) indexPipelines() {
 			}
 		}
 
-		// Whether times grow with the batch.
+		// Note whether times grow with the batch.
 		monotone := true
 		for s := range stages {
 			monotone = monotone && slices.IsSorted(stages[s].Infer) && slices.IsSorted(stages[s].Xfer)
 		}
 
-		// The guard, at most half of the slack.
+		// Compute the guard, at most half of the slack.
 		guard := make([]time.Duration, pl.Batch)
 		for b := range guard {
 			room := max(c.t.Models[pl.Model].SLO-least[b], 0)

@@ -41,7 +41,7 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 	t, work, from := now, time.Duration(0), int32(-1)
 	var best candidate
 	for h := int32(0); h < pl.NumStages; h++ {
-		// Times of the stage, of the transfer into it, and of the next transfer.
+		// Look up the times of the stage, of the transfer into it, and of the next transfer.
 		stage := pl.FirstStage + h
 		st := &f.t.Stages[stage]
 		infer := st.Infer[batch-1]
@@ -93,6 +93,8 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Durati
 		if sp.tail < now && sp.head >= 0 {
 			f.tl.overrun(d, now)
 		}
+
+		// Find the start: behind everything, or in a gap.
 		start, hold := max(ready, sp.tail), time.Duration(0)
 		if ready <= sp.lastReady {
 			start, hold = f.tl.slot(d, ready, infer, ready == now)
@@ -100,6 +102,8 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Durati
 		if start+infer > best.key {
 			continue // it cannot be better, whatever its uplink
 		}
+
+		// Keep the device if it is better; none can be better than one that is free at once.
 		finish := start + infer
 		key := f.leaves(d, finish, sends)
 		if key < best.key || key == best.key && finish < best.finish {
@@ -137,6 +141,8 @@ func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer,
 	if f.sameNode {
 		soonest = ready
 	}
+
+	// Consider each device that could be better.
 	least := never // sort time of the best device
 	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &spans[d]
@@ -158,7 +164,7 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	up, down := x.uplink, f.downlinks[d]
 	xferStart, xferEnd, hold, transfer, pushes := x.ready, x.ready, time.Duration(0), true, false
 
-	// The transfer: none within a node, of a measured time on one host, else over the links.
+	// Find the times of the transfer: none within a node, a measured time on one host, else over the links.
 	switch {
 	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
 		up, down, transfer = -1, -1, false
@@ -178,7 +184,7 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 		xferEnd = xferStart + x.xfer
 	}
 
-	// The run on the device.
+	// Find the start of the run on the device.
 	start := max(xferEnd, sp.tail)
 	if xferEnd < sp.lastReady {
 		var wait time.Duration
@@ -188,7 +194,7 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	finish := start + x.infer
 	key := f.leaves(d, finish, x.sends)
 
-	// Compare.
+	// Keep the better device.
 	if key > best.key || key == best.key && finish >= best.finish {
 		return false
 	}
@@ -214,6 +220,8 @@ func (f *finder) reserve(batch int32, pa *path, now time.Duration) {
 	for h := range pa.hops {
 		hop := &pa.hops[h]
 		n := f.tl.node(batch, int16(h), run)
+
+		// Reserve the transfer into the hop.
 		if hop.Uplink >= 0 || hop.Downlink >= 0 {
 			f.reserveLink(n+up, hop.Uplink, ready, hop)
 			f.reserveLink(n+down, hop.Downlink, ready, hop)
@@ -221,6 +229,8 @@ func (f *finder) reserve(batch int32, pa *path, now time.Duration) {
 			f.tl.nodes[n+up].res, f.tl.nodes[n+down].res = -1, -1
 			f.tl.delays[n/perHop] = hop.XferEnd - hop.XferStart
 		}
+
+		// Reserve the device for the run.
 		nd := &f.tl.nodes[n]
 		*nd = node{ready: hop.XferEnd, start: hop.Start, dur: hop.End - hop.Start, prev: -1, next: -1, res: hop.Device, arrived: h == 0}
 		f.tl.insert(n)
@@ -228,6 +238,8 @@ func (f *finder) reserve(batch int32, pa *path, now time.Duration) {
 		ready = hop.End
 	}
 	f.tl.drain()
+
+	// Clear the hops that the pipeline does not have.
 	for h := int32(len(pa.hops)); h < f.tl.hops; h++ {
 		f.tl.nodes[f.tl.node(batch, int16(h), run)].res = -1
 	}

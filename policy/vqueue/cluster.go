@@ -274,7 +274,7 @@ func (c *Clusters) Form(requests []Request, order Members, limit func(model int3
 		}
 	}
 
-	// Sort each cluster and cut it.
+	// Sort each cluster by the order of its members.
 	var out [][]int32
 	for k, members := range byCluster {
 		if len(members) == 0 {
@@ -286,6 +286,8 @@ func (c *Clusters) Form(requests []Request, order Members, limit func(model int3
 			}
 			return cmp.Compare(requests[a].Arrived, requests[b].Arrived)
 		})
+
+		// Cut it into pieces of equal size.
 		most := max(limit(c.centres[k].model), 1)
 		pieces := (len(members) + most - 1) / most
 		for i := range pieces {

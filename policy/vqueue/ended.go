@@ -69,6 +69,8 @@ func (r *RCT) fitTail(stays []float64) {
 	if len(r.Stays) < fewStays {
 		return
 	}
+
+	// Find the excesses over the start of the tail.
 	from := r.Stays[r.tail()]
 	var passing []float64
 	for _, s := range stays {
@@ -81,7 +83,7 @@ func (r *RCT) fitTail(stays []float64) {
 	}
 	slices.Sort(passing)
 
-	// Shape and scale from the mean and the weighted mean of the sorted excesses.
+	// Compute shape and scale from the mean and the weighted mean of the sorted excesses.
 	mean, weighted, n := 0.0, 0.0, float64(len(passing))
 	for i, x := range passing {
 		mean += x / n

@@ -7,6 +7,8 @@ import "math"
 func (x *Search) exchange(heat float64) {
 	s := &x.state
 	before := s.total
+
+	// Choose the queues, and change them.
 	a, b := s.where[x.any()], int32(x.rng.IntN(len(s.queues)))
 	if a < 0 {
 		return

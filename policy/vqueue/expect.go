@@ -64,7 +64,7 @@ func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt, clie
 		return
 	}
 
-	// Its start: the end of the group before it, and a change of network.
+	// Compute its start: the end of the group before it, and a change of network.
 	def, slots := &p.problem.Queues[q], p.state.queues[q].slots
 	t, v, loaded := max(def.Start, seconds(now)), 0.0, def.Model
 	if place > 0 {
@@ -84,7 +84,7 @@ func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt, clie
 		t = min(t, max(def.Start, seconds(now))+def.change(def.Model, g.Model)+float64(byTurns)*c.Work)
 	}
 
-	// Its milestone, and the probability to reach it late.
+	// Compute the time of its milestone, and the probability to reach it late.
 	e.Start, e.Answered = inSeconds(t), inSeconds(t+c.Residence)
 	sd := math.Sqrt(v + c.ResidenceVar + p.problem.common(t) + 1e-9)
 	e.Late = stoch.Phi((t + c.Residence - seconds(deadline)) / sd)

@@ -97,13 +97,13 @@ func (f *Forecast) Started(now float64, beside, kind int, prompt float64, bare P
 		return
 	}
 
-	// The pace: the time since the last start, against the work that was expected.
+	// Learn the pace: the time since the last start, against the work that was expected.
 	if f.work > 0 {
 		f.Pace.Worked(now-f.last, f.work)
 	}
 	f.last, f.work = now, bare.Prompt*prompt+bare.Rest
 
-	// The forecasts: judge those that are due, restart them, and add the request's work to all.
+	// Update the forecasts: judge those that are due, restart them, and add the request's work to all.
 	for i := range f.marks {
 		m, own := &f.marks[i], f.prices[i*f.kinds:][:f.kinds]
 		if m.work >= m.due {

@@ -199,6 +199,8 @@ func (s *grouping) leave(req int32) {
 	if g < 0 {
 		return
 	}
+
+	// Unlink the request.
 	s.stepOut(req)
 	x := &s.groups[g]
 	if r.prev < 0 {
@@ -212,6 +214,8 @@ func (s *grouping) leave(req int32) {
 		s.requests[r.next].prev = r.prev
 	}
 	r.group, r.next, r.prev = -1, -1, -1
+
+	// Update the group, or free it.
 	s.changes++
 	x.size--
 	x.prompts -= int64(r.prompt)

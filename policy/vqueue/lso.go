@@ -3,7 +3,6 @@ package vqueue
 // LSO is an LLM serving operation that a policy may do (section 5).
 type LSO uint8
 
-// The operations.
 const (
 	Pulling   LSO = iota // requests join the running batch; without it a batch is filled only when it is empty
 	Eviction             // requests are removed from the running batch

@@ -72,7 +72,7 @@ func (p *Problem) common(at float64) float64 {
 // second up to there. A variance of up to addedVariance may be added to its start meanwhile. If the cost is not
 // linear at all, it returns zeros.
 func (p *Problem) slack(g *Group, c *Cost, start, variance, spare float64) (slack, rate float64) {
-	// A group that is judged as a whole: linear up to its deadline, and from there on.
+	// The cost of a group that is judged as a whole is linear up to its deadline, and again after it.
 	if p.Judge != ByQuantiles {
 		late := p.lateness(g, c, start, variance+spare)
 		if p.Judge == ByCompletion {
@@ -90,7 +90,7 @@ func (p *Problem) slack(g *Group, c *Cost, start, variance, spare float64) (slac
 		return math.Inf(1), rate
 	}
 
-	// Members by quantiles: linear while each is certainly in time, or all are certainly late.
+	// With quantiles it is linear while each member is certainly in time, or all are certainly late.
 	margin := certain * math.Sqrt(variance+spare+0.5*c.Variance+c.ResidenceVar+p.common(start+0.5*c.Work))
 	t := start + c.Residence
 	early, sure := math.Inf(1), true
@@ -120,7 +120,7 @@ func (p *Problem) recost(q int32, l *line, from int, spare float64) {
 		v = before.variance + p.Cost(before.group, def.Kind).Variance
 	}
 
-	// Forwards: starts, ends and costs.
+	// Compute starts, ends and costs from front to back.
 	for i := from; i < len(l.slots); i++ {
 		x := &l.slots[i]
 		g, c := &p.Groups[x.group], p.Cost(x.group, def.Kind)
@@ -132,7 +132,7 @@ func (p *Problem) recost(q int32, l *line, from int, spare float64) {
 		t, v, model = x.end, v+c.Variance, x.model
 	}
 
-	// Backwards: the cost of the queue, and the least slack and total rate of each slot and all behind it.
+	// Compute from back to front the cost of the queue, and the least slack and total rate of each slot and all behind it.
 	sum, slack, rate := p.End*(t-def.Start), math.Inf(1), 0.0
 	for i := len(l.slots) - 1; i >= 0; i-- {
 		x := &l.slots[i]

@@ -75,6 +75,8 @@ func (opt Options) With(name string, params map[string]float64) (Options, error)
 	flags := switches()
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		v := params[key]
+
+		// Set a parameter that is 0 or 1.
 		if set, ok := flags[key]; ok {
 			switch v {
 			case 0:
@@ -86,7 +88,7 @@ func (opt Options) With(name string, params map[string]float64) (Options, error)
 			continue
 		}
 
-		// A parameter with a numeric value.
+		// Set a parameter with a numeric value.
 		n, ok := numbers[key]
 		if !ok {
 			known := slices.AppendSeq(slices.Collect(maps.Keys(flags)), maps.Keys(numbers))

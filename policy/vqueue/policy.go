@@ -48,7 +48,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		own = &learns
 	}
 
-	// Defaults.
+	// Set the defaults.
 	if opt.Delta == 0 {
 		opt.Delta = 4
 	}
@@ -59,7 +59,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		opt.Objective = Recommended
 	}
 
-	// The parts, which share the group table.
+	// Make the parts, which share the group table.
 	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt), ticks: ticks{every: opt.Every}}
 	p.run = &serving{p.grouping}
 	p.place, p.plan = newPlacing(p.grouping), newPlanning(p.grouping)
@@ -76,6 +76,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 
 // Handle handles an event. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	// Events of instances make the next tick come soon.
 	first := len(out.List)
 	switch ev.Kind {
 	case policy.Arrival, policy.Cancel, policy.ReplanResult, policy.Timer:
@@ -110,6 +111,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Timer:
 		p.tick(now, out)
 	}
+
+	// A dispatcher decides after every event. The calibrator observes the starts.
 	if p.pool != nil {
 		p.pool.Assign(now, out)
 	}

@@ -115,7 +115,7 @@ func (p *Problem) Validate() error {
 		return fmt.Errorf("%s[%d].%s: found %v, expected %s", where, i, what, found, want)
 	}
 
-	// Groups: a known network, a finite size, deadlines that are numbers.
+	// Groups need a known network, a finite size, deadlines that are numbers.
 	if len(p.Costs) != len(p.Groups)*p.Kinds {
 		return fmt.Errorf("costs: found %d, expected %d groups times %d kinds", len(p.Costs), len(p.Groups), p.Kinds)
 	}
@@ -134,14 +134,14 @@ func (p *Problem) Validate() error {
 		}
 	}
 
-	// Costs: nothing negative, and infinite work only.
+	// Costs may not be negative, and only work may be infinite.
 	for i, c := range p.Costs {
 		if !(c.Work >= 0) || !(c.Variance >= 0) || !(c.Residence >= 0) || !(c.ResidenceVar >= 0) || math.IsInf(c.Variance+c.Residence+c.ResidenceVar, 1) {
 			return bad("costs", i, "work", c, "seconds and variances of at least 0")
 		}
 	}
 
-	// Queues: a known kind and network, a finite start, a setup time for each network.
+	// Queues need a known kind and network, a finite start, a setup time for each network.
 	for i := range p.Queues {
 		q := &p.Queues[i]
 		switch {

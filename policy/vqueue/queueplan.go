@@ -30,7 +30,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 		return nil
 	}
 
-	// Estimators, and the devices that may serve each network.
+	// Add the estimators, and the devices that may serve each network.
 	own := &Tables{RCT: make([]RCT, 2*len(t.Models)*len(t.Kinds)), Mega: make([]int32, len(t.Models)), Only: make([][]int32, len(t.Networks))}
 	for m := range t.Models {
 		for k, kind := range t.Kinds {
@@ -45,7 +45,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 		}
 	}
 
-	// Caps of classes, limits for SLOs on the time per token, and a check.
+	// Add caps of classes, limits for SLOs on the time per token, and a check.
 	own.setCaps(q, t)
 	own.setConcurrency(t)
 	own.lacks = lacking(q, own, t)

@@ -224,7 +224,7 @@ const apart = 2
 // of starts that are some batches apart. The result is at least the variance of the lengths. The fitted line
 // itself removes a part of the deviation; the pairs' share of the queue corrects for that.
 func (r *RCT) fitNoise(run []Served, first int) {
-	// Work ahead of every request, with the mean answer.
+	// Compute the work ahead of every request, with the mean answer.
 	work, filled, squares := make([]float64, len(run)), 0.0, 0.0
 	for i := range run[1:] {
 		work[i+1] = work[i] + r.Alpha*run[i].Prompt + r.Beta*r.OutputMean

@@ -112,7 +112,7 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 			return append(dst, stays), 0 // no order is better by more than minPlanGain
 		}
 
-		// Search.
+		// Search for a better order.
 		work = min(work, grant)
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before
@@ -167,6 +167,7 @@ func (p *Policy) Replans() Replans { return p.plan.ends }
 func (p *planning) ended(list []int32) bool {
 	p.effort.settled = len(list) > 0 && list[0] == stays
 	switch {
+	// The search failed.
 	case len(list) == 0:
 		p.ends.Failed++
 		if !p.violation() {
@@ -175,6 +176,8 @@ func (p *planning) ended(list []int32) bool {
 		p.ends.ByDeadline++
 		edf(p.state)
 		return true
+
+	// There is no better order.
 	case list[0] == stays:
 		p.ends.Stayed++
 		return false
@@ -182,6 +185,8 @@ func (p *planning) ended(list []int32) bool {
 		p.ends.OutOfTime++
 		return false
 	}
+
+	// There is a new order.
 	if !p.adopt(list) {
 		return false
 	}

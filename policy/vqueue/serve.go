@@ -141,7 +141,7 @@ func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
 	r.taken = s.need(r)
 	in.tokens += r.taken
 
-	// A batch of one task with one hop.
+	// Dispatch a batch of one task with one hop.
 	pipeline := s.t.Models[r.model].FirstPipeline
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: pipeline, Model: r.model, Batch: slot, Size: 1,
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: 1})
