@@ -9,16 +9,16 @@ package policy
 type Control interface {
 	// BeginRequest reveals the first tasks of a request of a model.
 	Begin(req, model int32, out *Reveals)
-	// TaskEnded reveals what follows from the end of a task of a request that is not over. All of it belongs to
-	// the same request.
+	// TaskEnded reveals the tasks that follow from the end of a task. Its request is not over, and all of them
+	// belong to it.
 	Ended(task int32, o Outcome, out *Reveals)
 	// ForgetRequest ends a request that was dropped: all of its tasks are unread, and TaskEnded is not called for
 	// them any more.
 	Forget(req int32, out *Reveals)
 }
 
-// Outcome is the result of a task, as far as it decides what follows. Conditions are evaluated where the values
-// are: the executor computes them, the simulator draws or replays them.
+// Outcome is the result of a task, as far as the next tasks depend on it. Conditions are evaluated where the
+// values are: the executor computes them, the simulator draws or replays them.
 type Outcome struct {
 	Branch int32 // branch that is taken, counted from 0
 	Items  int32 // number of items over which the next tasks fan out

@@ -58,14 +58,14 @@ type Model struct {
 	Sessions       *formats.Sessions
 }
 
-// Service is what a task asks for: pipelines that all compute the same.
+// Service is a set of pipelines that all compute the same. A task asks for one service.
 type Service struct {
 	Name          string
 	FirstPipeline int32
 	NumPipelines  int32
 }
 
-// Network is what is loaded onto a device: a network, a variant of one, or an adapter.
+// Network has weights that can be loaded onto a device: a network, a variant of one, or an adapter.
 type Network struct {
 	Name  string
 	Bytes int64 // bytes of its weights; 0 if unknown

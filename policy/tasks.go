@@ -20,7 +20,7 @@ type Task struct {
 	freed        bool // no task reads it; its slot is free once no batch runs it
 }
 
-// TaskLedger records the tasks of requests, and reports to the policy what a Control reveals. Simulator and
+// TaskLedger records the tasks of requests, and reports to the policy the tasks that a Control reveals. Simulator and
 // executor use the same one. The host keeps the requests, and everything else about tasks.
 type TaskLedger struct {
 	List    []Task
@@ -69,9 +69,9 @@ func (l *TaskLedger) Ready(task int32) bool {
 	return true
 }
 
-// FinishTasks ends the tasks of a batch and reveals what follows from them.
+// FinishTasks ends the tasks of a batch and reveals the tasks that follow.
 func (l *TaskLedger) Finish(tasks []int32) {
-	// End the tasks, and ask the Control what follows.
+	// End the tasks, and ask the Control for the next ones.
 	for _, t := range tasks {
 		if l.Host.Leave(t, TaskEnded) {
 			l.Host.Follow(t)

@@ -206,7 +206,7 @@ func (s *shedder) ahead(d int32, now time.Duration) float64 {
 	return s.waiting[d]
 }
 
-// certainlyInTime reports whether a request is in time whatever stage it waits at: even with all the work of the
+// certainlyInTime reports whether a request is in time at whichever stage it waits: even with all the work of the
 // busiest device before it. It may return false for a request that is in time by a little.
 func (s *shedder) surely(p *Policy, now, within time.Duration) bool {
 	const more = 1 + 1e-9 // covers rounding
@@ -263,7 +263,7 @@ func (s *shedder) ends(r *request) {
 	r.work = away
 }
 
-// clearRounding removes what rounding left once no request is open.
+// clearRounding removes the remainders of rounding once no request is open.
 func (s *shedder) idle() { clear(s.waiting) }
 
 // addBatch moves the requests of a batch that is sent to the rows of requests in batches. Most of them come from

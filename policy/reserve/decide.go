@@ -57,7 +57,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			mo.wake = at - p.early(found.pipeline, min(int32(mo.queue.Len)+1, found.batch))
 			switch {
 			case mo.wake <= now:
-				// The wake came, early by the guard's wakeLead: what waits goes now.
+				// The wake came, early by the guard's wakeLead: the waiting requests go now.
 				p.probe(found.pipeline, int32(mo.queue.Len), now, found)
 				if found.finish > p.limit(head.Deadline, found.pipeline, found.batch) {
 					mo.wake = at
@@ -69,7 +69,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			case !p.opt.Eager:
 				p.remember(m, found)
 
-			// Everything is free: send what waits.
+			// Everything is free: send the waiting requests.
 			case p.idle(found.pipeline, mo, head, now):
 				found, mo.wake = &p.retry, never
 
@@ -167,8 +167,8 @@ func (c *chooser) remember(m int32, pa *path) {
 }
 
 // keepsWaiting reports, without a search, that a head continues to wait for a fuller batch: its path would still
-// do for one request more and, with SendWhenFree, what waits could not go through it without waiting. It sets the
-// next wake. It returns false also if it cannot know, and a search has to decide.
+// do for one request more and, with SendWhenFree, the waiting requests could not go through it without waiting. It
+// sets the next wake. It returns false also if it cannot know, and a search has to decide.
 func (c *chooser) waitsOn(m int32, now time.Duration) bool {
 	mo := &c.models[m]
 	if len(mo.waits) == 0 {
@@ -224,10 +224,10 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 	return t
 }
 
-// canGoAtOnce reports whether what waits could go through a pipeline without waiting for a device or a link, and
-// leaves its path in retryPath. Then there is no reason to wait: a fuller batch only costs latency, and on a
-// shared device another model may take the place that the wait counted on. Under load some stage is busy, and
-// batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate of a
+// canGoAtOnce reports whether the waiting requests could go through a pipeline without waiting for a device or a
+// link, and leaves their path in retryPath. Then there is no reason to wait: a fuller batch only costs latency,
+// and on a shared device another model may take the place that the wait counted on. Under load some stage is busy,
+// and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate of a
 // later stage that limits the pipeline.
 func (c *chooser) idle(pipeline int32, mo *model, head *waiting.Request, now time.Duration) bool {
 	c.probe(pipeline, int32(mo.queue.Len), now, &c.retry)
@@ -282,7 +282,7 @@ func (c *chooser) choose(m int32, now time.Duration) *path {
 func (c *chooser) guarded() bool { return c.opt.GuardTime > 0 || c.opt.GuardShare > 0 }
 
 // spendGuard looks for a path without the guard, for a head that was to be served in time and no longer can: on a
-// real clock a wake comes late, which is what the guard is for. The batch is no larger than what waits, so that it
+// real clock a wake comes late, and the guard covers that. The batch is no larger than the queue, so that it
 // goes now.
 func (c *chooser) spendGuard(m int32, head *waiting.Request, now time.Duration) *path {
 	c.spending = true

@@ -15,7 +15,7 @@
 //   - Guard: a part of every deadline that is kept back against jitter and overheads.
 //   - First look: the first decision about a head. Fuller batch: a batch of one request more than wait.
 //   - Sharing models: models that have stages on the same device.
-//   - To settle: to bring the start of a reservation up to date with what precedes it.
+//   - To settle: to update the start of a reservation to the work that precedes it.
 //   - To move a reservation, or to push it: to give it a later start.
 //
 // Files, in the order in which to read them: policy.go has the options, the state and the events. decide.go is

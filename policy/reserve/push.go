@@ -24,7 +24,7 @@ func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 		return p.try(pa, now)
 	}
 
-	// Reserve it, and record what moves.
+	// Reserve it, and record the reservations that move.
 	p.tl.watched, p.tl.rebuilt, p.tl.moved = true, false, p.tl.moved[:0]
 	slot := p.try(pa, now)
 	p.tl.watched = false
@@ -50,7 +50,7 @@ func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 }
 
 // movesAreHarmless reports whether all reservations that moved still end in time, and reach their resources in the
-// order in which they stand there.
+// order of their lists.
 func bearable(t *timelines, batches *underway.Table) bool {
 	for _, n := range t.moved {
 		nd := &t.nodes[n]

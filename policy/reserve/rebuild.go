@@ -9,7 +9,7 @@ func (t *timelines) rebuild() {
 		}
 	}
 
-	// Settle what has arrived.
+	// Settle the reservations that have arrived.
 	t.work = t.work[:0]
 	for res := range t.spans {
 		for n := t.spans[res].head; n >= 0; n = t.nodes[n].next {

@@ -68,7 +68,7 @@ func (t *timelines) note(n int32) {
 	}
 }
 
-// settleStart updates the start of a reservation. If it changed, it queues what follows from it: later work on the
+// settleStart updates the start of a reservation. If it changed, it queues the reservations that depend on it: later work on the
 // same resources, and the later hops of its batch.
 func (t *timelines) settle(n int32) {
 	if kind := n % perHop; kind != run {
@@ -104,7 +104,7 @@ func (t *timelines) settleTransfer(n int32) {
 	t.arrive(n, u.end())
 }
 
-// settleFollowers queues what follows from a changed device reservation.
+// settleFollowers queues the reservations that depend on a changed device reservation.
 func (t *timelines) follow(n int32) {
 	t.successor(n)
 	if !t.final[n/perHop] {

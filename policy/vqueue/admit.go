@@ -33,7 +33,7 @@ func (s pricing) pauses(now time.Duration, q int32) bool {
 		return false
 	}
 
-	// Add up what the running requests gain by a pause, and the share of the instance that they use.
+	// Add up the gain of the running requests by a pause, and the share of the instance that they use.
 	saved, busy := 0.0, 0.0
 	for _, slot := range in.running {
 		r := &s.requests[s.batches[slot]]

@@ -20,7 +20,7 @@ const (
 // the start. An SLO on the time per token is kept by the number of requests that run at once.
 const patience = 10 * time.Minute
 
-// sloClass is what the SLO of a served model requires of the order of requests.
+// sloClass has the requirements of a served model's SLO on the order of requests.
 type class struct {
 	milestone milestone     // point that has a deadline
 	after     time.Duration // from the arrival to the deadline; 0 means the request's own deadline

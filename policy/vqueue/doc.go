@@ -13,7 +13,7 @@
 //   - Unplaced: a group that is in no queue, or a request that no instance which is up can serve.
 //   - Milestone: the point of a request to which its SLO applies (its start, its first token or its answer).
 //   - Residence: the time from a request's start to its answer. Lead time: the same, to its milestone.
-//   - Estimator (RCT): what requests of a model take on a kind of device (request completion time).
+//   - Estimator (RCT): the times of requests of a model on a kind of device (request completion time).
 //   - Pull: to add a waiting request to the running batch. Cap: the most requests of a class on an instance.
 //   - Stale queue: a queue whose starts and costs have not been computed since it changed.
 //   - Linear slack: how much later a group may start while its cost grows linearly.

@@ -2,7 +2,7 @@ package vqueue
 
 import "time"
 
-// ModelObservation is what a policy with FollowInstances has observed of a served model.
+// ModelObservation has the observations of a served model by a policy with FollowInstances.
 type Learnt struct {
 	Model   int32
 	Answers float64 // weighted number of answers

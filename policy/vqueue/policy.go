@@ -280,7 +280,7 @@ func (p *Policy) scatter(q int32) {
 	}
 }
 
-// handleRecovery returns an instance to service, with what its server reports, and serves it.
+// handleRecovery returns an instance to service, with the limits that its server reports, and serves it.
 func (p *Policy) back(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	q := p.of[ev.Device]
 	if q < 0 {

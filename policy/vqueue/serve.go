@@ -26,7 +26,7 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 			g = s.sooner(now, in, q, g)
 		}
 
-		// Choose its request, and do what it needs.
+		// Choose its request. Then change the network, evict requests, or dispatch it.
 		req := s.turn(q, g)
 		r := &s.requests[req]
 		switch network := s.problem.Groups[g].Model; {

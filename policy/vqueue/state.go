@@ -130,7 +130,7 @@ func (s *State) Refresh() {
 		s.where = append(s.where, -1)
 	}
 
-	// The largest variance bounds what an insertion adds before a slot.
+	// The largest variance bounds the variance that an insertion adds before a slot.
 	s.spare = 0
 	for i := range p.Costs {
 		s.spare = max(s.spare, p.Costs[i].Variance)
