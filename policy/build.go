@@ -1,45 +1,44 @@
 package policy
 
-// Builder makes tables part by part: kinds, models with their pipelines and
-// stages, then devices with the stages that are on them. A pipeline is of the
-// latest model, a stage of the latest pipeline.
+// Builder makes tables part by part: kinds, models with their pipelines and stages, then devices with the stages
+// on them. A pipeline belongs to the latest model, a stage to the latest pipeline.
 type Builder struct {
 	t     Tables
 	on    [][]int32 // devices by stage
 	nodes nodes
 }
 
-// nodes are those of the devices that are being added.
+// nodeWiring has the nodes and links of the devices that are being added.
 type nodes struct {
-	wired    bool
-	kind     int32
+	wired    bool  // SetNodes was called
+	kind     int32 // kind of the devices
 	perNode  int32
-	gbps     float64
-	count    int32 // so far, of all kinds
-	host     int32 // the node of what has no links; -1: none so far
-	last     int32 // of the kind
-	up, down int32 // its links
+	gbps     float64 // rate of a link in Gbit/s; 0 for devices on the planning host
+	count    int32   // number of nodes so far, of all kinds
+	host     int32   // node of devices without links; -1 if there is none so far
+	last     int32   // latest node of the kind
+	up, down int32   // links of that node
 }
 
-// Kind adds a kind with a number of physical devices.
+// AddKind adds a kind with a number of physical devices.
 func (b *Builder) Kind(name string, count int) {
 	b.t.Kinds, b.t.KindCounts = append(b.t.Kinds, name), append(b.t.KindCounts, int32(count))
 }
 
-// Model adds a model, whose pipelines come next.
+// AddModel adds a model. Its pipelines come next.
 func (b *Builder) Model(m Model) {
 	m.FirstPipeline, m.NumPipelines = int32(len(b.t.Pipelines)), 0
 	b.t.Models = append(b.t.Models, m)
 }
 
-// Pipeline adds a pipeline, whose stages come next.
+// AddPipeline adds a pipeline to the latest model. Its stages come next.
 func (b *Builder) Pipeline(batch int, rps float64) {
 	model := len(b.t.Models) - 1
 	b.t.Models[model].NumPipelines++
 	b.t.Pipelines = append(b.t.Pipelines, Pipeline{Model: int32(model), Batch: int32(batch), RPS: rps, FirstStage: int32(len(b.t.Stages))})
 }
 
-// Stage adds a stage and returns its index.
+// AddStage adds a stage to the latest pipeline and returns its index.
 func (b *Builder) Stage(s Stage) int32 {
 	p := &b.t.Pipelines[len(b.t.Pipelines)-1]
 	s.Pipeline, s.Hop = int32(len(b.t.Pipelines)-1), int16(p.NumStages)
@@ -48,9 +47,9 @@ func (b *Builder) Stage(s Stage) int32 {
 	return int32(len(b.t.Stages) - 1)
 }
 
-// Nodes says how the latest kind's devices are wired, which are added next, in the
-// order of their numbers: so many to a node, whose links have this rate. Without a
-// rate they stand on the planning host. Kinds that nothing is said of have no nodes.
+// SetNodes sets the wiring of the latest kind's devices, which are added next, in the order of their numbers:
+// perNode devices on each node, whose links have this rate. Without a rate they are on the planning host. Kinds
+// without a call of SetNodes have no nodes.
 func (b *Builder) Nodes(perNode int, gbps float64) {
 	n := &b.nodes
 	if !n.wired {
@@ -59,7 +58,7 @@ func (b *Builder) Nodes(perNode int, gbps float64) {
 	n.wired, n.kind, n.perNode, n.gbps, n.last, n.up, n.down = true, int32(len(b.t.Kinds)-1), int32(max(1, perNode)), gbps, -1, -1, -1
 }
 
-// wire gives a device its node and links.
+// wireDevice sets the node and links of a device.
 func (b *Builder) wire(d *Device) {
 	n := &b.nodes
 	switch {
@@ -82,7 +81,7 @@ func (b *Builder) wire(d *Device) {
 	d.Uplink, d.Downlink = n.up, n.down
 }
 
-// Device adds a device that runs batches of stages, and returns its index.
+// AddDevice adds a device that runs batches of stages, and returns its index.
 func (b *Builder) Device(d Device) int32 {
 	d.Instance = -1
 	if b.nodes.wired {
@@ -92,11 +91,11 @@ func (b *Builder) Device(d Device) int32 {
 	return int32(len(b.t.Devices) - 1)
 }
 
-// Place puts a stage on a further device.
+// PlaceStage puts a stage on a further device.
 func (b *Builder) Place(stage, device int32) { b.on[stage] = append(b.on[stage], device) }
 
-// Tables are the tables of all that was added, with the devices of the stages, a
-// service per model and what is resident on every device.
+// BuildTables returns the tables of everything that was added, with the devices of the stages, a service per model
+// and the resident networks of every device.
 func (b *Builder) Tables() *Tables {
 	t := &b.t
 	for s, devices := range b.on {

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// eventNumbers are the kinds' numbers in event logs. A kind that is added later
-// gets the next number, wherever its constant stands.
+// eventNumbers has the numbers of event kinds in event logs. A kind that is added later gets the next number,
+// wherever its constant stands.
 var eventNumbers = [NumEvents]byte{
 	BatchFinished: 0, BatchReturned: 1, TransferFinished: 2, BatchStarted: 3, NetworkLoaded: 4, NetworkUnloaded: 5, WorkerLost: 6, WorkerBack: 7,
 	ControlRevealed: 8, TaskRevealed: 9, TokenProgress: 10, PlanInstalled: 11, ReplanResult: 12, Arrival: 13, Cancel: 14, Timer: 15,
 }
 
-// actionNumbers are likewise those of actions.
+// actionNumbers has the numbers of action kinds in event logs, likewise.
 var actionNumbers = [NumActions]byte{
 	Dispatch: 0, Drop: 1, Wake: 2, Abort: 3, Load: 4, Unload: 5, Evict: 6, SwitchMode: 7, Replan: 8, Complete: 9, Place: 10,
 }
 
-// AppendEvent appends an event in the form of event logs: its kind, then every
-// field as a signed varint, then its list behind its length, then the client if there
-// is one.
+// AppendEvent appends an event in the form of event logs: its kind, every field as a signed varint, the length of
+// its list and the list, and the client if there is one.
 func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	dst = append(dst, eventNumbers[ev.Kind])
 	for _, v := range [...]int64{int64(now), int64(ev.Hop), int64(ev.Model), int64(ev.Req), int64(ev.Task), int64(ev.Service), int64(ev.Network),
@@ -39,9 +38,8 @@ func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	return dst
 }
 
-// AppendActions appends the actions of a buffer from the first-th on, each with
-// its tasks and hops: the bytes say what is done and nothing about where in
-// the buffer it stood.
+// AppendActions appends the actions of a buffer from number firstAction on, each with its tasks and hops. The
+// bytes do not depend on where in the buffer the actions stand.
 func AppendActions(dst []byte, a *Actions, first int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(a.List)-first))
 	for i := range a.List[first:] {
@@ -74,14 +72,16 @@ func appendBatch(dst []byte, a *Actions, act *Action) []byte {
 	return dst
 }
 
+// errShort is returned when a record ends before all of its fields are read.
 var errShort = errors.New("ends within a record")
 
-// fields reads varints off a record.
+// recordReader reads numbers from a record. Its first error is kept, and later reads return 0.
 type fields struct {
 	b   []byte
 	err error
 }
 
+// readByte reads a byte.
 func (f *fields) byte() byte {
 	if len(f.b) == 0 {
 		f.err = errShort
@@ -92,6 +92,7 @@ func (f *fields) byte() byte {
 	return c
 }
 
+// readInt reads a signed varint.
 func (f *fields) int() int64 {
 	v, n := binary.Varint(f.b)
 	if n <= 0 {
@@ -102,7 +103,7 @@ func (f *fields) int() int64 {
 	return v
 }
 
-// count reads the length of a list, of which every value takes at least a byte.
+// readCount reads the length of a list, of which every value takes at least a byte.
 func (f *fields) count() int {
 	v, n := binary.Uvarint(f.b)
 	if n <= 0 || v > uint64(len(f.b)-n) {
@@ -113,6 +114,7 @@ func (f *fields) count() int {
 	return int(v)
 }
 
+// readInt32 reads a number of 32 bits, such as an index.
 func (f *fields) int32() int32 {
 	v := f.int()
 	if v != int64(int32(v)) && f.err == nil {
@@ -121,6 +123,7 @@ func (f *fields) int32() int32 {
 	return int32(v)
 }
 
+// readInt16 reads a number of 16 bits, such as a hop.
 func (f *fields) int16() int16 {
 	v := f.int()
 	if v != int64(int16(v)) && f.err == nil {
@@ -129,9 +132,10 @@ func (f *fields) int16() int16 {
 	return int16(v)
 }
 
+// readTime reads a time.
 func (f *fields) time() time.Duration { return time.Duration(f.int()) }
 
-// kindOf finds the kind that a log's number stands for.
+// kindOf returns the kind with a number in event logs. If there is none, it returns -1.
 func kindOf(numbers []byte, number byte) int {
 	for kind, n := range numbers {
 		if n == number {
@@ -141,7 +145,7 @@ func kindOf(numbers []byte, number byte) int {
 	return -1
 }
 
-// eventKind reads the kind of an event by a table of numbers.
+// readEventKind reads the kind of an event by a table of numbers.
 func (f *fields) eventKind(numbers []byte) EventKind {
 	number := f.byte()
 	kind := kindOf(numbers, number)
@@ -151,7 +155,7 @@ func (f *fields) eventKind(numbers []byte) EventKind {
 	return EventKind(max(0, kind))
 }
 
-// end is the error of a whole record, with what was read of it.
+// finish returns the error of a record after its last field: a failed read, or bytes behind the last field.
 func (f *fields) end(what string) error {
 	switch {
 	case f.err != nil:
@@ -162,7 +166,7 @@ func (f *fields) end(what string) error {
 	return nil
 }
 
-// DecodeEvent reads what AppendEvent wrote.
+// DecodeEvent decodes an event that AppendEvent encoded.
 func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
 	f := fields{b: b}
 	ev.Kind = f.eventKind(eventNumbers[:])
@@ -179,7 +183,7 @@ func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
 	return now, ev, f.end("an event")
 }
 
-// DecodeActions reads what AppendActions wrote, into an empty buffer.
+// DecodeActions decodes actions that AppendActions encoded, into an empty buffer.
 func DecodeActions(b []byte, out *Actions) error {
 	return decodeActions(b, out, func(f *fields) Action {
 		act := f.actionKind()
@@ -189,7 +193,7 @@ func DecodeActions(b []byte, out *Actions) error {
 	})
 }
 
-// actionKind reads the kind of an action and its reason.
+// readAction reads the kind of an action and its reason.
 func (f *fields) actionKind() Action {
 	number := f.byte()
 	kind := kindOf(actionNumbers[:], number)
@@ -199,7 +203,7 @@ func (f *fields) actionKind() Action {
 	return Action{Kind: ActionKind(max(0, kind)), Reason: Reason(f.byte())}
 }
 
-// decodeActions reads a buffer of actions; read reads one without its batch.
+// decodeActions decodes actions; read decodes one without its batch.
 func decodeActions(b []byte, out *Actions, read func(*fields) Action) error {
 	out.Reset()
 	n, size := binary.Uvarint(b)
@@ -208,8 +212,11 @@ func decodeActions(b []byte, out *Actions, read func(*fields) Action) error {
 	}
 	f := fields{b: b[size:]}
 	for ; n > 0 && f.err == nil; n-- {
+		// Decode the action itself.
 		act := read(&f)
 		act.TaskFirst, act.HopFirst = int32(len(out.Tasks)), int32(len(out.Hops))
+
+		// Decode the tasks and hops of a Dispatch. Check their number first, before making room for them.
 		if act.Kind == Dispatch {
 			if act.Size < 0 || act.HopCount < 0 || int64(act.Size)+int64(act.HopCount) > int64(len(f.b)) {
 				return fmt.Errorf("decoding actions: a batch of %d along %d hops in %d bytes", act.Size, act.HopCount, len(f.b))

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// eventsV1 are the kinds of version 1 of event logs, by their numbers there.
+// eventsV1 has the event kinds of version 1 of event logs, by their numbers there.
 var eventsV1 = [...]EventKind{
 	BatchFinished, TransferFinished, BatchStarted, NetworkLoaded, NetworkUnloaded, WorkerLost, WorkerBack,
 	ControlRevealed, TokenProgress, PlanInstalled, ReplanResult, Arrival, Cancel, Timer,
 }
 
-// DecodeEventV1 reads an event of version 1 of event logs, where every request
-// had one task, a model was what devices hold, too, and nothing had lists.
+// DecodeEventV1 decodes an event of version 1 of event logs, in which every request had one task, devices held
+// models, and nothing had lists.
 func DecodeEventV1(b []byte) (now time.Duration, ev Event, err error) {
 	f := fields{b: b}
 	if number := f.byte(); int(number) < len(eventsV1) {
@@ -30,8 +30,8 @@ func DecodeEventV1(b []byte) (now time.Duration, ev Event, err error) {
 	return now, ev, f.end("an event of version 1")
 }
 
-// DecodeActionsV1 reads actions of version 1 of event logs into an empty buffer.
-// The numbers of their kinds are still the same.
+// DecodeActionsV1 decodes actions of version 1 of event logs into an empty buffer. The numbers of their kinds are
+// still the same.
 func DecodeActionsV1(b []byte, out *Actions) error {
 	return decodeActions(b, out, func(f *fields) Action {
 		act := f.actionKind()

@@ -11,23 +11,19 @@ import (
 	"inferplan/formats/document"
 )
 
-// Compile makes the flat tables that all kinds of plans share: what policies,
-// the simulator and the executor index into. The tables of a kind's own come
-// from its package; package policies does both.
+// Compile returns the flat tables that all kinds of plans share, which policies, the simulator and the executor
+// index. The package of a kind makes the kind's own tables; package policies does both.
 //
-// Devices. On an exclusive pool every replica is a device of its own: slot s of
-// physical device g, with 1/v of it. On a time-shared pool every physical
-// device that a placement names is one device, listed by all the stages that
-// are placed on it. Devices are numbered by pool, physical device and slot.
+// Devices. On an exclusive pool every replica is a device of its own: slot s of physical device g, with the share
+// 1/v of it. On a time-shared pool every physical device that a placement names is one device, in the lists of all
+// the stages that are placed on it. Devices are numbered by pool, physical device and slot.
 //
-// Nodes and links. Device i of a pool sits on node i / per_node of that pool.
-// A pool with nic_gbps > 0 has one uplink and one downlink per node; a pool
-// without stands on the planning host, has no links, and all such pools share
-// one node.
+// Nodes and links. Device i of a pool is on node i / per_node of that pool. A pool with nic_gbps > 0 has one
+// uplink and one downlink per node. A pool without it is on the planning host and has no links, and all such pools
+// share one node.
 //
-// Transfers. A stage's transfer time per batch is the plan's transfer_us; a
-// plan that leaves it out gets batch * TransferTime at the slower of the two
-// ends. Between two devices of one node a tensor crosses no NIC: such a
+// Transfers. A stage's transfer time per batch is the plan's transfer_us. If a plan has none, it is batch *
+// TransferTime at the slower of the two ends. Between two devices of one node a tensor crosses no NIC: such a
 // transfer takes no time and holds no link, see TransferBetween.
 func Compile(plan *formats.Plan) (*Tables, error) {
 	c := compiler{plan: plan}
@@ -37,9 +33,8 @@ func Compile(plan *formats.Plan) (*Tables, error) {
 	return c.b.Tables(), nil
 }
 
-// TransferTime is how long one sample's cut takes over a link: bytes * 8 over
-// the rate, rounded to whole microseconds. A batch takes batch times as long
-// (there is no base latency).
+// TransferTime returns how long one sample's cut takes over a link: bytes * 8 divided by the rate, rounded to
+// whole microseconds. A batch takes batch times as long (there is no base latency).
 func TransferTime(bytes int64, gbps float64) time.Duration {
 	if gbps <= 0 || bytes <= 0 {
 		return 0
@@ -47,19 +42,21 @@ func TransferTime(bytes int64, gbps float64) time.Duration {
 	return time.Duration(math.Round(float64(bytes)*8/(gbps*1000))) * time.Microsecond
 }
 
+// compiler makes tables from a plan.
 type compiler struct {
 	plan    *formats.Plan
 	b       Builder
-	pools   map[string]int
-	devices [][]poolDevice // per pool: devices in order of physical device and slot
+	pools   map[string]int // index of a pool by its device kind
+	devices [][]poolDevice // by pool, in the order of physical device and slot
 }
 
-// poolDevice is a device before it has a number.
+// poolDevice is a device of a pool that has no number yet, with the stages placed on it.
 type poolDevice struct {
 	gpu, share int
 	stages     []int32
 }
 
+// compile adds pools, models and devices, in this order.
 func (c *compiler) run() error {
 	if len(c.plan.Deployment) == 0 {
 		return &document.Error{Path: "deployment", Found: "no model", Expected: "at least one"}
@@ -75,6 +72,7 @@ func (c *compiler) run() error {
 	return c.numberDevices()
 }
 
+// addPools checks the pools and indexes them by device kind.
 func (c *compiler) addPools() error {
 	c.pools = make(map[string]int, len(c.plan.Pools))
 	c.devices = make([][]poolDevice, len(c.plan.Pools))
@@ -94,17 +92,22 @@ func (c *compiler) addPools() error {
 	return nil
 }
 
+// addModel adds a model with its pipelines.
 func (c *compiler) addModel(mi int) error {
 	m, promised := &c.plan.Deployment[mi], c.plan.Promised(mi)
 	path := fmt.Sprintf("deployment[%d]", mi)
 	if promised.SLOUS <= 0 {
 		return &document.Error{Path: path, Found: "an SLO of " + promised.SLOUS.D().String(), Expected: "more than 0"}
 	}
+
+	// Each model and class may come once.
 	for other := range mi {
 		if c.plan.Deployment[other].Key() == m.Key() {
 			return &document.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
 		}
 	}
+
+	// Add the model, then its pipelines.
 	percentile, err := ParsePercentile(promised.Percentile)
 	if err != nil {
 		return &document.Error{Path: path, Found: "the percentile " + strconv.Quote(promised.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
@@ -118,7 +121,7 @@ func (c *compiler) addModel(mi int) error {
 	return nil
 }
 
-// ParsePercentile reads a percentile; p99 where there is none.
+// ParsePercentile returns the value of a percentile such as p99. The default is p99.
 func ParsePercentile(s string) (float64, error) {
 	if s == "" {
 		return 0.99, nil
@@ -126,6 +129,7 @@ func ParsePercentile(s string) (float64, error) {
 	return document.ParsePercentile(s)
 }
 
+// addPipeline adds a pipeline with its stages.
 func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 	if p.Batch < 1 {
 		return &document.Error{Path: path + ".batch", Found: strconv.Itoa(p.Batch), Expected: "at least 1"}
@@ -141,9 +145,13 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 		if !ok {
 			return &document.Error{Path: spath + ".device", Found: strconv.Quote(s.Device), Expected: "a device kind of pools"}
 		}
+
+		// Check the stage and its times.
 		if len(s.InferUS) != p.Batch {
 			return &document.Error{Path: spath + ".infer_us", Found: fmt.Sprintf("%d values", len(s.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 		}
+
+		// Set the times of inference by batch size.
 		stage := Stage{FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
 		for b, us := range s.InferUS {
 			if us <= 0 {
@@ -156,6 +164,8 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 				stage.Measured = append(stage.Measured, b+1)
 			}
 		}
+
+		// Add the times when serving, the transfer into the stage, and its devices.
 		if err := served(&stage, s, p.Batch, spath); err != nil {
 			return err
 		}
@@ -171,7 +181,7 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 	return nil
 }
 
-// served sets what serving takes for a stage, where the plan says it.
+// setServingTimes sets the times of a stage when serving, if the plan has them.
 func served(stage *Stage, s *formats.Stage, batch int, path string) error {
 	if stage.Idle = s.IdleUS.D(); stage.Idle < 0 {
 		return &document.Error{Path: path + ".idle_us", Found: stage.Idle.String(), Expected: "at least 0"}
@@ -191,8 +201,9 @@ func served(stage *Stage, s *formats.Stage, batch int, path string) error {
 	return nil
 }
 
-// addTransfer sets the transfer into stage si of a pipeline.
+// addTransfer sets the transfer into stage si of a pipeline: the plan's times, else the bytes at the slower NIC.
 func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path string) error {
+	// Find the cut between the stages.
 	from, to := &p.Stages[si-1], &p.Stages[si]
 	cpath := fmt.Sprintf("%s.stages[%d].cut", path, si-1)
 	if from.Cut == nil {
@@ -200,6 +211,8 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 	}
 	stage.CutBytes = from.Cut.Bytes
 	stage.FP16In = strings.EqualFold(from.Cut.DType, "FP16")
+
+	// Set its transfer time by batch size: the plan's, or the time at the rate of the slower NIC.
 	xfer := make([]time.Duration, p.Batch)
 	switch {
 	case len(from.Cut.TransferUS) == p.Batch:
@@ -217,6 +230,8 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 	default:
 		return &document.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(from.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 	}
+
+	// Keep the times if any is positive.
 	for _, d := range xfer {
 		if d > 0 {
 			stage.Xfer = xfer
@@ -226,7 +241,7 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 	return nil // nothing to wait for: on one host
 }
 
-// slowerRate is the lower of two NIC rates, where 0 is no NIC.
+// slowerRate returns the lower of two NIC rates; 0 stands for no NIC.
 func slowerRate(a, b float64) float64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -234,13 +249,16 @@ func slowerRate(a, b float64) float64 {
 	return min(a, b)
 }
 
-// place turns a stage's placement into devices of its pool.
+// placeStage adds a stage's placement to the devices of its pool.
 func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) error {
+	// Check the share.
 	p := &c.plan.Pools[pool]
 	shared := p.TimeShared()
 	if s.Share < 1 || shared && s.Share != 1 {
 		return &document.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
 	}
+
+	// Add the devices of each placement.
 	total := 0
 	for i, pl := range s.Placement {
 		path := fmt.Sprintf("%s.placement[%d]", spath, i)
@@ -256,12 +274,16 @@ func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) 
 			c.devices[pool] = addDevice(c.devices[pool], pl.First+r/pl.PerDevice, s.Share, stage, shared)
 		}
 	}
+
+	// Check that they are all of the stage's replicas.
 	if total != s.Replicas || total == 0 {
 		return &document.Error{Path: spath + ".placement", Found: fmt.Sprintf("%d replicas", total), Expected: fmt.Sprintf("%d, at least one", max(1, s.Replicas))}
 	}
 	return nil
 }
 
+// addDevice adds a stage on a physical device to a list: a new device or, on a time-shared pool, the one that is
+// there.
 func addDevice(list []poolDevice, gpu, share int, stage int32, shared bool) []poolDevice {
 	if shared {
 		for i := range list {
@@ -274,14 +296,18 @@ func addDevice(list []poolDevice, gpu, share int, stage int32, shared bool) []po
 	return append(list, poolDevice{gpu: gpu, share: share, stages: []int32{stage}})
 }
 
-// numberDevices gives devices, nodes and links their indexes.
+// numberDevices adds all devices to the builder, which numbers devices, nodes and links.
 func (c *compiler) numberDevices() error {
 	for pi := range c.plan.Pools {
 		p := &c.plan.Pools[pi]
+
+		// Sort the pool's devices by physical device.
 		byGPU := make([][]poolDevice, p.Count)
 		for _, d := range c.devices[pi] {
 			byGPU[d.gpu] = append(byGPU[d.gpu], d)
 		}
+
+		// Add them with the stages on them.
 		c.b.Kind(p.Device, p.Count)
 		c.b.Nodes(p.PerNode, p.NICRate())
 		for gpu, list := range byGPU {
@@ -293,6 +319,8 @@ func (c *compiler) numberDevices() error {
 					c.b.Place(s, index)
 				}
 			}
+
+			// A physical device must hold its shares.
 			if used > 1+1e-9 {
 				return &document.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", used, gpu, p.Device),
 					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}

@@ -2,79 +2,72 @@ package policy
 
 import "time"
 
-// Policy decides. Handle is called in time order by one goroutine; ev and out
-// belong to the caller, and the policy keeps neither.
+// Policy decides at run time. One goroutine calls Handle, in the order of time. ev and out belong to the caller,
+// and the policy keeps neither.
 type Policy interface {
 	Handle(now time.Duration, ev *Event, out *Actions)
 }
 
-// EventKind says what happened. The order of the constants is the order in
-// which events of one instant are handled.
+// EventKind says what happened. The order of the constants is the order in which events of one instant are
+// handled.
 type EventKind uint8
 
 const (
-	// BatchFinished: the batch left device Device after stage Hop. Start and End
-	// are the actual times of the run. What the batch revealed was told before.
-	// After the last hop the batch's tasks have ended. On an instance Tokens is what was
-	// produced; 0: not known.
+	// BatchFinished: the batch left device Device after stage Hop. Start and End are the actual times of the run.
+	// What the batch revealed was reported before. After the last hop the batch's tasks have ended. On an instance
+	// Tokens is the number of tokens produced, or 0 if it is not known.
 	BatchFinished EventKind = iota
-	// BatchReturned: batch Batch ended on Device without a result; Value is a
-	// Return. Its tasks wait again and its slot is free. List has, per task, the
-	// tokens that it has produced.
+	// BatchReturned: batch Batch ended on Device without a result; Value is a ReturnReason. Its tasks wait again
+	// and its slot is free. List has, by task, the number of tokens that it has produced.
 	BatchReturned
-	// TransferFinished: the batch's cut tensors arrived for stage Hop; Start and
-	// End are the actual times. With Batch -1 it answers a Place: all that Task
-	// reads is at Device.
+	// TransferFinished: the batch's cut tensors arrived for stage Hop; Start and End are the actual times. With
+	// Batch -1 it answers a Place: all inputs of Task are at Device.
 	TransferFinished
-	// BatchStarted: the batch began to run on Device at stage Hop. On an instance:
-	// it was admitted.
+	// BatchStarted: the batch began to run on Device at stage Hop. An instance admitted it.
 	BatchStarted
-	// NetworkLoaded: network Network is on Device, loaded from Start to End.
-	// Value is 0, or a Return where it could not be loaded.
+	// NetworkLoaded: network Network is on Device, loaded from Start to End. Value is 0, or a ReturnReason if it
+	// could not be loaded.
 	NetworkLoaded
-	// NetworkUnloaded: network Network is no longer on Device. Value is 0, or a
-	// Return where it stays.
+	// NetworkUnloaded: network Network is no longer on Device. Value is 0, or a ReturnReason if it stays.
 	NetworkUnloaded
-	// WorkerLost: Device no longer runs anything; what was on it is gone.
+	// WorkerLost: Device no longer runs anything, and everything on it is lost.
 	WorkerLost
-	// WorkerBack: Device is empty and ready. Of an instance: Value sequences and
-	// Limit tokens of KV memory, as its server says.
+	// WorkerBack: Device is empty and ready. For an instance, Value and Limit are the sequences and the tokens of
+	// KV memory that its server reports.
 	WorkerBack
-	// ControlRevealed: what decides the way of request Req on is known. Of a
-	// cascade: Value is the level of the answer of batch Batch; it comes for every
-	// request of the batch, in its order, before BatchFinished. With a Control:
-	// Value tasks follow with TaskRevealed; 0: the request is over. Key is 1 where
-	// that does not come from the end of a batch: a program has asked for them.
+	// ControlRevealed: it is known how request Req goes on. For a cascade, Value is the level of the answer of
+	// batch Batch; the event comes for every request of the batch, in its order, before BatchFinished. With a
+	// Control, Value is the number of tasks that follow with TaskRevealed; with 0 the request is over. Key is 1 if
+	// the tasks do not follow from the end of a batch but were asked for by a program.
 	ControlRevealed
-	// TaskRevealed: Task of Req asks for Service. List has the tasks that it
-	// reads, -1 the client's input. It may run once they have ended. Value is its
-	// work in millionths of the usual, 0 the usual; Key its item of a fan-out.
+	// TaskRevealed: Task of Req asks for Service. List has the tasks whose outputs it reads; -1 is the client's
+	// input. It may run once they have ended. Value is its work in millionths of the usual, 0 for the usual; Key
+	// is its item of a fan-out.
 	TaskRevealed
-	// TokenProgress: Batch has produced Tokens: the first, then every
-	// Instance.Progress.
+	// TokenProgress: Batch has produced Tokens in all. It comes for the first token, then every
+	// Instance.ProgressTokens.
 	TokenProgress
 	// PlanInstalled: the plan that the policy was made for is in force.
 	PlanInstalled
-	// ReplanResult: the search of the Replan with tag Value came back with List;
-	// an empty one: with nothing in time.
+	// ReplanResult: the search of the Replan with tag Value returned List. An empty list means that it found
+	// nothing in time.
 	ReplanResult
-	// Arrival: request Req of model Model wants its answer by Deadline. Without a
-	// Control it reveals the one task of Req, whose slot is Req. Tokens is the
-	// length of the prompt, Limit the most to produce, Key the session. Value 1: it was
-	// promised an answer, so it is not dropped for want of room or of devices. Without Tokens
-	// Value is how many more samples of the same client request come at once.
+	// Arrival: request Req of model Model wants its answer by Deadline. Without a Control it reveals the one task
+	// of Req, whose slot is Req. Tokens is the length of the prompt, Limit the most tokens to produce, Key the
+	// session. With Value 1 the request was promised an answer, so it is not dropped for want of room or of
+	// devices. Without Tokens, Value is the number of further samples of the same client request that come at
+	// once.
 	Arrival
-	// Cancel: nobody waits for request Req any more.
+	// Cancel: the client of request Req no longer waits for it.
 	Cancel
-	// Timer: the time asked for with a Wake action has come. Value is the
-	// Wake's tag.
+	// Timer: the time of a Wake action has come. Value is the Wake's tag.
 	Timer
 
 	// NumEvents is the number of kinds.
 	NumEvents
 )
 
-// Return says why a batch came back, or a network could not be loaded.
+// ReturnReason says why a batch came back, or why a network could not be loaded.
 type Return int64
 
 const (
@@ -86,37 +79,36 @@ const (
 	ReturnFailed
 	// ReturnNotLoaded: the network is not on the device.
 	ReturnNotLoaded
-	// ReturnRefused: what executes cannot do this at run time.
+	// ReturnRefused: the engine or server cannot do this at run time.
 	ReturnRefused
 )
 
-// Event is one thing that happened. Which fields are set depends on Kind; the
-// others are zero. Where requests have one task each (there is no Control), Task
-// is Req, and Service is Model.
+// Event is one thing that happened. Which fields are set depends on Kind; the others are zero. If requests have
+// one task each (without a Control), Task is Req, and Service is Model.
 type Event struct {
 	Kind     EventKind
 	Hop      int16 // stage position within the pipeline, from 0
-	Model    int32 // what is served; -1 of a batch of several
+	Model    int32 // model of the request; -1 for a batch of several
 	Req      int32 // request slot
 	Task     int32 // task slot
-	Service  int32 // what a task asks for
-	Network  int32 // what a device holds
+	Service  int32 // service of the task
+	Network  int32 // network on a device
 	Batch    int32 // batch slot
 	Device   int32
 	Tokens   int32
 	Limit    int32
-	Client   int32         // Arrival: whose request it is, see ClientNumber; 0: not known
+	Client   int32         // Arrival: the request's client, see ClientNumber; 0 if unknown
 	Value    int64         // kind-specific
 	Key      int64         // kind-specific
 	Arrived  time.Duration // Arrival: when the request came in (<= now)
-	Deadline time.Duration // Arrival: absolute
+	Deadline time.Duration // Arrival: absolute time
 	Start    time.Duration // finished work: actual start
 	End      time.Duration // finished work: actual end
-	List     []int32       // kind-specific; the caller's, for the call alone
+	List     []int32       // kind-specific; it belongs to the caller and is valid during the call
 }
 
-// ClientNumber is the number of a client in events: a hash of its name, which is that
-// of its key, else its address. 0 is the client without a name.
+// ClientNumber returns the number of a client in events: a hash of its name, which is that of its key, else its
+// address. The client without a name has number 0.
 func ClientNumber(name string) int32 {
 	if name == "" {
 		return 0
@@ -128,55 +120,49 @@ func ClientNumber(name string) int32 {
 	return int32(max(h>>1, 1))
 }
 
-// ActionKind says what to do.
+// ActionKind says what the interpreter is to do.
 type ActionKind uint8
 
 const (
-	// Dispatch: run batch Batch of Size tasks (Tasks) along Hops. Where Hops end
-	// before the pipeline does, BatchFinished of the last of them hands the
-	// tasks back: they wait for a Dispatch to the stages behind it, whose first
-	// hop begins with the transfer from where the last task is. Only the
-	// simulator runs parts of pipelines. To an instance: one task with one hop, and
-	// Tag is its priority among those that wait there, lower first.
+	// Dispatch: run batch Batch of Size tasks (Tasks) along Hops. If Hops end before the pipeline does,
+	// BatchFinished of the last hop returns the tasks: they wait for a Dispatch to the later stages, whose first
+	// hop begins with the transfer from the device of the last task. Only the simulator runs parts of pipelines.
+	// To an instance: one task with one hop, and Tag is its priority among those that wait there, lower first.
 	Dispatch ActionKind = iota
-	// Drop: answer request Req with Reason at once, wherever its tasks are.
-	// Batches that hold some run on; the policy forgets those that wait. At: when
-	// asking again is worth it; 0: not known.
+	// Drop: answer request Req with Reason at once, wherever its tasks are. Batches that hold some run on; the
+	// policy forgets those that wait. At is the time from which on asking again is worthwhile, or 0 if unknown.
 	Drop
-	// Wake: send a Timer event with Tag at At. Each Tag has at most one pending
-	// wake; a new one replaces it, and At < 0 cancels it.
+	// Wake: send a Timer event with Tag at At. Each Tag has at most one pending wake; a new one replaces it, and
+	// At < 0 cancels it.
 	Wake
-	// Abort: forget batch Batch, whatever still runs of it; its tasks are
-	// still pending with the policy, its slot is free again.
+	// Abort: forget batch Batch, whatever still runs of it. Its tasks remain pending with the policy, and its slot
+	// is free again.
 	Abort
-	// Load: Network on Device. Loads of a device run one after the other, beside
-	// its batches; NetworkLoaded follows. With Network -1: the state of session
-	// Key.
+	// Load: load Network on Device. Loads of a device run one after the other, beside its batches; NetworkLoaded
+	// follows. With Network -1: load the state of session Key.
 	Load
-	// Unload: Network off Device, once no batch there runs it. A load that has not
-	// begun is taken back. NetworkUnloaded follows, unless a Load comes before and
-	// takes the Unload back.
+	// Unload: unload Network from Device, once no batch there runs it. A load that has not begun is cancelled.
+	// NetworkUnloaded follows, unless a later Load cancels the Unload.
 	Unload
-	// Evict: Batch leaves its instance; with Tag 1 its state is kept in the host's
-	// memory. BatchReturned follows.
+	// Evict: remove Batch from its instance; with Tag 1 its state is kept in the host's memory. BatchReturned
+	// follows.
 	Evict
 	// SwitchMode: mode Tag (a gear) is in force.
 	SwitchMode
-	// Replan: run what Searcher.Search returns for Tag beside the loop;
-	// ReplanResult follows. A further Replan with the same tag takes the place of
-	// the first.
+	// Replan: run the function that Searcher.Search returns for Tag beside the loop; ReplanResult follows. A
+	// further Replan with the same tag replaces the first.
 	Replan
 	// Complete: the last answer of request Req is its answer (cascades).
 	Complete
-	// Place: bring what Task reads to Device, as soon as it is there; again: to
-	// another. TransferFinished follows.
+	// Place: bring the inputs of Task to Device, as soon as they exist. A further Place sends them to another
+	// device. TransferFinished follows.
 	Place
 
 	// NumActions is the number of kinds.
 	NumActions
 )
 
-// Reason says why a request was dropped.
+// DropReason says why a request was dropped.
 type Reason uint8
 
 const (
@@ -186,7 +172,7 @@ const (
 	ReasonDeadline
 	// ReasonQueueFull: the queue's limit was reached.
 	ReasonQueueFull
-	// ReasonWorkerLost: the devices that could have run it in time are gone.
+	// ReasonWorkerLost: the devices that could have run it in time are lost.
 	ReasonWorkerLost
 	// ReasonCancelled: the client went away.
 	ReasonCancelled
@@ -199,7 +185,7 @@ const (
 
 var reasonNames = [numReasons]string{"", "deadline", "queue_full", "worker_lost", "cancelled", "draining", "failed"}
 
-// String is the reason's name in reports, metrics and protocol errors.
+// String returns the reason's name in reports, metrics and protocol errors.
 func (r Reason) String() string {
 	if r < numReasons {
 		return reasonNames[r]
@@ -207,7 +193,7 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Reasons lists the reasons that a drop may carry, in order.
+// DropReasons returns the reasons that a drop may have, in order.
 func Reasons() []Reason {
 	out := make([]Reason, 0, numReasons-1)
 	for r := ReasonDeadline; r < numReasons; r++ {
@@ -216,14 +202,14 @@ func Reasons() []Reason {
 	return out
 }
 
-// Action is one thing to do. Dispatch names its tasks and hops as ranges of
-// the buffer: Tasks[TaskFirst:TaskFirst+Size], Hops[HopFirst:HopFirst+HopCount].
+// Action is one thing to do. Dispatch names its tasks and hops as ranges of the buffer:
+// Tasks[TaskFirst:TaskFirst+Size], Hops[HopFirst:HopFirst+HopCount].
 type Action struct {
 	Kind      ActionKind
 	Reason    Reason
 	HopCount  int16
-	Pipeline  int32 // also says which service a batch is of
-	Model     int32 // of the requests; -1: of several
+	Pipeline  int32 // also determines the service of a batch
+	Model     int32 // of the requests; -1 for several
 	Req       int32
 	Task      int32
 	Network   int32
@@ -237,13 +223,12 @@ type Action struct {
 	At        time.Duration
 }
 
-// Hop is one stage of a batch's path with what was reserved for it. The
-// interpreter takes devices and links from it but runs work first-in first-out
-// and never holds it back for a reserved start.
+// Hop is one stage of a batch's path with the times reserved for it. The interpreter takes devices and links from
+// it, but runs work first-in first-out and never holds it back for a reserved start.
 type Hop struct {
 	Stage     int32 // index into Tables.Stages
 	Device    int32
-	Uplink    int32 // links of the transfer into this stage; -1 without one
+	Uplink    int32 // links of the transfer into this stage; -1 if there is none
 	Downlink  int32
 	XferStart time.Duration
 	XferEnd   time.Duration
@@ -251,8 +236,8 @@ type Hop struct {
 	End       time.Duration
 }
 
-// Actions is the buffer that Handle appends to. The caller resets it and owns
-// it; reusing one buffer makes the loop free of allocation.
+// Actions is the buffer to which Handle appends. It belongs to the caller, who resets it. Reusing one buffer makes
+// the loop free of allocation.
 type Actions struct {
 	List  []Action
 	Tasks []int32
@@ -264,7 +249,7 @@ func (a *Actions) Reset() {
 	a.List, a.Tasks, a.Hops = a.List[:0], a.Tasks[:0], a.Hops[:0]
 }
 
-// Dispatched returns the tasks and hops of a Dispatch action.
+// BatchOf returns the tasks and hops of a Dispatch action.
 func (a *Actions) Dispatched(act *Action) ([]int32, []Hop) {
 	return a.Tasks[act.TaskFirst : act.TaskFirst+act.Size], a.Hops[act.HopFirst : act.HopFirst+int32(act.HopCount)]
 }

@@ -9,13 +9,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// progress is how many tokens pass between two TokenProgress events where a plan
-// does not say.
+// defaultProgressTokens is the number of tokens between two TokenProgress events.
 const progress = 32
 
-// AddInstances adds the instances of a plan of queues to its shared tables:
-// networks, devices with their servers, and a pipeline per model and class that
-// runs on every instance that may run the model.
+// AddInstances adds the instances of a plan of queues to its shared tables: networks, devices with their servers,
+// and a pipeline per model and class that runs on every instance that may run the model.
 func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error {
 	if q == nil || len(q.Classes) != len(t.Models) {
 		return &document.Error{Path: "queue.classes", Found: "none, or another number than there are in the deployment", Expected: "the classes of the deployment, in order"}
@@ -24,6 +22,8 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 	for i, name := range t.Kinds {
 		kinds[name] = int32(i)
 	}
+
+	// Add the networks, with their load times by device kind.
 	profile := formats.Profile{LLMs: q.Models}
 	t.Networks = nil
 	for i := range q.Models {
@@ -38,6 +38,8 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 		}
 		t.Networks = append(t.Networks, n)
 	}
+
+	// Add the instances, each on a device of its own with its first network.
 	t.Devices, t.Resident, t.Instances = nil, nil, nil
 	for i := range q.Instances {
 		in := &q.Instances[i]
@@ -46,6 +48,8 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 			return &document.Error{Path: fmt.Sprintf("queue.instances[%d].device", i), Found: in.Device, Expected: "a device of the plan's pools"}
 		}
 		pool := pools[kind].WithDefaults()
+
+		// Configure its server, with the host's memory that unloaded networks may use.
 		server, err := t.serverOf(in, &profile, fmt.Sprintf("queue.instances[%d]", i))
 		if err != nil {
 			return err
@@ -56,6 +60,8 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 				server.Warm = h.MemoryBytes / int64(max(1, pool.PerNode/in.TensorParallel))
 			}
 		}
+
+		// Add its device, which holds the first network at the start.
 		start := t.networkOf(in.Model)
 		cost := &server.Costs[start]
 		t.Devices = append(t.Devices, Device{Kind: kind, Share: 1, GPU: int32(in.First), Node: int32(in.First / max(1, pool.PerNode)), Uplink: -1, Downlink: -1, Instance: int32(i)})
@@ -68,7 +74,7 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 	return nil
 }
 
-// warmLoad is the time from the host's memory to the device.
+// warmLoadTime returns the time of loading from the host's memory.
 func warmLoad(l *formats.ModelLoads) time.Duration {
 	if l.WakeUS > 0 {
 		return l.WakeUS.D()
@@ -76,7 +82,7 @@ func warmLoad(l *formats.ModelLoads) time.Duration {
 	return l.WarmUS.D()
 }
 
-// serverOf is what an instance's networks cost on it.
+// serverOf returns the server of an instance, with the costs of its networks.
 func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, at string) (*Server, error) {
 	s := &Server{
 		Costs: make([]ServerCost, len(t.Networks)), Prefix: !in.NoPrefixCache,
@@ -97,7 +103,8 @@ func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, a
 	return s, nil
 }
 
-// addQueuePipelines adds a pipeline of one stage for every model and class.
+// addQueuePipelines adds a pipeline of one stage for every model and class. Its devices are the instances that may
+// run the model.
 func (t *Tables) addQueuePipelines(q *formats.QueuePlan) {
 	t.Pipelines, t.Stages, t.StageDevices, t.Services = nil, nil, nil, nil
 	for i := range t.Models {

@@ -13,8 +13,8 @@ func (t *Tables) addServices() {
 	}
 }
 
-// addNetworks gives every model's name a network, which its SLO classes share,
-// and notes which networks the placement puts on each device.
+// addNetworks adds a network for every model's name, which its SLO classes share, and lists the networks that the
+// placement puts on each device.
 func (t *Tables) addNetworks() {
 	t.Resident = make([][]int32, len(t.Devices))
 	for p := range t.Pipelines {
@@ -30,7 +30,7 @@ func (t *Tables) addNetworks() {
 	}
 }
 
-// networkOf is the network of a name, added where there is none.
+// networkOf returns the network of a name. If there is none, it adds one.
 func (t *Tables) networkOf(name string) int32 {
 	for n := range t.Networks {
 		if t.Networks[n].Name == name {
@@ -41,7 +41,7 @@ func (t *Tables) networkOf(name string) int32 {
 	return int32(len(t.Networks) - 1)
 }
 
-// InstanceOf is the instance on a device; -1: it runs batches of stages.
+// InstanceOf returns the instance on a device. If the device runs batches of stages, it returns -1.
 func (t *Tables) InstanceOf(device int32) int32 {
 	if len(t.Instances) == 0 {
 		return -1

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// Searcher is an optional side of a policy that thinks longer than a turn
-// allows. Search is called in the turn of a Replan action, with its tag, and
-// copies what it needs of the policy's state. What it returns runs elsewhere and
-// reads nothing of the policy. It stops when ctx ends or when it has done so
-// much work, appends its result to dst and tells how much it has worked; for the
-// same work it gives the same result.
+// Searcher is an extension of policies whose search takes longer than a turn allows. Search is called in the turn
+// of a Replan action, with its tag, and copies what it needs of the policy's state. The function that it returns
+// runs elsewhere and reads nothing of the policy. That function stops when ctx ends or when it has done the given
+// work, appends its result to dst, and returns it with the work done. For the same work it returns the same
+// result.
 type Searcher interface {
 	Search(now time.Duration, tag int32) func(ctx context.Context, work int64, dst []int32) (result []int32, worked int64)
 }
 
-// Prober is an optional side of a policy that counts the paths it looked for.
+// Prober is an extension of policies that count the paths they have sought.
 type Prober interface{ Probes() int64 }
 
-// Wrapper is a policy around another, such as a recorder.
+// Wrapper is a policy around another one, such as a recorder.
 type Wrapper interface {
 	Policy
 	Unwrap() Policy
 }
 
-// As finds an optional side of a policy, also of one inside wrappers.
+// FindExtension returns an extension of a policy, or of one inside wrappers. If there is none, it returns false.
 func As[T any](p Policy) (side T, ok bool) {
 	for p != nil {
 		if side, ok = p.(T); ok {

@@ -6,130 +6,125 @@ import (
 	"inferplan/formats"
 )
 
-// Tables is a plan as flat arrays: what policies, simulator and executor index
-// into. Compile makes it; nobody changes it afterwards.
+// Tables is a plan as flat arrays, which policies, simulator and executor index. Compile makes it, and nobody
+// changes it afterwards.
 type Tables struct {
 	Models    []Model
 	Pipelines []Pipeline
 	Stages    []Stage
 	Devices   []Device
 	Links     []Link
-	// StageDevices holds the devices of all stages, stage after stage; on
-	// time-shared pools a device is in the lists of several stages.
+	// StageDevices holds the devices of all stages, stage by stage. On time-shared pools a device is in the lists
+	// of several stages.
 	StageDevices []int32
-	// Services are what tasks ask for. Without a Control there is one per model,
-	// with its index.
+	// Services are the services that tasks ask for. Without a Control there is one per model, with the same index.
 	Services []Service
-	// Networks are what devices hold.
+	// Networks are the networks that devices hold.
 	Networks []Network
-	// Instances are the devices that admit batches of one continuously.
+	// Instances are the instances of language models.
 	Instances []Instance
 	// Resident has, by device, the networks that are on it from the start.
 	Resident [][]int32
-	// Memory has, by device, the bytes that networks may take; 0, or no list: all
-	// of Resident fits and nothing is loaded at run time.
+	// Memory has, by device, the bytes that networks may take. If it is 0 or there is no list, all of Resident
+	// fits and nothing is loaded at run time.
 	Memory []int64
-	// Hears has a bit (1 << kind) for every event that the policy wants; 0: all.
+	// HandledEvents has a bit (1 << kind) for every event that the policy handles; 0 means all.
 	Hears uint32
-	// Kinds names the device kinds, in the order of the plan's pools.
+	// Kinds has the names of the device kinds, in the order of the plan's pools.
 	Kinds []string
 	// KindCounts is the number of physical devices of each kind, used or not.
 	KindCounts []int32
-	// Own holds the tables that only the plan's kind knows; nil: it has none. The
-	// kind's policies, and what answers its requests, take them by their type.
+	// KindTables holds the tables of the plan's kind, or nil. The kind's policies, and the code that answers its
+	// requests, get them by their type.
 	Own any
 }
 
-// Model is a served model, or one SLO class of it: what has a queue, an SLO and
-// pipelines of its own.
+// Model is a served model, or one SLO class of it. It has a queue, an SLO and pipelines of its own.
 type Model struct {
 	Name          string
-	Class         string // SLO class; empty: the model has one, without a name
+	Class         string // SLO class; empty if the model has one class without a name
 	SLO           time.Duration
-	Percentile    float64 // 0.99
-	RPS           float64 // planned
+	Percentile    float64 // such as 0.99
+	RPS           float64 // planned rate
 	FirstPipeline int32
 	NumPipelines  int32
-	Of            string // figure that the SLO is of, formats.OfTTFT or OfTPOT; empty: end to end
-	Priority      int32  // lower goes first
-	// Waiting is an SLO on the time from the arrival to the first iteration; 0: none.
+	Of            string // figure of the SLO: formats.OfTTFT or OfTPOT; empty for the whole answer
+	Priority      int32  // lower is served first
+	// WaitSLO is an SLO on the time from the arrival to the first iteration; 0 if there is none.
 	Waiting time.Duration
-	// Prompt and Output are what requests to language models are simulated with; nil:
-	// a trace brings their lengths.
+	// Prompt and Output are the lengths with which requests to language models are simulated. They are nil if a
+	// trace has the lengths.
 	Prompt, Output *formats.Lengths
 	Sessions       *formats.Sessions
 }
 
-// Service is what a task asks for: pipelines that all do the same.
+// Service is a set of pipelines that all compute the same. A task asks for one service.
 type Service struct {
 	Name          string
 	FirstPipeline int32
 	NumPipelines  int32
 }
 
-// Network is what is loaded onto a device: a network, a variant of one, or an
-// adapter.
+// Network has weights that can be loaded onto a device: a network, a variant of one, or an adapter.
 type Network struct {
 	Name  string
-	Bytes int64 // of its weights; 0: not known
-	Base  int32 // the network that an adapter is of; -1: it is none
-	// Load is how long loading takes: [device kind][0 warm, 1 cold]; nil: not
-	// known.
+	Bytes int64 // bytes of its weights; 0 if unknown
+	Base  int32 // network to which an adapter belongs; -1 if it is no adapter
+	// LoadTimes has the times of loading: [device kind][0 warm, 1 cold]. It is nil if they are not known.
 	Load [][2]time.Duration
 }
 
 // Instance is a server of language models on a device.
 type Instance struct {
-	Sequences int32   // that run at once
+	Sequences int32   // sequences that run at once
 	Budget    int32   // tokens of one iteration
 	Progress  int32   // tokens between two TokenProgress events of a batch
 	KV        int64   // tokens of KV memory
-	Devices   int32   // physical devices that it takes (tensor parallelism); 0: one
-	Server    *Server // nil: what executes it knows
+	Devices   int32   // physical devices that it takes (tensor parallelism); 0 means one
+	Server    *Server // nil if only the interpreter knows it
 }
 
-// Key names the model and its class.
+// Key returns the names of the model and its class.
 func (m *Model) Key() formats.ModelClass { return formats.ModelClass{Model: m.Name, Class: m.Class} }
 
 // Pipeline is a pooled pipeline of a service.
 type Pipeline struct {
-	Model      int32 // that it serves; -1: several
+	Model      int32 // model that it serves; -1 for several
 	Service    int32
 	Network    int32
-	Batch      int32 // planned
+	Batch      int32 // planned batch size
 	FirstStage int32
 	NumStages  int32
-	RPS        float64
+	RPS        float64 // planned rate
 }
 
 // Stage is one stage of a pipeline.
 type Stage struct {
 	Pipeline    int32
 	Hop         int16 // position in the pipeline
-	FirstDevice int32 // into StageDevices
+	FirstDevice int32 // index into StageDevices
 	NumDevices  int32
-	FirstBlock  int32
-	LastBlock   int32           // exclusive
-	Infer       []time.Duration // [b-1]: at batch b
-	Mean        []time.Duration // [b-1]: what serving takes on average; nil: Infer
-	Measured    []int           // batch sizes whose times are not between those of others; nil: those that Infer tells apart
-	Idle        time.Duration   // what a run takes more that begins after the device had nothing to do for a while
-	Xfer        []time.Duration // [b-1]: transfer into this stage; nil for the first and on one host
-	CutBytes    int64           // per sample into this stage
-	FP16In      bool            // the incoming cut crosses as float16
+	FirstBlock  int32           // first block of its range
+	LastBlock   int32           // end of the block range, exclusive
+	Infer       []time.Duration // time of batch b, at [b-1]
+	Mean        []time.Duration // mean time of batch b when serving, at [b-1]; nil means Infer
+	Measured    []int           // batch sizes whose times are not interpolated; nil means those at which Infer changes
+	Idle        time.Duration   // additional time of a run that begins after the device was idle for a while
+	Xfer        []time.Duration // transfer of batch b into this stage, at [b-1]; nil for the first stage and on one host
+	CutBytes    int64           // bytes per sample of the incoming tensors
+	FP16In      bool            // the incoming tensors are transferred as float16
 }
 
-// Device is something that runs one batch at a time: a whole device or a
-// share of one.
+// Device is something that runs one batch at a time: a whole device or a share of one.
 type Device struct {
-	Kind     int32 // into Kinds
-	Share    int32 // v of 1/v
+	Kind     int32 // index into Kinds
+	Share    int32 // v of the share 1/v
 	GPU      int32 // physical device within the pool
-	Slot     int32 // which share of that device
-	Node     int32 // devices of one node reach each other without a NIC
-	Uplink   int32 // into Links; -1 on one host
+	Slot     int32 // number of the share within that device
+	Node     int32 // node of the device; devices of one node need no NIC between them
+	Uplink   int32 // index into Links; -1 on one host
 	Downlink int32
-	Instance int32 // into Instances; -1: it runs batches of stages
+	Instance int32 // index into Instances; -1 if it runs batches of stages
 }
 
 // Link is one direction of a node's NIC.
@@ -137,7 +132,7 @@ type Link struct {
 	Kind int32
 	Node int32
 	Up   bool
-	Gbps float64
+	Gbps float64 // rate in Gbit/s
 }
 
 // DevicesOf returns the devices of a stage.
@@ -152,8 +147,8 @@ func (t *Tables) PipelinesOf(model int32) (first, last int32) {
 	return m.FirstPipeline, m.FirstPipeline + m.NumPipelines
 }
 
-// TransferBetween is how long the cut tensors of a batch take into a stage from
-// device from to device to: nothing within a node.
+// TransferBetween returns how long the cut tensors of a batch take into a stage from one device to another. Within
+// a node it is 0.
 func (t *Tables) TransferBetween(stage, batch, from, to int32) time.Duration {
 	s := &t.Stages[stage]
 	if s.Xfer == nil || t.Devices[from].Uplink >= 0 && t.Devices[from].Node == t.Devices[to].Node {
@@ -162,7 +157,7 @@ func (t *Tables) TransferBetween(stage, batch, from, to int32) time.Duration {
 	return s.Xfer[batch-1]
 }
 
-// MaxBatch is the largest planned batch.
+// MaxBatch returns the largest planned batch.
 func (t *Tables) MaxBatch() int32 {
 	most := int32(1)
 	for i := range t.Pipelines {
@@ -171,7 +166,7 @@ func (t *Tables) MaxBatch() int32 {
 	return most
 }
 
-// MaxStages is the number of stages of the longest pipeline.
+// MaxStages returns the number of stages of the longest pipeline.
 func (t *Tables) MaxStages() int32 {
 	most := int32(1)
 	for i := range t.Pipelines {
@@ -180,9 +175,8 @@ func (t *Tables) MaxStages() int32 {
 	return most
 }
 
-// Chains is the number of replicas of a pipeline: that of the devices of the stage
-// that has most. A device of a stage that has fewer is in several chains, in each
-// stage's devices in equally many.
+// ChainCount returns the number of replicas of a pipeline: the devices of the stage that has most. A device of a
+// stage with fewer is in several chains, and all devices of a stage are in equally many.
 func (t *Tables) Chains(pipeline int32) int32 {
 	p, most := &t.Pipelines[pipeline], int32(0)
 	for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
@@ -191,7 +185,7 @@ func (t *Tables) Chains(pipeline int32) int32 {
 	return most
 }
 
-// ChainDevice is the device of a stage (by its place in the pipeline) in a chain.
+// ChainDevice returns the device of a stage (by its place in the pipeline) in a chain.
 func (t *Tables) ChainDevice(pipeline, chain, hop int32) int32 {
 	stage := t.Pipelines[pipeline].FirstStage + hop
 	return t.DevicesOf(stage)[chain/(t.Chains(pipeline)/t.Stages[stage].NumDevices)]

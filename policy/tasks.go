@@ -5,62 +5,61 @@ type TaskState uint8
 
 const (
 	TaskUnused  TaskState = iota // its slot is free
-	TaskWaiting                  // for a batch
-	TaskBatched
-	TaskEnded // its slot is still in use by readers
+	TaskWaiting                  // it waits for a batch
+	TaskBatched                  // a batch holds it
+	TaskEnded                    // it has ended, but others still read its output
 )
 
 // Task is a task of a request, by its slot.
 type Task struct {
 	Req, Service int32
-	Ticket       int32   // counts places and uses; the answer to an older one is void
-	Inputs       []int32 // tasks that it reads; -1: the client's input
-	device       int32   // that its inputs are to be brought to; -1: none
+	Ticket       int32   // counts placements and uses of the slot; answers to an older one are void
+	Inputs       []int32 // tasks whose outputs it reads; -1 is the client's input
+	device       int32   // device to which its inputs are to be brought, or -1
 	State        TaskState
-	freed        bool // nothing reads it; its slot is free once no batch runs it
+	freed        bool // no task reads it; its slot is free once no batch runs it
 }
 
-// TaskLedger keeps account of the tasks of requests, and hands the policy what a Control
-// reveals. Simulator and executor use the same one. Requests, and what a task has beside
-// its place here, are the host's.
+// TaskLedger records the tasks of requests, and reports to the policy the tasks that a Control reveals. Simulator and
+// executor use the same one. The host keeps the requests, and everything else about tasks.
 type TaskLedger struct {
 	List    []Task
 	Reveals Reveals
 	Host    TaskHost
-	Between bool // set by the host while it reveals tasks outside the end of a batch
+	Between bool // set by the host while it reveals tasks that do not follow from the end of a batch
 
-	placing   []int32 // tasks that are to be brought somewhere once their inputs are there
-	late      []int32 // tasks that their batch held longer than anybody wanted them
+	placing   []int32 // tasks whose inputs are to be brought to a device once they exist
+	late      []int32 // tasks that their batch held longer than their request lasted
 	revealing bool
 }
 
-// TaskHost is the interpreter that a TaskLedger is of.
+// TaskHost is the interpreter that uses a TaskLedger.
 type TaskHost interface {
-	// Open returns the model of a request, and whether the policy still has the request.
+	// RequestModel returns the model of a request, and whether the policy still has the request.
 	Open(req int32) (model int32, open bool)
-	// Revealed notes a task that has become known.
+	// NoteTask notes a task that has become known.
 	Revealed(r *Reveal)
-	// Tell has the policy handle an event, and carries out what it answers.
+	// HandleEvent lets the policy handle an event, and carries out its actions.
 	Tell(ev Event)
-	// Answer answers a request whose last task has ended.
+	// AnswerRequest answers a request whose last task has ended.
 	Answer(req int32)
-	// Leave takes a task out of its batch. If the policy has given its request up, it
-	// returns false, and the task is unused.
+	// LeaveBatch removes a task from its batch and sets its state. If the policy has dropped its request,
+	// LeaveBatch returns false, and the task is unused.
 	Leave(task int32, then TaskState) bool
-	// Follow asks the Control what follows from the end of a task.
+	// FollowTask asks the Control which tasks follow from the end of a task.
 	Follow(task int32)
-	// Freed forgets what a task made: its slot is free from now on.
+	// ForgetTask forgets the outputs of a task, whose slot is free from now on.
 	Freed(task int32)
-	// Bring has what a task reads brought to a device. All of it is there.
+	// BringInputs brings the inputs of a task to a device. All of them exist.
 	Bring(task, device int32)
 }
 
-// Waits returns true if a slot holds a task that waits.
+// IsWaiting reports whether a slot holds a task that waits.
 func (l *TaskLedger) Waits(task int32) bool {
 	return task >= 0 && int(task) < len(l.List) && l.List[task].State == TaskWaiting
 }
 
-// Ready returns true if all that a task reads is there.
+// InputsReady reports whether all inputs of a task exist.
 func (l *TaskLedger) Ready(task int32) bool {
 	for _, in := range l.List[task].Inputs {
 		if in >= 0 && l.List[in].State != TaskEnded {
@@ -70,8 +69,9 @@ func (l *TaskLedger) Ready(task int32) bool {
 	return true
 }
 
-// Finish ends the tasks of a batch and reveals what follows from them.
+// FinishTasks ends the tasks of a batch and reveals the tasks that follow.
 func (l *TaskLedger) Finish(tasks []int32) {
+	// End the tasks, and ask the Control for the next ones.
 	for _, t := range tasks {
 		if l.Host.Leave(t, TaskEnded) {
 			l.Host.Follow(t)
@@ -80,8 +80,9 @@ func (l *TaskLedger) Finish(tasks []int32) {
 		}
 	}
 	l.Reveal()
-	// Slots come free behind what is revealed, so that nothing new has the slot of
-	// a task whose batch is still to be told of.
+
+	// Release slots only after the revealed tasks have theirs, so that no new task gets the slot of one whose
+	// batch the policy does not yet know to have ended.
 	for _, t := range l.late {
 		l.Left(t)
 	}
@@ -89,7 +90,7 @@ func (l *TaskLedger) Finish(tasks []int32) {
 	l.SendReady()
 }
 
-// Forget ends the tasks of a request that was dropped.
+// ForgetRequest ends the tasks of a request that was dropped.
 func (l *TaskLedger) Forget(c Control, req int32) {
 	c.Forget(req, &l.Reveals)
 	if !l.revealing {
@@ -97,11 +98,13 @@ func (l *TaskLedger) Forget(c Control, req int32) {
 	}
 }
 
-// Reveal tells the policy of tasks that have become known and of requests that are over.
-// Requests that it drops meanwhile are passed over.
+// RevealTasks reports to the policy the tasks that have become known and the requests that are over. If the policy
+// drops a request meanwhile, its other tasks are skipped.
 func (l *TaskLedger) Reveal() {
 	r := &l.Reveals
 	l.revealing = true
+
+	// Tasks, request by request.
 	for i := 0; i < len(r.Tasks); {
 		n := i + 1
 		for n < len(r.Tasks) && r.Tasks[n].Req == r.Tasks[i].Req {
@@ -110,12 +113,16 @@ func (l *TaskLedger) Reveal() {
 		l.tell(i, n)
 		i = n
 	}
+
+	// Requests that are over.
 	for _, req := range r.Over {
 		if model, open := l.Host.Open(req); open {
 			l.Host.Answer(req)
 			l.Host.Tell(Event{Kind: ControlRevealed, Model: model, Req: req, Task: -1})
 		}
 	}
+
+	// Slots that are free.
 	for i := 0; i < len(r.Freed); i++ {
 		l.free(r.Freed[i])
 	}
@@ -123,7 +130,7 @@ func (l *TaskLedger) Reveal() {
 	l.revealing = false
 }
 
-// tell tells of the tasks [from, to) of the list, all of one request.
+// revealRange reports the tasks [first, end) of the list, all of one request.
 func (l *TaskLedger) tell(from, to int) {
 	r := &l.Reveals
 	for i := from; i < to; i++ {
@@ -148,7 +155,7 @@ func (l *TaskLedger) tell(from, to int) {
 	}
 }
 
-// add notes a task.
+// addTask records a task.
 func (l *TaskLedger) add(r *Reveal) {
 	for int(r.Task) >= len(l.List) {
 		l.List = append(l.List, Task{})
@@ -158,7 +165,7 @@ func (l *TaskLedger) add(r *Reveal) {
 	l.Host.Revealed(r)
 }
 
-// free takes back the slot of a task that no task reads, now or with its batch.
+// freeTask releases the slot of a task that no task reads, now or when its batch ends.
 func (l *TaskLedger) free(task int32) {
 	if int(task) < len(l.List) && l.List[task].State == TaskBatched {
 		l.List[task].freed = true
@@ -167,7 +174,7 @@ func (l *TaskLedger) free(task int32) {
 	l.giveBack(task)
 }
 
-// Left gives back the slot of a task that a batch held longer than anybody wanted it.
+// ReleaseIfUnread releases the slot of a task that left its batch, if no task reads it any more.
 func (l *TaskLedger) Left(task int32) {
 	if t := &l.List[task]; t.freed {
 		t.freed = false
@@ -175,6 +182,7 @@ func (l *TaskLedger) Left(task int32) {
 	}
 }
 
+// releaseTask releases the slot of a task.
 func (l *TaskLedger) giveBack(task int32) {
 	l.Host.Freed(task)
 	if int(task) < len(l.List) {
@@ -183,8 +191,8 @@ func (l *TaskLedger) giveBack(task int32) {
 	l.Reveals.Give(task)
 }
 
-// Place has the inputs of a task that waits brought to a device as soon as they are
-// there; an earlier place of the same task is forgotten.
+// PlaceInputs brings the inputs of a waiting task to a device as soon as they exist. It replaces an earlier
+// placement of the task.
 func (l *TaskLedger) Place(task, device int32) {
 	t := &l.List[task]
 	placed := t.device >= 0
@@ -197,12 +205,12 @@ func (l *TaskLedger) Place(task, device int32) {
 	}
 }
 
-// SendReady has the inputs brought that have become ready.
+// BringReadyInputs brings the inputs that have become ready to their devices.
 func (l *TaskLedger) SendReady() {
 	rest := l.placing[:0]
 	for _, t := range l.placing {
 		switch {
-		case !l.Waits(t) || l.List[t].device < 0: // it is gone
+		case !l.Waits(t) || l.List[t].device < 0: // the task is gone
 		case l.Ready(t):
 			l.send(t)
 		default:
@@ -212,14 +220,15 @@ func (l *TaskLedger) SendReady() {
 	l.placing = rest
 }
 
+// bringInputs brings the inputs of a task to its device.
 func (l *TaskLedger) send(task int32) {
 	device := l.List[task].device
 	l.List[task].device = -1
 	l.Host.Bring(task, device)
 }
 
-// Awaits returns true if the answer to a place is still wanted: the task is not gone and
-// was not sent elsewhere.
+// IsPlaceCurrent reports whether the answer to a placement is still wanted: the task waits, and was not sent
+// elsewhere.
 func (l *TaskLedger) Awaits(task, ticket int32) bool {
 	return l.Waits(task) && l.List[task].Ticket == ticket
 }

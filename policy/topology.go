@@ -12,21 +12,20 @@ import (
 type Topology string
 
 const (
-	// TopologyNodes is the network of the cluster document: one NIC per node,
-	// shared by all that stand on it, whatever pipeline they belong to.
+	// TopologyNodes is the network of the cluster document: one NIC per node, shared by all devices on it,
+	// whatever their pipeline.
 	TopologyNodes Topology = "nodes"
-	// TopologyStages is the network that the simulator of PPipe's public artifact
-	// assumes: nothing is shared between stages. The devices of a sending stage
-	// share uplinks in groups, of as many shares as the larger node of its own
-	// and the next stage's pool holds, in order of index; every receiving device
-	// has a downlink of its own. There is no short way within a node.
+	// TopologyStages is the network that the simulator of PPipe's public artifact assumes: stages share no links.
+	// The devices of a sending stage share uplinks in groups, in the order of their indexes. A group has as many
+	// shares as the larger node of its own and the next stage's pool. Every receiving device has a downlink of its
+	// own. Transfers within a node are no faster than others.
 	TopologyStages Topology = "stages"
 )
 
-// Topologies lists the topologies, in order.
+// Topologies returns the topologies, in order.
 func Topologies() []Topology { return []Topology{TopologyNodes, TopologyStages} }
 
-// CompileOn is Compile on a given topology.
+// CompileOn is Compile with a given topology.
 func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
 	t, err := Compile(plan)
 	if err != nil || network == TopologyNodes {
@@ -41,7 +40,7 @@ func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
 	return t, nil
 }
 
-// linkStages replaces the links by those of TopologyStages.
+// replaceLinks replaces the links by those of TopologyStages.
 func (t *Tables) linkStages(plan *formats.Plan) error {
 	rates := make([]float64, len(plan.Pools))
 	for i := range plan.Pools {
@@ -52,6 +51,8 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 				Hint: "on a time-shared pool no device belongs to one stage"}
 		}
 	}
+
+	// Remove the links, and give each device with a NIC a node of its own.
 	t.Links = nil
 	for d := range t.Devices {
 		dev := &t.Devices[d]
@@ -59,6 +60,8 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 			dev.Node, dev.Uplink, dev.Downlink = int32(d), -1, -1
 		}
 	}
+
+	// Add the links of the stages.
 	for pl := range t.Pipelines {
 		p := &t.Pipelines[pl]
 		for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
@@ -69,7 +72,8 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 			t.linkStage(plan, rates, s, next, s > p.FirstStage)
 		}
 	}
-	// Devices without a NIC keep one node, which no link's node may be.
+
+	// Devices without a NIC share one node, with a number that no other node has.
 	for d := range t.Devices {
 		if dev := &t.Devices[d]; rates[dev.Kind] == 0 {
 			dev.Node = int32(len(t.Devices))
@@ -78,19 +82,23 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 	return nil
 }
 
-// linkStage gives the devices of a stage their links; next is -1 for a last stage.
+// linkStage adds the links of a stage's devices. For the last stage of a pipeline, nextStage is -1.
 func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, next int32, receives bool) {
 	devices := t.DevicesOf(stage)
 	kind := t.Devices[devices[0]].Kind
 	if rates[kind] == 0 {
 		return
 	}
+
+	// Downlinks: one for each device.
 	if receives {
 		for _, d := range devices {
 			t.Devices[d].Downlink = int32(len(t.Links))
 			t.Links = append(t.Links, Link{Kind: kind, Node: d, Gbps: rates[kind]})
 		}
 	}
+
+	// Uplinks: one for each group.
 	if next < 0 {
 		return
 	}

@@ -12,31 +12,32 @@ import (
 // Name is the policy's name in plans.
 const Name = "artifact"
 
+// farFuture is later than any other time.
 const never = underway.Never
 
-// Policy is the state of the artifact's dispatcher over one plan's tables. It
-// implements policy.Policy.
+// Policy is the state of the artifact's dispatcher over one plan's tables. It implements policy.Policy.
 type Policy struct {
 	t       *policy.Tables
-	tails   []time.Duration // of devices; never: lost
-	links   []time.Duration // of links
+	tails   []time.Duration // by device; farFuture if it is lost
+	links   []time.Duration // by link
 	models  []model
 	batches *underway.Table
-	hops    []policy.Hop // of the last path tried
+	hops    []policy.Hop // path of the last batch that was tried
 }
 
+// modelState is the queue of a model and the time of its pending wake.
 type model struct {
 	queue waiting.Queue
 	armed time.Duration
 }
 
-// path is what trying a batch gave; its hops are in Policy.hops.
+// triedPath is the result of tryBatch. Its hops are in Policy.hops.
 type path struct {
 	pipeline, batch int32
-	finish, wait    time.Duration
+	finish, wait    time.Duration // completion, and time spent waiting for devices and links
 }
 
-// New makes the policy; it has no parameters.
+// New returns the policy. It has no parameters.
 func New(t *policy.Tables, params map[string]float64) (*Policy, error) {
 	if err := underway.NoParameters(Name, params); err != nil {
 		return nil, err
@@ -81,18 +82,21 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// decide serves, drops or leaves waiting the head of a model's queue until there
-// is nothing more to do now.
+// decide serves, drops or keeps waiting the head of a model's queue, until there is nothing more to do now.
 func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	mo := &p.models[m]
 	wake := never
 	for mo.queue.Len > 0 {
 		head := mo.queue.At(0)
+
+		// Choose the pipeline.
 		pl, ok := p.choose(m, head.Deadline, now)
 		if !ok {
 			p.drop(m, policy.ReasonWorkerLost, out)
 			continue
 		}
+
+		// Find the largest batch in time; at the first look, of nearly the planned size.
 		planned := p.t.Pipelines[pl].Batch
 		least := int32(1)
 		if !head.Looked {
@@ -104,6 +108,8 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			continue
 		}
 		head.Looked = true
+
+		// If fewer requests wait, wait for more until a batch of one request more would be late.
 		if waits := int32(mo.queue.Len); waits < found.batch {
 			more := p.try(pl, waits+1, now)
 			if more.finish > head.Deadline {
@@ -115,6 +121,8 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		}
 		p.dispatch(m, found, out)
 	}
+
+	// Set the wake if it changed.
 	if wake != mo.armed {
 		mo.armed = wake
 		at := wake
@@ -125,9 +133,9 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	}
 }
 
-// choose returns the pipeline that waits least at its planned batch; false
-// where none has a device left at every stage. A pipeline of single requests
-// that would be late counts as waiting an SLO longer.
+// choosePipeline returns the pipeline that waits least at its planned batch. A pipeline of single requests that
+// would be late counts as waiting an SLO longer. If no pipeline has a device left at every stage, it returns
+// false.
 func (p *Policy) choose(m int32, deadline, now time.Duration) (int32, bool) {
 	first, last := p.t.PipelinesOf(m)
 	best, least := int32(-1), never
@@ -147,8 +155,8 @@ func (p *Policy) choose(m int32, deadline, now time.Duration) (int32, bool) {
 	return best, best >= 0
 }
 
-// largest looks for the largest batch from most down to least that meets a
-// deadline, and leaves its path in p.hops.
+// largestBatch returns the path of the largest batch from maxBatch down to minBatch that meets a deadline. If
+// there is none, it returns false.
 func (p *Policy) largest(pl, most, least int32, deadline, now time.Duration) (path, bool) {
 	for b := most; b >= least; b-- {
 		if got := p.try(pl, b, now); got.finish <= deadline {
@@ -158,13 +166,14 @@ func (p *Policy) largest(pl, most, least int32, deadline, now time.Duration) (pa
 	return path{}, false
 }
 
-// try finds the path of a batch through a pipeline, stage by stage, from tails
-// alone; its hops are in p.hops.
+// tryBatch returns the path of a batch through a pipeline, stage by stage, from the tails alone. Its hops are in
+// p.hops.
 func (p *Policy) try(pipeline, batch int32, now time.Duration) path {
 	pl := &p.t.Pipelines[pipeline]
 	p.hops = p.hops[:0]
 	t, work, uplink := now, time.Duration(0), int32(-1)
 	for s := pl.FirstStage; s < pl.FirstStage+pl.NumStages; s++ {
+		// Look up the times of the stage and of the transfer into it.
 		st := &p.t.Stages[s]
 		infer, xfer := st.Infer[batch-1], time.Duration(0)
 		if st.Xfer != nil {
@@ -172,6 +181,8 @@ func (p *Policy) try(pipeline, batch int32, now time.Duration) path {
 		}
 		sends := s+1 < pl.FirstStage+pl.NumStages
 		work += infer + xfer
+
+		// Choose the device with the earliest finish, or the uplink's tail if that is later.
 		best, least := policy.Hop{Device: -1}, never
 		for _, d := range p.t.DevicesOf(s) {
 			if p.tails[d] == never {
@@ -196,6 +207,8 @@ func (p *Policy) try(pipeline, batch int32, now time.Duration) path {
 				best, least = h, key
 			}
 		}
+
+		// Go on from its finish.
 		if best.Device < 0 {
 			return path{pipeline, batch, never, never}
 		}
@@ -208,6 +221,7 @@ func (p *Policy) try(pipeline, batch int32, now time.Duration) path {
 	return path{pipeline, batch, t, t - now - work}
 }
 
+// linkTail returns the tail of a link; 0 if link is -1.
 func (p *Policy) tail(link int32) time.Duration {
 	if link < 0 {
 		return 0
@@ -215,7 +229,7 @@ func (p *Policy) tail(link int32) time.Duration {
 	return p.links[link]
 }
 
-// dispatch sends a batch along the path in p.hops and moves the tails.
+// dispatch sends a batch along the path in p.hops and updates the tails.
 func (p *Policy) dispatch(m int32, found path, out *policy.Actions) {
 	for i := range p.hops {
 		h := p.hops[i]
@@ -225,18 +239,18 @@ func (p *Policy) dispatch(m int32, found path, out *policy.Actions) {
 				p.links[l] = h.XferEnd
 			}
 		}
-		h.Downlink = -1 // nothing waits for it
+		h.Downlink = -1 // no transfer waits for it
 		out.Hops = append(out.Hops, h)
 	}
 	p.batches.Dispatch(&p.models[m].queue, m, found.pipeline, found.batch, 0, len(p.hops), out)
 }
 
-// drop drops the head of a model's queue.
+// dropHead drops the head of a model's queue.
 func (p *Policy) drop(m int32, reason policy.Reason, out *policy.Actions) {
 	underway.DropHead(&p.models[m].queue, m, reason, out)
 }
 
-// lose takes a device away and queues again what cannot end without it.
+// loseDevice takes a device out of service and queues again the requests of batches that need it.
 func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 	if p.tails[device] == never {
 		return
@@ -246,6 +260,7 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 	p.decideAll(now, out)
 }
 
+// decideAll decides for all models.
 func (p *Policy) decideAll(now time.Duration, out *policy.Actions) {
 	for m := range p.models {
 		p.decide(int32(m), now, out)

@@ -17,36 +17,38 @@ const Name = "balance"
 // PriorityName is the name of the balancer before servers that schedule by priority.
 const PriorityName = "priority"
 
-// Policy is the load balancer.
+// Policy is the load balancer. It implements policy.Policy.
 type Policy struct {
 	t       *policy.Tables
 	ranks   []int32    // by served model: its priority at the servers, lower first
 	list    []instance // by device
-	batches []batch
-	free    []int32 // batch slots
+	batches []batch    // by batch slot
+	free    []int32    // free batch slots
 }
 
-// instance is what is known of an instance.
+// instanceState is the state of an instance, as far as the balancer knows it.
 type instance struct {
-	network int32 // that is there, or on its way; -1: none
-	ready   bool
-	down    bool
-	running int32 // dispatched and not back
-	queue   []request
-	head    int // of queue
+	network int32     // loaded or being loaded; -1 if there is none
+	ready   bool      // the network is loaded
+	down    bool      // its device is lost
+	running int32     // dispatched requests that have not come back
+	queue   []request // waiting requests, from head on
+	head    int       // index of the first waiting request
 }
 
+// waitingCount returns the number of waiting requests.
 func (in *instance) waits() int { return len(in.queue) - in.head }
 
+// waitingRequest is a request with its served model.
 type request struct{ req, model int32 }
 
-// batch is a request that an instance has; device -1: the slot is free.
+// runningBatch is a request that runs on a device. If the slot is free, device is -1.
 type batch struct {
 	request
 	device int32
 }
 
-// New makes the policy over tables with instances.
+// New returns the policy over tables with instances.
 func New(t *policy.Tables) *Policy {
 	p := &Policy{t: t, list: make([]instance, len(t.Devices)), ranks: make([]int32, len(t.Models))}
 	for m := range p.ranks {
@@ -58,10 +60,10 @@ func New(t *policy.Tables) *Policy {
 	return p
 }
 
-// NewPriority is New before servers that all schedule by priority, as vLLM does with
-// --scheduling-policy priority: lower first, and pre-emption for want of KV memory
-// alone. Where a plan gives all classes the same priority, those with the shorter SLO
-// are the more urgent.
+// NewPriority returns the policy for servers that all schedule by priority, as vLLM does with --scheduling-policy
+// priority: lower first, with pre-emption only for want of KV memory. If a plan gives all classes the same
+// priority, those with a shorter SLO are served first. If a server does not schedule by priority, it returns an
+// error.
 func NewPriority(t *policy.Tables) (*Policy, error) {
 	for i := range t.Instances {
 		if s := t.Instances[i].Server; s == nil || !s.Priority {
@@ -69,10 +71,14 @@ func NewPriority(t *policy.Tables) (*Policy, error) {
 				Hint: "the policy " + PriorityName + " leaves the order to servers that know priorities"}
 		}
 	}
+
+	// Take the plan's priorities if they differ.
 	p := New(t)
 	if slices.Min(p.ranks) < slices.Max(p.ranks) {
 		return p, nil
 	}
+
+	// Rank the served models by their SLOs.
 	var slos []time.Duration
 	for m := range t.Models {
 		slos = append(slos, t.Models[m].SLO)
@@ -85,7 +91,7 @@ func NewPriority(t *policy.Tables) (*Policy, error) {
 	return p, nil
 }
 
-// reset is an instance as the plan has it.
+// resetInstance sets an instance to its state at the start of the plan.
 func (p *Policy) reset(d int32) {
 	in := &p.list[d]
 	in.network, in.ready, in.down, in.running = -1, false, false, 0
@@ -94,7 +100,7 @@ func (p *Policy) reset(d int32) {
 	}
 }
 
-// Handle implements policy.Policy.
+// Handle handles an event. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -111,7 +117,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		in := &p.list[ev.Device]
 		if ev.Network == in.network {
 			in.ready = ev.Value == 0
-			if !in.ready && in.waits() > 0 { // it cannot run there
+			if !in.ready && in.waits() > 0 { // the network cannot run there
 				in.network = -1
 				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: in.queue[in.head].req, Reason: policy.ReasonFailed})
 				in.head++
@@ -126,13 +132,14 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// networkOf is the network of a model, and the devices that may run it.
+// networkOf returns the network of a served model, and the devices that may run it.
 func (p *Policy) networkOf(model int32) (network int32, devices []int32) {
 	pl := &p.t.Pipelines[p.t.Models[model].FirstPipeline]
 	return pl.Network, p.t.DevicesOf(pl.FirstStage)
 }
 
-// send queues a request at the instance with the fewest.
+// enqueue adds a request to the queue of the instance with the fewest requests. If all are lost, it drops the
+// request.
 func (p *Policy) send(now time.Duration, r request, out *policy.Actions) {
 	_, devices := p.networkOf(r.model)
 	best := int32(-1)
@@ -146,6 +153,8 @@ func (p *Policy) send(now time.Duration, r request, out *policy.Actions) {
 		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: r.req, Reason: policy.ReasonWorkerLost})
 		return
 	}
+
+	// Reuse the front of the queue's memory instead of growing it.
 	in := &p.list[best]
 	if in.head > 0 && len(in.queue) == cap(in.queue) {
 		in.queue, in.head = in.queue[:copy(in.queue, in.queue[in.head:])], 0
@@ -154,8 +163,8 @@ func (p *Policy) send(now time.Duration, r request, out *policy.Actions) {
 	p.drive(now, best, out)
 }
 
-// drive hands over what waits at an instance, up to a request for another model:
-// that waits until the instance is empty and has swapped.
+// serveInstance dispatches the waiting requests of an instance, up to one that needs another network: that one
+// waits until nothing runs there and the network has changed.
 func (p *Policy) drive(now time.Duration, d int32, out *policy.Actions) {
 	in := &p.list[d]
 	for in.waits() > 0 && !in.down {
@@ -175,6 +184,7 @@ func (p *Policy) drive(now time.Duration, d int32, out *policy.Actions) {
 	}
 }
 
+// changeNetwork unloads the network of an instance and loads another.
 func (p *Policy) swap(d, network int32, out *policy.Actions) {
 	in := &p.list[d]
 	if in.network >= 0 {
@@ -184,6 +194,7 @@ func (p *Policy) swap(d, network int32, out *policy.Actions) {
 	in.network, in.ready = network, false
 }
 
+// dispatch sends a request to an instance as a batch of one, with the priority as its tag.
 func (p *Policy) dispatch(now time.Duration, r request, d int32, out *policy.Actions) {
 	slot := slots.Take(&p.batches, &p.free)
 	p.batches[slot] = batch{r, d}
@@ -199,14 +210,14 @@ func (p *Policy) dispatch(now time.Duration, r request, d int32, out *policy.Act
 	out.Hops = append(out.Hops, policy.Hop{Stage: pl.FirstStage, Device: d, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: end})
 }
 
-// back takes a batch off its instance.
+// finishBatch removes a batch from its instance and frees its slot.
 func (p *Policy) back(slot int32) {
 	p.list[p.batches[slot].device].running--
 	p.batches[slot].device = -1
 	p.free = append(p.free, slot)
 }
 
-// lost sends what an instance had to the others.
+// loseInstance sends all requests of a lost instance to the others.
 func (p *Policy) lost(now time.Duration, d int32, out *policy.Actions) {
 	in := &p.list[d]
 	in.down, in.network, in.ready = true, -1, false

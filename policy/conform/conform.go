@@ -14,17 +14,16 @@ import (
 	"inferplan/policy"
 )
 
-// Headers of the versions; both have the same length. Logs are written in the
-// second.
 const (
+	// Headers of the versions, both of the same length. New logs have version 2.
 	headerV1 = "inferplan.eventlog/v1\n"
 	header   = "inferplan.eventlog/v2\n"
 )
 
-// maxRecord bounds one record of a log that is read.
+// maxRecord is the largest record, in bytes, that is read.
 const maxRecord = 1 << 26
 
-// Recorder is a policy that records another.
+// Recorder is a policy that records the calls of another.
 type Recorder struct {
 	inner   policy.Policy
 	w       *bufio.Writer
@@ -32,21 +31,20 @@ type Recorder struct {
 	actions []byte
 	length  [binary.MaxVarintLen64]byte
 	calls   int64
-	err     error
+	err     error // first error of writing the log
 }
 
-// NewRecorder wraps a policy and starts a log. Close the recorder when the run
-// is over.
+// NewRecorder returns a recorder of a policy and starts a log. Close it when the run is over.
 func NewRecorder(p policy.Policy, w io.Writer) *Recorder {
 	r := &Recorder{inner: p, w: bufio.NewWriterSize(w, 1<<16)}
 	_, r.err = r.w.WriteString(header)
 	return r
 }
 
-// Unwrap is the wrapped policy, for its optional sides (policy.As).
+// Unwrap returns the recorded policy, for its extensions (policy.FindExtension).
 func (r *Recorder) Unwrap() policy.Policy { return r.inner }
 
-// Handle lets the wrapped policy decide and writes the call down.
+// Handle lets the recorded policy decide and writes the call to the log.
 func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	first := len(out.List)
 	r.event = policy.AppendEvent(r.event[:0], now, ev)
@@ -57,6 +55,7 @@ func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 	r.calls++
 }
 
+// writeRecord writes a record with its length, unless an earlier write failed.
 func (r *Recorder) write(b []byte) {
 	if r.err != nil {
 		return
@@ -67,8 +66,7 @@ func (r *Recorder) write(b []byte) {
 	}
 }
 
-// Close flushes the log and returns the first error of writing it. It does not
-// close the writer below.
+// Close flushes the log and returns the first error of writing it. It does not close the writer below.
 func (r *Recorder) Close() error {
 	if r.err == nil {
 		r.err = r.w.Flush()
@@ -79,24 +77,24 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// Log reads the calls of a log.
+// LogReader reads the calls of a log.
 type Log struct {
 	r     *bufio.Reader
-	calls int64
-	old   bool // version 1
-	buf   [2][]byte
-	acts  policy.Actions // of a call of version 1
-	now   []byte         // the same as version 2
+	calls int64          // number of calls read
+	old   bool           // the log has version 1
+	buf   [2][]byte      // an event's and its actions' record
+	acts  policy.Actions // decoded actions of a call of version 1
+	now   []byte         // the same, encoded as in version 2
 }
 
-// Call is one call of a policy. Its slices hold until the next one.
+// Call is one call of a policy. Its slices are valid until the next call is read.
 type Call struct {
 	Now     time.Duration
 	Event   policy.Event
-	Actions []byte // as policy.AppendActions writes them
+	Actions []byte // in the form of policy.AppendActions
 }
 
-// OpenLog starts reading a log of either version.
+// OpenLog starts to read a log of either version.
 func OpenLog(r io.Reader) (*Log, error) {
 	l := &Log{r: bufio.NewReaderSize(r, 1<<16)}
 	got := make([]byte, len(header))
@@ -109,7 +107,7 @@ func OpenLog(r io.Reader) (*Log, error) {
 	return l, nil
 }
 
-// Next reads the next call; io.EOF ends the log.
+// Next returns the next call. At the end of the log it returns io.EOF.
 func (l *Log) Next() (Call, error) {
 	var c Call
 	event, err := l.record(0)
@@ -131,6 +129,7 @@ func (l *Log) Next() (Call, error) {
 	return c, nil
 }
 
+// decodeEvent decodes the record of an event by the log's version.
 func (l *Log) event(b []byte) (time.Duration, policy.Event, error) {
 	if l.old {
 		return policy.DecodeEventV1(b)
@@ -138,7 +137,7 @@ func (l *Log) event(b []byte) (time.Duration, policy.Event, error) {
 	return policy.DecodeEvent(b)
 }
 
-// actions reads the actions of a call; those of version 1 it writes anew.
+// readActions returns the record of a call's actions. Those of version 1 are encoded anew as in version 2.
 func (l *Log) actions() ([]byte, error) {
 	b, err := l.record(1)
 	if err != nil || !l.old {
@@ -151,6 +150,7 @@ func (l *Log) actions() ([]byte, error) {
 	return l.now, nil
 }
 
+// readRecord reads the next record into a buffer.
 func (l *Log) record(i int) ([]byte, error) {
 	n, err := binary.ReadUvarint(l.r)
 	if err != nil {
@@ -169,27 +169,25 @@ func (l *Log) record(i int) ([]byte, error) {
 	return b, nil
 }
 
-// Difference is the first call at which a policy answered otherwise than the
-// log.
+// Difference is the first call at which a policy answered differently from the log. It is an error.
 type Difference struct {
-	Call      int64 // from 0
+	Call      int64 // counted from 0
 	Now       time.Duration
 	Event     policy.Event
-	Want, Got policy.Actions // of the log, of the policy
+	Want, Got policy.Actions // actions in the log, and those of the policy
 }
 
-// Error tells the call and both answers.
+// Error returns the call and both answers as text.
 func (d *Difference) Error() string {
 	return fmt.Sprintf("call %d at %v: event %+v: the log has actions %+v, the policy gives %+v", d.Call, d.Now, d.Event, d.Want, d.Got)
 }
 
-// Replay feeds the events of a log to a fresh policy and compares its actions
-// with the log's, byte by byte. It returns the number of calls that agreed, and
-// a *Difference at the first that does not.
+// Replay feeds the events of a log to a fresh policy and compares its actions with the log's, byte by byte. It
+// returns the number of calls that agree, and a *Difference for the first one that does not.
 func Replay(r io.Reader, p policy.Policy) (int64, error) { return ReplayAny(r, p) }
 
-// ReplayAny is Replay for several fresh policies, of which one may be the log's.
-// What it returns is of the one that agrees for longest.
+// ReplayAny is Replay for several fresh policies, one of which may be the log's. It returns the result of the one
+// that agrees for longest.
 func ReplayAny(r io.Reader, list ...policy.Policy) (int64, error) {
 	l, err := OpenLog(r)
 	if err != nil {
@@ -204,10 +202,14 @@ func ReplayAny(r io.Reader, list ...policy.Policy) (int64, error) {
 		if err != nil {
 			return l.calls, err
 		}
+
+		// Refuse slots for which a policy would need far too much memory.
 		if slot := max(c.Event.Req, c.Event.Task, c.Event.Batch); int64(slot) > l.calls+maxSlot {
 			return l.calls - 1, fmt.Errorf("reading the event log: call %d: the slot %d, expected one of so few calls", l.calls-1, slot)
 		}
-		var first error // of the policies that differ at this call
+
+		// Drop the policies that differ at this call.
+		var first error // error of the first policy that differs at this call
 		list = slices.DeleteFunc(list, func(p policy.Policy) bool {
 			err := compare(l.calls-1, &c, p)
 			first = cmp.Or(first, err)
@@ -219,11 +221,11 @@ func ReplayAny(r io.Reader, list ...policy.Policy) (int64, error) {
 	}
 }
 
-// maxSlot bounds slots by the calls so far: a policy makes room for the highest.
+// maxSlotGap is how far a slot may exceed the number of calls so far: a policy makes room for the highest slot.
 const maxSlot = 1 << 24
 
-// compare makes one call. A policy that fails was told what cannot have happened
-// to it: the log is damaged, or of another plan.
+// replayCall makes one call and compares its actions. If the policy panics, it was given an event that cannot have
+// happened: the log is damaged, or belongs to another plan.
 func compare(call int64, c *Call, p policy.Policy) (err error) {
 	defer func() {
 		if why := recover(); why != nil {

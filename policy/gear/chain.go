@@ -7,45 +7,44 @@ import (
 	"inferplan/policy"
 )
 
-// fleet is what works: chains of devices, their queues, and the batches on their
-// way. Batches are numbered by the device that they start on: where all models run
-// whole on a device, batch and device have one number.
+// chainFleet has the chains of devices, their queues, and the batches on their way. Batches are numbered by the
+// device on which they start: if all models run whole on a device, batch and device have the same number.
 type fleet struct {
 	t       *policy.Tables
-	chains  []chain // by pipeline
-	path    []int32 // devices of the chains, chain after chain
+	chains  []chain // pipeline by pipeline
+	path    []int32 // devices of the chains, chain by chain
 	queues  []queue // by chain
 	devices []device
-	queued  []uint64 // set of devices, in bits, that has all that requests wait for
-	batches []batch  // by the device that they start on
-	running []int32  // requests of each batch
+	queued  []uint64 // set of devices, as bits: every device for which requests wait is in it
+	batches []batch  // slots, by the device on which they start
+	running []int32  // requests of the batches, maxBatch for each slot
 	most    int32    // largest batch
 }
 
-// chain is a replica of a pipeline: a device for each of its stages. It has a
-// queue before its first device; behind that batches keep their order.
+// replicaChain is a replica of a pipeline: a device for each of its stages. It has a queue before its first
+// device; behind that batches keep their order.
 type chain struct {
 	pipeline int32
-	stage    int32 // of the tables: its first
-	first    int32 // of fleet.path
+	stage    int32 // first stage of the pipeline in policy.Tables
+	first    int32 // index of its first device in chainFleet.chainDevices
 	hops     int32
-	under    int32 // batches under way
-	most     int32 // of them: one at each stage and one between each two
-	lost     int32 // of its devices
+	under    int32 // batches on their way
+	most     int32 // limit of these: one at each stage and one between each two
+	lost     int32 // number of its devices that are lost
 }
 
-// batch is what is under way on a chain.
+// chainBatch is a batch on its way along a chain.
 type batch struct {
 	chain   int32
 	size    int32
-	hop     int32 // stage where it is, or which it is on the way to
-	crosses bool  // on the way
-	live    bool
-	first   time.Duration // that its first run takes, as planned
+	hop     int32         // stage where it is, or to which it is transferred
+	crosses bool          // it is transferred to that stage
+	live    bool          // the slot is in use
+	first   time.Duration // planned time of its first run
 }
 
-// addChains makes the chains of all pipelines, with their queues and with room for
-// their batches. It returns the chains of each pipeline.
+// addChains makes the chains of all pipelines, with their queues and with slots for their batches. It returns the
+// chains of each pipeline.
 func (f *fleet) addChains() [][]int32 {
 	t := f.t
 	of := make([][]int32, len(t.Pipelines))
@@ -53,6 +52,8 @@ func (f *fleet) addChains() [][]int32 {
 	for i := range f.devices {
 		f.devices[i].room = 1
 	}
+
+	// Make the chains. A chain of several stages needs slots of its own on its first device.
 	for m := range of {
 		hops := t.Pipelines[m].NumStages
 		for k := range t.Chains(int32(m)) {
@@ -69,6 +70,8 @@ func (f *fleet) addChains() [][]int32 {
 			f.queues = append(f.queues, queue{head: none, tail: none})
 		}
 	}
+
+	// Number the slots.
 	slots := int32(0)
 	for d := range f.devices {
 		dev := &f.devices[d]
@@ -79,23 +82,23 @@ func (f *fleet) addChains() [][]int32 {
 	return of
 }
 
-// startOf is the first device of a chain.
+// firstDevice returns the first device of a chain.
 func (f *fleet) startOf(c int32) int32 { return f.path[f.chains[c].first] }
 
-// devicesOf are the devices of a chain, stage by stage.
+// devicesOf returns the devices of a chain, stage by stage.
 func (f *fleet) devicesOf(c int32) []int32 {
 	ch := &f.chains[c]
 	return f.path[ch.first : ch.first+ch.hops]
 }
 
-// members are the requests of a batch.
+// requestsOf returns the requests of a batch.
 func (f *fleet) members(slot int32) []int32 {
 	return f.running[slot*f.most : slot*f.most+f.batches[slot].size]
 }
 
-// freeSlot is a slot for a batch that starts on a device. There is one: every chain
-// of several stages has slots for all its batches, the others share one, since a
-// batch starts where none is at work.
+// freeSlot returns a free slot for a batch that starts on a device. There is always one: every chain of several
+// stages has slots for all its batches, and the other chains share one, because a batch starts only if none is at
+// work.
 func (f *fleet) freeSlot(d int32) int32 {
 	slot := f.devices[d].slot
 	for f.batches[slot].live {
@@ -110,14 +113,16 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	pl, q := &p.t.Pipelines[ch.pipeline], &p.queues[c]
 	devices := p.devicesOf(c)
 	slot, size := p.freeSlot(devices[0]), min(q.length, pl.Batch)
+
+	// Take the requests from the queue.
 	first, hops := int32(len(out.Tasks)), int32(len(out.Hops))
 	p.batches[slot] = batch{chain: c, size: size, live: true}
 	tasks := p.members(slot)
 	out.Tasks = q.pop(p.requests, tasks, out.Tasks)
 	p.devices[devices[0]].work++
 	ch.under++
-	// Hops and the action are written in place: a copy of one that was just made waits
-	// until its fields are there.
+
+	// Write hops and the action in place, which is faster: a copy of a new one would wait until its fields are stored.
 	at := now
 	for h, d := range devices {
 		out.Hops = append(out.Hops, policy.Hop{})
@@ -132,6 +137,8 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 		hop.XferEnd, hop.Start = at, at
 		at += p.t.Stages[hop.Stage].Infer[size-1]
 		hop.End = at
+
+		// Count the work of the refusal rule.
 		if p.shed != nil {
 			p.shed.runs(d, hop.Start, at)
 		}
@@ -148,15 +155,14 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	a.TaskFirst, a.HopFirst, a.HopCount = first, hops, int16(ch.hops)
 }
 
-// reached: a batch is at the device of its next stage, which works on it before
-// it takes anything new.
+// batchArrived notes that a batch has reached the device of its next stage, which runs it before anything new.
 func (f *fleet) reached(slot int32) {
 	b := &f.batches[slot]
 	b.crosses = false
 	f.devices[f.devicesOf(b.chain)[b.hop]].work++
 }
 
-// left: a batch is done at a stage.
+// finishHop notes that a batch has finished a stage.
 func (f *fleet) left(slot int32) {
 	b := &f.batches[slot]
 	ch := &f.chains[b.chain]
@@ -169,8 +175,7 @@ func (f *fleet) left(slot int32) {
 	ch.under--
 }
 
-// needs says whether a batch still needs a device: it is there, comes from there or
-// has yet to go there.
+// needsDevice reports whether a batch still needs a device: it is there, comes from there, or has yet to go there.
 func (f *fleet) needs(b *batch, d int32) bool {
 	from := b.hop
 	if b.crosses {
@@ -179,7 +184,7 @@ func (f *fleet) needs(b *batch, d int32) bool {
 	return slices.Contains(f.devicesOf(b.chain)[from:], d)
 }
 
-// lose moves what needs a device elsewhere.
+// loseDevice takes a device out of service and moves the batches and requests that need it.
 func (p *Policy) lose(now time.Duration, d int32, out *policy.Actions) {
 	if p.devices[d].down {
 		return
@@ -191,11 +196,15 @@ func (p *Policy) lose(now time.Duration, d int32, out *policy.Actions) {
 			p.chains[c].lost++
 		}
 	}
+
+	// Abort its batches.
 	for slot := range p.batches {
 		if b := &p.batches[slot]; b.live && p.needs(b, d) {
 			p.abort(now, int32(slot), out)
 		}
 	}
+
+	// Move the queues of its chains.
 	for c := range p.queues {
 		for p.chains[c].lost > 0 && p.queues[c].head != none {
 			slot := p.queues[c].head
@@ -206,7 +215,7 @@ func (p *Policy) lose(now time.Duration, d int32, out *policy.Actions) {
 	p.serveIdle(now, out)
 }
 
-// abort takes a batch back.
+// abortBatch aborts a batch and queues its requests again.
 func (p *Policy) abort(now time.Duration, slot int32, out *policy.Actions) {
 	b := &p.batches[slot]
 	if !b.crosses {
@@ -224,7 +233,7 @@ func (p *Policy) abort(now time.Duration, slot int32, out *policy.Actions) {
 	}
 }
 
-// regain: a device is there again.
+// regainDevice returns a device to service.
 func (p *Policy) regain(d int32) {
 	if !p.devices[d].down {
 		return

@@ -10,22 +10,24 @@ import (
 	"inferplan/policy"
 )
 
-// compiler turns the tables of a gear plan's models, one served model each,
-// into those of one served model with one pipeline per member and kind.
+// compiler turns the tables of a gear plan's models, one served model each, into those of one served model with
+// one pipeline per model and device kind.
 type compiler struct {
 	plan      *formats.GearPlan
 	shared    *policy.Tables
 	own       *Tables
-	member    map[string]int // by name: index of the model
+	member    map[string]int // index of a model by its name
 	pipelines [][]int32      // by model
 }
 
-// Compile reads the gears of a plan into its tables, which policy.Compile made.
+// Compile adds the gears of a plan to its tables, which policy.Compile made.
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	g := formats.GearOf(plan)
 	if g == nil {
 		return &document.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
 	}
+
+	// Add the models with their pipelines and records.
 	c := compiler{
 		plan: g, shared: t, own: &Tables{MaxQPS: g.MaxQPS, Records: Records{Samples: g.Samples}},
 		member: map[string]int{}, pipelines: make([][]int32, len(t.Models)),
@@ -35,6 +37,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 			return err
 		}
 	}
+
+	// Make them one served model, and add the gears.
 	if err := c.serveOne(); err != nil {
 		return err
 	}
@@ -47,7 +51,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	return nil
 }
 
-// addMember reads a model of the family with all of its pipelines.
+// addModel adds a model of the family with all of its pipelines.
 func (c *compiler) addMember(i int) error {
 	m, at := &c.shared.Models[i], fmt.Sprintf("deployment[%d]", i)
 	if i >= len(c.plan.Models) || c.plan.Models[i].Model != m.Name {
@@ -71,7 +75,7 @@ func (c *compiler) addMember(i int) error {
 	return nil
 }
 
-// checkChains makes sure that a pipeline's devices can be put into chains.
+// checkChains returns an error if a pipeline's devices cannot be divided into chains.
 func (c *compiler) checkChains(p int32, at string) error {
 	chains := c.shared.Chains(p)
 	pl := &c.shared.Pipelines[p]
@@ -83,7 +87,7 @@ func (c *compiler) checkChains(p int32, at string) error {
 	return nil
 }
 
-// serveOne makes the family one served model.
+// mergeModels makes the family one served model.
 func (c *compiler) serveOne() error {
 	g, t := c.plan, c.shared
 	percentile, err := policy.ParsePercentile(g.Percentile)
@@ -94,8 +98,8 @@ func (c *compiler) serveOne() error {
 	return nil
 }
 
-// ServeOne puts one served model, and one service, in place of a family's. It
-// returns the pipelines of every model of the family.
+// MergeModels replaces a family's models and services by one. It returns the pipelines of every model of the
+// family.
 func ServeOne(t *policy.Tables, slo time.Duration, percentile, rps float64) [][]int32 {
 	of := make([][]int32, len(t.Models))
 	for m := range t.Models {
@@ -109,7 +113,7 @@ func ServeOne(t *policy.Tables, slo time.Duration, percentile, rps float64) [][]
 	return of
 }
 
-// addGear reads a range of rates.
+// addGear adds a gear.
 func (c *compiler) addGear(i int) error {
 	gear := Gear{ToQPS: c.plan.Gears[i].ToQPS}
 	for k := range c.plan.Gears[i].Stages {
@@ -126,7 +130,7 @@ func (c *compiler) addGear(i int) error {
 	return nil
 }
 
-// stage reads model k of gear i.
+// compileStage returns stage k of gear i.
 func (c *compiler) stage(i, k int) (Stage, error) {
 	s, at := &c.plan.Gears[i].Stages[k], fmt.Sprintf("gear.gears[%d].stages[%d]", i, k)
 	m, ok := c.member[s.Model]
@@ -136,9 +140,13 @@ func (c *compiler) stage(i, k int) (Stage, error) {
 			replicas += int(c.shared.Chains(p))
 		}
 	}
+
+	// Every replica needs a share.
 	if !ok || len(s.Split) != replicas {
 		return Stage{}, &document.Error{Path: at, Found: fmt.Sprintf("model %q with %d shares", s.Model, len(s.Split)), Expected: "a model of the plan with one share per replica"}
 	}
+
+	// Every stage but the last needs a level.
 	p := c.pipelines[m][0]
 	if last := k == len(c.plan.Gears[i].Stages)-1; last != (s.Level == 0) || s.Level < 0 || s.Level > len(c.own.Thresholds[p]) {
 		return Stage{}, &document.Error{Path: at + ".level", Found: fmt.Sprint(s.Level), Expected: "a level of the model, and none in the last stage"}
@@ -146,7 +154,8 @@ func (c *compiler) stage(i, k int) (Stage, error) {
 	return Stage{Pipeline: p, More: c.pipelines[m][1:], Below: int32(s.Level), MinQueue: int32(max(1, s.MinQueue)), Split: s.Split}, nil
 }
 
-// addRecords adds a pipeline of a model; the further ones share the first's records.
+// addRecords adds the thresholds and records of a pipeline. The further pipelines of a model share those of its
+// first.
 func (t *Tables) addRecords(m *formats.GearModel, at string, first bool) error {
 	n := t.Records.Samples
 	if last := len(t.Thresholds) - 1; !first {
@@ -155,6 +164,8 @@ func (t *Tables) addRecords(m *formats.GearModel, at string, first bool) error {
 		t.Records.Correct = append(t.Records.Correct, t.Records.Correct[last])
 		return nil
 	}
+
+	// Decode a level and a verdict for every sample, which are characters.
 	if len(m.Levels) != n || len(m.Correct) != n || len(m.Thresholds) >= formats.MaxGrid {
 		return &document.Error{Path: at, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
 	}

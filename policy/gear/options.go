@@ -15,16 +15,15 @@ const Name = "gear"
 
 // Options are the policy's parameters.
 type Options struct {
-	Window     time.Duration // over which arrivals are counted
+	Window     time.Duration // time over which arrivals are counted
 	Alpha      float64       // a slower gear waits while qps < Alpha * requests queued at the first model
 	Hysteresis int           // windows in a row that must ask for a slower gear
-	Flush      time.Duration // a queue whose head has waited so long is ready
-	Shed       bool          // requests that could not be in time are refused when they come
+	Flush      time.Duration // a queue whose head has waited this long is ready
+	Shed       bool          // requests that could not be in time are refused at their arrival
 }
 
-// DefaultOptions are the parameters where the plan gives none: a window that
-// sees about 30 arrivals per range, half a second of hysteresis, and a quarter
-// of the SLO as flush time.
+// DefaultOptions returns the parameters for a plan that names none: a window of about 30 arrivals per range, half
+// a second of hysteresis, and a quarter of the SLO as flush time.
 func DefaultOptions(t *policy.Tables) Options {
 	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4, Shed: true}
 	if g := Of(t); g != nil && len(g.Gears) > 0 {
@@ -33,23 +32,23 @@ func DefaultOptions(t *policy.Tables) Options {
 	return o
 }
 
-// NotShedding are the default parameters for plans on trial: how late requests are
-// tells whether a gear holds a rate.
+// OptionsWithoutRefusals returns the default parameters for plans on trial: the lateness of requests shows whether
+// a gear sustains a rate.
 func NotShedding(t *policy.Tables) Options {
 	o := DefaultOptions(t)
 	o.Shed = false
 	return o
 }
 
-// WindowFor sizes the window to the width of a range: long enough for 30
-// arrivals, between 0.1 s and 1 s, with the hysteresis that makes half a second.
+// WindowFor returns the window for the width of a range: long enough for 30 arrivals, between 0.1 s and 1 s, with
+// the hysteresis that makes half a second.
 func WindowFor(rangeQPS float64) (window time.Duration, hysteresis int) {
 	seconds := min(1, max(0.1, 30/rangeQPS))
 	window = time.Duration(math.Round(seconds*1000)) * time.Millisecond
 	return window, max(1, int(math.Round(0.5/seconds)))
 }
 
-// Params are the options as a plan keeps them. That requests are shed goes without saying.
+// Parameters returns the options in the form of a plan. RefuseLate is the default and is left out.
 func (o Options) Params() map[string]float64 {
 	out := map[string]float64{
 		"window_us": float64(o.Window) / 1e3, "alpha": o.Alpha,
@@ -61,7 +60,7 @@ func (o Options) Params() map[string]float64 {
 	return out
 }
 
-// ParseOptions reads a plan's parameters over the defaults.
+// ParseOptions returns the defaults with a plan's parameters.
 func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) {
 	o := DefaultOptions(t)
 	names := make([]string, 0, len(params))

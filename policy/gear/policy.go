@@ -10,64 +10,65 @@ import (
 
 const (
 	tickTag  = 0 // end of a window
-	flushTag = 1
+	flushTag = 1 // the head of a queue has waited for the flush time
 	none     = int32(-1)
 )
 
-// Policy is the state machine.
+// Policy is the state of the policy of gear plans. It implements policy.Policy.
 type Policy struct {
 	fleet
 	gears []Gear
 	opt   Options
 
-	stages  []stage // gear after gear
-	first   []int32 // by gear: into stages
-	current []float64
-	minQ    []int32 // by pipeline, of the gear in force
+	stages  []stage   // of all gears, gear by gear
+	first   []int32   // by gear: index of its first stage
+	current []float64 // weights of the round robin, by stage and replica
+	minQ    []int32   // by pipeline: minimal queue length of the gear in force
 
-	requests []request
+	requests []request // by slot
 
-	shed *shedder // nil: nothing is shed
+	shed *shedder // nil if nothing is refused
 
-	gone    int // devices that are down
-	gear    int32
-	pending int   // requests not yet answered
+	gone    int   // number of lost devices
+	gear    int32 // the gear in force
+	pending int   // number of requests that are not answered
 	count   int64 // arrivals in this window
 	rule    *Rule
-	ticking bool
+	ticking bool          // a window is running
 	tick    time.Duration // end of this window
-	flushAt time.Duration // of the armed wake; negative: none
+	flushAt time.Duration // time of the pending flush wake; negative if there is none
 }
 
-// stage is a stage of a gear with its place in the table of current weights.
+// gearStage is a stage of a gear with its replicas and their weights.
 type stage struct {
 	chains  []int32 // by replica
-	below   int32
+	below   int32   // answers of a lower level are forwarded
 	last    bool
 	weights []float64
-	current int32 // first of its replicas in Policy.current
+	current int32 // index of its first replica in Policy.currentWeights
 }
 
+// deviceState is the state of a device.
 type device struct {
-	work       int32 // batches that wait for it or run on it; idle without
+	work       int32 // batches that wait for it or run on it; it is idle without any
 	down       bool
-	slot, room int32   // of fleet.batches: the first and their number
+	slot, room int32   // its first slot of chainFleet.batches, and the number of its slots
 	starts     []int32 // chains that start on it
 }
 
-// request by its slot. prev and next chain the requests of a queue.
+// requestState is the state of a request. prevInQueue and nextInQueue link the requests of a queue.
 type request struct {
 	gear, stage int32
-	queue       int32 // none: in a batch
+	queue       int32 // queue in which it waits, or noIndex if it is in a batch
 	prev, next  int32
-	work        int32 // of it, as the shedder counts: where its row begins
+	work        int32 // start of its work row, see refusalRule
 	arrived     time.Duration
-	entered     time.Duration // into the queue
-	answered    bool          // by some model: it can be completed
+	entered     time.Duration // when it joined its queue
+	answered    bool          // some model has answered: the request can be completed
 	cancelled   bool
 }
 
-// New makes the policy of a gear plan.
+// New returns the policy of a gear plan.
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	g := Of(t)
 	if g == nil || len(g.Gears) == 0 {
@@ -77,6 +78,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		return nil, errors.New("policy gear: the window must be positive")
 	}
 	pipelines := len(t.Pipelines)
+
+	// Make the chains, and the stages of the gears over them.
 	p := &Policy{
 		fleet: fleet{t: t, most: t.MaxBatch(), devices: make([]device, len(t.Devices)), queued: make([]uint64, (len(t.Devices)+63)/64)},
 		gears: g.Gears, opt: opt, flushAt: -1, minQ: make([]int32, pipelines),
@@ -85,6 +88,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	if p.first, p.stages, shares, err = stagesOf(p.gears, p.addChains()); err != nil {
 		return nil, err
 	}
+
+	// Make the rule that switches between gears, and start with the first.
 	p.current = make([]float64, shares)
 	to := make([]float64, len(p.gears))
 	for g := range p.gears {
@@ -98,9 +103,10 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	return p, nil
 }
 
-// stagesOf makes the stages of all gears, over the chains of each pipeline, with where
-// those of each gear begin and how many shares they have.
+// makeStages returns the stages of all gears with the chains of their pipelines, the index of each gear's first
+// stage, and the number of shares in all.
 func stagesOf(gears []Gear, of [][]int32) (first []int32, stages []stage, shares int, err error) {
+	// Count stages and shares.
 	n := 0
 	for g := range gears {
 		n += len(gears[g].Stages)
@@ -108,6 +114,8 @@ func stagesOf(gears []Gear, of [][]int32) (first []int32, stages []stage, shares
 			shares += len(gears[g].Stages[k].Split)
 		}
 	}
+
+	// Concatenate the chains of each stage's pipelines.
 	first, stages = make([]int32, 0, len(gears)), make([]stage, 0, n)
 	chains := make([]int32, 0, shares)
 	for g := range gears {
@@ -128,10 +136,10 @@ func stagesOf(gears []Gear, of [][]int32) (first []int32, stages []stage, shares
 	return first, stages, shares, nil
 }
 
-// Gear is the gear in force.
+// Gear returns the gear in force.
 func (p *Policy) Gear() int { return int(p.gear) }
 
-// Handle decides.
+// Handle decides what to do about one event.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -163,11 +171,14 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
+// handleArrival adds a request, refuses it if it could not be in time, or queues it.
 func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	slot := ev.Req
 	for int(slot) >= len(p.requests) {
 		p.requests = append(p.requests, request{})
 	}
+
+	// Count it, and start the windows if they rest.
 	p.count++
 	p.pending++
 	if !p.ticking {
@@ -176,6 +187,8 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: tickTag, At: p.tick})
 	}
 	p.requests[slot] = request{gear: p.gear, queue: none, arrived: now}
+
+	// Refuse it if it could not be in time.
 	if p.shed != nil {
 		if over, yes := p.shed.refuses(p, now, ev.Deadline); yes {
 			p.pending--
@@ -183,14 +196,15 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 			return
 		}
 	}
+
+	// Queue it, and serve its device if that is idle.
 	if d := p.send(now, slot, out); d >= 0 && p.devices[d].work == 0 {
 		p.serve(now, d, out)
 	}
 }
 
-// revealed takes the answer of a model: it is the request's, or the request
-// goes on to the next model. What it queues is served once the whole batch is
-// known, at BatchFinished.
+// handleAnswer takes the answer of a model: it completes the request, or the request goes on to the next model.
+// What it queues is served once the whole batch is known, at BatchFinished.
 func (p *Policy) revealed(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	r := &p.requests[ev.Req]
 	r.answered = true
@@ -206,17 +220,19 @@ func (p *Policy) revealed(now time.Duration, ev *policy.Event, out *policy.Actio
 	}
 }
 
+// completeRequest answers a request with its last answer.
 func (p *Policy) complete(slot int32, out *policy.Actions) {
 	p.ended(slot)
 	out.List = append(out.List, policy.Action{Kind: policy.Complete, Req: slot})
 }
 
+// dropRequest drops a request.
 func (p *Policy) drop(slot int32, why policy.Reason, out *policy.Actions) {
 	p.ended(slot)
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: why})
 }
 
-// ended: a request is under way no longer.
+// closeRequest counts a request as no longer open.
 func (p *Policy) ended(slot int32) {
 	p.pending--
 	if p.shed == nil {
@@ -227,10 +243,11 @@ func (p *Policy) ended(slot int32) {
 	}
 }
 
+// cancelRequest drops a request whose client went away. If it is in a batch, it is dropped when that ends.
 func (p *Policy) cancel(slot int32, out *policy.Actions) {
 	r := &p.requests[slot]
 	if r.queue == none {
-		r.cancelled = true // it is in a batch; dropped when that ends
+		r.cancelled = true // it is in a batch, and is dropped when that ends
 		return
 	}
 	p.remove(slot)

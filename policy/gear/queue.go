@@ -8,16 +8,15 @@ import (
 	"inferplan/policy"
 )
 
-// queue of a chain, linked through the requests.
+// requestQueue is the queue of a chain, linked through the requests.
 type queue struct {
 	head, tail int32
 	length     int32
 }
 
-// send puts a request into the queue of its stage, on the replica whose turn it
-// is: smooth weighted round robin. It returns the replica's first device. Where every replica
-// is down, the request skips the stage; where none is left it is answered with
-// what it has, or dropped.
+// enqueue puts a request into the queue of its stage, on the replica whose turn it is (smooth weighted round
+// robin), and returns the replica's first device. If every replica is lost, the request skips the stage. If no
+// stage is left, it is completed with the answer that it has, or dropped, and enqueue returns noIndex.
 func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 {
 	r := &p.requests[slot]
 	for {
@@ -42,12 +41,14 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 	return none
 }
 
-// turn gives the replica whose turn it is at a stage; negative: none.
+// nextReplica returns the replica whose turn it is at a stage. If every replica is lost, it returns -1.
 func (p *Policy) turn(s *stage) int {
 	weights := s.weights
 	if len(weights) == 1 && weights[0] > 0 && p.gone == 0 {
-		return 0 // what it gains it gives
+		return 0 // a single replica
 	}
+
+	// Every replica gains its weight, and the one with the highest is chosen and loses the sum.
 	current := p.current[s.current:][:len(weights)]
 	best, most, total := -1, 0.0, 0.0
 	for i, w := range weights {
@@ -65,7 +66,9 @@ func (p *Policy) turn(s *stage) int {
 		current[best] -= total
 		return best
 	}
-	for i, c := range s.chains { // only replicas without a share are left
+
+	// Only replicas without a share are left.
+	for i, c := range s.chains {
 		if p.chains[c].lost == 0 {
 			return i
 		}
@@ -73,6 +76,7 @@ func (p *Policy) turn(s *stage) int {
 	return -1
 }
 
+// pushRequest appends a request to the queue of a chain.
 func (p *Policy) push(now time.Duration, slot, at int32) {
 	q, r := &p.queues[at], &p.requests[slot]
 	r.queue, r.prev, r.next, r.entered = at, q.tail, none, now
@@ -87,7 +91,7 @@ func (p *Policy) push(now time.Duration, slot, at int32) {
 	p.queued[d/64] |= 1 << (d % 64)
 }
 
-// pop fills a list with the first requests of a queue, and adds them to another.
+// popInto fills a list with the first requests of a queue, and appends them to tasks.
 func (q *queue) pop(requests []request, list, tasks []int32) []int32 {
 	slot := q.head
 	for i := range list {
@@ -104,6 +108,7 @@ func (q *queue) pop(requests []request, list, tasks []int32) []int32 {
 	return tasks
 }
 
+// removeFromQueue removes a request from its queue.
 func (p *Policy) remove(slot int32) {
 	r := &p.requests[slot]
 	q := &p.queues[r.queue]
@@ -121,7 +126,7 @@ func (p *Policy) remove(slot int32) {
 	r.queue = none
 }
 
-// serveIdle looks at all devices that do nothing and that requests may wait for.
+// serveIdle serves all idle devices for which requests may wait.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	for w, set := range p.queued {
 		for ; set != 0; set &= set - 1 {
@@ -136,11 +141,12 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// serve gives an idle device the first of its ready queues (servedBefore). If none is ready, it
-// asks to be woken when the first one will be flushed. A chain that is full of
-// batches waits until one has gone through.
+// serveDevice gives an idle device the first of its ready queues (see servedBefore). If none is ready, it asks to
+// be woken when the first one is to be flushed. A chain that is full of batches waits until one has gone through.
 func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
 	best, flush := none, time.Duration(-1)
+
+	// Find the queue to serve, and when the next one is flushed.
 	for _, c := range p.devices[d].starts {
 		q, ch := &p.queues[c], &p.chains[c]
 		if q.length == 0 || ch.under == ch.most || ch.lost > 0 {
@@ -154,6 +160,8 @@ func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
 			best = c
 		}
 	}
+
+	// Send a batch, or ask for a wake.
 	if best != none {
 		p.dispatch(now, best, out)
 	} else if flush >= 0 && (p.flushAt < 0 || flush < p.flushAt) {
@@ -163,9 +171,10 @@ func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
 }
 
 // servedBefore reports whether an idle device serves the queue of a chain before that of another: the longer one,
-// so that expensive models collect batches. While requests are refused, a queue that fills a batch comes before one that
-// does not, and of two that fill one, that whose head arrived earlier. The queue of the first model is then as long as
-// the SLO allows, and requests that few others follow to a later model would be late before their queue is longer.
+// so that expensive models collect batches. While requests are refused, a queue that fills a batch comes before
+// one that does not, and of two that fill one, the one whose head arrived earlier. The queue of the first model is
+// then as long as the SLO allows, and requests that few others follow to a later model would be late before their
+// queue is longer.
 func (p *Policy) servedBefore(c, other int32) bool {
 	q, o := &p.queues[c], &p.queues[other]
 	if p.shed == nil || !p.shed.refusing() {

@@ -6,49 +6,47 @@ import (
 	"inferplan/policy"
 )
 
-// shedder tells at its arrival whether a request could be in time. Nothing else
-// bounds the queues once more comes than the fastest gear holds.
+// refusalRule decides at the arrival of a request whether it could be in time. Nothing else bounds the queues if
+// more requests come than the fastest gear sustains.
 //
-// It keeps, by device, the work that the requests under way still mean: of the model
-// that each waits for, and of those that it may go on to, as often as the samples planned
-// on did; and until when its batches run. What comes next is behind all of that on the
-// replica that has least of it, and has its own way to go. Where that is longer than its
-// time, it is refused at once; what was taken keeps its promise. A request that few
-// others follow to the last model is not measured by that one: the percentile allows for
-// it.
+// It keeps, by device, the work that the open requests still mean: of the model that each waits for, and of the
+// models to which it may go on, as often as the plan's samples did; and until when the device's batches run. A new
+// request is behind all of that on the replica that has least of it, and has its own way to go. If that takes
+// longer than its deadline allows, it is refused at once, so that accepted requests are in time. A last model to
+// which few requests go on does not count: the percentile allows for these.
 type shedder struct {
-	work        []float64       // rows of devices: seconds that a request means, still to begin
-	stageTime   []float64       // by stage, seconds: of a request that nothing is ahead of
-	gearTime    []float64       // by gear, seconds: the same of the stages that the percentile measures
+	work        []float64       // work rows: by device, seconds that a request means and that have not begun
+	stageTime   []float64       // by stage, seconds: time of a request with nothing ahead of it
+	gearTime    []float64       // by gear, seconds: sum of stageTime over the stages that the percentile measures
 	growth      []float64       // by stage, seconds: how much longer a full batch takes than a request alone
-	count       []int32         // by gear: its stages that the percentile measures
-	waiting     []float64       // by device, seconds
-	busy        []time.Duration // by device: until when its batches run
-	pace        float64         // what batches take, of what was planned: took over planned
-	meanTook    float64         // seconds, of the last batches
-	meanPlanned float64         // seconds, of the same batches as planned
+	count       []int32         // by gear: number of stages that the percentile measures
+	waiting     []float64       // by device, seconds of work that has not begun
+	busy        []time.Duration // by device: end of its batches
+	pace        float64         // actual times of batches relative to planned ones
+	meanTook    float64         // seconds, mean of the last batches
+	meanPlanned float64         // seconds, planned mean of the same batches
 	missing     float64         // share of the last arrivals that would miss their deadline
-	most        float64         // of that share: above it requests are refused
+	most        float64         // share above which requests are refused
 }
 
-// Every stage has three rows of work: of a request that waits, what changes when its
-// batch goes, and of a request in a batch. A request says where its row begins. The first
-// row, of nothing, is that of requests that are not under way.
+// noWorkRow is the row of requests that are not open: no work. Every stage has three further rows: of a request
+// that waits, of the change when its batch is sent, and of a request in a batch. A request stores the start of its
+// row.
 const away = int32(0)
 
-// waits is where the row of a request that waits at a stage begins.
+// waitingRow returns the start of the row of a request that waits at a stage.
 func (s *shedder) waits(stage int32) int32 { return (3*stage + 1) * int32(len(s.waiting)) }
 
-// Of the pace: the weight of a batch, and how far it may be off.
 const (
+	// Constants of the pace: the weight of a batch, and its bounds.
 	paceStep            = 1. / 64
 	leastPace, mostPace = .5, 4
 )
 
-// missStep is the weight of an arrival in the share that would miss their deadline.
+// missWeight is the weight of an arrival in the share that would miss their deadline.
 const missStep = 1. / 128
 
-// newShedder computes how much work every stage of every gear gives the devices.
+// newRefusalRule computes the work rows of every stage of every gear.
 func newShedder(p *Policy) *shedder {
 	n := len(p.devices)
 	s := &shedder{pace: 1, most: 2 * (1 - p.t.Models[0].Percentile)}
@@ -56,6 +54,8 @@ func newShedder(p *Policy) *shedder {
 	s.work, s.waiting = all[:len(all)-n], all[len(all)-n:]
 	s.busy, s.count = make([]time.Duration, n), make([]int32, 0, len(p.gears))
 	own, shares := Of(p.t), []float64(nil)
+
+	// stageShares has how often the plan's samples reach each stage.
 	for g := range p.gears {
 		reach := own.reach(&p.gears[g], shares[:0])
 		shares = reach
@@ -63,6 +63,9 @@ func newShedder(p *Policy) *shedder {
 		for k := range p.gears[g].Stages {
 			rows := s.work[s.waits(p.first[g]+int32(k)):]
 			here, less, next := rows[:n], rows[n:2*n], rows[2*n:3*n]
+
+			// In a batch, a request means the work of later stages, as often as it reaches them. Waiting, it also
+			// means its own.
 			for j := k + 1; j < len(reach); j++ {
 				if reach[k] > 0 {
 					p.stages[int(p.first[g])+j].addWork(p, next, reach[j]/reach[k])
@@ -73,6 +76,8 @@ func newShedder(p *Policy) *shedder {
 			for d := range less {
 				less[d] = next[d] - here[d]
 			}
+
+			// Store the times of the stage, for one request and for a full batch.
 			one, full := p.stages[int(p.first[g])+k].soonest(p)
 			s.growth, s.stageTime = append(s.growth, max(0, full-one).Seconds()), append(s.stageTime, one.Seconds())
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
@@ -85,8 +90,7 @@ func newShedder(p *Policy) *shedder {
 	return s
 }
 
-// reach is the share of the samples that come to every stage of a gear, in a list that
-// is empty.
+// stageShares returns the share of the samples that reach each stage of a gear, in the memory of an empty list.
 func (t *Tables) reach(g *Gear, n []float64) []float64 {
 	for range g.Stages {
 		n = append(n, 0)
@@ -105,8 +109,7 @@ func (t *Tables) reach(g *Gear, n []float64) []float64 {
 	return n
 }
 
-// addWork adds what a share of a request at a stage costs the devices, in batches as
-// long as they get.
+// addWork adds the work of a share of a request at a stage to the devices, in batches of the planned size.
 func (s *stage) addWork(p *Policy, work []float64, share float64) {
 	total := 0.0
 	for _, w := range s.weights {
@@ -124,7 +127,7 @@ func (s *stage) addWork(p *Policy, work []float64, share float64) {
 	}
 }
 
-// soonest returns the least time that a stage takes for one request alone, and for a full batch.
+// minTimes returns the least time that a stage takes for one request alone, and for a full batch.
 func (s *stage) soonest(p *Policy) (one, full time.Duration) {
 	one, full = -1, -1
 	for _, c := range s.chains {
@@ -144,14 +147,15 @@ func (s *stage) soonest(p *Policy) (one, full time.Duration) {
 	return max(one, 0), max(full, 0)
 }
 
-// slack is the part of the time to wait that is not given away: others may be served
-// ahead of a request, and batches may take longer than planned.
+// reservedWaitShare is the part of the waiting time that is kept in reserve: others may be served ahead of a
+// request, and batches may take longer than planned.
 const slack = .1
 
-// over returns by how much a request that comes under the gear in force would miss its
-// deadline. While it is at one stage, what is ahead of it at the next goes on. The longer it
-// waits at a stage, the more requests share its batch, up to a full one.
+// expectedLateness returns by how much a request that comes under the gear in force would miss its deadline. While
+// it is at one stage, the work ahead of it at the next goes on. The longer it waits at a stage, the more requests
+// share its batch, up to a full one.
 func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
+	// Divide the work of lost devices among the others.
 	lost := 0.0
 	for d := range p.devices {
 		if p.devices[d].down {
@@ -161,6 +165,8 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	if alive := len(p.devices) - p.gone; alive > 0 {
 		lost /= float64(alive)
 	}
+
+	// Pass the stages that the percentile measures.
 	ends, growth := 0.0, 0.0
 	for k := range s.count[p.gear] {
 		stage := p.first[p.gear] + k
@@ -171,15 +177,15 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	return time.Duration(s.pace*(ends+growth)*1e9) - (deadline - now)
 }
 
-// wait is the wait at a stage, in seconds: of the replica where it is least. A device that
-// takes a later part of the model may be busy until the request comes there.
+// waitAtStage returns the seconds that a request waits at a stage, on the replica where it is least. A device that
+// runs a later part of the model may be busy until the request gets there.
 func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
 	least := -1.0
 	for i, c := range st.chains {
 		if st.weights[i] <= 0 || p.chains[c].lost > 0 {
 			continue
 		}
-		longest, before := 0.0, 0.0 // seconds: of the wait, and of the hops before a device
+		longest, before := 0.0, 0.0 // seconds: the wait on this chain, and the runs at its earlier devices
 		first := p.chains[c].stage
 		for h, d := range p.devicesOf(c) {
 			longest = max(longest, s.ahead(d, now)-before)
@@ -192,7 +198,7 @@ func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
 	return max(least, 0)
 }
 
-// ahead is the work that a device has before it, in seconds.
+// workAhead returns the seconds of work that a device has before it.
 func (s *shedder) ahead(d int32, now time.Duration) float64 {
 	if left := s.busy[d] - now; left > 0 {
 		return s.waiting[d] + left.Seconds()
@@ -200,10 +206,10 @@ func (s *shedder) ahead(d int32, now time.Duration) float64 {
 	return s.waiting[d]
 }
 
-// surely tells that a request is in time whatever stage it waits at: even with all the
-// work that the busiest device has before it. It errs to the safe side, by little.
+// certainlyInTime reports whether a request is in time at whichever stage it waits: even with all the work of the
+// busiest device before it. It may return false for a request that is in time by a little.
 func (s *shedder) surely(p *Policy, now, within time.Duration) bool {
-	const more = 1 + 1e-9 // than rounding
+	const more = 1 + 1e-9 // covers rounding
 	most := 0.0
 	for d, w := range s.waiting {
 		w *= 1e9
@@ -217,10 +223,9 @@ func (s *shedder) surely(p *Policy, now, within time.Duration) bool {
 	return s.pace*(most*(more/(1-slack)+more)+1e9*s.gearTime[p.gear]*more) < float64(within)
 }
 
-// refuses tells whether a request that comes now is refused, and by how much it would
-// miss its deadline. The percentile allows for some that do: they are taken while no
-// more than twice as many of the last arrivals would miss theirs, so that nothing is
-// refused of the rates that the plan promises.
+// shouldRefuse reports whether a request that comes now is refused, and by how much it would miss its deadline.
+// The percentile allows for some that do: they are accepted while no more than twice as many of the last arrivals
+// would miss theirs, so that nothing is refused at the rates that the plan promises.
 func (s *shedder) refuses(p *Policy, now, deadline time.Duration) (over time.Duration, yes bool) {
 	misses := 0.0
 	if p.gone > 0 || !s.surely(p, now, deadline-now) {
@@ -232,10 +237,10 @@ func (s *shedder) refuses(p *Policy, now, deadline time.Duration) (over time.Dur
 	return over, over > 0 && s.refusing()
 }
 
-// refusing reports whether more of the last arrivals would miss their deadline than the percentile allows for.
+// isRefusing reports whether more of the last arrivals would miss their deadline than the percentile allows for.
 func (s *shedder) refusing() bool { return s.missing > s.most }
 
-// comes notes a request that begins to wait at a stage.
+// addWaiting adds the work of a request that begins to wait at a stage.
 func (s *shedder) comes(r *request, stage int32) {
 	if r.work != away {
 		s.ends(r)
@@ -248,7 +253,7 @@ func (s *shedder) comes(r *request, stage int32) {
 	}
 }
 
-// ends forgets what a request means.
+// removeRequest removes the work of a request.
 func (s *shedder) ends(r *request) {
 	n := len(s.waiting)
 	less := s.work[r.work : int(r.work)+n]
@@ -258,10 +263,11 @@ func (s *shedder) ends(r *request) {
 	r.work = away
 }
 
-// idle: nothing is under way. What rounding left is forgotten.
+// clearRounding removes the remainders of rounding once no request is open.
 func (s *shedder) idle() { clear(s.waiting) }
 
-// goes notes a batch that is sent off. Most of its requests come from one row.
+// addBatch moves the requests of a batch that is sent to the rows of requests in batches. Most of them come from
+// one row, so that runs of the same row are moved together.
 func (s *shedder) goes(requests []request, tasks []int32) {
 	next := 2 * int32(len(s.waiting))
 	from, first := requests[tasks[0]].work, 0
@@ -277,7 +283,7 @@ func (s *shedder) goes(requests []request, tasks []int32) {
 	s.leave(from, float64(len(tasks)-first))
 }
 
-// leave notes that so many requests whose row begins there go off in a batch.
+// moveToBatch applies the change of work of `count` requests with this row that are sent in a batch.
 func (s *shedder) leave(from int32, many float64) {
 	n := len(s.waiting)
 	change := s.work[int(from)+n : int(from)+2*n]
@@ -286,13 +292,13 @@ func (s *shedder) leave(from int32, many float64) {
 	}
 }
 
-// runs notes a run on a device, which comes after all that is sent there.
+// addRun adds a run on a device, behind everything that was sent there.
 func (s *shedder) runs(device int32, from, to time.Duration) {
 	s.busy[device] = max(s.busy[device], from) + to - from
 }
 
-// ran hears how long a batch took. Batches count by their length: what is beside the runs of a small model is
-// many times these, and says nothing of a large one.
+// observeRun updates the pace by the time of a batch. Batches count by their length: the time around the runs of a
+// small model is many times these, and says nothing of a large model.
 func (s *shedder) ran(p *Policy, ev *policy.Event) {
 	b := &p.batches[ev.Batch]
 	if b.size == 0 {
@@ -311,7 +317,7 @@ func (s *shedder) ran(p *Policy, ev *policy.Event) {
 	s.pace = min(max(s.meanTook/s.meanPlanned, leastPace), mostPace)
 }
 
-// meanTime returns what a batch takes up a device: on average, where the plan knows it.
+// meanTime returns how long a batch occupies a device: on average if the plan knows that, else at most.
 func meanTime(st *policy.Stage, size int) time.Duration {
 	if len(st.Mean) >= size {
 		return st.Mean[size-1]

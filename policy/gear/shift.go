@@ -6,22 +6,22 @@ import (
 	"inferplan/policy"
 )
 
-// Rule is the switch rule alone: the gear that follows a window. It holds no
-// queues, so that a planner can replay measured rates through it, too.
+// SwitchRule is the rule that chooses the gear after a window. It holds no queues, so that a planner can replay
+// measured rates through it, too.
 type Rule struct {
-	to         []float64 // upper edges of the gears' rates, ascending
+	to         []float64 // upper ends of the gears' rates, ascending
 	alpha      float64
 	hysteresis int
 	below      int // windows in a row that asked for a slower gear
 }
 
-// NewRule is the rule of gears up to these rates.
+// NewSwitchRule returns the rule for gears up to these rates.
 func NewRule(to []float64, o Options) *Rule {
 	return &Rule{to: to, alpha: o.Alpha, hysteresis: o.Hysteresis}
 }
 
-// Next is the gear in force after a window of this rate, at the end of which
-// so many requests wait at the first model of the gear in force until then.
+// GearAfter returns the gear in force after a window of this rate. At its end `queued` requests wait at the first
+// model of the present gear.
 func (r *Rule) Next(gear int32, qps float64, waiting int32) int32 {
 	target := r.gearOf(qps)
 	if target < gear {
@@ -34,6 +34,7 @@ func (r *Rule) Next(gear int32, qps float64, waiting int32) int32 {
 	return target
 }
 
+// gearOf returns the gear for a rate.
 func (r *Rule) gearOf(qps float64) int32 {
 	for g, to := range r.to {
 		if qps < to {
@@ -43,14 +44,14 @@ func (r *Rule) gearOf(qps float64) int32 {
 	return int32(len(r.to) - 1)
 }
 
-// endWindow takes the gear of the rate seen in the window that ends now.
+// handleWindowEnd switches to the gear of the rate in the window that ends now.
 func (p *Policy) endWindow(now time.Duration, out *policy.Actions) {
 	qps := float64(p.count) / p.opt.Window.Seconds()
 	if next := p.rule.Next(p.gear, qps, p.waiting()); next != p.gear {
 		p.shift(now, next, out)
 	}
-	// Nothing came, nothing waits and the gear is the slowest: the next arrival
-	// starts the clock again.
+
+	// If nothing came, no request is open and the gear is the slowest, windows rest until the next arrival.
 	if p.ticking = p.count > 0 || p.pending > 0 || p.gear > 0; p.ticking {
 		p.tick += p.opt.Window
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: tickTag, At: p.tick})
@@ -58,8 +59,7 @@ func (p *Policy) endWindow(now time.Duration, out *policy.Actions) {
 	p.count = 0
 }
 
-// waiting is the number of requests queued at the first model of the gear in
-// force.
+// firstModelQueue returns the number of requests queued at the first model of the gear in force.
 func (p *Policy) waiting() int32 {
 	sum := int32(0)
 	for _, c := range p.stages[p.first[p.gear]].chains {
@@ -68,12 +68,14 @@ func (p *Policy) waiting() int32 {
 	return sum
 }
 
+// switchGear puts a gear in force.
 func (p *Policy) shift(now time.Duration, to int32, out *policy.Actions) {
 	p.setGear(to)
 	out.List = append(out.List, policy.Action{Kind: policy.SwitchMode, Tag: to})
 	p.serveIdle(now, out)
 }
 
+// setGear sets the gear in force and its minimal queue lengths.
 func (p *Policy) setGear(g int32) {
 	p.gear = g
 	for m := range p.minQ {

@@ -20,32 +20,32 @@ import (
 	"inferplan/policy/workflow"
 )
 
-// Default is the policy of a plan that names none.
+// Default is the name of the policy of a plan that names none.
 const Default = reserve.Name
 
-// kind is what plans of a kind have at run time.
+// planKind is the run-time side of a kind of plans, or of a variant of it.
 type kind struct {
 	name string
-	of   string // behind the name: which plans of the kind
-	// compile adds the kind's own tables to the shared ones; nil: it has none.
+	of   string // text behind the name that says which variant of the kind it is
+	// compile adds the kind's own tables to the shared ones. If it has none, compile is nil.
 	compile func(plan *formats.Plan, t *policy.Tables) error
-	// owns tells the kind's tables from others.
+	// ownsTables reports whether tables are those of the kind.
 	owns func(t *policy.Tables) bool
-	// control says which tasks a request has next; nil: one task per request.
+	// newControl returns the Control of the requests' tasks. If every request has one task, it is nil.
 	control func(t *policy.Tables) policy.Control
-	makers  []named // the default first
+	makers  []named // policies; the first is the default
 }
 
-// named is a policy by its name.
+// namedPolicy is a policy with its name.
 type named struct {
 	name string
 	make Maker
 }
 
-// Maker makes a policy over the tables of a plan, with the parameters of the plan.
+// PolicyMaker returns a policy over the tables of a plan, with the plan's parameters.
 type Maker func(t *policy.Tables, params map[string]float64) (policy.Policy, error)
 
-// kinds is the only list of what plans may be at run time, the default first.
+// planKinds is the only list of the kinds of plans at run time. The first is the default.
 var kinds = []kind{
 	{
 		name: formats.PlanPool,
@@ -118,7 +118,7 @@ var kinds = []kind{
 	},
 }
 
-// each returns the policies of a package that makes them by name.
+// makersByName returns the policies of a package whose constructor takes their name.
 func each(names []string, make func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error)) []named {
 	var out []named
 	for _, name := range names {
@@ -127,8 +127,9 @@ func each(names []string, make func(name string, t *policy.Tables, params map[st
 	return out
 }
 
-// Register adds a policy that an instrument compares with, for plans of a kind as Help names it: pool,
-// gear, flow with modules, flow with segments or queue. It is called before any policy is made.
+// Register adds a policy with which an instrument compares, for plans of a kind as NamesByKind lists it: pool,
+// gear, flow with modules, flow with segments or queue. It has to be called before any policy is made. It panics
+// for an unknown kind, or if the name is registered twice.
 func Register(kind, name string, make Maker) {
 	for i := range kinds {
 		if k := &kinds[i]; k.name+k.of == kind {
@@ -142,7 +143,7 @@ func Register(kind, name string, make Maker) {
 	panic(fmt.Sprintf("policies: %s is registered for plans of kind %s, which is none", name, kind))
 }
 
-// maker returns what makes the policy of a name; nil: the kind has none.
+// makerOf returns the maker of a named policy. If the kind has none of that name, it returns nil.
 func (k *kind) maker(name string) Maker {
 	if at := slices.IndexFunc(k.makers, func(m named) bool { return m.name == name }); at >= 0 {
 		return k.makers[at].make
@@ -150,12 +151,12 @@ func (k *kind) maker(name string) Maker {
 	return nil
 }
 
-// Compile makes the tables of a plan: the shared ones and those of its kind.
+// Compile returns the tables of a plan: the shared ones and those of its kind.
 func Compile(plan *formats.Plan) (*policy.Tables, error) {
 	return CompileOn(plan, policy.TopologyNodes)
 }
 
-// CompileOn is Compile on a given topology.
+// CompileOn is Compile with a given topology.
 func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, error) {
 	at := slices.IndexFunc(kinds, func(k kind) bool { return k.name == plan.Kind })
 	if at < 0 && plan.Kind != "" {
@@ -179,8 +180,8 @@ func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, er
 	return t, nil
 }
 
-// Control makes what says which tasks the requests of a plan have; nil where
-// every request has one task. Every run needs one of its own.
+// NewControl returns the Control of a plan's requests. If every request has one task, it returns nil. Every run
+// needs a Control of its own.
 func Control(t *policy.Tables) policy.Control {
 	for _, k := range kinds {
 		if k.control != nil && k.owns(t) {
@@ -190,9 +191,9 @@ func Control(t *policy.Tables) policy.Control {
 	return nil
 }
 
-// Served is a plan's policy as it is served, with its parameters: a plan made
-// from imported times names no guards, and real devices need them. Clients of
-// applications are told as soon as there is no hope.
+// SpecForServing returns a plan's policy with the parameters for serving. Plans that were made from imported times
+// name no guards, which real devices need. Clients of applications are told at once when a request cannot be in
+// time.
 func Served(spec formats.PolicySpec) formats.PolicySpec {
 	if spec.Name == "" {
 		spec.Name = Default
@@ -206,7 +207,7 @@ func Served(spec formats.PolicySpec) formats.PolicySpec {
 	return spec
 }
 
-// names lists the policies of a kind, the default first.
+// policyNames returns the names of a kind's policies, the default first.
 func (k *kind) names() []string {
 	var names []string
 	for _, m := range k.makers {
@@ -215,7 +216,7 @@ func (k *kind) names() []string {
 	return names
 }
 
-// Names lists the policies of all kinds, in order.
+// Names returns the names of the policies of all kinds, sorted.
 func Names() []string {
 	var names []string
 	for i := range kinds {
@@ -225,7 +226,7 @@ func Names() []string {
 	return slices.Compact(names)
 }
 
-// Help lists them by the plans that they are of.
+// NamesByKind returns a text with the names of the policies by kind of plan.
 func Help() string {
 	var list []string
 	for i := range kinds {
@@ -234,8 +235,8 @@ func Help() string {
 	return strings.Join(list, "; ")
 }
 
-// unknown says of a policy that it runs no plans of the kind that the tables are of, and
-// which do.
+// unknownPolicyError returns an error that a policy does not run plans of the tables' kind, with the kinds whose
+// plans it runs.
 func unknown(name string, t *policy.Tables) error {
 	var others []string // kinds that have a policy of the name
 	for i := range kinds {
@@ -251,8 +252,7 @@ func unknown(name string, t *policy.Tables) error {
 	return &document.Error{Path: "policy.name", Found: found, Expected: "one of " + strings.Join(names, ", "), Hint: document.DidYouMean(name, names)}
 }
 
-// New makes the policy that spec asks for over a plan's tables. Every run
-// needs one of its own.
+// New returns the policy that spec names, over a plan's tables. Every run needs a policy of its own.
 func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 	name := spec.Name
 	if name == "" {

@@ -8,8 +8,8 @@ import (
 	"inferplan/policy/waiting"
 )
 
-// decide is Algorithm 1 for one model: it serves, drops or leaves waiting the
-// head of the queue until there is nothing more to do now.
+// decide is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue, until there is
+// nothing more to do now.
 func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	mo := &p.models[m]
 	mo.wake, mo.held = never, false
@@ -17,18 +17,24 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	p.gentle = false
 	for mo.queue.Len > 0 {
 		head := mo.queue.At(0)
+
+		// Check without a search whether the head waits on as before.
 		if p.waitsOn(m, now) {
 			break
 		}
+
+		// Choose the pipeline that waits least.
 		best := p.choose(m, now)
 		if best == nil {
 			if now < head.Deadline {
-				mo.wake = head.Deadline // some device may come back
+				mo.wake = head.Deadline // until then a device may come back
 				break
 			}
 			p.drop(m, mo.queue.Pop().Req, policy.ReasonWorkerLost, out)
 			continue
 		}
+
+		// Find the largest batch in time: on that pipeline, on another one, or without the guard.
 		found := p.fit(best, head, now)
 		if found == nil {
 			found = p.elsewhere(m, best.pipeline, head, now)
@@ -36,29 +42,38 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		if found == nil && head.Looked && p.guarded() {
 			found = p.spendGuard(m, head, now)
 		}
+
+		// Drop the head if there is none.
 		if found == nil || p.hopeless(found, head) {
 			p.shed(m, out)
 			p.gentle = false
 			continue
 		}
+
+		// If fewer requests wait than the batch takes, decide whether to wait for more, and until when.
 		head.Looked = true
 		if int32(mo.queue.Len) < found.batch {
 			at := p.lastMoment(found, mo, now)
 			mo.wake = at - p.early(found.pipeline, min(int32(mo.queue.Len)+1, found.batch))
 			switch {
 			case mo.wake <= now:
-				// A wake on a real clock comes late: it was asked for early by the
-				// guard, and what waits goes now.
+				// The wake came, early by the guard's wakeLead: the waiting requests go now.
 				p.probe(found.pipeline, int32(mo.queue.Len), now, found)
 				if found.finish > p.limit(head.Deadline, found.pipeline, found.batch) {
 					mo.wake = at
 				} else {
 					mo.wake = never
 				}
+
+			// Wait for a fuller batch, as in the paper.
 			case !p.opt.Eager:
 				p.remember(m, found)
+
+			// Everything is free: send the waiting requests.
 			case p.idle(found.pipeline, mo, head, now):
 				found, mo.wake = &p.retry, never
+
+			// Wait until a device is free.
 			default:
 				p.remember(m, &p.retry)
 				mo.held = len(mo.shares) > 0 || p.retry.hold > 0
@@ -70,28 +85,35 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 				break
 			}
 		}
+
+		// With sharing models, wait until shortly before the device becomes free.
 		if start := found.hops[0].Start; p.opt.Eager && len(mo.shares) > 0 && start > now+p.opt.Ahead {
-			// Who runs next on a device that models share is decided when it
-			// becomes free: the most urgent head, in the batch that waits by then.
+			// Then the most urgent head is served, in the batch that waits by then.
 			mo.wake, mo.held = start-p.opt.Ahead, true
 			break
 		}
+
+		// Wait for work that must go first, or for a device with fewer reservations.
 		if found.hold > 0 {
 			mo.wake, mo.held = now+found.hold, true
 			break
 		}
 		if p.deep(found) {
-			mo.held = true // until something has ended there
+			mo.held = true // until some work has ended there
 			p.shedLast(m, found, out)
 			break
 		}
+
+		// Dispatch, unless a more urgent model goes first.
 		dispatched, mo.waits = true, mo.waits[:0]
 		if p.yield(m, found, now, out) {
 			continue
 		}
-		// What may not be pushed is looked at again without.
+		// If the path moves reservations that may not move, look for one that moves none.
 		p.gentle = !p.dispatch(m, found, now, out)
 	}
+
+	// Set the wake, and let sharing models decide again after a dispatch.
 	p.arm(m, mo.wake, out)
 	if dispatched {
 		for _, o := range mo.shares {
@@ -102,15 +124,13 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	}
 }
 
-// maxDepth bounds the reservations on a device. Whatever runs otherwise than
-// planned moves all that is reserved behind it, so that an SLO of thousands of
-// service times would make every event of an overload cost thousands of steps;
-// and what is decided about so late a start will be known better later. Plans
-// whose SLO is a few times the latency come nowhere near it.
+// maxDepth is the most reservations on a device. Work that deviates from its plan moves everything reserved behind
+// it, so that with an SLO of thousands of service times every event of an overload would cost thousands of steps.
+// A decision about so late a start is also better made later. Plans whose SLO is a few times the latency stay far
+// below the limit.
 const maxDepth = 64
 
-// deep tells whether a path's devices have so much before them that nothing is
-// to be added yet.
+// atMaxDepth reports whether some device of a path has so many reservations that no more are to be added yet.
 func (f *finder) deep(pa *path) bool {
 	for i := range pa.hops {
 		if f.tl.depths[pa.hops[i].Device] >= f.maxDepth {
@@ -120,9 +140,9 @@ func (f *finder) deep(pa *path) bool {
 	return false
 }
 
-// shedLast drops from the end of a queue whose head is held for deep devices
-// what could not be in time if the model had all of its devices at full rate
-// from the head on: sooner told than when it is the head.
+// dropHopelessTail drops requests from the end of a queue whose head waits for devices at maxDepth: those that
+// could not be in time even if the model had all of its devices at full rate from the head on. So their clients
+// know earlier.
 func (p *Policy) shedLast(m int32, head *path, out *policy.Actions) {
 	q := &p.models[m].queue
 	for q.Len > 1 {
@@ -134,8 +154,7 @@ func (p *Policy) shedLast(m int32, head *path, out *policy.Actions) {
 	}
 }
 
-// remember keeps the devices of the path that a head waits for, where waitsOn
-// can follow it.
+// rememberPath stores the devices of the path that a head waits for, if keepsWaiting can follow that path.
 func (c *chooser) remember(m int32, pa *path) {
 	mo := &c.models[m]
 	mo.waits = mo.waits[:0]
@@ -147,10 +166,9 @@ func (c *chooser) remember(m int32, pa *path) {
 	}
 }
 
-// waitsOn tells, without a probe, that a head goes on waiting for a fuller
-// batch: the path that it waited for would still do for one request more, and, with
-// Eager, what waits would not go through it without waiting. It sets the wake. Where
-// it cannot tell, a probe has to.
+// keepsWaiting reports, without a search, that a head continues to wait for a fuller batch: its path would still
+// do for one request more and, with SendWhenFree, the waiting requests could not go through it without waiting. It
+// sets the next wake. It returns false also if it cannot know, and a search has to decide.
 func (c *chooser) waitsOn(m int32, now time.Duration) bool {
 	mo := &c.models[m]
 	if len(mo.waits) == 0 {
@@ -161,6 +179,8 @@ func (c *chooser) waitsOn(m int32, now time.Duration) bool {
 	if !head.Looked || more > c.t.Pipelines[pl].Batch || c.along(pl, more, mo.waits, now) > c.limit(head.Deadline, pl, more) {
 		return false
 	}
+
+	// Wake at the last moment, or when the path is free.
 	wake := c.limit(head.Deadline, pl, more) - c.least[pl][more-1] + 1 - c.early(pl, more)
 	if c.opt.Eager {
 		wake = min(wake, c.along(pl, more-1, mo.waits, now)-c.least[pl][more-2])
@@ -172,13 +192,15 @@ func (c *chooser) waitsOn(m int32, now time.Duration) bool {
 	return true
 }
 
-// along is the completion of a batch on given devices, behind all that is
-// reserved there; never where it would stand in front of something.
+// finishAlong returns the completion of a batch on given devices, behind everything that is reserved there. If the
+// batch would have to stand in front of other work, it returns farFuture.
 func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
 	first := f.t.Pipelines[pipeline].FirstStage
 	t := now
 	for h, d := range devices {
 		st := &f.t.Stages[first+int32(h)]
+
+		// Add the transfer, behind the last reservation of both links.
 		if h > 0 && st.Xfer != nil && st.Xfer[batch-1] > 0 {
 			for _, link := range [2]int32{f.uplinks[devices[h-1]], f.downlinks[d]} {
 				if link < 0 {
@@ -191,6 +213,8 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 			}
 			t += st.Xfer[batch-1]
 		}
+
+		// Add the run, behind the last reservation of the device.
 		sp := &f.tl.spans[d]
 		if t <= sp.lastReady || sp.tail < now && sp.head >= 0 {
 			return never
@@ -200,18 +224,17 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 	return t
 }
 
-// idle tells whether what waits could go through a pipeline without waiting for a
-// device or a link, and leaves its path in p.retry. Then there is nothing to wait for:
-// a fuller batch only costs latency, and on a device that models share another
-// model may take the place that the wait counted on. Under load some stage is busy,
-// and batches fill while it is. An idle first stage is not enough: small batches
-// would take the rate of a later stage that limits the pipeline.
+// canGoAtOnce reports whether the waiting requests could go through a pipeline without waiting for a device or a
+// link, and leaves their path in retryPath. Then there is no reason to wait: a fuller batch only costs latency,
+// and on a shared device another model may take the place that the wait counted on. Under load some stage is busy,
+// and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate of a
+// later stage that limits the pipeline.
 func (c *chooser) idle(pipeline int32, mo *model, head *waiting.Request, now time.Duration) bool {
 	c.probe(pipeline, int32(mo.queue.Len), now, &c.retry)
 	return c.retry.wait <= c.ahead(mo) && c.retry.hold == 0 && c.retry.finish <= c.limit(head.Deadline, pipeline, c.retry.batch)
 }
 
-// ahead is how long before a device is free a model may be sent to it.
+// decideAhead returns how long before a device is free a model may be sent to it.
 func (c *chooser) ahead(mo *model) time.Duration {
 	if len(mo.shares) == 0 {
 		return 0
@@ -219,16 +242,17 @@ func (c *chooser) ahead(mo *model) time.Duration {
 	return c.opt.Ahead
 }
 
-// choose returns the path of the pipeline that waits least at its planned
-// batch; nil when no pipeline has a device left at every stage.
+// choosePipeline returns the path of the pipeline that waits least at its planned batch. If no pipeline has a
+// device left at every stage, it returns nil.
 //
-// A model with one pipeline has no choice to make, and a head that has passed
-// its first look can then be probed at once with the largest batch that matters
-// now: one request more than wait. That it could be in time in a larger one
-// would not change what is done.
+// A model with one pipeline has no choice to make. After its first look its head is sought a path at once with the
+// largest batch that matters now: one request more than wait. That it could be in time in a larger batch would not
+// change the decision.
 func (c *chooser) choose(m int32, now time.Duration) *path {
 	first, last := c.t.PipelinesOf(m)
 	best, other := &c.paths[0], &c.paths[1]
+
+	// With a single pipeline, probe that one.
 	if q := &c.models[m].queue; last == first+1 && c.monotone[first] && (!c.opt.Shed || q.At(0).Looked) {
 		c.probe(first, min(c.t.Pipelines[first].Batch, int32(q.Len)+1), now, best)
 		if best.finish >= never {
@@ -236,6 +260,8 @@ func (c *chooser) choose(m int32, now time.Duration) *path {
 		}
 		return best
 	}
+
+	// Otherwise compare all pipelines, up to one that does not wait at all.
 	best.wait = never
 	for pl := first; pl < last; pl++ {
 		c.probe(pl, c.t.Pipelines[pl].Batch, now, other)
@@ -252,12 +278,12 @@ func (c *chooser) choose(m int32, now time.Duration) *path {
 	return best
 }
 
+// hasGuard reports whether the options keep a guard.
 func (c *chooser) guarded() bool { return c.opt.GuardTime > 0 || c.opt.GuardShare > 0 }
 
-// spendGuard looks for a path for a head that was to be served in time and is
-// not any more, without the guard: on a real clock a wake comes late, and that
-// is what the guard was kept for. The batch is no larger than what waits, so
-// that it goes now.
+// spendGuard looks for a path without the guard, for a head that was to be served in time and no longer can: on a
+// real clock a wake comes late, and the guard covers that. The batch is no larger than the queue, so that it
+// goes now.
 func (c *chooser) spendGuard(m int32, head *waiting.Request, now time.Duration) *path {
 	c.spending = true
 	defer func() { c.spending = false }()
@@ -278,7 +304,7 @@ func (c *chooser) spendGuard(m int32, head *waiting.Request, now time.Duration) 
 	return nil
 }
 
-// limit is the latest completion that a deadline allows a batch.
+// latestFinish returns the latest completion of a batch that a deadline allows.
 func (c *chooser) limit(deadline time.Duration, pipeline, batch int32) time.Duration {
 	if c.spending {
 		return deadline
@@ -286,20 +312,21 @@ func (c *chooser) limit(deadline time.Duration, pipeline, batch int32) time.Dura
 	return deadline - c.guard[pipeline][batch-1]
 }
 
-// early is how long before its last moment a head that waits for a batch is
-// looked at again.
+// wakeLead returns how long before its last moment a head that waits for a batch is looked at again.
 func (c *chooser) early(pipeline, batch int32) time.Duration {
 	return min(c.opt.GuardTime, c.guard[pipeline][batch-1])
 }
 
-// fit looks for the largest batch on pa's pipeline that meets the head's
-// deadline, from the one that pa holds down; nil when none does.
+// fitBatch finds the largest batch on a path's pipeline that meets the head's deadline, at most as large as the
+// path's. If there is none, it returns nil.
 func (c *chooser) fit(pa *path, head *waiting.Request, now time.Duration) *path {
 	pl := pa.pipeline
 	for {
 		if pa.finish <= c.limit(head.Deadline, pl, pa.batch) {
 			return pa
 		}
+
+		// Skip the batches that would be late even without waiting.
 		b := pa.batch - 1
 		for b > 0 && now+c.least[pl][b-1] > c.limit(head.Deadline, pl, b) {
 			b--
@@ -311,8 +338,8 @@ func (c *chooser) fit(pa *path, head *waiting.Request, now time.Duration) *path 
 	}
 }
 
-// elsewhere looks at the model's other pipelines when the one that waits least
-// cannot serve the head: their stages may be faster.
+// fitOtherPipeline looks for a batch on the model's other pipelines, if the one that waits least cannot serve the
+// head: their stages may be faster.
 func (c *chooser) elsewhere(m, but int32, head *waiting.Request, now time.Duration) *path {
 	first, last := c.t.PipelinesOf(m)
 	for pl := first; pl < last; pl++ {
@@ -331,8 +358,8 @@ func (c *chooser) elsewhere(m, but int32, head *waiting.Request, now time.Durati
 	return nil
 }
 
-// hopeless tells whether a head is to be shed at its first look: only a batch
-// well below the planned size would still be in time for it.
+// shouldDropHead reports whether a head is to be dropped at its first look, because only a batch well below the
+// planned size would still be in time.
 func (c *chooser) hopeless(found *path, head *waiting.Request) bool {
 	if !c.opt.Shed || head.Looked {
 		return false
@@ -341,7 +368,7 @@ func (c *chooser) hopeless(found *path, head *waiting.Request) bool {
 	return found.batch < int32(math.Round(0.95*float64(planned)))
 }
 
-// shed drops the head of a model's queue.
+// dropHead drops the head of a model's queue.
 func (p *Policy) shed(m int32, out *policy.Actions) {
 	r := p.models[m].queue.Pop()
 	reason := policy.ReasonDeadline
@@ -351,13 +378,12 @@ func (p *Policy) shed(m int32, out *policy.Actions) {
 	p.drop(m, r.Req, reason, out)
 }
 
-// lastMoment is when a head that waits for a fuller batch must go as it is:
-// just after the time from which a batch of one request more would be late.
-// Until then a further arrival could still join. Waiting for resources passes
-// as time does, so it is no reason to go earlier.
+// lastMoment returns the time at which a head that waits for a fuller batch must go as it is: just after the time
+// from which a batch of one request more would be late. Until then a further arrival could still join. Waiting for
+// resources passes as time does, so it is no reason to go earlier.
 //
-// It takes no probe where a path's work does not depend on its devices: one
-// request more is then in time whenever the batch that was found is.
+// If a path's work does not depend on its devices, no search is needed: one request more is then in time whenever
+// the batch that was found is.
 func (c *chooser) lastMoment(found *path, mo *model, now time.Duration) time.Duration {
 	deadline, pl := mo.queue.At(0).Deadline, found.pipeline
 	more := min(int32(mo.queue.Len)+1, found.batch)
@@ -374,8 +400,8 @@ func (c *chooser) lastMoment(found *path, mo *model, now time.Duration) time.Dur
 	return now + c.limit(deadline, pl, pa.batch) - pa.finish + pa.wait + 1
 }
 
-// dispatch sends the first requests of the queue along a path. It is false where
-// the path moves what it may not.
+// dispatch sends the first requests of the queue along a path. If the path moves reservations that it may not
+// move, it returns false.
 func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Actions) bool {
 	limit := p.models[m].queue.At(0).Deadline
 	if kept := p.limit(limit, pa.pipeline, pa.batch); pa.finish <= kept {
@@ -391,7 +417,7 @@ func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Acti
 	return true
 }
 
-// arm sets the model's wake, if it is not the pending one already.
+// setWake sets the model's wake, unless the pending one is at the same time.
 func (p *Policy) arm(m int32, at time.Duration, out *policy.Actions) {
 	mo := &p.models[m]
 	if at == mo.armed {

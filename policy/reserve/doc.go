@@ -1,39 +1,47 @@
-// Package reserve is PPipe's run-time policy: resource reservation-based
-// adaptive batching (PPipe §5.4, appendix A.3, Algorithms 1 and 2).
+// Package reserve is PPipe's run-time policy: resource reservation-based adaptive batching (PPipe §5.4, appendix
+// A.3, Algorithms 1 and 2).
 //
-// For the head of a model's queue it picks the pipeline that waits least at its
-// planned batch size, then the largest batch whose completion meets the head's
-// deadline, and drops, waits or dispatches. A dispatched batch reserves its
-// whole path: devices, and both ends of every transfer.
+// For the head of a model's queue it picks the pipeline that waits least at its planned batch size, then the
+// largest batch that meets the head's deadline. It then dispatches the batch, waits, or drops the head. A
+// dispatched batch reserves its whole path: devices, and both ends of every transfer.
 //
-// How the pieces fit: package waiting holds each model's requests in deadline
-// order. lanes.go holds what is reserved on every device and link, timeline.go keeps
-// it true as actual times come in, and rebuild.go does where orders contradict each
-// other. probe.go finds the path of least completion (Algorithm 2), push.go says what it
-// may move, decide.go is Algorithm 1 with its wait rule, faults.go takes devices away and back, and policy.go
-// is the entry and the options.
+// Words:
+//
+//   - Head: the first request of a model's queue, which has the earliest deadline.
+//   - Resource: a device or one direction of a node's links. Devices have the first numbers.
+//   - Reservation: the use of a resource by one batch at one hop, with the time at which its work is ready.
+//   - Path: a device for each stage of a pipeline, with the reservations that a batch needs.
+//   - Hold time: how much later a batch has to be dispatched so that it delays no other work.
+//   - Guard: a part of every deadline that is kept back against jitter and overheads.
+//   - First look: the first decision about a head. Fuller batch: a batch of one request more than wait.
+//   - Sharing models: models that have stages on the same device.
+//   - To settle: to update the start of a reservation to the work that precedes it.
+//   - To move a reservation, or to push it: to give it a later start.
+//
+// Files, in the order in which to read them: policy.go has the options, the state and the events. decide.go is
+// Algorithm 1 with its wait rule; package waiting holds each model's requests in deadline order. probe.go finds
+// the path that finishes first (Algorithm 2). lanes.go holds the reservations of every device and link.
+// timeline.go keeps them true as actual times come in, and rebuild.go repairs orders that contradict each other.
+// push.go reserves paths that move other reservations. share.go lets a more urgent model go first. faults.go
+// handles lost devices, and realclock.go has the guards for real devices.
 //
 // # Truthful gaps
 //
-// The two interpreters of this project run work first-in first-out on every
-// device and link and never hold it back for a reserved start. A reservation
-// that is to come true must therefore stand where first-in first-out will put
-// it. A gap in a timeline is filled when the new work, ready before the work
-// behind the gap, ends before that work is ready; a gap that is too small may
-// not be skipped, for the new work would then run first and push the other.
-// On a device the batch is then held back in the queue until the other work has its
-// place (path.hold), and other devices are preferred where they finish earlier.
+// The simulator and the executor run work first-in first-out on every device and link, and never hold it back for
+// a reserved start. A reservation therefore comes true only if it stands where first-in first-out puts it. New
+// work fills a gap in a timeline if it is ready before the work behind the gap, and ends before that work is
+// ready. It may not skip a gap that is too small, because it would then run first and delay the other work. On a
+// device the batch is then held back in the queue until the other work has its place (reservedPath.holdTime), and
+// other devices are preferred if they finish earlier.
 //
 // # Pushes
 //
-// Held back, a batch leaves its first device idle. On links, which models share, that
-// costs more than it saves. So a transfer may go in front of others and push them, if
-// every batch that moves still ends in time and comes to its resources in the same
-// order. Where one does not, the batch is held back there as well.
+// A batch that is held back leaves its first device idle. On links, which models share, that costs more than it
+// saves. So a transfer may go in front of others and push them, if every batch that moves still ends in time and
+// comes to its resources in the same order. If one does not, the batch is held back there as well.
 //
-// A device whose uplink is reserved for later is as good as another, as long as the
-// transfer is over by then.
+// A device whose uplink is reserved for later is as good as another, as long as the transfer ends before that.
 //
-// With exact service times every reservation holds to the nanosecond from its last push
-// on, and no dispatched batch is late.
+// With exact service times every reservation holds to the nanosecond from its last push on, and no dispatched
+// batch is late.
 package reserve

@@ -6,8 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// lose takes a device away. Batches that are on it or bound for it, or whose
-// tensors have not left it, are aborted and their requests queued again.
+// loseDevice takes a device out of service. Batches that are on it or bound for it, or whose tensors have not left
+// it, are aborted and their requests queued again.
 func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 	if p.tl.lost[device] {
 		return
@@ -24,12 +24,13 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 	}
 }
 
-// abort forgets a batch and queues its requests again. What it still holds on
-// other devices and links it holds until its time there is over: nothing that
-// runs can be stopped.
+// abortBatch aborts a batch and queues its requests again. What has started on other devices and links keeps them
+// until its time there is over, because running work cannot be stopped.
 func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Actions) {
 	b := p.batches.At(slot)
 	p.tl.work = p.tl.work[:0]
+
+	// Release its reservations.
 	for h := b.Arrived; h < b.Hops; h++ {
 		n := p.tl.node(slot, h, run)
 		for kind := int32(run); kind < perHop; kind++ {
@@ -44,8 +45,12 @@ func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Action
 		}
 	}
 	p.tl.drain()
+
+	// Queue its requests again.
 	p.batches.Abort(slot, &p.models[b.Model].queue, out)
 	p.again(b.Model)
+
+	// Models on the devices that it leaves may now do better.
 	for h := range b.Hops {
 		for _, m := range p.users[b.Device[h]] {
 			if p.models[m].queue.Len > 0 {
@@ -55,7 +60,7 @@ func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Action
 	}
 }
 
-// regain takes a device back, empty.
+// regainDevice returns an empty device to service.
 func (p *Policy) regain(now time.Duration, device int32) {
 	if !p.tl.lost[device] {
 		return

@@ -2,21 +2,21 @@ package reserve
 
 import "time"
 
-// lanes are the reservations of all resources: devices first, then links. Each
-// resource's reservations form a list in the order in which they will run.
+// reservationLists has the reservations of all resources: devices first, then links. Each resource's reservations
+// form a list in the order in which they will run.
 type lanes struct {
-	spans  []span
-	floors []time.Duration // no start before this: end of work that is no longer listed
-	lost   []bool
-	depths []int32 // how many reservations there are
-	nodes  []node
-	delays []time.Duration // per batch and hop: transfer into the hop that holds no link
-	final  []bool          // per batch and hop: no batch has a hop behind it
-	stride int32
-	hops   int32
+	spans  []span          // by resource
+	floors []time.Duration // by resource: end of work that is no longer listed; nothing starts earlier
+	lost   []bool          // by resource
+	depths []int32         // by resource: number of reservations
+	nodes  []node          // by batch slot, hop and kind, see reservationOf
+	delays []time.Duration // by batch and hop: time of a transfer into the hop that uses no link
+	final  []bool          // by batch and hop: no batch has a later hop
+	stride int32           // reservations of a batch slot
+	hops   int32           // hops of a batch slot
 }
 
-// grow makes room for the nodes of batches batch slots.
+// grow makes room for the reservations of this many batch slots.
 func (t *lanes) grow(batches int32) {
 	nodes := make([]node, batches*t.stride)
 	for i := copy(nodes, t.nodes); i < len(nodes); i++ {
@@ -32,19 +32,19 @@ func (t *lanes) grow(batches int32) {
 	}
 }
 
+// reservationOf returns the index of a reservation of a batch slot: of a hop, and of a kind such as onDevice.
 func (t *lanes) node(batch int32, hop int16, kind int32) int32 {
 	return batch*t.stride + int32(hop)*perHop + kind
 }
 
-// slot finds where work of the given length that is ready at ready would run
-// on one resource. hold > 0 says that first-in first-out would put it in front
-// of other work that it must not delay: it keeps the start only if it becomes
-// ready that much later.
+// findSlot returns when work of this duration that is ready at a time would start on one resource. If first-in
+// first-out would put it in front of other work that it must not delay, holdTime is positive: the work has the start
+// only if it is ready that much later.
 //
-// Of work that is ready at the same instant, what was dispatched first comes
-// first. Only work that is there at once (now) passes what is due this very
-// instant and has not come yet.
+// Of work that is ready at the same instant, the one that was dispatched first runs first. Only work that is ready
+// at once (isReadyNow) passes work that is due at this instant and has not come yet.
 func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold time.Duration) {
+	// Behind everything that is reserved.
 	sp := &t.spans[res]
 	if sp.head < 0 || ready > sp.lastReady || ready == sp.lastReady && !now {
 		return max(ready, sp.tail), 0
@@ -52,6 +52,8 @@ func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold
 	if t.lost[res] {
 		return never, 0
 	}
+
+	// Otherwise try the gap behind the predecessor, then the next gap.
 	after := t.before(res, ready, now)
 	for {
 		free, next := t.between(res, after)
@@ -59,6 +61,8 @@ func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold
 		if next < 0 || start+dur <= t.nodes[next].start {
 			return start, hold
 		}
+
+		// The gap is too small: come after the work behind it is ready.
 		hold = max(hold, t.nodes[next].ready-ready, 1)
 		for after = next; t.nodes[after].next >= 0 && t.nodes[t.nodes[after].next].ready <= ready+hold; {
 			after = t.nodes[after].next
@@ -66,8 +70,8 @@ func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold
 	}
 }
 
-// joinPair is where first-in first-out puts such a transfer, whatever that does to what
-// is behind it, which moves is about.
+// fifoTransferStart returns where first-in first-out puts a transfer, which holds an uplink and a downlink (either
+// may be -1). moves reports whether that moves the work behind it.
 func (t *lanes) joinPair(upRes, downRes int32, ready, dur time.Duration) (start time.Duration, moves bool) {
 	start, limit := ready, never
 	for _, res := range [2]int32{upRes, downRes} {
@@ -79,8 +83,8 @@ func (t *lanes) joinPair(upRes, downRes int32, ready, dur time.Duration) (start 
 	return start, start+dur > limit
 }
 
-// before returns the reservation behind which work that is ready at ready
-// stands; -1: first.
+// predecessorFor returns the reservation behind which work that is ready at a time stands. If it would be first,
+// it returns -1.
 func (t *lanes) before(res int32, ready time.Duration, now bool) int32 {
 	n := t.spans[res].last
 	for n >= 0 {
@@ -93,8 +97,8 @@ func (t *lanes) before(res int32, ready time.Duration, now bool) int32 {
 	return n
 }
 
-// between returns when the reservation after ends (after < 0: when the resource
-// is free), and the one behind it (-1: none).
+// gapAfter returns when the gap behind a reservation begins, and the reservation behind the gap, or -1. If
+// predecessor is negative, the gap is at the head of the list.
 func (t *lanes) between(res, after int32) (free time.Duration, next int32) {
 	if after < 0 {
 		return t.floors[res], t.spans[res].head
@@ -102,8 +106,7 @@ func (t *lanes) between(res, after int32) (free time.Duration, next int32) {
 	return t.nodes[after].end(), t.nodes[after].next
 }
 
-// slotPair is slot for a transfer, which holds an uplink and a downlink at
-// once; either may be -1.
+// findTransferSlot is findSlot for a transfer, which holds an uplink and a downlink at once. Either may be -1.
 func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start, hold time.Duration) {
 	switch {
 	case upRes < 0 && downRes < 0:
@@ -114,6 +117,7 @@ func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start,
 		return t.slot(upRes, ready, dur, false)
 	}
 	for {
+		// Try the gaps of both links at the same time.
 		freeUp, nextUp := t.between(upRes, t.before(upRes, ready+hold, false))
 		freeDown, nextDown := t.between(downRes, t.before(downRes, ready+hold, false))
 		start = max(ready+hold, freeUp, freeDown)
@@ -121,7 +125,8 @@ func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start,
 		if start+dur <= min(limitUp, limitDown) {
 			return start, hold
 		}
-		// Behind the reservation that is in the way; both may be.
+
+		// Move behind the reservations that are in the way.
 		next := never
 		if start+dur > limitUp {
 			next = min(next, t.nodes[nextUp].ready)
@@ -133,6 +138,7 @@ func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start,
 	}
 }
 
+// startOf returns the start of a reservation; farFuture if there is none.
 func (t *lanes) startOf(n int32) time.Duration {
 	if n < 0 {
 		return never
@@ -140,14 +146,13 @@ func (t *lanes) startOf(n int32) time.Duration {
 	return t.nodes[n].start
 }
 
-// insert puts a reservation into its resource's list: behind all work that is
-// ready no later.
+// insertReservation puts a reservation into its resource's list, behind all work that is ready no later.
 func (t *lanes) insert(n int32) {
 	nd := &t.nodes[n]
 	t.linkAfter(n, t.before(nd.res, nd.ready, false))
 }
 
-// linkAfter links n behind another reservation of its resource, or first.
+// linkAfter links reservation n behind another one of its resource, or first if that is negative.
 func (t *lanes) linkAfter(n, after int32) {
 	nd := &t.nodes[n]
 	sp := &t.spans[nd.res]
@@ -168,7 +173,7 @@ func (t *lanes) linkAfter(n, after int32) {
 	}
 }
 
-// unlink takes n out of its list.
+// unlink removes a reservation from its list.
 func (t *lanes) unlink(n int32) {
 	nd := &t.nodes[n]
 	sp := &t.spans[nd.res]
@@ -187,7 +192,7 @@ func (t *lanes) unlink(n int32) {
 	nd.prev, nd.next = -1, -1
 }
 
-// setTail brings a span up to date with the last reservation.
+// updateSummary updates the summary of a resource from its last reservation.
 func (t *lanes) setTail(res int32) {
 	sp := &t.spans[res]
 	switch {
@@ -200,7 +205,7 @@ func (t *lanes) setTail(res int32) {
 	}
 }
 
-// freeBefore is when what runs before n on its resource ends.
+// predecessorEnd returns when the work that runs before reservation n on its resource ends.
 func (t *lanes) freeBefore(n int32) time.Duration {
 	nd := &t.nodes[n]
 	if nd.res < 0 {

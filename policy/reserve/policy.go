@@ -14,50 +14,45 @@ import (
 // Name is the policy's name in plans.
 const Name = "reserve"
 
-// Options are the policy's parameters. The zero value is the paper's Algorithm
-// 1; DefaultOptions is what plans get that name no parameters.
+// Options are the policy's parameters. The zero value is the paper's Algorithm 1. Plans that name no parameters
+// get DefaultOptions.
 type Options struct {
-	// Shed drops a head at once when, at its first look, no batch of at least
-	// 95 % of the planned size meets its deadline. A head that passed its first
-	// look is served in whatever batch it still can be. Without shedding an
+	// DropHopeless drops a head at its first look if no batch of at least 95 % of the planned size meets its
+	// deadline. After its first look a head is served in any batch that is still possible. Without this option an
 	// overloaded model serves every head at the last moment in small batches.
 	Shed bool
-	// Eager sends what waits as soon as it can go through a pipeline without
-	// waiting for a device or a link. Without it a head waits for a fuller batch
-	// until the last moment of its SLO, as the paper's does.
+	// SendWhenFree sends the waiting requests as soon as they can go through a pipeline without waiting for a
+	// device or a link. Without it a head waits for a fuller batch until the last moment of its SLO, as in the
+	// paper.
 	Eager bool
-	// Ahead is how long before a device that models share becomes free an eager
-	// policy decides what runs next on it: enough for the message to get there.
+	// DecideAhead is how long before a shared device becomes free a policy with SendWhenFree decides what runs
+	// next on it: long enough for the message to get there.
 	Ahead time.Duration
-	// QueueLimit bounds the requests that wait per model; further arrivals are
-	// dropped. 0: no bound.
+	// QueueLimit is the most requests that wait per model; further arrivals are dropped. 0 is no limit.
 	QueueLimit int
-	// GuardTime and GuardShare keep back a time, and a share of the batch's
-	// device time, of every deadline against jitter and overheads, but never more
-	// than half of what the SLO leaves beside the batch's least time: under an SLO
-	// of few milliseconds nothing else would ever be in time. GuardTime is
-	// also how much early a head that waits for a fuller batch is looked at
-	// again: a wake on a real clock comes late.
+	// GuardTime and GuardShare are the guard of a deadline: a time, and a share of the batch's device time. The
+	// guard is at most half of what the SLO leaves beside the batch's minimal time, because under an SLO of a few
+	// milliseconds nothing would ever be in time otherwise. GuardTime is also how much earlier a head that waits
+	// for a fuller batch is looked at again: a wake on a real clock comes late.
 	GuardTime  time.Duration
 	GuardShare float64
 }
 
-// DefaultOptions are the options of a plan without parameters. Shedding is on:
-// on 8 devices with planned batches of three (TestSheddingPays of package sim)
-// it attains 0.992 against 0.855 at the planned load and 0.771 against 0.442 at
-// 1.3 times it, where 1/1.3 is all there is; below the planned load there is no
-// difference.
+// DefaultOptions returns the options of a plan without parameters. DropHopeless is on: on 8 devices with planned
+// batches of three (TestSheddingPays of package sim) it attains 0.992 instead of 0.855 at the planned load, and
+// 0.771 instead of 0.442 at 1.3 times the load, where at most 1/1.3 is possible. Below the planned load there is
+// no difference.
 func DefaultOptions() Options { return Options{Shed: true, Eager: true, Ahead: time.Millisecond} }
 
-// Bounds of parameters: past them they say nothing that the bound does not.
 const (
+	// Bounds of parameters. Larger values have the same effect as the bound.
 	maxMicroseconds = 1e12
 	maxQueueLimit   = 1e9
 	maxGuardShare   = 10
 )
 
-// ParseOptions reads a plan's policy parameters: shed and eager (0 or 1), ahead_us, queue_limit,
-// guard_us, guard_share.
+// ParseOptions returns the default options with a plan's parameters: shed and eager (0 or 1), ahead_us,
+// queue_limit, guard_us, guard_share. It returns an error for an unknown parameter or a value outside its range.
 func ParseOptions(params map[string]float64) (Options, error) {
 	o := DefaultOptions()
 	names := make([]string, 0, len(params))
@@ -96,74 +91,79 @@ func ParseOptions(params map[string]float64) (Options, error) {
 	return o, nil
 }
 
-// finder finds ways through pipelines and reserves them.
+// pathFinder finds paths through pipelines and reserves them.
 type finder struct {
 	t          *policy.Tables
 	tl         timelines
 	numDevices int32
 	maxDepth   int32
-	uplinks    []int32 // per device: resource of its node's links; -1: none
+	uplinks    []int32 // by device: resource of its node's uplink, or -1
 	downlinks  []int32
-	gentle     bool  // paths move no reservation
-	sameNode   bool  // some pipeline may stay within a node that has a NIC
-	probes     int64 // so far
+	gentle     bool  // paths may move no reservation
+	sameNode   bool  // some pipeline may stay on a node that has a NIC
+	probes     int64 // number of paths sought so far
 }
 
-// chooser chooses a pipeline, a batch and a time for the head of a queue.
+// batchChooser chooses a pipeline, a batch and a time for the head of a queue.
 type chooser struct {
 	finder
 	opt      Options
 	models   []model
-	spending bool              // the guard is not kept back (spendGuard)
-	least    [][]time.Duration // per pipeline and batch: path without waiting at best
-	guard    [][]time.Duration // per pipeline and batch: kept back of a deadline
-	pace     []time.Duration   // per model: between its requests with all devices at work
-	monotone []bool            // per pipeline: no stage is faster at a larger batch
+	spending bool              // deadlines count without the guard, see spendGuard
+	least    [][]time.Duration // by pipeline and batch: duration of a path without waiting
+	guard    [][]time.Duration // by pipeline and batch: part of a deadline that is kept back
+	pace     []time.Duration   // by model: mean time per request if all its devices are busy
+	monotone []bool            // by pipeline: no stage is faster at a larger batch
 	paths    [2]path
 	retry    path
 	fuller   path
 	other    path
 }
 
-// Policy is the state of reservation-based adaptive batching over one plan's
-// tables. It implements policy.Policy.
+// Policy is the state of reservation-based adaptive batching over one plan's tables. It implements policy.Policy.
 type Policy struct {
 	chooser
 	batches underway.Table
-	users   [][]int32 // per device: the models with a stage on it
-	dirty   []int32   // models to decide about again
+	users   [][]int32 // by device: the models with a stage on it
+	dirty   []int32   // models that need a decision
 }
 
-// model is what the policy keeps per model.
+// modelState is the policy's state of a model.
 type model struct {
 	queue  waiting.Queue
-	armed  time.Duration // pending wake; never: none
-	wake   time.Duration // decided
-	held   bool          // its head waits for work that must go first
-	dirty  bool
-	shares []int32 // other models that share a device
-	// The path that the head waits for, where it is the model's only pipeline
-	// and holds nothing in gaps; none: empty.
+	armed  time.Duration // time of the pending wake; farFuture if there is none
+	wake   time.Duration // time at which it is to be looked at again, as decided
+	held   bool          // its head waits for other work that must go first
+	dirty  bool          // it is in Policy.dirtyModels
+	shares []int32       // other models that have stages on its devices
+	// awaitedDevices has the devices of the path that the head waits for, if that is the model's only pipeline and
+	// uses no gaps; else it is empty.
 	waits []int32
 }
 
-// New makes the policy for a plan's tables.
+// New returns the policy for a plan's tables.
 func New(t *policy.Tables, opt Options) *Policy {
 	p := &Policy{batches: *underway.New(t)}
 	p.finder = finder{t: t, numDevices: int32(len(t.Devices)), maxDepth: maxDepth}
 	p.opt = opt
+
+	// Make the timelines of all devices and links.
 	p.tl.init(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
 	p.tl.grow(p.batches.Len())
 	p.uplinks, p.downlinks = make([]int32, p.numDevices), make([]int32, p.numDevices)
 	for d := range t.Devices {
 		p.uplinks[d], p.downlinks[d] = p.resource(t.Devices[d].Uplink), p.resource(t.Devices[d].Downlink)
 	}
+
+	// Make buffers for paths.
 	for i := range p.paths {
 		p.paths[i].hops = make([]policy.Hop, 0, t.MaxStages())
 	}
 	p.retry.hops = make([]policy.Hop, 0, t.MaxStages())
 	p.fuller.hops = make([]policy.Hop, 0, t.MaxStages())
 	p.other.hops = make([]policy.Hop, 0, t.MaxStages())
+
+	// Make the models.
 	p.models = make([]model, len(t.Models))
 	for i := range p.models {
 		p.models[i].armed = never
@@ -177,7 +177,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	return p
 }
 
-// resource is the place of a link among the resources; -1: none.
+// resourceOfLink returns the resource of a link. If link is -1, it returns -1.
 func (f *finder) resource(link int32) int32 {
 	if link < 0 {
 		return -1
@@ -185,7 +185,9 @@ func (f *finder) resource(link int32) int32 {
 	return f.numDevices + link
 }
 
-// indexPipelines sums each pipeline's least path, and what is kept back of it.
+// computePathTimes computes the minimal path time and the guard of every pipeline and batch:
+//
+//	guard = min(GuardTime + GuardShare * work, (SLO - minTime) / 2)
 func (c *chooser) indexPipelines() {
 	for i := range c.t.Pipelines {
 		pl := &c.t.Pipelines[i]
@@ -200,10 +202,14 @@ func (c *chooser) indexPipelines() {
 				}
 			}
 		}
+
+		// Note whether times grow with the batch.
 		monotone := true
 		for s := range stages {
 			monotone = monotone && slices.IsSorted(stages[s].Infer) && slices.IsSorted(stages[s].Xfer)
 		}
+
+		// Compute the guard, at most half of the slack.
 		guard := make([]time.Duration, pl.Batch)
 		for b := range guard {
 			room := max(c.t.Models[pl.Model].SLO-least[b], 0)
@@ -213,8 +219,8 @@ func (c *chooser) indexPipelines() {
 	}
 }
 
-// indexPace sums the rates of each model's pipelines, which are those of their
-// slowest stages with all of the stage's devices at their best batch.
+// computeIntervals computes each model's time per request from the rates of its pipelines. The rate of a pipeline
+// is that of its slowest stage with all of the stage's devices at their best batch.
 func (c *chooser) indexPace() {
 	c.pace = make([]time.Duration, len(c.t.Models))
 	for m := range c.pace {
@@ -238,7 +244,7 @@ func (c *chooser) indexPace() {
 	}
 }
 
-// mayStay tells whether the transfer into a stage may stay within a node.
+// mayStayOnNode reports whether the transfer into a stage may stay on a node, and notes it in hasSameNodePath.
 func (f *finder) mayStay(stage int32) bool {
 	for _, a := range f.t.DevicesOf(stage - 1) {
 		if f.uplinks[a] < 0 {
@@ -254,6 +260,7 @@ func (f *finder) mayStay(stage int32) bool {
 	return false
 }
 
+// indexModels lists the models of each device, and the sharing models of each model.
 func (p *Policy) indexUsers() {
 	p.users = make([][]int32, p.numDevices)
 	for s := range p.t.Stages {
@@ -283,7 +290,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	switch ev.Kind {
 	case policy.Arrival:
 		if p.arrival(now, ev, out) && ev.Value > 0 {
-			return // samples of one request go together
+			return // the samples of one request are decided together, with the last
 		}
 	case policy.Timer:
 		m := int32(ev.Value)
@@ -291,7 +298,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.again(m)
 		for _, o := range p.models[m].shares {
 			if p.models[o].held {
-				p.again(o) // it waits for the same device: the most urgent gets it
+				p.again(o) // it waits for the same device: the most urgent model gets it
 			}
 		}
 	case policy.BatchStarted:
@@ -324,7 +331,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	p.decideDirty(now, out)
 }
 
-// arrival queues a request, or drops it where the queue is full. It is true where it is queued.
+// handleArrival queues a request, or drops it if the queue is full. It reports whether the request is queued.
 func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Actions) bool {
 	m := &p.models[ev.Model]
 	if p.opt.QueueLimit > 0 && m.queue.Len >= p.opt.QueueLimit {
@@ -336,6 +343,7 @@ func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Action
 	return true
 }
 
+// handleFinish records the end of a batch's run on a device.
 func (p *Policy) finished(ev *policy.Event) {
 	if b := p.batches.At(ev.Batch); !b.Live || ev.Hop < b.Done {
 		return
@@ -346,8 +354,8 @@ func (p *Policy) finished(ev *policy.Event) {
 	p.feedback(ev.Device, moved)
 }
 
-// feedback asks for new decisions where an actual time differed from the
-// reserved one, and for heads that wait for work to take its place.
+// markWaitingModels marks the models of a device for a decision, if an actual time differed from the reserved one
+// or their heads wait for other work.
 func (p *Policy) feedback(device int32, moved bool) {
 	for _, m := range p.users[device] {
 		if mo := &p.models[m]; mo.queue.Len > 0 && (moved || mo.held) {
@@ -356,8 +364,8 @@ func (p *Policy) feedback(device int32, moved bool) {
 	}
 }
 
-// again marks a model for a decision after something that may have freed a device
-// or a link sooner than its head waits for.
+// markAfterChange marks a model for a decision after an event that may have freed a device or a link earlier than
+// its head expects.
 func (p *Policy) again(m int32) {
 	if p.opt.Eager {
 		p.models[m].waits = p.models[m].waits[:0]
@@ -365,7 +373,7 @@ func (p *Policy) again(m int32) {
 	p.mark(m)
 }
 
-// mark marks a model for a decision at the end of this event.
+// markDirty marks a model for a decision at the end of this event.
 func (p *Policy) mark(m int32) {
 	if !p.models[m].dirty {
 		p.models[m].dirty = true
@@ -373,8 +381,8 @@ func (p *Policy) mark(m int32) {
 	}
 }
 
-// urgency is the deadline of a model's head: of models that share devices the
-// most urgent decides first.
+// headDeadline returns the deadline of a model's head. Of the sharing models the one with the earliest decides
+// first.
 func (p *Policy) urgency(m int32) time.Duration {
 	if q := &p.models[m].queue; q.Len > 0 {
 		return q.At(0).Deadline
@@ -382,10 +390,11 @@ func (p *Policy) urgency(m int32) time.Duration {
 	return never
 }
 
-// decideDirty decides until no model's state has changed since its decision.
-// Every further round follows a dispatch, so it ends.
+// decideDirty decides until no model's state has changed since its decision. Every further round follows a
+// dispatch, so it ends.
 func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 	for len(p.dirty) > 0 {
+		// Take the most urgent model.
 		first, last := 0, len(p.dirty)-1
 		for i := 1; i <= last; i++ {
 			if p.urgency(p.dirty[i]) < p.urgency(p.dirty[first]) {
@@ -393,7 +402,7 @@ func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 			}
 		}
 		m := p.dirty[first]
-		if first < last { // mostly there is one
+		if first < last { // usually there is only one
 			copy(p.dirty[first:], p.dirty[first+1:])
 		}
 		p.dirty = p.dirty[:last]
@@ -402,6 +411,7 @@ func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 	}
 }
 
+// dropRequest appends a Drop action.
 func (p *Policy) drop(m, req int32, reason policy.Reason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: req})
 }

@@ -6,8 +6,8 @@ import (
 	"inferplan/policy/underway"
 )
 
-// slotPair is where a transfer would run. A gentle path waits for a gap, others go
-// where first-in first-out puts them, and may move what is behind.
+// placeTransfer returns where a transfer would run. With keepReservations it waits for a gap. Otherwise it goes
+// where first-in first-out puts it, and pushes reports whether it moves reservations behind it.
 func (f *finder) slotPair(up, down int32, ready, dur time.Duration) (start, hold time.Duration, pushes bool) {
 	if f.gentle {
 		start, hold = f.tl.slotPair(up, down, ready, dur)
@@ -17,23 +17,29 @@ func (f *finder) slotPair(up, down int32, ready, dur time.Duration) (start, hold
 	return start, 0, pushes
 }
 
-// enter reserves a path and returns the slot of its batch, which the next dispatch takes; -1 where the path moves other
-// batches past their limits, or itself past its own.
+// reserveChecked reserves a path and returns the slot of its batch, which the next dispatch takes. If the path
+// moves other batches beyond their limits, or itself beyond its own, it returns -1 and reserves nothing.
 func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 	if !pa.pushes {
 		return p.try(pa, now)
 	}
+
+	// Reserve it, and record the reservations that move.
 	p.tl.watched, p.tl.rebuilt, p.tl.moved = true, false, p.tl.moved[:0]
 	slot := p.try(pa, now)
 	p.tl.watched = false
+
+	// Undo it if something moves too far.
 	last := p.tl.node(slot, int16(len(pa.hops)-1), run)
 	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !bearable(&p.tl, &p.batches) {
 		p.undo(slot)
 		if p.tl.rebuilt {
-			p.tl.rebuild() // its order was with the path
+			p.tl.rebuild() // the orders were rebuilt with the path in them
 		}
 		return -1
 	}
+
+	// Update the path to the times that it has now.
 	for h := range pa.hops {
 		hop, n := &pa.hops[h], p.tl.node(slot, int16(h), run)
 		took := hop.XferEnd - hop.XferStart
@@ -43,8 +49,8 @@ func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 	return slot
 }
 
-// bearable tells whether what moved still ends in time, and still comes to its
-// resources in the order in which it stands there.
+// movesAreHarmless reports whether all reservations that moved still end in time, and reach their resources in the
+// order of their lists.
 func bearable(t *timelines, batches *underway.Table) bool {
 	for _, n := range t.moved {
 		nd := &t.nodes[n]
@@ -62,8 +68,8 @@ func bearable(t *timelines, batches *underway.Table) bool {
 	return true
 }
 
-// leaves is when a batch that ends on a device may leave it: when the uplink of the
-// node takes its transfer.
+// transferStart returns when a batch that ends on a device at a time may leave it: when the node's uplink takes
+// its transfer.
 func (f *finder) leaves(device int32, end, xfer time.Duration) time.Duration {
 	link := f.uplinks[device]
 	if xfer == 0 || link < 0 {

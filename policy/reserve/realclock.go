@@ -2,16 +2,14 @@ package reserve
 
 import "maps"
 
-// Guards against a real clock, which wakes late, and real runs, which jitter: a
-// policy that books every batch to end exactly at its deadline would miss half
-// of them. Simulation of exact times needs none.
 const (
+	// Guards for real devices: a real clock wakes late, and real runs jitter. A policy that plans every batch to
+	// end exactly at its deadline would miss half of the deadlines. Simulation with exact times needs no guards.
 	realGuardUS    = 2000
 	realGuardShare = 0.1
 )
 
-// WithGuards adds the guards for real devices to a plan's parameters, unless
-// they name a guard themselves.
+// WithGuards returns a plan's parameters with the guards for real devices, unless they name a guard themselves.
 func WithGuards(params map[string]float64) map[string]float64 {
 	_, time := params["guard_us"]
 	_, share := params["guard_share"]

@@ -1,14 +1,15 @@
 package reserve
 
-// rebuild orders all reservations anew: what has come to its resource
-// stays in the order in which it came, and of the rest whatever gets to its
-// resource first is the next there.
+// rebuildOrders orders all reservations anew. Work that has reached its resource stays in the order in which it
+// came. Of the rest, whatever reaches its resource first is next there.
 func (t *timelines) rebuild() {
 	for n := range t.nodes {
 		if nd := &t.nodes[n]; nd.res >= 0 && !nd.arrived && !nd.started {
 			t.unlink(int32(n))
 		}
 	}
+
+	// Settle the reservations that have arrived.
 	t.work = t.work[:0]
 	for res := range t.spans {
 		for n := t.spans[res].head; n >= 0; n = t.nodes[n].next {
@@ -18,7 +19,9 @@ func (t *timelines) rebuild() {
 	for i := 0; i < len(t.work) && i <= t.mostSteps(); i++ {
 		t.settle(t.work[i])
 	}
-	next := t.work[:0] // of each batch: what has no place yet
+
+	// For each batch, find its first reservation that has no place yet.
+	next := t.work[:0]
 	for first := int32(0); first < int32(len(t.nodes)); first += t.stride {
 		n := t.after(first)
 		if n >= 0 && t.here(n) {
@@ -28,6 +31,8 @@ func (t *timelines) rebuild() {
 			next = append(next, n)
 		}
 	}
+
+	// Repeatedly place the one that is ready first, and advance its batch.
 	for len(next) > 0 {
 		least := 0
 		for i := range next {
@@ -44,14 +49,14 @@ func (t *timelines) rebuild() {
 	t.work = next
 }
 
-// here tells whether what a reservation is for has come to its resource.
+// hasArrived reports whether the work of a reservation has reached its resource.
 func (t *timelines) here(n int32) bool {
 	nd := &t.nodes[n]
-	return nd.arrived || nd.started || n%t.stride%perHop == up && t.nodes[n+down-up].arrived // a transfer may hold one end only
+	return nd.arrived || nd.started || n%t.stride%perHop == up && t.nodes[n+down-up].arrived // a transfer may hold only one of its links
 }
 
-// after is the first reservation of a batch from the hop of node n on: a transfer
-// by its uplink's node, or a run; negative: none.
+// firstReservationFrom returns the first reservation of a batch from the hop of reservation n on: a transfer, by
+// the index of its uplink's reservation, or a run. If there is none, it returns -1.
 func (t *timelines) after(n int32) int32 {
 	for end := n - n%t.stride + t.stride; n < end; n += perHop {
 		if t.nodes[n].res < 0 {
@@ -65,7 +70,7 @@ func (t *timelines) after(n int32) int32 {
 	return -1
 }
 
-// place puts a reservation behind all others of its resources.
+// appendReservation puts a reservation behind all others of its resources.
 func (t *timelines) place(n int32) {
 	if n%t.stride%perHop == run {
 		nd := &t.nodes[n]
@@ -74,6 +79,8 @@ func (t *timelines) place(n int32) {
 		t.setTail(nd.res)
 		return
 	}
+
+	// A transfer stands behind the others on both links.
 	u, d := &t.nodes[n], &t.nodes[n+down-up]
 	for _, k := range [2]int32{n, n + down - up} {
 		if res := t.nodes[k].res; res >= 0 {
@@ -86,8 +93,8 @@ func (t *timelines) place(n int32) {
 	t.touch(n + down - up)
 }
 
-// handOn says when what follows a placed reservation in its batch can come, and
-// returns it.
+// readyNext sets when the reservation that follows a placed one in its batch is ready, and returns that
+// reservation. If there is none, it returns -1.
 func (t *timelines) handOn(n int32) int32 {
 	end := t.nodes[n].end()
 	if n%t.stride%perHop == up {

@@ -2,52 +2,52 @@ package reserve
 
 import "time"
 
-// never is later than anything; sums of a few of it do not overflow.
+// farFuture is later than any other time. Sums of a few of it do not overflow.
 const never = time.Duration(1) << 60
 
-// Kinds of reservation of a hop: on its device, and on both ends of the
-// transfer into it.
 const (
+	// Kinds of the reservations of a hop: on its device, and on both ends of the transfer into it.
 	run = iota
 	up
 	down
 	perHop
 )
 
-// span is what a probe reads of a resource: kept small and dense.
+// resourceSummary has the figures of a resource that the search for a path reads. It is small and dense.
 type span struct {
-	tail      time.Duration // end of the last reservation; never when the device is lost
-	lastReady time.Duration // when the last reservation's work gets here
-	head      int32         // first and last reservation; -1: none
+	tail      time.Duration // end of the last reservation; farFuture if the device is lost
+	lastReady time.Duration // when the work of the last reservation is ready
+	head      int32         // first and last reservation, or -1
 	last      int32
 }
 
-// node is one reservation. Nodes belong to batch slots: the nodes of batch b
-// are [b*stride, (b+1)*stride), perHop of them for every hop.
+// reservation is the use of a resource by one hop of a batch. Reservations belong to batch slots: those of slot b
+// have the indexes [b*nodesPerBatch, (b+1)*nodesPerBatch), nodesPerHop of them for every hop.
 type node struct {
-	ready      time.Duration // when the work gets to the resource
+	ready      time.Duration // when the work reaches the resource
 	start      time.Duration
 	dur        time.Duration
-	prev, next int32
-	res        int32 // resource; -1 where the hop holds none
-	arrived    bool  // ready is a fact
-	started    bool  // start is a fact
+	prev, next int32 // neighbours in the resource's list, or -1
+	res        int32 // resource; -1 if the hop uses none
+	arrived    bool  // readyAt is the actual time
+	started    bool  // start is the actual time
 }
 
+// end returns the end of the reservation.
 func (n *node) end() time.Duration { return n.start + n.dur }
 
-// timelines keeps lanes true. Between events every start is the latest of the
-// work's readiness and the ends of what runs before it on the same resources,
-// which is what first-in first-out gives.
+// timelines keeps the reservations true. Between events every start is the latest of the time at which the work is
+// ready and the ends of what runs before it on the same resources, which is what first-in first-out gives.
 type timelines struct {
 	lanes
-	work []int32 // what is to be settled
-	// What got another start or readiness since it was emptied, while watched.
+	work []int32 // reservations to settle
+	// movedReservations has the reservations whose start or ready time changed while recordMoves was set.
 	moved   []int32
 	watched bool
-	rebuilt bool // orders were made anew
+	rebuilt bool // all orders were rebuilt
 }
 
+// initialize makes empty timelines of this many resources, for this many batch slots and hops.
 func (t *timelines) init(resources, batches, hops int32) {
 	t.hops, t.stride = hops, hops*perHop
 	t.spans = make([]span, resources)
@@ -61,16 +61,15 @@ func (t *timelines) init(resources, batches, hops int32) {
 	t.work, t.moved = make([]int32, 0, 64), make([]int32, 0, 64)
 }
 
-// note keeps what moved.
+// recordMove records a changed reservation.
 func (t *timelines) note(n int32) {
 	if t.watched {
 		t.moved = append(t.moved, n)
 	}
 }
 
-// settle brings n's start up to date and, where it moved, queues all that
-// follows from it: later work on the same resources and the later hops of its
-// batch.
+// settleStart updates the start of a reservation. If it changed, it queues the reservations that depend on it: later work on the
+// same resources, and the later hops of its batch.
 func (t *timelines) settle(n int32) {
 	if kind := n % perHop; kind != run {
 		t.settleTransfer(n - kind)
@@ -89,8 +88,7 @@ func (t *timelines) settle(n int32) {
 	t.follow(n)
 }
 
-// settleTransfer moves both ends of the transfer into the hop whose device
-// reservation is n.
+// settleTransfer updates both ends of the transfer into the hop whose device reservation is n.
 func (t *timelines) settleTransfer(n int32) {
 	u, d := &t.nodes[n+up], &t.nodes[n+down]
 	if u.res < 0 && d.res < 0 {
@@ -106,7 +104,7 @@ func (t *timelines) settleTransfer(n int32) {
 	t.arrive(n, u.end())
 }
 
-// follow passes a moved device reservation on.
+// settleFollowers queues the reservations that depend on a changed device reservation.
 func (t *timelines) follow(n int32) {
 	t.successor(n)
 	if !t.final[n/perHop] {
@@ -114,7 +112,7 @@ func (t *timelines) follow(n int32) {
 	}
 }
 
-// successor queues what runs after n on its resource.
+// queueSuccessor queues the reservation that runs after n on its resource.
 func (t *timelines) successor(n int32) {
 	nd := &t.nodes[n]
 	if nd.res < 0 {
@@ -127,8 +125,7 @@ func (t *timelines) successor(n int32) {
 	t.work = append(t.work, nd.next)
 }
 
-// sendNext says that the hop of device reservation n ends at end, for the hop
-// behind it where the batch has one.
+// setNextHopReady sets when the hop behind device reservation n is ready, if the batch has one.
 func (t *timelines) sendNext(n int32, end time.Duration) {
 	next := n + perHop
 	if t.nodes[next].res < 0 {
@@ -146,8 +143,7 @@ func (t *timelines) sendNext(n int32, end time.Duration) {
 	t.work = append(t.work, next+up)
 }
 
-// recheck queues a reservation that came into its list, and what is now behind
-// it.
+// queueWithSuccessor queues a reservation that was inserted into its list, and the one that is now behind it.
 func (t *timelines) recheck(n int32) {
 	t.work = append(t.work, n)
 	if next := t.nodes[n].next; next >= 0 {
@@ -155,7 +151,7 @@ func (t *timelines) recheck(n int32) {
 	}
 }
 
-// arrive says that the work of device reservation n gets there at ready.
+// setReady sets when the work of device reservation n is ready there.
 func (t *timelines) arrive(n int32, ready time.Duration) {
 	t.nodes[n].ready = ready
 	t.note(n)
@@ -163,7 +159,7 @@ func (t *timelines) arrive(n int32, ready time.Duration) {
 	t.work = append(t.work, n)
 }
 
-// touch keeps the span's copy of a last reservation's readiness.
+// updateIfLast updates the resource's summary if the reservation is the last of its list.
 func (t *lanes) touch(n int32) {
 	nd := &t.nodes[n]
 	if nd.res >= 0 && nd.next < 0 {
@@ -171,8 +167,8 @@ func (t *lanes) touch(n int32) {
 	}
 }
 
-// queued says that n's work has come to its resource: in the interpreter's
-// first-in first-out order it now stands before all that has not come yet.
+// markArrived notes that the work of a reservation has reached its resource: in first-in first-out order it now
+// stands before everything that has not arrived.
 func (t *timelines) queued(n int32) {
 	nd := &t.nodes[n]
 	if nd.res < 0 || nd.arrived {
@@ -186,7 +182,7 @@ func (t *timelines) queued(n int32) {
 	t.moveAfter(n, after)
 }
 
-// moveAfter moves n forward in its list; the work that it passes moves back.
+// moveAfter moves a reservation forward in its list. The work that it passes moves back.
 func (t *timelines) moveAfter(n, after int32) {
 	if t.nodes[n].prev == after {
 		return
@@ -200,13 +196,13 @@ func (t *timelines) moveAfter(n, after int32) {
 	}
 }
 
-// drain settles all queued work, first in, first out: what is reached in several
-// ways is then mostly reached at once, and settled once. (Last in, first out,
-// every step of a long queue ran through all that follows it, again and again.)
+// settleAll settles all queued reservations, first in, first out: what is reached in several ways is then usually
+// reached at once, and settled once. (Last in, first out, every step of a long queue would run through all that
+// follows it, again and again.)
 //
-// Where it does not end, the orders of the lists contradict each other: what was
-// planned comes so much later than what it was put in front of that each waits for
-// the other. That takes devices that paths cross in both directions.
+// If it does not end, the orders of the lists contradict each other: planned work comes so much later than the
+// work that it was put in front of that each waits for the other. That requires devices that paths cross in both
+// directions. Then all orders are rebuilt.
 func (t *timelines) drain() {
 	most := t.mostSteps()
 	for i := 0; i < len(t.work); i++ {
@@ -220,12 +216,11 @@ func (t *timelines) drain() {
 	t.work = t.work[:0]
 }
 
-// mostSteps is more than what settles takes where orders do not contradict.
+// maxSettleSteps returns more steps than settling takes if orders do not contradict each other.
 func (t *timelines) mostSteps() int { return 64 + 4*len(t.nodes) }
 
-// overrun corrects a resource whose work should all have ended by now. What
-// runs there runs past its time; it is given a sixteenth of it more, so that an
-// idle device is preferred to one that is about to be.
+// extendOverrun corrects a resource whose work should all have ended by now. If work has started there, it runs
+// past its time and gets a sixteenth more, so that an idle device is preferred to one that is about to be idle.
 func (t *timelines) overrun(res int32, now time.Duration) {
 	n := t.spans[res].head
 	nd := &t.nodes[n]
@@ -241,7 +236,7 @@ func (t *timelines) overrun(res int32, now time.Duration) {
 	t.drain()
 }
 
-// startedAt records the actual start of a run.
+// recordStart records the actual start of a run.
 func (t *timelines) startedAt(n int32, at time.Duration) {
 	nd := &t.nodes[n]
 	if nd.res < 0 || nd.started {
@@ -251,7 +246,7 @@ func (t *timelines) startedAt(n int32, at time.Duration) {
 	nd.arrived = true
 	t.moveAfter(n, -1)
 	nd.started = true
-	t.floors[nd.res] = min(t.floors[nd.res], at) // it was free by then
+	t.floors[nd.res] = min(t.floors[nd.res], at) // the resource was free at that time
 	if nd.start != at {
 		nd.start = at
 		t.follow(n)
@@ -260,7 +255,7 @@ func (t *timelines) startedAt(n int32, at time.Duration) {
 	t.drain()
 }
 
-// finishedAt records the actual end of a run and hands its batch on.
+// recordFinish records the actual end of a run. Unless it was the batch's last, its next hop becomes ready.
 func (t *timelines) finishedAt(n int32, at time.Duration, last bool) {
 	t.work = t.work[:0]
 	t.ended(n, at)
@@ -273,8 +268,7 @@ func (t *timelines) finishedAt(n int32, at time.Duration, last bool) {
 	t.drain()
 }
 
-// transferredAt records the actual end of the transfer into the hop whose
-// device reservation is n.
+// recordTransferEnd records the actual end of the transfer into the hop whose device reservation is n.
 func (t *timelines) transferredAt(n int32, at time.Duration) {
 	t.work = t.work[:0]
 	t.ended(n+up, at)
@@ -284,17 +278,17 @@ func (t *timelines) transferredAt(n int32, at time.Duration) {
 	t.drain()
 }
 
-// ended takes a reservation away whose work left the resource at at.
+// endReservation removes a reservation whose work left the resource at a time.
 func (t *timelines) ended(n int32, at time.Duration) {
 	if res := t.nodes[n].res; res >= 0 {
-		if n%t.stride%perHop != run || t.nodes[n].started { // what failed before its turn held nothing up
+		if n%t.stride%perHop != run || t.nodes[n].started { // work that failed before it started has occupied nothing
 			t.floors[res] = at
 		}
 		t.release(n)
 	}
 }
 
-// release takes a reservation away and lets what follows move up.
+// release removes a reservation and lets the following ones move up.
 func (t *timelines) release(n int32) {
 	nd := &t.nodes[n]
 	next := nd.next

@@ -7,37 +7,37 @@ import (
 	"inferplan/policy"
 )
 
-// book is the requests that the policy has, and the batches that they run in.
+// requestTable has the open requests of the policy, and the batches in which they run.
 type book struct {
-	requests []request // by slot
-	open     int
-	batches  []int32 // by slot: the request; -1
-	slots    []int32 // batches that are free
-	homeless []int32
+	requests []request // by request slot
+	open     int       // number of open requests
+	batches  []int32   // by batch slot: its request, or -1
+	slots    []int32   // free batch slots
+	homeless []int32   // requests that no instance which is up can serve
 	turns    turns
 }
 
-// request is a request that the policy has.
+// request is a request of the policy.
 type request struct {
-	open                bool
+	open                bool // it is not answered, dropped or cancelled
 	model               int32
-	group               int32 // it waits in; -1
-	batch               int32 // it runs in; -1
-	instance            int32 // that it runs on
-	next, prev          int32 // in its group
-	client              int32 // whose it is
-	line                int32 // of its client that it waits in; -1
-	ahead, behind       int32 // in it
-	prompt, limit, made int32
-	taken               int64 // tokens of KV memory that it is counted with while it runs
+	group               int32 // group in which it waits, or -1
+	batch               int32 // batch in which it runs, or -1
+	instance            int32 // instance on which it runs
+	next, prev          int32 // neighbours in its group, or -1
+	client              int32 // client that sent it
+	line                int32 // line of its client in which it waits, or -1
+	ahead, behind       int32 // neighbours in that line, or -1
+	prompt, limit, made int32 // tokens: of the prompt, at most of the answer, and produced so far
+	taken               int64 // tokens of KV memory that are counted for it while it runs
 	evictions           int8
-	evicting            bool          // it was asked to leave its instance
+	evicting            bool          // its eviction was ordered
 	homeless            bool          // no instance that could serve it is up
-	promised            bool          // it is answered however late
-	arrived, deadline   time.Duration // deadline: when it is due, see class
+	promised            bool          // it is answered however late it is
+	arrived, deadline   time.Duration // the deadline is that of its class's milestone
 }
 
-// note takes down a request that arrived and is due at a time.
+// addRequest adds a request that arrived and has this deadline.
 func (b *book) note(ev *policy.Event, due time.Duration) {
 	for int(ev.Req) >= len(b.requests) {
 		b.requests = append(b.requests, request{})
@@ -47,10 +47,10 @@ func (b *book) note(ev *policy.Event, due time.Duration) {
 	b.open++
 }
 
-// waiting is the number of requests that run in no batch.
+// waitingRequests returns the number of open requests that run in no batch.
 func (b *book) waiting() int { return b.open - (len(b.batches) - len(b.slots)) }
 
-// end closes a request.
+// closeRequest closes a request.
 func (b *book) end(req int32) {
 	if r := &b.requests[req]; r.open {
 		r.open = false
@@ -58,13 +58,13 @@ func (b *book) end(req int32) {
 	}
 }
 
-// strand notes that no instance which is up can serve a request.
+// markUnplaced notes that no instance which is up can serve a request.
 func (b *book) strand(req int32) {
 	b.requests[req].homeless = true
 	b.homeless = append(b.homeless, req)
 }
 
-// unstrand takes a request off those that no instance can serve.
+// unmarkUnplaced removes a request from the unplaced ones.
 func (b *book) unstrand(req int32) {
 	if r := &b.requests[req]; r.homeless {
 		r.homeless = false
@@ -72,7 +72,7 @@ func (b *book) unstrand(req int32) {
 	}
 }
 
-// batchFor is a batch slot for a request.
+// takeBatch returns a free batch slot and assigns it to a request.
 func (b *book) batchFor(req int32) int32 {
 	slot := int32(len(b.batches))
 	if n := len(b.slots); n > 0 {
@@ -86,7 +86,7 @@ func (b *book) batchFor(req int32) int32 {
 	return slot
 }
 
-// giveBatch frees a batch slot.
+// freeBatch frees a batch slot.
 func (b *book) giveBatch(slot int32) {
 	b.requests[b.batches[slot]].batch = -1
 	b.batches[slot] = -1

@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// choose fills x.out with the groups that a step takes out: some at random, some of
-// one model with near deadlines, a piece of a queue, or late ones with what stands
-// before them.
+// chooseRemoved chooses the groups that a step removes: random ones, some of one network with near deadlines, a
+// piece of a queue, or costly ones with their predecessors.
 func (x *Search) choose() {
 	most := min(x.Most, len(x.pool))
 	n := 1 + x.rng.IntN(most)
@@ -23,6 +22,7 @@ func (x *Search) choose() {
 	}
 }
 
+// addRemoved marks a group as removed, once.
 func (x *Search) take(g int32) {
 	if !x.chosen[g] {
 		x.chosen[g] = true
@@ -30,16 +30,18 @@ func (x *Search) take(g int32) {
 	}
 }
 
+// randomGroup returns a random candidate.
 func (x *Search) any() int32 { return x.pool[x.rng.IntN(len(x.pool))] }
 
+// chooseRandom chooses up to n random groups.
 func (x *Search) chooseAny(n int) {
 	for range n {
 		x.take(x.any())
 	}
 }
 
-// chooseAlike takes a group and the groups of its model whose deadlines are nearest
-// among some that are drawn.
+// chooseSameModel chooses a random group, and repeatedly the group of its network that has the nearest deadline
+// among eight random ones.
 func (x *Search) chooseAlike(n int) {
 	p := x.state.p
 	first := x.any()
@@ -60,7 +62,7 @@ func (x *Search) chooseAlike(n int) {
 	}
 }
 
-// choosePiece takes neighbours in a queue.
+// choosePiece chooses n neighbours in a queue.
 func (x *Search) choosePiece(n int) {
 	g := x.any()
 	q := x.state.where[g]
@@ -75,10 +77,12 @@ func (x *Search) choosePiece(n int) {
 	}
 }
 
-// chooseLate takes a group that costs much and some that stand before it in its
-// queue, and fills up with others.
+// chooseCostly chooses the costliest of 16 random groups and some of its predecessors in its queue, then random
+// ones.
 func (x *Search) chooseLate(n int) {
 	p, s := x.state.p, &x.state
+
+	// Find the costliest of some random groups.
 	worst, most := int32(-1), 0.0
 	for range 16 {
 		g := x.any()
@@ -95,6 +99,8 @@ func (x *Search) chooseLate(n int) {
 		return
 	}
 	x.take(worst)
+
+	// Choose about half of its predecessors, from the nearest on.
 	if q := s.where[worst]; q >= 0 {
 		slots, at := s.queues[q].slots, s.place(worst)
 		for len(x.out) < (n+1)/2 && at > 0 {
@@ -107,8 +113,7 @@ func (x *Search) chooseLate(n int) {
 	x.chooseAny(n - len(x.out))
 }
 
-// byWork orders groups by the work on the first kind that they run on, largest
-// first.
+// compareWork orders groups by their work on the first kind of device that they can run on, largest first.
 func (p *Problem) byWork(a, b int32) int {
 	if c := cmp.Compare(p.someWork(b), p.someWork(a)); c != 0 {
 		return c
@@ -116,6 +121,7 @@ func (p *Problem) byWork(a, b int32) int {
 	return cmp.Compare(a, b)
 }
 
+// firstFiniteWork returns the work of a group on the first kind of device that it can run on.
 func (p *Problem) someWork(g int32) float64 {
 	for k := range p.Kinds {
 		if w := p.Cost(g, int32(k)).Work; !math.IsInf(w, 1) {

@@ -7,28 +7,28 @@ import (
 	"inferplan/policy"
 )
 
-// milestone is a point on a request's way.
+// milestone is a point in the service of a request to which its SLO applies.
 type milestone uint8
 
 const (
-	answered  milestone = iota // it has its answer
-	answering                  // it has its first token
-	started                    // it is in the running batch
+	answered  milestone = iota // the whole answer
+	answering                  // the first token of the answer
+	started                    // the start: the request is in the running batch
 )
 
-// patience is after which a request whose SLO says nothing of when it starts is due
-// to start. An SLO on the time per token is kept by how many run at once.
+// defaultStartLimit is the time from the arrival within which a request is due to start if its SLO does not limit
+// the start. An SLO on the time per token is kept by the number of requests that run at once.
 const patience = 10 * time.Minute
 
-// class is what the SLO of a served model asks of the order of requests.
+// sloClass has the requirements of a served model's SLO on the order of requests.
 type class struct {
-	milestone milestone     // that has a time
-	after     time.Duration // of the arrival; 0: the request's own deadline
-	priority  int32         // lower goes first
+	milestone milestone     // point that has a deadline
+	after     time.Duration // from the arrival to the deadline; 0 means the request's own deadline
+	priority  int32         // lower is served first
 }
 
-// newClass takes the milestone whose time asks for the earliest start: that of the SLO's
-// figure, or the start itself where there is an SLO on waiting (appendix A.3).
+// newSLOClass returns the class with the milestone that requires the earliest start: that of the SLO's figure or,
+// if there is an SLO on waiting, the start itself (appendix A.3).
 func newClass(m *policy.Model, r *RCT) class {
 	c := class{priority: m.Priority}
 	switch m.Of {
@@ -44,7 +44,7 @@ func newClass(m *policy.Model, r *RCT) class {
 	return c
 }
 
-// newClasses has the class of every served model.
+// newSLOClasses returns the class of every served model.
 func newClasses(t *policy.Tables, own *Tables) []class {
 	out := make([]class, len(t.Models))
 	for m := range out {
@@ -60,7 +60,7 @@ func newClasses(t *policy.Tables, own *Tables) []class {
 	return out
 }
 
-// due is when a request has to be at its class's milestone.
+// dueAt returns when the request of an arrival has to reach its class's milestone.
 func (c *class) due(ev *policy.Event) time.Duration {
 	if c.after > 0 {
 		return ev.Arrived + c.after
@@ -68,7 +68,7 @@ func (c *class) due(ev *policy.Event) time.Duration {
 	return ev.Deadline
 }
 
-// passed tells whether a request that runs is past its class's milestone.
+// milestonePassed reports whether a running request has reached its class's milestone.
 func (c *class) passed(r *request) bool {
 	return c.milestone == started || c.milestone == answering && r.made > 0
 }

@@ -7,15 +7,18 @@ import (
 	"inferplan/solver/stoch"
 )
 
-// disturbed is the number of cases that Ended looks at for what requests share.
+// sharedErrorCases is the number of values of the shared error over which AllAnsweredBy averages.
 const disturbed = 15
 
-// Ended is the time that the last answer of n requests does not pass with a
-// probability. They start one after the other over so much work, the first at start,
-// and share what the queue strays by, which is sigma at their end.
+// AllAnsweredBy returns the time by which n requests are all answered with the given probability. The requests
+// start one after the other over `work` seconds, the first at start. They share a normal error of their starts
+// with standard deviation sigma.
 func (r *RCT) Ended(share, start, work, sigma float64, n int) float64 {
 	stays := r.stays()
-	all := func(t float64) float64 { // the probability that all have ended
+
+	// allEndedBy returns the probability that all requests have ended, as a mean over quantiles of the shared
+	// error.
+	all := func(t float64) float64 {
 		sum := 0.0
 		for k := range disturbed {
 			off := sigma * stoch.Normal{Sigma: 1}.Quantile((float64(k)+0.5)/disturbed)
@@ -27,6 +30,8 @@ func (r *RCT) Ended(share, start, work, sigma float64, n int) float64 {
 		}
 		return sum
 	}
+
+	// Double the upper end until it is likely enough, then bisect to one part in a thousand.
 	low, high := 0.0, max(start, 0)+work+1
 	for all(high) < share && high < 1e9 {
 		low, high = high, 2*high
@@ -41,29 +46,31 @@ func (r *RCT) Ended(share, start, work, sigma float64, n int) float64 {
 	return high
 }
 
-// fewStays is the number of residences from which on their tail is looked at, and
-// fewPassing the number that must be in the tail for it to be fitted.
 const (
+	// minTailResidences is the number of residences from which on their tail is continued, and minTailSample the
+	// number that the tail needs to be fitted.
 	fewStays   = 16
 	fewPassing = 20
 )
 
-// tail is the place among the residences from which on they are continued.
+// tailStart returns the index of the residence at which the tail begins: the last eighth.
 func (r *RCT) tail() int { return len(r.Stays) - len(r.Stays)/8 }
 
-// steepest and heaviest bound the shape of a tail. Few residences tell it badly.
 const (
+	// minTailShape and maxTailShape bound the shape of a tail, because few residences determine it badly.
 	steepest = -1
 	heaviest = 0.3
 )
 
-// fitTail fits how residences pass the last eighth's least, by probability-weighted
-// moments (Hosking and Wallis, Technometrics 29, 1987). Answers that end at a limit
+// fitTail fits a generalised Pareto distribution to the excesses of residences over the start of the tail, by
+// probability-weighted moments (Hosking and Wallis, Technometrics 29, 1987). Answers that end at a token limit
 // have a shape below 0.
 func (r *RCT) fitTail(stays []float64) {
 	if len(r.Stays) < fewStays {
 		return
 	}
+
+	// Find the excesses over the start of the tail.
 	from := r.Stays[r.tail()]
 	var passing []float64
 	for _, s := range stays {
@@ -75,6 +82,8 @@ func (r *RCT) fitTail(stays []float64) {
 		return
 	}
 	slices.Sort(passing)
+
+	// Compute shape and scale from the mean and the weighted mean of the sorted excesses.
 	mean, weighted, n := 0.0, 0.0, float64(len(passing))
 	for i, x := range passing {
 		mean += x / n
@@ -84,8 +93,8 @@ func (r *RCT) fitTail(stays []float64) {
 	r.TailScale = mean * (1 - r.TailShape)
 }
 
-// passes is the probability that a residence which passes the last eighth's least
-// does so by x seconds.
+// tailExceedance returns the probability that a residence in the tail exceeds the start of the tail by more than x
+// seconds.
 func (r *RCT) passes(x float64) float64 {
 	n := len(r.Stays)
 	switch scale, shape := r.TailScale, r.TailShape; {
@@ -99,8 +108,9 @@ func (r *RCT) passes(x float64) float64 {
 	}
 }
 
-// stays is the distribution of residences with a full batch. The largest of many
-// counts here, so the last eighth of those that are known is continued.
+// residenceCDF returns the distribution function of residences with a full batch. Between the recorded residences
+// it is linear. The last eighth is continued by the fitted tail, because the largest of many requests matters
+// here.
 func (r *RCT) stays() func(t float64) float64 {
 	n := len(r.Stays)
 	if n < fewStays {

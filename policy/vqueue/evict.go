@@ -6,30 +6,34 @@ import (
 	"inferplan/policy"
 )
 
-// The rule of eviction for a head of the model that is loaded: the head may still
-// be in time, and what leaves has long to go.
 const (
-	headHope     = 0.6 // of its residence: how late the head may be
-	headHurry    = 4 * time.Second
-	victimAfter  = 60 * time.Second
-	victimSpare  = 3 // residences
-	mostEvicted  = 3
-	switchFactor = 1.5 // how much more a change must gain than it loses
+	// The rule of eviction for a head of the loaded network: the head may still be in time, and the victim has a
+	// late deadline.
+	headHope     = 0.6              // latest that the head may be, relative to its residence
+	headHurry    = 4 * time.Second  // longest time that an urgent head could still wait
+	victimAfter  = 60 * time.Second // least time from the head's deadline to the victim's
+	victimSpare  = 3                // least time from now to the victim's deadline, in residences
+	mostEvicted  = 3                // per request
+	switchFactor = 1.5              // requests that a change of network saves, relative to those that it makes late
 )
 
-// evicting takes requests off running batches for the heads of queues.
+// evictor removes requests from running batches in favour of the heads of queues.
 type evicting struct{ *grouping }
 
-// makeRoom evicts the request with the latest deadline for a head that hurries.
+// evictForHead evicts the running request with the latest deadline, if the head is urgent.
 func (e evicting) makeRoom(now time.Duration, in *instance, head *request, out *policy.Actions) {
 	if !e.ops.evict.on {
 		return
 	}
 	stay, lead, rank := e.stay(in, head.model), e.lead(in, head.model), e.classes[head.model].priority
+
+	// The head must be urgent, and not hopelessly late.
 	slack := head.deadline - now - lead
 	if slack > headHurry || float64(slack) < -headHope*float64(stay) || e.capped(in, head.model) {
 		return
 	}
+
+	// Find the request with the latest deadline that is not more important than the head.
 	victim, latest := int32(-1), max(head.deadline+victimAfter, now+victimSpare*stay)
 	for _, slot := range in.running {
 		r := &e.requests[e.batches[slot]]
@@ -42,8 +46,8 @@ func (e evicting) makeRoom(now time.Duration, in *instance, head *request, out *
 	}
 }
 
-// left is when a request that runs is due, long after where its class's point is
-// passed.
+// effectiveDeadline returns the deadline of a running request. If it has reached its class's milestone, the
+// deadline is much later.
 func (e evicting) left(r *request) time.Duration {
 	if e.classes[r.model].passed(r) {
 		return r.deadline + patience
@@ -51,21 +55,23 @@ func (e evicting) left(r *request) time.Duration {
 	return r.deadline
 }
 
-// order has a batch leave its instance.
+// orderEviction orders that a batch leaves its instance.
 func (e evicting) order(in *instance, slot int32, out *policy.Actions) {
 	in.evicting++
 	e.requests[e.batches[slot]].evicting = true
 	out.List = append(out.List, policy.Action{Kind: policy.Evict, Batch: slot, Device: in.device, Tag: e.ops.swap.tag()})
 }
 
-// clear evicts all that runs for a head of another model, where that brings clearly
-// more requests in time than it makes late. Otherwise the batch runs out.
+// evictAllForHead evicts the whole batch for a head of another network, if that brings clearly more requests in
+// time than it makes late. Otherwise the batch runs out.
 func (e evicting) clear(now time.Duration, q, head int32, out *policy.Actions) {
 	if !e.ops.evict.on {
 		return
 	}
 	in, x := &e.instances[q], &e.groups[head]
 	stay, lead, load := e.stay(in, x.model), e.lead(in, x.model), e.changeTime(in, e.problem.Groups[head].Model)
+
+	// Find how long the batch would take to run out. Requests that may not be evicted keep all.
 	drain := time.Duration(0)
 	for _, slot := range in.running {
 		r := &e.requests[e.batches[slot]]
@@ -74,6 +80,8 @@ func (e evicting) clear(now time.Duration, q, head int32, out *policy.Actions) {
 			return
 		}
 	}
+
+	// Compare the requests saved with those made late.
 	if float64(e.gained(in, x, now+load+lead, drain)) <= switchFactor*float64(e.lost(in, now, now+2*load+stay+drain))+1 {
 		return
 	}
@@ -82,8 +90,8 @@ func (e evicting) clear(now time.Duration, q, head int32, out *policy.Actions) {
 	}
 }
 
-// lost is how many requests of a batch are late because they leave, and are in
-// their model's batch again only at a later time.
+// lateByEviction returns how many requests of a running batch are late if they leave and are in their network's
+// batch again only at returnsAt.
 func (e evicting) lost(in *instance, now, again time.Duration) int {
 	n := 0
 	for _, slot := range in.running {
@@ -94,8 +102,8 @@ func (e evicting) lost(in *instance, now, again time.Duration) int {
 	return n
 }
 
-// gained is how many requests of a group are in time if its first is done at a
-// time, and not if that is later by drain.
+// savedByChange returns how many requests of a group are in time if its first one is answered at firstDone, and
+// late if that is drainTime later.
 func (e evicting) gained(in *instance, x *members, done, drain time.Duration) int {
 	est := e.estimator(in, x.model, x.mega)
 	each, _ := est.Work(1)

@@ -2,11 +2,13 @@ package vqueue
 
 import "math"
 
-// exchange swaps a piece of one queue with a piece of another, or moves a piece
-// within its queue. Either piece may be empty, or reach to the end.
+// exchange swaps a piece of one queue with a piece of another, or moves a piece within its queue. Either piece may
+// be empty, or reach to the end.
 func (x *Search) exchange(heat float64) {
 	s := &x.state
 	before := s.total
+
+	// Choose the queues, and change them.
 	a, b := s.where[x.any()], int32(x.rng.IntN(len(s.queues)))
 	if a < 0 {
 		return
@@ -22,6 +24,8 @@ func (x *Search) exchange(heat float64) {
 	if len(x.savedQ) == 0 {
 		return
 	}
+
+	// Orders that break the priorities are never accepted.
 	rise := s.total - before
 	for _, q := range x.savedQ {
 		if !s.queues[q].ranked() {
@@ -36,7 +40,7 @@ func (x *Search) exchange(heat float64) {
 	x.savedQ = x.savedQ[:0]
 }
 
-// piece draws from and to of a piece of n slots: a short one, or all to the end.
+// randomPiece returns the range [from, to) of a piece of n slots: a short one, or all slots to the end.
 func (x *Search) piece(n int) (from, to int) {
 	from = x.rng.IntN(n + 1)
 	if x.rng.IntN(3) == 0 {
@@ -45,7 +49,7 @@ func (x *Search) piece(n int) (from, to int) {
 	return from, min(from+x.rng.IntN(x.Most/2+1), n)
 }
 
-// swap exchanges pieces of two queues.
+// swapPieces swaps pieces of two queues, if their groups can run there.
 func (x *Search) swap(a, b int32) {
 	s := &x.state
 	la, lb := s.queues[a].slots, s.queues[b].slots
@@ -54,11 +58,15 @@ func (x *Search) swap(a, b int32) {
 	if fromA == toA && fromB == toB || !s.p.fits(la[fromA:toA], b) || !s.p.fits(lb[fromB:toB], a) {
 		return
 	}
+
+	// Join the pieces from copies of both queues.
 	x.save(a)
 	x.save(b)
 	oldA, oldB := x.saved[len(x.savedQ)-2].slots, x.saved[len(x.savedQ)-1].slots
 	s.queues[a].slots = append(append(la[:fromA], oldB[fromB:toB]...), oldA[toA:]...)
 	s.queues[b].slots = append(append(lb[:fromB], oldA[fromA:toA]...), oldB[toB:]...)
+
+	// Update the queues of the groups, and the costs.
 	for _, y := range oldB[fromB:toB] {
 		s.where[y.group] = a
 	}
@@ -70,7 +78,7 @@ func (x *Search) swap(a, b int32) {
 	s.work += int64(len(la)-fromA+len(lb)-fromB)/2 + 1
 }
 
-// move puts a piece of a queue elsewhere in it.
+// movePiece moves a piece to another place of its queue.
 func (x *Search) move(q int32) {
 	s := &x.state
 	l := s.queues[q].slots
@@ -80,10 +88,12 @@ func (x *Search) move(q int32) {
 	if from == to || at == from {
 		return
 	}
+
+	// Rebuild the queue: the slots that stay, with the piece before number insertAt of them.
 	x.save(q)
 	old := x.saved[len(x.savedQ)-1].slots
 	l = l[:0]
-	for i := range rest + 1 { // i counts what stays
+	for i := range rest + 1 { // i counts the slots that stay
 		if i == at {
 			l = append(l, old[from:to]...)
 		}
@@ -101,7 +111,7 @@ func (x *Search) move(q int32) {
 	s.work += int64(len(l)-min(from, at))/2 + 1
 }
 
-// fits tells whether all groups of a piece can run in a queue.
+// allCanRun reports whether all groups of a piece can run in a queue.
 func (p *Problem) fits(piece []slot, q int32) bool {
 	def := &p.Queues[q]
 	for i := range piece {

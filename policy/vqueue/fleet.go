@@ -7,35 +7,36 @@ import (
 	"inferplan/policy"
 )
 
-// fleet is the instances, with what runs on them and what fits.
+// instanceFleet has the instances, with the batches that run on them and their free memory.
 type fleet struct {
 	t         *policy.Tables
 	own       *Tables
 	classes   []class // by served model
 	ops       operations
 	instances []instance
-	of        []int32 // by device: its instance; -1
+	of        []int32 // by device: its instance, or -1
 }
 
-// instance is a server.
+// instance is a server of language models on a device.
 type instance struct {
 	device   int32
-	down     bool
-	off      bool  // see Options.Scale
-	loaded   int32 // network; -1
-	coming   int32 // network that is being loaded; -1
-	since    time.Duration
-	failed   bool    // the last load failed: it is tried again at the next tick
-	running  []int32 // batch slots
-	counts   []int32 // of them by served model
-	tokens   int64   // of KV memory that they may take
-	evicting int
-	full     int32 // running batches at which the server refused one; 0: never
+	down     bool          // its device is lost
+	off      bool          // switched off by Options.NewScaler
+	loaded   int32         // network that is loaded, or -1
+	coming   int32         // network that is being loaded, or -1
+	since    time.Duration // start of that load
+	failed   bool          // the last load failed; the next tick tries again
+	running  []int32       // batch slots
+	counts   []int32       // number of running batches by served model
+	tokens   int64         // tokens of KV memory that the running batches may take
+	evicting int           // evictions that were ordered and have not ended
+	full     int32         // number of running batches at which the server refused one more; 0 if it never did
+	// Limits that the server itself reported: sequences, and tokens of KV memory.
 	sequences,
 	kv int64
 }
 
-// newFleet has the instances of the tables, each with what is resident there.
+// newInstanceFleet returns the instances of the tables, each with its resident network.
 func newFleet(t *policy.Tables, own *Tables, ops operations) *fleet {
 	f := &fleet{t: t, own: own, classes: newClasses(t, own), ops: ops, of: make([]int32, len(t.Devices))}
 	for d := range t.Devices {
@@ -54,15 +55,15 @@ func newFleet(t *policy.Tables, own *Tables, ops operations) *fleet {
 	return f
 }
 
-// up tells whether an instance works.
+// isUp reports whether an instance works and is switched on.
 func (in *instance) up() bool { return !in.down && !in.off }
 
-// network is the network of a served model.
+// networkOf returns the network of a served model.
 func (f *fleet) network(model int32) int32 {
 	return f.t.Pipelines[f.t.Models[model].FirstPipeline].Network
 }
 
-// someModel is a served model of a network.
+// anyModelOf returns the first served model of a network.
 func (f *fleet) someModel(network int32) int32 {
 	for m := range f.t.Models {
 		if f.network(int32(m)) == network {
@@ -72,25 +73,25 @@ func (f *fleet) someModel(network int32) int32 {
 	return 0
 }
 
-// kind is the kind of an instance's device.
+// kindOf returns the kind of an instance's device.
 func (f *fleet) kind(in *instance) int32 { return f.t.Devices[in.device].Kind }
 
-// at is where the estimator of a served model on a kind of device stands.
+// estimatorIndex returns the index of the estimator of a served model on a kind of device.
 func (f *fleet) at(model int32, mega bool, kind int32) int {
 	return place(len(f.t.Kinds), model, mega, kind)
 }
 
-// mega tells whether a request is a mega prompt.
+// isMega reports whether a request is a mega prompt.
 func (f *fleet) mega(r *request) bool {
 	return f.own.Mega[r.model] > 0 && r.prompt >= f.own.Mega[r.model]
 }
 
-// estimator is that of a served model on an instance.
+// estimatorOn returns the estimator of a served model on an instance.
 func (f *fleet) estimator(in *instance, model int32, mega bool) *RCT {
 	return f.own.Estimator(len(f.t.Kinds), model, mega, f.kind(in))
 }
 
-// may tells whether an instance may serve a network.
+// isAllowed reports whether an instance may serve a network.
 func (f *fleet) may(in *instance, network int32) bool {
 	if f.own.Only == nil {
 		return true
@@ -99,18 +100,18 @@ func (f *fleet) may(in *instance, network int32) bool {
 	return may
 }
 
-// can tells whether an instance may and can serve a network.
+// canServe reports whether an instance may serve a network and has an estimator for it.
 func (f *fleet) can(in *instance, network int32) bool {
 	return f.may(in, network) && f.estimator(in, f.someModel(network), false).Batch > 0
 }
 
-// serves tells whether an instance serves a model at all.
+// servesModel reports whether an instance serves a model, by its network and caps.
 func (f *fleet) serves(in *instance, model int32) bool {
 	return f.can(in, f.network(model)) && (f.own.Caps == nil || f.own.Caps[int(in.device)*len(f.t.Models)+int(model)] != 0)
 }
 
-// need is the KV memory that a request is counted with, in tokens: its prompt and
-// the mean answer, or the most that it may make if that is less.
+// kvNeed returns the tokens of KV memory that are counted for a request: its prompt and the mean answer, or its
+// token limit if that is less.
 func (f *fleet) need(r *request) int64 {
 	out := int32(f.own.RCT[2*int(r.model)*len(f.t.Kinds)].OutputMean)
 	if r.limit > 0 {
@@ -119,8 +120,8 @@ func (f *fleet) need(r *request) int64 {
 	return int64(r.prompt) + int64(out)
 }
 
-// most is how many requests run at once on an instance if one of a model is among
-// them: each model that runs may ask for less than the instance takes.
+// maxRunning returns how many requests may run at once on an instance if one of a model is among them: each served
+// model that runs may allow fewer than the instance does.
 func (f *fleet) most(in *instance, model int32) int64 {
 	most, _ := f.holds(in, f.network(model))
 	if f.own.Sequences == nil {
@@ -134,7 +135,7 @@ func (f *fleet) most(in *instance, model int32) int64 {
 	return most
 }
 
-// capped tells whether as many of a model run on an instance as may.
+// atCap reports whether as many requests of a model run on an instance as its cap allows.
 func (f *fleet) capped(in *instance, model int32) bool {
 	if f.own.Caps == nil {
 		return false
@@ -143,8 +144,8 @@ func (f *fleet) capped(in *instance, model int32) bool {
 	return most >= 0 && in.counts[model] >= most
 }
 
-// holds is how many sequences and tokens of KV memory an instance takes with a
-// network: the server's figures where the tables have them, else what it last told.
+// capacity returns how many sequences and tokens of KV memory an instance takes with a network: the figures of the
+// tables if they have some, else those that the server last reported.
 func (f *fleet) holds(in *instance, network int32) (sequences, kv int64) {
 	if server := f.t.Instances[f.t.InstanceOf(in.device)].Server; server != nil {
 		c := &server.Costs[network]
@@ -153,7 +154,7 @@ func (f *fleet) holds(in *instance, network int32) (sequences, kv int64) {
 	return in.sequences, in.kv
 }
 
-// room tells whether an instance takes one more request.
+// canTakeRequest reports whether an instance takes one more request. An empty instance takes any.
 func (f *fleet) room(in *instance, r *request) bool {
 	n, most := int64(len(in.running)), f.most(in, r.model)
 	switch {
@@ -168,7 +169,7 @@ func (f *fleet) room(in *instance, r *request) bool {
 	return n < most && (kv == 0 || in.tokens+f.need(r) <= kv)
 }
 
-// stuffed returns whether an instance takes no more of its network, whatever the request.
+// isFull reports whether an instance takes no further request of its network, whatever its size.
 func (f *fleet) stuffed(in *instance) bool {
 	n := int64(len(in.running))
 	if n == 0 {
@@ -178,20 +179,20 @@ func (f *fleet) stuffed(in *instance) bool {
 	return n >= sequences || in.full > 0 && n >= int64(in.full) || kv > 0 && in.tokens > kv
 }
 
-// stay is the residence of a model's requests on an instance.
+// residence returns the mean residence of a model's requests on an instance.
 func (f *fleet) stay(in *instance, model int32) time.Duration {
 	mean, _ := f.estimator(in, model, false).Residence(1)
 	return time.Duration(mean * float64(time.Second))
 }
 
-// lead is how long before its class's point a request has to start.
+// leadTime returns how long before its milestone a request has to start, in the mean.
 func (f *fleet) lead(in *instance, model int32) time.Duration {
 	mean, _ := f.estimator(in, model, false).reach(f.classes[model].milestone)
 	return time.Duration(mean * float64(time.Second))
 }
 
-// changeTime is how long a network takes to come to an instance and to leave it again.
-// A change of networks has one of each.
+// changeTime returns how long it takes to load a network on an instance and to unload it again. A change of
+// networks includes one of each.
 func (f *fleet) changeTime(in *instance, network int32) time.Duration {
 	took, load := time.Duration(0), f.t.Networks[network].Load
 	if server := f.t.Instances[f.t.InstanceOf(in.device)].Server; server != nil {

@@ -2,25 +2,25 @@ package vqueue
 
 import "math"
 
-// Follower keeps an estimator near what an instance does: rates drift with the
-// lengths of prompts and with what else runs. All means are exponentially weighted.
+// Follower recalibrates an estimator by the times of an instance: rates drift with the lengths of prompts and with
+// other load. All means are exponentially weighted.
 type Follower struct {
-	// Half is the amount of predicted work, in seconds, after which an observation
-	// counts half; 0 is 120.
+	// HalfLifeWork is the predicted work, in seconds, after which an observation counts half; 0 means 120.
 	Half float64
-	// Requests is the number of answers after which a length counts half; 0 is 500.
+	// HalfLifeAnswers is the number of answers after which a length counts half; 0 means 500.
 	Requests float64
 
-	took, predicted float64
-	total           float64 // predicted work in all, unweighted
-	squares         float64 // of relative errors, weighted by predicted work
+	took, predicted float64 // seconds that the work took, and that it was predicted to take
+	total           float64 // predicted work since the start, unweighted
+	squares         float64 // squared relative errors, weighted by predicted work
 	outputs         lengths
 	prompts         lengths
 }
 
-// lengths are moments of a number of tokens.
+// tokenMoments are weighted moments of a number of tokens.
 type lengths struct{ seen, weight, mean, square float64 }
 
+// addSample adds a number of tokens. Earlier samples lose weight by the factor decay.
 func (l *lengths) add(x, keep float64) {
 	l.seen++
 	l.weight = l.weight*keep + 1
@@ -28,8 +28,8 @@ func (l *lengths) add(x, keep float64) {
 	l.square += (x*x - l.square) / l.weight
 }
 
-// Worked tells that an instance which was never idle took this many seconds for
-// work that the estimator, as calibrated, predicts to take so many.
+// AddWork adds that an instance which was never idle took `elapsed` seconds for work that the calibrated estimator
+// predicts to take predictedWork seconds.
 func (f *Follower) Worked(took, predicted float64) {
 	if !(predicted > 0) || !(took >= 0) || math.IsInf(took+predicted, 1) {
 		return
@@ -41,7 +41,7 @@ func (f *Follower) Worked(took, predicted float64) {
 	f.squares = f.squares*keep + e*e*predicted
 }
 
-// Answered tells the lengths of a request that was answered.
+// AddAnswer adds the tokens of a request that was answered.
 func (f *Follower) Answered(prompt, output float64) {
 	n := f.Requests
 	if n == 0 {
@@ -52,6 +52,7 @@ func (f *Follower) Answered(prompt, output float64) {
 	f.outputs.add(output, keep)
 }
 
+// halfLife returns HalfLifeWork or its default.
 func (f *Follower) half() float64 {
 	if f.Half == 0 {
 		return 120
@@ -59,23 +60,24 @@ func (f *Follower) half() float64 {
 	return f.Half
 }
 
-// prior is the predicted work, in seconds, that counts for the calibration at first.
+// priorWork returns the predicted work, in seconds, with which the calibration counts. It falls as work is
+// observed.
 func (f *Follower) prior() float64 { return 30 * math.Exp2(-f.total/f.half()) }
 
-// Factor is how much longer work takes than predicted.
+// Slowdown returns the observed time of work relative to the predicted one.
 func (f *Follower) Factor() float64 { return (f.took + f.prior()) / (f.predicted + f.prior()) }
 
-// Spread is the standard deviation of that factor, where it was known to be so much
-// before.
+// SlowdownSD returns the standard deviation of the slowdown, given that of the calibration.
 func (f *Follower) Spread(known float64) float64 {
 	return math.Sqrt((f.squares + f.prior()*known*known) / (f.predicted + f.prior()))
 }
 
-// answersBefore is the number of batches of answers that count for the calibration at first. It halves with every
-// batch that is answered, for the first answers are the short ones.
+// priorBatches is the number of batches of answers with which the calibration counts at first. It halves with
+// every batch that is answered, because the first answers are the short ones.
 const answersBefore = 4
 
-// blend is the mean and variance with those of the calibration, where so many are answered at once.
+// blend returns the mean and variance of the samples combined with those of the calibration. `batch` is the number
+// of requests that run at once.
 func (l *lengths) blend(mean, variance, batch float64) (m, v float64) {
 	prior := answersBefore * batch * math.Exp2(-l.seen/batch)
 	own := l.weight / (l.weight + prior)
@@ -83,7 +85,7 @@ func (l *lengths) blend(mean, variance, batch float64) (m, v float64) {
 	return m, max((1-own)*(variance+mean*mean)+own*l.square-m*m, 0)
 }
 
-// Adjust is the estimator as the follower sees it.
+// Adjust returns the estimator with the observed slowdown, error and lengths.
 func (f *Follower) Adjust(r RCT) RCT {
 	by := f.Factor()
 	r.Alpha, r.Beta, r.Intercept = r.Alpha*by, r.Beta*by, r.Intercept*by

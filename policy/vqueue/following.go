@@ -8,34 +8,32 @@ import (
 	"inferplan/policy"
 )
 
-// following keeps the estimators near what instances do: throughput by network and
-// kind of device, lengths by served model. Only the time in which an instance had more
-// to do than it could take tells of its throughput.
+// calibrator keeps the policy's estimators near the instances: throughput by network and kind of device, lengths
+// by served model. Only the time in which an instance is saturated counts for its throughput.
 type following struct {
 	*grouping
 	on      bool
-	base    []RCT      // as calibrated
-	works   []Follower // by network and kind of device: tokens
-	paces   []Follower // the same: starts, by what works and lengths would have them take
+	base    []RCT      // the estimators of the calibration
+	works   []Follower // by network and kind of device: time per token
+	paces   []Follower // by network and kind of device: time between starts, relative to that of workFollowers and lengths
 	lengths []Follower // by served model
 	spans   []span     // by instance
 	starts  []Forecast // by instance
-	bare    [][]Price  // by kind of device and model: without the paces
-	prices  [][]Price  // the same: as own.RCT has them
-	cover   *Coverage  // of starts
+	bare    [][]Price  // by kind of device and kind of request, without the paces
+	prices  [][]Price  // the same with the paces, as in queueTables.RCT
+	cover   *Coverage  // of the starts
 }
 
-// span is a time in which an instance had more to do than it could take, since it was
-// last counted.
+// busySpan is a time in which an instance is saturated, since its work was last counted.
 type span struct {
 	full    bool
 	since   time.Duration
 	network int32
-	work    float64 // done, in seconds as predicted
+	work    float64 // seconds of finished work, as predicted
 }
 
-// newFollowing follows the instances, or does nothing. The estimators of the grouping
-// have to be its own.
+// newCalibrator returns a calibrator. Without FollowInstances it does nothing. Else the group table must have
+// estimators of its own, because the calibrator changes them.
 func newFollowing(s *grouping) following {
 	if !s.opt.Follow {
 		return following{grouping: s}
@@ -55,7 +53,7 @@ func newFollowing(s *grouping) following {
 	return f
 }
 
-// priced brings the prices of requests up to the estimators.
+// updatePrices recomputes the prices of requests from the estimators.
 func (f *following) priced() {
 	for k := range f.prices {
 		for i := range f.prices[k] {
@@ -64,8 +62,8 @@ func (f *following) priced() {
 	}
 }
 
-// started hears of what was dispatched since the first of some actions. Starts on an instance that has more to do than
-// it can take tell how well waits are foretold, and how much time passes between them.
+// observeStarts observes the requests that were dispatched by the actions from firstAction on. Starts on a
+// saturated instance show how well waits are forecast, and how much time passes between them.
 func (f *following) started(now time.Duration, out *policy.Actions, first int) {
 	if !f.on {
 		return
@@ -89,7 +87,7 @@ func (f *following) started(now time.Duration, out *policy.Actions, first int) {
 	}
 }
 
-// made hears that a request on an instance has produced so many tokens.
+// observeTokens records that a request on an instance has produced this many tokens.
 func (f *following) made(q, req, tokens int32) {
 	r := &f.requests[req]
 	if f.on && f.spans[q].full && tokens > r.made {
@@ -103,8 +101,8 @@ func (f *following) made(q, req, tokens int32) {
 	r.made = max(r.made, tokens)
 }
 
-// answered hears that a request on an instance has its answer, of so many tokens; 0:
-// that is not known.
+// observeAnswer records that a request on an instance has its answer. If the number of its tokens is not known, it
+// is 0.
 func (f *following) answered(q, req, tokens int32) {
 	if !f.on || tokens == 0 {
 		return
@@ -115,7 +113,7 @@ func (f *following) answered(q, req, tokens int32) {
 	}
 }
 
-// look notes whether an instance has more to do than it can take.
+// observeLoad begins or ends the busy span of an instance.
 func (f *following) look(now time.Duration, q int32) {
 	if !f.on {
 		return
@@ -132,7 +130,7 @@ func (f *following) look(now time.Duration, q int32) {
 	}
 }
 
-// saturated tells whether what waits for an instance has no room there.
+// isSaturated reports whether an instance has no room for the head of its queue.
 func (f *following) saturated(in *instance, q int32) bool {
 	g := f.state.First(q)
 	if g < 0 || !in.up() || in.coming >= 0 || in.evicting > 0 || in.loaded != f.problem.Groups[g].Model {
@@ -142,21 +140,22 @@ func (f *following) saturated(in *instance, q int32) bool {
 	return !f.capped(in, r.model) && !f.room(in, r)
 }
 
-// count tells the follower of an instance's kind what was done since the last time.
+// countWork gives the work since the last count to the follower of the instance's network and kind.
 func (f *following) count(now time.Duration, q int32) {
 	x := &f.spans[q]
 	f.works[int(x.network)*len(f.t.Kinds)+int(f.kind(&f.instances[q]))].Worked(seconds(now-x.since), x.work)
 	x.since, x.work = now, 0
 }
 
-// moved is by how much the time of a request has to change until groups are priced
-// anew, and widened the same of the width of the starts' quantile.
 const (
+	// minPriceChange is the relative change of a request's time from which on groups are priced again, and
+	// minWidthChange the same of the width of the starts' quantile.
 	moved   = 0.01
 	widened = 0.05
 )
 
-// tick brings the estimators up to what was seen, and prices the groups by them.
+// updateEstimators brings the estimators up to date with the observations, and prices the groups again if they
+// changed.
 func (f *following) tick(now time.Duration) {
 	if !f.on {
 		return
@@ -166,6 +165,8 @@ func (f *following) tick(now time.Duration) {
 			f.count(now, int32(q))
 		}
 	}
+
+	// Combine throughput, lengths and pace.
 	changed := false
 	for m := range f.t.Models {
 		for mega := range 2 {
@@ -185,12 +186,16 @@ func (f *following) tick(now time.Duration) {
 			}
 		}
 	}
+
+	// Widen or narrow the starts' standard deviations.
 	if wide := f.cover.Scale(); math.Abs(wide-f.wide) > widened*f.wide {
 		f.wide, f.problem.Common, changed = wide, f.opt.Objective.Common*wide, true
 	}
 	if !changed {
 		return
 	}
+
+	// Price all groups.
 	f.shifts++
 	f.priced()
 	for g := range f.groups {

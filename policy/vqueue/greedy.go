@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// byDeadline orders groups by priority, last deadline, then index.
+// compareDeadlines orders groups by priority, last deadline, then index.
 func (p *Problem) byDeadline(a, b int32) int {
 	x, y := &p.Groups[a], &p.Groups[b]
 	if c := cmp.Compare(x.Priority, y.Priority); c != 0 {
@@ -18,8 +18,8 @@ func (p *Problem) byDeadline(a, b int32) int {
 	return cmp.Compare(a, b)
 }
 
-// Greedy inserts every group that is in no queue, by deadline, each where the
-// objective grows least. Groups that can run nowhere stay out.
+// InsertGreedily inserts every group that is in no queue, by deadline, each at the place where the objective grows
+// least. Groups that can run nowhere stay unplaced.
 func (s *State) Greedy() {
 	var out []int32
 	for i, q := range s.where {
@@ -33,8 +33,8 @@ func (s *State) Greedy() {
 	}
 }
 
-// InsertBest puts a group where the objective grows least. It is false if the
-// group can run nowhere.
+// InsertBest puts a group at the place where the objective grows least. It returns false if the group can run
+// nowhere.
 func (s *State) InsertBest(group int32) bool {
 	q, place, _ := s.Best(group)
 	if q < 0 {
@@ -44,7 +44,7 @@ func (s *State) InsertBest(group int32) bool {
 	return true
 }
 
-// edf orders every queue by deadline.
+// sortByDeadline orders every queue by deadline.
 func edf(s *State) {
 	orders := make([][]int32, len(s.queues))
 	for q := range orders {
@@ -54,8 +54,8 @@ func edf(s *State) {
 	s.Arrange(orders)
 }
 
-// ListEDF inserts every group that is in no queue, by deadline, at the end of the
-// queue where it ends first: earliest deadline first as a plan.
+// AppendByDeadline inserts every group that is in no queue, by deadline, at the end of the queue where it ends
+// first: earliest deadline first as a plan.
 func (s *State) ListEDF() {
 	p := s.p
 	order := make([]int32, 0, len(p.Groups))
@@ -65,6 +65,8 @@ func (s *State) ListEDF() {
 		}
 	}
 	slices.SortFunc(order, p.byDeadline)
+
+	// Append each group to the queue in which its end is earliest.
 	for _, g := range order {
 		best, queue := math.Inf(1), int32(-1)
 		for q := range s.queues {

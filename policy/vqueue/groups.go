@@ -5,37 +5,36 @@ import (
 	"time"
 )
 
-// grouping is the request groups: their members, the problem that they make, and
-// the order of the queues that they stand in.
+// groupTable has the request groups: their members, the problem that they form, and the order of the queues.
 type grouping struct {
 	*fleet
 	*book
 	opt Options
 
 	groups   []members // by index of Problem.Groups
-	spare    []int32   // groups that are free
-	joinable []int32   // open groups, see joinableAt
+	spare    []int32   // free groups
+	joinable []int32   // open groups, see openGroupIndex
 	problem  Problem
 	state    *State
-	joins    int64   // requests that came to groups
-	changes  int64   // and that went from them
-	shifts   int64   // models and instances that came or went, and prices that moved
-	wide     float64 // by which standard deviations of starts are multiplied, see Coverage
+	joins    int64   // number of requests that have joined groups
+	changes  int64   // number of requests that have joined or left groups
+	shifts   int64   // number of changes of networks, instances and prices
+	wide     float64 // factor on the standard deviations of starts, see WaitQuantile
 }
 
-// members is what is in a group beside Problem.Groups.
+// groupMembers has the members of a group, beside the group's figures in Problem.Groups.
 type members struct {
 	live        bool
-	gen         int32 // counts uses of the index
+	gen         int32 // counts the uses of the index
 	model       int32
 	mega        bool
-	first, last int32 // requests
-	size        int32
-	prompts     int64
-	joinable    int32 // where grouping.joinable has it while it is open; -1: nowhere
+	first, last int32 // requests at both ends, or -1
+	size        int32 // number of requests
+	prompts     int64 // tokens of all prompts
+	joinable    int32 // index in groupTable.openGroups while the group is open, else -1
 }
 
-// newGrouping has a queue for each instance, and no groups.
+// newGroupTable returns a table with an empty queue for each instance, and no groups.
 func newGrouping(f *fleet, opt Options) *grouping {
 	s := &grouping{fleet: f, book: &book{turns: newTurns(len(f.t.Models))}, opt: opt, wide: 1, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
@@ -52,7 +51,7 @@ func newGrouping(f *fleet, opt Options) *grouping {
 	return s
 }
 
-// take gives an empty group.
+// takeGroup returns an empty group of a served model: a free one, or a new one at the end.
 func (s *grouping) take(model int32, mega bool) int32 {
 	var g int32
 	if n := len(s.spare); n > 0 {
@@ -73,12 +72,12 @@ func (s *grouping) take(model int32, mega bool) int32 {
 	return g
 }
 
-// groupOf is an empty group of a served model.
+// emptyGroup returns the problem's entry for an empty group of a served model.
 func (s *grouping) groupOf(model int32) Group {
 	return Group{Model: s.network(model), Class: model, Priority: s.classes[model].priority}
 }
 
-// give frees a group that is in no queue and has no members.
+// freeGroup frees a group that is in no queue and has no members.
 func (s *grouping) give(g int32) {
 	s.close(g)
 	s.groups[g].live = false
@@ -86,17 +85,17 @@ func (s *grouping) give(g int32) {
 	s.spare = append(s.spare, g)
 }
 
-// close takes a group off the open ones.
+// closeGroup ends that a group takes members.
 func (s *grouping) close(g int32) {
 	if at := s.groups[g].joinable; at >= 0 && s.joinable[at] == g {
 		s.joinable[at] = -1
 	}
 }
 
-// setOpen makes a group the open one at a place of joinable.
+// openGroup makes a group the open one at an index of openGroups.
 func (s *grouping) setOpen(g, at int32) { s.joinable[at], s.groups[g].joinable = g, at }
 
-// joinableAt is where the open group of a model in a queue stands in joinable.
+// openGroupIndex returns the index in openGroups for a model in a queue.
 func (s *grouping) joinableAt(q, model int32, mega bool) int32 {
 	at := 2 * model
 	if mega {
@@ -108,7 +107,7 @@ func (s *grouping) joinableAt(q, model int32, mega bool) int32 {
 	return at
 }
 
-// limit is the most members of a group of a model in a queue.
+// maxMembers returns the largest number of members of a group of a model on a kind of device.
 func (s *grouping) limit(model int32, mega bool, kind int32) int32 {
 	if s.opt.Rule != Planned {
 		return 1
@@ -117,8 +116,8 @@ func (s *grouping) limit(model int32, mega bool, kind int32) int32 {
 	return max(int32(s.opt.Delta*batch), 1)
 }
 
-// measure sets size, costs and deadlines of a group from its members. Deadlines
-// between the first and the last member are taken as evenly spread.
+// updateGroup sets size, costs and deadlines of a group from its members. The deadlines between those of the first
+// and the last member are taken as evenly spaced.
 func (s *grouping) measure(g int32) {
 	x, pg := &s.groups[g], &s.problem.Groups[g]
 	pg.Size = float64(x.size)
@@ -132,7 +131,8 @@ func (s *grouping) measure(g int32) {
 	s.price(g, x.size, x.prompts)
 }
 
-// price sets the costs of a group of so many requests with so many prompt tokens.
+// setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of
+// device.
 func (s *grouping) price(g, size int32, prompts int64) {
 	x := &s.groups[g]
 	for k := range s.problem.Kinds {
@@ -148,16 +148,18 @@ func (s *grouping) price(g, size int32, prompts int64) {
 	}
 }
 
-// enter adds a request to a group in a queue.
+// joinGroup adds a request to a group that is in a queue.
 func (s *grouping) enter(g, req int32) {
 	s.add(g, req)
 	s.measure(g)
 	s.state.Grown(g)
 }
 
-// add adds a request to the members of a group, in their order.
+// insertMember inserts a request into the members of a group, in their order.
 func (s *grouping) add(g, req int32) {
 	x, r := &s.groups[g], &s.requests[req]
+
+	// Find its place from the end.
 	after := x.last
 	for after >= 0 && s.before(r, &s.requests[after]) {
 		after = s.requests[after].prev
@@ -174,13 +176,15 @@ func (s *grouping) add(g, req int32) {
 	} else {
 		s.requests[r.next].prev = req
 	}
+
+	// Count it, and add it to its client's line.
 	s.joins, s.changes = s.joins+1, s.changes+1
 	x.size++
 	x.prompts += int64(r.prompt)
 	s.lineUp(req)
 }
 
-// before tells whether a goes before b in a group.
+// memberBefore reports whether request a is served before request b of the same group.
 func (s *grouping) before(a, b *request) bool {
 	if s.opt.Members == ByDeadline {
 		return a.deadline < b.deadline
@@ -188,13 +192,15 @@ func (s *grouping) before(a, b *request) bool {
 	return a.arrived < b.arrived
 }
 
-// leave takes a request out of its group. A group without members is free.
+// leaveGroup removes a request from its group and its client's line. A group that becomes empty is freed.
 func (s *grouping) leave(req int32) {
 	r := &s.requests[req]
 	g := r.group
 	if g < 0 {
 		return
 	}
+
+	// Unlink the request.
 	s.stepOut(req)
 	x := &s.groups[g]
 	if r.prev < 0 {
@@ -208,6 +214,8 @@ func (s *grouping) leave(req int32) {
 		s.requests[r.next].prev = r.prev
 	}
 	r.group, r.next, r.prev = -1, -1, -1
+
+	// Update the group, or free it.
 	s.changes++
 	x.size--
 	x.prompts -= int64(r.prompt)
@@ -221,30 +229,36 @@ func (s *grouping) leave(req int32) {
 	s.state.Grown(g)
 }
 
-// runs tells whether a group can run in a queue.
+// canRun reports whether a group can run in a queue.
 func (s *grouping) runs(g, q int32) bool {
 	def := &s.problem.Queues[q]
 	return def.takes(&s.problem.Groups[g], s.problem.Cost(g, def.Kind))
 }
 
-// situate brings a queue of the problem up to the time.
+// syncQueue updates the network, start and setup times of a queue of the problem to the current time.
 func (s *grouping) situate(now time.Duration, q int32) {
 	in, def := &s.instances[q], &s.problem.Queues[q]
 	def.Model, def.Start = in.loaded, seconds(now)
+
+	// If the batch is not full, members of the first groups can start at once.
 	drain := 0.0
 	if in.loaded >= 0 {
 		model := s.someModel(in.loaded)
 		drain = seconds(s.stay(in, model))
 		if est := s.estimator(in, model, false); est.Batch > 0 && len(in.running) < int(est.Batch) {
-			// What fits the batch starts at once.
+			// Requests that fit into the batch start at once.
 			each, _ := est.Work(1)
 			def.Start -= (est.Batch - float64(len(in.running))) * each
 		}
 	}
+
+	// While a network is loading, the queue starts when it is loaded.
 	if in.coming >= 0 {
 		def.Model = in.coming
 		def.Start = max(def.Start, seconds(in.since+s.changeTime(in, in.coming)))
 	}
+
+	// Changes of network wait for the batch to drain.
 	for n := range def.Setup {
 		def.Setup[n] = drain + seconds(s.changeTime(in, int32(n)))
 		if !in.up() || !s.may(in, int32(n)) {

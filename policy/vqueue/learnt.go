@@ -2,18 +2,19 @@ package vqueue
 
 import "time"
 
-// Learnt is what a policy that follows its instances has seen of a served model.
+// ModelObservation has the observations of a served model by a policy with FollowInstances.
 type Learnt struct {
 	Model   int32
-	Answers float64 // that count
+	Answers float64 // weighted number of answers
 	Output  float64 // mean tokens of answers
-	// Factor is how much longer work takes than planned on the kind of device of which
-	// most was seen, and Work how much that was, in seconds as planned.
+	// Slowdown is the observed time relative to the planned one, on the kind of device with the most observations.
+	// ObservedWork is the amount of work there, in seconds as planned.
 	Factor, Work float64
-	Kind         int32
+	Kind         int32 // kind of device with the most observations
 }
 
-// Learnt lists what was seen, by served model; nil: the policy does not follow.
+// Observations returns the observations by served model. If the policy does not follow its instances, it returns
+// nil.
 func (p *Policy) Learnt() []Learnt {
 	f := &p.learn
 	if !f.on {
@@ -33,8 +34,8 @@ func (p *Policy) Learnt() []Learnt {
 	return out
 }
 
-// Lateness is how many requests wait, and how many of them are expected late even in
-// the order that was found. Last is when the last of them is expected to start.
+// ExpectedLateness returns how many requests wait, how many of them are expected to be late even in the order that
+// was found, and when the last of them is expected to start.
 func (p *Policy) Lateness() (late, waiting int, last time.Duration) {
 	fresh(p.state)
 	for q := range p.state.queues {

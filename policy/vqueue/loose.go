@@ -2,14 +2,15 @@ package vqueue
 
 import "slices"
 
-// A state is loose where the order of its queues does not depend on costs: first come first served, and earliest
-// deadline first. What comes to a long queue or goes from it changes the queue by itself and its end. Starts and
-// costs are computed once somebody looks at them.
+// Assignments with lazyCosts are those of rules whose order does not depend on costs: first come first served, and
+// earliest deadline first. An insertion into a long queue, or a removal from it, then updates only the queue and
+// its end. Starts and costs are computed when they are next read (refreshStaleQueues).
 
-// mostExact is the number of groups up to which a loose queue is computed anew at every change.
+// maxExactGroups is the number of groups up to which such a queue is recomputed at every change.
 const mostExact = 64
 
-// turnover returns how much later a queue ends with a group at a place, in front of what stands at next.
+// addedDuration returns by how many seconds a queue ends later if a group stands at a place, before the slot
+// nextSlot.
 func (p *Problem) turnover(q int32, l *line, group int32, place, next int) float64 {
 	def, model := &p.Queues[q], p.Groups[group].Model
 	before := def.Model
@@ -24,10 +25,12 @@ func (p *Problem) turnover(q int32, l *line, group int32, place, next int) float
 	return out
 }
 
-// slipIn puts a group at a place of a long queue.
+// insertLazily puts a group at a place of a long queue without recomputing costs.
 func (l *line) slipIn(p *Problem, q, group int32, place int) {
 	l.tail, l.behind = l.tail+p.turnover(q, l, group, place, place), true
-	if n := len(l.slots); n == cap(l.slots) { // what left the head made room in front
+
+	// If the memory is used up, move to the start of the backing slice: removed heads have left space in front.
+	if n := len(l.slots); n == cap(l.slots) {
 		if cap(l.buffer) < 2*n {
 			l.buffer = make([]slot, 0, 4*n)
 		}
@@ -38,7 +41,7 @@ func (l *line) slipIn(p *Problem, q, group int32, place int) {
 	l.slots = slices.Insert(l.slots, place, slot{group: group, model: g.Model, priority: g.Priority})
 }
 
-// slipOut takes the group at a place out of a long queue.
+// removeLazily takes the group at a place out of a long queue without recomputing costs.
 func (l *line) slipOut(p *Problem, q int32, place int) {
 	l.tail, l.behind = l.tail-p.turnover(q, l, l.slots[place].group, place, place+1), true
 	if place == 0 {
@@ -48,7 +51,8 @@ func (l *line) slipOut(p *Problem, q int32, place int) {
 	l.slots = slices.Delete(l.slots, place, place+1)
 }
 
-// retail brings the end of a long queue up to the problem.
+// updateDuration recomputes the duration of a long queue after a change of the problem, and marks the queue as
+// stale.
 func (l *line) retail(p *Problem, q int32) {
 	def, t := &p.Queues[q], 0.0
 	model := def.Model
@@ -60,7 +64,7 @@ func (l *line) retail(p *Problem, q int32) {
 	l.tail, l.behind = t, true
 }
 
-// fresh computes the starts and costs of queues that are behind.
+// refreshStaleQueues computes the starts and costs of stale queues.
 func fresh(s *State) {
 	for q := range s.queues {
 		if l := &s.queues[q]; l.behind {

@@ -3,21 +3,21 @@ package vqueue
 // LSO is an LLM serving operation that a policy may do (section 5).
 type LSO uint8
 
-// The operations.
 const (
-	Pulling   LSO = iota // into the running batch; without it batches are filled when they are empty
-	Eviction             // from the running batch
-	StateSwap            // what is evicted keeps its state in host memory; without it it is computed again
-	WarmStart            // models change from host memory; without it plans assume storage
-	Balancing            // groups change queues; without it they are dealt in turn and stay
+	Pulling   LSO = iota // requests join the running batch; without it a batch is filled only when it is empty
+	Eviction             // requests are removed from the running batch
+	StateSwap            // an evicted request keeps its state in host memory; without it the state is computed again
+	WarmStart            // networks are loaded from host memory; without it plans assume storage
+	Balancing            // groups change queues; without it they are dealt to queues in turn and stay
 	numLSOs
 )
 
 var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start", "balancing"}
 
+// String returns the operation's name in parameters.
 func (l LSO) String() string { return lsoNames[l] }
 
-// operations are the operations of a policy, a type each.
+// lsoSet has the operations of a policy, a type each.
 type operations struct {
 	pull    pulling
 	evict   eviction
@@ -26,8 +26,7 @@ type operations struct {
 	balance balancing
 }
 
-// newOperations has the operations that the options leave on. Only the planned
-// rule evicts and moves requests.
+// newLSOSet returns the operations that the options leave enabled. Only virtual queues evict requests.
 func newOperations(opt *Options) operations {
 	on := func(l LSO) bool { return !opt.Without[l] }
 	planned := opt.Rule == Planned
@@ -37,19 +36,19 @@ func newOperations(opt *Options) operations {
 	}
 }
 
-// pulling fills the running batch while it runs.
+// pullOperation adds requests to the running batch while it runs.
 type pulling struct{ on bool }
 
-// fills tells whether an instance takes requests now.
+// takesNow reports whether an instance takes requests now.
 func (o pulling) fills(in *instance) bool { return o.on || len(in.running) == 0 }
 
-// eviction takes requests off the running batch for others, see evict.go.
+// evictOperation removes requests from the running batch in favour of others, see evict.go.
 type eviction struct{ on bool }
 
-// stateSwap keeps the state of what is evicted in the host's memory.
+// swapOperation keeps the state of evicted requests in the host's memory.
 type stateSwap struct{ on bool }
 
-// tag is that of an eviction.
+// evictTag returns the tag of an Evict action.
 func (o stateSwap) tag() int32 {
 	if o.on {
 		return 1
@@ -57,10 +56,10 @@ func (o stateSwap) tag() int32 {
 	return 0
 }
 
-// warmStart has models come from the host's memory.
+// warmOperation assumes that networks are loaded from the host's memory.
 type warmStart struct{ on bool }
 
-// tier is where load times stand in the tables.
+// loadTier returns the index of load times in the tables: 0 warm, 1 cold.
 func (o warmStart) tier() int {
 	if o.on {
 		return 0
@@ -68,6 +67,6 @@ func (o warmStart) tier() int {
 	return 1
 }
 
-// balancing moves groups between queues, and lets an instance with an empty queue
-// serve those of others.
+// balanceOperation moves groups between queues, and lets an instance with an empty queue serve groups of other
+// queues.
 type balancing struct{ on bool }

@@ -8,15 +8,16 @@ import (
 	"time"
 )
 
-// number is a parameter that is a number: within from and to, and what it sets.
+// numberParameter is a parameter with a numeric value: its range, and the option that it sets.
 type number struct {
 	from, to float64
 	set      func(o *Options, v float64)
 }
 
-// inSeconds is a time of so many seconds.
+// fromSeconds converts seconds to a time.
 func inSeconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
+// numberParameters has the numeric parameters by name.
 var numbers = map[string]number{
 	"group_scale": {1e-6, 1000, func(o *Options, v float64) { o.Delta = v }},
 	"every_s":     {0.01, 3600, func(o *Options, v float64) { o.Every = inSeconds(v) }},
@@ -25,7 +26,7 @@ var numbers = map[string]number{
 	"edf_above":   {0, 1, func(o *Options, v float64) { o.EDFAbove = v }},
 }
 
-// switches are the parameters that are 0 or 1.
+// switchParameters returns the parameters that are 0 or 1, by name.
 func switches() map[string]func(o *Options) {
 	out := map[string]func(o *Options){
 		"by_deadline": func(o *Options) { o.Members = ByDeadline }, "one_open": func(o *Options) { o.OneOpen = true }, "append": func(o *Options) { o.Append = true },
@@ -39,27 +40,26 @@ func switches() map[string]func(o *Options) {
 	return out
 }
 
-// Parse makes the options of a policy from its name and the parameters of a plan:
+// ParseOptions returns the options of a policy, from its name and the parameters of a plan:
 //
-//	group_scale    Delta, above 0; 4
+//	group_scale    the paper's delta: size of a group in batches, above 0; default 4
 //	by_deadline    1: members of a group by deadline; 0: by arrival
-//	one_open       1: one open group per model for the fleet
+//	one_open       1: one open group per model for all instances
 //	append         1: new groups go to the end of the queue with the least work
-//	on_violation   1: plans anew only where a violation is expected
-//	follow         1: estimators follow what instances do
-//	no_pricing     1: prompts are pulled while there is room, whatever that does to the batch
-//	every_s        seconds between re-plans, .01 to 3600; 1
-//	late_weight    what a second of lateness weighs beside a late request; .001
+//	on_violation   1: plans again only if a violation is expected
+//	follow         1: estimators follow the times of the instances
+//	no_pricing     1: prompts are pulled while there is room, even if they slow the batch
+//	every_s        seconds between re-plans, .01 to 3600; default 1
+//	late_weight    cost of a second of lateness relative to a late request; default .001
 //	no_...         1: without pulling, eviction, state_swap, warm_start, balancing
 //
-// What helps where deadlines cannot be met:
+// These help if deadlines cannot be met:
 //
-//	admission      1: drops what is late before it starts
-//	queue_limit    drops what comes while so many wait; 0: no limit
+//	admission      1: drops requests that are late before they start
+//	queue_limit    drops arrivals while this many requests wait; 0: no limit
 //	edf_above      by deadline while more than this share is planned late; 0: never
 //
-// Without warm starts plans assume loads from storage; how long loads take is
-// the instance's.
+// Without warm starts plans assume loads from storage; how long loads really take is up to the instance.
 func Parse(name string, params map[string]float64) (Options, error) {
 	rule, ok := named[name]
 	if !ok {
@@ -68,12 +68,15 @@ func Parse(name string, params map[string]float64) (Options, error) {
 	return Options{Rule: rule}.With(name, params)
 }
 
-// With adds the parameters of a plan to the options of a policy.
+// WithParameters returns the options with the parameters of a plan added. It returns an error for an unknown
+// parameter or a value outside its range.
 func (opt Options) With(name string, params map[string]float64) (Options, error) {
 	opt.Objective = Recommended
 	flags := switches()
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		v := params[key]
+
+		// Set a parameter that is 0 or 1.
 		if set, ok := flags[key]; ok {
 			switch v {
 			case 0:
@@ -84,6 +87,8 @@ func (opt Options) With(name string, params map[string]float64) (Options, error)
 			}
 			continue
 		}
+
+		// Set a parameter with a numeric value.
 		n, ok := numbers[key]
 		if !ok {
 			known := slices.AppendSeq(slices.Collect(maps.Keys(flags)), maps.Keys(numbers))

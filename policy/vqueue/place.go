@@ -5,14 +5,15 @@ import (
 	"sort"
 )
 
-// placing finds queues for requests that wait.
+// placer finds queues for waiting requests.
 type placing struct {
 	*grouping
-	probe int32                   // the group by which places for a request are found
-	turn  int                     // of the next queue without Balancing
-	deal  func(instances int) int // see Options.Deal
+	probe int32                   // group that stands for a request while its place is sought
+	turn  int                     // queue that is dealt next if Balancing is disabled
+	deal  func(instances int) int // see Options.NewDealer
 }
 
+// newPlacer returns a placer with a group to probe with.
 func newPlacing(s *grouping) placing {
 	p := placing{grouping: s, probe: s.take(0, false)}
 	if s.opt.Deal != nil {
@@ -21,18 +22,22 @@ func newPlacing(s *grouping) placing {
 	return p
 }
 
-// join finds a queue and a group for a request that waits and puts it there. home
-// is the queue that has its state; -1: none. It gives the queue. It is -1 where no
-// instance that is up can serve the request: then it waits for one.
+// placeRequest finds a queue and a group for a waiting request, adds it there, and returns the queue. stateQueue
+// is the queue of the instance that has its state, or -1. If no instance that is up can serve the request, it
+// becomes unplaced and placeRequest returns -1.
 func (p *placing) join(req, home int32) int32 {
 	r := &p.requests[req]
 	mega := p.mega(r)
+
+	// With one open group per model, join that.
 	if open := p.joinable[p.joinableAt(0, r.model, mega)]; p.opt.OneOpen && open >= 0 && home < 0 {
 		if q := p.state.Where(open); q >= 0 && p.runs(open, q) && p.takes(open, q) {
 			p.enter(open, req)
 			return q
 		}
 	}
+
+	// Otherwise find the queue and place, and join the open group there.
 	q, place := p.placeFor(req, mega, home)
 	if q < 0 {
 		p.strand(req)
@@ -43,6 +48,8 @@ func (p *placing) join(req, home int32) int32 {
 		p.enter(g, req)
 		return q
 	}
+
+	// If there is none with space, insert a new group.
 	g := p.take(r.model, mega)
 	if p.opt.Rule == Planned {
 		p.setOpen(g, open)
@@ -53,22 +60,26 @@ func (p *placing) join(req, home int32) int32 {
 	return q
 }
 
-// takes tells whether a group in a queue takes one more.
+// groupHasSpace reports whether a group in a queue takes one more member.
 func (p *placing) takes(g, q int32) bool {
 	x := &p.groups[g]
 	return x.size < p.limit(x.model, x.mega, p.problem.Queues[q].Kind)
 }
 
-// placeFor is the queue and place for a request.
+// placeFor returns the queue and place for a request. If no queue can serve it, the queue is -1.
 func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int) {
 	r := &p.requests[req]
 	pg := p.probing(r, mega)
 	defer func() { pg.Size = 0 }()
+
+	// Return to the instance that has the request's state.
 	if home >= 0 && p.instances[home].up() {
 		if place := p.fits(home); place >= 0 {
 			return home, p.rulePlace(home, r, place)
 		}
 	}
+
+	// Otherwise by the options: dealt in turn, where the objective grows least, or where the least work waits.
 	if !p.ops.balance.on {
 		return p.dealt(r)
 	}
@@ -91,7 +102,7 @@ func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int
 	return q, p.rulePlace(q, r, p.state.Len(q))
 }
 
-// probing makes the probe the group of a request alone.
+// setProbe makes the probe group a group of this request alone.
 func (p *placing) probing(r *request, mega bool) *Group {
 	p.groups[p.probe].model, p.groups[p.probe].mega = r.model, mega
 	pg := &p.problem.Groups[p.probe]
@@ -104,8 +115,8 @@ func (p *placing) probing(r *request, mega bool) *Group {
 	return pg
 }
 
-// dealt is the next queue in turn, or as Options.Deal says, that can serve the probe, with
-// a place for a request.
+// dealtPlace returns the next queue, in turn or by Options.NewDealer, that can serve the probe group, and the
+// request's place there.
 func (p *placing) dealt(r *request) (q int32, place int) {
 	if p.deal != nil {
 		p.turn = p.deal(len(p.instances))
@@ -120,8 +131,8 @@ func (p *placing) dealt(r *request) (q int32, place int) {
 	return -1, 0
 }
 
-// fits returns the cheapest place for the probe in a queue, or, where the rule asks for no costs, any; -1: it cannot
-// run there.
+// probePlace returns the cheapest place for the probe group in a queue. For rules without costs it returns 0. If
+// the group cannot run there, it returns -1.
 func (p *placing) fits(q int32) int {
 	if p.opt.Rule == Planned {
 		place, _ := p.state.insertion(p.probe, q, never)
@@ -133,10 +144,11 @@ func (p *placing) fits(q int32) int {
 	return -1
 }
 
-// rulePlace is the place in a queue that the rule gives a request.
+// rulePlace returns the place of a request in a queue by the rule: behind all groups that precede it or, with
+// virtual queues, the given place moved behind no group of a lower priority.
 func (p *placing) rulePlace(q int32, r *request, planned int) int {
 	slots, rank := p.state.queues[q].slots, p.classes[r.model].priority
-	if p.opt.Rule != Planned { // the queue is in the order of the rule
+	if p.opt.Rule != Planned { // the queue is sorted by the rule
 		return sort.Search(len(slots), func(i int) bool { return !p.precedes(&slots[i], r) })
 	}
 	place := planned
@@ -146,7 +158,7 @@ func (p *placing) rulePlace(q int32, r *request, planned int) int {
 	return place
 }
 
-// precedes tells whether the request in a slot goes before another by the rule, or is its equal.
+// slotPrecedes reports whether the request in a slot precedes another by the rule, or is equal to it.
 func (p *placing) precedes(x *slot, r *request) bool {
 	first, rank := &p.requests[p.groups[x.group].first], p.classes[r.model].priority
 	switch {

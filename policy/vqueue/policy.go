@@ -10,19 +10,20 @@ import (
 	"inferplan/policy"
 )
 
-// Policy serves request groups in the order of virtual queues, one per instance.
+// Policy serves request groups in the order of virtual queues, one per instance. It implements policy.Policy.
 type Policy struct {
 	*grouping
 	place placing
 	run   *serving
 	plan  planning
 	learn following
-	pool  Dispatcher // nil: requests wait in queues
-	scale Scaler     // nil: all instances are on
+	pool  Dispatcher // nil if requests wait in queues
+	scale Scaler     // nil if all instances are always on
 	ticks ticks
 }
 
-// New makes the policy of a plan.
+// New returns the policy of a plan. If the plan has no estimators or asks for something that the policy cannot do,
+// it returns an error.
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	own := Of(t)
 	if own == nil {
@@ -31,6 +32,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	if err := own.check(t); err != nil {
 		return nil, err
 	}
+
+	// Options that change tables get a copy of them.
 	if opt.Only != nil {
 		parted := *own
 		parted.Only = opt.Only
@@ -44,6 +47,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		learns.RCT = slices.Clone(own.RCT)
 		own = &learns
 	}
+
+	// Set the defaults.
 	if opt.Delta == 0 {
 		opt.Delta = 4
 	}
@@ -53,6 +58,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	if opt.Objective == (Objective{}) {
 		opt.Objective = Recommended
 	}
+
+	// Make the parts, which share the group table.
 	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt), ticks: ticks{every: opt.Every}}
 	p.run = &serving{p.grouping}
 	p.place, p.plan = newPlacing(p.grouping), newPlanning(p.grouping)
@@ -67,8 +74,9 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	return p, nil
 }
 
-// Handle implements policy.Policy.
+// Handle handles an event. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	// Events of instances make the next tick come soon.
 	first := len(out.List)
 	switch ev.Kind {
 	case policy.Arrival, policy.Cancel, policy.ReplanResult, policy.Timer:
@@ -103,20 +111,23 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Timer:
 		p.tick(now, out)
 	}
+
+	// A dispatcher decides after every event. The calibrator observes the starts.
 	if p.pool != nil {
 		p.pool.Assign(now, out)
 	}
 	p.learn.started(now, out, first)
 }
 
-// Search implements policy.Searcher.
+// Search returns a search for a better order. It implements policy.Searcher.
 func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 	return p.plan.search()
 }
 
-// Open is the number of requests that the policy has.
+// OpenRequests returns the number of open requests.
 func (p *Policy) Open() int { return p.open }
 
+// handleArrival adds a request, unless the queue is full, and serves it if an instance is free.
 func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.note(ev, p.classes[ev.Model].due(ev))
 	if !p.ticks.on {
@@ -127,6 +138,8 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.drop(ev.Req, policy.ReasonQueueFull, out)
 		return
 	}
+
+	// Serve its instance, then instances with an empty queue, which may borrow it.
 	q := p.join(ev.Req, -1)
 	if q < 0 {
 		return
@@ -139,12 +152,12 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// full tells whether as many requests wait as may, with the one that came.
+// queueFull reports whether more requests wait than the limit allows, with the new one.
 func (p *Policy) full() bool {
 	return p.opt.QueueLimit > 0 && p.waiting() > p.opt.QueueLimit
 }
 
-// join has a request wait, see placing.join.
+// enqueue adds a waiting request to a queue, or to the dispatcher's list, see placer.placeRequest.
 func (p *Policy) join(req, home int32) int32 {
 	if p.pool != nil {
 		p.pool.Await(req)
@@ -153,7 +166,7 @@ func (p *Policy) join(req, home int32) int32 {
 	return p.place.join(req, home)
 }
 
-// drop ends a request that does not run.
+// dropRequest drops a request that does not run.
 func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
 	p.leave(req)
 	if p.pool != nil {
@@ -164,6 +177,7 @@ func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
 }
 
+// handleFinish closes an answered request and serves its instance.
 func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.run.unbatch(ev.Batch)
 	if p.pool != nil {
@@ -175,13 +189,15 @@ func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actio
 	p.learn.look(now, q)
 }
 
-// returned takes back a request that has no answer yet.
+// handleReturn takes back a request that has no answer yet: it waits again, in the queue of its instance.
 func (p *Policy) returned(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.run.unbatch(ev.Batch)
 	in, r := &p.instances[q], &p.requests[req]
 	if len(ev.List) > 0 {
 		r.made = ev.List[0]
 	}
+
+	// Note why it came back.
 	switch policy.Return(ev.Value) {
 	case policy.ReturnEvicted:
 		r.evictions++
@@ -191,15 +207,18 @@ func (p *Policy) returned(now time.Duration, ev *policy.Event, out *policy.Actio
 		in.loaded = -1
 		p.shifts++
 	}
+
+	// Let it wait again, unless it was dropped meanwhile.
 	if r.open {
 		p.join(req, q)
 	}
 	if policy.Return(ev.Value) == policy.ReturnEvicted {
 		p.run.serve(now, q, out)
 	}
-	p.learn.look(now, q) // what refuses or fails is asked again at the next event or tick
+	p.learn.look(now, q) // an instance that refused or failed is asked again at the next event or tick
 }
 
+// handleLoaded notes that a network is loaded on an instance, or that the load failed, and serves the instance.
 func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	q := p.of[ev.Device]
 	if q < 0 || p.instances[q].coming != ev.Network {
@@ -217,6 +236,7 @@ func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions
 	p.learn.look(now, q)
 }
 
+// handleLoss requeues the requests of a lost instance: those of its batches, and those of its queue.
 func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 	q := p.of[device]
 	if q < 0 {
@@ -226,6 +246,8 @@ func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 	in.down, in.loaded, in.coming, in.full = true, -1, -1, 0
 	p.shifts++
 	p.plan.sync(now)
+
+	// Abort its batches.
 	for len(in.running) > 0 {
 		slot := in.running[len(in.running)-1]
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
@@ -235,12 +257,14 @@ func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 			p.join(req, -1)
 		}
 	}
+
+	// Redistribute its queue, and serve the others.
 	p.scatter(q)
 	p.learn.look(now, q)
 	p.serveAll(now, out)
 }
 
-// scatter gives the requests of a queue to others.
+// redistributeQueue moves the requests of a queue to other queues.
 func (p *Policy) scatter(q int32) {
 	var waiting []int32
 	for _, x := range p.state.queues[q].slots {
@@ -256,6 +280,7 @@ func (p *Policy) scatter(q int32) {
 	}
 }
 
+// handleRecovery returns an instance to service, with the limits that its server reports, and serves it.
 func (p *Policy) back(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	q := p.of[ev.Device]
 	if q < 0 {
@@ -278,7 +303,7 @@ func (p *Policy) back(now time.Duration, ev *policy.Event, out *policy.Actions) 
 	p.run.serve(now, q, out)
 }
 
-// house has requests that no instance could serve wait anew.
+// requeueUnplaced enqueues again all requests that no instance could serve.
 func (p *Policy) house() {
 	waiting := p.homeless
 	p.homeless = nil
@@ -295,13 +320,15 @@ func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// tick looks after all queues, and asks for a re-plan.
+// handleTick drops late requests, updates estimators and the problem, serves all queues, and asks for a re-plan.
 func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
 	grown := p.scale != nil && p.scale.Tick(now, p.violation(now))
 	if p.ticks.on = p.open > 0 || p.scale != nil && p.scale.More(); !p.ticks.on {
 		return
 	}
+
+	// Update estimators and the problem.
 	p.learn.tick(now)
 	p.plan.sync(now)
 	if grown {
@@ -311,23 +338,27 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	if p.pool != nil {
 		p.pool.Tick(now)
 	}
+
+	// Serve all queues, also of instances that failed or refused.
 	for i := range p.instances {
 		p.instances[i].failed, p.instances[i].full = false, 0
 		p.run.serve(now, int32(i), out)
 	}
+
+	// Schedule the next tick and a re-plan.
 	p.ticks.again(now, p.pool == nil && p.scale == nil && len(p.homeless) == 0, out)
 	if p.opt.Rule == Planned && !p.opt.Still && (!p.opt.OnViolation || p.plan.violation()) && p.plan.due() {
 		out.List = append(out.List, policy.Action{Kind: policy.Replan})
 	}
 }
 
-// violation tells whether any violation of a deadline is likely.
+// violationLikely reports whether some request is likely to be late.
 func (p *Policy) violation(now time.Duration) bool {
 	return len(p.homeless) > 0 || p.plan.violation() || p.pool != nil && p.pool.Violation(now)
 }
 
-// dropLate drops requests past their deadlines that no instance can serve, and with
-// admission all that wait.
+// dropLate drops requests past their deadlines that no instance can serve and, with DropLate, all late ones that
+// wait.
 func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 	for i := len(p.homeless) - 1; i >= 0; i-- {
 		if r := &p.requests[p.homeless[i]]; r.deadline <= now && !r.promised {
@@ -347,7 +378,8 @@ func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// stuck is a request of a dispatcher past its deadline that no instance which is up can serve; -1: none.
+// stuckRequest returns a request of the dispatcher that is past its deadline and that no instance which is up can
+// serve. If there is none, it returns -1.
 func (p *Policy) stuck(now time.Duration) int32 {
 	if p.pool == nil {
 		return -1
@@ -355,8 +387,8 @@ func (p *Policy) stuck(now time.Duration) int32 {
 	return p.pool.Stuck(now)
 }
 
-// seconds is a time as the problem has it.
+// toSeconds converts a time to the seconds of the problem.
 func seconds(t time.Duration) float64 { return float64(t) / float64(time.Second) }
 
-// never is a cost that rules a choice out.
+// infiniteCost is a cost that rules a choice out.
 var never = math.Inf(1)

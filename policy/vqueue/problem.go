@@ -5,43 +5,43 @@ import (
 	"math"
 )
 
-// Quantiles is the number of members by which the objective judges a group: those
-// at 1/8, 3/8, 5/8 and 7/8 of its order of service.
+// Quantiles is the number of members by which the objective judges a group: those at 1/8, 3/8, 5/8 and 7/8 of its
+// order of service.
 const Quantiles = 4
 
 // Group is a request group as the search sees it. Times are seconds on one clock.
 type Group struct {
-	Model    int32
-	Class    int32   // see Queue.Closed
-	Priority int32   // lower goes first in a queue; equal everywhere: the search orders
-	Size     float64 // requests; 0: a free slot, which searches leave alone
-	// Deadline has the deadlines of the members at the quantiles of the order of
-	// service. Judges other than ByQuantiles look at the last only.
+	Model    int32   // network that the group needs
+	Class    int32   // served model, see Queue.ClosedClasses
+	Priority int32   // lower is served first; if all are equal, the search decides the order
+	Size     float64 // number of requests; 0 marks a free group, which searches skip
+	// Deadline has the deadlines of the members at the quantiles of the order of service. Judges other than
+	// ByQuantiles use the last only.
 	Deadline [Quantiles]float64
 }
 
-// Cost is what a group takes on a kind of device.
+// Cost is the time that a group takes on a kind of device, in seconds.
 type Cost struct {
-	Work         float64 // seconds of the instance; infinite: cannot run there
-	Variance     float64 // of Work
-	Residence    float64 // seconds from a member's start to its answer
-	ResidenceVar float64
+	Work         float64 // time of the instance; infinite if the group cannot run there
+	Variance     float64 // variance of Work
+	Residence    float64 // mean time from a member's start to its milestone
+	ResidenceVar float64 // variance of that time
 }
 
-// Queue is a virtual queue: what one instance serves, in order.
+// Queue is a virtual queue: the groups that one instance serves, in order.
 type Queue struct {
-	Kind  int32   // of the device
-	Model int32   // loaded; -1: none
-	Start float64 // when the instance takes the first group
-	// Setup is, by model, how long the change to it takes: the running batch drains,
-	// the weights move. Infinite: the model cannot run here. Queues may share it.
+	Kind  int32   // kind of the instance's device
+	Model int32   // loaded network; -1 if there is none
+	Start float64 // time at which the instance can start the first group
+	// Setup is, by network, the seconds that the change to it takes: the running batch drains and weights are
+	// loaded. It is infinite if the network cannot run here. Queues may share the slice.
 	Setup []float64
-	// Closed has, by class, whether the queue takes none of its groups; nil: it takes
-	// all.
+	// ClosedClasses has, by class, whether the queue refuses its groups. If it is nil, the queue accepts all
+	// classes.
 	Closed []bool
 }
 
-// change is how long the change from one model to another takes.
+// changeTime returns the seconds that the change from one network to another takes.
 func (q *Queue) change(from, to int32) float64 {
 	if from == to {
 		return 0
@@ -49,12 +49,12 @@ func (q *Queue) change(from, to int32) float64 {
 	return q.Setup[to]
 }
 
-// takes tells whether a group with a cost can run in a queue.
+// accepts reports whether a group with the given cost can run in a queue.
 func (q *Queue) takes(g *Group, c *Cost) bool {
 	return !math.IsInf(c.Work+q.Setup[g.Model], 1) && (q.Closed == nil || !q.Closed[g.Class])
 }
 
-// requests is how many there are in all groups.
+// totalRequests returns the number of requests in all groups.
 func (p *Problem) requests() float64 {
 	sum := 0.0
 	for i := range p.Groups {
@@ -63,45 +63,43 @@ func (p *Problem) requests() float64 {
 	return sum
 }
 
-// Judge says how the objective judges the completion of a group.
+// LatenessRule is the rule by which the objective counts a group as late.
 type Judge uint8
 
 const (
-	// ByQuantiles counts the expected number of late members at four quantiles of the
-	// order of service: recommended.
+	// ByQuantiles counts the expected number of late members at four quantiles of the order of service. It is
+	// recommended.
 	ByQuantiles Judge = iota
-	// ByMeans counts a group late as a whole if its completion is past its last
-	// deadline: at the mean, or with Z at a mean that is Z standard deviations later
-	// (the chance constraint of equation 12, made soft).
+	// ByMeans counts a whole group as late if its completion is after its last deadline. The completion is the
+	// mean or, with Z, Z standard deviations later (the chance constraint of equation 12, made soft).
 	ByMeans
-	// ByCompletion is equation 13: the sum over groups of completion time less
-	// deadline. Being late costs Late per group besides (equation 12, hard if Late is
-	// large).
+	// ByCompletion is equation 13: the sum over groups of completion time less deadline. A late group costs
+	// LateWeight besides (equation 12, which is hard if LateWeight is large).
 	ByCompletion
 )
 
-// Objective weighs what goes wrong. The zero value is of no use; see Recommended.
+// Objective has the weights of violations. The zero value is useless; see RecommendedObjective.
 type Objective struct {
 	Judge Judge
-	Late  float64 // per late request
-	Tardy float64 // per request and second of lateness
-	End   float64 // per second until a queue is empty
-	// Common is the standard deviation of a factor on the work of a queue since Now:
-	// the error of its throughput.
+	Late  float64 // cost of a late request
+	Tardy float64 // cost of a request per second of lateness
+	End   float64 // cost per second until a queue is empty
+	// CommonSD is the relative standard deviation of a factor on all work of a queue since Now: the error of the
+	// estimated throughput.
 	Common float64
-	Z      float64 // see ByMeans
+	Z      float64 // standard deviations of ByMeans
 }
 
-// Recommended is the smooth objective.
+// RecommendedObjective is the smooth objective.
 var Recommended = Objective{Late: 1, Tardy: 1e-3, End: 1e-3, Common: 0.08}
 
-// Problem is what a search orders. Nobody changes it while one runs.
+// Problem is the input of a search. Nobody changes it while a search runs.
 type Problem struct {
-	Now    float64
-	Kinds  int // of devices
-	Models int
+	Now    float64 // current time in seconds
+	Kinds  int     // number of device kinds
+	Models int     // number of networks
 	Groups []Group
-	Costs  []Cost // of group i on kind k: [i*Kinds+k]
+	Costs  []Cost // cost of group i on kind k, at [i*Kinds+k]
 	Queues []Queue
 	Objective
 }
@@ -109,12 +107,15 @@ type Problem struct {
 // Cost returns the cost of a group on a kind of device.
 func (p *Problem) Cost(group, kind int32) *Cost { return &p.Costs[int(group)*p.Kinds+int(kind)] }
 
-// Validate tells what the search could not work with. A group that can run nowhere
-// is no error: it stays unplaced.
+// Validate returns the first value that a search could not work with. A group that can run nowhere is no error: it
+// stays unplaced.
 func (p *Problem) Validate() error {
+	// problemError describes one wrong value.
 	bad := func(where string, i int, what string, found any, want string) error {
 		return fmt.Errorf("%s[%d].%s: found %v, expected %s", where, i, what, found, want)
 	}
+
+	// Groups need a known network, a finite size, deadlines that are numbers.
 	if len(p.Costs) != len(p.Groups)*p.Kinds {
 		return fmt.Errorf("costs: found %d, expected %d groups times %d kinds", len(p.Costs), len(p.Groups), p.Kinds)
 	}
@@ -132,11 +133,15 @@ func (p *Problem) Validate() error {
 			}
 		}
 	}
+
+	// Costs may not be negative, and only work may be infinite.
 	for i, c := range p.Costs {
 		if !(c.Work >= 0) || !(c.Variance >= 0) || !(c.Residence >= 0) || !(c.ResidenceVar >= 0) || math.IsInf(c.Variance+c.Residence+c.ResidenceVar, 1) {
 			return bad("costs", i, "work", c, "seconds and variances of at least 0")
 		}
 	}
+
+	// Queues need a known kind and network, a finite start, a setup time for each network.
 	for i := range p.Queues {
 		q := &p.Queues[i]
 		switch {
@@ -158,11 +163,10 @@ func (p *Problem) Validate() error {
 	return nil
 }
 
-// unservable is the lateness in seconds that the objective counts for a group
-// that is in no queue.
+// unplacedLateness is the lateness in seconds that the objective counts for a group that is in no queue.
 const unservable = 3600
 
-// unplaced is what a group in no queue costs.
+// unplacedCost returns the cost of a group that is in no queue.
 func (p *Problem) unplaced(g *Group) float64 {
 	if p.Judge == ByCompletion {
 		return p.Late + unservable

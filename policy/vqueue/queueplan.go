@@ -10,17 +10,17 @@ import (
 	"inferplan/policy"
 )
 
-// Name is the name of the planned rule in plans and flags.
+// Name is the name of the policy with virtual queues in plans and flags.
 const Name = "vqueue"
 
-// named are the policies by name.
+// rulesByName has the rules of the policies by name.
 var named = map[string]Rule{Name: Planned, "fcfs": FCFS, "edf": EDF}
 
-// Names lists the policies, in order.
+// Names returns the names of the policies, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(named)) }
 
-// Compile adds the instances of a plan of queues, and its estimators where it has
-// some. Without them the policies of this package refuse the tables.
+// Compile adds the instances of a plan of queues to its tables, and its estimators if it has some. Without
+// estimators the policies of this package refuse the tables.
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	q := formats.QueueOf(plan)
 	if err := t.AddInstances(q, plan.Pools); err != nil {
@@ -29,6 +29,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if len(q.Estimates) == 0 {
 		return nil
 	}
+
+	// Add the estimators, and the devices that may serve each network.
 	own := &Tables{RCT: make([]RCT, 2*len(t.Models)*len(t.Kinds)), Mega: make([]int32, len(t.Models)), Only: make([][]int32, len(t.Networks))}
 	for m := range t.Models {
 		for k, kind := range t.Kinds {
@@ -42,6 +44,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 			}
 		}
 	}
+
+	// Add caps of classes, limits for SLOs on the time per token, and a check.
 	own.setCaps(q, t)
 	own.setConcurrency(t)
 	own.lacks = lacking(q, own, t)
@@ -49,7 +53,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	return nil
 }
 
-// estimate sets the estimators of a served model on a kind of device.
+// setEstimators sets the regular and the mega estimator of a served model on a kind of device. Without one for
+// mega prompts, the regular one is used for them.
 func (o *Tables) estimate(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
 	plain, mega := o.Estimator(kinds, model, false, kind), o.Estimator(kinds, model, true, kind)
 	for i := range list {
@@ -66,6 +71,7 @@ func (o *Tables) estimate(list []formats.QueueEstimate, model int32, name string
 	}
 }
 
+// estimatorFrom converts a plan's estimate.
 func rct(e *formats.QueueEstimate) RCT {
 	r := RCT{
 		Alpha: e.PromptNS / 1e9, Beta: e.OutputNS / 1e9, Intercept: e.InterceptNS / 1e9, Prefill: e.PrefillNS / 1e9, Decode: e.DecodeNS / 1e9, Alone: e.AloneNS / 1e9,
@@ -78,7 +84,7 @@ func rct(e *formats.QueueEstimate) RCT {
 	return r
 }
 
-// setCaps takes over the caps of classes, where there are any.
+// setCaps sets the caps of classes, if the plan has any.
 func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
 	if !slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return len(in.Caps) > 0 }) {
 		return
@@ -95,8 +101,8 @@ func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
 	}
 }
 
-// setConcurrency has no more requests run beside one with an SLO on the time per
-// token than keep it, where there are any.
+// setConcurrency limits the requests that run beside one with a TPOT SLO, so that the SLO is kept. Models without
+// such an SLO are unchanged.
 func (o *Tables) setConcurrency(t *policy.Tables) {
 	for m := range t.Models {
 		if t.Models[m].Of != formats.OfTPOT {
@@ -113,7 +119,8 @@ func (o *Tables) setConcurrency(t *policy.Tables) {
 	}
 }
 
-// lacking says what the policies of this package could not follow in a plan.
+// findUnsupported returns the first part of a plan that the policies of this package cannot follow, or nil:
+// instances of different sizes on one kind, or a model without an estimate.
 func lacking(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 	devices := map[string]int{}
 	for i := range q.Instances {
@@ -131,7 +138,7 @@ func lacking(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 	return closedOut(q, own, t)
 }
 
-// closedOut is a class that caps keep away from every instance of its model.
+// findClosedClass returns an error if caps keep a class away from every instance of its model.
 func closedOut(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 	for m := range t.Models {
 		served := slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return slices.Contains(in.Models, t.Models[m].Name) })

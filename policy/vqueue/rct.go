@@ -11,70 +11,73 @@ import (
 	"inferplan/solver/stoch"
 )
 
-// RCT estimates when requests of one kind are answered on one kind of device:
-// QLM's section 6 with corrections.
+// RCT estimates when requests of one kind are answered on one kind of device (request completion time): QLM's
+// section 6 with corrections.
 //
-//   - A request's share of the instance is Alpha per prompt token and Beta per output
-//     token. The paper counts output tokens alone (equation 2), which is wrong where
-//     prompts are long.
-//   - Waiting has an intercept, below 0: the first batch does not wait.
-//   - The residence of a request is Prefill and Decode per output token. Decode has
-//     the paper's inefficiency factor in it (equation 4).
+//   - A request takes Alpha of the instance's time per prompt token and Beta per output token. The paper counts output
+//
+// tokens alone (equation 2), which is wrong for long prompts.
+//   - Waiting has an intercept below 0: the first batch does not wait.
+//   - The residence of a request is Prefill and Decode per output token. Decode includes the paper's inefficiency factor
+//
+// (equation 4).
 type RCT struct {
 	Alpha, Beta float64 // seconds of the instance per token of prompt and output
-	Intercept   float64 // seconds
-	Prefill     float64 // seconds
+	Intercept   float64 // seconds by which waiting differs from the work ahead; usually below 0
+	Prefill     float64 // seconds from start to the first token
 	Decode      float64 // seconds per output token with a full batch
-	Alone       float64 // seconds per output token of a request alone; 0: as Decode
-	Batch       float64 // requests that run at once
+	Alone       float64 // seconds per output token of a request that runs alone; 0 means the same as Decode
+	Batch       float64 // requests that run at once; 0 if requests cannot run on the kind of device
 
+	// Mean and variance of the tokens of prompts and answers.
 	PromptMean, PromptVar float64
 	OutputMean, OutputVar float64
-	// Common is the standard deviation of the throughput's own error.
+	// CommonSD is the relative standard deviation of the error of the throughput.
 	Common float64
 
-	// What a calibration knows besides; without it waiting times vary as answers do, and
-	// residences are normal.
+	// The following fields come from a calibration. Without it waiting times vary as answers do, and residences are
+	// normal.
 
-	// Filling is how long the first batch takes to start, as a part of its work: its
-	// prompts are computed one after the other.
+	// FillShare is the time until the first batch has started, relative to its work: its prompts are computed one
+	// after the other.
 	Filling float64
-	// Noise is the variance that waiting gains per second of work, and Fitted the work
-	// that the estimator was fitted to, of which its own error comes.
+	// NoiseVariance is the variance that waiting gains per second of work. FittedWork is the work, in seconds, of
+	// the queue that the estimator was fitted to; it determines the error of the fit.
 	Noise, Fitted float64
-	// Stays are residences with a full batch, equally likely, ascending.
+	// Residences are equally likely residences with a full batch, in seconds, ascending.
 	Stays []float64
-	// TailScale and TailShape are those of the generalised Pareto distribution by which
-	// residences pass the last eighth's least; without them the tail is exponential.
+	// TailScale and TailShape are the parameters of a generalised Pareto distribution of the residences beyond the
+	// last eighth's smallest. If they are 0, the tail is exponential.
 	TailScale, TailShape float64
 }
 
-// Work is the mean and variance of the instance's time for n requests.
+// Work returns the mean and variance of the instance's time, in seconds, for n requests:
+//
+//	n (Alpha PromptMean + Beta OutputMean),  n (Alpha^2 PromptVar + Beta^2 OutputVar)
 func (r *RCT) Work(n float64) (mean, variance float64) {
 	return n * (r.Alpha*r.PromptMean + r.Beta*r.OutputMean), n * (r.Alpha*r.Alpha*r.PromptVar + r.Beta*r.Beta*r.OutputVar)
 }
 
-// Varies is the variance of the time of n requests whose prompts are known, and which take so much work in the mean: that
-// of their answers, or what the calibration saw if that is more.
+// AnswerVariance returns the variance of the time of n requests with known prompts and the given mean work in
+// seconds: the variance that comes from their answers, or that of the calibration if it is larger.
 func (r *RCT) Varies(n, work float64) float64 {
 	return max(n*r.Beta*r.Beta*r.OutputVar, r.Noise*work)
 }
 
-// Wait is the waiting time behind this much work, in seconds of the instance: the
-// paper's equation 2 with an intercept.
+// MeanWait returns the waiting time in seconds behind this many seconds of work: the paper's equation 2 with an
+// intercept.
 func (r *RCT) Wait(work float64) float64 { return max(0, r.Filling*work, r.Intercept+work) }
 
-// Waiting is the waiting time behind work whose answers are not known. It varies
-// with those answers and with what else makes the instance slower or faster, which the
-// noise has both, and with the error of the estimator: it was fitted to a queue that
-// varied as much.
+// WaitDistribution returns the distribution of the waiting time behind work whose answers are not known. It varies
+// with those answers, with other disturbances of the instance (both are in NoiseVariance), and with the error of
+// the fit.
 func (r *RCT) Waiting(work float64) stoch.Normal {
 	wait := r.Wait(work)
 	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(r.Strays(work) + r.Common*r.Common*wait*wait)}
 }
 
-// Strays is the variance of the time that work takes whose answers are not known: of
-// the work itself, and of the fit.
+// WaitVariance returns the variance of the time that work takes if its answers are not known: NoiseVariance work
+// for the work itself, and NoiseVariance work^2 / FittedWork for the fit.
 func (r *RCT) Strays(work float64) float64 {
 	if r.Fitted == 0 {
 		return r.Noise * work
@@ -82,7 +85,7 @@ func (r *RCT) Strays(work float64) float64 {
 	return r.Noise * (work + work*work/r.Fitted)
 }
 
-// Answered is the time to the answer of a request behind work whose answers are not
+// AnswerTime returns the distribution of the time to the answer of a request behind work whose answers are not
 // known, with a full batch.
 func (r *RCT) Answered(work float64) stoch.Dist {
 	wait := r.Waiting(work)
@@ -93,8 +96,8 @@ func (r *RCT) Answered(work float64) stoch.Dist {
 	return stoch.Normal{Mu: wait.Mu + mean, Sigma: math.Hypot(wait.Sigma, math.Sqrt(variance))}
 }
 
-// Residence is the mean and variance of the time from start to answer where the
-// batch is filled to a share from 0 to 1 (equations 1 and 4).
+// Residence returns the mean and variance of the time from start to answer if the batch is filled to a share from
+// 0 to 1 (equations 1 and 4).
 func (r *RCT) Residence(fill float64) (mean, variance float64) {
 	d := r.Decode
 	if r.Alone > 0 {
@@ -103,8 +106,7 @@ func (r *RCT) Residence(fill float64) (mean, variance float64) {
 	return r.Prefill + d*r.OutputMean, d * d * r.OutputVar
 }
 
-// reach is the mean and variance of the time from start to a point of a request's
-// way with a full batch.
+// timeToMilestone returns the mean and variance of the time from start to a milestone with a full batch.
 func (r *RCT) reach(p milestone) (mean, variance float64) {
 	switch p {
 	case answered:
@@ -115,9 +117,8 @@ func (r *RCT) reach(p milestone) (mean, variance float64) {
 	return 0, 0
 }
 
-// PerToken is the time per output token of a request with a batch of n, over as many
-// tokens as the mean answer has: those that the iterations take which bring it, with
-// the prompts that come in them.
+// TimePerToken returns the distribution of the time per output token of a request in a batch of n, over an answer
+// of mean length. It includes the prompts that are computed in the same iterations.
 func (r *RCT) PerToken(n float64) stoch.Normal {
 	d, prompts := r.Decode, n*(r.PromptVar+r.PromptMean*r.PromptMean)
 	if r.Alone > 0 {
@@ -126,8 +127,8 @@ func (r *RCT) PerToken(n float64) stoch.Normal {
 	return stoch.Normal{Mu: d, Sigma: r.Alpha * math.Sqrt(prompts) / max(r.OutputMean, 1)}
 }
 
-// Concurrency is the largest batch in which this share of requests takes no longer
-// per output token than slo seconds; at least one.
+// MaxConcurrency returns the largest batch in which this share of requests takes at most slo seconds per output
+// token. It is at least 1.
 func (r *RCT) Concurrency(slo, share float64) int32 {
 	n := 1.0
 	for n < r.Batch && r.PerToken(n+1).Quantile(share) <= slo {
@@ -136,15 +137,15 @@ func (r *RCT) Concurrency(slo, share float64) int32 {
 	return int32(n)
 }
 
-// Throughput is the paper's token generation throughput Theta: mean output tokens
-// per request by the instance's time for one. Finished tokens by elapsed time is
-// less, because it misses what is not finished and the time to fill the batch.
+// Throughput returns the paper's token generation throughput Theta: mean output tokens of a request, divided by
+// the instance's time for it. Finished tokens divided by elapsed time is less, because it misses unfinished
+// requests and the time to fill the batch.
 func (r *RCT) Throughput() float64 {
 	work, _ := r.Work(1)
 	return r.OutputMean / work
 }
 
-// Cost is that of a group of n requests on a queue that is filled.
+// Cost returns the cost of a group of n requests in a queue with a full batch.
 func (r *RCT) Cost(n float64) Cost {
 	var c Cost
 	c.Work, c.Variance = r.Work(n)
@@ -152,25 +153,26 @@ func (r *RCT) Cost(n float64) Cost {
 	return c
 }
 
-// Served is a request of a calibration run: a queue that was there at time 0 and
-// was drained, in order of start.
+// CalibrationRequest is a request of a calibration run. The run drains a queue that is complete at time 0; its
+// requests are listed in the order of their starts.
 type Served struct {
-	Prompt, Output float64
+	Prompt, Output float64 // tokens
 	Start, End     float64 // seconds
 }
 
-// settled is the number of batches after which starts follow the work: the first
-// batch starts at once.
+// settledBatches is the number of batches after which starts follow the work. The first batch starts at once.
 const settled = 1.2
 
-// Calibrate fits an estimator to a drained queue. Batch is how many requests ran
-// at once.
+// Calibrate fits an estimator to a drained queue. Batch is the number of requests that ran at once. If the run is
+// too short or its times contradict each other, it returns an error.
 func Calibrate(run []Served, batch float64) (*RCT, error) {
 	first := int(settled * batch)
 	if !(batch >= 1) || len(run)-first < 10 {
 		return nil, fmt.Errorf("calibrating: found %d requests with a batch of %g, expected at least %d", len(run), batch, first+10)
 	}
 	r := &RCT{Batch: batch}
+
+	// Check the requests, and find the moments of their lengths.
 	prompts, outputs, stays := make([]float64, len(run)), make([]float64, len(run)), make([]float64, len(run))
 	for i, s := range run {
 		if !(s.End >= s.Start) || !(s.Start >= 0) || !(s.Prompt >= 0) || !(s.Output >= 1) || math.IsInf(s.End+s.Prompt+s.Output, 1) {
@@ -180,12 +182,16 @@ func Calibrate(run []Served, batch float64) (*RCT, error) {
 	}
 	r.PromptMean, r.PromptVar = stat.MeanVariance(prompts, nil)
 	r.OutputMean, r.OutputVar = stat.MeanVariance(outputs, nil)
-	// Requests that start while the queue waits see a full batch to their end.
+
+	// Fit residences by the answers' lengths. Requests that start while the queue waits see a full batch to their
+	// end.
 	full := max(len(run)-int(batch), first)
 	r.Prefill, r.Decode = stat.LinearRegression(outputs[:full], stays[:full], nil, false)
 	if r.Prefill < 0 || math.IsNaN(r.Decode) {
 		r.Prefill, r.Decode = 0, stat.Mean(stays[:full], nil)/r.OutputMean
 	}
+
+	// Fit starts by the work ahead, then the errors that remain.
 	r.fitWork(run, first)
 	if w, _ := r.Work(1); !(w > 0) {
 		return nil, fmt.Errorf("calibrating: found %g seconds per request, expected more than 0: starts do not follow the queue", w)
@@ -196,10 +202,10 @@ func Calibrate(run []Served, batch float64) (*RCT, error) {
 	return r, nil
 }
 
-// kept is the number of residences that an estimator keeps.
+// maxResidences is the number of residences that an estimator keeps.
 const kept = 64
 
-// spread is equally spaced quantiles of a list.
+// evenQuantiles returns up to maxResidences equally spaced quantiles of a list.
 func spread(list []float64) []float64 {
 	sorted := slices.Sorted(slices.Values(list))
 	n := min(kept, len(sorted))
@@ -210,25 +216,29 @@ func spread(list []float64) []float64 {
 	return out
 }
 
-// apart is the number of batches after which the errors of starts are taken as
-// independent: requests of one batch slow each other.
+// independentBatches is the number of batches after which the errors of starts are taken as independent: requests
+// of one batch slow each other.
 const apart = 2
 
-// fitNoise measures how starts stray from what is predicted without the answers'
-// lengths, by pairs of starts that are some batches apart. That is at least what the
-// lengths alone make. The fit itself takes out of the starts' errors what a line can,
-// for which the pairs' part of the queue corrects.
+// fitNoise measures how starts deviate from their prediction if the answers' lengths are not known. It uses pairs
+// of starts that are some batches apart. The result is at least the variance of the lengths. The fitted line
+// itself removes a part of the deviation; the pairs' share of the queue corrects for that.
 func (r *RCT) fitNoise(run []Served, first int) {
+	// Compute the work ahead of every request, with the mean answer.
 	work, filled, squares := make([]float64, len(run)), 0.0, 0.0
 	for i := range run[1:] {
 		work[i+1] = work[i] + r.Alpha*run[i].Prompt + r.Beta*r.OutputMean
 	}
+
+	// Fit the starts of the first batch by FillShare * work.
 	for i := range min(int(r.Batch), len(run)) {
 		filled, squares = filled+run[i].Start*work[i], squares+work[i]*work[i]
 	}
 	if squares > 0 {
 		r.Filling = min(max(filled/squares, 0), 1)
 	}
+
+	// Sum the squared errors of the work between the pairs.
 	r.Fitted = work[len(work)-1]
 	rest := len(run) - first
 	lag := max(1, min(int(apart*r.Batch), rest/2))
@@ -242,7 +252,9 @@ func (r *RCT) fitNoise(run []Served, first int) {
 	r.Noise = max(variance/one, strayed/of/(1-float64(lag)/float64(rest)))
 }
 
-// fitWork fits starts by the prompt and output tokens ahead.
+// fitWork fits starts by the prompt and output tokens ahead:
+//
+//	start = Intercept + Alpha promptsAhead + Beta outputsAhead
 func (r *RCT) fitWork(run []Served, first int) {
 	n := len(run) - first
 	a, b := mat.NewDense(n, 3, nil), mat.NewVecDense(n, nil)
@@ -254,13 +266,15 @@ func (r *RCT) fitWork(run []Served, first int) {
 		}
 		in, out = in+s.Prompt, out+s.Output
 	}
+
+	// Use the least squares if both slopes are valid.
 	var x mat.VecDense
 	if err := x.SolveVec(a, b); err == nil && x.AtVec(1) >= 0 && x.AtVec(2) >= 0 {
 		r.Intercept, r.Alpha, r.Beta = x.AtVec(0), x.AtVec(1)/r.PromptMean, x.AtVec(2)/r.OutputMean
 		return
 	}
-	// Prompts and outputs ahead grow together: one slope for requests, shared out by
-	// tokens.
+	// Otherwise prompts and outputs ahead have grown together: fit one slope for requests, and attribute it to
+	// output tokens.
 	k, starts := make([]float64, n), make([]float64, n)
 	for i := range k {
 		k[i], starts[i] = float64(first+i), run[first+i].Start

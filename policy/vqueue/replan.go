@@ -10,54 +10,58 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// planning is what re-plans begin from and end with.
+// replanner starts searches for a better order and adopts their results.
 type planning struct {
 	*grouping
-	orders [][]int32 // to arrange a re-plan
-	plans  int64
-	ends   Replans
+	orders [][]int32 // by queue: buffer for a new order
+	plans  int64     // number of searches
+	ends   Replans   // how they ended
 	effort effort
 }
 
+// newReplanner returns a replanner that has started no search.
 func newPlanning(s *grouping) planning {
 	return planning{grouping: s, orders: make([][]int32, len(s.instances))}
 }
 
-// effort is how much the re-plans of a single queue may work: as much as what has changed
-// since is worth. A search over several queues finds more the longer it works.
+// searchBudget is the work that the re-plans of a single queue may use: it grows with the changes since the last
+// one. A search over several queues finds more the longer it runs, and is not limited by it.
 type effort struct {
-	seen, joined int64 // grouping.changes and grouping.joins at the last look
-	credit       int64 // positions
-	grant        int64 // for the search that is asked for
-	shifted      int64 // grouping.shifts at the last re-plan
-	settled      bool  // the last search found nothing better
-	rested       int   // re-plans that were passed over since then
+	seen, joined int64 // groupTable.memberChanges and joinCount when last counted
+	credit       int64 // positions that may be looked at
+	grant        int64 // positions granted to the next search
+	shifted      int64 // groupTable.instanceChanges at the last re-plan
+	settled      bool  // the last search found no better order
+	rested       int   // re-plans skipped since then
 }
 
 const (
-	// A search of few groups has seen what there is long before a large budget ends.
+	// A search of few groups has tried all orders that matter long before a large budget ends.
 	leastWork    = 20_000
 	workPerGroup = 1000
-	// workPerChange is what a request that comes to a single queue or goes from it is worth,
-	// in positions.
+	// workPerChange is the work granted for a request that joins or leaves a single queue, in positions.
 	workPerChange = 2000
-	// mostRested is how many re-plans of a single queue in a row are passed over where
-	// nobody came, and nothing that the last one saw is other than it was.
+	// maxSkippedReplans is how many re-plans of a single queue in a row are skipped if no request joined and
+	// nothing else changed since the last one.
 	mostRested = 2
 )
 
-// due returns whether a re-plan is worth it now, and grants its work.
+// grantReplan reports whether a re-plan is worthwhile now, and grants its work.
 func (p *planning) due() bool {
 	e, most := &p.effort, max(leastWork, workPerGroup*int64(len(p.groups)))
 	if len(p.instances) > 1 {
 		e.grant = most
 		return true
 	}
+
+	// Earn credit for the changes.
 	e.credit = min(e.credit+workPerChange*(p.changes-e.seen), most)
 	e.seen = p.changes
 	if workPerGroup*p.state.Len(0) <= leastWork {
 		e.credit = max(e.credit, leastWork)
 	}
+
+	// Skip a search that would see the same as the last one, or has too little credit.
 	if e.settled && e.joined == p.joins && e.shifted == p.shifts && e.rested < mostRested {
 		e.rested++
 		return false
@@ -69,8 +73,7 @@ func (p *planning) due() bool {
 	return true
 }
 
-// sync brings the problem up to the time: which models are loaded, when queues
-// start, and what changes of models take.
+// syncProblem updates the problem to the current time: loaded networks, starts of queues, setup times.
 func (p *planning) sync(now time.Duration) {
 	p.problem.Now = seconds(now)
 	for q := range p.instances {
@@ -79,9 +82,12 @@ func (p *planning) sync(now time.Duration) {
 	p.state.Refresh()
 }
 
-// search is a search over what is queued now, to be run beside the loop.
+// newSearch returns a search over a copy of the present problem. It runs beside the loop. Its result has, for each
+// queue, the number of groups, then each group and its generation; or one of the result constants instead.
 func (p *planning) search() func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 	p.plans++
+
+	// Copy the problem, the generations of the groups, and the order.
 	problem := p.problem
 	problem.Groups, problem.Costs = slices.Clone(p.problem.Groups), slices.Clone(p.problem.Costs)
 	problem.Queues = slices.Clone(p.problem.Queues)
@@ -96,16 +102,22 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 	plan.CopyFrom(p.state)
 	plan.p = &problem
 	plan.Refresh()
+
+	// Every search has random numbers of its own.
 	rng := seeded.New(p.opt.Seed, "vqueue/replan/"+strconv.FormatInt(p.plans, 10))
 	search, grant := &Search{Stay: !p.ops.balance.on}, p.effort.grant
 	return func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 		before, began := plan.Work(), plan.Total()
 		if late := p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests(); !late && began-plan.Floor() <= least {
-			return append(dst, stays), 0 // no order is better by more
+			return append(dst, stays), 0 // no order is better by more than minPlanGain
 		}
+
+		// Search for a better order.
 		work = min(work, grant)
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before
+
+		// No better order, or too many late requests: keep the order, or fall back to deadlines.
 		late := p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests()
 		if better := plan.Total() < began-least; late || !better {
 			if !late && ctx.Err() == nil {
@@ -117,6 +129,8 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 			}
 			late = true
 		}
+
+		// Write the order.
 		for q := range problem.Queues {
 			dst = append(dst, int32(plan.Len(int32(q))))
 			for _, g := range plan.Order(int32(q), nil) {
@@ -130,30 +144,30 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 	}
 }
 
-// What a result says instead of an order, or behind one. A search that comes back
-// with an empty list has failed.
 const (
-	stays      = -1 // nothing better was found: the order stays
-	outOfTime  = -2 // so it does because the search ran out of time
-	byDeadline = -3 // the order is the earliest deadline first
+	// Values in a result instead of an order, or behind one. An empty result means that the search failed.
+	stays      = -1 // no better order was found: the order remains
+	outOfTime  = -2 // the same because the search ran out of time
+	byDeadline = -3 // behind an order: it is that of the deadlines
 )
 
-// Replans counts how searches ended.
+// ReplanCounts counts the results of searches.
 type Replans struct {
-	Adopted, Stayed int64 // a better order was found; none was
-	// Searches that ran out of time or failed. ByDeadline: the queues then took the
-	// order of the earliest deadline first, as they do above EDFAbove.
+	Adopted, Stayed int64 // a better order was found; none was found
+	// OutOfTime and Failed count searches that ran out of time or failed. ByDeadline counts how often the queues
+	// took the order of deadlines, after a failure or because of EDFAbove.
 	OutOfTime, Failed, ByDeadline int64
 }
 
-// Replans tells how searches ended so far.
+// Replans returns the results of searches so far.
 func (p *Policy) Replans() Replans { return p.plan.ends }
 
-// ended counts how a search ended. A failed one, where a violation is likely, leaves
-// the queues in the order of the earliest deadline first.
+// handleResult adopts the result of a search, counts it, and reports whether the order changed. If the search
+// failed and a violation is likely, it orders the queues by deadline.
 func (p *planning) ended(list []int32) bool {
 	p.effort.settled = len(list) > 0 && list[0] == stays
 	switch {
+	// The search failed.
 	case len(list) == 0:
 		p.ends.Failed++
 		if !p.violation() {
@@ -162,6 +176,8 @@ func (p *planning) ended(list []int32) bool {
 		p.ends.ByDeadline++
 		edf(p.state)
 		return true
+
+	// There is no better order.
 	case list[0] == stays:
 		p.ends.Stayed++
 		return false
@@ -169,6 +185,8 @@ func (p *planning) ended(list []int32) bool {
 		p.ends.OutOfTime++
 		return false
 	}
+
+	// There is a new order.
 	if !p.adopt(list) {
 		return false
 	}
@@ -180,10 +198,10 @@ func (p *planning) ended(list []int32) bool {
 	return true
 }
 
-// least is the gain from which on a new order is worth it.
+// minPlanGain is the gain of the objective from which on a new order is adopted.
 const least = 0.05
 
-// violation tells whether any violation of a deadline is likely.
+// violationLikely reports whether some group is likely to have late requests.
 func (p *planning) violation() bool {
 	fresh(p.state)
 	return slices.ContainsFunc(p.state.queues, func(l line) bool {
@@ -191,13 +209,12 @@ func (p *planning) violation() bool {
 	})
 }
 
-// likely is the expected number of late requests of a group that is a violation.
+// violationThreshold is the expected number of late requests of a group that counts as a violation.
 const likely = 0.5
 
-// adopt takes over an order that a search found. Groups born since keep their
-// queue, behind the others; those that are gone are passed over. An order for
-// another number of queues, or one that is cut off, changes nothing, and adopt is
-// false.
+// adoptOrder takes over an order that a search found. Groups that are newer than the search keep their queue,
+// behind the others; groups that are gone are skipped. If the order is for another number of queues or is cut off,
+// nothing changes and adoptOrder returns false.
 func (p *planning) adopt(list []int32) bool {
 	for q := range p.orders {
 		p.orders[q] = p.orders[q][:0]
@@ -221,8 +238,9 @@ func (p *planning) adopt(list []int32) bool {
 	return true
 }
 
-// settle arranges p.orders, each group once, with the groups that they lack.
+// arrangeOrders sets the queues to p.orders, with every group once, and adds the groups that are missing.
 func (p *planning) settle() {
+	// Remove duplicates.
 	seen := make([]bool, len(p.groups))
 	for q := range p.orders {
 		p.orders[q] = slices.DeleteFunc(p.orders[q], func(g int32) bool {
@@ -231,6 +249,8 @@ func (p *planning) settle() {
 			return again
 		})
 	}
+
+	// Append the groups that no order has.
 	for q := range p.orders {
 		for _, x := range p.state.queues[q].slots {
 			if !seen[x.group] {
@@ -238,12 +258,14 @@ func (p *planning) settle() {
 			}
 		}
 	}
-	for q := range p.orders { // what is new goes behind its equals
+
+	// Sort by priority: new groups stand behind those of equal priority.
+	for q := range p.orders {
 		slices.SortStableFunc(p.orders[q], func(a, b int32) int { return cmp.Compare(p.problem.Groups[a].Priority, p.problem.Groups[b].Priority) })
 	}
 	p.state.Arrange(p.orders)
-	// A group may have come to a queue that has an open one of its model: it is open
-	// no more.
+
+	// An open group that moved to another queue is no longer open.
 	for i, g := range p.joinable {
 		if g >= 0 && !p.opt.OneOpen && p.state.Where(g) != int32(i/(2*len(p.t.Models))) {
 			p.joinable[i] = -1

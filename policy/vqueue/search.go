@@ -7,43 +7,47 @@ import (
 	"slices"
 )
 
-// Search improves an order by large-neighbourhood search: it takes a few groups
-// out, puts each back where that costs least, and keeps the result by the rule of
-// simulated annealing. It allocates nothing once its buffers have grown.
+// Search improves an order by large-neighbourhood search. A step removes a few groups, puts each back where that
+// costs least, and accepts the result by the rule of simulated annealing. Search allocates nothing once its
+// buffers have grown.
 type Search struct {
-	// Most is the largest number of groups that one step takes out; 0 is 10.
+	// MaxRemoved is the largest number of groups that one step removes; 0 means 10.
 	Most int
-	// Stay keeps every group in its queue.
+	// KeepQueues keeps every group in its queue.
 	Stay bool
 
 	state, best State
-	stale       []bool // queues in which best is not up to date
-	stales      []int32
+	stale       []bool  // by queue: whether best has another order of it
+	stales      []int32 // these queues
 	rng         *rand.Rand
 
-	out    []int32 // groups taken out
-	chosen []bool  // by group
-	home   []int32 // by group taken out: its queue before
+	out    []int32 // groups that the step has removed
+	chosen []bool  // by group: whether it is removed
+	home   []int32 // by removed group: its queue before
 	saved  []line  // queues as they were before the step
-	savedQ []int32
-	saves  []bool // by queue
-	pool   []int32
-	noise  float64
+	savedQ []int32 // their numbers
+	saves  []bool  // by queue: whether it is saved
+	pool   []int32 // groups that may be removed
+	noise  float64 // relative amount by which the costs of queues are raised at random
 }
 
-// Run improves s until it has looked at so many positions or ctx has ended. The
-// result is never worse than s, and the same for the same work and generator.
+// Run improves s until it has looked at `work` positions or ctx has ended. The result is never worse than s, and
+// it is the same for the same work and random generator.
 func (x *Search) Run(ctx context.Context, s *State, rng *rand.Rand, work int64) {
 	x.begin(s, rng)
 	if len(x.pool) < 1 {
 		return
 	}
+
+	// Small problems are searched in several rounds, each from the best order so far at half the temperature.
 	limit := s.work + work
 	rounds, heat := int64(1), hottestLarge
 	if len(x.pool) <= smallSearch {
 		rounds, heat = smallRounds, hottestSmall
 	}
 	heat = heat*s.total/math.Sqrt(float64(len(x.pool))) + 1
+
+	// The temperature falls geometrically with the work of the round.
 	for r := range rounds {
 		from, until := x.state.work, limit-work*(rounds-1-r)/rounds
 		for step := 0; x.state.work < until; step++ {
@@ -62,6 +66,8 @@ func (x *Search) Run(ctx context.Context, s *State, rng *rand.Rand, work int64) 
 		x.state.CopyOrder(&x.best)
 		heat /= 2
 	}
+
+	// Return the best order.
 	worked := x.state.work
 	if x.best.total < s.total {
 		s.CopyOrder(&x.best)
@@ -70,20 +76,19 @@ func (x *Search) Run(ctx context.Context, s *State, rng *rand.Rand, work int64) 
 }
 
 const (
-	// smallSearch is the number of groups up to which a search starts again from its
-	// best order, smallRounds times in all.
+	// maxSmallProblem is the number of groups up to which a search runs smallRounds rounds.
 	smallSearch = 200
 	smallRounds = 3
-	// The first temperature relative to the objective per root of the number of groups,
-	// for small and large searches; coldest is the last relative to the first.
+	// The first temperature of small and large problems, relative to the objective divided by the root of the
+	// number of groups. finalHeat is the last temperature relative to the first.
 	hottestSmall = 0.02
 	hottestLarge = 0.005
 	coldest      = 1e-3
-	// exchanges is the number of exchanges between two steps.
+	// exchangesPerStep is the number of exchanges between two steps.
 	exchanges = 20
 )
 
-// begin copies the state and makes the buffers.
+// prepare copies the assignment and makes the buffers.
 func (x *Search) begin(s *State, rng *rand.Rand) {
 	if x.Most == 0 {
 		x.Most = 10
@@ -101,26 +106,27 @@ func (x *Search) begin(s *State, rng *rand.Rand) {
 	}
 }
 
-// unset is a buffer of n times false.
+// clearedFlags returns a slice of n times false, in the memory of b if that is large enough.
 func unset(b []bool, n int) []bool {
 	b = slices.Grow(b[:0], n)[:n]
 	clear(b)
 	return b
 }
 
-// CopyOrder takes over the queues of another state of the same problem, but not
-// its count of work.
+// CopyOrder takes over the queues of another assignment of the same problem, but not its search work.
 func (s *State) CopyOrder(from *State) {
 	work := s.work
 	s.CopyFrom(from)
 	s.work = work
 }
 
-// step takes groups out, puts them back, and undoes it unless it is accepted.
+// step removes groups and puts them back. Unless the result is accepted, it restores the queues.
 func (x *Search) step(heat float64) {
 	s := &x.state
 	before := s.total
 	x.choose()
+
+	// Remove the chosen groups.
 	for _, g := range x.out {
 		x.home[g] = s.where[g]
 		if q := s.where[g]; q >= 0 {
@@ -128,6 +134,8 @@ func (x *Search) step(heat float64) {
 			s.Remove(g)
 		}
 	}
+
+	// Put them back one by one, half of the time with noise.
 	x.shuffle()
 	x.noise = 0
 	if x.rng.IntN(2) == 0 {
@@ -140,6 +148,8 @@ func (x *Search) step(heat float64) {
 			s.Insert(g, q, place)
 		}
 	}
+
+	// Accept the result by the rule of simulated annealing.
 	rise := s.total - before
 	if rise <= 0 || x.rng.Float64() < math.Exp(-rise/heat) {
 		x.accept()
@@ -149,8 +159,8 @@ func (x *Search) step(heat float64) {
 	x.out, x.savedQ = x.out[:0], x.savedQ[:0]
 }
 
-// bestPlace is State.Best, with each queue's cost made a little larger at random
-// where the step is noisy.
+// noisyBestPlace returns the best queue and place for a group. If the step is noisy, each queue's cost is first
+// raised by a random factor.
 func (x *Search) bestPlace(g int32) (queue int32, place int) {
 	s := &x.state
 	if q := x.home[g]; x.Stay && q >= 0 {
@@ -166,7 +176,7 @@ func (x *Search) bestPlace(g int32) (queue int32, place int) {
 	for q := range s.queues {
 		factor := 1 + x.noise*x.rng.Float64()
 		if at, d := s.insertion(g, int32(q), bound/factor); at >= 0 {
-			// A gain is not made larger by noise.
+			// Noise raises a cost. It does not enlarge a gain.
 			if d *= factor; d < bound {
 				queue, place, bound = int32(q), at, d
 			}
@@ -175,7 +185,7 @@ func (x *Search) bestPlace(g int32) (queue int32, place int) {
 	return queue, place
 }
 
-// save keeps a queue as it was before the step.
+// saveQueue keeps a copy of a queue as it was before the step.
 func (x *Search) save(q int32) {
 	if x.saves[q] {
 		return
@@ -190,6 +200,7 @@ func (x *Search) save(q int32) {
 	x.saved[n].slots = append(x.saved[n].slots[:0], x.state.queues[q].slots...)
 }
 
+// restoreQueues returns to the queues and the total before the step.
 func (x *Search) undo(total float64) {
 	s := &x.state
 	for _, g := range x.out {
@@ -208,6 +219,7 @@ func (x *Search) undo(total float64) {
 	s.total = total
 }
 
+// acceptStep keeps the result of a step, and copies it if it is the best so far.
 func (x *Search) accept() {
 	for _, q := range x.savedQ {
 		x.saves[q] = false
@@ -221,8 +233,8 @@ func (x *Search) accept() {
 	}
 }
 
-// keepBest copies what changed since the last best. If the state is not better, it
-// only forgets what changed: the caller copies the best back.
+// updateBest copies the queues that have changed since the last best order. If the present order is not better, it only
+// forgets which have changed: the caller then copies the best order back.
 func (x *Search) keepBest(better bool) {
 	for _, q := range x.stales {
 		x.stale[q] = false
@@ -239,8 +251,7 @@ func (x *Search) keepBest(better bool) {
 	}
 }
 
-// shuffle brings the chosen groups into the order in which they go back: by
-// deadline, by work, or any.
+// orderRemoved sorts the removed groups into the order in which they go back: by deadline, by work, or at random.
 func (x *Search) shuffle() {
 	p := x.state.p
 	switch x.rng.IntN(3) {

@@ -7,15 +7,16 @@ import (
 	"inferplan/policy"
 )
 
-// serving does what the heads of queues ask for.
+// queueServer carries out the order of the queues: it pulls requests and changes networks.
 type serving struct{ *grouping }
 
-// serve pulls requests of the head of a queue into the running batch, changes the
-// model, or evicts.
+// serveQueue pulls requests of the head group of a queue into the running batch, changes the network, or evicts
+// requests. It ends when the instance can do no more at this time.
 func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 	in := &s.instances[q]
 	filling := s.ops.pull.fills(in)
 	for in.up() && in.coming < 0 && in.evicting == 0 {
+		// Choose the group: the head, or a more urgent one of another queue.
 		g := s.head(in, q)
 		if g < 0 {
 			if g = s.borrowed(in); g < 0 {
@@ -24,6 +25,8 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 		} else if in.loaded == s.problem.Groups[g].Model {
 			g = s.sooner(now, in, q, g)
 		}
+
+		// Choose its request. Then change the network, evict requests, or dispatch it.
 		req := s.turn(q, g)
 		r := &s.requests[req]
 		switch network := s.problem.Groups[g].Model; {
@@ -32,7 +35,7 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 			return
 		case in.loaded != network:
 			s.change(now, in, network, out)
-			s.situate(now, q) // who comes meanwhile joins a queue with the model that is on its way
+			s.situate(now, q) // requests that arrive meanwhile join the queue of the network that is being loaded
 			s.state.Moved(q)
 			return
 		case !filling:
@@ -47,8 +50,8 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 	}
 }
 
-// head is the group that a queue serves next; -1: none. It is the first, or, while
-// as many of its class run as may, the next of the loaded model with room.
+// headGroup returns the group that a queue serves next: the first one or, if its class is at its cap, the next of
+// the loaded network that is not. If there is none, it returns -1.
 func (s *serving) head(in *instance, q int32) int32 {
 	first := s.state.First(q)
 	if s.own.Caps == nil || first < 0 {
@@ -65,9 +68,9 @@ func (s *serving) head(in *instance, q int32) int32 {
 	return first
 }
 
-// borrowed is the group with the earliest deadline among those of other queues that
-// an instance with an empty queue can serve as it is; -1: none. Nobody who runs
-// already comes along: first members that have an answer in part stay.
+// borrowedGroup returns the group that an instance with an empty queue serves from other queues without a change
+// of network: the one with the highest priority, then the earliest deadline. If there is none, it returns -1.
+// Groups whose first member has started before stay in their queue.
 func (s *serving) borrowed(in *instance) int32 {
 	best, first, rank := int32(-1), time.Duration(0), int32(0)
 	if s.opt.Rule != Planned || !s.ops.balance.on || in.loaded < 0 || s.waiting() == 0 || s.stuffed(in) {
@@ -88,10 +91,10 @@ func (s *serving) borrowed(in *instance) int32 {
 	return best
 }
 
-// sooner is the head of another queue that goes before a group which an instance would
-// serve next: it is due earlier, and can be in time here. Without it a request waits
-// for its own instance while others of its model serve what hurries less. What has an
-// answer in part stays, as does what runs on another kind of device.
+// moreUrgentHead returns the head of another queue that an instance serves before its own head: one with an
+// earlier deadline that it can still meet here. If there is none, it returns ownHead. Without this rule a request
+// would wait for its own instance while others of its network serve less urgent requests. Requests that have
+// started before stay, as do those of other kinds of devices.
 func (s *serving) sooner(now time.Duration, in *instance, q, own int32) int32 {
 	if s.opt.Rule != Planned || !s.ops.balance.on || len(s.instances) == 1 {
 		return own
@@ -112,7 +115,7 @@ func (s *serving) sooner(now time.Duration, in *instance, q, own int32) int32 {
 	return best
 }
 
-// change brings a network to an instance that runs nothing.
+// changeNetwork loads a network on an instance on which nothing runs.
 func (s *serving) change(now time.Duration, in *instance, network int32, out *policy.Actions) {
 	if in.failed {
 		return
@@ -125,16 +128,20 @@ func (s *serving) change(now time.Duration, in *instance, network int32, out *po
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: in.device})
 }
 
-// dispatch sends a request that waits to an instance.
+// dispatchRequest sends a waiting request to an instance.
 func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
 	s.pass(req)
 	s.leave(req)
+
+	// Count it with its instance.
 	slot, r := s.batchFor(req), &s.requests[req]
 	r.instance = s.of[in.device]
 	in.running = append(in.running, slot)
 	in.counts[r.model]++
 	r.taken = s.need(r)
 	in.tokens += r.taken
+
+	// Dispatch a batch of one task with one hop.
 	pipeline := s.t.Models[r.model].FirstPipeline
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: pipeline, Model: r.model, Batch: slot, Size: 1,
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: 1})
@@ -142,7 +149,8 @@ func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
 	out.Hops = append(out.Hops, policy.Hop{Stage: s.t.Pipelines[pipeline].FirstStage, Device: in.device, Uplink: -1, Downlink: -1})
 }
 
-// unbatch takes a batch off its instance and frees its slot.
+// removeBatch removes a batch from its instance and frees its slot. It returns the request and the instance's
+// queue.
 func (s *serving) unbatch(slot int32) (req, q int32) {
 	req = s.batches[slot]
 	r := &s.requests[req]

@@ -6,45 +6,45 @@ import (
 	"slices"
 )
 
-// State is an assignment of groups to queues in order, with what it costs. It is
-// not safe for use by several goroutines; CopyFrom gives one its own.
+// Assignment is an assignment of groups to queues, in order, with its cost. It is not safe for use by several
+// goroutines; CopyFrom makes a copy for another one.
 type State struct {
 	p      *Problem
 	queues []line
-	where  []int32 // by group: its queue, -1
-	filled marks   // queues with groups
-	total  float64
-	spare  float64 // largest variance of one group
-	work   int64   // positions looked at
-	loose  bool    // see loose.go
+	where  []int32 // by group: its queue, or -1
+	filled marks   // queues that have groups
+	total  float64 // objective, with the cost of unplaced groups
+	spare  float64 // largest variance of one group's work
+	work   int64   // positions looked at so far
+	loose  bool    // costs of long queues are computed only when they are read, see loose.go
 }
 
-// line is a queue's order.
+// queueOrder is the order of one queue.
 type line struct {
 	slots []slot
-	cost  float64 // of the slots and of the queue's end
-	// What only loose queues need, see loose.go.
+	cost  float64 // cost of the slots and of the queue's end
+	// These fields are used by assignments with lazyCosts alone, see loose.go.
 	tail   float64 // seconds from the queue's start to its end
-	behind bool    // starts and costs are not those of the slots
-	buffer []slot  // that slots stand in
+	behind bool    // starts and costs of the slots are out of date
+	buffer []slot  // memory behind slots
 }
 
-// slot is a group in its place.
+// queueSlot is a group at its place in a queue, with times in seconds.
 type slot struct {
 	group, model int32
 	priority     int32
-	start        float64 // mean
-	variance     float64 // of start
-	end          float64
+	start        float64 // mean start
+	variance     float64 // variance of the start
+	end          float64 // mean end of its work
 	cost         float64
-	own, grows   float64 // see Problem.slack
-	slack, rate  float64 // the same of this and all later slots
+	own, grows   float64 // linear slack of this slot and its growth per second, see Problem.linearSlack
+	slack, rate  float64 // least slack and total growth of this and all later slots
 }
 
-// marks are numbers of a small range, each marked or not.
+// bitSet is a set of small numbers.
 type marks []uint64
 
-// set marks a number, or not.
+// set adds a number to the set, or removes it.
 func (m marks) set(i int32, on bool) {
 	if bit := uint64(1) << (i % 64); on {
 		m[i/64] |= bit
@@ -53,7 +53,7 @@ func (m marks) set(i int32, on bool) {
 	}
 }
 
-// after returns the first marked number from i on; if there is none, it returns -1.
+// next returns the smallest number of the set that is at least i. If there is none, it returns -1.
 func (m marks) after(i int32) int32 {
 	for w := i / 64; int(w) < len(m); w++ {
 		word := m[w]
@@ -67,7 +67,7 @@ func (m marks) after(i int32) int32 {
 	return -1
 }
 
-// end is when a queue is empty that begins at a time.
+// emptyAt returns the time at which a queue that starts at the given time is empty.
 func (l *line) end(start float64) float64 {
 	switch n := len(l.slots); {
 	case n == 0:
@@ -79,7 +79,7 @@ func (l *line) end(start float64) float64 {
 	}
 }
 
-// ranked tells whether a queue keeps the priorities.
+// keepsPriorities reports whether no group of a queue stands before one of a higher priority.
 func (l *line) ranked() bool {
 	for i := 1; i < len(l.slots); i++ {
 		if l.slots[i].priority < l.slots[i-1].priority {
@@ -89,14 +89,14 @@ func (l *line) ranked() bool {
 	return true
 }
 
-// NewState returns the state in which no group is in a queue.
+// NewAssignment returns the assignment in which no group is in a queue.
 func NewState(p *Problem) *State {
 	s := &State{}
 	s.Reset(p)
 	return s
 }
 
-// Reset takes a problem and empties all queues. It keeps memory.
+// Reset sets the problem and empties all queues. It keeps memory.
 func (s *State) Reset(p *Problem) {
 	s.p = p
 	s.queues = slices.Grow(s.queues[:0], len(p.Queues))[:len(p.Queues)]
@@ -112,7 +112,7 @@ func (s *State) Reset(p *Problem) {
 	s.Refresh()
 }
 
-// CopyFrom makes s the same as from. They share the problem and nothing else.
+// CopyFrom makes s equal to another state. The two share the problem and nothing else.
 func (s *State) CopyFrom(from *State) {
 	s.p, s.total, s.spare, s.work = from.p, from.total, from.spare, from.work
 	s.where, s.filled = append(s.where[:0], from.where...), append(s.filled[:0], from.filled...)
@@ -123,17 +123,20 @@ func (s *State) CopyFrom(from *State) {
 	}
 }
 
-// Refresh takes over what changed in the problem: times, costs, sizes, and groups
-// added at the end. All costs are computed anew.
+// Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end.
 func (s *State) Refresh() {
 	p := s.p
 	for len(s.where) < len(p.Groups) {
 		s.where = append(s.where, -1)
 	}
+
+	// The largest variance bounds the variance that an insertion adds before a slot.
 	s.spare = 0
 	for i := range p.Costs {
 		s.spare = max(s.spare, p.Costs[i].Variance)
 	}
+
+	// Recompute the queues, and add the cost of unplaced groups.
 	s.total = 0
 	for q := range s.queues {
 		if l := &s.queues[q]; s.loose && len(l.slots) > mostExact {
@@ -151,14 +154,14 @@ func (s *State) Refresh() {
 	}
 }
 
-// Moved takes over what changed in a queue of the problem.
+// QueueChanged recomputes the costs of a queue after its times in the problem have changed.
 func (s *State) Moved(queue int32) { s.update(queue, 0) }
 
-// Total is the objective, with what groups in no queue cost.
+// Total returns the objective, with the cost of groups that are in no queue.
 func (s *State) Total() float64 { return s.total }
 
-// Floor is a total that no order is below: nobody is late, and every group runs where it
-// takes the least. It is minus infinity where an objective counts what ends early.
+// LowerBound returns a total that no order can be below: nobody is late, and every group runs on the kind of
+// device that takes the least time. With ByCompletion, which rewards early ends, it is minus infinity.
 func (s *State) Floor() float64 {
 	p := s.p
 	if p.Judge == ByCompletion {
@@ -173,17 +176,16 @@ func (s *State) Floor() float64 {
 	return sum
 }
 
-// Work is the number of positions looked at so far: the unit in which searches are
-// limited.
+// SearchWork returns the number of positions looked at so far: the unit in which searches are limited.
 func (s *State) Work() int64 { return s.work }
 
-// Where is the queue of a group; -1: none.
+// QueueOf returns the queue of a group, or -1.
 func (s *State) Where(group int32) int32 { return s.where[group] }
 
-// Len is the number of groups in a queue.
+// Len returns the number of groups in a queue.
 func (s *State) Len(queue int32) int { return len(s.queues[queue].slots) }
 
-// Order appends the groups of a queue in order.
+// Order appends the groups of a queue to dst, in order.
 func (s *State) Order(queue int32, dst []int32) []int32 {
 	for i := range s.queues[queue].slots {
 		dst = append(dst, s.queues[queue].slots[i].group)
@@ -191,7 +193,7 @@ func (s *State) Order(queue int32, dst []int32) []int32 {
 	return dst
 }
 
-// First is the group at the head of a queue; -1: none.
+// Head returns the first group of a queue. If the queue is empty, it returns -1.
 func (s *State) First(queue int32) int32 {
 	if slots := s.queues[queue].slots; len(slots) > 0 {
 		return slots[0].group
@@ -199,8 +201,8 @@ func (s *State) First(queue int32) int32 {
 	return -1
 }
 
-// Arrange puts the groups of all queues into another order: orders has them by
-// queue. Groups that are not in it are in no queue.
+// Arrange replaces all queues by the given orders, one per queue. Groups that no order names are in no queue
+// afterwards.
 func (s *State) Arrange(orders [][]int32) {
 	for i := range s.where {
 		s.where[i] = -1
@@ -216,22 +218,21 @@ func (s *State) Arrange(orders [][]int32) {
 	s.Refresh()
 }
 
-// Grown takes over a change of a group's size, cost or deadlines.
+// GroupChanged recomputes costs after the size, cost or deadlines of a group have changed.
 func (s *State) Grown(group int32) {
 	if q := s.where[group]; q >= 0 {
 		s.update(q, s.place(group))
 	}
 }
 
-// Start is the mean and variance of the time at which the group at a place of a
-// queue starts.
+// Start returns the mean and variance of the start of the group at a place of a queue.
 func (s *State) Start(queue int32, place int) (mean, variance float64) {
 	x := &s.queues[queue].slots[place]
 	return x.start, x.variance
 }
 
-// Late is the number of requests in groups that, at their means, end past their
-// last deadline, and of those in no queue.
+// LateRequests returns the number of requests in groups that, by the means, end after their last deadline, and of
+// those in no queue.
 func (s *State) Late() float64 {
 	fresh(s)
 	late, p := 0.0, s.p
@@ -252,7 +253,7 @@ func (s *State) Late() float64 {
 	return late
 }
 
-// update recosts a queue and carries the difference into the total.
+// updateCosts recomputes a queue from a slot on and adds the difference to the total.
 func (s *State) update(q int32, from int) {
 	before := s.queues[q].cost
 	if s.queues[q].behind {
@@ -276,7 +277,7 @@ func (s *State) Insert(group, q int32, place int) {
 	s.update(q, place)
 }
 
-// Remove takes a group out of its queue.
+// Remove takes a group out of its queue. If it is in none, nothing changes.
 func (s *State) Remove(group int32) {
 	q := s.where[group]
 	if q < 0 {
@@ -294,7 +295,7 @@ func (s *State) Remove(group int32) {
 	s.update(q, place)
 }
 
-// place is where a group is in its queue.
+// placeOf returns the place of a group in its queue.
 func (s *State) place(group int32) int {
 	for i := range s.queues[s.where[group]].slots {
 		if s.queues[s.where[group]].slots[i].group == group {
@@ -304,9 +305,8 @@ func (s *State) place(group int32) int {
 	return -1
 }
 
-// insertion finds the cheapest place of a queue for a group: what the objective
-// grows by, counted without what the group costs unplaced. Where nothing costs
-// less than bound, place is -1.
+// cheapestInsertion returns the place of a queue at which a group adds least to the objective, and the increase,
+// without the saved cost of being unplaced. If no place adds less than bound, the place is -1.
 func (s *State) insertion(group, q int32, bound float64) (place int, delta float64) {
 	p, l := s.p, &s.queues[q]
 	def, g := &p.Queues[q], &p.Groups[group]
@@ -315,6 +315,8 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 	if !def.takes(g, c) {
 		return place, delta
 	}
+
+	// Walk through the queue: startAt, variance and model are the state of the instance before slot i.
 	t, v, model := def.Start, 0.0, def.Model
 	for i := 0; ; i++ {
 		last := i == len(l.slots)
@@ -326,6 +328,9 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 				break
 			}
 		}
+
+		// The place before slot i keeps the priorities. Its cost is the group's own, and the delay of all behind
+		// it.
 		if last || l.slots[i].priority >= g.Priority {
 			s.work++
 			setup := def.change(model, g.Model)
@@ -340,7 +345,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 					place, delta = i, own+d
 				}
 			} else if setup == 0 {
-				break // later places start later
+				break // at later places the group starts later, and costs no less
 			}
 		}
 		if last {
@@ -350,14 +355,14 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 	return place, delta
 }
 
-// Best is the queue and place at which the objective grows least by a group, and
-// by how much. queue is -1 if it can run nowhere.
+// BestPlace returns the queue and place at which a group adds least to the objective, and the increase. If the
+// group can run nowhere, the queue is -1.
 func (s *State) Best(group int32) (queue int32, place int, delta float64) {
 	return bestPlace(s, group, math.Inf(-1))
 }
 
-// bestPlace returns what Best does. It looks at no further queues once the objective grows
-// by no more than enough.
+// bestPlaceUntil returns the same as BestPlace, but stops at the first queue at which the increase is at most
+// stopAt.
 func bestPlace(s *State, group int32, enough float64) (queue int32, place int, delta float64) {
 	queue, delta = -1, math.Inf(1)
 	for q := range s.queues {
@@ -370,9 +375,8 @@ func bestPlace(s *State, group int32, enough float64) (queue int32, place int, d
 	return queue, place, delta
 }
 
-// atLeast is by how much the objective grows in any place by a group: nobody is late,
-// and it runs where it takes the least. It is minus infinity where an objective counts
-// what ends early.
+// minIncrease returns a lower bound on the increase of the objective by a group in any place: nobody is late, and
+// it runs where it takes the least time. With ByCompletion it is minus infinity.
 func (p *Problem) atLeast(group int32) float64 {
 	if p.Judge == ByCompletion {
 		return math.Inf(-1)
@@ -380,7 +384,8 @@ func (p *Problem) atLeast(group int32) float64 {
 	return p.End * p.quickest(group)
 }
 
-// quickest is the work of a group where it takes the least; infinite: it runs nowhere.
+// minWork returns the least work of a group over the kinds of devices. It is infinite if the group can run
+// nowhere.
 func (p *Problem) quickest(group int32) float64 {
 	out := math.Inf(1)
 	for k := range p.Kinds {

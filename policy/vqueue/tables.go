@@ -7,32 +7,32 @@ import (
 	"inferplan/policy"
 )
 
-// Tables are what the policy knows beside the tables of all kinds.
+// Tables are the policy's tables of a queue plan, beside those of all kinds.
 type Tables struct {
-	// RCT has the estimators by served model, by whether requests are mega prompts, and
-	// by kind of device; Batch 0: it cannot run there. See Estimator.
+	// RCT has the estimators by served model, by regular or mega prompts, and by kind of device, see Estimator.
+	// Where requests cannot run, Batch is 0.
 	RCT []RCT
-	// Mega has, by served model, the prompt tokens from which on a request is a mega
-	// prompt; 0: none is.
+	// MegaTokens has, by served model, the prompt tokens from which on a request is a mega prompt; 0 if none is.
 	Mega []int32
-	// Sequences has, by served model and kind of device, the most that run at once
-	// where one of the model does; 0 or nil: the instance's own limit.
+	// MaxSequences has, by served model and kind of device, how many requests may run at once if one of the model
+	// does. If it is 0 or nil, the instance's own limit applies.
 	Sequences []int32
-	// Caps has, by device and served model, the most of it that run at once there. 0
-	// keeps the model away; below 0 or nil: no cap.
+	// Caps has, by device and served model, how many requests of the model may run at once there. 0 keeps the
+	// model away; a negative number or nil is no cap.
 	Caps []int32
-	// Only has, by network, the devices that may serve it, ascending; nil: all that can.
+	// AllowedDevices has, by network, the devices that may serve it, ascending. If it is nil, all devices that can
+	// may.
 	Only [][]int32
-	// lacks is what the plan asks for that the policy cannot do; nil: nothing.
+	// unsupported is the first part of the plan that the policy cannot follow, or nil.
 	lacks error
 }
 
-// Estimator is that of a served model on a kind of device.
+// Estimator returns the estimator of a served model on a kind of device.
 func (o *Tables) Estimator(kinds int, model int32, mega bool, kind int32) *RCT {
 	return &o.RCT[place(kinds, model, mega, kind)]
 }
 
-// place is where the estimator of a served model on a kind of device stands.
+// estimatorIndex returns the index in Tables.RCT of a served model on a kind of device.
 func place(kinds int, model int32, mega bool, kind int32) int {
 	at := 2 * int(model)
 	if mega {
@@ -41,7 +41,8 @@ func place(kinds int, model int32, mega bool, kind int32) int {
 	return at*kinds + int(kind)
 }
 
-// closed has the served models that a device takes none of; nil: it takes all.
+// closedModels returns, by served model, whether a cap of 0 keeps it away from a device. If there are no caps, it
+// returns nil.
 func (o *Tables) closed(device int32, models int) []bool {
 	if o.Caps == nil {
 		return nil
@@ -53,73 +54,71 @@ func (o *Tables) closed(device int32, models int) []bool {
 	return out
 }
 
-// Rule is how queues are ordered.
+// QueueRule is the order of queues.
 type Rule uint8
 
 const (
-	// Planned is QLM's: groups, ordered by the search.
+	// VirtualQueues is QLM's rule: groups, in the order that the search finds.
 	Planned Rule = iota
-	// FCFS serves requests in the order of arrival, each where the least work waits: a
-	// fleet of servers behind a balancer.
+	// FCFS serves requests in the order of arrival, each on the instance where the least work waits: servers
+	// behind a load balancer.
 	FCFS
 	// EDF is FCFS with the earliest deadline first.
 	EDF
-	// byDispatcher serves them as Options.Dispatch says.
+	// byDispatcher leaves the order to the dispatcher of Options.NewDispatcher.
 	byDispatcher
 )
 
-// Options steer the policy. The zero value is the recommended one.
+// Options are the options of the policy. The zero value is the recommended one.
 type Options struct {
 	Rule Rule
-	// Without switches operations off.
+	// DisabledLSOs disables operations.
 	Without [numLSOs]bool
-	// Dispatch makes the rule of a baseline, by which requests wait in one list for all instances. Only takes
-	// the place of Tables.Only, and Deal, where requests are dealt (without Balancing), of turns: it makes
-	// what says which instance of so many is asked first. Nil: none.
+	// NewDispatcher makes the rule of a baseline, in which requests wait in one list for all instances.
+	// AllowedDevices replaces that of the tables. NewDealer makes the function that returns, with Balancing
+	// disabled, the instance that is asked first; without it instances are asked in turn. All three may be nil.
 	Dispatch func(s *Servers) Dispatcher
 	Only     [][]int32
 	Deal     func(seed uint64) func(instances int) int
-	// Delta is the size of a group in batches; 0 is 4, the paper's.
+	// GroupBatches is the size of a group in batches (the paper's delta); 0 means 4, as in the paper.
 	Delta float64
-	// Members is the order within a group.
+	// MemberOrder is the order within a group.
 	Members Members
-	// OneOpen keeps one open group per model for the fleet, instead of one per queue.
+	// OneOpenGroup keeps one open group per model for all instances, instead of one per queue.
 	OneOpen bool
-	// Append puts new groups at the end of the queue with the least work, as the paper
-	// does, instead of where the objective grows least.
+	// AppendGroups puts new groups at the end of the queue with the least work, as the paper does, instead of
+	// where the objective grows least.
 	Append bool
-	// OnViolation plans anew only where a violation is expected, as the paper does,
-	// instead of every time.
+	// ReplanOnViolation plans again only if a violation is expected, as the paper does, instead of at every tick.
 	OnViolation bool
-	// Every is the time between re-plans while instances do something; 0 is a second. Without a re-plan (Still)
-	// groups stay as they came.
+	// ReplanInterval is the time between ticks while instances do something; 0 means a second. With NoReplan,
+	// groups keep the order in which they were placed.
 	Every time.Duration
 	Still bool
-	// What helps where deadlines cannot be met (appendix A.3). Admission drops requests
-	// whose deadline has passed before they start, and a QueueLimit those that come
-	// while so many wait. EDFAbove orders queues by deadline while the plan makes more
-	// than this share of requests late; 0: never.
+	// The next three options help if deadlines cannot be met (appendix A.3). DropLate drops requests whose
+	// deadline has passed before they start. QueueLimit drops arrivals while this many requests wait; 0 is no
+	// limit. EDFAbove orders queues by deadline while the plan makes more than this share of requests late; 0
+	// disables it.
 	Admission  bool
 	QueueLimit int
 	EDFAbove   float64
-	// Scale makes what turns instances on and off; nil: all are on.
+	// NewScaler makes the rule that switches instances on and off. If it is nil, all are on.
 	Scale func(s *Servers) Scaler
-	// Unpriced pulls requests while there is room, whatever that does to the batch.
+	// NoPausePricing pulls requests while there is room, even if prompts slow the batch.
 	Unpriced bool
-	// Follow keeps the estimators near what the instances do.
+	// FollowInstances keeps the estimators near the times of the instances.
 	Follow    bool
-	Objective Objective // zero: Recommended
+	Objective Objective // the zero value means RecommendedObjective
 	Seed      uint64
 }
 
-// Of finds the tables of this package in those of a plan; nil: they are another
-// kind's.
+// TablesOf returns this package's tables in those of a plan. If the plan is of another kind, it returns nil.
 func Of(t *policy.Tables) *Tables {
 	own, _ := t.Own.(*Tables)
 	return own
 }
 
-// check tells what the policy could not work with.
+// validate returns the first inconsistency of the tables with which the policy could not work.
 func (o *Tables) check(t *policy.Tables) error {
 	kinds := len(t.Kinds)
 	switch {

@@ -6,31 +6,32 @@ import (
 	"inferplan/policy"
 )
 
-// restPart: while no instance does anything, as in a long load, the time between two ticks grows to 1/restPart of the time since one did.
+// While no instance does anything, as during a long load, the interval of ticks grows to 1/idleTickDivisor of the
+// time since one last did.
 const restPart = 32
 
-// ticks are the times at which all queues are looked after. One is always to come while requests are open.
+// tickSchedule has the times of ticks. A tick is always pending while requests are open.
 type ticks struct {
 	every time.Duration
-	on    bool          // a tick is asked for
+	on    bool          // a tick is pending
 	due   time.Duration // when it comes
-	acted time.Duration // when an instance did something last, or the ticks began
+	acted time.Duration // when an instance last did something, or the ticks began
 }
 
-// begin has the first tick come.
+// startTicks schedules the first tick.
 func (c *ticks) begin(now time.Duration, out *policy.Actions) {
 	c.on, c.acted = true, now
 	c.wake(now+c.every, out)
 }
 
-// act notes that an instance did something: a tick follows soon.
+// noteActivity notes that an instance did something: a tick follows within an interval.
 func (c *ticks) act(now time.Duration, out *policy.Actions) {
 	if c.acted = now; c.on && c.due > now+c.every {
 		c.wake(now+c.every, out)
 	}
 }
 
-// again has the next tick come; if rests is true, it may come later where nothing is done.
+// scheduleNext schedules the next tick. If mayRest is true, it may come later while nothing is done.
 func (c *ticks) again(now time.Duration, rests bool, out *policy.Actions) {
 	wait := c.every
 	if rests {
@@ -39,6 +40,7 @@ func (c *ticks) again(now time.Duration, rests bool, out *policy.Actions) {
 	c.wake(now+wait, out)
 }
 
+// wakeAt asks for a tick at a time.
 func (c *ticks) wake(at time.Duration, out *policy.Actions) {
 	c.due = at
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: at})

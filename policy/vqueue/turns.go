@@ -2,26 +2,27 @@ package vqueue
 
 import "inferplan/policy/slots"
 
-// turns is whose request goes next among those of a class that wait and have not begun:
-// clients take turns, each with its requests in the order in which they came. A client
-// alone has the order of its groups.
+// clientTurns decides whose request is next among those of a class that wait and have not started: clients take
+// turns, each with its requests in the order of arrival. With a single client the order of the groups applies.
 type turns struct {
 	lines  []clientLine
-	free   []int32
-	places map[turnKey]int32 // in lines
-	next   []int32           // by served model: the line whose turn it is; -1: nobody waits
+	free   []int32           // unused lines
+	places map[turnKey]int32 // index of a client's line
+	next   []int32           // by served model: the line whose turn it is, or -1 if nobody waits
 }
 
-// clientLine is the requests of a client in a class, in a ring of the class's lines.
+// clientLine has the waiting requests of a client in a class. The lines of a class form a ring.
 type clientLine struct {
 	turnKey
-	first, last int32 // requests
-	size        int32
-	next, prev  int32 // lines
+	first, last int32 // requests at both ends
+	size        int32 // number of requests
+	next, prev  int32 // neighbours in the ring
 }
 
+// turnKey identifies a line: the served model and the client.
 type turnKey struct{ model, client int32 }
 
+// newClientTurns returns turns for this many served models.
 func newTurns(models int) turns {
 	t := turns{places: map[turnKey]int32{}, next: make([]int32, models)}
 	for m := range t.next {
@@ -30,8 +31,8 @@ func newTurns(models int) turns {
 	return t
 }
 
-// lineUp puts a request behind the others of its client. The line of a client that had
-// none is the last to come.
+// joinClientLine puts a request behind the others of its client. The line of a client that had no request becomes
+// the last of the ring. A request that has started before joins no line.
 func (b *book) lineUp(req int32) {
 	r, t := &b.requests[req], &b.turns
 	if r.made > 0 || r.evictions > 0 {
@@ -52,7 +53,7 @@ func (b *book) lineUp(req int32) {
 	l.size++
 }
 
-// open makes the line of a client, behind all others of the class.
+// openLine adds an empty line of a client behind all others of the class.
 func (t *turns) open(key turnKey) int32 {
 	at := slots.Take(&t.lines, &t.free)
 	l := &t.lines[at]
@@ -67,13 +68,15 @@ func (t *turns) open(key turnKey) int32 {
 	return at
 }
 
-// stepOut takes a request out of its client's line. A line without requests is free.
+// leaveClientLine removes a request from its client's line. An empty line is removed from the ring.
 func (b *book) stepOut(req int32) {
 	r, t := &b.requests[req], &b.turns
 	if r.line < 0 {
 		return
 	}
 	at, l := r.line, &t.lines[r.line]
+
+	// Unlink the request.
 	if r.ahead < 0 {
 		l.first = r.behind
 	} else {
@@ -88,6 +91,8 @@ func (b *book) stepOut(req int32) {
 	if l.size--; l.size > 0 {
 		return
 	}
+
+	// Remove an empty line; if it has the turn, pass that on.
 	switch {
 	case l.next == at:
 		t.next[l.model] = -1
@@ -99,22 +104,22 @@ func (b *book) stepOut(req int32) {
 	t.free = append(t.free, at)
 }
 
-// shared tells whether several clients wait in a class.
+// hasSeveralClients reports whether several clients wait in a class.
 func (t *turns) shared(model int32) bool {
 	at := t.next[model]
 	return at >= 0 && t.lines[at].next != at
 }
 
-// pass ends the turn of a request's client.
+// endTurn ends the turn of a request's client.
 func (b *book) pass(req int32) {
 	if r := &b.requests[req]; r.line >= 0 && b.turns.next[r.model] == r.line {
 		b.turns.next[r.model] = b.turns.lines[r.line].next
 	}
 }
 
-// turn is the request that an instance takes for a group that is next: that of the
-// client whose turn it is in the group's class, if it can run there, else the group's
-// first. What has begun goes before.
+// nextByTurn returns the request that an instance takes for its next group: the first of the client whose turn it
+// is in the group's class if it can run there, else the group's first. Requests that have started before are taken
+// in any case.
 func (s *serving) turn(q, g int32) int32 {
 	req := s.groups[g].first
 	r := &s.requests[req]
@@ -127,8 +132,8 @@ func (s *serving) turn(q, g int32) int32 {
 	return req
 }
 
-// before is how many requests of a class go before a client's next one by their turns,
-// and how many without them; the same where nobody else waits.
+// countBefore returns how many waiting requests of a class are served before a new request of a client: with
+// turns, and in the order of arrival. If no other client waits, the two are equal.
 func (t *turns) before(model, client int32) (byTurns, all int32) {
 	lines, size := int32(0), int32(0)
 	if at := t.next[model]; at >= 0 {

@@ -2,24 +2,24 @@ package vqueue
 
 import "time"
 
-// QueueView is a virtual queue as people see it.
+// QueueView is a virtual queue as reports show it.
 type QueueView struct {
 	Device         int32
 	Up             bool
-	Loaded, Coming int32 // networks; -1: none
-	Running        int
+	Loaded, Coming int32 // networks; -1 if there is none
+	Running        int   // number of running requests
 	Groups         []GroupView
 }
 
-// GroupView is a request group in its place.
+// GroupView is a request group at its place in a queue.
 type GroupView struct {
 	Model           int32 // served model
 	Size            int
-	Start, Deadline time.Duration // expected; of the first member
+	Start, Deadline time.Duration // expected start; deadline of the first member
 }
 
-// View shows the queues as they are ordered now. Rules that keep one list for all
-// instances have queues without groups.
+// QueueViews returns the queues in their present order. With rules that keep one list for all instances, queues
+// have no groups.
 func (p *Policy) View() []QueueView {
 	fresh(p.state)
 	out := make([]QueueView, len(p.instances))
