@@ -1,27 +1,22 @@
 // Package workflow serves requests whose tasks become known as they run. It predicts the next tasks, places revealed
 // and expected tasks on devices, and loads the networks of both before they are needed (DyOrc, SoCC '25).
 //
-// # Words
+// Vocabulary, beside docs/concepts.md:
 //
-// Workflow: an application whose next step is chosen by the outcome of the previous one.
+//   - Service: a model with its usual work; a task asks for one. Network: its weights, which a device has to hold.
+//   - Place: the index of a device when devices are sorted by node. Position: the index of a task in a device's queue.
+//   - Segment: tasks that are revealed together. Expected task: a predicted task, placed but not revealed yet.
+//   - Job: the tasks of a request that are to be placed, with the placed tasks that they read.
+//   - Session state: what a service keeps of a request for the next task (a KV cache). That task continues it.
+//   - Copy: a network on one device. Class: networks and states are evicted in the order of their classes.
+//   - Resource: a set of devices with the work that no other device can do. A request owes it device time.
+//   - Routing: a rule that places tasks instead of the search.
 //
-// Service: a model with its work; a task asks for one. Network: the weights of a service, which a device has to hold.
+// # Parts
 //
-// Place: the index of a device when devices are sorted by node. Position: the index of a task in a device's queue.
-//
-// Segment: tasks that are revealed together. Expected task: a predicted task that is placed but not revealed yet.
-//
-// Job: the tasks of a request that are to be placed, with the placed tasks that they read.
-//
-// Routing: a baseline that places tasks in place of the search.
-//
-// Session state: what a service keeps of a request from one task to the next (a KV cache). A task continues it.
-//
-// Copy: a network on one device. Class: the order in which networks and states are evicted.
-//
-// Resource: a set of devices with the work that no other device can do. A request owes it device time.
-//
-// Other words are those of docs/concepts.md.
+// All parts act on one cluster (cluster.go): requests and tasks (book.go), devices and their plans (device.go),
+// services and transfer times (tables.go). Policy gives them the events (policy.go, lost.go). place.go gives tasks
+// their devices, batches.go brings inputs and runs batches, and load.go decides what devices hold.
 //
 // # What happens to a request
 //
@@ -31,25 +26,40 @@
 // run, so they never block a revealed one. With the next reveal the expected tasks are forgotten, and the waiting
 // tasks are placed anew by what is then known of the queues. Loads that were begun go on.
 //
-// # Order of reading
+// # What a device will do
 //
-// State: cluster.go, book.go (requests and tasks), device.go (a device, and the plan of what it will do: its own rule
-// played forward over its queue), tables.go (services and devices, from the plan's tables).
+// A device's plan (device.go) is its own rule played forward over its queue: the batches and loads that will come.
+// From the plans follows the end table (rows.go): when a task of a service would end at a place, on its own or in a
+// batch that is still open.
 //
-// Events: policy.go, lost.go (lost devices, batches without a result).
+// # Language models
 //
-// Places: place.go writes a job. rows.go holds, by service and place, when a task would end there. schedule.go computes
-// from it the earliest end of each task under equations 1 and 2 of DyOrc, and a bound that no schedule beats; with
-// branching it gives what Algorithm 1 of DyOrc gives (exact_test.go and algorithm1_test.go, repaired). search.go goes
-// further: tasks of a job wait for each other and share batches. offers.go has what a place offers to a task.
+// The tasks of a language model are sequences (sequences.go). Each is a batch of its own, which joins the iterations
+// of a device where its model runs. Its expected end depends on how many sequences there are. A device drains before
+// it runs another service.
 //
-// Devices: batches.go brings inputs and runs batches; fill.go lets full batches go first. sequences.go runs language
-// models, whose tasks join the iterations of a device one by one. load.go loads and evicts networks, worth.go computes
-// what a copy saves, and sessions.go keeps, moves and evicts session states.
+// # Search
 //
-// Deadlines: door.go admits requests, claim.go gives each application its planned rate where not all can be admitted,
-// and late.go says which requests are given up midway.
+// schedule.go computes the earliest end of each task at each place under equations 1 and 2 of DyOrc, in one pass over
+// the end table, and a bound that no schedule beats. With branching it gives what Algorithm 1 of DyOrc gives
+// (exact_test.go and algorithm1_test.go, repaired). search.go goes further: tasks of a job wait for each other and
+// share batches. It takes its candidates from schedule.go, and asks each for an offer (offers.go).
 //
-// Policies: options.go names them: DyOrc as repaired, with or without admission, greedy and static placement.
-// bench/dyorc/baselines has others, which set Options or a Routing (routing.go). prior.go learns the recorded paths.
+// # Loads
+//
+// A device has one copy engine, which loads while batches run (load.go). Networks and session states are evicted by
+// class, and within a class by what a copy saves (worth.go) or by the longest time without use. Session states move
+// with their tasks where that is quicker than recomputing them (sessions.go).
+//
+// # Deadlines
+//
+// door.go admits requests at the entry. claim.go gives each application its planned rate where not all requests can be
+// admitted. fill.go runs full batches first where the first task can wait. late.go says which requests are given up
+// midway.
+//
+// # Baselines
+//
+// options.go names the policies: DyOrc as repaired, with or without admission, greedy and static placement.
+// bench/dyorc/baselines has others. They set Options, or place tasks by a Routing (routing.go). prior.go learns the
+// recorded paths before the first request.
 package workflow
