@@ -62,21 +62,21 @@ type mean struct {
 }
 
 const (
-	// mostResources bounds the unions of devices that are looked at.
+	// maxResources bounds the number of resources.
 	mostResources = 64
-	// mostSamples is how many requests a mean is of; later ones count more.
+	// maxSamples is the weight of a mean at most; then later requests count more.
 	mostSamples = 2000
-	// mostChains is how many chains a quantile is of, and tailAt the quantile.
+	// maxChains is the number of chains that a quantile is taken over, and chainQuantileLevel its level.
 	mostChains = 128
 	tailAt     = .9
-	// A share begins at firstShare. It grows by shareGrows while no more than half of
-	// lateShare end late of those admitted, and shrinks where more than lateShare do.
+	// A backlog share begins at initialShare. It grows by shareGrowth while at most half of maxLateShare of the
+	// admitted requests end late, and shrinks if more than maxLateShare do.
 	firstShare = .8
 	leastShare = .05
 	mostShare  = 2
 	shareGrows = 1.03
 	lateShare  = .01
-	// enoughEnds is how many ends a share is judged by.
+	// endsPerUpdate is the number of ended requests after which a share may change.
 	enoughEnds = 100
 )
 

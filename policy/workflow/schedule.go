@@ -15,8 +15,7 @@ type jobTask struct {
 	first, last int32 // its range in job.inputs
 	place       int32 // place of a task that runs or has ended; -1 if the search chooses it
 	end         int64 // end of such a task
-	// Of a task that goes on with the state of a session: what it pays away from it.
-	// It is where the task from, of this job, is placed, or at home from homeAt on.
+	// The next fields are of a task that continues a session state.
 	price  int64 // time in ns to recompute the session state that it continues; 0 if none
 	from   int32 // task of this job that leaves the state, if that is yet to be placed; -1 if none
 	home   int32 // otherwise the place of the state; -1 if it is nowhere
