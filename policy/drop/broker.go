@@ -191,7 +191,7 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	out.Hops = append(out.Hops, policy.Hop{Stage: w.stage, Device: w.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: w.end})
 
 	// Form the next batch now. If modules take turns, it forms when its turn comes.
-	if w.waiting() > 0 && !b.fleet.takesTurns(w) { // there a batch forms when its turn comes
+	if w.waiting() > 0 && !b.fleet.takesTurns(w) {
 		b.collect(now, w.end, w, out)
 	}
 	b.fleet.moved(w)

@@ -23,12 +23,9 @@ const rare = .25
 type Options struct {
 	Lambda float64       // quantile of the waits for batches; the plan's by default
 	Window time.Duration // of the averages of queueing times; the plan's by default
-	// the entry admits a request if backlogs take at most this many times the time that is left; 0 admits all
-	Token float64
-	Seed  uint64 // of the clock skews
-	// behind a branch, paths count that more than this share of the requests took so far; 0 counts the longest one
-	// (PARD §5.2); feas has minPathShare where branches skip modules
-	Paths  float64
+	Token  float64       // the entry admits while backlogs take at most this many times the time left; 0 admits all
+	Seed   uint64        // of the clock skews
+	Paths  float64       // rarer paths behind branches do not count; 0: the longest does (PARD §5.2); feas: minPathShare if branches skip modules
 	Skew   time.Duration // workers decide by clocks that are off by up to this; with 0 they are told the time that is left
 	Learn  bool          // batch times follow the measured ones, not the plan; on by default for feas
 	Prompt bool          // drop a request as soon as it is hopeless, not when a batch forms
