@@ -82,8 +82,6 @@ func (c *control) reveal(req, node int32, out *policy.Reveals) {
 	if node == 0 {
 		out.Inputs = append(out.Inputs, -1)
 	}
-
-	// Free the inputs that no other node will read.
 	for _, in := range n.In {
 		if steps[in.From].takes(in.Way) {
 			out.Inputs = append(out.Inputs, steps[in.From].task)
@@ -99,6 +97,8 @@ func (c *control) Ended(task int32, o policy.Outcome, out *policy.Reveals) {
 	n := &c.own.Apps[r.app].Nodes[v.node]
 	r.open--
 	steps[v.node].way = int16(o.Branch)
+
+	// Free the inputs that no other node will read.
 	for _, in := range n.In {
 		if s := &steps[in.From]; s.takes(in.Way) {
 			if s.readers--; s.readers == 0 {

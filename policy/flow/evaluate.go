@@ -94,6 +94,6 @@ func (e *Evaluated) Way(req, app, segment, visit int32, open []bool) int32 {
 			return last
 		}
 	}
-	// Where the way without a condition is closed, the last one that is open is taken.
+	// If the branch without a condition is closed, the last open one is taken.
 	return last
 }

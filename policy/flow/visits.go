@@ -227,7 +227,7 @@ func DrawWays(w *Workflow, name string, services []string, requests int, seed ui
 	// Run each request to its end, and note its tasks.
 	for range requests {
 		way := formats.Way{Count: 1}
-		place := map[int32]int{} // in the way, by slot
+		place := map[int32]int{} // by slot: index in the path
 		walk.Begin(0, 0, &reveals)
 		way.Known = len(reveals.Tasks)
 		for at := 0; at < len(reveals.Tasks); at++ { // Ended appends to the list

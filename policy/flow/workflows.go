@@ -167,7 +167,7 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 				own.Ways[i] = waysOf(&f.Transitions[k], service)
 			}
 		}
-		if len(own.Ways[i]) == 0 && len(w.Segments) > 0 { // the graph has chances, too
+		if len(own.Ways[i]) == 0 && len(w.Segments) > 0 {
 			ways := DrawWays(w, a.Model, names, DrawnRequests, plan.Seed)
 			own.Ways[i] = waysOf(&formats.WaysOf{Ways: ways}, service)
 		}
