@@ -10,11 +10,11 @@ import (
 
 // serviceRecorder records the actual times of a run, for the simulator.
 type recorder struct {
-	runs [][][]*RecordedRun // [stage][batch-1]
-	Arrived []time.Duration // arrivals of requests, in the order in which the policy was told
+	runs    [][][]*RecordedRun // [stage][batch-1]
+	Arrived []time.Duration    // arrivals of requests, in the order in which the policy was told
 	ingress []time.Duration
 	egress  []time.Duration
-	Loads [][]RecordedRun // by network
+	Loads   [][]RecordedRun // by network
 }
 
 // RecordedRun is a run or a load. Start counts from the first request.
