@@ -373,7 +373,7 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor
 	return out, nil
 }
 
-// Begin implements policy.Control. It records the slot of the request.
+// Begin implements policy.Control: it records the slot of the request.
 func (s *session) Begin(slot, _ int32, _ *policy.Reveals) { s.slot = slot }
 
 // Ended implements policy.Control. It tells the program that a task has ended.
