@@ -234,7 +234,7 @@ func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 	// Tell the policy the level of each.
 	for k, req := range b.Tasks {
 		q := c.Request(req)
-		if q.Gone { // the policy dropped it meanwhile
+		if q.Gone { // the policy has dropped it meanwhile
 			c.Settle(req)
 			continue
 		}
@@ -279,6 +279,8 @@ func (g *Cascade) Complete(slot int32) {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
+
+	// Count the answer, and answer the job with its last sample.
 	q, a := c.Request(slot), &g.asked[slot]
 	if j := q.Job; !j.Answered {
 		side := j.Side.(*cascadeJob)

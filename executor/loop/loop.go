@@ -52,7 +52,7 @@ type Loop struct {
 	calls []func()
 	found []result // results of searches that no round has taken
 
-	// What follows belongs to whoever has the turn.
+	// The next fields belong to the goroutine that has the turn.
 	turn     sync.Mutex
 	ended    bool
 	last     time.Duration // the policy's latest time

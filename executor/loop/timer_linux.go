@@ -19,6 +19,7 @@ type alarm struct {
 	expired atomic.Bool
 }
 
+// newAlarm returns an alarm that is not set.
 func newAlarm() (*alarm, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {

@@ -49,7 +49,7 @@ type session struct {
 
 	brought int64 // bytes of the request's inputs; 0 if it has none
 
-	// What follows belongs to the core's turn.
+	// The next fields belong to the core's turn.
 	j       *turn.Job // nil once it has ended
 	slot    int32
 	news    calls.News            // is told of the tasks that have ended
@@ -325,6 +325,8 @@ func (s *session) fits(a *asks, known map[form.Handle]int32) error {
 	if err != nil {
 		return err
 	}
+
+	// A step before the model reads all of them.
 	if pre, reads := s.f.Before(a.service, s.app); pre != "" {
 		same := func(g turn.Tensor, size int) bool { return g.Bytes == size }
 		if len(a.Reads) == 0 {
@@ -335,6 +337,8 @@ func (s *session) fits(a *asks, known map[form.Handle]int32) error {
 		}
 		return nil
 	}
+
+	// Otherwise they are the inputs without a value, in order.
 	for _, t := range given {
 		for i < len(own.Inputs) && a.own[i] != nil {
 			i++

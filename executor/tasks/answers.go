@@ -145,7 +145,7 @@ func (f *ensemble) lay(q *turn.Request, i int, data []byte) {
 func (f *ensemble) complement(slot int32, q *turn.Request, r *flowRequest) {
 	s := &f.made.Apps
 	switch {
-	case q.Job.Program != nil: // it has had its answers
+	case q.Job.Program != nil: // the program has got its answers
 		return
 	case s.list == nil:
 		for i := range q.Job.Model.Outputs {
@@ -153,6 +153,8 @@ func (f *ensemble) complement(slot int32, q *turn.Request, r *flowRequest) {
 		}
 		return
 	}
+
+	// Copy the parts that the request came to, and clear the others.
 	app := &s.list[q.Job.Model.Index]
 	for i := range app.ends {
 		e := &app.ends[i]

@@ -95,6 +95,7 @@ func (f *Flow) Begin(slot int32) {
 	}
 }
 
+// RequestOf returns the request of a task. If there is no such task, it returns -1.
 func (f *Flow) RequestOf(task int32) int32 {
 	if task < 0 || int(task) >= len(f.List) {
 		return -1

@@ -212,6 +212,8 @@ func typed(typ string, v any) (any, bool) {
 		}
 		return out, ok
 	}
+
+	// Plain values.
 	switch v := v.(type) {
 	case bool:
 		return v, typ == "bool"

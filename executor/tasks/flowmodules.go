@@ -265,7 +265,8 @@ func (s *applications) bindBefore(m *module) error {
 		if len(m.reads) == 0 {
 			reads = t.Client
 		}
-		// Check that it fits the model, or that a step makes it fit.
+		// Check that the tensors fit the model, or that a step makes them fit. A text may have any length. With random
+		// outputs tensors need not fit.
 		asText := texts && len(reads) == 1 && takesText || someText && s.c.Options.MadeUp()
 		switch {
 		case m.ways > int(steps.Ways(m.asked.Post)) && !s.judged && !s.c.Options.MadeUp():

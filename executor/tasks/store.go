@@ -34,7 +34,7 @@ type Tasks struct {
 	given    map[int32]ownInputs // by slot: values of tasks that programs asked for
 }
 
-// taskFacts is what a task has besides its entry in the ledger.
+// taskFacts holds what the ledger does not know of a task.
 type facts struct {
 	item  int64  // of a fan-out
 	made  []byte // its outputs, one after the other

@@ -11,7 +11,7 @@ type Batch struct {
 	Slot     int32
 	Pipeline int32
 	Model    int32  // model of the requests; -1 if they are of several
-	Service  *Model // what its tasks ask for
+	Service  *Model // service that its tasks ask for
 	Tasks    []int32
 	Hops     []policy.Hop
 	Hop      int           // index of the hop that runs or is next

@@ -39,7 +39,7 @@ func bucketsOf(plan *formats.Plan, named *formats.Classes) map[string]*sizes {
 			of = &sizes{name: d.Bucket.Of}
 			out[d.Bucket.Of] = of
 		}
-		if !of.has(d.Model) { // else another class of it
+		if !of.has(d.Model) { // otherwise it is another class of it
 			of.buckets = append(of.buckets, sized{d.Model, d.Inputs, d.Outputs, formats.BucketLength(d.Inputs), d.Bucket.Padding != nil})
 		}
 	}

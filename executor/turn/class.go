@@ -9,7 +9,7 @@ import (
 	"inferplan/policy"
 )
 
-// servedModels is what clients may ask for. It is complete before the first request.
+// servedModels are the models that clients may ask for. They are complete before the first request.
 type offer struct {
 	Models  []*Model
 	Named   *formats.Classes

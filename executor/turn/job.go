@@ -52,7 +52,7 @@ type Job struct {
 	Answers Answer
 	Program policy.Control  // control of its tasks; nil for the plan's Control
 	Side    any             // state that the answerer keeps with the job; a pooled job keeps it
-	Text    textRequest     // what it asks of a language model in place of tensors; nil for tensors
+	Text    textRequest     // request to a language model, in place of tensors; nil for tensors
 	Stream  *oip.TextStream // receives the answer while it is produced; nil if only the whole answer is wanted
 
 	Refs     atomic.Int32
@@ -62,7 +62,7 @@ type Job struct {
 	store    []byte
 }
 
-// textRequest is what a job asks of a language model.
+// textRequest is a request to a language model, with text in place of tensors.
 type textRequest interface {
 	// TokenLengths returns the tokens of the prompt, and the most that may be written.
 	Lengths() (prompt, limit int32)

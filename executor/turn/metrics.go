@@ -85,6 +85,8 @@ func NewMetrics(models []policy.Model) *Metrics {
 		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
 		gauges:    NewQueueGauges(l),
 	}
+
+	// Look up the series of each tier.
 	m.Registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.loads, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
 	m.Reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
 	m.Shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
@@ -170,6 +172,7 @@ func (d *DeviceMetrics) Ran(engine, process time.Duration) {
 	d.overheadCPU.Add(max(process-engine, 0).Seconds())
 }
 
+// SetUp sets whether the worker of a device runs.
 func (m *Metrics) Up(device int32, up bool) {
 	v := 0.0
 	if up {
@@ -178,6 +181,7 @@ func (m *Metrics) Up(device int32, up bool) {
 	m.devices[device].up.Set(v)
 }
 
+// CountRestart counts a restart of a device's worker.
 func (m *Metrics) Restarted(device int32) { m.devices[device].restarts.Inc() }
 
 // queueGauges reads the models' queues when Prometheus scrapes.
@@ -187,6 +191,7 @@ type queueGauges struct {
 	Models           []*Model
 }
 
+// NewQueueGauges returns gauges for models' queues, to be filled with models.
 func NewQueueGauges(l series.Labels) *queueGauges {
 	return &queueGauges{
 		labels:  l,
@@ -195,8 +200,10 @@ func NewQueueGauges(l series.Labels) *queueGauges {
 	}
 }
 
+// Describe implements prometheus.Collector.
 func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.Waiting; ch <- q.Running }
 
+// Collect implements prometheus.Collector.
 func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range q.Models {
 		own := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})

@@ -111,7 +111,7 @@ func (s *offer) Describe(o *Options) (err error) {
 			return err
 		}
 		if slices.ContainsFunc(infos, func(i oip.ModelInfo) bool { return i.Name == m.Name }) {
-			continue // another class of it
+			continue // another class of the model
 		}
 		info := oip.ModelInfo{Name: m.Name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
 		if m.runsWhole() {
@@ -146,6 +146,7 @@ func (s *offer) Describe(o *Options) (err error) {
 // modelVersion is the only version that clients see: a plan serves one version of a model.
 const version = "1"
 
+// platformName returns the name under which clients see an engine.
 func platform(engine string) string {
 	if engine == "onnx" {
 		return "onnxruntime_onnx"

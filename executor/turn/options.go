@@ -50,7 +50,7 @@ type Options struct {
 	Clock     func() time.Time                      // clock of stored times; nil for durable.Steady
 	Evaluate  bool                                  // evaluate conditions even over the random outputs of the engine "replay"
 
-	Log *slog.Logger // nil: slog.Default
+	Log *slog.Logger // nil stands for slog.Default
 }
 
 // HasRandomOutputs returns true if outputs of models mean nothing: paths and certainties are drawn.

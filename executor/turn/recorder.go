@@ -129,6 +129,7 @@ func byStart(list []RecordedRun) (took, starts, told []time.Duration) {
 	return took, starts, told
 }
 
+// median returns the median; 0 for an empty list.
 func median(d []time.Duration) time.Duration {
 	if len(d) == 0 {
 		return 0

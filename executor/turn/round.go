@@ -18,7 +18,7 @@ type inbox struct {
 	taken inboxContent // content of the last round; belongs to the turn
 }
 
-// inboxContent is what a round takes.
+// inboxContent is the content that a round takes from the inbox.
 type inboxContent struct {
 	news     []News
 	arrivals []*Job
@@ -94,7 +94,7 @@ func (c *Core) Round() {
 	}
 	c.loop.Found()
 	for _, j := range t.arrivals {
-		// A wake-up that is due was so before the policy hears of this one.
+		// Timers that are due fire before the policy is told of the job.
 		c.loop.Timers()
 		c.ledger.arrive(j)
 		c.Flush()

@@ -67,6 +67,7 @@ type batchCount struct {
 	gather, infer, answer time.Duration
 }
 
+// newModelStats returns empty statistics of a model.
 func newModelStats(name string) *modelStats {
 	return &modelStats{
 		Dropped: make([]int64, len(policy.Reasons())+1), Latency: hdrhistogram.New(ShortestLatency, LongestLatency, LatencyDigits),
@@ -125,7 +126,7 @@ func (s *Stats) answered(j *Job, now time.Duration) {
 	n := int64(j.Samples)
 	m.Mu.Lock()
 	if s.Core.moving && j.Outcome == Dropped && j.Reason == policy.ReasonDraining {
-		m.Requests -= n // it counts where it is answered
+		m.Requests -= n // the plan that answers it counts it
 		m.Mu.Unlock()
 		return
 	}
@@ -229,7 +230,7 @@ func (s *Stats) Tiers() *formats.TierReport {
 	return out
 }
 
-// Summary returns the mean and percentiles of latencies in microseconds.
+// LatencySummary returns the mean and percentiles of latencies recorded in microseconds.
 func Summary(h *hdrhistogram.Histogram) formats.LatencySummary {
 	at := func(q float64) document.Micros {
 		return document.Micros(time.Duration(h.ValueAtQuantile(q)) * time.Microsecond)

@@ -167,7 +167,7 @@ func (w *Workers) send(d *Device, r *run) {
 
 	// Send the command.
 	w.cmd[0] = cmd
-	// A send that fails means that the worker is gone, which its reader tells.
+	// If the send fails, the worker is gone, which postResults reports.
 	_ = d.Proc.Send(w.cmd[:]...)
 	d.Flight = append(d.Flight, r)
 	if len(d.Flight) == 1 {
@@ -203,7 +203,7 @@ func (w *Workers) gatherInputs(b *turn.Batch, d *Device, own *stageSlots, slot i
 			if src := w.c.Answers.Input(t, i); len(src) == size {
 				w.copiers.copy(part, src)
 			} else {
-				clear(part) // nobody waits for this sample any more
+				clear(part) // the sample is not wanted any more
 			}
 		}
 		bytes += int64(len(dst))

@@ -270,7 +270,7 @@ func (w loads) nextOrder(d *Device) {
 		}
 		h.lastID++
 		h.Busy, h.Doing, h.began = true, o, w.c.Now()
-		// A send that fails means that the worker is gone, which its reader tells.
+		// If the send fails, the worker is gone, which postResults reports.
 		_ = d.Proc.SendSwap(homesOf(w.Crew).swapOf(&o, h.lastID, h.cut))
 	}
 }

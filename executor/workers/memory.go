@@ -65,6 +65,8 @@ func (k *crew) shareMemory(ctx context.Context) {
 		if len(readers) == 0 {
 			continue
 		}
+
+		// The device shares its GPU memory; every reader maps it.
 		handle, err := d.Proc.Share(ctx, d.Segment, nil)
 		if err != nil {
 			k.c.Options.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.Index, "kind", d.Kind, "error", err)

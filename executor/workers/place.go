@@ -18,7 +18,7 @@ import (
 	"inferplan/policy"
 )
 
-// stageLoad is what a worker loads for a stage.
+// stageLoad describes what a worker loads for a stage.
 type stagePlan struct {
 	spec    worker.StageSpec
 	first   bool

@@ -42,12 +42,15 @@ type crew struct {
 
 // workerConfig returns the configuration of a device's worker, with the stages that it loads.
 func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
+	// The engine and its device.
 	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.opt.Library, Execution: PlannedExecution(k.c.Plan, place.Kind)}
 	if k.opt.Execute != nil {
 		hello.Execution = k.opt.Execute(place.Kind, hello.Execution)
 	}
 	hello.Operators = k.operators
 	cfg := worker.Config{Hello: hello, Command: k.opt.Command, Env: slices.Concat(k.opt.Env, hello.Env())}
+
+	// Its stages.
 	for i := range k.stages {
 		for _, dev := range k.c.Tables.DevicesOf(int32(i)) {
 			if dev == d.Index {
@@ -62,9 +65,11 @@ func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
 			}
 		}
 	}
+
+	// Memory and cache, if networks come and go.
 	if d.Home != nil {
 		cfg.Hello.Memory = k.c.Tables.Memory[d.Index]
-		if cfg.Cache = k.cache; d.remote { // its host has one
+		if cfg.Cache = k.cache; d.remote { // the other host has a cache of its own
 			cfg.Cache = worker.NewCache(0)
 		}
 	}
@@ -197,6 +202,8 @@ func (k *crew) readModels() error {
 			if own == nil {
 				return fmt.Errorf("%w: stage %d was not loaded on device %d", turn.ErrPlan, i, dev)
 			}
+
+			// The inputs are the model's, or the outputs of the stage before.
 			if st.first {
 				if err := m.SetTensors(&m.Inputs, own.Inputs, "input"); err != nil {
 					return err
@@ -209,6 +216,8 @@ func (k *crew) readModels() error {
 					}
 				}
 			}
+
+			// The outputs of the last stage are the model's.
 			if st.last {
 				if err := m.SetTensors(&m.Outputs, own.Outputs, "output"); err != nil {
 					return err

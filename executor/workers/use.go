@@ -66,6 +66,8 @@ func (w *Workers) Report(r *formats.Report, elapsed time.Duration) {
 	weight := make([]float64, len(out))
 	busy, loading, both := make([]float64, len(out)), make([]float64, len(out)), make([]float64, len(out))
 	seen := make([]map[int32]bool, len(out))
+
+	// Sum up by kind.
 	for _, d := range w.Own {
 		t := &w.c.Tables.Devices[d.Index]
 		w := 1 / float64(max(t.Share, 1))
@@ -80,6 +82,8 @@ func (w *Workers) Report(r *formats.Report, elapsed time.Duration) {
 		}
 		seen[t.Kind][t.GPU] = true
 	}
+
+	// Report the kinds that have devices here.
 	used := out[:0]
 	for k := range w.c.Tables.Kinds {
 		if weight[k] == 0 {

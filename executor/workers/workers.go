@@ -120,7 +120,7 @@ func (w *Workers) Took(n *turn.News) {
 func (w *Workers) result(d *Device, n *turn.News) {
 	c := w.c
 	if len(d.Flight) == 0 || d.Flight[0].id != n.Id {
-		// Not what was asked: the worker cannot be trusted.
+		// The worker answers a run that is not at its head: it cannot be trusted.
 		c.Options.Log.Error("worker answered out of order", "device", d.Index, "run", n.Id)
 		d.Proc.Kill()
 		return
@@ -185,7 +185,7 @@ func (w *Workers) lost(d *Device) {
 	d.Flight = nil
 	w.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
-		if r.Batch != nil { // the policy did not abort it
+		if r.Batch != nil { // the policy has not aborted it
 			w.c.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 		}
 		w.freeRun(r)
@@ -230,7 +230,7 @@ func (w *Workers) Place(task, device, ticket int32) {
 
 // Close ends the processes.
 func (w *Workers) Close(ctx context.Context) {
-	if w.Crew.cancel == nil { // they have not begun
+	if w.Crew.cancel == nil { // supervision has not begun
 		w.Crew.kill()
 		w.Crew.freeMemory()
 		return
@@ -245,7 +245,7 @@ func (w *Workers) Close(ctx context.Context) {
 	}
 	wg.Wait()
 	w.Crew.wg.Wait()
-	for _, n := range w.c.LeftNews() { // a worker that came back after the last round
+	for _, n := range w.c.LeftNews() { // workers that came back after the last round
 		if proc, ok := n.Back.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()

@@ -40,6 +40,7 @@ func (q *depq) before(isLow bool, a, b int) bool {
 	return q.less(b, a)
 }
 
+// push adds an entry.
 func (q *depq) push(e flow.Entry) {
 	q.list = append(q.list, e)
 	i := len(q.list) - 1
@@ -47,6 +48,8 @@ func (q *depq) push(e flow.Entry) {
 		return
 	}
 	isLow, parent := low(i), (i-1)/2
+
+	// Move it to the levels of minima or of maxima, then up along these.
 	if q.before(isLow, parent, i) { // it belongs to the parent's kind of levels
 		q.swap(i, parent)
 		i, isLow = parent, !isLow

@@ -43,6 +43,7 @@ type size struct {
 	n  int
 }
 
+// newWorkerFleet returns the workers of a plan's tables. With jsq, tasks join the shortest queue.
 func newFleet(t *policy.Tables, own *flow.Tables, jsq bool) *fleet {
 	f := &fleet{t: t, own: own, jsq: jsq, modules: make([]module, len(t.Services)), devices: make([]device, len(t.Devices))}
 	f.addWorkers()
@@ -237,7 +238,7 @@ func (f *fleet) loaded(w *worker, ok bool, out *policy.Actions) {
 	case !w.loading || w.lost:
 		return
 	case !ok:
-		f.load(w, out) // again
+		f.load(w, out) // try again
 		return
 	}
 	w.loading, w.up = false, true

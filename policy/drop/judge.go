@@ -59,7 +59,7 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 
 	// With one application, keys are sorted as slacks are, and the extremes often decide.
 	from, first := start+w.full, g.plan.behind[w.module]
-	if g.apps == 1 { // then the order of keys is that of slacks
+	if g.apps == 1 { // then keys are sorted as slacks are
 		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
 		switch {
 		case least < 0 || n > (int(most/w.every)+1)*batch:

@@ -45,6 +45,8 @@ func parse(feas bool, own *flow.Tables, params map[string]float64) (Options, err
 	if feas && skips(own) {
 		opt.Paths = rare
 	}
+
+	// Every parameter has a function that sets it and returns true if its value is in range.
 	known := map[string]func(x float64) bool{
 		"lambda":    func(x float64) bool { opt.Lambda = x; return x > 0 && x < 1 },
 		"window_us": func(x float64) bool { opt.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },

@@ -7,13 +7,12 @@ import (
 	"inferplan/policy/flow"
 )
 
-// Where a queue cannot be served in time as a whole, feas serves the most of it that
-// can: the fewest of the oldest stand aside so that the others can be served
-// earliest deadline first. No fewer will do (Moore and Hodgson's rule, for tasks that
-// take equally long). Those aside come back when there is time for them.
+// If a queue cannot be served in time as a whole, feas serves as many of its tasks as possible: it sets the fewest of
+// the oldest tasks aside so that the others can be served earliest deadline first. Fewer are not enough (Moore and
+// Hodgson's rule, for tasks that take equally long). Tasks that are set aside come back when there is time for them.
 //
-// The others keep half a batch in reserve. A task that is served at the very end of
-// its time has nothing left for what comes later.
+// The others keep half a batch in reserve, because a task that is served at the very end of its time has nothing left
+// for the modules downstream.
 
 // allFeasible returns true if all tasks that wait for a worker can be served earliest deadline first. Then no task is
 // set aside any more.

@@ -13,6 +13,7 @@ type starts struct {
 	best []int32
 }
 
+// newStartTree returns a tree of n workers that take no tasks.
 func newStarts(n int) starts {
 	size := 1
 	for size < n {

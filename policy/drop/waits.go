@@ -16,12 +16,15 @@ type waits struct {
 	steps []float64       // number of waits by bucket
 }
 
+// newWaitSamples returns an empty sample for waits of up to `longest`. Longer waits count in the last bucket.
 func newWaits(longest time.Duration) waits {
 	return waits{last: make([]time.Duration, 0, sampleWaits), steps: make([]float64, int(longest/waitStep)+2)}
 }
 
+// bucketOf returns the bucket of a wait.
 func (w *waits) step(d time.Duration) int { return min(int(d/waitStep), len(w.steps)-1) }
 
+// add adds a wait, in place of the oldest one if there are sampleWaits.
 func (w *waits) add(d time.Duration) {
 	if len(w.last) < sampleWaits {
 		w.last = append(w.last, d)

@@ -32,6 +32,7 @@ const (
 	running                 // its batch runs
 )
 
+// newHopelessWatch returns a watch over the applications of a planner. Without `on` it does nothing.
 func newWatch(on bool, plan *planner) watch {
 	w := watch{on: on, stride: plan.stride, one: slices.Clone(plan.one), set: never}
 	if !on {
@@ -44,7 +45,7 @@ func newWatch(on bool, plan *planner) watch {
 		for i := range apps[a].Nodes {
 			at := plan.cell(a, apps[a].Nodes[i].Service)
 			w.rest[at] = behind[i]
-			for k := range i { // a module that an application has twice
+			for k := range i { // the least over the nodes with the same module
 				if o := &apps[a].Nodes[k]; o.Service == apps[a].Nodes[i].Service {
 					w.rest[at] = min(w.rest[at], behind[k])
 				}

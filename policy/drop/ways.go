@@ -62,6 +62,7 @@ func leads(n *flow.Node) [][]int32 {
 	return led
 }
 
+// newPathShares returns the shares of all branches as planned.
 func newWays(own *flow.Tables) *ways {
 	w := &ways{own: own, table: predict.New(predict.Options{LastOnly: true})}
 	for m := range own.Modules {

@@ -26,7 +26,7 @@ type worker struct {
 	end            time.Duration   // expected end of the running batch
 	running        bool
 	up             bool // its network is loaded
-	wanted         bool // it is to take tasks
+	wanted         bool // scaling wants it to take tasks
 	loading        bool
 	lost           bool
 	current        []flow.Entry // the running batch

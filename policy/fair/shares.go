@@ -135,7 +135,7 @@ func (s *Shares) findLevel(now time.Duration, model int32) {
 	// A level that nobody exceeds rises to all that is carried.
 	m.level = max(capacity, 0) / float64(max(heavy, 1))
 
-	// Never below an equal part for every client.
+	// A fair rate that no client exceeds rises to the whole shared rate.
 	if equal := carried * m.rate / float64(max(len(s.places), 1)); m.level < equal {
 		m.level = equal
 	}

@@ -23,7 +23,7 @@ type step struct {
 	task    int32 // its slot; -1 before it is revealed, and after it is freed
 	left    int16 // input nodes of which it is not decided whether the request comes from them
 	came    int16 // decided ones from which the request comes
-	readers int16 // nodes that will read it and have not ended
+	readers int16 // readers of its task that have not ended
 	way     int16 // outcome of its task; -1 until it has ended
 }
 

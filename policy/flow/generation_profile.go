@@ -88,7 +88,7 @@ func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats
 	case kvBytes > 0 && l.WeightBytes > 0:
 	case slices.ContainsFunc(l.Instances, func(in formats.LLMInstance) bool { return in.TensorParallel == 1 && in.KVTokens == 0 }):
 		return nil, nil, &document.Error{Path: a.at, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", a.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance"}
-	default: // the tokens for which servers have memory are known, whatever a token takes
+	default: // the tokens that fit in memory are known, however many bytes a token takes
 		kvBytes = max(kvBytes, 1)
 	}
 
@@ -98,7 +98,7 @@ func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats
 	for k := range l.Instances {
 		in := l.Instances[k]
 		if in.TensorParallel != 1 {
-			continue // a device runs whole models
+			continue // a device runs whole models only
 		}
 		if in.Loads != nil {
 			m.Loads = append(m.Loads, formats.DeviceLoad{Device: in.Device, ModelLoads: *in.Loads})

@@ -200,6 +200,8 @@ func (own *Tables) share(plan *formats.Plan, t *policy.Tables) error {
 // compileApplication reads the graph of an application. `at` is the field of the plan that errors name.
 func compileApp(list []formats.Module, service map[string]int32, at string) (App, error) {
 	place, app := map[string]int32{}, App{}
+
+	// Nodes, by name.
 	for i := range list {
 		m := &list[i]
 		s, ok := service[m.Model]
@@ -209,6 +211,8 @@ func compileApp(list []formats.Module, service map[string]int32, at string) (App
 		place[m.Name] = int32(i)
 		app.Nodes = append(app.Nodes, Node{Name: m.Name, Service: s})
 	}
+
+	// Edges and outcomes.
 	for i := range list {
 		for k, name := range list[i].After {
 			from, ok := place[name]

@@ -252,7 +252,7 @@ func (d *Draws) Begin(req, app int32) {
 	d.rng[req].Seed(d.apps[app].Uint64(), d.apps[app].Uint64())
 }
 
-// Lengths implements Lengths.
+// TokenLengths implements TokenChoices.
 func (d *Draws) Lengths(req, ask int32) (prompt, output int32) {
 	d.from = &d.rng[req]
 	return d.asks[ask]()

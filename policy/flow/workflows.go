@@ -225,6 +225,7 @@ func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Ta
 
 // compileWorkflow reads an application.
 func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at string) (*Workflow, error) {
+	// Parse all conditions of the application.
 	app := &formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}
 	seen, err := app.Conditions()
 	if err != nil {
@@ -234,6 +235,8 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 	for i := range a.Segments {
 		s := &a.Segments[i]
 		seg := Segment{Name: s.Name, Next: s.Next, Most: int32(s.Most)}
+
+		// Branches behind the segment.
 		for b := range s.Next {
 			to := int32(-1)
 			for _, name := range s.Next[b].To {
@@ -242,6 +245,8 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 			seg.To = append(seg.To, to)
 			seg.When = append(seg.When, seen[fmt.Sprintf("segments[%d].next[%d].when", i, b)])
 		}
+
+		// Its steps.
 		for k := range s.Modules {
 			step, err := w.step(seen, app, i, k, service)
 			if err != nil {
@@ -257,14 +262,20 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 // compileStep reads the k-th module of the i-th segment.
 func (w *Workflow) step(seen formats.Conditions, a *formats.Application, i, k int, service map[string]int32) (Step, error) {
 	m := &a.Segments[i].Modules[k]
+
+	// What the module declares.
 	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1, Sample: m.Sample}
 	s.Prompt, s.Output = m.Tokens()
+
+	// Conditions; a fixed number of items needs none.
 	s.Choose = seen[fmt.Sprintf("segments[%d].modules[%d].route", i, k)]
 	if s.Count = seen[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; s.Count != nil {
 		if n, ok := s.Count.Fixed(); ok {
 			s.Counted, s.Fixed, s.Items = false, int32(min(n, formats.MaxTasks)), nil
 		}
 	}
+
+	// What it reads, and the services that may run it.
 	if m.Each != "" {
 		s.Each = w.name(m.Each)
 	}

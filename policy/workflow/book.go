@@ -26,7 +26,7 @@ type task struct {
 	inputs     []int32 // tasks that it reads; -1 stands for the client's input
 	pending    int32   // number of inputs that have not ended
 	state      state
-	place      int32 // where it waits, runs or ended
+	place      int32 // place where it waits, runs or ended
 	asked      int32 // place to which its inputs were requested; -1 if none
 	arrived    int32 // place at which its inputs are; -1 if none
 	key        int64 // order in the queue of its device, lowest first

@@ -26,6 +26,7 @@ type cluster struct {
 	freeSlots []int32
 }
 
+// newCluster returns a cluster with idle devices that hold what the tables say for the start.
 func newCluster(t *policy.Tables, opt Options) *cluster {
 	c := &cluster{opt: opt, fleet: newFleet(t)}
 	c.rows = newRows(len(t.Services), len(t.Devices))

@@ -40,7 +40,7 @@ type resource struct {
 	up     int64   // scratch: number of devices that are up
 }
 
-// appStats is what admission has learnt of an application.
+// appStats holds the statistics that admission keeps of an application.
 type traits struct {
 	behind []mean  // by token: device time of what followed it, by resource
 	all    mean    // device time of a request, by resource

@@ -196,6 +196,8 @@ func (l *loads) classOf(place int32, i int, network int32) int {
 func (l *loads) network(now int64, ev *policy.Event) {
 	place := l.fleet.places[ev.Device]
 	d := &l.devices[place]
+
+	// An event without a network is about a session state.
 	if ev.Network < 0 {
 		if ev.Kind == policy.NetworkLoaded {
 			l.stateMoved(ev)
@@ -204,6 +206,8 @@ func (l *loads) network(now int64, ev *policy.Event) {
 		}
 		return
 	}
+
+	// The end of an unload changes nothing, unless it failed.
 	if ev.Kind == policy.NetworkUnloaded {
 		if ev.Value != 0 && !d.loaded[ev.Network] { // the unload failed, so it stays
 			d.loaded[ev.Network] = true
@@ -213,6 +217,8 @@ func (l *loads) network(now int64, ev *policy.Event) {
 		}
 		return
 	}
+
+	// The end of a load.
 	if d.loading == ev.Network {
 		d.loading = -1
 		if ev.Value == 0 {

@@ -6,7 +6,7 @@ import (
 	"inferplan/policy"
 )
 
-// handleBatchReturned places the tasks of a batch that returned without a result anew.
+// handleBatchReturned requeues the tasks of a batch that returned without a result, and places them again.
 func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
 	place := p.fleet.places[ev.Device]
 	if policy.Return(ev.Value) == policy.ReturnNotLoaded {
@@ -52,7 +52,7 @@ func (p *Policy) takeBack(place int32) {
 	p.touchDevice(place)
 }
 
-// handleWorkerLost places everything that was on a lost device anew.
+// handleWorkerLost requeues all tasks of a lost device, and places them again.
 func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
 	d := &p.devices[place]
 	p.again = p.again[:0]

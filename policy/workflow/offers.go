@@ -97,7 +97,7 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	// When is the network usable?
 	network := c.fleet.services[k.service].network
 	usable := d.loadedAt(network)
-	loads := usable < 0 // nothing there has asked for it yet
+	loads := usable < 0 // no task there needs the network yet
 	if loads || on.times == nil {
 		usable = c.usable(place, k.service)
 	}
@@ -164,7 +164,7 @@ func (x *search) joined(place int32, k *jobTask, ready int64, b *stay) offer {
 	return o
 }
 
-// joinBenefit returns what it is worth, in ns, that a task which joins a batch leaves another device free at once. A
+// joinBenefit returns the benefit, in ns, of joining a batch that starts at once: the task leaves another device free. A
 // language model that runs alone keeps its device only from other services, because further tasks of its own would join
 // it, so for these the benefit is scaled by the other services' share of the demand.
 func (x *search) saved(service int32, took, start, ready int64) int64 {

@@ -21,6 +21,7 @@ type placement struct {
 	offsets []int32 // scratch: inputs of a task, as indexes in the job
 }
 
+// newPlacer returns a placer over the cluster of a batch runner.
 func newPlacement(b *batches) *placement {
 	c := b.cluster
 	p := &placement{cluster: c, batches: b, loads: b.loads}
@@ -189,6 +190,7 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 
 // makeJob writes the tasks to be placed into the job, together with the placed tasks that they read.
 func (p *placement) makeJob(now int64) {
+	// No task is in the job yet.
 	p.job.reset()
 	for len(p.jobAt) < len(p.tasks) {
 		p.jobAt = append(p.jobAt, -1)
@@ -202,6 +204,7 @@ func (p *placement) makeJob(now int64) {
 		}
 	}
 	for _, id := range p.list {
+		// Placed tasks that it reads come first.
 		for _, in := range p.tasks[id].inputs {
 			if in < 0 || p.jobAt[in] >= 0 {
 				continue
@@ -241,6 +244,7 @@ func (p *placement) carry(now int64, k *task, j *jobTask) {
 
 // assignPlace puts a task into the queue of a place. minRemaining is the least time from its end to that of its request.
 func (p *placement) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
+	// Then the task itself, with its inputs as indexes in the job.
 	k := &p.tasks[id]
 	k.place, k.end, k.state, k.coming = place, end, queued, false
 	p.seq++

@@ -67,6 +67,7 @@ func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions)
 func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
+		// Open the request, and let admission decide.
 		q := p.open(ev.Req)
 		q.model, q.arrived, q.deadline = ev.Model, int64(ev.Arrived), int64(ev.Deadline)
 		if ev.Key > 0 {

@@ -18,6 +18,7 @@ type rows struct {
 	open   []int32 // by service: places with a batch that can be joined
 }
 
+// newEndTable returns a table without open batches.
 func newRows(services, places int) rows {
 	n := services * places
 	r := rows{places: int32(places), free: make([]int64, n), comp: make([]int64, n), join: make([]int64, n), joined: make([]int64, n), open: make([]int32, services)}

@@ -66,12 +66,15 @@ type onKind struct {
 	load            int64   // time in ns to load its network
 }
 
+// newDeviceTables reads the tables of a plan.
 func newFleet(t *policy.Tables) *fleet {
 	f := &fleet{t: t, places: make([]int32, len(t.Devices))}
 	for d := range t.Devices {
 		f.ids = append(f.ids, int32(d))
 	}
 	slices.SortStableFunc(f.ids, func(a, b int32) int { return cmp.Compare(t.Devices[a].Node, t.Devices[b].Node) })
+
+	// Number the places, and group them by node.
 	for place, id := range f.ids {
 		f.places[id] = int32(place)
 		if place == 0 || t.Devices[id].Node != t.Devices[f.ids[place-1]].Node {
@@ -80,6 +83,8 @@ func newFleet(t *policy.Tables) *fleet {
 		f.nodes[len(f.nodes)-1].end = int32(place) + 1
 		f.nodeOf = append(f.nodeOf, int32(len(f.nodes)-1))
 	}
+
+	// Read networks and services.
 	kinds := f.numberKinds()
 	for n := range t.Networks {
 		f.bytes = append(f.bytes, t.Networks[n].Bytes)
@@ -117,6 +122,8 @@ func (f *fleet) addService(s int32, kinds int) {
 	t := f.t
 	first, n := t.Services[s].FirstPipeline, t.Services[s].NumPipelines
 	own := flow.WorkflowsOf(t)
+
+	// One entry for each kind of device.
 	sv := service{network: t.Pipelines[first].Network, least: never, gen: own.GenerationOf(s), by: make([]onKind, kinds)}
 	for pl := first; pl < first+n; pl++ {
 		p := &t.Pipelines[pl]
@@ -139,6 +146,8 @@ func (f *fleet) addService(s int32, kinds int) {
 		}
 	}
 	f.services = append(f.services, sv)
+
+	// Transfers of outputs and session states.
 	var m flow.Move
 	if own != nil && int(s) < len(own.Moves) {
 		m = own.Moves[s]
