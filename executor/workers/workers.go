@@ -134,8 +134,6 @@ func (w *Workers) result(d *Device, n *turn.News) {
 	if len(d.Flight) > 0 {
 		defer w.markStarted(d.Flight[0])
 	}
-
-	// Does a load hang?
 	if d.Home != nil {
 		d.Home.ranBeside(start, end)
 		defer loadsOf(w).nextOrder(d)
@@ -285,6 +283,8 @@ func (w *Workers) Look(now, paused time.Duration) {
 		if d.Proc == nil {
 			continue
 		}
+
+		// Does a load hang? Time in which no round ran does not count.
 		if d.Home != nil {
 			if d.Home.began += paused; loadsOf(w).overdue(d, now) {
 				w.c.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.c.Tables.Networks[d.Home.Doing.Network].Name, "for", now-d.Home.began)
@@ -296,7 +296,7 @@ func (w *Workers) Look(now, paused time.Duration) {
 			continue
 		}
 
-		// Does a run hang? Time in which no round ran does not count.
+		// Does a run hang? How long should it take?
 		r := d.Flight[0]
 		r.Started += paused
 		planned := time.Duration(0)

@@ -80,8 +80,6 @@ func (b *broker) urgent(w *worker) time.Duration {
 		w.queue.popMin()
 	}
 	var e *flow.Entry
-
-	// An idle device starts at once. Otherwise the task enters the forming batch if it is next, or the queue.
 	switch {
 	case len(w.forming) > 0:
 		e = &w.forming[0]
@@ -110,7 +108,7 @@ func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 		return
 	}
 
-	// Keep the feasibility proof up to date.
+	// An idle device starts at once. Otherwise the task enters the forming batch if it is next, or the queue.
 	switch {
 	case b.fleet.runs(w.device) == nil:
 		w.end = now
@@ -221,6 +219,8 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 			b.enter(now, start, w, &e, out)
 		}
 	}
+
+	// Keep the feasibility proof up to date.
 	switch {
 	case high:
 		w.proof.void()

@@ -308,7 +308,7 @@ func (d *device) loadedAt(network int32) int64 {
 }
 
 // networkUsableAt returns the first instant at which a task of a service, placed now, finds its network on a device. If
-// the device cannot run the service, it returns farFuture.
+// the device cannot run the service, or must not load its network (Options.StaticNetworks), it returns farFuture.
 func (c *cluster) usable(place, s int32) int64 {
 	d, sv := &c.devices[place], &c.fleet.services[s]
 	on := &sv.by[c.fleet.kindOf[place]]

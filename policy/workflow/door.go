@@ -108,8 +108,6 @@ func newDoor(c *cluster) *door {
 
 	// The work of a service counts in every resource that holds all of the service's devices.
 	g.uses = make([][]int32, len(f.services))
-
-	// Every resource must have time left for it and for the requests behind it.
 	for r := range g.resources {
 		x := &g.resources[r]
 		x.each = make([]int64, len(f.services))
@@ -179,6 +177,8 @@ func (g *door) admits(now int64, req int32) (in bool, again int64) {
 	for at > 0 && g.requests[g.line[at-1]].deadline > q.deadline {
 		at--
 	}
+
+	// Every resource must have time left for it and for the requests behind it.
 	for r := range g.resources {
 		q.owes[r] = app.all.of(r)
 		if late := g.excess(now, r, at, q); late > 0 {

@@ -179,8 +179,6 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 	if x.best >= never {
 		return false
 	}
-
-	// Add each task after its inputs.
 	for _, id := range p.list {
 		i := p.jobAt[id]
 		p.put(now, id, x.to[i], x.toEnd[i], x.tails[i], out)
@@ -203,6 +201,8 @@ func (p *placement) makeJob(now int64) {
 			}
 		}
 	}
+
+	// Add each task after its inputs.
 	for _, id := range p.list {
 		// Placed tasks that it reads come first.
 		for _, in := range p.tasks[id].inputs {
@@ -213,6 +213,8 @@ func (p *placement) makeJob(now int64) {
 				p.jobAt[in] = p.job.fix(u.service, u.place, u.end)
 			}
 		}
+
+		// Then the task itself, with its inputs as indexes in the job.
 		k := &p.tasks[id]
 		p.offsets = p.offsets[:0]
 		for _, in := range k.inputs {
@@ -244,7 +246,6 @@ func (p *placement) carry(now int64, k *task, j *jobTask) {
 
 // assignPlace puts a task into the queue of a place. minRemaining is the least time from its end to that of its request.
 func (p *placement) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
-	// Then the task itself, with its inputs as indexes in the job.
 	k := &p.tasks[id]
 	k.place, k.end, k.state, k.coming = place, end, queued, false
 	p.seq++

@@ -109,8 +109,6 @@ func (s *scheduler) pass(j *job, from int32) {
 	for t := from; t < int32(len(j.tasks)); t++ {
 		k := &j.tasks[t]
 		s.same[t] = t
-
-		// f in a batch of one.
 		switch {
 		case k.place >= 0:
 			s.least[t], s.leastAt[t] = k.end, k.place
@@ -253,6 +251,8 @@ func (s *scheduler) row(t int32, k *jobTask, late bool) {
 	ends := s.ends[int(t)*places:][:places]
 	at := int(k.service) * places
 	free, comp := s.rows.free[at:][:places], s.rows.comp[at:][:places]
+
+	// f in a batch of one.
 	switch {
 	case !late:
 		for d, fr := range free {
