@@ -29,7 +29,7 @@ type Backend interface {
 	Place(task, device, ticket int32)
 	// HandleEvent handles an event that the backend has posted. The event is valid during the call only.
 	Took(n *News)
-	// AfterRound is called after every round. Batches that waited for a slot may now have one.
+	// SendWaiting is called at the end of every round. Batches that waited for a slot may now have one.
 	Room()
 	// Watch is called a few times per second to find what hangs. In the time `paused` no round ran, as on a machine that was
 	// suspended.

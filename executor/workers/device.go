@@ -100,7 +100,7 @@ func (d *Device) sendable() int {
 	return -1
 }
 
-// AfterRound sends runs to the devices that waited for a slot.
+// SendWaiting sends runs to the devices that waited for a slot.
 func (w *Workers) Room() {
 	for _, d := range w.Own {
 		if d.full {
