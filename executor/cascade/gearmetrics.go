@@ -14,12 +14,13 @@ import (
 type gearMetrics struct {
 	gear     prometheus.Gauge
 	up, down prometheus.Counter
-	answers  [][]prometheus.Counter // by gear and pipeline; nil where the gear does not ask the model
+	answers  [][]prometheus.Counter // by gear and pipeline; nil if the gear does not use the model
 	batch    []prometheus.Observer  // by pipeline
 	samples  []prometheus.Counter
 	running  []prometheus.Counter
 }
 
+// newGearMetrics returns the series of a gear plan, registered.
 func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	m := &gearMetrics{gear: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."})}
 	switches := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "gear_switches_total", Help: "Changes of the gear, to a faster one (up) or a slower one (down)."}, []string{"direction"})
@@ -47,8 +48,10 @@ func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	return m
 }
 
+// countAnswer counts an answer of a model.
 func (m *gearMetrics) answer(gear, pipeline int32) { m.answers[gear][pipeline].Inc() }
 
+// countSwitch counts a change of the gear.
 func (m *gearMetrics) shift(from, to int32) {
 	m.gear.Set(float64(to))
 	if to > from {
@@ -58,6 +61,7 @@ func (m *gearMetrics) shift(from, to int32) {
 	}
 }
 
+// countBatch counts a batch of a model.
 func (m *gearMetrics) ran(pipeline int32, size int, took time.Duration) {
 	m.batch[pipeline].Observe(float64(size))
 	m.samples[pipeline].Add(float64(size))

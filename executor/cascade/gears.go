@@ -18,52 +18,51 @@ import (
 	"inferplan/policy/gear"
 )
 
-// Cascade is the answer of gear plans: it tells the policy how certain the
-// answers of every batch are. It belongs to the core's turn, the counters of
-// metrics aside.
+// CascadeAnswerer answers the requests of gear plans. After every batch it tells the policy how certain the answers are.
+// It belongs to the core's turn, except the counters of metrics.
 type Cascade struct {
 	turn.Single
 	turn.OneTask
 	gears   *gear.Tables
-	score   certainty.Func
-	raised  []formats.Calibration // by pipeline: what makes certainties of scores
+	score   certainty.Func        // computes a certainty from scores
+	raised  []formats.Calibration // by pipeline: turns certainties into calibrated ones
 	metrics *gearMetrics
-	replay  bool // certainties come from the plan's records
-	arrived int64
-	gear    int32 // in force
+	replay  bool  // certainties come from the plan's records
+	arrived int64 // samples so far
+	gear    int32 // the gear in force
 	ranges  *drift.Ranges
 	forward *drift.Forwards
 
-	asked   []asked   // by request slot
-	scores  []float64 // room for one sample
-	levels  []int64   // of the batch that ran last: how certain the answers are, by request
-	certain []float64 // likewise; empty where the records say it
-	gearOf  []oip.Param
-	nameOf  []oip.Param
+	asked   []asked       // by request slot
+	scores  []float64     // scratch: scores of one sample
+	levels  []int64       // of the latest batch, by request: level of the certainty
+	certain []float64     // of the latest batch, by request; empty if the records have them
+	gearOf  []oip.Param   // by gear: value of the response parameter
+	nameOf  []oip.Param   // by pipeline: value of the response parameter
 	Models  []memberCount // by pipeline
 	counts  gearCounts
 
-	since time.Duration // when the answers of a batch were revealed last
+	since time.Duration // when the answers of a batch were last told to the policy
 }
 
-// asked is what a request has beside what all have.
+// cascadeRequest is a request of a gear plan.
 type asked struct {
-	record    int32 // of the plan's records, for an engine without models
-	answer    int32 // pipeline whose answer it has; -1: none yet
+	record    int32 // row of the plan's records, for an engine without models
+	answer    int32 // pipeline whose answer it has; -1 if none yet
 	certainty float64
-	infer     time.Duration // of the batches that it was in
-	gather    time.Duration
+	infer     time.Duration // sum over the batches that it was in
+	gather    time.Duration // likewise
 }
 
-// cascadeJob is what a job has beside what all have.
+// cascadeJob is the part of a job that a gear plan needs.
 type cascadeJob struct {
-	gear      int32   // under which it came
-	answers   []int32 // pipeline that answered, by sample
+	gear      int32   // gear in force at its arrival
+	answers   []int32 // by sample: pipeline that answered
 	certainty float64 // of the answer of the last sample
 	params    map[string]oip.Param
 }
 
-// memberCount is what a model of the family did.
+// modelCounts counts what a model of the family did.
 type memberCount struct {
 	batches, samples, Answers int64
 	running                   time.Duration
@@ -73,12 +72,12 @@ type memberCount struct {
 type gearCounts struct {
 	switches int64
 	requests []int64   // by gear
-	answers  [][]int64 // by gear under which samples came, and pipeline
-	answered int64     // with records
+	answers  [][]int64 // by gear at arrival, and pipeline
+	answered int64     // with records: samples answered, and of them correctly
 	correct  int64
 }
 
-// New makes the answer of a gear plan.
+// New returns the answerer of a gear plan.
 func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*Cascade, error) {
 	own := gear.Of(t)
 	g := &Cascade{gears: own, score: o.Certainty, replay: core.MadeUp(), Models: make([]memberCount, len(t.Pipelines))}
@@ -89,11 +88,15 @@ func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, 
 				Expected: "one of " + strings.Join(certainty.Names(), ", "), Hint: "the thresholds of the plan are certainties of this kind, which this server cannot compute"})
 		}
 	}
+
+	// Counters and response parameters, by gear.
 	g.counts.requests = make([]int64, len(own.Gears))
 	for i := range own.Gears {
 		g.counts.answers = append(g.counts.answers, make([]int64, len(own.Family)))
 		g.gearOf = append(g.gearOf, oip.Param(int64(i)))
 	}
+
+	// Response parameters and calibrations, by model.
 	for _, name := range own.Family {
 		g.nameOf = append(g.nameOf, oip.Param(name))
 		var raise formats.Calibration
@@ -108,7 +111,7 @@ func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, 
 	return g, nil
 }
 
-// Answer is that of a core's plan, where it is a gear plan.
+// Answer returns the answerer of a core's plan. If it is no gear plan, it returns nil.
 func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
 	if gear.Of(c.Tables) == nil {
 		return nil, nil
@@ -123,15 +126,16 @@ func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answer, error) 
 
 func (g *Cascade) OneFamily() bool { return true }
 
+// EverySecond implements turn.Answerer: it compares rates and answers with the plan's.
 func (g *Cascade) Tick(now time.Duration) {
 	g.ranges.Window(now, g.arrived, g.Core.Options.Log)
 	g.forward.Window(g.counts.answers, g.Core.Options.Log)
 }
 
-// Rates are the rates that were seen.
+// SeenRates returns the rates that were seen.
 func (g *Cascade) Rates() *drift.Rates { return &g.ranges.Rates }
 
-// Admit gives a job room for who answered its samples.
+// Admit prepares the job's record of which models answer its samples.
 func (g *Cascade) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	side, ok := j.Side.(*cascadeJob)
 	if !ok {
@@ -145,7 +149,7 @@ func (g *Cascade) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	return nil
 }
 
-// Arrive notes the gear under which a job came and the records of its samples.
+// JobArrived records the gear in force for a job, and the records of its samples.
 func (g *Cascade) Arrive(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(g.asked) {
@@ -158,8 +162,7 @@ func (g *Cascade) Arrive(j *turn.Job) {
 	g.counts.requests[g.gear] += int64(j.Samples)
 }
 
-// Check makes sure that the family's first output is what a certainty can be
-// computed of.
+// CheckOutputs returns an error if no certainty can be computed from the family's first output.
 func (g *Cascade) Check(m *turn.Model) error {
 	if g.replay {
 		return nil
@@ -174,8 +177,7 @@ func (g *Cascade) Check(m *turn.Model) error {
 	return nil
 }
 
-// Ran computes how certain the answers of a batch are. The policy decides which
-// of them are answered.
+// TakeOutputs computes the certainties of a batch's answers. The policy decides which of them are final.
 func (g *Cascade) Ran(b *turn.Batch, out turn.Outputs) {
 	g.Scatter(b, out)
 	g.metrics.ran(b.Pipeline, len(b.Tasks), b.Infer)
@@ -196,6 +198,7 @@ func (g *Cascade) Ran(b *turn.Batch, out turn.Outputs) {
 	}
 }
 
+// readScores reads the scores of a sample.
 func readScores(dst []float64, src []byte, t oip.Datatype) {
 	if t == oip.FP64 {
 		for i := range dst {
@@ -208,9 +211,8 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 	}
 }
 
-// Ended tells the policy, request by request, how certain the answers of a
-// finished batch are. The policy completes a request or keeps it for the next
-// model; of those that nobody waits for it hears so first.
+// BatchEnded tells the policy, request by request, how certain the answers of a finished batch are. The policy completes
+// a request or keeps it for the next model. Requests that nobody waits for are cancelled first.
 func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 	c := g.Core
 	g.since = c.Now()
@@ -220,15 +222,19 @@ func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 		m.samples += int64(len(b.Tasks))
 		m.running += b.Infer
 	}
+
+	// All requests of the batch wait again.
 	n := int64(len(b.Tasks))
 	b.Service.Running.Add(-n)
 	b.Service.Waiting.Add(n)
 	for _, req := range b.Tasks {
 		c.Request(req).Batch = -1
 	}
+
+	// Tell the policy the level of each.
 	for k, req := range b.Tasks {
 		q := c.Request(req)
-		if q.Gone { // the policy dropped it meanwhile
+		if q.Gone { // the policy has dropped it meanwhile
 			c.Settle(req)
 			continue
 		}
@@ -242,7 +248,7 @@ func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 	}
 }
 
-// note keeps the answer of the k-th request of a batch and gives its level.
+// keepAnswer keeps the answer of the k-th request of a batch, and returns its level.
 func (g *Cascade) note(req int32, k int, b *turn.Batch) int64 {
 	a := &g.asked[req]
 	a.answer = b.Pipeline
@@ -254,25 +260,27 @@ func (g *Cascade) note(req int32, k int, b *turn.Batch) int64 {
 	return g.levels[k]
 }
 
-// Holds says whether a batch of a pipeline holds its one device until its
-// answers were revealed; a batch that goes along a chain leaves its devices before.
+// HoldsDevice returns true if batches of a pipeline keep their only device until their answers were told. A batch on a
+// chain leaves its devices earlier.
 func (g *Cascade) Holds(pipeline int32) bool { return g.Core.Tables.Pipelines[pipeline].NumStages == 1 }
 
-// Told notes how long the policy saw a batch hold its device: from its dispatch
-// until the next could go.
+// PolicyTold records how long, as the policy saw it, a batch kept its device: from its dispatch until the next batch
+// could be dispatched.
 func (g *Cascade) Told(b *turn.Batch) {
 	if s := g.Core.Stats.Service; s != nil && !b.Failed && g.Holds(b.Pipeline) {
 		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Last()-b.Dispatched)
 	}
 }
 
-// Complete takes a request's last answer as its answer.
+// CompleteRequest makes a request's latest answer its final one.
 func (g *Cascade) Complete(slot int32) {
 	c := g.Core
 	if c.Request(slot) == nil || g.asked[slot].answer < 0 {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
+
+	// Count the answer, and answer the job with its last sample.
 	q, a := c.Request(slot), &g.asked[slot]
 	if j := q.Job; !j.Answered {
 		side := j.Side.(*cascadeJob)
@@ -297,7 +305,7 @@ func (g *Cascade) Complete(slot int32) {
 	c.Settle(slot)
 }
 
-// Mode notes the gear that requests from now on come under.
+// SwitchMode puts a gear into force for the requests that arrive from now on.
 func (g *Cascade) Mode(to int32) bool {
 	if to < 0 || int(to) >= len(g.counts.requests) {
 		return false
@@ -308,9 +316,8 @@ func (g *Cascade) Mode(to int32) bool {
 	return true
 }
 
-// Parameters are what the response tells about the way of its samples: the gear
-// under which they came and the model that answered (with several samples the
-// models in their order), and of a single sample how certain it was.
+// ResponseParameters returns the gear in force at the job's arrival and the model that answered (with several samples,
+// the models in their order). For a single sample it also returns the certainty.
 func (g *Cascade) Parameters(j *turn.Job) map[string]oip.Param {
 	side := j.Side.(*cascadeJob)
 	clear(side.params)
@@ -333,7 +340,7 @@ func (g *Cascade) Parameters(j *turn.Job) map[string]oip.Param {
 	return side.params
 }
 
-// Report is the cascade's part of a report.
+// Report adds the cascade's part to a report.
 func (g *Cascade) Report(r *formats.Report) {
 	if g.counts.answered > 0 {
 		accuracy := float64(g.counts.correct) / float64(g.counts.answered)

@@ -5,26 +5,24 @@ import (
 	"inferplan/executor/turn"
 )
 
-// Options say how answers of gear plans are judged, and when another plan is due.
+// Options say how answers of gear plans are judged, and when notices ask for another plan.
 type Options struct {
-	// Certainty computes how certain a classifier is of an answer from its
-	// probabilities; nil: the score that the plan names.
+	// Certainty computes how certain a classifier is of an answer, from its probabilities. If it is nil, the plan names the
+	// score.
 	Certainty certainty.Func
-	// DriftLimit is the share of the requests (or of the time, where the plan's
-	// weights are that) that may fall into other ranges of rates than planned
-	// before a notice asks for another plan; 0: 0.25. DriftWindows is over how
-	// many seconds with requests; 0: 600, and the first notice comes after half
-	// of them.
+	// DriftLimit is the share of the requests (or of the time, if the plan's weights are shares of time) that may fall into
+	// other ranges of rates than planned before a notice asks for another plan. 0 stands for 0.25. DriftWindows is the
+	// number of seconds with requests over which it is taken. 0 stands for 600; the first notice comes after half of them.
 	DriftLimit   float64
 	DriftWindows int
-	// ForwardLimit is the share of the samples that other members of a cascade may
-	// answer than planned before a notice asks for other records and another plan; 0: 0.1.
-	// ForwardWindows is over how many seconds with answers; 0: 30.
+	// ForwardLimit is the share of the samples that may be answered by other models of a cascade than planned before a
+	// notice asks for other records and another plan. 0 stands for 0.1. ForwardWindows is the number of seconds with answers
+	// over which it is taken. 0 stands for 30.
 	ForwardLimit   float64
 	ForwardWindows int
 }
 
-// SetDefaults gives options that are zero their defaults.
+// SetDefaults sets options that are zero to their defaults.
 func (o *Options) SetDefaults() {
 	turn.SetDefault(&o.DriftLimit, 0.25)
 	turn.SetDefault(&o.DriftWindows, 600)

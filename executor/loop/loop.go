@@ -12,65 +12,61 @@ import (
 	"inferplan/policy/conform"
 )
 
-// Host is what a loop turns around. Its methods are called by whoever has the
-// turn.
+// Host is what a loop runs rounds for. Its methods are called by the goroutine that has the turn.
 type Host interface {
-	// Round does all that has come. It calls Found, Timers and Calls where they
-	// belong in its order.
+	// Round handles everything that has arrived. It calls TellResults, FireTimers and RunCalls where they belong in its
+	// order.
 	Round()
-	// Act does one action of the policy. Wakes and re-plans are the loop's.
+	// Act carries out one action of the policy. Timers and searches are the loop's own.
 	Act(a *policy.Action)
-	// Flush hands over what actions brought about, until nothing more follows.
+	// Flush tells the policy what followed from its actions, until nothing more follows.
 	Flush()
-	// Woke follows a wake-up that the host asked for.
+	// TimerFired is called when a timer of the host fires.
 	Woke(tag int32)
 }
 
-// Loop turns to a policy. Make one with New.
+// Loop runs rounds of a host around a policy. New returns one.
 type Loop struct {
-	// SearchLimit is how long a search may take; 0: as long as it likes. Set it
-	// before Start.
+	// SearchLimit bounds the time of a search. 0 stands for no limit. It must be set before Start.
 	SearchLimit time.Duration
-	// SearchFailed hears of a search that panicked; nil: nobody does. Set it before
-	// Start. It is called beside the loop.
+	// SearchFailed is called for a search that panicked, beside the loop. It may be nil, and must be set before Start.
 	SearchFailed func(tag int32, err error)
-	// Deaf has a bit (1 << kind) for every event that the policy is not told. Set
-	// it before Start.
+	// IgnoredEvents has a bit (1 << kind) for every event that the policy is not told. It must be set before Start.
 	Deaf uint32
 
 	host     Host
 	policy   policy.Policy
 	searcher policy.Searcher
-	log      *conform.Recorder // nil: no event log
+	log      *conform.Recorder // nil without an event log
 
 	epoch     time.Time
 	epochMono int64
 
-	news   atomic.Bool   // something was left, or a wake-up is due, since the last round
-	signal chan struct{} // wakes run
+	news   atomic.Bool   // something has arrived, or a timer is due, since the last round
+	signal chan struct{} // makes takeTurns run a round
 	done   chan struct{} // closed when the last round is over
 	alarm  *alarm
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex // of what others leave
+	mu    sync.Mutex // guards what other goroutines leave
 	calls []func()
-	found []result
+	found []result // results of searches that no round has taken
 
-	// What follows belongs to whoever has the turn.
+	// The next fields belong to the goroutine that has the turn.
 	turn     sync.Mutex
 	ended    bool
-	last     time.Duration
+	last     time.Duration // the policy's latest time
 	event    policy.Event
 	actions  policy.Actions
-	told     int64
+	told     int64 // number of events
 	wakes    []wakeup
 	searches []search
-	taken    []func()
-	results  []result
+	taken    []func() // scratch of RunCalls
+	results  []result // scratch of TellResults
 }
 
-// New makes a loop around a policy. Where log is not nil, it gets all that the
-// policy is told and answers, complete after Close. The clock starts here.
+// New returns a loop around a policy. If log is not nil, it receives all events and actions, and is complete after
+// Close. The loop's clock starts here.
 func New(p policy.Policy, host Host, log io.Writer) (*Loop, error) {
 	l := &Loop{host: host, policy: p, signal: make(chan struct{}, 1), done: make(chan struct{})}
 	l.searcher, _ = policy.As[policy.Searcher](p)
@@ -86,8 +82,7 @@ func New(p policy.Policy, host Host, log io.Writer) (*Loop, error) {
 	return l, nil
 }
 
-// Start begins to take turns that others leave. first runs before them and is
-// the first thing that the policy hears.
+// Start begins to run rounds that other goroutines leave. `first` runs before them; it tells the policy its first event.
 func (l *Loop) Start(first func()) {
 	l.turn.Lock()
 	first()
@@ -98,7 +93,7 @@ func (l *Loop) Start(first func()) {
 	l.wg.Go(l.run)
 }
 
-// Close frees what the loop has, after its last round, and completes the log.
+// Close releases the loop's resources after its last round, and completes the log.
 func (l *Loop) Close() error {
 	l.alarm.close()
 	l.stopSearches()
@@ -109,44 +104,44 @@ func (l *Loop) Close() error {
 	return nil
 }
 
-// Epoch is when the loop's clock was 0.
+// Epoch returns when the loop's clock was 0.
 func (l *Loop) Epoch() time.Time { return l.epoch }
 
-// Now is the time of the loop's clock.
+// Now returns the time of the loop's clock.
 func (l *Loop) Now() time.Duration { return time.Since(l.epoch) }
 
-// Tick is now for the policy: it never goes back.
+// AdvanceTime advances the policy's time to now, and returns it. The policy's time never goes back.
 func (l *Loop) Tick() time.Duration {
 	l.last = max(l.last, l.Now())
 	return l.last
 }
 
-// Last is what Tick gave last.
+// LastTime returns the policy's time.
 func (l *Loop) Last() time.Duration { return l.last }
 
-// Since is a moment of CLOCK_MONOTONIC, in ns, on the loop's clock.
+// OnLoopClock converts a time of CLOCK_MONOTONIC, in ns, to the loop's clock.
 func (l *Loop) Since(mono int64) time.Duration { return time.Duration(mono - l.epochMono) }
 
-// Told is how many events the policy has been told.
+// ToldEvents returns the number of events that the policy has been told.
 func (l *Loop) Told() int64 { return l.told }
 
-// Done is closed when the last round is over.
+// Done returns a channel that is closed when the last round is over.
 func (l *Loop) Done() <-chan struct{} { return l.done }
 
-// Attend sees to it that what has come is looked at: at once and by this goroutine
-// where nobody is at it, or else by whoever is.
+// Wake makes sure that a round handles what has arrived: this goroutine runs one at once if no other one has the turn.
+// Otherwise the goroutine that has it sees hasWork after its round.
 func (l *Loop) Attend() {
 	l.news.Store(true)
 	if !l.turn.TryLock() {
-		return // who has the turn looks again when it is over
+		return // the goroutine that has the turn looks again after its round
 	}
 	l.runRound()
 	if l.news.Load() {
-		l.wake() // more has come: not for this goroutine, whose own is done
+		l.wake() // more has arrived; this goroutine's own work is done, so another one continues
 	}
 }
 
-// wake has run look.
+// signalRun makes takeTurns run a round.
 func (l *Loop) wake() {
 	select {
 	case l.signal <- struct{}{}:
@@ -154,7 +149,7 @@ func (l *Loop) wake() {
 	}
 }
 
-// run takes the turns that others leave.
+// takeTurns runs the rounds that other goroutines leave.
 func (l *Loop) run() {
 	for {
 		select {
@@ -169,8 +164,8 @@ func (l *Loop) run() {
 	}
 }
 
-// runRound runs a round and releases the lock of the turn. A panic ends the process: the
-// transports, whose goroutine this may be, would keep it to the one request.
+// runRound runs a round and releases the turn. A panic ends the process: transports, whose goroutine this may be, would
+// confine it to their one request.
 func (l *Loop) runRound() {
 	whole := false
 	defer func() {
@@ -189,14 +184,14 @@ func (l *Loop) runRound() {
 	whole = true
 }
 
-// End is called in a round and makes it the last.
+// EndAfterRound is called in a round and makes it the last.
 func (l *Loop) End() {
 	l.ended = true
 	close(l.done)
 }
 
-// Tell has the policy handle an event, and does what it answers. The event is
-// copied to a field: the address of a parameter would be memory from the heap.
+// TellPolicy makes the policy handle an event, and carries out its actions. The event is copied to a field, because the
+// address of a parameter would have to be allocated.
 func (l *Loop) Tell(ev policy.Event) {
 	if l.Deaf>>ev.Kind&1 != 0 {
 		return
@@ -222,10 +217,10 @@ func (l *Loop) Tell(ev policy.Event) {
 	}
 }
 
-// Dispatched are the tasks and hops of the Dispatch that is being done.
+// Dispatched returns the tasks and hops of the Dispatch that is being carried out.
 func (l *Loop) Dispatched(a *policy.Action) ([]int32, []policy.Hop) { return l.actions.Dispatched(a) }
 
-// Call runs f in a round and waits for that; false: the loop has ended.
+// CallInRound runs f in a round and waits for its end. If the loop has ended, it returns false.
 func (l *Loop) Call(f func()) bool {
 	ran := make(chan struct{})
 	l.mu.Lock()
@@ -240,7 +235,7 @@ func (l *Loop) Call(f func()) bool {
 	}
 }
 
-// Calls runs what other goroutines have asked for. It is part of a round.
+// RunCalls runs the functions that other goroutines passed to CallInRound. It is part of a round.
 func (l *Loop) Calls() {
 	clear(l.taken)
 	l.taken = l.taken[:0]

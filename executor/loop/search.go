@@ -11,22 +11,22 @@ import (
 	"inferplan/policy"
 )
 
-// search is a re-plan that runs beside the loop.
+// runningSearch is a search of the policy that runs beside the loop.
 type search struct {
 	tag    int32
-	number int64 // tells it from an earlier one with the same tag
-	cancel context.CancelFunc
+	number int64              // distinguishes it from earlier ones with the same tag
+	cancel context.CancelFunc // nil once its result was told
 }
 
-// result is what a search has found.
+// searchResult is the result of a search.
 type result struct {
 	tag    int32
 	number int64
 	list   []int32
 }
 
-// replan has the policy's search, if it has one, run beside the loop. A search under way with
-// the same tag is stopped, and its result forgotten.
+// startSearch runs the policy's search, if it has one, beside the loop. A running search with the same tag is cancelled,
+// and its result is ignored.
 func (l *Loop) replan(tag int32) {
 	if l.searcher == nil {
 		return
@@ -40,6 +40,8 @@ func (l *Loop) replan(tag int32) {
 	} else if l.searches[at].cancel != nil {
 		l.searches[at].cancel()
 	}
+
+	// Run it on a goroutine of its own, which leaves the result for a later round.
 	s := &l.searches[at]
 	s.number++
 	s.cancel = cancel
@@ -57,8 +59,8 @@ func (l *Loop) replan(tag int32) {
 	})
 }
 
-// found runs a search. One that panics has found nothing: the policy goes on with the
-// order that it has.
+// runSearch runs a search and returns its result. If the search panics, the result is empty: the policy keeps the order
+// that it has.
 func found(ctx context.Context, find func(context.Context, int64, []int32) ([]int32, int64), failed func(error)) (list []int32) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -70,6 +72,7 @@ func found(ctx context.Context, find func(context.Context, int64, []int32) ([]in
 	return list
 }
 
+// searchContext returns a context with a limit, or without one if the limit is 0.
 func searchContext(limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit > 0 {
 		return context.WithTimeout(context.Background(), limit)
@@ -77,7 +80,7 @@ func searchContext(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.Background())
 }
 
-// Found tells the policy what searches have found. It is part of a round.
+// TellResults tells the policy the results of searches. It is part of a round.
 func (l *Loop) Found() {
 	l.mu.Lock()
 	l.results, l.found = l.found, l.results[:0]
@@ -93,7 +96,7 @@ func (l *Loop) Found() {
 	}
 }
 
-// stopSearches ends searches that nobody waits for any more.
+// stopSearches cancels all running searches.
 func (l *Loop) stopSearches() {
 	l.turn.Lock()
 	defer l.turn.Unlock()

@@ -9,16 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarm wakes the loop at a moment of CLOCK_MONOTONIC. Go's own timers may be
-// a millisecond late in an idle process; a timerfd is not.
+// alarm wakes the loop at a time of CLOCK_MONOTONIC. Go's own timers may be a millisecond late in an idle process; a
+// timerfd is not.
 type alarm struct {
 	f  *os.File
 	fd int
-	at int64 // armed for
+	at int64 // time it is set for, in ns; 0 if none
 
 	expired atomic.Bool
 }
 
+// newAlarm returns an alarm that is not set.
 func newAlarm() (*alarm, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
@@ -27,9 +28,8 @@ func newAlarm() (*alarm, error) {
 	return &alarm{f: os.NewFile(uintptr(fd), "timer"), fd: fd}, nil
 }
 
-// before sees to it that the loop wakes no later than at. An alarm that is
-// armed for an earlier moment stays as it is: policies move their wakes with
-// every arrival, and a needless wake costs less than a system call each time.
+// wakeBy makes sure that the loop wakes no later than `at`. An alarm that is set for an earlier time stays as it is:
+// policies move their timers with every arrival, and a needless wake-up costs less than a system call each time.
 func (a *alarm) before(at, now int64) {
 	if a.expired.Swap(false) {
 		a.at = 0
@@ -43,7 +43,7 @@ func (a *alarm) before(at, now int64) {
 	_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil)
 }
 
-// run calls wake after every expiry until the alarm is closed.
+// callOnExpiry calls `wake` after every expiry, until the alarm is closed.
 func (a *alarm) run(wake func()) {
 	var b [8]byte
 	for {
@@ -57,8 +57,8 @@ func (a *alarm) run(wake func()) {
 
 func (a *alarm) close() { a.f.Close() }
 
-// monotonicNow is one moment on both clocks.
-// The first is read last, so that an alarm is never early on the second.
+// monotonicNow returns one moment on both clocks. CLOCK_MONOTONIC is read last, so that an alarm is never early on Go's
+// clock.
 func monotonicNow() (int64, time.Time) {
 	now := time.Now()
 	var ts unix.Timespec

@@ -6,24 +6,23 @@ import (
 	"inferplan/policy"
 )
 
+// timer is a timer of the policy or of the host.
 type wakeup struct {
 	tag int32
 	at  time.Duration
 }
 
-// soonest is the least time until a policy is woken: one that finds a run
-// overdue may ask for the very next moment again and again, and the result that
-// it waits for has to come through in between.
+// minTimerDelay is the least time until a timer of the policy fires. A policy that finds a run overdue may ask for the
+// next instant again and again, and the result that it waits for has to be handled in between.
 const soonest = 100 * time.Microsecond
 
-// HostTag is the first tag of wake-ups that are the host's. No policy uses them.
+// HostTag is the first tag of the host's timers. Policies do not use these tags.
 const HostTag = -1 << 31
 
-// ofHost tells the tags of the host from those of a policy.
+// isHostTag returns true for the tags of the host.
 func ofHost(tag int32) bool { return tag < HostTag/2 }
 
-// SetWake asks for a wake-up at a time, or takes it back (at < 0). A tag has one
-// at most.
+// SetTimer sets the timer of a tag to a time, in place of an earlier one. A time below 0 removes it.
 func (l *Loop) SetWake(tag int32, at time.Duration) {
 	for i := range l.wakes {
 		if l.wakes[i].tag == tag {
@@ -41,9 +40,8 @@ func (l *Loop) SetWake(tag int32, at time.Duration) {
 	}
 }
 
-// Timers hands the wake-ups that are due now to the policy, earliest first.
-// Those that it asks for meanwhile come in a later round, after news from
-// workers and clients. It is part of a round.
+// FireTimers fires the timers that are due now, earliest first. Timers that are set meanwhile fire in a later round,
+// after what has arrived from workers and clients. It is part of a round.
 func (l *Loop) Timers() {
 	now := l.Now()
 	for {
@@ -68,7 +66,7 @@ func (l *Loop) Timers() {
 	}
 }
 
-// arm sets the alarm for the next wake-up.
+// setAlarm sets the alarm for the next timer.
 func (l *Loop) arm() {
 	at := time.Duration(-1)
 	for i := range l.wakes {

@@ -12,56 +12,55 @@ import (
 	"inferplan/policy"
 )
 
-// programs runs workflows as code on a plan of workflows: a program asks for tasks
-// over HTTP in place of the plan's segments. The policy places them, and expects what
-// comes next, as it does with all others. It implements calls.Backend.
+// programBackend runs workflows as code on a plan of workflows: a program asks for tasks over HTTP in place of the
+// plan's segments. The policy places these tasks and expects the next ones, as it does with all others. It implements
+// calls.Backend.
 type programs struct {
-	inForce  func() *turn.Core // the core of the plan in force
-	draining func() bool       // nothing new is taken
+	inForce  func() *turn.Core // returns the core of the plan in force
+	draining func() bool       // returns true if no new request is accepted
 
 	mu   sync.Mutex
-	open map[string]*session
+	open map[string]*session // by name of the request
 }
 
-// answers are those of a plan of workflows.
+// workflowAnswerer is the answerer of a plan of workflows.
 type answers interface {
 	turn.Answer
-	// Workflows returns true if the plan has workflows.
+	// HasWorkflows returns true if the plan has workflows.
 	Workflows() bool
 	// Ledger returns the tasks of the requests.
 	Ledger() *policy.TaskLedger
-	// Before returns the step before a service's model in an application, and the bytes of
-	// the tensors that it reads. If there is none, the name is empty.
+	// PreStepOf returns the step before a service's model in an application, and the bytes of the tensors that it reads. If
+	// there is none, the name is empty.
 	Before(service, app int32) (name string, reads []int)
-	// Book takes bytes of the store, or gives them back; false: there is no room.
+	// ReserveBytes reserves bytes of the store, or releases them if negative. It returns false if there is no space.
 	Book(bytes int64) bool
-	// Give keeps the values that a program gave a task, whose bytes are booked.
+	// SetTaskValues keeps the values that a program gave a task. Their bytes are reserved.
 	Give(task int32, tensors [][]byte, bytes int)
-	// Made holds the outputs of a task, one after the other; it is nil if the task has none.
+	// TaskOutputs returns the outputs of a task, one after the other; nil if it has none.
 	Made(task int32) []byte
 }
 
-// session is a request whose program asks for its tasks, in place of the plan: it is the
-// request's policy.Control.
+// session is a request whose program asks for its tasks in place of the plan. It is the request's policy.Control.
 type session struct {
 	c   *turn.Core
 	f   answers
 	app int32
 
-	brought int64 // bytes of the request's inputs; 0: it brought none
+	brought int64 // bytes of the request's inputs; 0 if it has none
 
-	// What follows belongs to the core's turn.
-	j       *turn.Job // nil: it has ended
+	// The next fields belong to the core's turn.
+	j       *turn.Job // nil once it has ended
 	slot    int32
-	news    calls.News
+	news    calls.News            // is told of the tasks that have ended
 	handles map[int32]form.Handle // by task slot
 	slots   map[form.Handle]int32
 	left    int  // tasks that have not ended
-	free    bool // its tasks have given their slots back
-	counted bool // what it brought
+	free    bool // the slots of its tasks are freed
+	counted bool // inputBytes are reserved in the store
 }
 
-// New makes what the HTTP form of workflows as code runs on.
+// New returns the backend for the HTTP form of workflows as code.
 func New(inForce func() *turn.Core, draining func() bool) calls.Backend {
 	return &programs{inForce: inForce, draining: draining, open: map[string]*session{}}
 }
@@ -80,8 +79,8 @@ func (p *programs) MessageBytes() int64 {
 	return textOfElement*int64(most) + textBeside
 }
 
-// How much JSON an element takes that a client writes with all its digits, and what stands
-// beside the tensors of a message.
+// JSON text of an element that a client writes with all its digits, and of what surrounds the tensors of a message, in
+// bytes.
 const (
 	textOfElement = 32
 	textBeside    = 64 << 10
@@ -94,10 +93,14 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 	if !ok || !f.Workflows() {
 		return 0, fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
 	}
+
+	// Find the application.
 	i := slices.IndexFunc(c.Served.Models, func(m *turn.Model) bool { return m.Name == open.Application })
 	if i < 0 {
 		return 0, fmt.Errorf("application: found %.40q, expected one of the plan in force", open.Application)
 	}
+
+	// Create the session and its job, with the deadline.
 	s := &session{c: c, f: f, app: int32(i), slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
 	j := turn.NewJob(c.Served.Models[i], 1)
 	j.Program, j.Answers, j.Arrived = s, c.Answers, c.Now()
@@ -111,13 +114,15 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 		j.Forget()
 		return 0, err
 	}
+
+	// Submit the job, and reserve its inputs.
 	if p.draining() || !c.Submit(j) {
 		j.Forget()
 		return 0, calls.ErrDraining
 	}
 	go s.watch(j)
 	var refusal error
-	c.Call(func() { refusal = s.begin() }) // a core that has ended answers the job
+	c.Call(func() { refusal = s.begin() }) // a core that has ended answers the job itself
 	if refusal != nil {
 		return 0, refusal
 	}
@@ -127,8 +132,7 @@ func (p *programs) Begin(request string, open *form.Open) (time.Duration, error)
 	return budget, nil
 }
 
-// bring takes in what a request brings: all that clients of its application send, or
-// nothing.
+// readInputs reads the inputs of a request: all inputs of its application, or none.
 func (s *session) bring(inputs map[string]any) error {
 	list := s.j.Model.Inputs
 	for name := range inputs {
@@ -154,7 +158,7 @@ func (s *session) bring(inputs map[string]any) error {
 	return nil
 }
 
-// begin counts what a request brought. It is the core's turn.
+// bookInputs reserves the bytes of a request's inputs. It runs in the core's turn.
 func (s *session) begin() error {
 	if err := s.refusal(); err != nil {
 		return err
@@ -167,7 +171,7 @@ func (s *session) begin() error {
 	return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 }
 
-// refusal is why a request takes nothing in any more; nil: it does.
+// refusalError returns why a request accepts no more tasks. If it does, it returns nil.
 func (s *session) refusal() error {
 	switch {
 	case s.j == nil:
@@ -180,7 +184,7 @@ func (s *session) refusal() error {
 	return nil
 }
 
-// watch waits for the end of a request. Tasks that it cut off have failed.
+// awaitEnd waits for the end of a request. Tasks that have not ended by then have failed.
 func (s *session) watch(j *turn.Job) {
 	<-j.Done
 	var err error
@@ -192,27 +196,28 @@ func (s *session) watch(j *turn.Job) {
 			s.f.Book(-s.brought)
 		}
 		for _, h := range s.handles {
-			s.news.Ended(h, nil, err) // of those that have ended nothing changes
+			s.news.Ended(h, nil, err) // changes nothing for tasks that have ended
 		}
 	}
 	if !s.c.Call(cut) {
-		cut() // the core has ended, and nobody else is at it
+		cut() // the core has ended, so no other goroutine uses the session
 	}
 	j.Release()
 }
 
+// sessionOf returns the session of a request. If it is unknown, it returns nil.
 func (p *programs) find(request string) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open[request]
 }
 
-// asks is a task with the values of the program's own that it takes, by input.
+// taskCall is a task that a program asks for, with the values that the program gives it, by input.
 type asks struct {
 	*calls.Task
 	service int32
-	own     [][]byte
-	size    int
+	own     [][]byte // by input; nil if it is read from another task
+	size    int      // bytes of the values
 }
 
 // Enqueue implements calls.Backend.
@@ -234,7 +239,7 @@ func (p *programs) Enqueue(request string, tasks []calls.Task, news calls.News) 
 	return err
 }
 
-// asks finds a task's model and turns its values into tensors.
+// parseTask finds a task's model and turns its values into tensors.
 func (s *session) asks(t *calls.Task) (a asks, err error) {
 	a.Task = t
 	a.service = int32(slices.IndexFunc(s.c.Services, func(m *turn.Model) bool { return m.Name == t.Model }))
@@ -259,13 +264,15 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 	return a, nil
 }
 
-// enqueue reveals tasks to the policy. It is the core's turn.
+// revealTasks reveals tasks to the policy. It runs in the core's turn.
 func (s *session) enqueue(list []asks, news calls.News) error {
 	f := s.f
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	known := map[form.Handle]int32{} // services of those in the list
+
+	// Check that all of them fit, and reserve the bytes of their values.
+	known := map[form.Handle]int32{} // services of the tasks in the list
 	size := int64(0)
 	for i := range list {
 		if err := s.fits(&list[i], known); err != nil {
@@ -277,6 +284,8 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 	if !f.Book(size) {
 		return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 	}
+
+	// Add the tasks to the ledger.
 	s.news = news
 	ledger := f.Ledger()
 	out := &ledger.Reveals
@@ -297,6 +306,8 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 		s.handles[slot], s.slots[a.Handle] = a.Handle, slot
 		out.Tasks = append(out.Tasks, r)
 	}
+
+	// Tell the policy.
 	s.left += len(list)
 	ledger.Between = true
 	ledger.Reveal()
@@ -306,24 +317,28 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 	return nil
 }
 
-// fits checks that what a task reads are the inputs that it was not given, or what the
-// step before its model reads.
+// checkReads returns an error unless what a task reads matches the inputs that it was not given, or what the step before
+// its model reads.
 func (s *session) fits(a *asks, known map[form.Handle]int32) error {
 	own, i := s.c.Services[a.service], 0
 	given, err := s.given(a, known)
 	if err != nil {
 		return err
 	}
+
+	// A step before the model reads all of them.
 	if pre, reads := s.f.Before(a.service, s.app); pre != "" {
 		same := func(g turn.Tensor, size int) bool { return g.Bytes == size }
 		if len(a.Reads) == 0 {
-			given = nil // the step reads the request's inputs by itself
+			given = nil // the step reads the request's inputs itself
 		}
 		if !slices.EqualFunc(given, reads, same) {
 			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", turn.SpecsOf(given), pre, a.Model, len(reads), reads)
 		}
 		return nil
 	}
+
+	// Otherwise they are the inputs without a value, in order.
 	for _, t := range given {
 		for i < len(own.Inputs) && a.own[i] != nil {
 			i++
@@ -344,7 +359,7 @@ func (s *session) fits(a *asks, known map[form.Handle]int32) error {
 	return nil
 }
 
-// given are the tensors of what a task reads: of other tasks, or else of the request.
+// readTensors returns the tensors that a task reads: of other tasks, or else of the request.
 func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor, err error) {
 	for _, h := range a.Reads {
 		service, ok := known[h]
@@ -362,10 +377,10 @@ func (s *session) given(a *asks, known map[form.Handle]int32) (out []turn.Tensor
 	return out, nil
 }
 
-// Begin implements policy.Control. It notes the slot of the request.
+// Begin implements policy.Control: it records the slot of the request.
 func (s *session) Begin(slot, _ int32, _ *policy.Reveals) { s.slot = slot }
 
-// Ended implements policy.Control. It tells the program of a task that has ended.
+// Ended implements policy.Control. It tells the program that a task has ended.
 func (s *session) Ended(task int32, _ policy.Outcome, _ *policy.Reveals) {
 	s.left--
 	if made := s.f.Made(task); made != nil {

@@ -10,8 +10,8 @@ import (
 	"inferplan/formats/calls"
 )
 
-// outputsOf are a task's tensors as programs see them. They become JSON when they are
-// written, on the goroutine of whoever asks.
+// taskOutputs returns a task's tensors as programs see them. They become JSON when they are written, on the goroutine of
+// the caller.
 func outputsOf(list []turn.Tensor, made []byte) calls.Outputs {
 	out := calls.Outputs{}
 	for i := range list {
@@ -21,8 +21,7 @@ func outputsOf(list []turn.Tensor, made []byte) calls.Outputs {
 	return out
 }
 
-// sampleValue is a sample of a tensor as a value: nested lists, or a plain value.
-// Numbers that JSON lacks are null.
+// sampleValue is a sample of a tensor as a JSON value: nested lists, or a plain value. Numbers that JSON lacks are null.
 type sampleValue struct {
 	*turn.Tensor
 	data []byte
@@ -37,6 +36,7 @@ func (v sampleValue) MarshalJSON() ([]byte, error) {
 	return out, nil
 }
 
+// nestedValue returns the elements of a tensor as nested lists.
 func (v sampleValue) nested(shape []int64, data []byte) any {
 	if len(shape) == 0 {
 		x := oip.Element(v.Datatype, data, 0)
@@ -53,8 +53,8 @@ func (v sampleValue) nested(shape []int64, data []byte) any {
 	return list
 }
 
-// tensorSample is a tensor's sample made of a JSON value: a number, or lists of numbers
-// whose elements are taken one after the other.
+// parseSample returns a tensor's sample from a JSON value: a number, or lists of numbers, whose elements are taken one
+// after the other.
 func tensorSample(t *turn.Tensor, value any) ([]byte, error) {
 	raw, ok := value.(json.RawMessage)
 	if !ok {

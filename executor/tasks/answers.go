@@ -9,41 +9,45 @@ import (
 	"inferplan/executor/turn"
 )
 
-// application is one as clients see it.
+// application is an application as clients see it.
 type application struct {
 	name       string
-	parameters map[string]string // of its requests, with their types
-	services   []int32
-	values     map[string]declared // that conditions ask of, by MODULE.OUTPUT
+	parameters map[string]string   // parameters of its requests, with their types
+	services   []int32             // services that its requests may need
+	values     map[string]declared // outputs that conditions use, by MODULE.OUTPUT
 	ends       []end
-	alike      bool // the ends give the same tensors, so that each is the whole answer
+	alike      bool // all parts have the same tensors, so that each is the whole answer
 }
 
-// end is a module that requests may end with. What it gives is part of the answer, from the
-// output first on.
+// answerPart is a module that requests may end with. Its outputs are part of the answer: `count` tensors from `first`
+// on.
 type end struct {
 	service       int32
 	module        string
 	first, count  int
-	items         int32 // that the answer has room for; 1: it runs once
+	items         int32 // items that the answer has space for; 1 if the module runs once
 	segment, name int32 // of a workflow
 }
 
-// bindAnswer finds what an application answers. Where all ends of a workflow give the same
-// tensors and no segment has two of them, the one that a request comes to is the answer. Else
-// the answer has a part for each; with several of them the names begin with the module's.
+// bindAnswer sets the outputs of an application. If all ends of a workflow have the same tensors, and no segment has two
+// of them, the end that a request comes to is the answer. Otherwise the answer has a part for each end; if there are
+// several, the names of the outputs begin with the module's.
 func (s *applications) bindAnswer(a int) error {
 	app, m := &s.list[a], s.c.Served.Models[a]
 	if len(app.ends) > 64 {
 		return fmt.Errorf("%d modules at its ends, expected at most 64", len(app.ends))
 	}
 	gives := func(e *end) []turn.Tensor { return several(s.c.Services[e.service].Outputs, e.items) }
+
+	// Do all ends have the same tensors?
 	app.alike = s.workflows != nil
 	for i := range app.ends {
 		e := &app.ends[i]
 		same := slices.EqualFunc(gives(e), gives(&app.ends[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
 		app.alike = app.alike && same && sameShapes(gives(e), gives(&app.ends[0])) && (i == 0 || e.segment != app.ends[i-1].segment)
 	}
+
+	// Append the outputs of each part.
 	m.Outputs = nil
 	for i := range app.ends {
 		e := &app.ends[i]
@@ -62,8 +66,8 @@ func (s *applications) bindAnswer(a int) error {
 	return nil
 }
 
-// ensemble is the part of the answer of applications that clients see: what they
-// send and are given, and what is done between models.
+// applicationAnswerer is the part of the answerer that handles what clients see of applications: what they send, what
+// they get, and the steps between models.
 type ensemble struct {
 	turn.Plain
 	c       *turn.Core
@@ -71,7 +75,7 @@ type ensemble struct {
 	Modules moduleMetrics
 }
 
-// Needs are the services of an application.
+// ServicesNeeded returns the services that an application's requests may need.
 func (f *ensemble) Needs(model int32) []int32 {
 	if list := f.made.Apps.list; list != nil {
 		return list[model].services
@@ -79,8 +83,8 @@ func (f *ensemble) Needs(model int32) []int32 {
 	return nil
 }
 
-// Before returns the step before a service's model in an application, and the bytes of the
-// tensors that it reads. If there is none, the name is empty.
+// PreStepOf returns the step before a service's model in an application, and the bytes of the tensors that it reads. If
+// there is none, the name is empty.
 func (f *ensemble) Before(service, app int32) (name string, reads []int) {
 	if own := f.made.Apps.preOf(service, app); own != nil {
 		return own.pre, own.reads
@@ -88,11 +92,11 @@ func (f *ensemble) Before(service, app int32) (name string, reads []int) {
 	return "", nil
 }
 
-// Workflows returns true if the plan has workflows.
+// HasWorkflows returns true if the plan has workflows.
 func (f *ensemble) Workflows() bool { return f.made.Apps.workflows != nil }
 
-// Final returns true if what a task of a language model makes is the whole text of its
-// request's answer.
+// Final returns true if the output of a task of a language model is the whole text of its request's answer: no segment
+// follows, and no other part belongs to the answer.
 func (f *ensemble) Final(task int32) bool {
 	ask, s := f.made.facts[task].ask, &f.made.Apps
 	if ask == 0 || s.workflows == nil {
@@ -108,7 +112,7 @@ func (f *ensemble) Final(task int32) bool {
 	return i >= 0 && ends[i].segment == at.Segment && ends[i].name == segment.Steps[at.Step].Name && ends[i].items == 1
 }
 
-// answer takes what a task of a graph gave as part of the answer, if nothing is behind it.
+// takePart copies the outputs of a task of a graph into the answer, if the task is at an end.
 func (f *ensemble) answer(t int32, r *flowRequest) {
 	ta, s := &f.made.List[t], &f.made.Apps
 	q := f.c.Request(ta.Req)
@@ -126,7 +130,7 @@ func (f *ensemble) answer(t int32, r *flowRequest) {
 	}
 }
 
-// lay writes one of a request's outputs.
+// writeOutput writes one of a request's outputs, padded with zeros.
 func (f *ensemble) lay(q *turn.Request, i int, data []byte) {
 	size := q.Job.Model.Outputs[i].Bytes
 	to := q.Job.Outputs[i][int(q.Sample)*size:][:size]
@@ -135,13 +139,13 @@ func (f *ensemble) lay(q *turn.Request, i int, data []byte) {
 	}
 }
 
-// complement completes an answer: of a workflow, with what the modules gave at the end that
-// the request came to. Parts that it did not come to are left out, zeros where other samples
-// of its client's request have one, and named in the response.
+// completeAnswer completes the answer of a request. For workflows it copies the outputs of the modules at the end that
+// the request came to. Parts that it did not come to are zeros, and counted in Job.MissingOutputs: a part that no sample
+// has is left out of the response.
 func (f *ensemble) complement(slot int32, q *turn.Request, r *flowRequest) {
 	s := &f.made.Apps
 	switch {
-	case q.Job.Program != nil: // it has had its answers
+	case q.Job.Program != nil: // the program has got its answers
 		return
 	case s.list == nil:
 		for i := range q.Job.Model.Outputs {
@@ -149,6 +153,8 @@ func (f *ensemble) complement(slot int32, q *turn.Request, r *flowRequest) {
 		}
 		return
 	}
+
+	// Copy the parts that the request came to, and clear the others.
 	app := &s.list[q.Job.Model.Index]
 	for i := range app.ends {
 		e := &app.ends[i]
@@ -172,7 +178,7 @@ func (f *ensemble) complement(slot int32, q *turn.Request, r *flowRequest) {
 	}
 }
 
-// gather takes what the tasks of a workflow's module gave at the end of a request.
+// gatherItems copies the outputs of the tasks of a workflow's module at the end of a request, item after item.
 func (f *ensemble) gather(slot int32, q *turn.Request, e *end) {
 	tasks := f.made.Apps.walk.Latest(slot, e.name)
 	for k := range e.count {
@@ -189,15 +195,14 @@ func (f *ensemble) gather(slot int32, q *turn.Request, e *end) {
 	}
 }
 
-// endsOf are the parameters of a job's answer, beside its tensors: which modules at the
-// end its samples did not come to, which gave the answer, and how many items they
-// gave.
+// responseNotes are the parameters of a job's response: the modules at the ends that its samples did not come to, those
+// that gave the answer, and the numbers of items.
 type endsOf struct{ passedOver, answeredBy, items words }
 
-// words are names, with several samples as SAMPLE:NAME.
+// nameList is a list of names, separated by commas. With several samples the names are written as SAMPLE:NAME.
 type words []byte
 
-// told returns the parameters of the answer to a request's job.
+// notesOf returns the notes of a request's job.
 func told(q *turn.Request) *endsOf {
 	side, _ := q.Job.Side.(*endsOf)
 	if side == nil {
@@ -207,6 +212,7 @@ func told(q *turn.Request) *endsOf {
 	return side
 }
 
+// addName appends a name for a request.
 func (p *words) add(q *turn.Request, name string) {
 	if len(*p) > 0 {
 		*p = append(*p, ',')
@@ -217,9 +223,9 @@ func (p *words) add(q *turn.Request, name string) {
 	*p = append(*p, name...)
 }
 
-// Parameters name the modules whose part of the answer is left out, because the way
-// of the request did not lead there, the one that gave the answer where several may,
-// and how many items there are.
+// ResponseParameters returns the modules whose part of the answer is missing, because the request's path did not lead
+// there ("passed_over"), the module that gave the answer if several may ("answered_by"), and the numbers of items
+// ("items").
 func (f *ensemble) Parameters(j *turn.Job) map[string]oip.Param {
 	side, ok := j.Side.(*endsOf)
 	if !ok {
@@ -237,7 +243,7 @@ func (f *ensemble) Parameters(j *turn.Job) map[string]oip.Param {
 	return out
 }
 
-// astray ends a request of which a condition has no value.
+// failCondition ends a request one of whose conditions has no value.
 func (f *ensemble) astray(req int32, err error) {
 	f.made.Apps.broken = true
 	if q := f.c.Request(req); q != nil && !q.Job.Answered {
@@ -245,8 +251,8 @@ func (f *ensemble) astray(req int32, err error) {
 	}
 }
 
-// lead has the control say what comes next of a request. Where a condition has no
-// value nothing does: the request has been answered, and its policy hears of that.
+// advance calls `step`, in which the control decides the next tasks of a request. If a condition has no value, the
+// decisions are undone: the request has been answered, and its policy is told of that.
 func (f *ensemble) lead(say func()) {
 	s, out := &f.made.Apps, &f.made.Reveals
 	tasks, over := len(out.Tasks), len(out.Over)

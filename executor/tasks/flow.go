@@ -10,32 +10,30 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// Flow is the answer of plans whose requests have several tasks: a Control says
-// which come next. Tasks have slots of their own, and what they make is in the
-// store until no task will read it. It implements policy.TaskHost.
+// TaskAnswerer is the answerer of plans whose requests have several tasks. A Control decides which tasks come next.
+// Tasks have slots of their own, and their outputs are in the store until no task will read them. It implements
+// policy.TaskHost.
 type Flow struct {
 	ensemble
 	Tasks
 	control policy.Control
-	// judge computes what became of a task from its outputs; nil: nothing
-	// depends on them.
+	// outcomeFunc computes the outcome of a task from its outputs. If it is nil, nothing depends on them.
 	judge    func(service int32, outputs [][]byte) policy.Outcome
 	requests []flowRequest // by request slot
-	first    [][]byte      // room for the outputs of a task
+	first    [][]byte      // scratch: outputs of a task
 }
 
-// flowRequest is what a request has beside what all have.
+// taskRequest is the part of a request that plans with tasks need.
 type flowRequest struct {
-	running int32  // of its tasks, in batches
-	last    int32  // the task that ended last
-	ends    uint64 // parts of the answer that are there
-	infer   time.Duration
-	gather  time.Duration
-	since   time.Duration // when the end of its last batch was told
+	running int32         // tasks in batches
+	last    int32         // the task that ended last; -1 if none
+	ends    uint64        // bits of the answer parts that are complete
+	infer   time.Duration // sum over its batches
+	gather  time.Duration // likewise
+	since   time.Duration // when the policy was told the end of its last batch
 }
 
-// Answer is that of a core's plan, where a Control says which tasks its
-// requests have.
+// Answer returns the answerer of a core's plan. If its requests have one task each, it returns nil.
 func (o *Options) Answer(c *turn.Core, _ *formats.Plan) (turn.Answer, error) {
 	if c.Control == nil {
 		return nil, nil
@@ -60,7 +58,7 @@ func (f *Flow) Complete(slot int32) {
 	f.c.Options.Log.Error("the policy completed a request that its last task answers", "request", slot)
 }
 
-// Arrive makes room for the requests of a job.
+// JobArrived prepares the records of a job's requests.
 func (f *Flow) Arrive(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(f.requests) {
@@ -89,7 +87,7 @@ func (f *Flow) controlOf(slot int32) policy.Control {
 	return f.control
 }
 
-// Begin reveals the first tasks of a request.
+// RequestArrived reveals the first tasks of a request.
 func (f *Flow) Begin(slot int32) {
 	if model, open := f.Open(slot); open {
 		f.lead(func() { f.controlOf(slot).Begin(slot, model, &f.Reveals) })
@@ -97,6 +95,7 @@ func (f *Flow) Begin(slot int32) {
 	}
 }
 
+// RequestOf returns the request of a task. If there is no such task, it returns -1.
 func (f *Flow) RequestOf(task int32) int32 {
 	if task < 0 || int(task) >= len(f.List) {
 		return -1
@@ -104,7 +103,7 @@ func (f *Flow) RequestOf(task int32) int32 {
 	return f.List[task].Req
 }
 
-// Enter notes the batch that tasks are in.
+// EnterBatch records that tasks are in a batch.
 func (f *Flow) Enter(b *turn.Batch) {
 	for _, t := range b.Tasks {
 		ta := &f.List[t]
@@ -118,8 +117,8 @@ func (f *Flow) Enter(b *turn.Batch) {
 	}
 }
 
-// Leave implements policy.TaskHost. A request that the policy gave up gives its slot back
-// with the last of its tasks.
+// Leave implements policy.TaskHost: a task leaves its batch. A request that the policy has dropped frees its slot with
+// the last of its tasks.
 func (f *Flow) Leave(t int32, then policy.TaskState) bool {
 	ta := &f.List[t]
 	q := f.c.Request(ta.Req)
@@ -144,7 +143,7 @@ func (f *Flow) Leave(t int32, then policy.TaskState) bool {
 	return false
 }
 
-// Again: the tasks of a batch wait with the policy again.
+// RequeueBatch makes the tasks of a batch wait with the policy again.
 func (f *Flow) Again(b *turn.Batch) {
 	for _, t := range b.Tasks {
 		if !f.Leave(t, policy.TaskWaiting) {
@@ -153,10 +152,10 @@ func (f *Flow) Again(b *turn.Batch) {
 	}
 }
 
-// Failed: the policy hears of a batch that came back.
+// BatchFailed returns false: the policy is told of a batch that is returned.
 func (*Flow) Failed(*turn.Batch, policy.Reason, error) bool { return false }
 
-// Drop ends a request wherever its tasks are.
+// DropRequest ends a request, wherever its tasks are.
 func (f *Flow) Drop(slot int32) {
 	q := f.c.Request(slot)
 	if q.Gone {
@@ -170,8 +169,7 @@ func (f *Flow) Drop(slot int32) {
 	f.Forget(control, slot)
 }
 
-// Ran copies what a batch gave to the store. A request whose outputs have no room
-// there is refused.
+// TakeOutputs copies the outputs of a batch to the store. A request whose outputs have no space there is refused.
 func (f *Flow) Ran(b *turn.Batch, out turn.Outputs) {
 	c := f.c
 	begin := c.Now()
@@ -192,7 +190,7 @@ func (f *Flow) Ran(b *turn.Batch, out turn.Outputs) {
 	c.Stats.BatchDone(b)
 }
 
-// outcome says how a task ended.
+// outcome returns the outcome of a task that has ended.
 func (f *Flow) outcome(t int32) policy.Outcome {
 	ta := &f.List[t]
 	if f.judge == nil || f.facts[t].made == nil {
@@ -205,7 +203,7 @@ func (f *Flow) outcome(t int32) policy.Outcome {
 	return f.judge(ta.Service, f.first)
 }
 
-// Ended ends the tasks of a batch and reveals what follows from them.
+// BatchEnded ends the tasks of a batch and reveals the tasks that follow.
 func (f *Flow) Ended(b *turn.Batch, _ int32) {
 	f.c.Stats.Told(b, f.c.Now())
 	f.Finish(b.Tasks)
@@ -259,7 +257,7 @@ func (f *Flow) Answer(req int32) {
 	}
 }
 
-// Place has a task's inputs brought to a device as soon as they are there.
+// PlaceInputs has a task's inputs brought to a device as soon as they exist.
 func (f *Flow) Place(t, device int32) {
 	if f.Waits(t) {
 		f.Tasks.Place(t, device)
@@ -271,8 +269,8 @@ func (f *Flow) Place(t, device int32) {
 // Bring implements policy.TaskHost.
 func (f *Flow) Bring(t, device int32) { f.c.BackendOf(device).Place(t, device, f.List[t].Ticket) }
 
-// Placed completes the answer to a place, unless the task is gone or was sent
-// elsewhere meanwhile.
+// InputsPlaced completes the event that a task's inputs are at a device. It returns false if the task is over, or was
+// placed elsewhere meanwhile.
 func (f *Flow) Placed(ev *policy.Event, ticket int32) bool {
 	if !f.Awaits(ev.Task, ticket) {
 		return false

@@ -13,17 +13,16 @@ import (
 	"inferplan/executor/turn"
 )
 
-// declared is an output that conditions ask of: a tensor of a module's, with the type
-// that the plan gives it.
+// declaredValue is an output that conditions use: a tensor of a module, with the type that the plan declares for it.
 type declared struct {
 	name   int32 // of the module
-	tensor int
+	tensor int   // index of the output
 	typ    string
-	many   bool // the module runs on several items: a list of each
+	many   bool // the module runs on several items, so the value is a list
 }
 
-// bindValues finds the tensors of the outputs that a module declares: those of their
-// names, or the only one that its model gives.
+// bindValues finds the tensors of the outputs that a module declares: by their names, or the only tensor that its model
+// has.
 func (s *applications) bindValues(m *module) error {
 	if m.step == nil {
 		return nil
@@ -39,7 +38,7 @@ func (s *applications) bindValues(m *module) error {
 			return fmt.Errorf("outputs.%s: found no tensor of that name among %v", name, turn.SpecsOf(own.Outputs))
 		}
 		t := &own.Outputs[i]
-		// Of a text only a string can be asked; where answers are made up, nothing is.
+		// A text can only be read as a string. With random outputs, no value is read at all.
 		if err := readable(typ, t.Shape[1:], t.Datatype); err != nil && !(t.Text && s.c.Options.MadeUp()) {
 			return fmt.Errorf("outputs.%s: the tensor %v is no %s: %w", name, turn.SpecsOf(own.Outputs[i : i+1])[0], typ, err)
 		}
@@ -48,13 +47,13 @@ func (s *applications) bindValues(m *module) error {
 	return nil
 }
 
-// elementOf is the type of a list's elements; false: it is no list.
+// listElement returns the type of a list's elements. If a type is no list, it returns false.
 func elementOf(typ string) (string, bool) {
 	rest, ok := strings.CutPrefix(typ, "list(")
 	return strings.TrimSuffix(rest, ")"), ok
 }
 
-// readable tells whether a tensor can be read as a type.
+// checkReadable returns an error if a tensor cannot be read as a type.
 func readable(typ string, shape []int64, dt oip.Datatype) error {
 	inner, list := elementOf(typ)
 	_, deeper := elementOf(inner)
@@ -77,7 +76,7 @@ func readable(typ string, shape []int64, dt oip.Datatype) error {
 	return nil
 }
 
-// value is what a name of a condition stands for; false: it is not there.
+// conditionValue returns the value of a name in a condition. If it does not exist, it returns false.
 func (f *ensemble) value(req int32, name string) (any, bool) {
 	q := f.c.Request(req)
 	if q == nil {
@@ -86,6 +85,8 @@ func (f *ensemble) value(req int32, name string) (any, bool) {
 	if v, ok := q.Job.Brought[name]; ok {
 		return v, true
 	}
+
+	// Otherwise it is an output of the module's latest run: of its task, or a list over its tasks.
 	s := &f.made.Apps
 	of, ok := s.list[q.Job.Model.Index].values[name]
 	if !ok {
@@ -109,7 +110,7 @@ func (f *ensemble) value(req int32, name string) (any, bool) {
 	return list, true
 }
 
-// read is an output of a task; false: it is not there.
+// outputValue returns an output of a task as a value. If it does not exist, it returns false.
 func (f *ensemble) read(task int32, of *declared) (any, bool) {
 	data := f.made.output(task, of.tensor)
 	if data == nil {
@@ -119,8 +120,8 @@ func (f *ensemble) read(task int32, of *declared) (any, bool) {
 	return valueOf(of.typ, t.Shape[1:], t.Datatype, data), true
 }
 
-// valueOf is a tensor's sample as a value of a type. A list of plain values has all
-// elements of a tensor, whatever its dimensions.
+// tensorValue returns a tensor's sample as a value of a type. A list of plain values has all elements of the tensor,
+// whatever its dimensions.
 func valueOf(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 	inner, list := elementOf(typ)
 	switch _, deeper := elementOf(inner); {
@@ -143,8 +144,8 @@ func valueOf(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 	return plainValue(typ, oip.Element(dt, data, 0))
 }
 
-// plainValue is an element as a value of a plain type: a number that is not 0 is true,
-// and one that is no whole number is cut off.
+// plainValue returns an element as a value of a plain type. A number other than 0 is true; fractions are cut off for
+// integers.
 func plainValue(typ string, v any) any {
 	n, exact, isInt := 0.0, int64(0), false
 	switch v := v.(type) {
@@ -171,8 +172,8 @@ func plainValue(typ string, v any) any {
 	return int64(n)
 }
 
-// Admit checks the parameters of a request against those of its workflow. Others are
-// left alone. Lists come as JSON in a text: the protocol has none.
+// Admit checks the parameters of a request against those of its workflow. Other parameters are ignored. Lists come as
+// JSON texts, because the protocol has none.
 func (f *ensemble) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
 	m := j.Model
 	if len(m.Parameters) == 0 {
@@ -186,7 +187,7 @@ func (f *ensemble) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
 		}
 		if text, is := given.(string); is && m.Parameters[name] != "string" {
 			given = nil
-			_ = json.Unmarshal([]byte(text), &given) // what is no JSON is of no type
+			_ = json.Unmarshal([]byte(text), &given) // text that is no JSON has no type
 		}
 		v, ok := typed(m.Parameters[name], given)
 		if !ok {
@@ -197,7 +198,7 @@ func (f *ensemble) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
 	return nil
 }
 
-// typed is a parameter as a value of a type; false: it is none.
+// parameterValue returns a parameter as a value of a type. If it has another type, it returns false.
 func typed(typ string, v any) (any, bool) {
 	if inner, ok := elementOf(typ); ok {
 		list, ok := v.([]any)
@@ -211,6 +212,8 @@ func typed(typ string, v any) (any, bool) {
 		}
 		return out, ok
 	}
+
+	// Plain values.
 	switch v := v.(type) {
 	case bool:
 		return v, typ == "bool"

@@ -8,15 +8,16 @@ import (
 	"inferplan/policy"
 )
 
-// Input is the i-th of what a task reads: the outputs of the tasks in its list,
-// one after the other, and where that says so the client's inputs. A task of a
-// fan-out reads its item of an output that has several.
+// TaskInput returns the i-th input of a task: the outputs of the tasks in its list, one after the other, and the
+// client's inputs where the list says so. A task of a fan-out reads its item of an output that has several.
 func (f *Flow) Input(task int32, i int) []byte {
 	ta, wanted := &f.List[task], f.facts[task].item
 	q := f.c.Request(ta.Req)
 	if q == nil || q.Job.Answered {
 		return nil
 	}
+
+	// Values that a program gave the task come first; the others are read in order.
 	size, from := f.c.Services[ta.Service].Inputs[i].Bytes, i
 	if own, ok := f.given[task]; ok {
 		if own.tensors[i] != nil {
@@ -28,6 +29,8 @@ func (f *Flow) Input(task int32, i int) []byte {
 			}
 		}
 	}
+
+	// Find the output that it reads.
 	made := f.source(ta, q, from)
 	if made == nil && f.Apps.evaluates() {
 		s := f.c.Services[ta.Service]
@@ -36,6 +39,8 @@ func (f *Flow) Input(task int32, i int) []byte {
 	if made == nil || len(made) == size || f.c.Services[ta.Service].Inputs[i].Text {
 		return made
 	}
+
+	// A task of a fan-out takes its item.
 	item := itemOf(made, size, wanted)
 	if item == nil && !(f.c.Options.MadeUp() && readsText(f, ta)) {
 		s := f.c.Services[ta.Service]
@@ -44,14 +49,14 @@ func (f *Flow) Input(task int32, i int) []byte {
 	return item
 }
 
-// readsText returns true if one of the tasks that a task reads made a text.
+// readsText returns true if one of the inputs of a task is a text.
 func readsText(f *Flow, ta *policy.Task) bool {
 	return slices.ContainsFunc(ta.Inputs, func(in int32) bool {
 		return in >= 0 && slices.ContainsFunc(f.c.Services[f.List[in].Service].Outputs, func(t turn.Tensor) bool { return t.Text })
 	})
 }
 
-// Fill runs the step before a task's model.
+// FillInput runs the step before a task's model. If there is none, it returns false.
 func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 	s, ta, fa := &f.made.Apps, &f.made.List[task], &f.made.facts[task]
 	if s.of == nil {
@@ -66,6 +71,8 @@ func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 	if own == nil {
 		return false
 	}
+
+	// Collect the tensors that the step reads.
 	s.client, s.read = s.client[:0], s.read[:0]
 	for k := range q.Job.Inputs {
 		s.client = append(s.client, q.Job.Input(int(q.Sample), k))
@@ -87,8 +94,7 @@ func (f *ensemble) Fill(task int32, i int, dst []byte) bool {
 	return true
 }
 
-// itemOf is an item of an output that is cut into items of a size; nil: it has
-// no such item.
+// itemOf returns an item of an output that consists of items of a size. If there is no such item, it returns nil.
 func itemOf(made []byte, size int, item int64) []byte {
 	if size <= 0 || len(made)%size != 0 || item < 0 || item >= int64(len(made)/size) {
 		return nil
@@ -96,8 +102,8 @@ func itemOf(made []byte, size int, item int64) []byte {
 	return made[int(item)*size:][:size]
 }
 
-// source is the output, or the client's input, that is the i-th of what a task
-// reads; nil: there is none.
+// inputSource returns the output, or the client's input, that is the i-th of what a task reads. If there is none, it
+// returns nil.
 func (f *Flow) source(ta *policy.Task, q *turn.Request, i int) []byte {
 	for _, in := range ta.Inputs {
 		n := len(q.Job.Inputs)

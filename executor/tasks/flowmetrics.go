@@ -13,13 +13,12 @@ import (
 	"inferplan/policy"
 )
 
-// moduleMetrics are the series of modules, by service. The zero value is of no
-// plan.
+// moduleMetrics are the series of modules, by service. The zero value is for plans without modules.
 type moduleMetrics struct {
 	Of []moduleSeries
 }
 
-// moduleSeries is what is counted of a module. The core's turn writes.
+// moduleSeries is what is counted of a module. It is written in the core's turn.
 type moduleSeries struct {
 	name             string
 	Tasks, dropped   int64
@@ -30,7 +29,7 @@ type moduleSeries struct {
 	waiting, inside  *atomic.Int64
 }
 
-// newModuleMetrics makes the series of a core's services.
+// newModuleMetrics returns the series of a core's services, registered.
 func newModuleMetrics(c *turn.Core) moduleMetrics {
 	if c.Metrics == nil {
 		return moduleMetrics{}
@@ -56,7 +55,7 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	return out
 }
 
-// comes notes a task that waits; again, one that was in a batch.
+// countWaiting counts a task that waits; with `again`, one that was in a batch.
 func (m *moduleMetrics) comes(service int32, again bool) {
 	s := &m.Of[service]
 	s.waiting.Add(1)
@@ -68,7 +67,7 @@ func (m *moduleMetrics) comes(service int32, again bool) {
 	s.came.Inc()
 }
 
-// enters notes a task that is in a batch, and how long it waited.
+// countEntered counts a task that is in a batch, and how long it waited.
 func (m *moduleMetrics) enters(service int32, waited time.Duration) {
 	s := &m.Of[service]
 	s.waiting.Add(-1)
@@ -76,7 +75,7 @@ func (m *moduleMetrics) enters(service int32, waited time.Duration) {
 	s.queue.Observe(waited.Seconds())
 }
 
-// ends notes a task whose batch has ended.
+// countEnded counts a task whose batch has ended.
 func (m *moduleMetrics) ends(service int32) {
 	s := &m.Of[service]
 	s.inside.Add(-1)
@@ -84,10 +83,10 @@ func (m *moduleMetrics) ends(service int32) {
 	s.done.Inc()
 }
 
-// forsaken notes a task that is given up while it waits.
+// countGivenUp counts a task that is given up while it waits.
 func (m *moduleMetrics) forsaken(service int32) { m.Of[service].waiting.Add(-1) }
 
-// ran notes a batch.
+// countBatch counts a batch.
 func (m *moduleMetrics) ran(service int32, took time.Duration) {
 	s := &m.Of[service]
 	s.batches++
@@ -95,7 +94,7 @@ func (m *moduleMetrics) ran(service int32, took time.Duration) {
 	s.run.Observe(took.Seconds())
 }
 
-// Blame notes because of which task a request is dropped.
+// BlameTask counts the task because of which a request is dropped.
 func (f *ensemble) Blame(task int32) {
 	if task >= 0 && int(task) < len(f.made.List) && f.made.List[task].State != policy.TaskUnused {
 		s := &f.Modules.Of[f.made.List[task].Service]
@@ -104,7 +103,7 @@ func (f *ensemble) Blame(task int32) {
 	}
 }
 
-// Report adds what is known of modules.
+// Report adds the statistics of modules to a report.
 func (f *ensemble) Report(r *formats.Report) {
 	if f.made.Apps.graphs == nil {
 		return

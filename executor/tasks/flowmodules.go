@@ -16,36 +16,36 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// applications are those of a plan as clients see them, and what is done before and behind
-// the models of their modules (package steps). The zero value is of a plan of another kind,
-// whose requests begin and end with the tensors of its pipelines.
+// applications are the applications of a plan as clients see them, and the steps before and behind the models of their
+// modules (package steps). The zero value is for plans of other kinds, whose requests begin and end with the tensors of
+// their pipelines.
 type applications struct {
 	c         *turn.Core
-	list      []application    // by model; nil: of another kind
-	graphs    *flows.Tables    // nil: they have segments
-	workflows *flows.Workflows // nil: they are graphs
-	walk      *flows.Walk      // of workflows
-	drawn     bool             // conditions are not evaluated: requests go by the plan's chances
-	judged    bool             // the ways on from tasks are computed of their outputs
-	broken    bool             // a condition of the request that is being led on has no value
-	of        []serviceStep    // by service
-	draws     *rand.Rand       // of ways of graphs, where an engine without models tells none
-	passages  map[string]*steps.Passages
-	// Room for a sample's tensors.
+	list      []application              // by model; nil for plans of other kinds
+	graphs    *flows.Tables              // nil if they are workflows
+	workflows *flows.Workflows           // nil if they are graphs
+	walk      *flows.Walk                // of workflows
+	drawn     bool                       // conditions are not evaluated; requests follow the plan's chances
+	judged    bool                       // outcomes are computed from the outputs of tasks
+	broken    bool                       // a condition of the request in `advance` has no value
+	of        []serviceStep              // by service
+	draws     *rand.Rand                 // outcomes in graphs, for an engine without models
+	passages  map[string]*steps.Passages // by path
+	// Scratch: the tensors of a sample.
 	client, read, made, dst [][]byte
 }
 
-// evaluates returns true if requests go by what models put out.
+// evaluatesConditions returns true if requests follow the outputs of models.
 func (s *applications) evaluates() bool { return s.workflows != nil && !s.drawn }
 
-// serviceStep are the steps of a service. Modules that share a model share the step
-// behind it. The step before it is the application's own.
+// boundSteps are the steps of a service. Modules that share a model share the step behind it. The step before it belongs
+// to the application.
 type serviceStep struct {
 	bound  bool
 	post   string
 	behind steps.Post
-	gives  []turn.Tensor // of its model, where a step is behind it
-	pres   []preStep
+	gives  []turn.Tensor // outputs of its model, if there is a step behind it
+	pres   []preStep     // by preStepIndex
 }
 
 // preStep is the step before a service's model in an application.
@@ -57,24 +57,26 @@ type preStep struct {
 	reads    []int     // bytes of the tensors that it reads
 }
 
-// module is a module of an application: a node of a graph, or a step of a segment.
+// moduleBinding is a module of an application while its steps are bound: a node of a graph, or a step of a segment.
 type module struct {
 	app      int
-	path     string // in the plan
+	path     string // field of the plan
 	asked    *formats.Module
-	services []int32                            // one of which runs it
+	services []int32                            // services one of which runs it
 	reads    []int32                            // a service of each module that it reads
-	fits     func(made, taken engine.Spec) bool // of what it reads and its model takes; nil: that differs by the request
-	ways     int                                // on from a node
-	step     *flows.Step                        // nil: of a graph
-	entry    bool                               // it takes what clients send
+	fits     func(made, taken engine.Spec) bool // compares what it reads with its model's inputs; nil if that differs by request
+	ways     int                                // outcomes of a node
+	step     *flows.Step                        // nil for a graph
+	entry    bool                               // it takes the client's inputs
 }
 
-// compile lists the modules of all applications, in each the one first that requests enter at, and
-// notes the ends of the applications.
+// listModules lists the modules of all applications, the one where requests enter first, and records the ends of the
+// applications.
 func (s *applications) compile() (out []module) {
 	for a, asked := range formats.FlowOf(s.c.Plan).Applications {
 		app := application{name: asked.Model, parameters: asked.Parameters, values: map[string]declared{}}
+
+		// Nodes of a graph.
 		if s.graphs != nil {
 			nodes := s.graphs.Apps[a].Nodes
 			for i := range nodes {
@@ -94,6 +96,8 @@ func (s *applications) compile() (out []module) {
 			s.list = append(s.list, app)
 			continue
 		}
+
+		// Steps of the segments of a workflow.
 		segments, names := s.workflows.Apps[a].Segments, s.workflows.Apps[a].Names
 		for g := range segments {
 			for k := range segments[g].Steps {
@@ -117,7 +121,7 @@ func (s *applications) compile() (out []module) {
 	return out
 }
 
-// stepOf finds the first step of a name.
+// stepOf returns the first step with a name.
 func stepOf(segments []flows.Segment, name int32) *flows.Step {
 	for g := range segments {
 		if k := slices.IndexFunc(segments[g].Steps, func(s flows.Step) bool { return s.Name == name }); k >= 0 {
@@ -127,13 +131,13 @@ func stepOf(segments []flows.Segment, name int32) *flows.Step {
 	return nil
 }
 
-// itemsAtEnd returns how many items the answer has room for of a step that requests may end
-// with; 1: it runs once. If the step leads on, it returns 0.
+// itemsAtEnd returns the number of items that the answer has space for, of a step that requests may end with. It is 1 if
+// the step runs once. If requests do not end with the step, it is 0.
 func itemsAtEnd(segments []flows.Segment, g, k int) int32 {
 	segment, s := &segments[g], &segments[g].Steps[k]
 	read := func(o flows.Step) bool { return o.Each == s.Name || slices.Contains(o.Reads, s.Name) }
 	stays := func(to int32) bool { return to >= 0 && segments[to].Most == 0 }
-	ends := slices.Contains(segment.To, -1) || !slices.ContainsFunc(segment.To, stays) // a way to where one was often enough is closed
+	ends := slices.Contains(segment.To, -1) || !slices.ContainsFunc(segment.To, stays) // branches to segments with MaxVisits close
 	switch {
 	case !ends || slices.ContainsFunc(segment.Steps[k+1:], read):
 		return 0
@@ -144,19 +148,23 @@ func itemsAtEnd(segments []flows.Segment, g, k int) int32 {
 	return s.MostItems()
 }
 
-// Join gives applications the tensors of what their requests begin and end with, and binds
-// the steps of their modules and their conditions.
+// Join gives applications the tensors that their requests begin and end with, and binds the steps of their modules and
+// their conditions.
 func (f *ensemble) Join() error {
 	c, s := f.c, &f.made.Apps
 	s.c, s.graphs, s.workflows = c, flows.Of(c.Tables), flows.WorkflowsOf(c.Tables)
 	if s.workflows != nil {
 		s.walk, _ = c.Control.(*flows.Walk)
 	}
+
+	// Plans of other kinds.
 	if s.graphs == nil && s.walk == nil {
 		s.workflows = nil
 		c.Served.Join(c.Tables, c.Services)
 		return nil
 	}
+
+	// Bind the steps before and behind the models, then the values of conditions.
 	s.of = make([]serviceStep, len(c.Services))
 	modules := s.compile()
 	for _, bind := range []func(m *module) error{s.bindBehind, s.bindBefore, s.bindValues} {
@@ -167,12 +175,14 @@ func (f *ensemble) Join() error {
 			}
 		}
 	}
+
+	// Bind the answers.
 	for a := range s.list {
 		if err := s.bindAnswer(a); err != nil {
 			return &document.Error{Path: fmt.Sprintf("flow.applications[%d]", a), Found: fmt.Sprintf("application %s: %v", s.list[a].name, err)}
 		}
 	}
-	// An engine without models has nothing to tell: requests go by the plan's chances.
+	// With an engine without models, requests follow the plan's chances.
 	s.drawn = c.Options.MadeUp()
 	switch {
 	case s.graphs != nil && c.Options.Engine == "replay":
@@ -185,7 +195,7 @@ func (f *ensemble) Join() error {
 	return nil
 }
 
-// bindBehind binds the step behind a module's models, once for each of them.
+// bindPostStep binds the step behind a module's models, once for each model.
 func (s *applications) bindBehind(m *module) error {
 	app := &s.list[m.app]
 	for _, service := range m.services {
@@ -205,6 +215,8 @@ func (s *applications) bindBehind(m *module) error {
 		if err != nil {
 			return err
 		}
+
+		// All routes must have the same tensors.
 		if first := s.c.Services[m.services[0]]; !sameShapes(first.Inputs, own.Inputs) || !sameShapes(first.Outputs, own.Outputs) {
 			return fmt.Errorf("its routes %s and %s take or give other tensors", first.Name, own.Name)
 		}
@@ -212,18 +224,19 @@ func (s *applications) bindBehind(m *module) error {
 	return nil
 }
 
-// sameShapes returns true if tensors can stand in the place of others, whatever their
-// names.
+// sameShapes returns true if tensors can replace others, whatever their names.
 func sameShapes(a, b []turn.Tensor) bool {
 	return slices.EqualFunc(a, b, func(a, b turn.Tensor) bool { return a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape) })
 }
 
-// bindBefore binds the step before a module's models, and says what requests bring.
+// bindPreSteps binds the step before a module's models, and sets the inputs of requests.
 func (s *applications) bindBefore(m *module) error {
 	served, pre := s.c.Served.Models[m.app], m.asked.Pre
 	for _, service := range m.services {
 		inputs := s.c.Services[service].Inputs
 		t := steps.Tensors{Takes: turn.SpecsOf(inputs)}
+
+		// The first module determines what clients send.
 		if m.entry {
 			sent, err := steps.Sent(pre, &t)
 			if err == nil {
@@ -238,6 +251,8 @@ func (s *applications) bindBefore(m *module) error {
 			}
 			served.Parameters = s.list[m.app].parameters
 		}
+
+		// What the module reads.
 		t.Client = turn.SpecsOf(served.Inputs)
 		takesText := inputs[0].Text
 		texts, someText := len(m.reads) > 0 || served.Inputs[0].Text, takesText
@@ -250,7 +265,8 @@ func (s *applications) bindBefore(m *module) error {
 		if len(m.reads) == 0 {
 			reads = t.Client
 		}
-		// A text may have any length. An engine that makes answers up knows no tensors of others.
+		// Check that the tensors fit the model, or that a step makes them fit. A text may have any length. With random
+		// outputs tensors need not fit.
 		asText := texts && len(reads) == 1 && takesText || someText && s.c.Options.MadeUp()
 		switch {
 		case m.ways > int(steps.Ways(m.asked.Post)) && !s.judged && !s.c.Options.MadeUp():
@@ -258,6 +274,8 @@ func (s *applications) bindBefore(m *module) error {
 		case pre == "" && m.fits != nil && !asText && !slices.EqualFunc(reads, t.Takes, m.fits):
 			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
 		}
+
+		// Bind the step.
 		if err := s.readPassages(m.asked, &t); err != nil {
 			return err
 		}
@@ -268,7 +286,7 @@ func (s *applications) bindBefore(m *module) error {
 	return nil
 }
 
-// before binds the step before a service's model, once for each place.
+// bindPreStep binds the step before a service's model, once for each index.
 func (s *applications) before(service int32, m *module, t *steps.Tensors) (err error) {
 	to, place, passages := &s.of[service], int32(m.app), formats.Passages{}
 	if m.step != nil {
@@ -287,6 +305,8 @@ func (s *applications) before(service int32, m *module, t *steps.Tensors) (err e
 	case own.bound:
 		return nil
 	}
+
+	// Bind it.
 	to.bound, to.post, own.bound, own.pre, own.passages = true, asked.Post, true, asked.Pre, passages
 	for i := range t.Reads {
 		own.reads = append(own.reads, int(t.Reads[i].BytesAt(1)))
@@ -295,8 +315,8 @@ func (s *applications) before(service int32, m *module, t *steps.Tensors) (err e
 	return err
 }
 
-// place returns where the step before a model stands among those of its service: one for each
-// application, and one for each module that asks a language model, by its number plus one.
+// preStepIndex returns the index of a step before a model among those of its service: one for each application, and one
+// for each generation step.
 func (s *applications) place(app, ask int32) int32 {
 	if ask > 0 {
 		return int32(len(s.list)) + ask - 1
@@ -304,7 +324,7 @@ func (s *applications) place(app, ask int32) int32 {
 	return app
 }
 
-// preOf returns the step before a service's model at a place; if it has none, it returns nil.
+// preStepAt returns the step before a service's model at an index. If it has none, it returns nil.
 func (s *applications) preOf(service, place int32) *preStep {
 	if s.of == nil || int(place) >= len(s.of[service].pres) || s.of[service].pres[place].before == nil {
 		return nil
@@ -312,7 +332,7 @@ func (s *applications) preOf(service, place int32) *preStep {
 	return &s.of[service].pres[place]
 }
 
-// readPassages reads the passages of a module. An engine that makes answers up has none.
+// readPassages reads the passages of a module. The engine "replay" has none.
 func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 	if m.Passages == nil {
 		return nil
@@ -341,16 +361,15 @@ func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 	return nil
 }
 
-// sameSample returns true if a sample of a tensor can stand in another's place.
+// sameSample returns true if a sample of a tensor can replace one of another.
 func sameSample(a, b engine.Spec) bool { return a.Type == b.Type && a.BytesAt(1) == b.BytesAt(1) }
 
-// holdsSample returns true if a tensor holds a sample of another, or several: a task
-// on an item then takes its own.
+// holdsSample returns true if a tensor holds one or several samples of another: a task on an item then takes its own.
 func holdsSample(a, b engine.Spec) bool {
 	return a.Type == b.Type && b.BytesAt(1) > 0 && a.BytesAt(1)%b.BytesAt(1) == 0
 }
 
-// several are tensors with a dimension of items, where there may be more than one.
+// withItems returns tensors with a dimension of items, if there may be more than one.
 func several(list []turn.Tensor, items int32) []turn.Tensor {
 	if items <= 1 {
 		return list
@@ -363,8 +382,8 @@ func several(list []turn.Tensor, items int32) []turn.Tensor {
 	return list
 }
 
-// way is the way on from a task: what the step behind its model told, or drawn
-// where an engine without models has no say.
+// outcomeOf returns the outcome of a task: what the step behind its model returned, or a drawn one for an engine without
+// models.
 func (u *Tasks) way(task, app int32) int32 {
 	s := &u.Apps
 	if s.draws == nil {
@@ -379,7 +398,7 @@ func (u *Tasks) way(task, app int32) int32 {
 	return 0
 }
 
-// then runs the step behind a task's model; false: there is none.
+// runPostStep runs the step behind a task's model. If there is none, it returns false.
 func (s *applications) then(service int32, fa *facts, k int, out turn.Outputs, outs []turn.Tensor) bool {
 	if s.of == nil || s.of[service].behind == nil {
 		return false

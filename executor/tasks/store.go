@@ -7,46 +7,44 @@ import (
 	"inferplan/policy"
 )
 
-// Options bound what tasks have made and others will read.
+// Options bound the store of outputs that other tasks will read.
 type Options struct {
-	// StoreBytes bounds its size in bytes; 0 stands for 1 GiB. A request whose outputs have no
-	// room is refused.
+	// StoreBytes bounds its size in bytes. 0 stands for 1 GiB. A request whose outputs have no space is refused.
 	StoreBytes int64
-	// Keeps is called with StoreBytes when a plan with tasks is started; nil: nobody asks.
+	// OnStart is called with StoreBytes when a plan with tasks is started. It may be nil.
 	Keeps func(bytes int64)
-	// Judge computes what becomes of a task from its outputs, and with it which tasks come
-	// next; nil: always the same.
+	// OutcomeOf computes the outcome of a task from its outputs, and so decides which tasks follow. If it is nil, outcomes
+	// do not depend on outputs.
 	Judge func(service int32, outputs [][]byte) policy.Outcome
 }
 
-// SetDefaults gives options that are zero their defaults.
+// SetDefaults sets options that are zero to their defaults.
 func (o *Options) SetDefaults() { turn.SetDefault(&o.StoreBytes, 1<<30) }
 
-// Tasks holds the tasks of a core by their slots, and what they have made
-// until nobody reads it any more. Outputs are copied out of the memory where they
-// were made, whose slot is then free: a slot that waited for a merge would have
-// devices wait for each other for ever.
+// TaskStore holds the tasks of a core by their slots, and their outputs until no task will read them. Outputs are copied
+// out of the memory of the device, whose slot is then free: if a slot waited for a merge, devices could wait for each
+// other for ever.
 type Tasks struct {
 	policy.TaskLedger
 	facts    []facts // by task
 	services []*turn.Model
 	Apps     applications
-	limit    int64 // bytes of outputs; 0: none
+	limit    int64 // bytes of outputs; 0 for no limit
 	Used     int64
-	given    map[int32]ownInputs // of tasks that programs asked for, by slot
+	given    map[int32]ownInputs // by slot: values of tasks that programs asked for
 }
 
-// facts are what a task has beside its place in the ledger.
+// taskFacts holds what the ledger does not know of a task.
 type facts struct {
 	item  int64  // of a fan-out
 	made  []byte // its outputs, one after the other
 	since time.Duration
-	way   int32 // on that the step behind its model tells
-	ask   int32 // its module's number among those that ask language models, plus one; 0: none
-	draft turn.Draft
+	way   int32      // returned by the step behind its model
+	ask   int32      // number of its module's generation step, plus one; 0 if none
+	draft turn.Draft // text that a language model has produced so far
 }
 
-// ownInputs are values that a program gave its task, by input; nil: it reads them.
+// programValues are the values that a program gave its task, by input; nil for inputs that it reads.
 type ownInputs struct {
 	tensors [][]byte
 	bytes   int
@@ -55,8 +53,8 @@ type ownInputs struct {
 // Ledger returns the tasks of the requests.
 func (u *Tasks) Ledger() *policy.TaskLedger { return &u.TaskLedger }
 
-// Book takes bytes of the store for what a program brings, or gives them back. If there is no
-// room, it takes none and returns false.
+// ReserveBytes reserves bytes of the store for a program's values, or releases them if negative. If there is no space,
+// it reserves none and returns false.
 func (u *Tasks) Book(bytes int64) bool {
 	if bytes > 0 && u.limit > 0 && u.Used+bytes > u.limit {
 		return false
@@ -65,7 +63,7 @@ func (u *Tasks) Book(bytes int64) bool {
 	return true
 }
 
-// Give keeps the values that a program gave a task, whose bytes are booked.
+// SetTaskValues keeps the values that a program gave a task. Their bytes are reserved.
 func (u *Tasks) Give(t int32, tensors [][]byte, bytes int) {
 	if u.given == nil {
 		u.given = map[int32]ownInputs{}
@@ -73,17 +71,16 @@ func (u *Tasks) Give(t int32, tensors [][]byte, bytes int) {
 	u.given[t] = ownInputs{tensors, bytes}
 }
 
-// Ask is the number of a task's module among those that ask language models, plus one; 0: it
-// asks none.
+// Ask returns the number of a task's generation step, plus one. If it asks no language model, it returns 0.
 func (u *Tasks) Ask(task int32) int32 { return u.facts[task].ask }
 
-// Draft holds the text that language models have made so far of a task's answer.
+// Draft returns the text that language models have produced so far for a task's answer.
 func (u *Tasks) Draft(task int32) *turn.Draft { return &u.facts[task].draft }
 
-// Made holds the outputs of a task, one after the other; it is nil if the task has none.
+// TaskOutputs returns the outputs of a task, one after the other; nil if it has none.
 func (u *Tasks) Made(task int32) []byte { return u.facts[task].made }
 
-// discard forgets what a task made and was given.
+// discardTask removes the outputs of a task and the values that it was given.
 func (u *Tasks) discard(t int32) {
 	if int(t) < len(u.facts) {
 		u.Used -= int64(len(u.facts[t].made))
@@ -95,8 +92,8 @@ func (u *Tasks) discard(t int32) {
 	}
 }
 
-// keep copies what a task has made, the k-th of its batch, or what the step behind
-// its model makes of that; false: there is no room for it.
+// storeOutputs copies the outputs of a task, the k-th of its batch, into the store, or what the step behind its model
+// makes of them. If there is no space, it returns false.
 func (u *Tasks) keep(t int32, k int, out turn.Outputs) bool {
 	service := u.List[t].Service
 	outs, need := u.services[service].Outputs, 0
@@ -120,7 +117,7 @@ func (u *Tasks) keep(t int32, k int, out turn.Outputs) bool {
 	return true
 }
 
-// output is the i-th output of a task that has ended; nil: it is not there.
+// outputOf returns the i-th output of a task that has ended. If it does not exist, it returns nil.
 func (u *Tasks) output(t int32, i int) []byte {
 	made, from := u.facts[t].made, 0
 	outs := u.services[u.List[t].Service].Outputs

@@ -6,7 +6,7 @@ import (
 	"inferplan/policy"
 )
 
-// Act does one thing that the policy decided. It implements loop.Host.
+// Act carries out one action of the policy. It implements loop.Host.
 func (c *Core) Act(a *policy.Action) {
 	switch a.Kind {
 	case policy.Dispatch:
@@ -40,7 +40,8 @@ func (c *Core) Act(a *policy.Action) {
 	}
 }
 
-// dispatch hands a batch to what executes it.
+// dispatchBatch hands a dispatched batch to the backend of its device. A dispatch that cannot be carried out drops its
+// requests.
 func (c *Core) dispatch(a *policy.Action) {
 	tasks, hops := c.loop.Dispatched(a)
 	if c.Batch(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
@@ -57,7 +58,7 @@ func (c *Core) dispatch(a *policy.Action) {
 	c.BackendOf(b.Device()).Run(b)
 }
 
-// abort forgets a batch; its tasks wait with the policy again.
+// abortBatch ends a batch that the policy aborts. Its tasks wait with the policy again.
 func (c *Core) abort(b *Batch) {
 	c.Answers.Again(b)
 	c.Stats.Aborted++
@@ -66,12 +67,12 @@ func (c *Core) abort(b *Batch) {
 	c.batchTable.give(b)
 }
 
-// Loaded answers an order, once the policy can be told.
+// TellLoaded tells the policy the end of a load order, at the next Flush.
 func (c *Core) Loaded(o *Order, start, end time.Duration, why policy.Return) {
 	c.events = append(c.events, queued{ev: o.event(start, end, why)})
 }
 
-// Placed tells that what a task reads is at a device.
+// TellPlaced tells the policy that the inputs of a task are at a device, at the next Flush.
 func (c *Core) Placed(task, device, ticket int32, start, end time.Duration) {
 	c.events = append(c.events, queued{ev: policy.Event{Kind: policy.TransferFinished, Req: task, Task: task, Batch: -1, Device: device, Start: start, End: end}, ticket: ticket})
 }

@@ -8,73 +8,71 @@ import (
 	"inferplan/policy"
 )
 
-// Answer is how the requests of a plan become answers. Its methods belong to
-// whoever has the core's turn, but for admit and parameters, which the job's own
-// goroutine calls.
+// Answerer turns what batches produce into the answers of requests. Its methods are called by the goroutine that has the
+// core's turn, except Admit and ResponseParameters, which the job's own goroutine calls.
 type Answer interface {
-	// OneFamily tells whether all models together answer the plan's requests.
+	// IsOneFamily returns true if all models together answer the plan's requests.
 	OneFamily() bool
-	// Check makes sure that the outputs of a model can be answers.
+	// CheckOutputs returns an error if the outputs of a model cannot be answers.
 	Check(m *Model) error
-	// Admit prepares a job, asked with parameters.
+	// Admit prepares a job with the parameters of its request.
 	Admit(j *Job, params map[string]oip.Param) *oip.Error
-	// Arrive notes a job whose samples have their request slots.
+	// JobArrived is called when the samples of a job have their request slots.
 	Arrive(j *Job)
-	// Begin follows the arrival of a request, unless the policy dropped it.
+	// RequestArrived is called after the policy was told of a request, unless the policy dropped it.
 	Begin(slot int32)
-	// Enter notes the batch that tasks are in.
+	// EnterBatch is called when tasks have been put into a batch.
 	Enter(b *Batch)
-	// Again: the tasks of a batch wait with the policy again.
+	// RequeueBatch is called when the tasks of a batch wait with the policy again.
 	Again(b *Batch)
-	// Failed notes that a batch cannot run. True hides that from the policy, which
-	// is told the batch's end; false gives the tasks back to it.
+	// BatchFailed is called for a batch that cannot run. If it returns true, the policy is told that the batch has ended;
+	// otherwise the policy gets the tasks back.
 	Failed(b *Batch, reason policy.Reason, err error) (hide bool)
-	// Drop ends a request that the policy gave up.
+	// DropRequest ends a request that the policy has dropped.
 	Drop(slot int32)
-	// RequestOf is the request of a task.
+	// RequestOf returns the request of a task.
 	RequestOf(task int32) int32
-	// Input is the i-th input of a task; nil where nobody waits for it any more.
+	// TaskInput returns the i-th input of a task. If nobody waits for the task any more, it returns nil.
 	Input(task int32, i int) []byte
-	// Fill makes the i-th input of a task in place; false: input has it.
+	// FillInput writes the i-th input of a task into dst. If it returns false, the caller copies TaskInput.
 	Fill(task int32, i int, dst []byte) bool
-	// Blame notes because of which task a request is dropped; -1: none.
+	// BlameTask records the task because of which a request is dropped; -1 if there is none.
 	Blame(task int32)
-	// Needs lists the services that a model's requests may come to; nil: they have
-	// one task.
+	// ServicesNeeded returns the services that a model's requests may need. For requests with one task it returns nil.
 	Needs(model int32) []int32
-	// Place has what a task reads brought to a device, as soon as it is there.
+	// PlaceInputs has the inputs of a task brought to a device, as soon as they exist.
 	Place(task, device int32)
-	// Placed tells whether the answer to a place is still wanted. It completes the
-	// event.
+	// InputsPlaced completes the event that a task's inputs are at a device. If the task no longer waits for that, it
+	// returns false.
 	Placed(ev *policy.Event, ticket int32) bool
-	// Ran copies what a batch gave and somebody wants: its outputs are used again.
+	// TakeOutputs copies those outputs of a batch that are needed, because their memory is used again.
 	Ran(b *Batch, out Outputs)
-	// Ended follows the last stage of a batch, before BatchFinished is told.
+	// BatchEnded is called after the last stage of a batch, before the policy is told.
 	Ended(b *Batch, device int32)
-	// Told is called after the policy has heard BatchFinished.
+	// PolicyTold is called after the policy was told of the end of a batch.
 	Told(b *Batch)
-	// Complete takes the last answer of a request as its answer.
+	// CompleteRequest makes the latest answer of a request its final one.
 	Complete(slot int32)
-	// Mode is in force from now on; false: there is none of this number.
+	// SwitchMode puts a mode into force. If there is none with this number, it returns false.
 	Mode(to int32) bool
-	// Parameters are what a response tells beside its outputs.
+	// ResponseParameters returns the parameters of a response, besides its outputs.
 	Parameters(j *Job) map[string]oip.Param
-	// Holds tells whether a batch holds its device until told.
+	// HoldsDevice returns true if batches of a pipeline keep their device busy until the policy has been told of their end.
 	Holds(pipeline int32) bool
-	// Tick comes about every second.
+	// EverySecond is called about once per second.
 	Tick(now time.Duration)
 	Report(r *formats.Report)
 }
 
-// Draft holds the text that language models have made so far of a task's answer.
+// AnswerDraft is the text that language models have produced so far for a task's answer.
 type Draft struct {
 	Text     []byte
 	Tokens   int
-	Failures int8 // servers that broke it off since it grew
+	Failures int8 // servers that broke off since the text last grew
 }
 
-// newAnswer makes the answer of a core's plan: the first of its kinds that is not nil,
-// else the direct one.
+// newAnswerer returns the answerer of a core's plan: the first of Factories.Answerers that takes the plan, otherwise a
+// DirectAnswerer.
 func newAnswer(c *Core) (Answer, error) {
 	for _, of := range c.Kinds.Answers {
 		if a, err := of(c, c.Plan); a != nil || err != nil {
@@ -84,15 +82,14 @@ func newAnswer(c *Core) (Answer, error) {
 	return Direct{Single: Single{c}}, nil
 }
 
-// OneTask is the part of answers whose requests have one task at a time, as clients
-// and policies see it.
+// OneTaskAtATime is embedded by answerers whose requests have one task at a time.
 type OneTask struct{}
 
 func (OneTask) Fill(int32, int, []byte) bool { return false }
 func (OneTask) Blame(int32)                  {}
 func (OneTask) Needs(int32) []int32          { return nil }
 
-// Plain is the part of answers that tell nothing beside the outputs.
+// NoExtras is embedded by answerers whose responses have nothing but outputs.
 type Plain struct{}
 
 func (Plain) OneFamily() bool                             { return false }
@@ -104,7 +101,7 @@ func (Plain) Holds(int32) bool                            { return false }
 func (Plain) Tick(time.Duration)                          {}
 func (Plain) Report(*formats.Report)                      {}
 
-// Direct answers requests with the batch that they ran in.
+// DirectAnswerer answers each request with the outputs of the batch that it ran in.
 type Direct struct {
 	Single
 	OneTask
@@ -114,6 +111,7 @@ type Direct struct {
 func (Direct) Arrive(*Job)         {}
 func (Direct) Ended(*Batch, int32) {}
 
+// TakeOutputs implements Answerer: it answers the jobs whose last sample has run.
 func (d Direct) Ran(b *Batch, out Outputs) {
 	c := d.Core
 	d.Scatter(b, out)
@@ -131,12 +129,14 @@ func (d Direct) Ran(b *Batch, out Outputs) {
 	}
 }
 
+// PolicyTold implements Answerer: the policy no longer names the requests of the batch.
 func (d Direct) Told(b *Batch) {
 	for _, req := range b.Tasks {
 		d.Core.ledger.Settle(req)
 	}
 }
 
+// CompleteRequest implements Answerer. No policy of such plans completes requests.
 func (d Direct) Complete(slot int32) {
 	d.Core.Options.Log.Error("the policy completed a request that the end of its batch answers", "request", slot)
 }

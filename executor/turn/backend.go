@@ -8,64 +8,58 @@ import (
 	"inferplan/policy"
 )
 
-// Backend executes on its devices. The core asks it per device and knows nothing
-// of how it works. Its methods belong to whoever has the core's turn, and none of
-// them waits. What comes of them later, the backend tells through the inbox.
+// Backend executes batches on its devices. The core calls it per device and does not know how it works. Its methods are
+// called by the goroutine that has the core's turn, and none of them blocks. Their results come later, as events in the
+// inbox.
 type Backend interface {
-	// Start makes ready what executes on the devices, before there is a loop. Where
-	// it fails, or another backend does, close follows. Of services with pipelines
-	// there it sets the tensors.
+	// Start prepares the devices, before there is a loop, and sets the tensors of the services with pipelines there. If it
+	// or another backend fails, Close follows.
 	Start(ctx context.Context) error
-	// Begin follows once the loop turns: news may come from then on.
+	// LoopStarted is called once the loop runs. Events may be posted from then on.
 	Begin()
-	// Run takes a batch over for its next hop.
+	// RunBatch takes over a batch for its current hop.
 	Run(b *Batch)
-	// Abort forgets a batch. What works on it may go on to its end.
+	// AbortBatch forgets a batch. A run that has begun may go on to its end.
 	Abort(b *Batch)
-	// Evict takes a batch off its instance; keep: its state stays near.
+	// EvictBatch removes a batch from its instance. With `keep` its state stays near the instance.
 	Evict(b *Batch, keep bool)
-	// Load brings a network to a device, or takes it away.
+	// LoadNetwork loads a network on a device, or unloads it.
 	Load(o Order)
-	// Place brings what a task reads, all of which is there, to a device. The
-	// ticket goes back with the answer.
+	// PlaceInputs brings the inputs of a task, all of which exist, to a device. The ticket is returned with the event.
 	Place(task, device, ticket int32)
-	// Took handles news of the backend's own. They hold for the call alone.
+	// HandleEvent handles an event that the backend has posted. The event is valid during the call only.
 	Took(n *News)
-	// Room follows a round: what waited for a slot may have one.
+	// SendWaiting is called at the end of every round. Batches that waited for a slot may now have one.
 	Room()
-	// Look comes a few times a second. For the time paused no round ran, as on a
-	// machine that stood still.
+	// Watch is called a few times per second to find what hangs. In the time `paused` no round ran, as on a machine that was
+	// suspended.
 	Look(now, paused time.Duration)
-	// Up tells whether a device executes. Any goroutine may ask.
+	// IsUp returns true if a device executes. Any goroutine may call it.
 	Up(device int32) bool
-	// Close ends what executes, after the last round or a start that failed. News
-	// that no round took are still in the inbox.
+	// Close ends what executes, after the last round or a failed start. Events that no round handled are still in the inbox.
 	Close(ctx context.Context)
 }
 
-// HangsAfter says when what executes is taken to hang: no earlier than after so many times
-// what it was planned to take.
+// HangFactor is the multiple of the planned time before which nothing that executes is assumed to hang.
 const HangsAfter = 10
 
-// Kinds are what a core may need, by the kind of its plan.
+// Factories create the answerer and the backends that a plan needs.
 type Kinds struct {
-	// Answers that there are beside the direct one. Each returns nil for plans of
-	// another kind.
+	// Answerers are tried in order. Each returns nil for plans of another kind.
 	Answers []func(c *Core, plan *formats.Plan) (Answer, error)
-	// Backends that there are beside the first. Each returns nil where no device of a
-	// core's plan is its own, else also which are.
+	// Backends are those beside the default one. Each returns the devices that it takes, and nil if it takes none.
 	Backends []func(c *Core) (b Backend, devices []int32)
-	// First makes the backend of the devices that no other takes; ours is true for them.
+	// DefaultBackend returns the backend of the devices that no other one takes, for which isDefault is true.
 	First func(c *Core, ours []bool) (Backend, error)
 }
 
-// execution carries out the decisions of a core.
+// backendSet holds the backends of a core.
 type execution struct {
 	backends []Backend
-	byDevice []uint8 // backend by device
+	byDevice []uint8 // index of the backend, by device
 }
 
-// AddBackends makes the backends of a core.
+// AddBackends creates the backends of a core.
 func (x *execution) AddBackends(c *Core) error {
 	x.byDevice = make([]uint8, len(c.Tables.Devices))
 	others := []Backend{}
@@ -91,13 +85,13 @@ func (x *execution) AddBackends(c *Core) error {
 	return nil
 }
 
-// BackendOf is the backend of a device.
+// BackendOf returns the backend of a device.
 func (x *execution) BackendOf(device int32) Backend { return x.backends[x.byDevice[device]] }
 
-// AsksServers returns true if servers of language models execute on some device.
+// HasServers returns true if servers of language models execute on some device.
 func (x *execution) AsksServers() bool { return len(x.backends) > 1 }
 
-// StartBackends makes all devices ready. On failure nothing is left running.
+// StartBackends prepares all devices. If it fails, nothing is left running.
 func (x *execution) StartBackends(ctx context.Context) error {
 	for _, b := range x.backends {
 		if err := b.Start(ctx); err != nil {
@@ -108,8 +102,7 @@ func (x *execution) StartBackends(ctx context.Context) error {
 	return nil
 }
 
-// Assume takes the tensors of models from the plan, where a backend would learn them by
-// loading the models.
+// Assume takes the tensors of models from the plan, for backends that would otherwise learn them by loading the models.
 func (x *execution) Assume() error {
 	for _, b := range x.backends {
 		if a, ok := b.(interface{ Assume() error }); ok {
@@ -130,18 +123,18 @@ func (x *execution) CloseBackends() {
 	}
 }
 
-// Order is a network to be loaded or unloaded.
+// LoadOrder is a network to be loaded on a device or unloaded from it.
 type Order struct {
 	Network, Device int32
-	Key             int64 // of a session's state, with network -1
-	Load            bool
-	Given           time.Duration
+	Key             int64         // slot of a task whose session state it is, with network -1
+	Load            bool          // false to unload
+	Given           time.Duration // when the policy ordered it
 }
 
-// Same reports whether two orders are of one thing.
+// IsSame returns true if two orders are for the same network or session state.
 func (o *Order) Same(w Order) bool { return w.Network == o.Network && w.Key == o.Key }
 
-// event is the answer to an order.
+// event returns the event that tells the policy the end of an order.
 func (o *Order) event(start, end time.Duration, why policy.Return) policy.Event {
 	ev := policy.Event{Kind: policy.NetworkLoaded, Network: o.Network, Device: o.Device, Key: o.Key, Value: int64(why), Start: start, End: end}
 	if !o.Load {
@@ -150,23 +143,23 @@ func (o *Order) event(start, end time.Duration, why policy.Return) policy.Event 
 	return ev
 }
 
-// Outputs are what a batch has made, where it was made. They hold until the end
-// of the call that they are given to.
+// BatchOutputs are the outputs of a batch in the memory where they were produced. They are valid during the call to
+// which they are passed.
 type Outputs interface {
-	// Output is the i-th output of the batch's service, task after task.
+	// Output returns the i-th output of the batch's service, task after task.
 	Output(i int) []byte
 }
 
-// News is what a backend leaves in the inbox: one flat value for all of them.
+// BackendEvent is an event that a backend posts to the inbox: one flat value for all kinds.
 type News struct {
-	Kind       uint8 // the backend's to number
+	Kind       uint8 // numbered by the backend
 	Code       uint32
-	Device     int32 // says whose news it is
-	Gen        int32 // of what executes there
+	Device     int32 // its backend handles the event
+	Gen        int32 // generation of the worker or connection on the device
 	Tokens     int32
 	Id         uint64 // of a run
 	Start, End int64  // CLOCK_MONOTONIC
 	Cpu, Total int64
 	Text       string
-	Back       any // what came back; rare
+	Back       any // a result; rarely set
 }

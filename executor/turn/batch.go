@@ -6,47 +6,47 @@ import (
 	"inferplan/policy"
 )
 
-// Batch is what the policy dispatched.
+// Batch is a batch that the policy dispatched.
 type Batch struct {
 	Slot     int32
 	Pipeline int32
-	Model    int32  // of the requests; -1: of several
-	Service  *Model // what its tasks ask for
+	Model    int32  // model of the requests; -1 if they are of several
+	Service  *Model // service that its tasks ask for
 	Tasks    []int32
 	Hops     []policy.Hop
-	Hop      int           // the next one to finish
-	Failed   bool          // cannot run; goes through the motions, or back to the policy
-	Tokens   int32         // that it has made at an instance
-	returns  bool          // failed, and goes back
-	Why      policy.Return // what the policy then hears; 0: that it failed
+	Hop      int           // index of the hop that runs or is next
+	Failed   bool          // it cannot run: the remaining hops are skipped, or the policy gets it back
+	Tokens   int32         // tokens produced at an instance
+	returns  bool          // it has failed, and the policy gets it back
+	Why      policy.Return // reason that the policy is then told; 0 stands for failed
 	live     bool
-	Serial   uint64 // of this use of the record
+	Serial   uint64 // number of this use of the record
 
-	Exec any // of the backend that executes it, and of the record's next batch there
+	Exec any // state of the backend that executes it; it stays with the record for the next batch there
 
 	Dispatched time.Duration
-	Started    time.Duration // of the first stage
-	Gather     time.Duration
+	Started    time.Duration // start of the first stage
+	Gather     time.Duration // time in which inputs were copied
 	Infer      time.Duration // sum over stages
-	Answer     time.Duration // that copying its outputs took
+	Answer     time.Duration // time in which its outputs were copied
 	Handed     time.Duration // from the end of the last stage until the policy let it go on
 	Ready      int64         // when the last output was complete, CLOCK_MONOTONIC
-	Recorded   *RecordedRun  // its last run; nil: not recorded
+	Recorded   *RecordedRun  // its last run; nil if runs are not recorded
 }
 
-// Device is where the batch is.
+// Device returns the device of the current hop.
 func (b *Batch) Device() int32 { return b.Hops[b.Hop].Device }
 
 // batchTable holds the batches under way by the policy's slots.
 type batchTable struct {
 	c      *Core
-	list   []*Batch
-	spare  []*Batch
+	list   []*Batch // by slot
+	spare  []*Batch // records to be used again
 	serial uint64
-	skips  []queued // that go on or end without a run
+	skips  []queued // batches whose hop is skipped, or that end, without a run
 }
 
-// Batch is that of a slot of the policy; nil where there is none.
+// BatchIn returns the batch in a slot of the policy. If there is none, it returns nil.
 func (u *batchTable) Batch(slot int32) *Batch {
 	if slot < 0 || int(slot) >= len(u.list) {
 		return nil
@@ -54,7 +54,7 @@ func (u *batchTable) Batch(slot int32) *Batch {
 	return u.list[slot]
 }
 
-// put notes a batch that the policy dispatched.
+// addBatch adds a batch that the policy has dispatched.
 func (u *batchTable) put(a *policy.Action, tasks []int32, hops []policy.Hop) *Batch {
 	for int(a.Batch) >= len(u.list) {
 		u.list = append(u.list, nil)
@@ -73,18 +73,18 @@ func (u *batchTable) put(a *policy.Action, tasks []int32, hops []policy.Hop) *Ba
 	return b
 }
 
-// take ends the use of a slot; the record is still somebody's.
+// freeSlot frees the slot of a batch. Its record is still in use.
 func (u *batchTable) take(b *Batch) { u.list[b.Slot], b.live = nil, false }
 
-// give gives the record of a batch back.
+// freeRecord makes the record of a batch available to another one.
 func (u *batchTable) give(b *Batch) { u.spare = append(u.spare, b) }
 
-// event is one about a batch on a device.
+// event returns an event about a batch on a device.
 func (b *Batch) event(kind policy.EventKind, device int32) policy.Event {
 	return policy.Event{Kind: kind, Hop: int16(b.Hop), Model: b.Model, Service: b.Service.Index, Batch: b.Slot, Device: device}
 }
 
-// Began tells the policy that a batch runs on a device, or was admitted there.
+// TellStarted tells the policy, at the next Flush, that a batch runs on a device or was admitted there.
 func (u *batchTable) Began(b *Batch, device int32, start time.Duration) {
 	c := u.c
 	ev := b.event(policy.BatchStarted, device)
@@ -92,12 +92,14 @@ func (u *batchTable) Began(b *Batch, device int32, start time.Duration) {
 	c.events = append(c.events, queued{ev: ev, batch: b, serial: b.Serial})
 }
 
-// FinishHop tells the policy that a stage is done and sends the batch on.
+// FinishHop tells the policy that a hop has ended, and sends the batch to its next hop, or ends it.
 func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 	c := u.c
 	serial := b.Serial
 	ev := b.event(policy.BatchFinished, dev)
 	ev.Start, ev.End, ev.Tokens = start, end, b.Tokens
+
+	// The last hop: the batch ends.
 	if b.Hop == len(b.Hops)-1 {
 		// The policy may use the batch's slot again in its very answer.
 		u.take(b)
@@ -111,6 +113,8 @@ func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 	if !b.live || b.Serial != serial {
 		return
 	}
+
+	// Otherwise the tensors are handed over to the next hop, if the policy has not aborted the batch.
 	b.Hop++
 	now := c.Now()
 	b.Handed = now - end
@@ -127,8 +131,7 @@ func (u *batchTable) FinishHop(b *Batch, dev int32, start, end time.Duration) {
 	c.BackendOf(b.Device()).Run(b)
 }
 
-// Progressed tells the policy of what an instance has produced: the first token,
-// then every Instance.Progress.
+// TellProgress tells the policy how many tokens an instance has produced: the first token, then every Instance.Progress.
 func (u *batchTable) Progressed(b *Batch, tokens int32) {
 	c := u.c
 	in := c.Tables.InstanceOf(b.Device())
@@ -139,7 +142,7 @@ func (u *batchTable) Progressed(b *Batch, tokens int32) {
 	}
 }
 
-// FailBatch ends a batch that cannot run, once the policy can be told.
+// FailBatch ends a batch that cannot run, at the next Flush.
 func (u *batchTable) FailBatch(b *Batch, reason policy.Reason, err error) {
 	c := u.c
 	b.Failed = true
@@ -148,22 +151,23 @@ func (u *batchTable) FailBatch(b *Batch, reason policy.Reason, err error) {
 	u.skip(b)
 }
 
-// Void ends a batch that nobody waits for, once the policy can be told.
+// EndUnwanted ends a batch whose result nobody waits for, at the next Flush.
 func (u *batchTable) Void(b *Batch) {
 	b.Failed = true
 	u.skip(b)
 }
 
-// HandBack hands a batch back to the policy, once it can be told.
+// ReturnBatch returns a batch to the policy, at the next Flush.
 func (u *batchTable) HandBack(b *Batch, why policy.Return) {
 	b.returns, b.Why = true, why
 	u.skip(b)
 }
 
+// skipRun queues a batch whose hop ends without a run.
 func (u *batchTable) skip(b *Batch) { u.skips = append(u.skips, queued{batch: b, serial: b.Serial}) }
 
-// Returned ends a batch without a result and tells the policy why. Tokens are
-// what each task has produced; the list is the caller's.
+// TellReturned ends a batch without a result and tells the policy the reason. `tokens` has what each task has produced;
+// the list belongs to the caller.
 func (u *batchTable) Returned(b *Batch, why policy.Return, tokens []int32) {
 	c := u.c
 	ev := b.event(policy.BatchReturned, b.Device())

@@ -11,23 +11,22 @@ import (
 	"inferplan/formats"
 )
 
-// sizes are the length buckets of a model: each is a model of the plan, and a request
-// runs in the smallest that takes it.
+// bucketSet holds the length buckets of a model. Each is a model of the plan, and a request runs in the smallest that
+// takes it.
 type sizes struct {
 	name    string
 	buckets []sized // the smallest first
 }
 
-// sized is a bucket.
+// lengthBucket is one of them.
 type sized struct {
 	model           string
 	inputs, outputs []formats.TensorInfo // with the dimensions in which the buckets differ
-	length          int64                // of those dimensions; 0 where they have several
-	padded          bool                 // whether shorter requests may be filled up
+	length          int64                // of those dimensions; 0 if they have different ones
+	padded          bool                 // shorter requests may be padded
 }
 
-// bucketsOf finds the buckets among what a plan serves. A name that the plan serves itself
-// has none.
+// bucketsOf finds the buckets among the models of a plan. A name that the plan itself serves has none.
 func bucketsOf(plan *formats.Plan, named *formats.Classes) map[string]*sizes {
 	out := map[string]*sizes{}
 	for i := range plan.Deployment {
@@ -40,7 +39,7 @@ func bucketsOf(plan *formats.Plan, named *formats.Classes) map[string]*sizes {
 			of = &sizes{name: d.Bucket.Of}
 			out[d.Bucket.Of] = of
 		}
-		if !of.has(d.Model) { // else another class of it
+		if !of.has(d.Model) { // otherwise it is another class of it
 			of.buckets = append(of.buckets, sized{d.Model, d.Inputs, d.Outputs, formats.BucketLength(d.Inputs), d.Bucket.Padding != nil})
 		}
 	}
@@ -50,13 +49,13 @@ func bucketsOf(plan *formats.Plan, named *formats.Classes) map[string]*sizes {
 	return out
 }
 
-// has tells whether a model is one of the buckets.
+// hasModel returns true if a model is one of the buckets.
 func (s *sizes) has(model string) bool {
 	return slices.ContainsFunc(s.buckets, func(b sized) bool { return b.model == model })
 }
 
-// describe is what clients see: a model whose dimensions are free where the buckets
-// differ. like is the smallest bucket.
+// clientInfo returns what clients see: a model whose dimensions are free where the buckets differ. It starts from the
+// smallest bucket.
 func (s *sizes) describe(like oip.ModelInfo, o *offer) (oip.ModelInfo, error) {
 	like.Name = s.name
 	free := func(list []oip.TensorInfo, axes []formats.TensorInfo) []oip.TensorInfo {
@@ -76,6 +75,8 @@ func (s *sizes) describe(like oip.ModelInfo, o *offer) (oip.ModelInfo, error) {
 		}
 		return list
 	}
+
+	// Free the dimensions in which the buckets differ, and check that the rest is equal.
 	like.Inputs, like.Outputs = free(like.Inputs, s.buckets[0].inputs), free(like.Outputs, s.buckets[0].outputs)
 	for i := range s.buckets {
 		b := &s.buckets[i]
@@ -89,14 +90,14 @@ func (s *sizes) describe(like oip.ModelInfo, o *offer) (oip.ModelInfo, error) {
 	return like, nil
 }
 
-// fitted is a request as its bucket takes it. A zero fitted changes nothing.
+// fittedRequest remembers how a request was fitted into its bucket. A zero value changes nothing.
 type fitted struct {
 	bucket *sized
-	length int64 // of the request; 0: as long as the bucket
+	length int64 // of the request; 0 if it is as long as the bucket
 }
 
-// Fit finds the smallest bucket that takes a request, and fills the request up where it
-// is shorter. Requests for other models stay as they are.
+// FitBucket finds the smallest bucket that takes a request, and pads the request if it is shorter. Requests for other
+// models are returned as they are.
 func (s *offer) Fit(req *oip.Request) (*oip.Request, fitted, error) {
 	of := s.sizes[req.Model]
 	if of == nil {
@@ -118,14 +119,14 @@ func (s *offer) Fit(req *oip.Request) (*oip.Request, fitted, error) {
 	return nil, fitted{}, of.refuse(req)
 }
 
-// takes tells whether a bucket takes a request. length is that of a request that is
-// shorter, and to be filled up.
+// fits returns true if a bucket takes a request. `length` is that of a request that is shorter and has to be padded, and
+// otherwise 0.
 func (b *sized) takes(req *oip.Request) (length int64, ok bool) {
 	same := true
 	for i := range b.inputs {
 		t := FindTensor(req.Inputs, i, b.inputs[i].Name)
 		if t == nil || len(t.Shape) != len(b.inputs[i].Shape) {
-			return 0, true // prepareJob says what is wrong
+			return 0, true // prepareJob reports the error
 		}
 		for _, axis := range b.inputs[i].DynamicAxes {
 			n := t.Shape[axis]
@@ -143,7 +144,7 @@ func (b *sized) takes(req *oip.Request) (length int64, ok bool) {
 	return length, b.padded && length > 0
 }
 
-// fill makes a bucket's inputs of shorter ones: zeros behind what there is.
+// padInputs returns a bucket's inputs made of shorter ones, with zeros behind.
 func (b *sized) fill(list []oip.Tensor) []oip.Tensor {
 	out := make([]oip.Tensor, len(list))
 	for i := range b.inputs {
@@ -167,7 +168,7 @@ func (b *sized) fill(list []oip.Tensor) []oip.Tensor {
 	return out
 }
 
-// Answer cuts what was filled up off an answer, in its own memory.
+// TrimAnswer cuts the padding off an answer, in the answer's own memory.
 func (f fitted) Answer(r *oip.Response) *oip.Response {
 	if r == nil || f.length == 0 {
 		return r
@@ -192,8 +193,8 @@ func (f fitted) Answer(r *oip.Response) *oip.Response {
 	return r
 }
 
-// Statistics are rows by the models' names, and for a name whose requests run in buckets
-// the sums over these.
+// StatisticsOf returns rows by the models' names. For a name whose requests run in buckets, they are sums over the
+// buckets.
 func (s *offer) Statistics(model string, of func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
 	if s.sizes[model] == nil {
 		rows = of(model)
@@ -212,7 +213,7 @@ func (s *offer) Statistics(model string, of func(model string) []oip.ModelStatis
 	return rows
 }
 
-// refuse says which sizes there are.
+// sizeError returns an error that says which sizes there are.
 func (s *sizes) refuse(req *oip.Request) error {
 	var names []string
 	filled := true

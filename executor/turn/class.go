@@ -9,16 +9,16 @@ import (
 	"inferplan/policy"
 )
 
-// offer is what clients may ask for. It is complete before the first request.
+// servedModels are the models that clients may ask for. They are complete before the first request.
 type offer struct {
 	Models  []*Model
 	Named   *formats.Classes
-	sizes   map[string]*sizes // names whose requests run in length buckets
+	sizes   map[string]*sizes // by name whose requests run in length buckets
 	Catalog *oip.Catalog
 }
 
-// modelsOf makes a model of each entry of the plan: each SLO class of a model
-// is one, with its own queue, deadline and figures.
+// modelsOf returns a model for each entry of the plan. Each SLO class of a model is one, with its own queue, deadline
+// and statistics.
 func modelsOf(t *policy.Tables, own *Metrics, family bool) (s offer) {
 	var keys []formats.ModelClass
 	for i := range t.Models {
@@ -33,8 +33,7 @@ func modelsOf(t *policy.Tables, own *Metrics, family bool) (s offer) {
 	return s
 }
 
-// servicesOf makes a model of each service: what tasks ask for has tensors and
-// figures of its own.
+// servicesOf returns a model for each service: what tasks ask for has tensors and statistics of its own.
 func servicesOf(t *policy.Tables, own *Metrics) (list []*Model) {
 	for i := range t.Services {
 		name := t.Services[i].Name
@@ -43,8 +42,7 @@ func servicesOf(t *policy.Tables, own *Metrics) (list []*Model) {
 	return list
 }
 
-// Join gives models the tensors of what their requests begin and end with: the
-// first and the last of their pipelines.
+// JoinTensors gives models the inputs of their first and the outputs of their last pipeline.
 func (s *offer) Join(t *policy.Tables, services []*Model) {
 	for _, m := range s.Models {
 		first, last := t.PipelinesOf(m.Index)
@@ -52,8 +50,8 @@ func (s *offer) Join(t *policy.Tables, services []*Model) {
 	}
 }
 
-// Find is the model and class that a request asks for. The server has checked
-// both against the catalog of a moment ago; the plan may be another by now.
+// FindModel returns the model and class that a request asks for. The server has checked both against an earlier catalog,
+// but another plan may be in force by now.
 func (s *offer) Find(req *oip.Request) (*Model, *oip.Error) {
 	if i, ok := s.Named.Find(req.Model, req.Class); ok {
 		return s.Models[i], nil
@@ -64,7 +62,7 @@ func (s *offer) Find(req *oip.Request) (*Model, *oip.Error) {
 	return nil, oip.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
 }
 
-// ClassesOf are the classes of a model, or of all buckets of a name.
+// ClassesOf returns the classes of a model, or of all buckets of a name.
 func (s *offer) ClassesOf(name string) []*Model {
 	var out []*Model
 	if of := s.sizes[name]; of != nil {
@@ -81,8 +79,7 @@ func (s *offer) ClassesOf(name string) []*Model {
 	return out
 }
 
-// sameTensors checks that the classes of a model take and give the same
-// tensors: clients see one model.
+// checkSameTensors returns an error if the classes of a model differ in their tensors: clients see one model.
 func (s *offer) sameTensors(m *Model) error {
 	first := s.ClassesOf(m.Name)[0]
 	same := func(a, b Tensor) bool {
@@ -94,7 +91,7 @@ func (s *offer) sameTensors(m *Model) error {
 	return nil
 }
 
-// AddStatistics adds those of a class to the row of its model.
+// AddStatistics adds the statistics of a class to the row of its model.
 func AddStatistics(rows []oip.ModelStatistics, s oip.ModelStatistics) []oip.ModelStatistics {
 	i := slices.IndexFunc(rows, func(r oip.ModelStatistics) bool { return r.Name == s.Name })
 	if i < 0 {

@@ -13,40 +13,40 @@ import (
 	"inferplan/policy/fair"
 )
 
-// Core is one plan in execution: a policy that one goroutine at a time turns to
-// (package loop), and the backends that execute what it decides.
+// Core is a plan in execution: a policy that one goroutine at a time calls (package loop), and the backends that execute
+// its decisions.
 type Core struct {
 	Options  *Options
 	Kinds    *Kinds
 	Plan     *formats.Plan
-	Sha      string             // of the plan's file
-	Spec     formats.PolicySpec // of policy
+	Sha      string             // SHA-256 of the plan's file
+	Spec     formats.PolicySpec // of the policy
 	Tables   *policy.Tables
 	Served   offer
-	Services []*Model // what tasks ask for; without a Control the models
+	Services []*Model // what tasks ask for; without a Control these are the models
 	execution
 	Answers Answer
-	Control policy.Control // nil: one task per request
+	Control policy.Control // nil if every request has one task
 	Policy  policy.Policy
-	mix     *drift.Mix // of a plan with several models; nil for others
-	arrived []int64    // room for a count by model
+	mix     *drift.Mix // nil for plans with a single model
+	arrived []int64    // scratch: requests by model
 	Stats   *Stats
 	Metrics *Metrics
 	loop    *loop.Loop
 	inbox
 
-	// What follows belongs to whoever has the turn.
+	// The next fields belong to the goroutine that has the turn.
 	ledger
 	batchTable
 	events   []queued
 	stopping bool
-	moving   bool          // what is not answered goes to another plan of this process
-	watched  time.Duration // when backends were looked at last
-	watch    time.Duration // until they are again
-	counted  time.Duration // when requests were counted last
+	moving   bool          // unanswered requests go to another plan of this process
+	watched  time.Duration // when backends were last watched
+	watch    time.Duration // time between two watches
+	counted  time.Duration // when requests were last counted
 }
 
-// Prepare makes what a core has before anything executes.
+// Prepare creates what a core has before anything executes.
 func (c *Core) Prepare() (err error) {
 	t := c.Tables
 	c.Metrics = NewMetrics(t.Models)
@@ -73,8 +73,8 @@ func (c *Core) Prepare() (err error) {
 	return nil
 }
 
-// Begin starts the loop, with a log of its events (nil: none). The first one says that the
-// plan is in force.
+// StartLoop starts the loop, with a log of its events if `log` is not nil. The first event says that the plan is in
+// force.
 func (c *Core) Begin(log io.Writer) (err error) {
 	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
@@ -97,23 +97,23 @@ func (c *Core) Begin(log io.Writer) (err error) {
 
 func (c *Core) Now() time.Duration { return c.loop.Now() }
 
-// Since is a moment of CLOCK_MONOTONIC on the core's clock.
+// OnCoreClock converts a time of CLOCK_MONOTONIC to the core's clock.
 func (c *Core) Since(mono int64) time.Duration { return c.loop.Since(mono) }
 
-// Last is when the last event was told.
+// LastEventTime returns when the policy was last told an event.
 func (c *Core) Last() time.Duration { return c.loop.Last() }
 
-// Epoch is when the core's clock began.
+// Epoch returns when the core's clock started.
 func (c *Core) Epoch() time.Time { return c.loop.Epoch() }
 
 // Events returns the number of events that the policy has handled.
 func (c *Core) Events() int64 { return c.loop.Told() }
 
-// Call runs f in a round; false when the core has ended.
+// CallInRound runs f in a round. If the core has ended, it returns false.
 func (c *Core) Call(f func()) bool { return c.loop.Call(f) }
 
-// Ready says whether some pipeline of a model executes at every stage, and of
-// each service that its requests may come to.
+// IsReady returns true if some pipeline of a model executes at every stage, and some pipeline of each service that its
+// requests may need.
 func (c *Core) Ready(m *Model) bool {
 	services := c.Answers.Needs(m.Index)
 	for _, s := range services {
@@ -125,7 +125,7 @@ func (c *Core) Ready(m *Model) bool {
 	return services != nil || c.whole(c.Tables.PipelinesOf(m.Index))
 }
 
-// whole tells whether one of some pipelines executes at every stage.
+// hasFullPipeline returns true if one of a range of pipelines executes at every stage.
 func (c *Core) whole(first, last int32) bool {
 	for p := first; p < last; p++ {
 		pl := &c.Tables.Pipelines[p]
@@ -140,7 +140,7 @@ func (c *Core) whole(first, last int32) bool {
 	return false
 }
 
-// Report adds to a report what backends, tiers and answers know of the time since the start.
+// Report adds to a report what backends, transfers and the answerer know of the time since the start.
 func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	for _, b := range c.backends {
 		if reports, ok := b.(interface {
@@ -153,7 +153,7 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 	c.Answers.Report(r)
 }
 
-// Drain takes no more jobs and waits until those inside are answered.
+// Drain accepts no more jobs, and waits until all accepted ones are answered.
 func (c *Core) Drain(ctx context.Context) error {
 	c.inbox.shut()
 	idle := make(chan struct{})
@@ -170,14 +170,13 @@ func (c *Core) Drain(ctx context.Context) error {
 	}
 }
 
-// Move takes no more jobs. What is not answered then goes to another plan of this process,
-// and does not count here.
+// MoveRequests accepts no more jobs. Unanswered ones go to another plan of this process and do not count here.
 func (c *Core) Move() {
 	c.inbox.shut()
 	c.Call(func() { c.moving = true })
 }
 
-// Stop answers what is left, ends the rounds and what executes.
+// Stop answers the remaining jobs, and ends the rounds and the backends.
 func (c *Core) Stop() error {
 	c.inbox.shut()
 	c.Call(func() {

@@ -1,32 +1,33 @@
-// Package turn is a plan in execution: a policy, which one goroutine at a time turns to
-// (package loop), and what carries out its decisions.
+// Package turn executes a plan: it calls the plan's policy, one goroutine at a time (package loop), and carries out its
+// decisions through backends.
 //
 // # Words
 //
-// A Job is a client's request; each of its samples is a request of the policy, in a slot
-// of the ledger. Tasks of requests run in a Batch, hop by hop, on devices. A Backend
-// executes on its devices and answers with News, which a round takes from the inbox. An
-// Answer makes the answers of requests from what batches give. A round hands all that has
-// come to the policy and carries out what it decides: whoever brings something runs one,
-// unless somebody is at it.
+//   - Job: a client's request. Each of its samples is a request of the policy, in a slot of the ledger.
+//   - Batch: tasks of requests that run together, hop by hop, on devices. Service: what tasks ask for.
+//   - Backend: executes batches on its devices, and posts events to the inbox.
+//   - Answerer: turns what batches produce into the answers of requests.
+//   - Turn: the right to call the policy. Round: one turn, in which everything that has arrived is told to the policy.
+//     The goroutine that brings something runs a round itself, unless another one is at it.
+//   - Bucket: a model for requests up to a length. Ticket: the number of a request to bring inputs to a device.
 //
 // # Rooms above
 //
-// What answers and executes is in rooms of its own (Kinds), which do not know each other:
-// they meet the Core only by Answer and Backend, and it knows none of them.
+// Answerers and backends are in packages of their own (Factories), which do not know each other: they meet the Core only
+// through the interfaces Answerer and Backend, and the Core knows none of them.
 //
 // # Files
 //
 //	core.go       a plan in execution, from its start to its end
 //	round.go      the inbox, rounds, events that follow from actions
-//	actions.go    what the policy decides
+//	actions.go    carries out the policy's actions
 //	requests.go   jobs and requests in the ledger
 //	job.go        a client's request; refusal.go: the errors that clients see
-//	batch.go      what the policy dispatched, until it ends
-//	answer.go     how requests become answers; the direct way
-//	backend.go    what executes
-//	model.go      what is served, with class.go and buckets.go
-//	options.go    how any plan is served; policies.go: by which policy
+//	batch.go      batches, from their dispatch to their end
+//	answer.go     the interface Answerer, and the direct one
+//	backend.go    the interface Backend
+//	model.go      served models, with class.go and buckets.go
+//	options.go    options for all kinds of plans; policies.go: the policy that runs
 //	stats.go      what happened, with metrics.go
-//	recorder.go   how long it took; servicefile.go: the file of that
+//	recorder.go   the times of runs; servicefile.go: their file
 package turn

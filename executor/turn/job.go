@@ -10,7 +10,7 @@ import (
 	"inferplan/policy"
 )
 
-// outcome is how a job ended.
+// jobOutcome says how a job ended.
 type outcome uint8
 
 const (
@@ -20,10 +20,9 @@ const (
 	Failed
 )
 
-// Job is a client request inside the executor: n samples, each a request of
-// the policy. Jobs are pooled. Two hold one: the goroutine in Infer until the
-// answer was written, and the core until the last sample has left the policy; so
-// does the message that the client went away.
+// Job is a client's request inside the executor: n samples, each a request of the policy. Jobs are pooled. Each has two
+// holders: the goroutine that serves the client, until the response is written, and the core, until the last sample has
+// left the policy. A cancel message is a further holder.
 type Job struct {
 	Model    *Model
 	Samples  int
@@ -31,30 +30,30 @@ type Job struct {
 	Deadline time.Duration
 	Client   int32          // see policy.Event
 	Inputs   [][]byte       // in the model's order, n samples each
-	Brought  map[string]any // what conditions know of the request, by parameters.NAME
-	Outputs  [][]byte       // likewise
-	Without  []int          // by output: samples that have none
+	Brought  map[string]any // values for conditions, by parameters.NAME
+	Outputs  [][]byte       // in the model's order, n samples each
+	Without  []int          // by output: number of samples that have none
 
-	Done chan struct{} // capacity 1: the answer is there
+	Done chan struct{} // capacity 1: receives when the job is answered
 
-	// Of the core until done.
-	Left       int // samples without result
-	open       int // samples still known to the policy
+	// The next fields belong to the core until the job is done.
+	Left       int // samples without a result
+	open       int // samples that the policy still knows
 	Outcome    outcome
 	Late       bool
 	Reason     policy.Reason
-	RetryAfter time.Duration // until asking again is worth it; 0: not known
+	RetryAfter time.Duration // time until the request is worth sending again; 0 if unknown
 	Failure    error
 	Answered   bool
 	shared     bool    // it counts in its client's share
-	refused    bool    // for its client has had its share
-	Slots      []int32 // request slot of each sample, -1 when free again
+	refused    bool    // it was refused because its client has used up its share
+	Slots      []int32 // request slot of each sample; -1 once it is freed
 
 	Answers Answer
-	Program policy.Control  // asks for its tasks; nil: the plan's Control does
-	Side    any             // what the answer keeps of it; a pooled job brings it along
-	Text    textRequest     // what it asks of a language model, instead of tensors; nil: tensors
-	Stream  *oip.TextStream // takes the answer while it is made; nil: nobody wants it before the end
+	Program policy.Control  // control of its tasks; nil for the plan's Control
+	Side    any             // state that the answerer keeps with the job; a pooled job keeps it
+	Text    textRequest     // request to a language model, in place of tensors; nil for tensors
+	Stream  *oip.TextStream // receives the answer while it is produced; nil if only the whole answer is wanted
 
 	Refs     atomic.Int32
 	response oip.Response
@@ -63,17 +62,17 @@ type Job struct {
 	store    []byte
 }
 
-// textRequest is what a job asks of a language model.
+// textRequest is a request to a language model, with text in place of tensors.
 type textRequest interface {
-	// Lengths are the tokens of the prompt and the most to write.
+	// TokenLengths returns the tokens of the prompt, and the most that may be written.
 	Lengths() (prompt, limit int32)
-	// Over follows the answer of the job.
+	// JobAnswered is called after the job has been answered.
 	Over(j *Job)
 }
 
 var jobs sync.Pool
 
-// NewJob prepares a job for a validated request.
+// NewJob returns a job for a validated request with n samples.
 func NewJob(m *Model, n int) *Job {
 	j, _ := jobs.Get().(*Job)
 	if j == nil {
@@ -90,6 +89,8 @@ func NewJob(m *Model, n int) *Job {
 	for range n {
 		j.Slots = append(j.Slots, -1)
 	}
+
+	// All outputs share one piece of memory.
 	need := 0
 	for i := range m.Outputs {
 		need += n * m.Outputs[i].Bytes
@@ -106,13 +107,13 @@ func NewJob(m *Model, n int) *Job {
 	return j
 }
 
-// Input is the i-th input of a sample.
+// Input returns the i-th input of a sample.
 func (j *Job) Input(sample, i int) []byte {
 	size := j.Model.Inputs[i].Bytes
 	return j.Inputs[i][sample*size:][:size]
 }
 
-// respond fills the job's own response. An output that no sample has is left out.
+// buildResponse fills the job's own response. An output that no sample has is left out.
 func (j *Job) respond() *oip.Response {
 	m := j.Model
 	j.tensors, j.shapes = j.tensors[:0], j.shapes[:0]
@@ -137,13 +138,13 @@ func (j *Job) respond() *oip.Response {
 	return &j.response
 }
 
-// Forget gives a job back that no core has taken.
+// ReleaseUntaken returns a job to the pool that no core has taken.
 func (j *Job) Forget() {
 	j.Refs.Store(1)
 	j.Release()
 }
 
-// Release gives up one hold; the last puts the job back into the pool.
+// Release gives up one hold. The last one returns the job to the pool.
 func (j *Job) Release() {
 	if j.Refs.Add(-1) > 0 {
 		return

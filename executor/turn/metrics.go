@@ -12,8 +12,8 @@ import (
 	"inferplan/policy"
 )
 
-// Metrics are the Prometheus series of an executor. Everything that the hot
-// path touches is resolved once, when a plan is installed.
+// Metrics are the Prometheus series of an executor. The series that the hot path uses are looked up once, when a plan is
+// installed.
 type Metrics struct {
 	Registry *prometheus.Registry
 
@@ -39,7 +39,7 @@ type Metrics struct {
 
 type tierMetrics struct{ Transfers, Bytes prometheus.Counter }
 
-// modelMetrics are a model's series.
+// modelMetrics are the series of a model.
 type modelMetrics struct {
 	inTime, late, dropped, failed prometheus.Counter
 	reasons                       []prometheus.Counter // by policy.Reason
@@ -47,15 +47,15 @@ type modelMetrics struct {
 	batch                         prometheus.Observer
 }
 
-// DeviceMetrics are a worker's series.
+// DeviceMetrics are the series of a worker.
 type DeviceMetrics struct {
 	engineCPU, overheadCPU prometheus.Counter
 	restarts, Loads        prometheus.Counter
 	up                     prometheus.Gauge
 }
 
-// NewMetrics makes the series of a plan; the latency histogram has a bucket
-// edge at each SLO, so that attainment can be read off it.
+// NewMetrics returns the series of a plan. The latency histogram has a bucket edge at each SLO, so that the attainment
+// can be read from it.
 func NewMetrics(models []policy.Model) *Metrics {
 	l := series.LabelsOf(models)
 	var slos []time.Duration
@@ -85,6 +85,8 @@ func NewMetrics(models []policy.Model) *Metrics {
 		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
 		gauges:    NewQueueGauges(l),
 	}
+
+	// Look up the series of each tier.
 	m.Registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.loads, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
 	m.Reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
 	m.Shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
@@ -94,7 +96,7 @@ func NewMetrics(models []policy.Model) *Metrics {
 	return m
 }
 
-// LatencyEdges are latency buckets in seconds from 100 us to a minute, and the SLOs.
+// LatencyBuckets returns bucket edges in seconds, from 100 us to a minute, together with the SLOs.
 func LatencyEdges(slos []time.Duration) []float64 {
 	var out []float64
 	for e := 100 * time.Microsecond; e <= time.Minute; e *= 10 {
@@ -111,6 +113,7 @@ func LatencyEdges(slos []time.Duration) []float64 {
 	return slices.Compact(out)
 }
 
+// newModelMetrics returns the series of a model and class.
 func (m *Metrics) model(k formats.ModelClass) *modelMetrics {
 	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.Labels.Values(k, o)...) }
 	own := m.Labels.Values(k)
@@ -125,7 +128,7 @@ func (m *Metrics) model(k formats.ModelClass) *modelMetrics {
 	return mm
 }
 
-// answered counts a job's answer.
+// countAnswer counts a job's answer.
 func (m *modelMetrics) answered(j *Job, took time.Duration) {
 	n := float64(j.Samples)
 	switch j.Outcome {
@@ -149,6 +152,7 @@ func (m *modelMetrics) answered(j *Job, took time.Duration) {
 	}
 }
 
+// AddDevice adds the series of a device.
 func (m *Metrics) Device(index int32, kind string) *DeviceMetrics {
 	dev := strconv.Itoa(int(index))
 	d := &DeviceMetrics{
@@ -162,11 +166,13 @@ func (m *Metrics) Device(index int32, kind string) *DeviceMetrics {
 	return d
 }
 
+// AddCPUTime adds the CPU time of a run: of the engine, and of the whole process.
 func (d *DeviceMetrics) Ran(engine, process time.Duration) {
 	d.engineCPU.Add(max(engine, 0).Seconds())
 	d.overheadCPU.Add(max(process-engine, 0).Seconds())
 }
 
+// SetUp sets whether the worker of a device runs.
 func (m *Metrics) Up(device int32, up bool) {
 	v := 0.0
 	if up {
@@ -175,15 +181,17 @@ func (m *Metrics) Up(device int32, up bool) {
 	m.devices[device].up.Set(v)
 }
 
+// CountRestart counts a restart of a device's worker.
 func (m *Metrics) Restarted(device int32) { m.devices[device].restarts.Inc() }
 
-// queueGauges reads the models' queues when Prometheus asks.
+// queueGauges reads the models' queues when Prometheus scrapes.
 type queueGauges struct {
 	Waiting, Running *prometheus.Desc
 	labels           series.Labels
 	Models           []*Model
 }
 
+// NewQueueGauges returns gauges for models' queues, to be filled with models.
 func NewQueueGauges(l series.Labels) *queueGauges {
 	return &queueGauges{
 		labels:  l,
@@ -192,8 +200,10 @@ func NewQueueGauges(l series.Labels) *queueGauges {
 	}
 }
 
+// Describe implements prometheus.Collector.
 func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.Waiting; ch <- q.Running }
 
+// Collect implements prometheus.Collector.
 func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range q.Models {
 		own := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})

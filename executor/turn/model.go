@@ -21,11 +21,11 @@ type Model struct {
 	Inputs     []Tensor
 	Outputs    []Tensor
 	Parameters map[string]string // parameters of a workflow's requests, with their types
-	family     bool              // of models that may name their tensors differently
+	family     bool              // models of a family may name their tensors differently
 	Stats      *modelStats
 	metrics    *modelMetrics
 
-	Waiting atomic.Int64 // samples with the policy, not in a batch
+	Waiting atomic.Int64 // samples that wait with the policy
 	Running atomic.Int64 // samples in batches
 }
 
@@ -33,9 +33,9 @@ type Model struct {
 type Tensor struct {
 	Name     string
 	Datatype oip.Datatype
-	Shape    []int64 // [0] is -1, the batch; of a model that runs whole all are fixed
+	Shape    []int64 // [0] is -1, the batch; if the model has no batch axis, all are fixed
 	Bytes    int     // per sample
-	Text     bool    // a text, filled up with zeros
+	Text     bool    // a text, padded with zeros
 }
 
 var oipTypes = map[engine.DType]oip.Datatype{
@@ -44,7 +44,7 @@ var oipTypes = map[engine.DType]oip.Datatype{
 	engine.Bool: oip.Bool, engine.BF16: oip.BF16,
 }
 
-// TensorsOf are the engine's tensors as the protocol knows them.
+// TensorsOf returns an engine's tensors in the form of the protocol.
 func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
 	for _, s := range specs {
 		t, ok := oipTypes[s.Type]
@@ -59,7 +59,7 @@ func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
 	return out, nil
 }
 
-// SpecsOf turns them back.
+// SpecsOf returns tensors in the form of the engine.
 func SpecsOf(list []Tensor) []engine.Spec {
 	out := make([]engine.Spec, len(list))
 	for i, t := range list {
@@ -72,8 +72,7 @@ func SpecsOf(list []Tensor) []engine.Spec {
 	return out
 }
 
-// SetTensors notes a model's inputs or outputs, which all of its pipelines
-// must have alike.
+// SetTensors sets a model's inputs or outputs. It returns an error if a pipeline set before has others.
 func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, what string) error {
 	got, err := TensorsOf(specs)
 	if err != nil {
@@ -101,10 +100,10 @@ func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, what string) erro
 	return nil
 }
 
-// runsWhole tells whether a request is one whole run, whose tensors have no batch dimension.
+// hasNoBatchAxis returns true if a request is one whole run, whose tensors have no batch dimension.
 func (m *Model) runsWhole() bool { return len(m.Inputs) > 0 && m.Inputs[0].Shape[0] != engine.BatchDim }
 
-// Describe makes the catalog, which describes the models to clients.
+// BuildCatalog builds the catalog, which describes the models to clients.
 func (s *offer) Describe(o *Options) (err error) {
 	var infos []oip.ModelInfo
 	for _, m := range s.Models {
@@ -112,7 +111,7 @@ func (s *offer) Describe(o *Options) (err error) {
 			return err
 		}
 		if slices.ContainsFunc(infos, func(i oip.ModelInfo) bool { return i.Name == m.Name }) {
-			continue // another class of it
+			continue // another class of the model
 		}
 		info := oip.ModelInfo{Name: m.Name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
 		if m.runsWhole() {
@@ -129,6 +128,8 @@ func (s *offer) Describe(o *Options) (err error) {
 		}
 		infos = append(infos, info)
 	}
+
+	// Names whose requests run in length buckets.
 	for _, name := range slices.Sorted(maps.Keys(s.sizes)) {
 		of := s.sizes[name]
 		like := infos[slices.IndexFunc(infos, func(i oip.ModelInfo) bool { return i.Name == of.buckets[0].model })]
@@ -142,9 +143,10 @@ func (s *offer) Describe(o *Options) (err error) {
 	return err
 }
 
-// version is what clients see: a plan serves one version of a model.
+// modelVersion is the only version that clients see: a plan serves one version of a model.
 const version = "1"
 
+// platformName returns the name under which clients see an engine.
 func platform(engine string) string {
 	if engine == "onnx" {
 		return "onnxruntime_onnx"
@@ -152,7 +154,7 @@ func platform(engine string) string {
 	return "inferplan_" + engine
 }
 
-// FindTensor looks at the model's own position first.
+// FindTensor finds a tensor by name. It tries position i first.
 func FindTensor(ts []oip.Tensor, i int, name string) *oip.Tensor {
 	if i < len(ts) && ts[i].Name == name {
 		return &ts[i]

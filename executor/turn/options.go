@@ -12,53 +12,51 @@ import (
 	"inferplan/policy/policies"
 )
 
-// Options say how a plan is served, whatever its kind. What answers and executes has options
-// of its own in its room.
+// Options say how a plan of any kind is served. Backends and answerers have options of their own.
 type Options struct {
 	Engine    string // "onnx" (default) or "replay"
-	ModelsDir string // where NAME.onnx lie; default "models"
-	Seed      uint64 // of weights for models whose files have none; 0: such a model is refused
+	ModelsDir string // directory of NAME.onnx; default "models"
+	Seed      uint64 // of weights for models whose files have none; 0 refuses such models
 	Policy    string // overrides the plan's policy
 
-	// PlanSHA256 identifies the plan in metrics; empty: it is left out.
+	// PlanSHA256 identifies the plan in metrics. If it is empty, it is left out.
 	PlanSHA256 string
 
-	// MaxRequestBatch bounds the samples of one client request; 0: 64.
+	// MaxRequestBatch bounds the samples of one client request. 0 stands for 64.
 	MaxRequestBatch int
-	// MaxQueue bounds the samples inside the executor; 0: 65536.
+	// MaxQueue bounds the samples inside the executor. 0 stands for 65536.
 	MaxQueue int
 
-	LoadTimeout  time.Duration // that a load at run time must last, beside ten times its planned time, until its worker is taken to hang; 0: 1 minute
-	SearchLimit  time.Duration // how long a policy's search beside the loop may take; 0: 1 s
-	FlushTimeout time.Duration // how long a plan answers what it accepted once another is in force; 0: 30 s
+	LoadTimeout  time.Duration // a load is assumed to hang after this, plus ten times its planned time; 0: 1 minute
+	SearchLimit  time.Duration // bound on a policy's search beside the loop; 0: 1 s
+	FlushTimeout time.Duration // bound on answering accepted requests once another plan is in force; 0: 30 s
 
-	// RatesURL is where rates are served, which notices then tell; empty: nowhere.
+	// RatesURL is where rates are served; notices name it. It may be empty.
 	RatesURL string
-	// MixLimit is the share of the requests that may go to other models than
-	// planned before a notice asks for another plan; 0: 0.1. MixWindows is over
-	// how many seconds with requests; 0: 120.
+	// MixLimit is the share of the requests that may go to other models than planned before a notice asks for another plan.
+	// 0 stands for 0.1. MixWindows is the number of seconds with requests over which it is taken; 0 stands for 120.
 	MixLimit   float64
 	MixWindows int
 
-	// RecordService keeps the actual times of every run, for Service.
+	// RecordService records the actual times of every run, for ServiceTimes.
 	RecordService bool
-	// EventLog receives every event and action of the first plan's policy, in
-	// the form of policy/conform, complete after Close; nil: none.
+	// EventLog receives every event and action of the first plan's policy, in the form of policy/conform. It is complete
+	// after Close. It may be nil.
 	EventLog io.Writer
 
-	// NewPolicy makes the policy; nil: the registry of this package.
+	// NewPolicy creates the policy. If it is nil, the registry of package policies does.
 	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
-	Control   func(t *policy.Tables) policy.Control // of tests; nil: that of the plan's kind
-	Clock     func() time.Time                      // of what is stored with its time; nil: durable.Steady
-	Evaluate  bool                                  // conditions are evaluated over what the engine replay makes up, too
+	Control   func(t *policy.Tables) policy.Control // for tests; nil for that of the plan's kind
+	Clock     func() time.Time                      // clock of stored times; nil for durable.Steady
+	Evaluate  bool                                  // evaluate conditions even over the random outputs of the engine "replay"
 
-	Log *slog.Logger // nil: slog.Default
+	Log *slog.Logger // nil stands for slog.Default
 }
 
-// MadeUp tells whether answers of models say nothing: ways and certainties are drawn.
+// HasRandomOutputs returns true if outputs of models mean nothing: paths and certainties are drawn.
 func (o *Options) MadeUp() bool { return o.Engine == "replay" && !o.Evaluate }
 
-// SetDefaults gives options that are zero their defaults.
+// SetDefaults sets options that are zero to their defaults.
 func (o *Options) SetDefaults() {
 	SetDefault(&o.Engine, "onnx")
 	SetDefault(&o.ModelsDir, "models")
@@ -83,6 +81,7 @@ func (o *Options) SetDefaults() {
 	}
 }
 
+// SetDefault sets a field to a value if it is zero.
 func SetDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -90,16 +89,14 @@ func SetDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Errors that callers tell apart with errors.Is.
+// Errors that callers distinguish with errors.Is.
 var (
-	// ErrPlan: the plan cannot be served as it is here.
+	// ErrPlan is returned if the plan cannot be served on this machine or with these options.
 	ErrPlan = errors.New("plan cannot be served")
-	// ErrSimulatedOnly says of a plan that plan serve serves no plan of its sort: it can
-	// be checked and simulated.
+	// ErrSimulatedOnly is returned for plans of a sort that can be checked and simulated, but not served.
 	ErrSimulatedOnly = errors.New("plans of this sort are not served")
-	// ErrClosed: use after Close.
+	// ErrClosed is returned by calls after Close.
 	ErrClosed = errors.New("executor is closed")
-	// ErrSwitched: the new plan is in force, but not all that the old one had
-	// accepted could be answered by it.
+	// ErrSwitched is returned if a new plan is in force but could not answer all requests that the old one had accepted.
 	ErrSwitched = errors.New("the new plan is in force")
 )

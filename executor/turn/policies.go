@@ -5,7 +5,8 @@ import (
 	"inferplan/policy/policies"
 )
 
-// EffectivePolicy is the policy that is run for a plan, with its parameters.
+// EffectivePolicy returns the policy that runs for a plan, with its parameters. `override` names another policy; it may
+// be empty.
 func EffectivePolicy(spec formats.PolicySpec, override string) formats.PolicySpec {
 	if override != "" && override != spec.Name {
 		spec = formats.PolicySpec{Name: override}

@@ -8,18 +8,19 @@ import (
 	"inferplan/policy"
 )
 
-// recorder keeps the actual times of a run for the simulator.
+// serviceRecorder records the actual times of a run, for the simulator.
 type recorder struct {
 	runs    [][][]*RecordedRun // [stage][batch-1]
-	Arrived []time.Duration    // of requests, as the policy heard of them
+	Arrived []time.Duration    // arrivals of requests, in the order in which the policy was told
 	ingress []time.Duration
 	egress  []time.Duration
 	Loads   [][]RecordedRun // by network
 }
 
-// RecordedRun is a run or a load, since the first request.
+// RecordedRun is a run or a load. Start counts from the first request.
 type RecordedRun struct{ Start, Took, told time.Duration }
 
+// NewRecorder returns a recorder for the tables of a plan.
 func NewRecorder(t *policy.Tables) *recorder {
 	r := &recorder{Loads: make([][]RecordedRun, len(t.Networks)), runs: make([][][]*RecordedRun, len(t.Stages))}
 	for i := range r.runs {
@@ -28,7 +29,7 @@ func NewRecorder(t *policy.Tables) *recorder {
 	return r
 }
 
-// First is when the first request arrived; 0: none has.
+// FirstArrival returns when the first request arrived, and 0 before that.
 func (r *recorder) First() time.Duration {
 	if len(r.Arrived) == 0 {
 		return 0
@@ -36,7 +37,7 @@ func (r *recorder) First() time.Duration {
 	return r.Arrived[0]
 }
 
-// Ran notes a run. When the policy hears of it is noted later.
+// RecordRun records a run. When the policy is told of it is recorded later.
 func (r *recorder) Ran(stage int32, size int, start, took time.Duration) *RecordedRun {
 	if size > len(r.runs[stage]) {
 		return nil
@@ -46,48 +47,46 @@ func (r *recorder) Ran(stage int32, size int, start, took time.Duration) *Record
 	return run
 }
 
+// recordArrival records a request and when the policy is told of it.
 func (r *recorder) heard(arrived, now time.Duration) {
 	r.Arrived, r.ingress = append(r.Arrived, arrived), append(r.ingress, now-arrived)
 }
 
-// overhead notes what passed between the end of the last stage and the answer.
+// recordEgress records the time between the end of the last stage and the answer.
 func (r *recorder) overhead(b *Batch, ended, answered time.Duration) {
 	r.egress = append(r.egress, answered-ended)
 }
 
-// Service holds the actual times of a run, in the form that the simulator
-// takes (sim.Samples, sim.Config.Ingress and Egress): with them a simulation
-// shows what the policy makes of this very run.
+// ServiceTimes holds the actual times of a run, in the form that the simulator takes (sim.Samples, sim.Config.Ingress
+// and Egress). With them a simulation shows what the policy makes of this very run.
 type Service struct {
-	// Runs[stage][batch-1] are the times of runs in order, stages as in
-	// policy.Tables: from when the device was free and the run was sent until it
-	// ended.
+	// Runs[stage][batch-1] are the times of runs, in the order of their starts, with stages as in policy.Tables: from when
+	// the device was free and the run was sent until it ended.
 	Runs [][][]time.Duration `json:"runs_ns"`
-	// Starts are when these began, since the first request came.
+	// Starts are when these runs began, counted from the first request.
 	Starts [][][]time.Duration `json:"starts_ns,omitempty"`
-	// Transfers are hand-overs into a stage, likewise.
+	// Transfers are the times of hand-overs into a stage, indexed likewise.
 	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
-	// Told are the times from the end of a run until the policy heard of it, of plans
-	// whose requests have several tasks.
+	// ReportDelays are the times from the end of a run until the policy was told of it, for plans whose requests have
+	// several tasks.
 	Told [][][]time.Duration `json:"told_ns,omitempty"`
-	// Loads[network] are loads at run time, from when they were asked for and the load
-	// before was over until the policy heard of their end. LoadStarts are when these
-	// began, as Starts.
+	// Loads[network] are the times of loads at run time: from when they were ordered and the load before was over until the
+	// policy was told of their end. LoadStarts are when these began, as Starts.
 	Loads      [][]time.Duration `json:"loads_ns,omitempty"`
 	LoadStarts [][]time.Duration `json:"load_starts_ns,omitempty"`
-	// First is when the first request arrived on the policy's clock, whose
-	// windows of time begin with it at 0.
+	// FirstArrival is when the first request arrived on the policy's clock. Its time windows begin at 0 of that clock.
 	First time.Duration `json:"first_ns,omitempty"`
-	// Arrived are the requests' arrivals since the first one, in the order in
-	// which the policy heard of them, Heard the time until then.
+	// Arrivals are counted from the first one, in the order in which the policy was told of them. ArrivalDelays are the
+	// times until it was told.
 	Arrived []time.Duration `json:"arrived_ns,omitempty"`
 	Heard   []time.Duration `json:"heard_ns,omitempty"`
-	// Ingress is the median time from a request's arrival until the policy
-	// hears of it, Egress from the end of its batch until its answer is there.
+	// Ingress is the median time from a request's arrival until the policy is told of it, Egress from the end of its batch
+	// until its answer is complete.
 	Ingress time.Duration `json:"ingress_ns"`
 	Egress  time.Duration `json:"egress_ns"`
 }
 
+// Snapshot returns a copy of the times recorded so far.
 func (r *recorder) Snapshot() *Service {
 	n := len(r.runs)
 	s := &Service{Runs: make([][][]time.Duration, n), Starts: make([][][]time.Duration, n), Told: make([][][]time.Duration, n), Ingress: median(r.ingress), Egress: median(r.egress),
@@ -115,13 +114,13 @@ func (r *recorder) Snapshot() *Service {
 	return s
 }
 
-// anyTold tells whether it was noted when the policy heard of one of some runs.
+// hasReports returns true if it was recorded for one of the runs when the policy was told of it.
 func anyTold(list []*RecordedRun) bool {
 	return slices.ContainsFunc(list, func(run *RecordedRun) bool { return run.told > 0 })
 }
 
-// byStart are runs in the order of their starts: those of several devices end in
-// another.
+// splitByStart sorts runs by their starts and returns their fields as lists. Runs of several devices end in another
+// order.
 func byStart(list []RecordedRun) (took, starts, told []time.Duration) {
 	slices.SortStableFunc(list, func(a, b RecordedRun) int { return cmp.Compare(a.Start, b.Start) })
 	for _, run := range list {
@@ -130,6 +129,7 @@ func byStart(list []RecordedRun) (took, starts, told []time.Duration) {
 	return took, starts, told
 }
 
+// median returns the median; 0 for an empty list.
 func median(d []time.Duration) time.Duration {
 	if len(d) == 0 {
 		return 0

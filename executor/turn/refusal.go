@@ -10,8 +10,8 @@ import (
 
 var ErrDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
 
-// Wait waits for the answer. A client that goes away is told to the core,
-// whose answer then comes at once: the request's memory is not read after it.
+// Wait waits for the answer. If the client goes away, it tells the core, whose answer then comes at once; the memory of
+// the request is not read after that.
 func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	select {
 	case <-j.Done:
@@ -27,7 +27,7 @@ func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	return nil, err
 }
 
-// Problem is the error that a client sees.
+// ClientError returns the error that a client sees.
 func (j *Job) Problem() error {
 	if refusal, ok := errors.AsType[*oip.Error](j.Failure); ok && j.Outcome == Failed {
 		return refusal
@@ -53,8 +53,8 @@ func (j *Job) Problem() error {
 	return oip.Dropped(j.Reason.String(), "model %q: dropped: %s", j.Model.Label, j.Reason)
 }
 
-// until adds to a refusal when asking again is worth it, and how long the request
-// would have taken, as far as the policy says so.
+// addRetry adds to an error when the request is worth sending again, and how long it would have taken, if the policy has
+// said so.
 func (j *Job) until(e *oip.Error) *oip.Error {
 	if j.RetryAfter > 0 {
 		e.RetryAfter, e.Estimate = j.RetryAfter, j.Deadline-j.Arrived+j.RetryAfter

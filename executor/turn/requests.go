@@ -9,32 +9,34 @@ import (
 
 // Request is a sample as the policy names it, by slot.
 type Request struct {
-	Job    *Job // nil: free
+	Job    *Job // nil if the slot is free
 	Sample int32
-	Batch  int32 // policy's batch slot, -1 while it waits
-	Gone   bool  // dropped by the policy while in a batch
+	Batch  int32 // the policy's batch slot; -1 while it waits
+	Gone   bool  // the policy has dropped it while it was in a batch
 }
 
-// ledger keeps account of jobs and requests. It belongs to the core's turn.
+// requestLedger holds the open jobs and requests. It belongs to the core's turn.
 type ledger struct {
 	c        *Core
 	requests []Request
-	free     []int32
+	free     []int32 // slots
 	forsaken []int32 // slots of requests that nobody waits for
-	pending  int     // jobs without answer
+	pending  int     // jobs without an answer
 	shares   *fair.Shares
-	idle     []chan<- struct{}
+	idle     []chan<- struct{} // closed once all jobs are answered
 }
 
-// arrive takes a job in and tells the policy of its requests.
+// addJob accepts a job, or refuses it, and tells the policy of its requests.
 func (l *ledger) arrive(j *Job) {
 	c := l.c
 	c.Stats.seen(j)
+
+	// Refuse the job if the core stops, the queue is full, or its client has used up its share.
 	if c.stopping {
 		l.turnAway(j, policy.ReasonDraining)
 		return
 	}
-	if j.Text == nil && l.Full(j.Samples) { // texts were accepted before
+	if j.Text == nil && l.Full(j.Samples) { // text requests were accepted earlier
 		l.turnAway(j, policy.ReasonQueueFull)
 		return
 	}
@@ -45,6 +47,8 @@ func (l *ledger) arrive(j *Job) {
 			return
 		}
 	}
+
+	// Give every sample a request slot.
 	l.pending++
 	m := j.Model
 	c.loop.Tick() // the policy's now is then no earlier than the arrival
@@ -53,6 +57,8 @@ func (l *ledger) arrive(j *Job) {
 		j.Slots[k] = slot
 		m.Waiting.Add(1)
 	}
+
+	// Tell the policy of each sample.
 	c.Answers.Arrive(j)
 	// The core's hold on the job lasts until its last slot is settled, which is
 	// not before the last round of this loop.
@@ -72,7 +78,7 @@ func (l *ledger) arrive(j *Job) {
 	}
 }
 
-// Full returns true if there is no room for some requests more.
+// IsFull returns true if the executor cannot take `more` further requests.
 func (l *ledger) Full(more int) bool {
 	return len(l.requests)-len(l.free)+more > l.c.Options.MaxQueue
 }
@@ -80,7 +86,7 @@ func (l *ledger) Full(more int) bool {
 // Pending returns the number of jobs without an answer.
 func (l *ledger) Pending() int { return l.pending }
 
-// turnAway refuses a job that the policy does not hear of.
+// refuseUntold refuses a job that the policy is not told of.
 func (l *ledger) turnAway(j *Job, reason policy.Reason) {
 	l.pending++
 	j.open = 0
@@ -88,6 +94,7 @@ func (l *ledger) turnAway(j *Job, reason policy.Reason) {
 	j.Release()
 }
 
+// newRequest returns the slot of a new request for a sample of a job.
 func (l *ledger) newRequest(j *Job, sample int) int32 {
 	var slot int32
 	if n := len(l.free); n > 0 {
@@ -101,7 +108,7 @@ func (l *ledger) newRequest(j *Job, sample int) int32 {
 	return slot
 }
 
-// Request is that of a slot; nil where there is none.
+// RequestIn returns the request in a slot. If there is none, it returns nil.
 func (l *ledger) Request(slot int32) *Request {
 	if slot < 0 || int(slot) >= len(l.requests) || l.requests[slot].Job == nil {
 		return nil
@@ -109,7 +116,7 @@ func (l *ledger) Request(slot int32) *Request {
 	return &l.requests[slot]
 }
 
-// Settle ends a request slot: the policy no longer names it.
+// FreeRequest frees a request slot once the policy no longer names it.
 func (l *ledger) Settle(slot int32) {
 	q := &l.requests[slot]
 	j := q.Job
@@ -129,7 +136,7 @@ func (l *ledger) Settle(slot int32) {
 	}
 }
 
-// Refuse answers a job with a drop.
+// RefuseJob answers a job with a drop.
 func (l *ledger) Refuse(j *Job, reason policy.Reason) {
 	if j.Answered {
 		return
@@ -139,14 +146,14 @@ func (l *ledger) Refuse(j *Job, reason policy.Reason) {
 	l.forsake(j)
 }
 
-// Fail answers a job with an error.
+// FailJob answers a job with an error.
 func (l *ledger) Fail(j *Job, err error) {
 	j.Outcome, j.Reason, j.Failure = Failed, policy.ReasonFailed, err
 	l.Answer(j)
 	l.forsake(j)
 }
 
-// forsake tells the policy that nobody waits for what is left of a job.
+// markUnwanted marks the remaining requests of a job as unwanted. The policy is told at the next Flush.
 func (l *ledger) forsake(j *Job) {
 	if j.open == 0 {
 		return
@@ -158,8 +165,8 @@ func (l *ledger) forsake(j *Job) {
 	}
 }
 
-// forgo takes the next of the slots that nobody waits for; false: there is none.
-// Its event is a Cancel, unless the request is in a batch: then it runs with it.
+// nextUnwanted removes the next of the unwanted slots, and returns false if there is none. The event is a Cancel, unless
+// the request is in a batch: then it runs with the batch, and the event is empty.
 func (l *ledger) forgo() (ev policy.Event, more bool) {
 	n := len(l.forsaken)
 	if n == 0 {
@@ -173,7 +180,7 @@ func (l *ledger) forgo() (ev policy.Event, more bool) {
 	return ev, true
 }
 
-// Answer answers a job with its outcome.
+// AnswerJob answers a job with its outcome.
 func (l *ledger) Answer(j *Job) {
 	j.Answered = true
 	l.pending--
@@ -189,7 +196,7 @@ func (l *ledger) Answer(j *Job) {
 	j.Done <- struct{}{}
 }
 
-// drop answers a request that the policy gave up.
+// dropRequest answers the job of a request that the policy has dropped.
 func (l *ledger) drop(slot int32, reason policy.Reason) {
 	if q := l.Request(slot); q != nil {
 		l.Refuse(q.Job, reason)
@@ -197,14 +204,14 @@ func (l *ledger) drop(slot int32, reason policy.Reason) {
 	}
 }
 
-// again notes when asking again is worth it; 0: that is not known.
+// setRetry records when a request is worth sending again. If `at` is 0, that is unknown.
 func (l *ledger) again(slot int32, at time.Duration) {
 	if q := l.Request(slot); q != nil && at > 0 {
 		q.Job.RetryAfter = at - l.c.Now()
 	}
 }
 
-// tellIdle tells those who wait for it that all jobs are answered.
+// notifyIdle wakes the goroutines that wait until all jobs are answered.
 func (l *ledger) tellIdle() {
 	if l.pending == 0 && len(l.idle) > 0 {
 		for _, ch := range l.idle {
@@ -214,7 +221,7 @@ func (l *ledger) tellIdle() {
 	}
 }
 
-// refuseAll answers all jobs, for good.
+// refuseAll answers all jobs with a drop.
 func (l *ledger) refuseAll(reason policy.Reason) {
 	for i := range l.requests {
 		if j := l.requests[i].Job; j != nil {
@@ -224,14 +231,13 @@ func (l *ledger) refuseAll(reason policy.Reason) {
 	l.forsaken = nil
 }
 
-// Single is the part of answers whose requests have one task each, in the slot
-// of the request.
+// OneTaskPerRequest is embedded by answerers whose requests have one task each. The task has the slot of the request.
 type Single struct{ Core *Core }
 
-// Begin has nothing to reveal: the arrival did.
+// RequestArrived implements Answerer. The arrival has already revealed the task.
 func (Single) Begin(int32) {}
 
-// Enter notes the batch that tasks are in.
+// EnterBatch implements Answerer: it records the batch that requests are in.
 func (s Single) Enter(b *Batch) {
 	n := int64(len(b.Tasks))
 	b.Service.Waiting.Add(-n)
@@ -241,7 +247,7 @@ func (s Single) Enter(b *Batch) {
 	}
 }
 
-// Again: the tasks of a batch wait with the policy again.
+// RequeueBatch implements Answerer: the requests of the batch wait again.
 func (s Single) Again(b *Batch) {
 	book := &s.Core.ledger
 	for _, t := range b.Tasks {
@@ -262,8 +268,8 @@ func (s Single) Again(b *Batch) {
 	}
 }
 
-// Failed answers the requests of a batch that cannot run. The policy knows no
-// failed batches: the core tells it that the remaining stages took no time.
+// BatchFailed answers the requests of a batch that cannot run. The policy does not know failed batches: the core tells
+// it that the remaining stages took no time.
 func (s Single) Failed(b *Batch, reason policy.Reason, err error) (hide bool) {
 	for _, t := range b.Tasks {
 		j := s.Core.ledger.requests[t].Job
@@ -279,7 +285,7 @@ func (s Single) Failed(b *Batch, reason policy.Reason, err error) (hide bool) {
 	return true
 }
 
-// Drop: one that sits in a batch keeps its slot until the batch is over.
+// DropRequest implements Answerer. A request in a batch keeps its slot until the batch is over.
 func (s Single) Drop(slot int32) {
 	if q := &s.Core.ledger.requests[slot]; q.Batch >= 0 {
 		q.Gone = true
@@ -288,10 +294,10 @@ func (s Single) Drop(slot int32) {
 	s.Core.ledger.Settle(slot)
 }
 
-// RequestOf is the task's own slot.
+// RequestOf returns the task's own slot.
 func (Single) RequestOf(task int32) int32 { return task }
 
-// Input is the client's.
+// TaskInput returns the client's input.
 func (s Single) Input(task int32, i int) []byte {
 	q := &s.Core.ledger.requests[task]
 	if q.Job == nil || q.Job.Answered {
@@ -300,13 +306,12 @@ func (s Single) Input(task int32, i int) []byte {
 	return q.Job.Input(int(q.Sample), i)
 }
 
-// Place: what a task reads is the client's, and that is at every device.
+// PlaceInputs implements Answerer. The inputs are the client's, which are at every device.
 func (s Single) Place(task, device int32) { s.Core.BackendOf(device).Place(task, device, 0) }
 
 func (Single) Placed(*policy.Event, int32) bool { return true }
 
-// Scatter copies the outputs of a batch to its requests and tells how long that
-// took.
+// CopyOutputs copies the outputs of a batch to its requests, and records how long that took.
 func (s Single) Scatter(b *Batch, out Outputs) {
 	c := s.Core
 	begin := c.Now()

@@ -9,22 +9,23 @@ import (
 	"inferplan/policy"
 )
 
-// inbox is what others leave for the core.
+// inbox holds what other goroutines leave for the core.
 type inbox struct {
 	mu     sync.Mutex
-	closed bool
-	attend func() // sees to it that what was left is looked at
+	closed bool   // no further job is accepted
+	attend func() // makes sure that a round looks at the inbox
 	inboxContent
-	taken inboxContent // belongs to whoever has the turn
+	taken inboxContent // content of the last round; belongs to the turn
 }
 
+// inboxContent is the content that a round takes from the inbox.
 type inboxContent struct {
 	news     []News
 	arrivals []*Job
 	cancels  []*Job
 }
 
-// Submit hands a job over; false once the core takes no more.
+// SubmitJob hands over a job. It returns false once the core accepts no more.
 func (in *inbox) Submit(j *Job) bool {
 	in.mu.Lock()
 	if in.closed {
@@ -37,8 +38,8 @@ func (in *inbox) Submit(j *Job) bool {
 	return true
 }
 
-// Cancel notes that nobody waits for a job any more. The message holds the
-// job: an answer may be quicker, and the job another client's by then.
+// CancelJob says that nobody waits for a job any more. The message holds the job: it may have been answered, and be
+// another client's job by the time it is read.
 func (in *inbox) Cancel(j *Job) {
 	j.Refs.Add(1)
 	in.mu.Lock()
@@ -47,7 +48,7 @@ func (in *inbox) Cancel(j *Job) {
 	in.attend()
 }
 
-// Post leaves news.
+// PostEvents leaves events of backends.
 func (in *inbox) Post(n ...News) {
 	in.mu.Lock()
 	in.news = append(in.news, n...)
@@ -55,14 +56,14 @@ func (in *inbox) Post(n ...News) {
 	in.attend()
 }
 
-// shut refuses further jobs.
+// refuseJobs refuses further jobs.
 func (in *inbox) shut() {
 	in.mu.Lock()
 	in.closed = true
 	in.mu.Unlock()
 }
 
-// take exchanges the inbox for the emptied one of the last round.
+// takeContent returns the content of the inbox, and leaves the emptied one of the last round in its place.
 func (in *inbox) take() *inboxContent {
 	t := &in.taken
 	clear(t.news)
@@ -75,14 +76,15 @@ func (in *inbox) take() *inboxContent {
 	return t
 }
 
-// LeftNews are the news that no round took. It is called after the last one.
+// UnhandledEvents returns the events that no round handled. It is called after the last one.
 func (in *inbox) LeftNews() []News {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return append(in.taken.news, in.news...)
 }
 
-// Round does all that has come. It implements loop.Host.
+// Round handles everything that has arrived: events of backends, results of searches, jobs, cancels, timers and calls.
+// It implements loop.Host.
 func (c *Core) Round() {
 	t := c.inbox.take()
 	for i := range t.news {
@@ -92,7 +94,7 @@ func (c *Core) Round() {
 	}
 	c.loop.Found()
 	for _, j := range t.arrivals {
-		// A wake-up that is due was so before the policy hears of this one.
+		// Timers that are due fire before the policy is told of the job.
 		c.loop.Timers()
 		c.ledger.arrive(j)
 		c.Flush()
@@ -113,7 +115,7 @@ func (c *Core) Round() {
 	}
 }
 
-// end refuses what came in between; there are no further rounds.
+// endRounds refuses the jobs that came in meanwhile. There are no further rounds.
 func (c *Core) end() {
 	c.inbox.shut()
 	for _, j := range c.inbox.take().arrivals {
@@ -122,23 +124,22 @@ func (c *Core) end() {
 	c.loop.End()
 }
 
-// Tell has the policy handle an event and does what it says.
+// TellPolicy makes the policy handle an event, and carries out its actions.
 func (c *Core) Tell(ev policy.Event) { c.loop.Tell(ev) }
 
-// watchTag is the tag of the core's own wake-up, which no policy uses.
+// watchTag is the tag of the core's own timer, which no policy uses.
 const watchTag = loop.HostTag
 
-// WatchEvery is how often backends are looked at, where no SLO is so short that it has to be
-// more often (see watchOf), countEvery how often requests
-// are counted.
+// WatchInterval is the time between two watches of the backends, unless an SLO is so short that watches have to be more
+// frequent (watchIntervalOf). countInterval is the time between two counts of requests.
 const (
 	WatchEvery    = 200 * time.Millisecond
 	shortestWatch = 10 * time.Millisecond
 	countEvery    = time.Second
 )
 
-// watchOf is how often backends are looked at: half of the shortest SLO, for who waits for a
-// worker that hangs is answered an SLO past the deadline.
+// watchIntervalOf returns half of the shortest SLO, at most WatchInterval: a request that waits for a worker that hangs
+// is answered one SLO after its deadline.
 func watchOf(t *policy.Tables) time.Duration {
 	every := WatchEvery
 	for i := range t.Models {
@@ -147,9 +148,8 @@ func watchOf(t *policy.Tables) time.Duration {
 	return every
 }
 
-// Woke implements loop.Host: the core's own wake-up looks after backends and
-// counts. Time in which no round ran, as on a machine that was paused, says
-// nothing of workers.
+// TimerFired implements loop.Host: the core's own timer watches the backends and counts requests. Time in which no round
+// ran, as on a machine that was suspended, says nothing about workers.
 func (c *Core) Woke(int32) {
 	now := c.Now()
 	paused := max(0, now-c.watched-2*c.watch)
@@ -164,7 +164,7 @@ func (c *Core) Woke(int32) {
 	c.loop.SetWake(watchTag, now+c.watch)
 }
 
-// count has the rates of the last second looked at.
+// countRates passes the requests of the last second on to the check of the mix and to the answerer.
 func (c *Core) count(now time.Duration) {
 	if c.mix != nil {
 		for i, m := range c.Served.Models {
@@ -177,19 +177,18 @@ func (c *Core) count(now time.Duration) {
 	c.Answers.Tick(now)
 }
 
-// queued is an event that follows from an action, or a batch that is to go on.
+// pendingEvent is an event that follows from an action, or a batch whose hop is skipped.
 type queued struct {
 	ev     policy.Event
-	batch  *Batch // nil: of none
+	batch  *Batch // nil if the event is of none
 	serial uint64
-	ticket int32 // of a place, with no batch
+	ticket int32 // of a PlaceInputs, without a batch
 }
 
-// gone returns true if the batch has ended meanwhile.
+// hasEnded returns true if the batch has ended meanwhile.
 func (q *queued) gone() bool { return !q.batch.live || q.batch.Serial != q.serial }
 
-// Flush hands over what actions brought about, until nothing more follows. It
-// implements loop.Host.
+// Flush tells the policy what followed from its actions, until nothing more follows. It implements loop.Host.
 func (c *Core) Flush() {
 	for {
 		switch {
@@ -214,6 +213,7 @@ func (c *Core) Flush() {
 				c.FinishHop(q.batch, q.batch.Hops[q.batch.Hop].Device, now, now)
 			}
 		default:
+			// Requests that nobody waits for come last.
 			ev, more := c.ledger.forgo()
 			if !more {
 				return

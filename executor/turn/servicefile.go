@@ -9,7 +9,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// WriteFile writes the times whole or not at all, replacing what was there.
+// WriteFile writes the times completely or not at all, replacing an existing file.
 func (s *Service) WriteFile(path string) error {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -21,7 +21,7 @@ func (s *Service) WriteFile(path string) error {
 	return nil
 }
 
-// ReadService reads what WriteFile wrote.
+// ReadServiceTimes reads a file written by WriteFile.
 func ReadService(path string) (*Service, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -12,24 +12,24 @@ import (
 	"inferplan/policy"
 )
 
-// Stats is what a core counts. The loop writes; readers of other goroutines
-// take the lock of the part that they read.
+// Stats counts what happens in a core. The loop writes; readers on other goroutines take the lock of the part that they
+// read.
 type Stats struct {
 	Core    *Core
 	Metrics *Metrics
-	Service *recorder
+	Service *recorder // nil if times are not recorded
 
 	Ingress, Egress transferCount // copies between requests and workers
 	Reference, Shm  transferCount // between stages
 	Ipc, Pinned     transferCount
-	Stream          transferCount // likewise, to or from another host
+	Stream          transferCount // to or from another host
 
-	Ignored int64
+	Ignored int64 // actions that could not be carried out
 	Aborted int64
 	Began   time.Duration
 }
 
-// transferCount counts tensors that moved.
+// transferCount counts tensors that were moved.
 type transferCount struct {
 	N     int64
 	Bytes int64
@@ -41,14 +41,14 @@ func (t *transferCount) Add(bytes int64) {
 	t.Bytes += bytes
 }
 
-// Latencies from 1 us to 10 minutes with three digits.
+// Latencies are recorded from 1 us to 10 minutes, with three digits.
 const (
 	ShortestLatency = 1
 	LongestLatency  = 600_000_000
 	LatencyDigits   = 3
 )
 
-// modelStats are a model's figures for statistics and report.
+// modelStats are a model's statistics for clients and for the report.
 type modelStats struct {
 	Mu        sync.Mutex
 	Requests  int64 // samples
@@ -61,11 +61,13 @@ type modelStats struct {
 	lastDone  time.Time
 }
 
+// batchTimes sums up the times of batches of one size.
 type batchCount struct {
 	N                     int64
 	gather, infer, answer time.Duration
 }
 
+// newModelStats returns empty statistics of a model.
 func newModelStats(name string) *modelStats {
 	return &modelStats{
 		Dropped: make([]int64, len(policy.Reasons())+1), Latency: hdrhistogram.New(ShortestLatency, LongestLatency, LatencyDigits),
@@ -73,6 +75,7 @@ func newModelStats(name string) *modelStats {
 	}
 }
 
+// countArrival counts the requests of a job.
 func (s *Stats) seen(j *Job) {
 	m := j.Model.Stats
 	m.Mu.Lock()
@@ -83,7 +86,7 @@ func (s *Stats) seen(j *Job) {
 	}
 }
 
-// Served notes the sums of a job that ran, by the batch that it ended with.
+// RecordServed records the times of a job that was answered, by the batch that ended it.
 func (s *Stats) Served(j *Job, b *Batch, now, answer time.Duration) {
 	m := j.Model.Stats
 	m.Mu.Lock()
@@ -99,9 +102,8 @@ func (s *Stats) Served(j *Job, b *Batch, now, answer time.Duration) {
 	}
 }
 
-// ServedBy is served for a request that may have been in several batches, of
-// whose last one the end was told from since on: what it did not spend in them
-// it waited.
+// RecordServedTasks records the times of a job whose requests may have been in several batches. The policy was told the
+// end of the last one at toldAt. Time outside of batches counts as queueing.
 func (s *Stats) ServedBy(j *Job, infer, gather time.Duration, now, since time.Duration) {
 	m := j.Model.Stats
 	m.Mu.Lock()
@@ -117,13 +119,14 @@ func (s *Stats) ServedBy(j *Job, infer, gather time.Duration, now, since time.Du
 	}
 }
 
+// recordAnswer counts the answer of a job.
 func (s *Stats) answered(j *Job, now time.Duration) {
 	m := j.Model.Stats
 	took := now - j.Arrived
 	n := int64(j.Samples)
 	m.Mu.Lock()
 	if s.Core.moving && j.Outcome == Dropped && j.Reason == policy.ReasonDraining {
-		m.Requests -= n // it counts where it is answered
+		m.Requests -= n // the plan that answers it counts it
 		m.Mu.Unlock()
 		return
 	}
@@ -144,10 +147,12 @@ func (s *Stats) answered(j *Job, now time.Duration) {
 	j.Model.metrics.answered(j, took)
 }
 
+// recordDispatch counts a dispatched batch.
 func (s *Stats) dispatched(b *Batch) {
 	b.Service.metrics.batch.Observe(float64(len(b.Tasks)))
 }
 
+// RecordBatch records the times of a batch that has ended.
 func (s *Stats) BatchDone(b *Batch) {
 	m := b.Service.Stats
 	size := len(b.Tasks)
@@ -166,14 +171,14 @@ func (s *Stats) BatchDone(b *Batch) {
 	s.Egress.Took += b.Answer
 }
 
-// Told notes that the policy hears of a batch of tasks now.
+// RecordReport records that the policy is told of the end of a batch now.
 func (s *Stats) Told(b *Batch, now time.Duration) {
 	if s.Service != nil && b.Recorded != nil {
 		b.Recorded.told = max(0, now-s.Core.Since(b.Ready))
 	}
 }
 
-// Statistics is a copy in the protocol's form.
+// Statistics returns a copy in the protocol's form.
 func (m *modelStats) Statistics() oip.ModelStatistics {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()
@@ -196,13 +201,17 @@ func (m *modelStats) Statistics() oip.ModelStatistics {
 	return out
 }
 
-// Tiers reports how tensors moved. Between stages, the time is from the end
-// of the producer's run until the consumer has been told where the tensor
-// lies (reference: in its own process, on a GPU by its address there; ipc: in
-// GPU memory of another process; pinned: in shared memory that GPUs copy from and to
-// directly, within the runs; shm: in shared memory); nothing is copied here. A stream is a tensor to or from another host: the time is that of its
-// way here, and the way out counts with the next run. Ingress and egress are the copies from requests into the first
-// stage's memory, and from the last stage's.
+// TierReport returns how tensors were moved, by tier. Between stages, the time is from the end of the producer's run
+// until the consumer has been told where the tensor is:
+//
+//   - reference: in its own process, on a GPU by its address there
+//   - ipc: in GPU memory of another process
+//   - pinned: in shared memory that GPUs copy from and to directly, within the runs
+//   - shm: in shared memory
+//
+// Nothing is copied in these. A stream is a tensor to or from another host: the time is that of its way here; the way
+// out counts with the next run. Ingress and egress are the copies from requests into the memory of the first stage, and
+// from that of the last.
 func (s *Stats) Tiers() *formats.TierReport {
 	out := &formats.TierReport{}
 	for _, t := range []struct {
@@ -221,7 +230,7 @@ func (s *Stats) Tiers() *formats.TierReport {
 	return out
 }
 
-// Summary returns the mean and percentiles of latencies in microseconds.
+// LatencySummary returns the mean and percentiles of latencies recorded in microseconds.
 func Summary(h *hdrhistogram.Histogram) formats.LatencySummary {
 	at := func(q float64) document.Micros {
 		return document.Micros(time.Duration(h.ValueAtQuantile(q)) * time.Microsecond)

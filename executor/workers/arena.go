@@ -2,17 +2,17 @@ package workers
 
 import "slices"
 
-// arena gives out ranges of a worker's segment, so that slots are cut anew as
-// services come and go.
+// arena hands out ranges of a worker's segment, so that slots are cut anew as networks come and go.
 type arena struct {
-	Free []extent // in order, none next to another
+	Free []extent // in order; no two of them touch
 }
 
+// extent is a range; To is not in it.
 type extent struct{ From, To int64 }
 
 func newArena(size int64) *arena { return &arena{Free: []extent{{0, size}}} }
 
-// take gives the first range of n bytes; false: there is none.
+// takeExtent returns the start of the first free range of n bytes, and takes it. If there is none, it returns false.
 func (a *arena) take(n int64) (from int64, ok bool) {
 	for i := range a.Free {
 		e := &a.Free[i]
@@ -28,7 +28,7 @@ func (a *arena) take(n int64) (from int64, ok bool) {
 	return 0, false
 }
 
-// give takes a range back.
+// returnExtent returns a range, and merges it with the free ranges that it touches.
 func (a *arena) give(from, n int64) {
 	i, _ := slices.BinarySearchFunc(a.Free, from, func(e extent, at int64) int { return int(min(max(e.From-at, -1), 1)) })
 	a.Free = slices.Insert(a.Free, i, extent{from, from + n})

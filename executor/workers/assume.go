@@ -9,8 +9,7 @@ import (
 	"inferplan/executor/turn"
 )
 
-// Assume takes the boundaries of models from the plan, as if workers had loaded them,
-// and divides their memory.
+// Assume takes the tensors of models from the plan, as if workers had loaded them, and divides their memory.
 func (w *Workers) Assume() error {
 	k := w.Crew
 	for _, d := range k.own {
@@ -29,7 +28,8 @@ func (w *Workers) Assume() error {
 	return err
 }
 
-// settleAll cuts the slots of what every device holds at first.
+// cutAllResidentSlots cuts the slots of the networks that every device holds at the start. It returns, by device, the
+// commands that load them.
 func (k *crew) settleAll() ([][]worker.Swap, error) {
 	first := make([][]worker.Swap, len(k.own))
 	for i, d := range k.own {
@@ -47,8 +47,8 @@ func (k *crew) settleAll() ([][]worker.Swap, error) {
 	return first, nil
 }
 
-// loadsInTime returns an error where a device that replays loads would not have its first networks
-// before its worker has to be there.
+// checkLoadTimes returns an error if a device that replays loads would not finish those at the start before its worker
+// has to be ready.
 func (k *crew) loadsInTime(d *Device) error {
 	if k.c.Options.Engine != "replay" {
 		return nil

@@ -5,25 +5,27 @@ import (
 	"sync"
 )
 
-// copiers help to lay large samples into a batch: one core
-// copies a batch of images in about the time in which a GPU runs it.
+// copiers are goroutines that help to copy large samples into a batch: one core copies a batch of images in about the
+// time in which a GPU runs it.
 type copiers struct {
 	tasks chan copyTask
 	wg    sync.WaitGroup
 }
 
+// copyTask is a copy for a helper.
 type copyTask struct{ dst, src []byte }
 
+// Bounds of the helpers.
 const (
-	// fewestToCopy is from how many processors on there are helpers, which would
-	// otherwise take the time of workers and transports.
+	// minProcessors is the number of processors from which on there are helpers. With fewer they would take the time of
+	// workers and transports.
 	fewestToCopy = 4
 	mostCopiers  = 3
-	// leastCopy is worth waking a helper for.
+	// minHelperBytes is the size from which on a copy is worth waking a helper.
 	leastCopy = 128 << 10
 )
 
-// helpers is how many copiers this machine has.
+// helperCount returns the number of copiers for this machine.
 func helpers() int {
 	if n := runtime.GOMAXPROCS(0); n >= fewestToCopy {
 		return min(mostCopiers, n/4)
@@ -31,7 +33,7 @@ func helpers() int {
 	return 0
 }
 
-// newCopiers starts helpers; close ends them. None (nil) copies all the same.
+// newCopiers starts n helpers, which close ends. If n is 0, it returns nil, which copies all the same.
 func newCopiers(n int) *copiers {
 	if n < 1 {
 		return nil
@@ -48,8 +50,7 @@ func newCopiers(n int) *copiers {
 	return p
 }
 
-// copy copies, or lets a helper do it that has nothing to do; wait returns when
-// all is done.
+// copy copies, or lets an idle helper do it. wait returns when all copies are done.
 func (p *copiers) copy(dst, src []byte) {
 	if p == nil || len(dst) < leastCopy {
 		copy(dst, src)
@@ -64,12 +65,14 @@ func (p *copiers) copy(dst, src []byte) {
 	}
 }
 
+// wait returns when all copies are done.
 func (p *copiers) wait() {
 	if p != nil {
 		p.wg.Wait()
 	}
 }
 
+// close ends the helpers.
 func (p *copiers) close() {
 	if p != nil {
 		close(p.tasks)

@@ -10,36 +10,34 @@ import (
 	"inferplan/policy"
 )
 
-// Device is a worker with the queue in front of it. Everything here belongs to
-// whoever has the core's turn.
+// Device is a worker with the queue in front of it. Everything here belongs to the core's turn.
 type Device struct {
 	Index   int32
 	Kind    string
-	remote  bool            // of another host
-	Proc    *worker.Process // nil while down
-	Gen     int32           // of proc
-	Up      atomic.Bool     // proc is there, for other goroutines
+	remote  bool            // on another host
+	Proc    *worker.Process // nil while the worker is down
+	Gen     int32           // number of the process: 1 for the first
+	Up      atomic.Bool     // the process exists; for other goroutines
 	Segment *worker.Segment
-	// shares: the worker has memory of its GPU beside the segment; maps: it has
-	// mapped that of other devices, by device. Both end with the first worker: one
-	// that is started again does without.
+	// sharesGPUMemory says that the worker has shared memory of its GPU besides the segment. mapsMemoryOf says, by device,
+	// whose GPU memory it has mapped. Both end with the first worker: one that is started again does without.
 	shares bool
 	maps   []bool
-	pinned bool             // the GPU copies from and to all segments that it sees directly
-	known  []*worker.Loaded // by stage; nil where the stage is not placed here
-	Slots  []*stageSlots    // likewise; nil where it is not loaded either
-	Home   *home            // nil: what is placed here is loaded for good
-	queue  []*run           // not yet sent, first-in first-out
+	pinned bool             // the GPU copies directly from and to all segments that it sees
+	known  []*worker.Loaded // by stage; nil if the stage is not placed here
+	Slots  []*stageSlots    // by stage; nil if the stage is not placed here, or not loaded
+	Home   *home            // nil if what is placed here stays loaded
+	queue  []*run           // not sent yet, first in first out
 	Flight []*run           // sent, in order
 	full   bool             // a run in the queue waits for a slot
-	total  int64            // CPU time of the process so far, ns
+	total  int64            // CPU time of the process so far, in ns
 	Busy   time.Duration
-	ended  time.Duration // the latest end of a run
+	ended  time.Duration // latest end of a run
 	pulse  pulse
 	stats  *turn.DeviceMetrics
 }
 
-// holds tells whether the plan places a network on the device.
+// hasNetwork returns true if the plan places a network on the device.
 func (d *Device) holds(t *policy.Tables, network int32) bool {
 	for s := range d.Slots {
 		if d.Slots[s] != nil && t.Pipelines[t.Stages[s].Pipeline].Network == network {
@@ -49,7 +47,7 @@ func (d *Device) holds(t *policy.Tables, network int32) bool {
 	return false
 }
 
-// Run puts the batch's next run behind its device.
+// RunBatch puts the batch's next run into the queue of its device.
 func (w *Workers) Run(b *turn.Batch) {
 	h := &b.Hops[b.Hop]
 	d := w.Devices[h.Device]
@@ -71,7 +69,7 @@ func (w *Workers) Run(b *turn.Batch) {
 	w.pump(d)
 }
 
-// pump sends what the worker may be sent.
+// sendRuns sends runs of the queue to the worker, up to Options.Depth ahead.
 func (w *Workers) pump(d *Device) {
 	d.full = false
 	for d.Proc != nil && len(d.Flight) < w.Crew.opt.Depth {
@@ -89,10 +87,9 @@ func (w *Workers) pump(d *Device) {
 	}
 }
 
-// sendable is the place in the queue of the run to send next: the first, unless
-// no slot is free for its output because what reads it is slow or gone. Then it
-// is the first that has one. A last stage always has, so that what waits for
-// slots comes to an end wherever the stages are placed.
+// nextSendable returns the index of the run to send next: the first in the queue, or, if no slot is free for its output
+// because its reader is slow or gone, the first run that has one. If there is none, it returns -1. Outputs of last
+// stages always find a slot in time, so waiting for slots ends wherever the stages are placed.
 func (d *Device) sendable() int {
 	for i, r := range d.queue {
 		if own := d.Slots[r.stage]; r.Batch == nil || own == nil || !own.Pool.Full() {
@@ -103,7 +100,7 @@ func (d *Device) sendable() int {
 	return -1
 }
 
-// Room pumps the devices that waited for a slot.
+// SendWaiting sends runs to the devices that waited for a slot.
 func (w *Workers) Room() {
 	for _, d := range w.Own {
 		if d.full {
@@ -113,12 +110,13 @@ func (w *Workers) Room() {
 	}
 }
 
+// sendRun sends a run to its worker: it takes a slot for the output, and finds or copies the input.
 func (w *Workers) send(d *Device, r *run) {
 	r.sent = w.c.Now()
 	b := r.Batch
 	own := d.Slots[r.stage]
 	if own == nil {
-		if d.Home != nil { // it was, before the worker was lost
+		if d.Home != nil { // the network was there before the worker was lost
 			b.Why = policy.ReturnNotLoaded
 		}
 		w.c.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.Index))
@@ -131,15 +129,22 @@ func (w *Workers) send(d *Device, r *run) {
 		w.freeRun(r)
 		return
 	}
+
+	// The command says where input and output are in the segment.
 	r.out = slotRef{own, slot}
 	cmd := worker.Run{
 		ID: r.id, Stage: uint32(r.stage), Batch: uint32(r.size), Segment: d.Segment.ID,
 		In: uint64(own.Layout.In(int(slot))), Out: uint64(own.Layout.Out(int(slot))),
 	}
+
+	// The output goes to the next stage by the best tier.
 	if b.Hop+1 < len(b.Hops) {
 		r.to = tierBetween(d, w.Devices[b.Hops[b.Hop+1].Device])
 		r.to.made(&cmd)
 	}
+
+	// The input of a first stage is copied from the requests; that of a later one is where the stage before left
+	// it.
 	if b.Hop == 0 {
 		start := w.c.Now()
 		w.gatherInputs(b, d, own, slot)
@@ -159,8 +164,10 @@ func (w *Workers) send(d *Device, r *run) {
 			return
 		}
 	}
+
+	// Send the command.
 	w.cmd[0] = cmd
-	// A send that fails means that the worker is gone, which its reader tells.
+	// If the send fails, the worker is gone, which postResults reports.
 	_ = d.Proc.Send(w.cmd[:]...)
 	d.Flight = append(d.Flight, r)
 	if len(d.Flight) == 1 {
@@ -168,7 +175,7 @@ func (w *Workers) send(d *Device, r *run) {
 	}
 }
 
-// markStarted: the run is at the head of its worker.
+// markStarted records that a run is at the head of its worker, and tells the policy.
 func (w *Workers) markStarted(r *run) {
 	r.Started = w.c.Now()
 	b := r.Batch
@@ -196,7 +203,7 @@ func (w *Workers) gatherInputs(b *turn.Batch, d *Device, own *stageSlots, slot i
 			if src := w.c.Answers.Input(t, i); len(src) == size {
 				w.copiers.copy(part, src)
 			} else {
-				clear(part) // nobody waits for this sample any more
+				clear(part) // the sample is not wanted any more
 			}
 		}
 		bytes += int64(len(dst))
@@ -205,6 +212,7 @@ func (w *Workers) gatherInputs(b *turn.Batch, d *Device, own *stageSlots, slot i
 	w.c.Stats.Ingress.Add(bytes)
 }
 
+// newRun returns a run, if possible one that is used again.
 func (w *Workers) newRun() *run {
 	if n := len(w.freeRuns); n > 0 {
 		r := w.freeRuns[n-1]
@@ -214,6 +222,7 @@ func (w *Workers) newRun() *run {
 	return new(run)
 }
 
+// freeRun releases the slots of a run and makes its record available.
 func (w *Workers) freeRun(r *run) {
 	r.in.give()
 	r.out.give()

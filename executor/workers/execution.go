@@ -8,11 +8,11 @@ import (
 	"inferplan/formats"
 )
 
-// The keys under which profiles name CUDA graphs.
+// graphKeys are the keys under which profiles name CUDA graphs.
 var graphKeys = []string{"enable_cuda_graph", "trt_cuda_graph_enable"}
 
-// PlannedExecution returns what a plan's numbers of a device kind were measured with: the defaults
-// where the plan does not say.
+// PlannedExecution returns how a plan's numbers for a device kind were measured. If the plan does not say, it returns
+// the defaults.
 func PlannedExecution(plan *formats.Plan, kind string) worker.Execution {
 	i := slices.IndexFunc(plan.Execution, func(e formats.Execution) bool { return e.Device == kind })
 	if i < 0 {

@@ -12,43 +12,44 @@ import (
 	"inferplan/policy"
 )
 
-// home is what a device holds whose networks come and go (Tables.Memory). Orders
-// are carried out one after the other by the worker, beside its batches. It belongs
-// to the core's turn.
+// deviceNetworks holds the networks of a device on which networks come and go (Tables.Memory). The worker carries out
+// orders one after the other, beside its batches. It belongs to the core's turn.
 type home struct {
 	Loaded []bool       // by network
-	orders []turn.Order // that wait, first come, first served
+	orders []turn.Order // waiting, first in first out
 	Busy   bool
-	Doing  turn.Order // while busy
+	Doing  turn.Order // while IsLoading
 	began  time.Duration
-	free   time.Duration // when its last load was told of
+	free   time.Duration // when the policy was told of its last load
 	lastID uint64
 	Arena  *arena
-	cut    []*stageSlots // by stage: of what is being loaded
+	cut    []*stageSlots // slots of the networks that are being loaded or unloaded
 
 	Loads   int64
-	refused int64
+	refused int64 // loads that failed
 	loading time.Duration
-	both    time.Duration // of it, beside batches
-	ended   []extent      // loads that ended during a run whose result has not come, on the core's clock
+	both    time.Duration // the part of loadTime beside batches
+	ended   []extent      // loads that ended during a run whose result has not arrived, on the core's clock
 }
 
-// homes are the part of a crew that cuts slots for what devices hold.
+// slotCutter is the view of a supervisor that cuts slots for the networks of devices.
 type homes struct{ *crew }
 
+// slotCutterOf returns that view.
 func homesOf(k *crew) homes { return homes{k} }
 
-// loads are the part of workers that carries out orders.
+// orderRunner is the view of the backend that carries out load orders.
 type loads struct{ *Workers }
 
+// orderRunnerOf returns that view.
 func loadsOf(w *Workers) loads { return loads{w} }
 
-// swaps tells whether networks come and go on a device.
+// swapsNetworks returns true if networks come and go on a device.
 func swaps(t *policy.Tables, device int32) bool {
 	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }
 
-// stagesOf lists a network's stages on a device.
+// stagesOf returns a network's stages on a device.
 func (k homes) stagesOf(d *Device, network int32) []int32 {
 	var out []int32
 	for s := range k.stages {
@@ -59,7 +60,7 @@ func (k homes) stagesOf(d *Device, network int32) []int32 {
 	return out
 }
 
-// loadTimes tells an engine that loads nothing how long loading takes.
+// setLoadTimes sets how long loads take, for an engine that loads nothing.
 func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *Device) {
 	t := k.c.Tables
 	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
@@ -73,7 +74,7 @@ func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *Device) {
 	}
 }
 
-// slotsFor describes the slots of a stage that are to be cut.
+// slotsFor returns the layout of a stage's slots, which are yet to be cut.
 func (k *crew) slotsFor(d *Device, l *worker.Loaded) *stageSlots {
 	st := &k.stages[l.ID]
 	s := &stageSlots{device: d.Index, loaded: l}
@@ -88,7 +89,7 @@ func (k *crew) slotsFor(d *Device, l *worker.Loaded) *stageSlots {
 	return s
 }
 
-// moveIn has a worker load what its device holds from its start.
+// loadResidents makes a worker load the networks that its device holds at the start.
 func (k *crew) moveIn(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	for i := range first {
 		a, err := p.Swap(ctx, first[i])
@@ -102,8 +103,8 @@ func (k *crew) moveIn(ctx context.Context, d *Device, p *worker.Process, first [
 	return nil
 }
 
-// cutSlots cuts the slots of a network's stages out of a device's segment: as many
-// as are usual, or fewer where there is no room.
+// cutSlots cuts the slots of a network's stages out of a device's segment: the usual number, or fewer if there is less
+// space.
 func (k homes) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	h, list := d.Home, k.stagesOf(d, network)
 	if len(list) == 0 {
@@ -127,7 +128,7 @@ func (k homes) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	return out, nil
 }
 
-// giveBack returns slots to where they were cut from, once nobody reads them.
+// returnSlots returns slots to the arena that they were cut from, once nobody reads them.
 func giveBack(list []*stageSlots) {
 	for _, s := range list {
 		s.over = true
@@ -135,7 +136,7 @@ func giveBack(list []*stageSlots) {
 	}
 }
 
-// swapOf is the worker's part of an order.
+// swapCommand returns the worker's command for an order.
 func (k homes) swapOf(o *turn.Order, id uint64, cut []*stageSlots) worker.Swap {
 	q := worker.Swap{ID: id, In: o.Load, Bytes: k.c.Tables.Networks[o.Network].Bytes}
 	for _, s := range cut {
@@ -144,7 +145,8 @@ func (k homes) swapOf(o *turn.Order, id uint64, cut []*stageSlots) worker.Swap {
 	return q
 }
 
-// settle cuts the slots of what a device holds from its start.
+// cutResidentSlots cuts the slots of the networks that a device holds at the start, and returns the commands that load
+// them.
 func (k homes) settle(d *Device) ([]worker.Swap, error) {
 	h := d.Home
 	giveBack(h.cut)
@@ -161,6 +163,7 @@ func (k homes) settle(d *Device) ([]worker.Swap, error) {
 	return list, nil
 }
 
+// residentNetworks returns the networks that a device holds at the start.
 func (k homes) residents(d *Device) []int32 {
 	if int(d.Index) < len(k.c.Tables.Resident) {
 		return k.c.Tables.Resident[d.Index]
@@ -168,7 +171,7 @@ func (k homes) residents(d *Device) []int32 {
 	return nil
 }
 
-// settled notes that they are there.
+// markResidentsLoaded records that these networks are loaded.
 func (k homes) settled(d *Device) {
 	h := d.Home
 	for _, s := range h.cut {
@@ -180,7 +183,7 @@ func (k homes) settled(d *Device) {
 	}
 }
 
-// leaveHome forgets what a lost device held.
+// forgetNetworks forgets what a lost device held.
 func (d *Device) leaveHome() {
 	h := d.Home
 	for i, s := range d.Slots {
@@ -194,26 +197,30 @@ func (d *Device) leaveHome() {
 	h.orders, h.Busy, h.cut, h.ended = h.orders[:0], false, nil, h.ended[:0]
 }
 
-// swap takes an order for a device whose networks come and go. A load takes back an
-// unload that waits, an unload a load that waits.
+// takeOrder takes an order for a device on which networks come and go. A load cancels a waiting unload of the same
+// network, and an unload a waiting load.
 func (w loads) swap(d *Device, o turn.Order) {
 	h := d.Home
-	if d.Proc == nil { // what it is to hold follows from its start
+	if d.Proc == nil { // what it then holds follows from its start
 		return
 	}
 	if o.Network < 0 {
 		w.answerOrder(&o, policy.ReturnRefused)
 		return
 	}
+
+	// An order for the same network waits.
 	if i := slices.IndexFunc(h.orders, o.Same); i >= 0 {
 		was := h.orders[i]
-		if was.Load == o.Load { // it is on its way
+		if was.Load == o.Load { // it is under way already
 			return
 		}
 		h.orders = slices.Delete(h.orders, i, i+1)
 		w.answerOrder(&o, 0)
 		return
 	}
+
+	// Nothing has to be done if the network is, or will be, as ordered.
 	will := h.Loaded[o.Network]
 	if h.Busy && o.Same(h.Doing) {
 		if will = h.Doing.Load; will == o.Load {
@@ -228,14 +235,14 @@ func (w loads) swap(d *Device, o turn.Order) {
 	w.nextOrder(d)
 }
 
-// answerOrder answers an order that nothing had to be done for.
+// answerOrder answers an order for which nothing had to be done.
 func (w loads) answerOrder(o *turn.Order, why policy.Return) {
 	now := w.c.Now()
 	w.c.Loaded(o, now, now, why)
 }
 
-// nextOrder hands the worker the first order that waits, unless it is at another
-// or batches still run what is to go.
+// sendNextOrder sends the worker the first waiting order, unless it carries out another one, or batches still run the
+// network that is to be unloaded.
 func (w loads) nextOrder(d *Device) {
 	h := d.Home
 	for d.Proc != nil && !h.Busy && len(h.orders) > 0 {
@@ -263,26 +270,27 @@ func (w loads) nextOrder(d *Device) {
 		}
 		h.lastID++
 		h.Busy, h.Doing, h.began = true, o, w.c.Now()
-		// A send that fails means that the worker is gone, which its reader tells.
+		// If the send fails, the worker is gone, which postResults reports.
 		_ = d.Proc.SendSwap(homesOf(w.Crew).swapOf(&o, h.lastID, h.cut))
 	}
 }
 
-// uses tells whether one of some runs is of a network.
+// useNetwork returns true if one of some runs uses a network.
 func (w loads) uses(runs []*run, network int32) bool {
 	return slices.ContainsFunc(runs, func(r *run) bool { return w.networkOf(r.stage) == network })
 }
 
+// networkOf returns the network of a stage.
 func (w loads) networkOf(stage int32) int32 {
 	return w.c.Tables.Pipelines[w.c.Tables.Stages[stage].Pipeline].Network
 }
 
-// lacks tells whether a batch's network is not on the device of its hop.
+// lacksNetwork returns true if the network of a stage is not loaded on a device.
 func (w loads) lacks(d *Device, stage int32) bool {
 	return d.Home != nil && d.Proc != nil && !d.Home.Loaded[w.networkOf(stage)]
 }
 
-// swapped takes a worker's answer to an order.
+// handleSwapResult handles a worker's answer to an order.
 func (w loads) swapped(d *Device, n *turn.News) {
 	h := d.Home
 	if h == nil || !h.Busy || n.Id != h.lastID {
@@ -292,6 +300,8 @@ func (w loads) swapped(d *Device, n *turn.News) {
 	}
 	o, cut, start, end := h.Doing, h.cut, w.c.Since(n.Start), w.c.Since(n.End)
 	h.Busy, h.cut = false, nil
+
+	// Take the slots into use, or return them.
 	why := policy.Return(0)
 	name := w.c.Tables.Networks[o.Network].Name
 	switch code := worker.Code(n.Code); {
@@ -318,11 +328,13 @@ func (w loads) swapped(d *Device, n *turn.News) {
 		}
 		w.c.Options.Log.Warn("network not loaded", "device", d.Index, "network", name, "error", errors.New(n.Text))
 	}
+
+	// Tell the policy.
 	w.c.Loaded(&o, start, end, why)
 	w.nextOrder(d)
 }
 
-// ranBeside counts the time of a run in which the device also loaded.
+// addOverlap counts the time of a run during which the device also loaded.
 func (h *home) ranBeside(start, end time.Duration) {
 	overlap := func(from, to int64) {
 		h.both += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))
@@ -340,7 +352,7 @@ func (h *home) ranBeside(start, end time.Duration) {
 	}
 }
 
-// overdue tells whether a load takes so long that the worker is taken to hang.
+// isLoadOverdue returns true if a load takes so long that the worker is assumed to hang.
 func (w loads) overdue(d *Device, now time.Duration) bool {
 	h := d.Home
 	if h == nil || !h.Busy {

@@ -11,15 +11,14 @@ import (
 
 const engineONNX = "onnx"
 
-// Limits of a GPU worker's segment: it is locked, so that the GPU copies from and
-// to it directly, and there may be memory of the GPU of the same size beside it.
+// Limits of a GPU worker's segment. It is locked in memory, so that the GPU copies from and to it directly, and there
+// may be GPU memory of the same size beside it.
 const (
 	gpuSegmentBytes = 256 << 20
 	gpuSlotsLeast   = 4
 )
 
-// slotsOf is how many batches the stages of a device hold, whose slots take
-// stride bytes together.
+// slotCount returns the number of slots for the stages of a device, which together take `stride` bytes each.
 func (k *crew) slotsOf(d *Device, stride int64) int {
 	if formats.IsCPU(d.Kind) || d.remote || k.c.Options.Engine != engineONNX || stride <= 0 {
 		return k.opt.Slots // costs address space only
@@ -28,15 +27,14 @@ func (k *crew) slotsOf(d *Device, stride int64) int {
 	return min(k.opt.Slots, max(fit, gpuSlotsLeast, k.opt.Depth+2))
 }
 
-// sameGPU tells whether two devices of the plan are (shares of) one GPU of this
-// machine.
+// sameGPU returns true if two devices of the plan are (shares of) one GPU of this machine.
 func (k *crew) sameGPU(a, b int32) bool {
 	x, y := &k.c.Tables.Devices[a], &k.c.Tables.Devices[b]
 	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].remote && !k.devices[b].remote && !formats.IsCPU(k.devices[a].Kind)
 }
 
-// readers lists the devices on the same GPU that read what a device's stages
-// make, itself among them.
+// gpuReaders returns the devices on the same GPU that read the outputs of a device's stages; that may include the
+// device.
 func (k *crew) readers(dev int32) []int32 {
 	var out []int32
 	seen := map[int32]bool{}
@@ -54,8 +52,8 @@ func (k *crew) readers(dev int32) []int32 {
 	return out
 }
 
-// shareMemory lets tensors between stages on one GPU stay in its memory. What
-// cannot be done is said, and goes through the host's memory.
+// shareMemory lets tensors between stages on one GPU stay in its memory. If that fails, it logs a warning, and they go
+// through the host's memory.
 func (k *crew) shareMemory(ctx context.Context) {
 	if k.c.Options.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
 		return
@@ -67,6 +65,8 @@ func (k *crew) shareMemory(ctx context.Context) {
 		if len(readers) == 0 {
 			continue
 		}
+
+		// The device shares its GPU memory; every reader maps it.
 		handle, err := d.Proc.Share(ctx, d.Segment, nil)
 		if err != nil {
 			k.c.Options.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.Index, "kind", d.Kind, "error", err)
@@ -90,8 +90,7 @@ func (k *crew) shareMemory(ctx context.Context) {
 	}
 }
 
-// forgetMemory: a worker is gone, its GPU memory with it, and what it had mapped.
-// What others are reading there is no answer to anything.
+// forgetMemory forgets the GPU memory of a lost worker, and what it had mapped. Runs that read from there have failed.
 func (w *Workers) forgetMemory(d *Device) {
 	shared := d.shares
 	d.shares, d.maps = false, nil
@@ -110,8 +109,8 @@ func (w *Workers) forgetMemory(d *Device) {
 	}
 }
 
-// sizesOf are the batch sizes up to one that a stage was measured with, by its plan: one
-// that was not measured costs as much as the next larger, and on a GPU it runs as that.
+// measuredSizes returns the batch sizes, up to `most`, that a stage was measured with. A size that was not measured
+// costs as much as the next larger one, and on a GPU it runs as that.
 func sizesOf(stage *policy.Stage, most int) []int {
 	var out []int
 	if stage.Measured != nil {

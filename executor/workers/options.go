@@ -9,42 +9,39 @@ import (
 
 // Options say where the plan's devices are, and how their workers run.
 type Options struct {
-	Library string // path of the engine's library; empty: its own search
+	Library string // path of the engine's library; if empty, it is searched
 
-	// CPUs that workers on CPU devices may take, in order; nil: all of this
-	// process but the first. ShareCPUs lets several workers take one CPU where
-	// there are too few, which no plan accounts for.
+	// CPUs are those that workers on CPU devices may use, in order. If nil, they are all CPUs of this process except the
+	// first. ShareCPUs lets several workers use one CPU if there are too few; no plan accounts for that.
 	CPUs      []int
 	ShareCPUs bool
-	// Places gives the devices of a kind CPUs of their own: kinds such as cpu-a
-	// and cpu-b, whose name does not say how many CPUs they have, need one.
+	// CPUPlaces gives the devices of a kind CPUs of their own. Kinds whose name does not say how many CPUs they have, such
+	// as cpu-a and cpu-b, need one.
 	Places map[string]CPUPlace
 
-	// Remote is how many devices of a kind, the last ones of the plan, are those
-	// of other hosts, whose workers wait in Lobby (worker.NewLobby).
+	// Remote is the number of devices of a kind, the last ones of the plan, that are on other hosts. Their workers wait in
+	// Lobby (worker.NewLobby).
 	Remote map[string]int
 	Lobby  *worker.Lobby
 
-	// Execute changes how models are executed on the devices of a kind against what
-	// the plan's numbers were measured with; nil: as measured.
+	// OverrideExecution changes how models are executed on the devices of a kind, compared to how the plan's numbers were
+	// measured. It may be nil.
 	Execute func(kind string, planned worker.Execution) worker.Execution
 
-	// Depth is the number of runs that a worker is sent ahead, at most 8; 0 stands for 2, one runs and
-	// one waits in the socket.
+	// Depth is the number of runs that a worker is sent ahead, at most 8. 0 stands for 2: one runs, and one waits in the
+	// socket.
 	Depth int
-	// Slots is the largest number of batches that a stage holds in shared memory; 0 stands for 64.
-	// Slots that are not used cost address space only.
+	// Slots is the largest number of batches that a stage holds in shared memory. 0 stands for 64. Unused slots cost address
+	// space only.
 	Slots int
-	// CacheBytes bounds the models that are kept in this machine's memory for devices
-	// that swap them; 0: 8 GiB. What has no room is read from its file whenever it is
-	// loaded.
+	// CacheBytes bounds the models that are kept in this machine's memory for devices that swap them. 0 stands for 8 GiB.
+	// Models without space there are read from their files at each load.
 	CacheBytes int64
 
 	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
-	HangTimeout  time.Duration // that a run must last, beside ten times its planned time, until its worker is taken to hang; 0: 1 s
+	HangTimeout  time.Duration // a worker is assumed to hang after this, and after ten times the planned time of its run; 0: 1 s
 
-	// Command and Env start workers; see worker.Config. Inside runs the workers
-	// as goroutines of this process instead.
+	// Command and Env start workers; see worker.Config. InProcess runs the workers as goroutines of this process instead.
 	Command []string
 	Env     []string
 	Inside  bool
@@ -54,13 +51,13 @@ type Options struct {
 // of the list, in order.
 type CPUPlace struct {
 	CPUs    []int
-	Threads int // per device; 0: n of a kind cpu-<n>, else 1
+	Threads int // per device; 0 stands for n of a kind cpu-<n>, otherwise 1
 }
 
-// SetDefaults gives options that are zero their defaults.
+// SetDefaults sets options that are zero to their defaults.
 func (o *Options) SetDefaults() {
 	turn.SetDefault(&o.Depth, 2)
-	o.Depth = min(o.Depth, 8) // what a worker of another host takes
+	o.Depth = min(o.Depth, 8) // the limit of workers on other hosts
 	turn.SetDefault(&o.Slots, 64)
 	turn.SetDefault(&o.StartTimeout, 5*time.Minute)
 	turn.SetDefault(&o.HangTimeout, time.Second)

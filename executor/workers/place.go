@@ -18,7 +18,7 @@ import (
 	"inferplan/policy"
 )
 
-// stagePlan is what a worker must load for a stage.
+// stageLoad describes what a worker loads for a stage.
 type stagePlan struct {
 	spec    worker.StageSpec
 	first   bool
@@ -27,15 +27,14 @@ type stagePlan struct {
 	batches int
 }
 
-// cpuSets hands out CPUs to the devices of a plan: the kinds with a place of
-// their own from there, the others from one common list.
+// cpuSets hands out CPUs to the devices of a plan: to kinds with a CPUPlace from there, to others from one common list.
 type cpuSets struct {
 	opt    *Options
 	common []int
 	next   map[string]int // by kind; "" is the common list
 }
 
-// take gives a device its CPUs; none where the kind is no CPU.
+// takeCPUs returns the CPUs of a device. If the kind is no CPU, it returns none.
 func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err error) {
 	place, own := s.opt.Places[kind]
 	n, named := formats.CPUThreads(kind)
@@ -59,6 +58,8 @@ func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err err
 	default:
 		return nil, 0, nil
 	}
+
+	// Take the next n of the list.
 	next := s.next[key]
 	if next+n > len(place.CPUs) && (!s.opt.ShareCPUs || len(place.CPUs) == 0) {
 		return nil, 0, fmt.Errorf("%w: %w: the plan's device %d of kind %s needs %d more of this machine's CPUs, of which %d are left of %v",
@@ -74,8 +75,8 @@ func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err err
 	return cpus, n, nil
 }
 
-// frontEndLeaves are the CPUs for workers: those given, else all of this
-// process but the first, which is left to the front end.
+// workerCPUs returns the CPUs for workers: those given, or all of this process except the first, which is left to the
+// front end.
 func frontEndLeaves(given []int) ([]int, error) {
 	if given != nil {
 		return given, nil
@@ -90,13 +91,13 @@ func frontEndLeaves(given []int) ([]int, error) {
 	return all, nil
 }
 
-// isRemote tells whether a device of the plan is another host's.
+// isRemote returns true if a device of the plan is on another host.
 func isRemote(t *policy.Tables, device int, o *Options) bool {
 	d := &t.Devices[device]
 	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
-// checkRemote refuses kinds that the plan does not have.
+// checkRemote returns an error for remote devices that the plan does not have.
 func checkRemote(t *policy.Tables, o *Options) error {
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
@@ -112,7 +113,7 @@ func checkRemote(t *policy.Tables, o *Options) error {
 	return nil
 }
 
-// placeDevices maps the plan's devices for which ours is true to this machine.
+// placeDevices maps those devices of the plan for which `ours` is true to this machine.
 func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
@@ -133,8 +134,8 @@ func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]wor
 	return out, nil
 }
 
-// planStages lists what each stage of the plan loads, in the order of
-// Tables.Stages. Only stages on devices for which ours is true need a file: workers execute them.
+// planStages returns what each stage of the plan loads, in the order of Tables.Stages. Only stages on devices for which
+// `ours` is true need a file, because workers execute them.
 func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bool) ([]stagePlan, error) {
 	var out []stagePlan
 	for mi := range plan.Deployment {
@@ -146,6 +147,8 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bo
 				return nil, err
 			}
 		}
+
+		// The tensors of the model, and the shapes for which it is prepared.
 		runsWhole := runsWhole(m)
 		inputs, err := Specs(m.Inputs, runsWhole, "input")
 		if err != nil {
@@ -162,6 +165,8 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bo
 				dims[t.Name] = t.Shape
 			}
 		}
+
+		// One load per stage.
 		values := givenValues(m)
 		for pi := range m.Pipelines {
 			p := &m.Pipelines[pi]
@@ -200,7 +205,7 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bo
 	return out, nil
 }
 
-// hasWorkers returns true if workers execute a stage, and no other backend does.
+// hasWorkers returns true if workers, and no other backend, execute a stage.
 func hasWorkers(t *policy.Tables, stage int, ours []bool) bool {
 	if stage >= len(t.Stages) {
 		return true
@@ -209,8 +214,8 @@ func hasWorkers(t *policy.Tables, stage int, ours []bool) bool {
 	return len(devices) == 0 || ours[devices[0]]
 }
 
-// givenValues are the plan's values of a model's inputs: those that requests do not
-// bring, and those that the others are warmed up with.
+// inputValues returns the plan's values of a model's inputs: of those that requests do not bring, and those with which
+// the others are warmed up.
 func givenValues(m *formats.Deployed) map[string]graph.Literal {
 	out := map[string]graph.Literal{}
 	for _, t := range slices.Concat(m.Constants, m.Inputs) {
@@ -221,8 +226,8 @@ func givenValues(m *formats.Deployed) map[string]graph.Literal {
 	return out
 }
 
-// replayTensors are a stage's boundary for an engine that has no model: the
-// model's own, or at a cut the bytes that the plan counts.
+// replayTensors returns a stage's boundary for an engine without models: the tensors of the model, or at a cut the bytes
+// that the plan counts.
 func replayTensors(own []engine.Spec, cut *formats.Cut) []engine.Spec {
 	if cut == nil {
 		return own
@@ -239,8 +244,8 @@ var datatypes = map[string]engine.DType{
 	"INT8": engine.I8, "UINT64": engine.U64, "UINT32": engine.U32, "UINT16": engine.U16, "UINT8": engine.U8, "BOOL": engine.Bool,
 }
 
-// runsWhole tells whether every run of a model is one request with inputs of exactly the
-// declared shapes: its batch could not be made free, so that no dimension is the batch.
+// hasNoBatchAxis returns true if every run of a model is one request with inputs of exactly the declared shapes, because
+// none of its dimensions is the batch.
 func runsWhole(m *formats.Deployed) bool {
 	for _, t := range m.Inputs {
 		if len(t.Shape) == 0 || t.Shape[0] < 1 {
@@ -255,8 +260,8 @@ func runsWhole(m *formats.Deployed) bool {
 	return len(m.Inputs) > 0
 }
 
-// Specs turns a plan's tensors into the engine's. A plan without them (its
-// models were imported) is replayed with one float per sample.
+// TensorSpecs returns a plan's tensors in the form of the engine. A plan without tensors (its models were imported) is
+// replayed with one float per sample.
 func Specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engine.Spec, error) {
 	if len(tensors) == 0 {
 		return []engine.Spec{{Name: missing, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil
@@ -303,7 +308,7 @@ func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLib
 	return out, nil
 }
 
-// findModel finds a model's file: by its name, else by its hash.
+// findModel finds a model's file by its name, or else by its hash.
 func findModel(dir string, m *formats.Deployed) (string, error) {
 	name := m.Model
 	if m.Bucket != nil {

@@ -16,37 +16,41 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// Pauses before a worker is started again: none for the first, then growing.
+// Pauses before a worker is started again: none the first time, then growing.
 const (
 	firstPause  = 100 * time.Millisecond
 	longestWait = 5 * time.Second
-	stableAfter = 10 * time.Second // a worker that lived so long starts afresh
+	stableAfter = 10 * time.Second // a worker that lived this long starts again without a pause
 )
 
-// crew is the life of worker processes: it starts them, gives them memory, passes
-// on what they say and starts them again when they end.
+// supervisor runs the worker processes: it starts them, gives them memory, posts their results, and starts them again
+// when they end.
 type crew struct {
 	c         *turn.Core
 	opt       *Options
 	stages    []stagePlan
 	places    []worker.Device             // by device
-	devices   []*Device                   // by device; nil where another backend executes
-	own       []*Device                   // the rest of them
-	cfgs      []worker.Config             // of own
-	operators []modelfile.OperatorLibrary // that the models need
+	devices   []*Device                   // by device; nil if another backend executes there
+	own       []*Device                   // the devices that workers execute
+	cfgs      []worker.Config             // by own device
+	operators []modelfile.OperatorLibrary // libraries that the models need
 	cache     *worker.Cache               // of models that devices swap
-	ctx       context.Context             // of supervisors and of workers that are started again
+	ctx       context.Context             // ends supervision, and starts of workers
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
 }
 
+// workerConfig returns the configuration of a device's worker, with the stages that it loads.
 func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
+	// The engine and its device.
 	hello := worker.Hello{Engine: k.c.Options.Engine, Device: place, Library: k.opt.Library, Execution: PlannedExecution(k.c.Plan, place.Kind)}
 	if k.opt.Execute != nil {
 		hello.Execution = k.opt.Execute(place.Kind, hello.Execution)
 	}
 	hello.Operators = k.operators
 	cfg := worker.Config{Hello: hello, Command: k.opt.Command, Env: slices.Concat(k.opt.Env, hello.Env())}
+
+	// Its stages.
 	for i := range k.stages {
 		for _, dev := range k.c.Tables.DevicesOf(int32(i)) {
 			if dev == d.Index {
@@ -61,15 +65,18 @@ func (k *crew) workerConfig(d *Device, place worker.Device) worker.Config {
 			}
 		}
 	}
+
+	// Memory and cache, if networks come and go.
 	if d.Home != nil {
 		cfg.Hello.Memory = k.c.Tables.Memory[d.Index]
-		if cfg.Cache = k.cache; d.remote { // its host has one
+		if cfg.Cache = k.cache; d.remote { // the other host has a cache of its own
 			cfg.Cache = worker.NewCache(0)
 		}
 	}
 	return cfg
 }
 
+// startProcess starts the worker of a device, or waits for one of another host.
 func (k *crew) startProcess(ctx context.Context, d *Device, cfg worker.Config) (*worker.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
 	defer cancel()
@@ -83,9 +90,10 @@ func (k *crew) startProcess(ctx context.Context, d *Device, cfg worker.Config) (
 	return worker.Start(ctx, cfg)
 }
 
-// startWorkers starts all workers side by side, divides their shared memory
-// and prepares every stage. What a failure leaves, kill and freeMemory end.
+// startWorkers starts all workers in parallel, divides their shared memory and prepares every stage. If it fails,
+// killAll and unmapMemory end what is left.
 func (k *crew) startWorkers(ctx context.Context) error {
+	// Start the processes, which load their models.
 	n := len(k.own)
 	k.cfgs = make([]worker.Config, n)
 	err := each(n, func(i int) (err error) {
@@ -97,6 +105,8 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// Divide the memory.
 	for _, d := range k.own {
 		if err := k.layOut(d, d.Proc); err != nil {
 			return err
@@ -109,6 +119,8 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// Share the memory, and prepare every stage.
 	if err := each(n, func(i int) error { return k.prepare(ctx, k.own[i], k.own[i].Proc, first[i]) }); err != nil {
 		return err
 	}
@@ -122,7 +134,7 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	return nil
 }
 
-// each runs f for 0..n-1 side by side and returns the first error by index.
+// runAll runs f for 0..n-1 in parallel and returns the first error by index.
 func each(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -138,16 +150,16 @@ func each(n int, f func(i int) error) error {
 	return nil
 }
 
+// page is the size of a memory page.
 const page = 4096
 
-// layOut divides a device's segment among its stages and creates it.
+// createSegment divides a device's segment among its stages and creates it.
 func (k *crew) layOut(d *Device, p *worker.Process) (err error) {
 	d.Segment, err = worker.NewSegment(uint32(d.Index), k.divide(d, p.Loaded))
 	return err
 }
 
-// divide divides a device's segment among the stages that it has loaded and returns
-// the segment's size.
+// divideSegment divides a device's segment among the stages that it has loaded, and returns the segment's size.
 func (k *crew) divide(d *Device, loaded []worker.Loaded) int64 {
 	d.Slots, d.known = make([]*stageSlots, len(k.stages)), make([]*worker.Loaded, len(k.stages))
 	var stride, widest int64
@@ -157,6 +169,8 @@ func (k *crew) divide(d *Device, loaded []worker.Loaded) int64 {
 		stride, widest = stride+s.Layout.Stride, max(widest, s.Layout.Stride)
 		d.Slots[l.ID], d.known[l.ID] = s, l
 	}
+
+	// If networks come and go, slots are cut later, from an arena.
 	slots := k.slotsOf(d, stride)
 	if d.Home != nil {
 		clear(d.Slots)
@@ -164,6 +178,8 @@ func (k *crew) divide(d *Device, loaded []worker.Loaded) int64 {
 		d.Home.Arena = newArena(size)
 		return size
 	}
+
+	// Otherwise every stage has its slots for good.
 	var base int64
 	for i := range loaded {
 		s := d.Slots[loaded[i].ID]
@@ -173,8 +189,7 @@ func (k *crew) divide(d *Device, loaded []worker.Loaded) int64 {
 	return max(base, page)
 }
 
-// readModels learns the models' boundary from what the workers loaded, and
-// checks that stages fit together.
+// setModelTensors sets the models' tensors from what the workers have loaded, and checks that stages fit together.
 func (k *crew) readModels() error {
 	for i := range k.stages {
 		st := &k.stages[i]
@@ -187,6 +202,8 @@ func (k *crew) readModels() error {
 			if own == nil {
 				return fmt.Errorf("%w: stage %d was not loaded on device %d", turn.ErrPlan, i, dev)
 			}
+
+			// The inputs are the model's, or the outputs of the stage before.
 			if st.first {
 				if err := m.SetTensors(&m.Inputs, own.Inputs, "input"); err != nil {
 					return err
@@ -199,6 +216,8 @@ func (k *crew) readModels() error {
 					}
 				}
 			}
+
+			// The outputs of the last stage are the model's.
 			if st.last {
 				if err := m.SetTensors(&m.Outputs, own.Outputs, "output"); err != nil {
 					return err
@@ -212,6 +231,7 @@ func (k *crew) readModels() error {
 	return nil
 }
 
+// sameSpecs returns an error if the outputs of a stage are not the inputs of the next.
 func sameSpecs(made, wanted []engine.Spec) error {
 	if len(made) != len(wanted) {
 		return fmt.Errorf("%d tensors leave, %d are expected", len(made), len(wanted))
@@ -224,8 +244,8 @@ func sameSpecs(made, wanted []engine.Spec) error {
 	return nil
 }
 
-// prepare gives a worker the memory that it writes and reads and warms it up.
-// first is what it holds from its start, where networks come and go.
+// prepare gives a worker the memory that it writes and reads, and warms it up. `first` has the networks that it holds at
+// the start, if networks come and go.
 func (k *crew) prepare(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
 	defer cancel()
@@ -251,7 +271,7 @@ func (k *crew) prepare(ctx context.Context, d *Device, p *worker.Process, first 
 	return nil
 }
 
-// sources lists the other devices whose outputs a device reads.
+// sourceDevices returns the other devices whose outputs a device reads.
 func (k *crew) sources(dev int32) []int32 {
 	var out []int32
 	seen := map[int32]bool{dev: true}
@@ -269,7 +289,7 @@ func (k *crew) sources(dev int32) []int32 {
 	return out
 }
 
-// watchOver supervises all workers.
+// superviseAll supervises all workers.
 func (k *crew) watchOver() {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for i, d := range k.own {
@@ -278,7 +298,7 @@ func (k *crew) watchOver() {
 	}
 }
 
-// kill ends all workers at once.
+// killAll ends all workers at once.
 func (k *crew) kill() {
 	for _, d := range k.own {
 		if d.Proc != nil {
@@ -288,7 +308,7 @@ func (k *crew) kill() {
 	}
 }
 
-// freeMemory unmaps what the workers shared; they must have ended.
+// unmapMemory unmaps what the workers shared. They must have ended.
 func (k *crew) freeMemory() {
 	for _, d := range k.own {
 		if d.Segment != nil {
@@ -298,8 +318,7 @@ func (k *crew) freeMemory() {
 	k.cache.Close()
 }
 
-// supervise passes on a worker's results and starts it again when it ends,
-// until the core's context does.
+// supervise posts a worker's results, and starts the worker again when it ends, until the supervisor's context ends.
 func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen int32) {
 	defer k.wg.Done()
 	pause := time.Duration(0)
@@ -309,12 +328,16 @@ func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen in
 		if k.ctx.Err() != nil {
 			return
 		}
+
+		// The worker has ended.
 		k.c.Post(turn.News{Kind: workerLost, Device: d.Index, Gen: gen})
 		p.Kill()
 		k.c.Options.Log.Warn("worker lost", "device", d.Index, "kind", d.Kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
 		if time.Since(born) > stableAfter {
 			pause = 0
 		}
+
+		// Start it again, after growing pauses.
 		gen++
 		for {
 			if !wait(k.ctx, pause) {
@@ -340,7 +363,7 @@ func (k *crew) supervise(d *Device, cfg worker.Config, p *worker.Process, gen in
 	}
 }
 
-// startAgain starts a worker in place of one that is gone.
+// restartWorker starts a worker in place of a lost one.
 func (k *crew) startAgain(d *Device, cfg worker.Config) (*worker.Process, error) {
 	p, err := k.startProcess(k.ctx, d, cfg)
 	if err != nil {
@@ -361,7 +384,7 @@ func (k *crew) startAgain(d *Device, cfg worker.Config) (*worker.Process, error)
 	return p, nil
 }
 
-// listen passes results on until the worker is gone.
+// postResults posts a worker's results until the worker is gone.
 func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 	var results []worker.Result
 	var events []turn.News
@@ -387,12 +410,12 @@ func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 	}
 }
 
-// newsOf is a worker's result as news.
+// resultEvent returns a worker's result as an event.
 func newsOf(r *worker.Result, dev, gen int32) turn.News {
 	return turn.News{Kind: resultCame, Device: dev, Gen: gen, Id: r.ID, Start: r.Start, End: r.End, Cpu: r.CPU, Total: r.Total, Code: uint32(r.Code), Text: r.Text}
 }
 
-// wait sleeps; false when the context ended.
+// sleep sleeps. It returns false if the context has ended.
 func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

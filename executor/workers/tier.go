@@ -2,23 +2,22 @@ package workers
 
 import "inferplan/engine/worker"
 
-// tier is a way by which the tensors that a run makes come to the run that reads
-// them, of the next stage.
+// transferTier is a way by which the outputs of a run come to the run of the next stage that reads them.
 type tier interface {
-	// reaches tells whether a run on a device can read what one on another makes.
+	// canReach returns true if a run on a device can read the outputs of one on another.
 	reaches(from, to *Device) bool
-	// made and read complete the commands of the two runs, which say where the
-	// tensors lie in the segment of the device that makes them.
+	// setOutput and setInput complete the commands of the two runs, which say where the tensors are in the segment of the
+	// device that produces them.
 	made(cmd *worker.Run)
 	read(cmd *worker.Run)
-	// lasts tells whether the tensors outlive the worker that made them.
+	// outlivesWorker returns true if the tensors survive the loss of the worker that produced them.
 	lasts() bool
 }
 
-// tiers are the ways that there are, the best first. The last reaches everywhere.
+// tiers are all tiers, the best first. The last one reaches every device.
 var tiers = []tier{gpuMemory{}, sharedMemory{}}
 
-// tierBetween is the best way from a device to another.
+// tierBetween returns the best tier from a device to another.
 func tierBetween(from, to *Device) tier {
 	for _, t := range tiers {
 		if t.reaches(from, to) {
@@ -28,8 +27,8 @@ func tierBetween(from, to *Device) tier {
 	return tiers[len(tiers)-1]
 }
 
-// sharedMemory is a worker's segment, which all who read from it have mapped. The
-// lobby sends it to workers of other hosts, and takes theirs into it.
+// sharedMemory is a worker's segment, which all its readers have mapped. The lobby sends it to workers of other hosts,
+// and receives theirs into it.
 type sharedMemory struct{}
 
 func (sharedMemory) reaches(_, _ *Device) bool { return true }
@@ -37,8 +36,8 @@ func (sharedMemory) made(*worker.Run)          {}
 func (sharedMemory) read(*worker.Run)          {}
 func (sharedMemory) lasts() bool               { return true }
 
-// gpuMemory is memory of a GPU beside the segment, laid out alike: of the worker
-// itself, or of another on the same GPU, mapped (CUDA IPC).
+// gpuMemory is GPU memory beside the segment, with the same layout: of the worker itself, or of another one on the same
+// GPU, mapped (CUDA IPC).
 type gpuMemory struct{}
 
 func (gpuMemory) reaches(from, to *Device) bool {

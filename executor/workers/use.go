@@ -9,15 +9,14 @@ import (
 	"inferplan/formats/document"
 )
 
-// count notes a run that ended, whether anybody waits for it or not.
+// countRun counts a run that has ended, whether or not anybody waits for it.
 func (d *Device) count(c *turn.Core, r *run, n *turn.News, begin, end time.Duration) {
 	d.Busy += end - begin
 	own := n.Total - d.total
 	d.total = n.Total
 	d.stats.Ran(time.Duration(n.Cpu), time.Duration(own))
-	// The device was taken from the moment at which it could have begun: until it
-	// did, the policy decided, the batch was laid into its memory and the command
-	// travelled.
+	// The device is counted as busy from the time at which it could have begun: until it did, the policy decided,
+	// the batch was copied into its memory, and the command was sent.
 	if asked := r.sent; !d.remote {
 		if r.Batch != nil && r.Batch.Hop == 0 {
 			asked = r.Batch.Dispatched
@@ -30,8 +29,8 @@ func (d *Device) count(c *turn.Core, r *run, n *turn.News, begin, end time.Durat
 	}
 }
 
-// loaded notes a load that the policy is told of now. It began when it was asked for
-// and the one before it was over: what makes room for it is a part of it.
+// recordLoad records a load that the policy is told of now. It began when it was ordered and the load before it was
+// over: evicting other networks is a part of it.
 func (h *home) loaded(c *turn.Core, o *turn.Order) {
 	now := c.Now()
 	if begin := max(o.Given, h.free); c.Stats.Service != nil {
@@ -40,7 +39,7 @@ func (h *home) loaded(c *turn.Core, o *turn.Order) {
 	h.free = now
 }
 
-// moved notes a tensor that the next stage takes over.
+// recordTransfer records a tensor that the next stage takes over, by tier.
 func moved(c *turn.Core, bytes int64, from, to *Device, by tier, took time.Duration) {
 	s := c.Stats
 	t, m := &s.Shm, &s.Metrics.Shm
@@ -61,12 +60,14 @@ func moved(c *turn.Core, bytes int64, from, to *Device, by tier, took time.Durat
 	m.Bytes.Add(float64(bytes))
 }
 
-// Report adds up the use of devices by kind; a share of 1/v counts 1/v.
+// Report adds up the use of devices by kind. A share of 1/v counts as 1/v.
 func (w *Workers) Report(r *formats.Report, elapsed time.Duration) {
 	out := make([]formats.DeviceReport, len(w.c.Tables.Kinds))
 	weight := make([]float64, len(out))
 	busy, loading, both := make([]float64, len(out)), make([]float64, len(out)), make([]float64, len(out))
 	seen := make([]map[int32]bool, len(out))
+
+	// Sum up by kind.
 	for _, d := range w.Own {
 		t := &w.c.Tables.Devices[d.Index]
 		w := 1 / float64(max(t.Share, 1))
@@ -81,6 +82,8 @@ func (w *Workers) Report(r *formats.Report, elapsed time.Duration) {
 		}
 		seen[t.Kind][t.GPU] = true
 	}
+
+	// Report the kinds that have devices here.
 	used := out[:0]
 	for k := range w.c.Tables.Kinds {
 		if weight[k] == 0 {

@@ -12,20 +12,20 @@ import (
 	"inferplan/policy"
 )
 
-// Workers is the backend of worker processes: one per device, with a queue in
-// front of each. It belongs to the core's turn.
+// WorkerBackend is the backend of worker processes: one per device, with a queue in front of each. It belongs to the
+// core's turn.
 type Workers struct {
 	c        *turn.Core
-	Devices  []*Device // nil where another backend executes
-	Own      []*Device // the rest of them
+	Devices  []*Device // nil if another backend executes there
+	Own      []*Device // the devices that workers execute
 	Crew     *crew
 	copiers  *copiers
 	freeRuns []*run
 	nextRun  uint64
-	cmd      [1]worker.Run
+	cmd      [1]worker.Run // scratch
 }
 
-// Kinds of news of workers.
+// Kinds of events of workers.
 const (
 	resultCame uint8 = iota
 	workerLost
@@ -33,7 +33,7 @@ const (
 	swapCame
 )
 
-// Backend makes the backend of the devices for which ours is true: those that no other backend has.
+// Backend returns the backend of the devices for which `ours` is true.
 func (o *Options) Backend(c *turn.Core, ours []bool) (turn.Backend, error) {
 	w := &Workers{c: c, Devices: make([]*Device, len(c.Tables.Devices))}
 	w.Crew = &crew{cache: worker.NewCache(o.CacheBytes), c: c, opt: o, devices: w.Devices}
@@ -50,6 +50,8 @@ func (o *Options) Backend(c *turn.Core, ours []bool) (turn.Backend, error) {
 	if w.Crew.places, err = placeDevices(c.Tables, o, c.Options.Engine == "replay", ours); err != nil {
 		return nil, err
 	}
+
+	// Create the devices.
 	for i := range c.Tables.Devices {
 		if !ours[i] {
 			continue
@@ -68,7 +70,7 @@ func (o *Options) Backend(c *turn.Core, ours []bool) (turn.Backend, error) {
 // Start starts the processes, which load their models and share memory.
 func (w *Workers) Start(ctx context.Context) error { return w.Crew.startWorkers(ctx) }
 
-// Begin takes up work.
+// LoopStarted starts the helpers and the supervision.
 func (w *Workers) Begin() {
 	w.copiers = newCopiers(helpers())
 	for _, d := range w.Own {
@@ -77,6 +79,7 @@ func (w *Workers) Begin() {
 	w.Crew.watchOver()
 }
 
+// setUp records whether a device's worker runs.
 func (w *Workers) setUp(d *Device, up bool) {
 	d.Up.Store(up)
 	w.c.Metrics.Up(d.Index, up)
@@ -84,7 +87,7 @@ func (w *Workers) setUp(d *Device, up bool) {
 
 func (w *Workers) Up(device int32) bool { return w.Devices[device].Up.Load() }
 
-// Took handles news of a worker.
+// HandleEvent handles an event of a worker. Events of an earlier process of the device are ignored.
 func (w *Workers) Took(n *turn.News) {
 	d := w.Devices[n.Device]
 	switch n.Kind {
@@ -113,15 +116,17 @@ func (w *Workers) Took(n *turn.News) {
 	}
 }
 
-// result takes a finished run.
+// handleResult handles a finished run: it sends the next runs, takes the outputs, and ends the batch's hop.
 func (w *Workers) result(d *Device, n *turn.News) {
 	c := w.c
 	if len(d.Flight) == 0 || d.Flight[0].id != n.Id {
-		// Not what was asked: the worker cannot be trusted.
+		// The worker answers a run that is not at its head: it cannot be trusted.
 		c.Options.Log.Error("worker answered out of order", "device", d.Index, "run", n.Id)
 		d.Proc.Kill()
 		return
 	}
+
+	// Count it; on return, mark the next run as started and send further ones.
 	r := d.Flight[0]
 	d.Flight = d.Flight[:copy(d.Flight, d.Flight[1:])]
 	start, end := c.Since(n.Start), c.Since(n.End)
@@ -139,6 +144,8 @@ func (w *Workers) result(d *Device, n *turn.News) {
 		w.freeRun(r)
 		return
 	}
+
+	// Add its times to the batch.
 	held := batchRunOf(b)
 	held.run = nil
 	if b.Hop == 0 {
@@ -152,6 +159,8 @@ func (w *Workers) result(d *Device, n *turn.News) {
 		w.freeRun(r)
 		return
 	}
+
+	// The outputs go to the requests, or to the next stage.
 	r.in.give()
 	if b.Hop == len(b.Hops)-1 {
 		c.Answers.Ran(b, r)
@@ -162,7 +171,7 @@ func (w *Workers) result(d *Device, n *turn.News) {
 	c.FinishHop(b, d.Index, start, end)
 }
 
-// lost: the worker of a device is gone, and what it ran.
+// handleLost handles the loss of a device's worker, and of its runs.
 func (w *Workers) lost(d *Device) {
 	d.Proc = nil
 	w.setUp(d, false)
@@ -174,14 +183,14 @@ func (w *Workers) lost(d *Device) {
 	d.Flight = nil
 	w.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
-		if r.Batch != nil { // the policy did not abort it
+		if r.Batch != nil { // the policy has not aborted it
 			w.c.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 		}
 		w.freeRun(r)
 	}
 }
 
-// Abort forgets a batch: its result, or its turn in the queue, is ignored.
+// AbortBatch forgets a batch: its result, or its run in the queue, is ignored.
 func (w *Workers) Abort(b *turn.Batch) {
 	held := batchRunOf(b)
 	if held.run != nil {
@@ -191,13 +200,12 @@ func (w *Workers) Abort(b *turn.Batch) {
 	held.in.give()
 }
 
-// Evict does nothing: workers have no instances that a batch could leave.
+// EvictBatch does nothing: workers have no instances that a batch could leave.
 func (w *Workers) Evict(*turn.Batch, bool) { w.c.Stats.Ignored++ }
 
-// Load answers a load or unload. Where the plan gives a device no memory to
-// account for, its worker holds what is placed there from its start to its end,
-// also what the policy counts as not loaded at first: what is there is loaded at
-// once, and the rest is refused.
+// LoadNetwork carries out a load or unload. If the plan gives a device no memory size, its worker holds what is placed
+// there from its start to its end, including networks that the policy counts as not loaded at first. Then orders are
+// answered at once: they are refused unless they ask for what is the case.
 func (w *Workers) Load(o turn.Order) {
 	if d := w.Devices[o.Device]; d.Home != nil {
 		loadsOf(w).swap(d, o)
@@ -211,8 +219,8 @@ func (w *Workers) Load(o turn.Order) {
 	w.c.Loaded(&o, now, now, why)
 }
 
-// Place answers at once: what tasks read is in the server's memory, from where it
-// is copied with the batch.
+// PlaceInputs answers at once: the inputs of tasks are in the server's memory, from where they are copied with the
+// batch.
 func (w *Workers) Place(task, device, ticket int32) {
 	now := w.c.Now()
 	w.c.Placed(task, device, ticket, now, now)
@@ -220,7 +228,7 @@ func (w *Workers) Place(task, device, ticket int32) {
 
 // Close ends the processes.
 func (w *Workers) Close(ctx context.Context) {
-	if w.Crew.cancel == nil { // they have not begun
+	if w.Crew.cancel == nil { // supervision has not begun
 		w.Crew.kill()
 		w.Crew.freeMemory()
 		return
@@ -235,7 +243,7 @@ func (w *Workers) Close(ctx context.Context) {
 	}
 	wg.Wait()
 	w.Crew.wg.Wait()
-	for _, n := range w.c.LeftNews() { // a worker that came back after the last round
+	for _, n := range w.c.LeftNews() { // workers that came back after the last round
 		if proc, ok := n.Back.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()
@@ -244,20 +252,19 @@ func (w *Workers) Close(ctx context.Context) {
 	w.Crew.freeMemory()
 }
 
-// slowFor is how much longer a worker may take that gets CPU time: it is slow, as on a
-// machine that is short of it.
+// slowFactor is by how much longer a worker may take that gets CPU time: it is slow, as on an overloaded machine.
 const slowFor = 10
 
-// pulse says when a worker's process was last seen to get CPU time.
+// cpuPulse records when a worker's process last got CPU time.
 type pulse struct {
 	looked, moved time.Duration
 	used          time.Duration
 }
 
-// beats are the least parts of a time that a process gets as CPU time where it works.
+// minActivePart is the reciprocal of the share of CPU time from which on a process counts as active.
 const beats = 50
 
-// look measures, at most once every watchEvery.
+// check measures the CPU time, at most once every turn.WatchInterval.
 func (p *pulse) look(now time.Duration, proc *worker.Process) {
 	if now < p.looked+turn.WatchEvery {
 		return
@@ -269,13 +276,15 @@ func (p *pulse) look(now time.Duration, proc *worker.Process) {
 	p.looked, p.used = now, used
 }
 
-// Look kills workers that hang. Who has waited for one for another SLO past the
-// deadline is answered before that.
+// Watch kills workers that hang. Requests that have waited for one until an SLO past their deadline are answered
+// earlier.
 func (w *Workers) Look(now, paused time.Duration) {
 	for _, d := range w.Own {
 		if d.Proc == nil {
 			continue
 		}
+
+		// Does a load hang? Time in which no round ran does not count.
 		if d.Home != nil {
 			if d.Home.began += paused; loadsOf(w).overdue(d, now) {
 				w.c.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.c.Tables.Networks[d.Home.Doing.Network].Name, "for", now-d.Home.began)
@@ -286,15 +295,21 @@ func (w *Workers) Look(now, paused time.Duration) {
 		if len(d.Flight) == 0 {
 			continue
 		}
+
+		// Does a run hang? How long should it take?
 		r := d.Flight[0]
 		r.Started += paused
 		planned := time.Duration(0)
 		if infer := w.c.Tables.Stages[r.stage].Infer; r.size <= len(infer) {
 			planned = infer[r.size-1]
 		}
+
+		// Answer requests that have waited too long.
 		took := now - r.Started
 		w.giveUp(d.Flight, now, took)
 		w.giveUp(d.queue, now, took)
+
+		// Kill the worker after its patience, unless it still gets CPU time.
 		patience := w.Crew.opt.HangTimeout
 		if d.remote { // its host may be silent for a while
 			patience += worker.DefaultSilence
@@ -309,8 +324,8 @@ func (w *Workers) Look(now, paused time.Duration) {
 	}
 }
 
-// giveUp answers the requests of runs that have waited too long for a worker, whose
-// run has taken so long. One that lasts no longer than an SLO may be about to end.
+// answerOverdue answers the requests of runs that have waited too long for a worker whose run has taken `took`. A run
+// that lasts no longer than an SLO may be about to end.
 func (w *Workers) giveUp(runs []*run, now, took time.Duration) {
 	for _, r := range runs {
 		if r.Batch == nil {

@@ -6,22 +6,22 @@ import (
 	"inferplan/policy/flow"
 )
 
-// again says when a request that is refused is worth asking for again: when one
-// that comes then is expected to be in time.
+// retryEstimate estimates when a refused request is worth sending again: when one that arrives then is expected to be in
+// time.
 type again struct {
 	fleet *fleet
 	plan  *planner
-	along []time.Duration // by application: queueing and batches behind the entry
-	since int64           // the second that along is of
+	along []time.Duration // by application: estimated time behind the entry module
+	since int64           // the second of that estimate
 }
 
 func newAgain(f *fleet, plan *planner) again {
 	return again{fleet: f, plan: plan, along: make([]time.Duration, len(f.own.Apps)), since: -1}
 }
 
-// in is the time until then: by how much a request that comes now would exceed
-// its budget, but at least one batch of the entry. What is queued shrinks as fast
-// as time passes while nothing more is taken in.
+// retryAfter returns the time after which a request is worth sending again: the time by which a request that arrives now
+// would exceed its budget, but at least one batch of the entry module. A queue shrinks as fast as time passes while no
+// new task enters.
 func (g *again) in(now time.Duration, r *flow.Request) time.Duration {
 	app := &g.fleet.own.Apps[r.Model]
 	if g.since != g.plan.second {
@@ -32,7 +32,7 @@ func (g *again) in(now time.Duration, r *flow.Request) time.Duration {
 	return max(least, g.fleet.wait(now, m)+least+g.along[r.Model]-(r.Deadline-r.Arrived))
 }
 
-// estimate works out the longest way behind every entry.
+// estimate computes, for every application, the time of the longest path behind the entry module.
 func (g *again) estimate() {
 	g.since = g.plan.second
 	for a := range g.along {

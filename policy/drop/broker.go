@@ -7,8 +7,7 @@ import (
 	"inferplan/policy/flow"
 )
 
-// broker is the Request Broker (PARD §4): it gives tasks to workers and forms
-// their batches.
+// broker is the Request Broker (PARD §4): it assigns tasks to workers and forms their batches.
 type broker struct {
 	*Variant
 	book  *flow.Book
@@ -17,12 +16,12 @@ type broker struct {
 	plan  *planner
 	watch watch
 	again again
-	busy  int           // workers with a batch
-	left  []flow.Entry  // tasks of a worker that is gone
-	came  time.Duration // InOrder: how many tasks have come
+	busy  int           // workers that run a batch
+	left  []flow.Entry  // tasks of a lost worker, or of a batch without a result
+	came  time.Duration // for Variant.ArrivalOrder: number of tasks revealed so far
 }
 
-// reveal takes in a task that can be served.
+// enqueueTask adds a revealed task and assigns it to a worker.
 func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	b.plan.came[ev.Service]++
 	e := b.book.Reveal(now, ev)
@@ -35,7 +34,7 @@ func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions
 	b.send(now, ev.Service, e, out)
 }
 
-// finished takes in the end of a worker's batch.
+// finishBatch handles the end of a worker's batch, and starts the next one on the device.
 func (b *broker) finished(now time.Duration, w *worker, out *policy.Actions) {
 	b.idle(w)
 	b.fleet.ended(now, w)
@@ -44,15 +43,15 @@ func (b *broker) finished(now time.Duration, w *worker, out *policy.Actions) {
 	b.next(now, w, out)
 }
 
-// idle notes that a worker's batch no longer runs.
+// markIdle records that a worker's batch no longer runs.
 func (b *broker) idle(w *worker) {
 	w.running = false
 	b.fleet.devices[w.device].running = -1
 	b.busy--
 }
 
-// next has a free device run what waits: the worker's, or where modules take turns, that
-// of the worker whose oldest task has to start first.
+// serveDevice starts a batch on a free device. If modules take turns on the device, the worker whose oldest task has the
+// earliest deadline runs; otherwise the given worker does.
 func (b *broker) next(now time.Duration, w *worker, out *policy.Actions) {
 	if !b.fleet.takesTurns(w) {
 		b.serve(now, w, out)
@@ -70,12 +69,11 @@ func (b *broker) next(now time.Duration, w *worker, out *policy.Actions) {
 			b.fleet.moved(w)
 			return
 		}
-		b.serve(now, first, out) // nothing runs where all that waited was dropped
+		b.serve(now, first, out) // if all its tasks were dropped, the device is still free
 	}
 }
 
-// urgent is when a worker's oldest task has to start, in a planned batch, to be in time;
-// never: none waits.
+// oldestDeadline returns the deadline of the oldest task that waits for a worker. If none waits, it returns farFuture.
 func (b *broker) urgent(w *worker) time.Duration {
 	w.forget(b.book)
 	for w.queue.len() > 0 && !b.book.Wanted(w.queue.min()) {
@@ -95,21 +93,22 @@ func (b *broker) urgent(w *worker) time.Duration {
 	return b.book.Requests[e.Req].Deadline
 }
 
-// drop refuses a request because of a task; -1: at the entry. It says when asking
-// again is worth it.
+// dropRequest drops a request because of a task, which is -1 at the entry. The action says when to send it again.
 func (b *broker) drop(now time.Duration, req, task int32, why policy.Reason, out *policy.Actions) {
 	at := now + b.again.in(now, &b.book.Requests[req])
 	b.book.Close(req)
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: why, At: at})
 }
 
-// send gives a task to a worker of its module.
+// assignTask assigns a task to a worker of its module. If there is none, the request is dropped.
 func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Actions) {
 	w := b.fleet.takes(m)
 	if w == nil {
 		b.drop(now, e.Req, e.Task, policy.ReasonWorkerLost, out)
 		return
 	}
+
+	// An idle device starts at once. Otherwise the task enters the forming batch if it is next, or the queue.
 	switch {
 	case b.fleet.runs(w.device) == nil:
 		w.end = now
@@ -128,8 +127,8 @@ func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 	b.fleet.moved(w)
 }
 
-// enter puts a task into a worker's forming batch, which starts at start, if it
-// passes the test; else its request is dropped.
+// tryEnterBatch adds a task to a worker's forming batch, which starts at `start`, if it passes the drop test or fits a
+// smaller batch. Otherwise it drops the request and returns false.
 func (b *broker) enter(now, start time.Duration, w *worker, e *flow.Entry, out *policy.Actions) bool {
 	t := &b.book.Tasks[e.Task]
 	if !b.judge.keep(now, start, w, e, t) && !b.judge.squeeze(start, w, e) {
@@ -140,15 +139,16 @@ func (b *broker) enter(now, start time.Duration, w *worker, e *flow.Entry, out *
 	return true
 }
 
-// admit puts a task into the forming batch, whatever the test says.
+// enterBatch adds a task to the forming batch without a test.
 func (b *broker) admit(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) {
 	w.forming = append(w.forming, *e)
 	queued, waits := now-t.Revealed, start-now
 	b.plan.admitted(w.module, now, queued, waits)
 }
 
-// serve starts the forming batch of a worker that is free and collects the next.
+// startBatch starts the forming batch of a worker whose device is free, and forms the next one.
 func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
+	// Form a batch until one is not empty.
 	for {
 		w.forget(b.book)
 		if len(w.forming) > 0 {
@@ -164,6 +164,8 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 		}
 		b.collect(now, now, w, out)
 	}
+
+	// Start it.
 	n := len(w.forming)
 	w.current, w.forming = w.forming, w.current[:0]
 	w.limit = w.batch
@@ -180,16 +182,20 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 			b.Began(w.module, w.end-b.book.Tasks[w.current[i].Task].Revealed)
 		}
 	}
+
+	// Order the dispatch.
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: w.pipeline, Model: -1, Batch: w.device, Size: int32(n), Device: w.device,
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: w.stage, Device: w.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: w.end})
-	if w.waiting() > 0 && !b.fleet.takesTurns(w) { // there a batch forms when its turn comes
+
+	// Form the next batch now. If modules take turns, it forms when its turn comes.
+	if w.waiting() > 0 && !b.fleet.takesTurns(w) {
 		b.collect(now, w.end, w, out)
 	}
 	b.fleet.moved(w)
 }
 
-// collect fills the forming batch, which starts at start, from the queue.
+// formBatch fills the forming batch of a worker, which starts at `start`, from its queue.
 func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
 	case b.Form != nil:
@@ -199,6 +205,8 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 		b.spare(now, start, w, out)
 		return
 	}
+
+	// Take tasks from the end of the queue that the order demands.
 	high := b.judge.high(w, start)
 	for w.queue.len() > 0 && w.room() {
 		var e flow.Entry
@@ -211,6 +219,8 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 			b.enter(now, start, w, &e, out)
 		}
 	}
+
+	// Keep the feasibility proof up to date.
 	switch {
 	case high:
 		w.proof.void()
@@ -222,8 +232,8 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 	}
 }
 
-// purge drops what of a queue could not be in time even alone in every batch to
-// come: under HBF and standing aside it would wait until the order changes.
+// dropHopeless drops the requests of those tasks of a queue that could not be in time even alone in every batch that
+// remains. With the highest budget first, or set aside, they would otherwise wait until the order changes.
 func (b *broker) purge(now, start time.Duration, w *worker, queue *depq, out *policy.Actions) {
 	for queue.len() > 0 {
 		e := queue.min()

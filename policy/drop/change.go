@@ -6,7 +6,7 @@ import (
 	"inferplan/policy"
 )
 
-// lose sends the tasks of a worker that is gone to others.
+// loseWorker assigns the tasks of a lost worker to others.
 func (b *broker) lose(now time.Duration, w *worker, out *policy.Actions) {
 	if w.running {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: w.device})
@@ -20,7 +20,7 @@ func (b *broker) lose(now time.Duration, w *worker, out *policy.Actions) {
 	b.resend(now, w.module, out)
 }
 
-// resend sends tasks that wait again.
+// resendTasks assigns the tasks in toResend anew.
 func (b *broker) resend(now time.Duration, m int32, out *policy.Actions) {
 	for i := range b.left {
 		if b.book.Wanted(&b.left[i]) {
@@ -30,7 +30,8 @@ func (b *broker) resend(now time.Duration, m int32, out *policy.Actions) {
 	b.left = b.left[:0]
 }
 
-// returned takes back a batch without a result.
+// handleReturned requeues the tasks of a batch that returned without a result. If its network is not loaded, the worker
+// loads it again.
 func (b *broker) returned(now time.Duration, w *worker, why policy.Return, out *policy.Actions) {
 	b.idle(w)
 	b.left = append(b.left, w.current...)

@@ -7,8 +7,8 @@ import (
 	"inferplan/policy/flow"
 )
 
-// depq is a double-ended priority queue by key: a min-max heap (Atkinson et al.,
-// 1986). Even levels hold the least, odd ones the greatest of what is below.
+// doubleEndedQueue is a priority queue by key with access to both ends: a min-max heap (Atkinson et al., 1986). On even
+// levels an entry is the minimum of its subtree, on odd levels the maximum.
 type depq struct{ list []flow.Entry }
 
 func (q *depq) len() int           { return len(q.list) }
@@ -16,7 +16,7 @@ func (q *depq) min() *flow.Entry   { return &q.list[0] }
 func (q *depq) less(a, b int) bool { return q.list[a].Key < q.list[b].Key }
 func (q *depq) swap(a, b int)      { q.list[a], q.list[b] = q.list[b], q.list[a] }
 
-// greatest is the place of the greatest entry.
+// maxIndex returns the index of the entry with the greatest key.
 func (q *depq) greatest() int {
 	switch {
 	case len(q.list) < 2:
@@ -29,11 +29,10 @@ func (q *depq) greatest() int {
 
 func (q *depq) max() *flow.Entry { return &q.list[q.greatest()] }
 
-// low tells whether a place is on a level of least entries.
+// isMinLevel returns true if an index is on a level of minima.
 func low(i int) bool { return bits.Len(uint(i+1))&1 == 1 }
 
-// before tells whether the entry at a belongs above that at b, on low levels or
-// on the others.
+// belongsAbove returns true if entry a belongs above entry b on a level of minima, or of maxima.
 func (q *depq) before(isLow bool, a, b int) bool {
 	if isLow {
 		return q.less(a, b)
@@ -41,6 +40,7 @@ func (q *depq) before(isLow bool, a, b int) bool {
 	return q.less(b, a)
 }
 
+// push adds an entry.
 func (q *depq) push(e flow.Entry) {
 	q.list = append(q.list, e)
 	i := len(q.list) - 1
@@ -48,7 +48,9 @@ func (q *depq) push(e flow.Entry) {
 		return
 	}
 	isLow, parent := low(i), (i-1)/2
-	if q.before(isLow, parent, i) { // it belongs to the levels of its parent
+
+	// Move it to the levels of minima or of maxima, then up along these.
+	if q.before(isLow, parent, i) { // it belongs to the parent's kind of levels
 		q.swap(i, parent)
 		i, isLow = parent, !isLow
 	}
@@ -65,7 +67,7 @@ func (q *depq) push(e flow.Entry) {
 func (q *depq) popMin() flow.Entry { return q.take(0) }
 func (q *depq) popMax() flow.Entry { return q.take(q.greatest()) }
 
-// take takes out the least or the greatest entry.
+// remove removes and returns the entry at an index, which is that of the minimum or the maximum.
 func (q *depq) take(i int) flow.Entry {
 	e, last := q.list[i], len(q.list)-1
 	q.list[i] = q.list[last]
@@ -76,8 +78,8 @@ func (q *depq) take(i int) flow.Entry {
 	return e
 }
 
-// sink moves the entry at a place down to where it belongs. Keys are turned
-// around on levels of greatest entries, so that both are alike.
+// siftDown moves the entry at an index down to where it belongs. On levels of maxima the bits of all keys are inverted,
+// so that both kinds of levels are handled alike.
 func (q *depq) sink(i int) {
 	list, turn := q.list, time.Duration(0)
 	if !low(i) {
@@ -88,6 +90,8 @@ func (q *depq) sink(i int) {
 		if first >= len(list) {
 			return
 		}
+
+		// The least of the children and grandchildren.
 		next, least := first, list[first].Key^turn
 		if first+1 < len(list) && list[first+1].Key^turn < least {
 			next, least = first+1, list[first+1].Key^turn
@@ -102,7 +106,7 @@ func (q *depq) sink(i int) {
 		}
 		list[i], list[next] = list[next], list[i]
 		if next <= first+1 {
-			return // a child, which has no levels of its kind below
+			return // a child has no levels of this kind below
 		}
 		if parent := (next - 1) / 2; list[parent].Key^turn < list[next].Key^turn {
 			list[parent], list[next] = list[next], list[parent]

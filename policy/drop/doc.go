@@ -1,34 +1,45 @@
-// Package drop has the policies of pipelines under one deadline: PARD (EuroSys
-// '26) and ours (feas). Others are variants of the two: bench/pard/readings has PARD's
-// ablations, Nexus and Clipper++.
+// Package drop has the policies of applications under one deadline: PARD (EuroSys '26) and ours (feas). A request that
+// will miss its deadline takes time from one that could make it. So each task is tested when it could enter a batch,
+// with an estimate for the modules downstream, and its request is dropped if it would be late.
 //
-// A request that will miss its deadline steals from one that could make it. So a
-// task is tested when it could enter a batch, with what the modules further down
-// will take, and its request is dropped if it would be late.
+// Vocabulary, beside docs/concepts.md:
 //
-//	options.go   the policies by name; parameters
-//	variant.go   what baselines and ablations do otherwise
-//	policy.go    the parts, and which of them an event concerns
-//	broker.go    the Request Broker: who serves a task, when batches form
-//	judge.go     the test, and whether a queue can be served in time
-//	spare.go     who stands aside where not all can be served in time
-//	proof.go     what is known of that from before
-//	planner.go   the State Planner: what is known of other modules, each second
-//	estimate.go  what is left to do behind a module
-//	ways.go      which ways requests take, as seen so far
+//   - Worker: a module on a device. Workers of one device take turns.
+//   - Budget: the time left to a deadline, less what is downstream. LBF and HBF: lowest and highest budget first.
+//   - Downstream: the modules that a request has yet to pass after this one, and the estimated time for them.
+//   - Forming batch: the next batch of a worker, while tasks can still enter it.
+//   - Wait for a batch: from entering the forming batch until it starts. Queueing: from the reveal until entering.
+//   - Set aside (feas): the oldest tasks for which there is no time, so that the others are in time.
+//   - Cell: an application and one of its services, as an index.
+//   - Outcome: which way a request takes at a branch. Hopeless: late even if each remaining module ran it alone.
+//
+// Variants are baselines and ablations: bench/pard/readings has PARD's ablations, Nexus and Clipper++.
+//
+// Order of reading:
+//
+//	options.go   the policies by name, and their parameters
+//	variant.go   in what baselines and ablations differ
+//	policy.go    the parts, and which of them handles which event
+//	broker.go    the Request Broker: assigns tasks to workers, forms batches
+//	judge.go     the drop test, and whether a queue can be served in time
+//	spare.go     which tasks are set aside if not all can be served in time
+//	proof.go     keeps the result of the last count of a queue
+//	planner.go   the State Planner: estimates of the other modules, each second
+//	estimate.go  the time downstream of a module
+//	ways.go      learns which outcomes requests have at branches
 //	waits.go     distributions of waits for batches, their sums and quantiles
 //	depq.go      the queues: a min-max heap
-//	worker.go    a device with its batches and its queue
-//	fleet.go     the workers of all modules, networks that come and go
-//	starts.go    which worker can start a further task first
+//	worker.go    a module on a device, with its batches and its queue
+//	fleet.go     the workers of all modules; loads and unloads
+//	starts.go    finds the worker with the earliest start
 //	gate.go      admission at the entry
-//	scale.go     how many workers are to serve
-//	watch.go     requests without hope, refused while batches run
-//	again.go     when asking again is worth it
-//	pace.go      how long batches take, beside what the plan says
-//	change.go    the broker where workers are lost and batches come back
-//	seen.go      what only the policy knows of a run
+//	scale.go     the number of workers by demand
+//	watch.go     drops hopeless requests while batches run
+//	again.go     when a refused request is worth sending again
+//	pace.go      measured batch times over planned ones
+//	change.go    lost workers, and batches without a result
+//	seen.go      statistics of a run
 //
-// Handling an event allocates nothing once queues have grown, but for changes of
-// the order, which are kept for the report.
+// Handling an event allocates nothing once queues have grown, except for changes of the order, which are kept for the
+// report.
 package drop

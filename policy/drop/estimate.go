@@ -8,10 +8,9 @@ import (
 	"inferplan/policy/flow"
 )
 
-// estimate works out what is left to do behind every module: the longest way
-// by queueing and execution, and the largest quantile of the sum of waits for
-// batches over the ways (PARD §4.2). The two may be of different ways. Where
-// ways are predicted, those that are rare are left out.
+// estimateDownstream computes the time downstream of every module: the largest over the paths of queueing plus
+// execution, plus the largest quantile of the sum of the waits for batches (PARD §4.2). The two may be of different
+// paths. If path shares are learnt, rare paths are left out.
 func (s *planner) estimate() {
 	if s.ways != nil {
 		s.ways.shares()
@@ -28,7 +27,7 @@ func (s *planner) estimate() {
 	}
 }
 
-// left is what is left to do behind a node.
+// downstreamTime returns the estimated time downstream of a node.
 func (s *planner) left(a int, app *flow.App, node int32) time.Duration {
 	if s.ways != nil {
 		return s.likely(a, app, node)
@@ -40,16 +39,15 @@ func (s *planner) left(a int, app *flow.App, node int32) time.Duration {
 	return most + waits
 }
 
-// chance is a path with how often it is taken.
+// pathChance is the estimated duration of a path, with the share of the requests that take it.
 type chance struct {
 	took  time.Duration
 	share float64
 }
 
-// likely is the longest path behind a node but for those that only few requests
-// take: no more than a share of them has a longer one before it. Branches beside
-// each other are taken as if they excluded each other as far as they can, so that
-// it is never too short.
+// likelyDownstreamTime returns the longest path behind a node, apart from those that only a share of MinPathShare of the
+// requests take together. Branches beside each other are treated as if they excluded each other as far as they can, so
+// that the estimate is never too short.
 func (s *planner) likely(a int, app *flow.App, node int32) time.Duration {
 	s.chances = s.chances[:0]
 	for _, path := range app.Nodes[node].Paths {
@@ -65,7 +63,7 @@ func (s *planner) likely(a int, app *flow.App, node int32) time.Duration {
 	return s.chances[len(s.chances)-1].took
 }
 
-// fixed is a path without waits for batches.
+// queueAndRunTime returns the time along a path without the waits for batches.
 func (s *planner) fixed(app *flow.App, path []int32) time.Duration {
 	sum := time.Duration(0)
 	for _, i := range path {
@@ -80,7 +78,7 @@ func (s *planner) fixed(app *flow.App, path []int32) time.Duration {
 	return sum
 }
 
-// waiting is the quantile of the sum of waits for batches along a path.
+// batchWaitQuantile returns the quantile of the sum of the waits for batches along a path.
 func (s *planner) waiting(app *flow.App, path []int32) time.Duration {
 	switch {
 	case s.Rest != nil || s.Keep != nil:
@@ -95,7 +93,8 @@ func (s *planner) waiting(app *flow.App, path []int32) time.Duration {
 	return s.Waits(s.lists, s.opt.Lambda)
 }
 
-// sum is the distribution of the sum of waits along a path.
+// waitSumDistribution returns the distribution of the sum of the waits for batches along a path. Sums of the path's
+// tails are kept in buffers, by length.
 func (s *planner) sum(app *flow.App, path []int32) []float64 {
 	for len(s.buffers) < len(path)+1 {
 		s.buffers = append(s.buffers, []float64{1})

@@ -9,41 +9,41 @@ import (
 	"inferplan/policy/flow"
 )
 
-// fleet is the workers of all modules: which of them take tasks, and the networks
-// that come and go.
+// workerFleet holds the workers of all modules: which of them take tasks, and which load or unload networks.
 type fleet struct {
 	t       *policy.Tables
 	own     *flow.Tables
-	jsq     bool     // tasks go to the worker that can start first
+	jsq     bool     // a task goes to the worker that can start it first
 	modules []module // by service
 	devices []device
 	workers []worker // device after device
-	paces   []pace   // by service; nil: the plan's times count
+	paces   []pace   // by service; nil if the plan's times count
 }
 
-// device has a worker for each module that runs on it. They take turns.
+// device has a worker for each module that runs on it. The workers take turns.
 type device struct {
-	first, workers int32 // of the fleet's workers
-	running        int32 // the worker whose batch runs; -1: none
+	first, workers int32 // its range in the fleet's workers
+	running        int32 // worker whose batch runs; -1 if none
 }
 
-// module is the workers of a service.
+// moduleWorkers holds the workers of a service.
 type module struct {
-	workers  []int32 // in the order in which they are taken
-	live     []int32 // of them, those that take tasks
-	next     int     // of live, where tasks go in turn
-	start    starts  // of workers, for the shortest wait
-	capacity float64 // of live: tasks per second
-	decided  int     // workers that are to serve
-	sizes    []size  // of which not all are in force
+	workers  []int32 // in the order in which scaling uses them
+	live     []int32 // those that take tasks
+	next     int     // index in liveWorkers of the next one in round robin
+	start    starts  // by worker: the earliest start of a further task
+	capacity float64 // tasks per second of the live workers
+	decided  int     // number of workers that scaling has decided on
+	sizes    []size  // decisions that are not in force yet
 }
 
-// size is a number of workers that is in force from a time on.
+// sizeChange is a number of workers that takes effect at a time.
 type size struct {
 	at time.Duration
 	n  int
 }
 
+// newWorkerFleet returns the workers of a plan's tables. With jsq, tasks join the shortest queue.
 func newFleet(t *policy.Tables, own *flow.Tables, jsq bool) *fleet {
 	f := &fleet{t: t, own: own, jsq: jsq, modules: make([]module, len(t.Services)), devices: make([]device, len(t.Devices))}
 	f.addWorkers()
@@ -53,8 +53,9 @@ func newFleet(t *policy.Tables, own *flow.Tables, jsq bool) *fleet {
 	return f
 }
 
-// addWorkers makes the workers of all devices.
+// addWorkers creates the workers of all devices.
 func (f *fleet) addWorkers() {
+	// Collect the workers of each device.
 	on := make([][]worker, len(f.devices))
 	for m := range f.modules {
 		s, i := &f.t.Services[m], 0
@@ -71,6 +72,8 @@ func (f *fleet) addWorkers() {
 			}
 		}
 	}
+
+	// Number them device after device.
 	for d := range on {
 		f.devices[d] = device{first: int32(len(f.workers)), workers: int32(len(on[d])), running: -1}
 		for i := range on[d] {
@@ -81,7 +84,7 @@ func (f *fleet) addWorkers() {
 	}
 }
 
-// between is the time from one batch to the next, where a device has only a part of its time for them.
+// batchInterval returns the time from one batch to the next on a device that has only a share of its time for them.
 func between(took time.Duration, part float64) time.Duration {
 	if part == 1 {
 		return took
@@ -89,7 +92,7 @@ func between(took time.Duration, part float64) time.Duration {
 	return time.Duration(float64(took) / part)
 }
 
-// begin says which workers of a module serve at the start.
+// initModule sets which workers of a module serve at the start.
 func (f *fleet) begin(m int32) {
 	mod := &f.modules[m]
 	mod.start = newStarts(len(mod.workers))
@@ -105,12 +108,12 @@ func (f *fleet) begin(m int32) {
 	f.enlist(m)
 }
 
-// on lists the workers of a device.
+// workersOn returns the workers of a device.
 func (f *fleet) on(d int32) []worker {
 	return f.workers[f.devices[d].first:][:f.devices[d].workers]
 }
 
-// runs is the worker whose batch runs on a device; nil: none does.
+// runningWorker returns the worker whose batch runs on a device. If none runs, it returns nil.
 func (f *fleet) runs(d int32) *worker {
 	if id := f.devices[d].running; id >= 0 {
 		return &f.workers[id]
@@ -118,11 +121,11 @@ func (f *fleet) runs(d int32) *worker {
 	return nil
 }
 
-// takesTurns returns whether other modules run on a worker's device, too.
+// takesTurns returns true if other modules run on a worker's device, too.
 func (f *fleet) takesTurns(w *worker) bool { return f.devices[w.device].workers > 1 }
 
-// starts is when a worker could start a further task: at once where its device is idle,
-// else behind the full batches of all that wait there.
+// startTime returns when a worker could start a further task: at once if its device is idle, otherwise behind the full
+// batches of all tasks that wait on the device.
 func (f *fleet) starts(w *worker) time.Duration {
 	running := f.runs(w.device)
 	switch {
@@ -138,14 +141,14 @@ func (f *fleet) starts(w *worker) time.Duration {
 	return at
 }
 
-// learn has estimates follow how long batches take.
+// learnSpeeds makes estimates follow the measured times of batches.
 func (f *fleet) learn() {
 	for range f.modules {
 		f.paces = append(f.paces, pace{factor: 1})
 	}
 }
 
-// skew has every worker's clock be off by up to a time.
+// skewClocks shifts the clock of every worker by a random time of at most maxSkew in either direction.
 func (f *fleet) skew(most time.Duration, rng *rand.Rand) {
 	for i := range f.workers {
 		if most > 0 {
@@ -154,7 +157,7 @@ func (f *fleet) skew(most time.Duration, rng *rand.Rand) {
 	}
 }
 
-// enlist lists the workers of a module that take tasks.
+// refreshLive computes anew which workers of a module take tasks, their capacity and their earliest starts.
 func (f *fleet) enlist(m int32) {
 	mod := &f.modules[m]
 	mod.live, mod.capacity = mod.live[:0], 0
@@ -172,7 +175,8 @@ func (f *fleet) enlist(m int32) {
 	}
 }
 
-// takes is the worker of a module that takes the next task; nil: none does.
+// nextWorker returns the worker of a module that takes the next task: that with the earliest start, or the next in round
+// robin. If no worker takes tasks, it returns nil.
 func (f *fleet) takes(m int32) *worker {
 	mod := &f.modules[m]
 	switch {
@@ -188,7 +192,7 @@ func (f *fleet) takes(m int32) *worker {
 	return &f.workers[id]
 }
 
-// wait is how long a further task waits for its batch in a module.
+// batchWait returns how long a further task would wait for its batch in a module.
 func (f *fleet) wait(now time.Duration, m int32) time.Duration {
 	mod := &f.modules[m]
 	switch {
@@ -200,7 +204,7 @@ func (f *fleet) wait(now time.Duration, m int32) time.Duration {
 	return max(0, f.starts(&f.workers[mod.live[mod.next]])-now)
 }
 
-// moved notes that a worker has more or less to do, which those beside it wait for.
+// updateStarts updates the earliest starts on a worker's device after its work has changed.
 func (f *fleet) moved(w *worker) {
 	if !f.jsq {
 		return
@@ -213,32 +217,35 @@ func (f *fleet) moved(w *worker) {
 	}
 }
 
+// networkOf returns the network of a worker.
 func (f *fleet) network(w *worker) int32 { return f.t.Pipelines[w.pipeline].Network }
 
+// startLoad loads the network of a worker.
 func (f *fleet) load(w *worker, out *policy.Actions) {
 	w.loading = true
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: f.network(w), Device: w.device})
 }
 
-// retire takes the network off a worker that has nothing left to do.
+// unloadWorker unloads the network of a worker that has no tasks left.
 func (f *fleet) retire(w *worker, out *policy.Actions) {
 	w.up = false
 	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: f.network(w), Device: w.device})
 }
 
+// handleLoaded handles the end of a load. A load that has failed is repeated.
 func (f *fleet) loaded(w *worker, ok bool, out *policy.Actions) {
 	switch {
 	case !w.loading || w.lost:
 		return
 	case !ok:
-		f.load(w, out) // again
+		f.load(w, out) // try again
 		return
 	}
 	w.loading, w.up = false, true
 	f.enlist(w.module)
 }
 
-// back takes a worker that is empty: what the plan put on it is there.
+// handleWorkerBack takes a worker back after its device was lost. It is empty and holds the resident networks.
 func (f *fleet) back(w *worker, out *policy.Actions) {
 	w.lost = false
 	w.up = slices.Contains(f.t.Resident[w.device], f.network(w))
@@ -251,8 +258,8 @@ func (f *fleet) back(w *worker, out *policy.Actions) {
 	f.enlist(w.module)
 }
 
-// decide has a module served by its first n workers once those that are missing
-// are loaded; the others then serve what they have and go.
+// setTargetWorkers decides that the first n workers of a module serve. Missing networks are loaded now. The number takes
+// effect after the module's cold start; then the other workers finish their tasks and unload.
 func (f *fleet) decide(now time.Duration, m int32, n int, out *policy.Actions) {
 	mod := &f.modules[m]
 	for _, id := range mod.workers[min(mod.decided, n):n] {
@@ -266,13 +273,15 @@ func (f *fleet) decide(now time.Duration, m int32, n int, out *policy.Actions) {
 	}
 }
 
-// resize carries out what was decided in time.
+// applySizes applies the decisions that have taken effect by now.
 func (f *fleet) resize(now time.Duration, m int32, out *policy.Actions) {
 	mod := &f.modules[m]
 	due := 0
 	for due < len(mod.sizes) && mod.sizes[due].at <= now {
 		due++
 	}
+
+	// Only the latest decision counts.
 	if due == 0 {
 		return
 	}

@@ -6,24 +6,24 @@ import (
 	"inferplan/policy"
 )
 
-// gate is admission at the entry.
+// entryGate decides at the entry whether a request is admitted.
 type gate struct {
 	*Variant
-	times float64 // Options.Token
+	times float64 // Options.BacklogFactor
 	fleet *fleet
 	plan  *planner
-	fluid []time.Duration // by service: when all admitted work would be done (token)
+	fluid []time.Duration // by service: when all admitted work would be done at the planned rate
 }
 
-// admits tells whether a request may come in.
+// admits returns true if a request may come in.
 func (g *gate) admits(now time.Duration, ev *policy.Event) bool {
 	return (g.Admit == nil || g.Admit()) && (g.times <= 0 || g.token(now, ev.Model, ev.Deadline))
 }
 
-// token admits a request at the entry if the modules' backlogs leave it time:
-// every module works off what was admitted at its planned rate, and what is
-// ahead along the longest way, with the execution of planned batches and one
-// more of the first module, must fit the SLO.
+// hasTimeForBacklog returns true, and counts the request, if the backlogs of the modules leave it time. Every module is
+// assumed to work off admitted requests at its planned rate. With the largest backlog along a path,
+//
+//	maxBacklog <= backlogFactor · (deadline - now - maxRunTime - one batch of the entry module)
 func (g *gate) token(now time.Duration, model int32, deadline time.Duration) bool {
 	app := &g.fleet.own.Apps[model]
 	longest, runs := time.Duration(0), time.Duration(0)
@@ -47,7 +47,7 @@ func (g *gate) token(now time.Duration, model int32, deadline time.Duration) boo
 	return true
 }
 
-// ahead is a module's backlog.
+// backlog returns the time that a module needs for the requests admitted so far.
 func (g *gate) ahead(now time.Duration, service int32) time.Duration {
 	return max(0, g.fluid[service]-now)
 }

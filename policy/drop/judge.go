@@ -6,18 +6,20 @@ import (
 	"inferplan/policy/flow"
 )
 
-// judge tells which tasks would be in time, and from which end a queue is to be
-// served. It takes nothing out of a queue but what nobody wants any more.
+// dropTest decides which tasks would be in time, and from which end a queue is served. It removes nothing from a queue
+// but tasks of closed requests.
 type judge struct {
 	*Variant
 	book   *flow.Book
 	plan   *planner
-	apps   int     // of the plan
-	counts []int32 // of tasks by batch
+	apps   int     // applications of the plan
+	counts []int32 // scratch: tasks by batch
 }
 
-// keep is the test of a task that could enter a batch that starts at start: past, present and what
-// is still to come must not exceed the SLO (PARD §4.1).
+// passes is the test of a task that could enter a batch which starts at `start`: past, present and estimated future must
+// not exceed the SLO (PARD §4.1),
+//
+//	start + fullBatchTime + downstream <= deadline + clockSkew
 func (g *judge) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) bool {
 	r := &g.book.Requests[e.Req]
 	if g.Keep != nil {
@@ -26,13 +28,13 @@ func (g *judge) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flow
 	return start+w.full+g.plan.behind[r.Model*g.plan.stride+w.module] <= r.Deadline+w.off
 }
 
-// hopeless tells whether a task would be late even alone in every batch to come.
+// hopeless returns true if a task would be late even alone in every batch that remains.
 func (g *judge) hopeless(start time.Duration, w *worker, e *flow.Entry) bool {
 	r := &g.book.Requests[e.Req]
 	return start+w.infer[0]+g.plan.alone[r.Model*g.plan.stride+w.module] > r.Deadline+w.off
 }
 
-// high tells whether the queue is served from the greatest remaining budget.
+// highestFirst returns true if a queue is served from the highest remaining budget (HBF).
 func (g *judge) high(w *worker, start time.Duration) bool {
 	switch {
 	case g.High != nil:
@@ -43,10 +45,9 @@ func (g *judge) high(w *worker, start time.Duration) bool {
 	return g.plan.load[w.module].hbf
 }
 
-// feasible tells whether the queue can be served earliest deadline first: its
-// i-th task would be in the batch that starts i/batch of its turns after start.
-// That holds if, for every j, at most (j+1) batches of tasks have to be in the
-// first j+1 batches. No order is needed to count them.
+// feasible returns true if the queue can be served earliest deadline first: its i-th task would be in the batch that
+// starts i/batch intervals after `start`. That holds if, for every j, at most (j+1) batches of tasks must be in the
+// first j+1 batches. They can be counted without sorting.
 func (g *judge) feasible(w *worker, start time.Duration) bool {
 	n, batch := w.queue.len(), int(w.batch)
 	for ; n > 0 && !g.book.Wanted(w.queue.min()); n-- {
@@ -55,8 +56,10 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 	if n == 0 {
 		return true
 	}
+
+	// With one application, keys are sorted as slacks are, and the extremes often decide.
 	from, first := start+w.full, g.plan.behind[w.module]
-	if g.apps == 1 { // then the order of keys is that of slacks
+	if g.apps == 1 { // then keys are sorted as slacks are
 		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
 		switch {
 		case least < 0 || n > (int(most/w.every)+1)*batch:
@@ -65,12 +68,16 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 			return true
 		}
 	}
+
+	// Otherwise count how many tasks must be in each batch at the latest.
 	batches := (n-1)/batch + 1
 	counts := g.zeros(batches)
 	w.proof.void()
 	if !g.count(w, from, counts) {
 		return false
 	}
+
+	// Check the prefix sums, and keep what is spare as a proof for later queues.
 	sum, f := 0, proof{from: from + first, spare: n, early: n}
 	for j, c := range counts {
 		if sum += int(c); sum > (j+1)*batch {
@@ -85,9 +92,8 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 	return true
 }
 
-// count counts how many tasks have to be in each batch at the latest; false: one
-// is late in any. A product instead of a quotient is off by less than a
-// nanosecond of slack.
+// countByLatestBatch counts how many tasks must be in each batch at the latest. If a task is late in any batch, it
+// returns false. It multiplies where it could divide; that is off by less than a nanosecond of slack.
 func (g *judge) count(w *worker, from time.Duration, counts []int32) bool {
 	per, one, behind := 1/float64(w.every), g.apps == 1, g.plan.behind[w.module]
 	for i := range w.queue.list {
@@ -106,7 +112,7 @@ func (g *judge) count(w *worker, from time.Duration, counts []int32) bool {
 	return true
 }
 
-// zeros has a count for each of so many batches.
+// zeroCounts returns a zeroed count for each of a number of batches.
 func (g *judge) zeros(batches int) []int32 {
 	if batches > len(g.counts) {
 		g.counts = make([]int32, 2*batches)

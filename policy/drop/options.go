@@ -13,39 +13,40 @@ import (
 // Default is the policy of plans that name none.
 const Default = "feas"
 
-// Names lists the policies, the default first.
+// Names returns the names of the policies, the default first.
 func Names() []string { return []string{Default, "pard"} }
 
-// rare is the share of the requests from which on a way counts for feas, where nobody says otherwise.
+// minPathShare is the share of the requests from which on a path counts for feas, unless a parameter says otherwise.
 const rare = .25
 
 // Options are the parameters of a policy.
 type Options struct {
-	Lambda float64       // quantile of waits; the plan's
-	Window time.Duration // of queueing averages; the plan's
-	Token  float64       // admit at the entry what the modules' backlogs leave time for, that many times; 0: all
-	Seed   uint64        // of skews
-	Paths  float64       // behind branches ways count that more than this share of the requests took so far; 0: the longest one (PARD §5.2); feas: rare where branches skip modules
-	Skew   time.Duration // workers decide by clocks of their own, which are off by up to this; 0: deadlines reach them as what is left
-	Learn  bool          // batches are expected to take as long as they lately did, not as planned; feas does
-	Prompt bool          // refuse at the first instant without hope, not when a batch forms
+	Lambda float64       // quantile of the waits for batches; the plan's by default
+	Window time.Duration // of the averages of queueing times; the plan's by default
+	Token  float64       // the entry admits while backlogs take at most this many times the time left; 0 admits all
+	Seed   uint64        // of the clock skews
+	Paths  float64       // rarer paths behind branches do not count; 0: the longest does (PARD §5.2); feas: minPathShare if branches skip modules
+	Skew   time.Duration // workers decide by clocks that are off by up to this; with 0 they are told the time that is left
+	Learn  bool          // batch times follow the measured ones, not the plan; on by default for feas
+	Prompt bool          // drop a request as soon as it is hopeless, not when a batch forms
 }
 
-// Promptly is a plan's parameters as they are served: a client is told at once that
-// its request is hopeless, and estimates follow how long batches really take, unless
-// the plan says otherwise.
+// ServingParams returns the parameters of a plan for serving: a client learns at once that its request is hopeless, and
+// estimates follow measured batch times, unless the plan says otherwise.
 func Promptly(params map[string]float64) map[string]float64 {
 	out := map[string]float64{"prompt": 1, "learn": 1}
 	maps.Copy(out, params)
 	return out
 }
 
-// parse reads the parameters of a plan for feas or pard.
+// parseOptions reads the parameters of a plan for feas or pard.
 func parse(feas bool, own *flow.Tables, params map[string]float64) (Options, error) {
 	opt := Options{Lambda: own.Lambda, Window: own.Window, Seed: 1, Learn: feas}
 	if feas && skips(own) {
 		opt.Paths = rare
 	}
+
+	// Every parameter has a function that sets it and returns true if its value is in range.
 	known := map[string]func(x float64) bool{
 		"lambda":    func(x float64) bool { opt.Lambda = x; return x > 0 && x < 1 },
 		"window_us": func(x float64) bool { opt.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },

@@ -2,21 +2,20 @@ package drop
 
 import "time"
 
-// pace is how long the batches of a module really take, over what the plan says:
-// a machine that others use, too, is slower than its profile. Estimates are put
-// right by it once per second.
+// moduleSpeed holds the ratio of measured to planned batch times of a module. A machine that others use, too, is slower
+// than its profile. Estimates are corrected once per second.
 type pace struct {
 	factor       float64
-	planned, ran time.Duration // of the batches that ended in this second
+	planned, ran time.Duration // planned and measured time of the batches that ended in this second
 }
 
-// Bounds of what is believed, and how far one second moves it.
+// Bounds of the ratio, and how far one second moves it.
 const (
 	slowest, fastest = 16., .25
 	learnt           = .5
 )
 
-// tick takes in a second; false: nothing changes.
+// updateFactor takes the measurements of a second into account. It returns false if there were none.
 func (p *pace) tick() bool {
 	if p.planned <= 0 {
 		return false
@@ -27,7 +26,7 @@ func (p *pace) tick() bool {
 	return true
 }
 
-// ended notes a batch of a worker that ends now.
+// recordBatchTime records the time of a worker's batch that ends now.
 func (f *fleet) ended(now time.Duration, w *worker) {
 	if f.paces != nil && len(w.current) > 0 {
 		p := &f.paces[w.module]
@@ -36,7 +35,7 @@ func (f *fleet) ended(now time.Duration, w *worker) {
 	}
 }
 
-// retime has the workers of all modules take as long as they lately did.
+// updateBatchTimes sets the batch times of all workers to what was measured lately.
 func (f *fleet) retime(s *planner) {
 	for m := range f.paces {
 		if !f.paces[m].tick() {
@@ -56,7 +55,7 @@ func (f *fleet) retime(s *planner) {
 	}
 }
 
-// take sets the times of a worker's batches to so many times the planned ones.
+// scaleTimes sets a worker's batch times to a factor times the planned ones.
 func (w *worker) take(by float64) {
 	if &w.infer[0] == &w.planned[0] {
 		w.infer = make([]time.Duration, len(w.planned))

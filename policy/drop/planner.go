@@ -6,56 +6,58 @@ import (
 	"inferplan/policy/flow"
 )
 
-// planner is the State Planner (PARD §4): what a module knows of the others. It
-// is brought up to date every second; a worker's own queue and batch are looked
-// at as they are.
+// planner is the State Planner (PARD §4): what a module knows of the others. It is updated every second. A worker's own
+// queue and batch are read as they are.
 type planner struct {
 	*Variant
 	opt    Options
 	fleet  *fleet
 	seen   *Seen
-	stride int32   // services: [application*stride + service]
-	came   []int64 // by service: tasks in this second, before drops
+	stride int32   // number of services, for arrays indexed [application*stride + service]
+	came   []int64 // by service: tasks revealed in this second, dropped ones included
 	load   []loads
 	queues []queueing
 	waits  []waits
-	runs   []time.Duration // by service: of a planned batch
-	one    []time.Duration // of a batch of one
+	runs   []time.Duration // by service: time of a planned batch
+	one    []time.Duration // by service: time of a batch of one
 
-	behind []time.Duration // what is left to do behind a module
-	alone  []time.Duration // the same with nothing but batches of one
+	behind []time.Duration // by cell: estimated time downstream of a module
+	alone  []time.Duration // by cell: the same, with nothing but batches of one
 
-	second  int64
-	buffers [][]float64
-	lists   [][]time.Duration // scratch of Variant.Waits
-	ways    *ways             // nil: of several ways the longest counts
-	chances []chance
+	second  int64             // the second of the estimates
+	buffers [][]float64       // scratch: distributions of sums of waits
+	lists   [][]time.Duration // scratch of Variant.WaitSumQuantile
+	ways    *ways             // nil if the longest path counts
+	chances []chance          // scratch
 }
 
-// loads is what decides the order of a module (PARD §4.3).
+// moduleLoad decides the order of a module's queue by its load (PARD §4.3).
 type loads struct {
-	came   [10]float64
-	smooth [10]float64
-	n      int
-	hbf    bool // HBF is in force
+	came   [10]float64 // tasks of the latest seconds, a ring
+	smooth [10]float64 // moving averages of them
+	n      int         // seconds so far
+	hbf    bool        // highest budget first is in force
 }
 
-// queueing is a weighted average over the window: every tenth of a second by its
-// age.
+// queueTimes is the average queueing time over the window, weighted by age, in buckets of a tenth of a second.
 type queueing struct {
 	sum   []time.Duration
 	count []int64
-	at    []int64 // which tenth the bucket is of
+	at    []int64 // the tenth of a second that the bucket is of
 	mean  time.Duration
 }
 
+// bucketWidth is the width of the buckets of queueTimes.
 const tenth = 100 * time.Millisecond
 
+// newPlanner returns a planner for a fleet, with first estimates.
 func newPlanner(how *Variant, opt Options, f *fleet) *planner {
 	n := len(f.modules)
 	s := &planner{Variant: how, opt: opt, fleet: f, seen: NewSeen(n), stride: int32(n), load: make([]loads, n)}
 	s.came = make([]int64, n)
 	s.runs, s.one = make([]time.Duration, n), make([]time.Duration, n)
+
+	// Batch times and empty statistics of each module.
 	for m := range n {
 		buckets := int(opt.Window / tenth)
 		s.queues = append(s.queues, queueing{sum: make([]time.Duration, buckets), count: make([]int64, buckets), at: make([]int64, buckets)})
@@ -68,10 +70,12 @@ func newPlanner(how *Variant, opt Options, f *fleet) *planner {
 		}
 		longest := s.runs[m]
 		if opt.Learn {
-			longest *= 4 // what is slower stands in the last step
+			longest *= 4 // longer waits count in the last bucket
 		}
 		s.waits = append(s.waits, newWaits(longest))
 	}
+
+	// Bounds for tasks alone in every batch.
 	apps := f.own.Apps
 	cells := len(apps) * n
 	s.behind, s.alone = make([]time.Duration, cells), make([]time.Duration, cells)
@@ -89,9 +93,10 @@ func newPlanner(how *Variant, opt Options, f *fleet) *planner {
 	return s
 }
 
+// cellOf returns the index of an application's service in arrays by cell.
 func (s *planner) cell(app int, service int32) int32 { return int32(app)*s.stride + service }
 
-// longest is the longest way from a node to the end, the node left out, in batches of one.
+// longestSolo returns the time of the longest path behind a node, in batches of one.
 func (s *planner) longest(app *flow.App, node int32) time.Duration {
 	most := time.Duration(0)
 	for _, path := range app.Nodes[node].Paths {
@@ -104,8 +109,7 @@ func (s *planner) longest(app *flow.App, node int32) time.Duration {
 	return most
 }
 
-// admitted takes in that a task entered a batch after it had queued, and how
-// long the batch then forms.
+// recordEntry records that a task has entered a batch after queueing, and how long it waits for the batch to start.
 func (s *planner) admitted(m int32, now, queued, wait time.Duration) {
 	q := &s.queues[m]
 	t := int64(now / tenth)
@@ -122,7 +126,7 @@ func (s *planner) admitted(m int32, now, queued, wait time.Duration) {
 	s.seen.admitted(m, queued, wait)
 }
 
-// average is the weighted mean over the window up to now.
+// meanAt returns the weighted mean over the window that ends now. The weight falls linearly with age.
 func (q *queueing) average(now time.Duration) time.Duration {
 	window := time.Duration(len(q.at)) * tenth
 	sum, weights := 0.0, 0.0
@@ -141,7 +145,7 @@ func (q *queueing) average(now time.Duration) time.Duration {
 	return time.Duration(sum / weights)
 }
 
-// tick is the work of a second.
+// tickSecond updates all estimates; it runs once per second.
 func (s *planner) tick(now time.Duration) {
 	s.second = int64(now / time.Second)
 	for m := range s.load {
@@ -161,7 +165,7 @@ func (s *planner) tick(now time.Duration) {
 	s.estimate()
 }
 
-// catchUp lets the seconds pass in which nothing was to do.
+// skipSeconds lets the seconds pass in which there was nothing to do.
 func (s *planner) catchUp(now time.Duration) {
 	for n := min(int64(now/time.Second)-s.second, int64(len(s.load[0].came))); n > 0; n-- {
 		for m := range s.load {
@@ -171,7 +175,7 @@ func (s *planner) catchUp(now time.Duration) {
 	s.second = int64(now / time.Second)
 }
 
-// take takes in the arrivals of a second.
+// addArrivals adds the arrivals of a second.
 func (l *loads) take(came float64) {
 	at := l.n % len(l.came)
 	l.came[at] = came
@@ -183,8 +187,8 @@ func (l *loads) take(came float64) {
 	l.smooth[at] = sum / float64(n)
 }
 
-// high says whether HBF is to be in force: the load is above 1 by more than it varies;
-// below by more, it is not; else as before.
+// wantsHighestFirst returns true if the highest budget is to be served first: the load is above 1 by more than its
+// variation. If it is below 1 by more than that, it returns false. In between the order stays.
 func (l *loads) high(capacity float64, sudden bool) bool {
 	if capacity == 0 {
 		return l.hbf

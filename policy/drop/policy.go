@@ -9,18 +9,17 @@ import (
 	"inferplan/policy/flow"
 )
 
-// Policy drops requests that would be late (package comment). One goroutine
-// calls it.
+// Policy drops requests that would be late (package comment). Calls must not be concurrent.
 type Policy struct {
 	fleet   *fleet
 	plan    *planner
 	broker  broker
 	gate    gate
 	scaler  scaler
-	ticking bool
+	ticking bool // a timer for the next second is set
 }
 
-// New makes the policy of a name over a plan's tables.
+// New returns the named policy, feas or pard, over a plan's tables.
 func New(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
 	if name != Default && name != "pard" {
 		return nil, fmt.Errorf("policy %q: expected one of %v", name, Names())
@@ -31,7 +30,7 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	return NewVariant(t, params, Variant{Name: name, Feas: name == Default})
 }
 
-// NewVariant makes a variant over a plan's tables.
+// NewVariant returns a variant over a plan's tables.
 func NewVariant(t *policy.Tables, params map[string]float64, v Variant) (*Policy, error) {
 	own := flow.Of(t)
 	if own == nil {
@@ -84,7 +83,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// change takes in what is rare: workers that come, go or fail.
+// handleChange handles rare events: workers that are lost or come back, loads, and batches without a result.
 func (p *Policy) change(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	if ev.Device < 0 || int(ev.Device) >= len(p.fleet.devices) {
 		return
@@ -112,7 +111,7 @@ func (p *Policy) change(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// arrive takes a request in, unless the entry refuses it.
+// admitRequest opens a request, and drops it if the entry gate refuses it.
 func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.broker.book.Arrive(ev)
 	if !p.ticking {
@@ -124,7 +123,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// tick is the second's work of the state planner, and of scaling.
+// tickSecond runs the planner and the scaling once per second, as long as batches run.
 func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.plan.tick(now)
 	p.scaler.scale(now, p.fleet, out)
@@ -134,7 +133,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// wake asks for the next whole second.
+// wakeAtNextSecond sets a timer for the next whole second.
 func (p *Policy) wake(now time.Duration, out *policy.Actions) {
 	if !p.ticking {
 		p.plan.catchUp(now)

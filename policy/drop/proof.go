@@ -2,21 +2,22 @@ package drop
 
 import "time"
 
-// proof says that a queue could be served earliest deadline first from a time
-// on, with so many tasks more: of any deadline, and of late ones. Each full batch
-// that is taken from the low end moves the time on by a run, so that what is left
-// is as early as before. The queue has to be counted again only after many tasks.
+// feasibilityProof says that a queue can be served earliest deadline first until a time, even with some tasks more. Each
+// full batch that is taken from the low end moves that time by a batch interval, so the rest is as early as before. So
+// the queue is counted again only after many tasks.
 type proof struct {
-	from         time.Duration // start, run and what is behind; with several applications not used
-	late         time.Duration // deadlines that only concern the later half of the batches
-	early, spare int
+	from         time.Duration // start + batch + downstream up to which it holds; unused with several applications
+	late         time.Duration // later deadlines concern only the later half of the batches
+	early, spare int           // tasks that may be added: before lateDeadline, and in all
 }
 
+// holds returns true if the proof still holds for a first end.
 func (f *proof) holds(from time.Duration) bool { return f.early >= 0 && f.spare >= 0 && from <= f.from }
 
+// invalidate withdraws the proof.
 func (f *proof) void() { f.spare = -1 }
 
-// add takes in a further task.
+// addTask counts a task that was added to the queue.
 func (f *proof) add(deadline time.Duration) {
 	f.spare--
 	if deadline < f.late {

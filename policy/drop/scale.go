@@ -7,9 +7,9 @@ import (
 	"inferplan/policy/flow"
 )
 
-// scaler has workers loaded and unloaded as the demand says.
+// scaler loads and unloads workers by the demand.
 type scaler struct {
-	demand *flow.Demand // nil: all workers are there all the time
+	demand *flow.Demand // nil if all workers serve all the time
 }
 
 func (s *scaler) init(rule *flow.Scaling) {
@@ -30,13 +30,13 @@ func (s *scaler) pass(now time.Duration) {
 	}
 }
 
-// scale is the second's work of scaling.
+// scale decides the number of workers of each module; it runs once per second.
 func (s *scaler) scale(now time.Duration, f *fleet, out *policy.Actions) {
 	if s.demand == nil {
 		return
 	}
 	s.pass(now)
-	now = now.Truncate(time.Second) // a timer of a real clock is late
+	now = now.Truncate(time.Second) // timers of a real clock fire late
 	for m := range f.modules {
 		f.resize(now, int32(m), out)
 	}

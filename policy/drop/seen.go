@@ -2,25 +2,24 @@ package drop
 
 import "time"
 
-// Seen is what a run showed that only the policy knows.
+// RunStatistics holds what only the policy knows of a run.
 type Seen struct {
-	Queued [][]int64 // by module: tasks by whole milliseconds from reveal to admission
-	Waited [][]int64 // and from admission to the batch's start
-	Modes  []Mode    // changes between LBF and HBF
+	Queued [][]int64 // by module: tasks by whole ms from their reveal until they entered a batch
+	Waited [][]int64 // by module: tasks by whole ms from then until the batch started
+	Modes  []Mode    // changes between lowest and highest budget first
 }
 
-// Mode is a change of a module's order.
+// OrderChange is a change of the order of a module's queue.
 type Mode struct {
 	At     time.Duration
 	Module int32
 	High   bool
 }
 
-// longest is where the distributions end, in milliseconds: what is longer stands
-// in the last place.
+// maxMilliseconds is the length of the distributions. Longer times count in the last element.
 const longest = 2000
 
-// NewSeen has nothing seen of so many modules.
+// NewRunStatistics returns empty statistics of a number of modules.
 func NewSeen(modules int) *Seen {
 	s := &Seen{}
 	for range modules {
@@ -29,7 +28,7 @@ func NewSeen(modules int) *Seen {
 	return s
 }
 
-// Add adds what another run showed of a module.
+// Add adds the statistics of another run for a module.
 func (s *Seen) Add(module int, o *Seen) {
 	for ms := range longest {
 		s.Queued[module][ms] += o.Queued[module][ms]
@@ -46,5 +45,5 @@ func (s *Seen) changed(now time.Duration, m int32, high bool) {
 	s.Modes = append(s.Modes, Mode{now, m, high})
 }
 
-// Seen is what the run has shown so far.
+// Statistics returns the statistics of the run so far.
 func (p *Policy) Seen() *Seen { return p.plan.seen }

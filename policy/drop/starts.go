@@ -2,16 +2,18 @@ package drop
 
 import "time"
 
-// never is the start of a worker that takes no tasks.
+// farFuture is the start time of a worker that takes no tasks.
 const never = time.Duration(1<<63 - 1)
 
-// starts finds the worker of a module that can start a further task first: a
-// tournament tree, so that a change costs as many comparisons as it has levels.
+// startTree finds the worker of a module with the earliest start: a tournament tree, so that a change costs one
+// comparison per level.
 type starts struct {
-	at   []time.Duration // by worker, up to a power of two
-	best []int32         // [1] is the winner; the children of i are 2i and 2i+1, from len(at) on the workers
+	at []time.Duration // by worker: earliest start of a further task; up to a power of two
+	// by node: worker with the earliest start below; [1] is the root, 2i and 2i+1 are the children of i
+	best []int32
 }
 
+// newStartTree returns a tree of n workers that take no tasks.
 func newStarts(n int) starts {
 	size := 1
 	for size < n {
@@ -27,7 +29,7 @@ func newStarts(n int) starts {
 	return s
 }
 
-// leaf is the worker at a place of the tree.
+// workerAt returns the worker at a node of the tree: its winner, or the worker of a leaf.
 func (s *starts) leaf(i int) int32 {
 	if i >= len(s.at) {
 		return int32(i - len(s.at))
@@ -35,6 +37,7 @@ func (s *starts) leaf(i int) int32 {
 	return s.best[i]
 }
 
+// winner returns the worker with the earlier start of a node's children.
 func (s *starts) winner(i int) int32 {
 	a, b := s.leaf(2*i), s.leaf(2*i+1)
 	if s.at[b] < s.at[a] {
@@ -43,7 +46,7 @@ func (s *starts) winner(i int) int32 {
 	return a
 }
 
-// first is the worker that can start first; the lowest of several.
+// earliestWorker returns the worker with the earliest start; of several, the first.
 func (s *starts) first() int32 {
 	if len(s.at) == 1 {
 		return 0
@@ -51,7 +54,7 @@ func (s *starts) first() int32 {
 	return s.best[1]
 }
 
-// set notes when a worker could start a further task.
+// setStart sets the earliest start of a worker.
 func (s *starts) set(worker int, at time.Duration) {
 	if s.at[worker] == at {
 		return

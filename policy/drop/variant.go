@@ -7,50 +7,51 @@ import (
 	"inferplan/policy/flow"
 )
 
-// Variant is what a baseline or an ablation does otherwise than pard, or than feas. What is nil is as there.
+// Variant says in what a baseline or an ablation differs from pard, or from feas. A nil function changes nothing.
 type Variant struct {
 	Name    string
-	Feas    bool // it is one of feas
-	InOrder bool // tasks are served as they came, with High false
-	Sudden  bool // a mode changes without delay
-	NoAside bool // feas: HBF in place of standing aside and of smaller batches
-	// High says that the greatest remaining budget is always, or never, served first.
+	Feas    bool // it is a variant of feas
+	InOrder bool // tasks are served in the order of their reveal, with HighestFirst false
+	Sudden  bool // the order changes without regard to the variation of the load
+	NoAside bool // feas serves the highest budget first, in place of setting tasks aside and of smaller batches
+	// HighestFirst, if set, says that the highest remaining budget is always, or never, served first.
 	High *bool
-	// Rest is what counts of a module still to come, by its mean queueing and its batch's time. The waits
-	// for its batches do not count then.
+	// ModuleEstimate returns the estimate for a module that is still to come, by its mean queueing time and its batch time.
+	// The waits for its batches then count as 0.
 	Rest func(queued, run time.Duration) time.Duration
-	// Waits is a quantile of the sum of waits for batches along a path, by the latest waits of each module.
+	// WaitSumQuantile returns a quantile of the sum of waits for batches along a path, by the latest waits of each module.
 	Waits func(path [][]time.Duration, lambda float64) time.Duration
-	// Keep is the test of a task that could enter a batch.
+	// PassesTest is the test of a task that could enter a batch.
 	Keep func(c Candidate) bool
-	// Form fills a batch.
+	// FormBatch fills a batch.
 	Form func(f Batch)
-	// Began hears how long a task will have been in a module when its batch ends, Admitted how long it queued.
+	// BatchStarted is called with the time that a task will have been in a module when its batch ends, TaskEntered with the
+	// time for which it queued.
 	Began    func(module int32, took time.Duration)
 	Admitted func(module int32, now, queued time.Duration)
-	// Second is called once per second, with the times of planned batches by module. Admit is called at
-	// each arrival: it may refuse the request.
+	// EverySecond is called once per second, with the times of planned batches by module. AdmitRequest is called at each
+	// arrival, and may refuse the request.
 	Second func(now time.Duration, runs []time.Duration)
 	Admit  func() bool
 }
 
-// Candidate is a task that could enter a batch.
+// EntryCandidate is a task that could enter a batch.
 type Candidate struct {
 	Request         *flow.Request
 	Module          int32
-	Now, Start, End time.Duration // now; of the batch, as planned
+	Now, Start, End time.Duration // now; planned start and end of the batch
 	Revealed        time.Duration
 }
 
-// Batch is a batch that forms.
+// FormingBatch is a batch that Variant.FormBatch fills.
 type Batch struct {
-	Now, Start time.Duration // now; of the batch
+	Now, Start time.Duration // now; start of the batch
 	b          *broker
 	w          *worker
 	out        *policy.Actions
 }
 
-// Task is a task that waits for a batch.
+// WaitingTask is a task that waits for a batch.
 type Task struct {
 	Entry   flow.Entry
 	Request *flow.Request
@@ -58,30 +59,30 @@ type Task struct {
 	Wanted  bool // its request is open
 }
 
-// Len returns how many tasks wait.
+// Len returns the number of waiting tasks.
 func (f Batch) Len() int { return f.w.waiting() }
 
 // Size returns the size of the planned batch.
 func (f Batch) Size() int { return int(f.w.batch) }
 
-// Room returns whether the batch takes a further task.
+// HasRoom returns true if the batch takes a further task.
 func (f Batch) Room() bool { return f.w.room() }
 
-// End returns when a batch of a size ends.
+// EndOfSize returns when a batch of a size would end.
 func (f Batch) End(size int) time.Duration { return f.Start + f.w.infer[size-1] }
 
-// Next takes the first task out of the queue.
+// PopOldest removes the task with the lowest key from the queue and returns it.
 func (f Batch) Next() Task {
 	e := f.w.queue.popMin()
 	return Task{Entry: e, Request: &f.b.book.Requests[e.Req], Module: f.w.module, Wanted: f.b.book.Wanted(&e)}
 }
 
-// Take puts a task that is wanted into the batch, whatever the test says.
+// AddTask adds a wanted task to the batch without a test.
 func (f Batch) Take(t *Task) {
 	f.b.admit(f.Now, f.Start, f.w, &t.Entry, &f.b.book.Tasks[t.Entry.Task])
 }
 
-// Drop refuses the request of a task that is wanted.
+// DropTask drops the request of a wanted task.
 func (f Batch) Drop(t *Task) {
 	f.b.drop(f.Now, t.Entry.Req, t.Entry.Task, policy.ReasonDeadline, f.out)
 }

@@ -2,26 +2,29 @@ package drop
 
 import "time"
 
-// Waits for batches are kept as the last sampleWaits of every module (PARD §4.2
-// keeps 10,000), in steps of one millisecond for the convolution.
+// The last sampleWaits waits for batches are kept of every module (PARD §4.2 keeps 10,000), in buckets of one
+// millisecond for the convolution.
 const (
 	sampleWaits = 10000
 	waitStep    = time.Millisecond
 )
 
-// waits are the latest waits of a module.
+// waitSamples holds the latest waits for batches of a module.
 type waits struct {
 	last  []time.Duration // a ring
-	next  int
-	steps []float64 // how many of last, by whole steps
+	next  int             // index of the oldest one
+	steps []float64       // number of waits by bucket
 }
 
+// newWaitSamples returns an empty sample for waits of up to `longest`. Longer waits count in the last bucket.
 func newWaits(longest time.Duration) waits {
 	return waits{last: make([]time.Duration, 0, sampleWaits), steps: make([]float64, int(longest/waitStep)+2)}
 }
 
+// bucketOf returns the bucket of a wait.
 func (w *waits) step(d time.Duration) int { return min(int(d/waitStep), len(w.steps)-1) }
 
+// add adds a wait, in place of the oldest one if there are sampleWaits.
 func (w *waits) add(d time.Duration) {
 	if len(w.last) < sampleWaits {
 		w.last = append(w.last, d)
@@ -35,10 +38,11 @@ func (w *waits) add(d time.Duration) {
 	w.steps[w.step(d)]++
 }
 
-// convolve sets dst to the distribution of the sum of one of tail and one of w.
+// convolve sets dst to the distribution of the sum of two waits, one with the distribution `distribution` and one of w,
+// and returns it.
 func (w *waits) convolve(dst, tail []float64) []float64 {
 	n := len(w.last)
-	if n == 0 { // nothing is known of it yet
+	if n == 0 { // no samples yet
 		return append(dst[:0], tail...)
 	}
 	size := len(w.steps) + len(tail) - 1
@@ -63,8 +67,8 @@ func (w *waits) convolve(dst, tail []float64) []float64 {
 	return dst
 }
 
-// quantile of a sum of terms waits. A wait stands for its step as a whole, so
-// that the sum of n lies (n-1)/2 steps above that of the steps.
+// quantile returns the lambda quantile of a sum of `terms` waits. A wait is spread evenly over its bucket, so the mean
+// of the sum lies (terms-1)/2 buckets above the sum of the bucket numbers.
 func quantile(dist []float64, terms int, lambda float64) time.Duration {
 	if terms == 0 {
 		return 0

@@ -8,31 +8,31 @@ import (
 	"inferplan/policy/flow"
 )
 
-// watchTag is the tag of the watch's wake-ups.
+// watchTag is the tag of the timers of hopelessWatch.
 const watchTag = 1
 
-// watch refuses a request at the first instant at which it is hopeless: now and
-// batches of one of all that is still to come would be late. It does not wait for
-// the batch in front of it to end.
+// hopelessWatch drops a request as soon as it is hopeless: even batches of one in all remaining modules, starting now,
+// would be late. It does not wait until the batch before it has ended.
 type watch struct {
 	on     bool
-	stride int32           // services
-	one    []time.Duration // by service: of a batch of one, as planned
-	rest   []time.Duration // by application and service: the least that is behind it
-	alarms depq            // tasks by when to look at them
+	stride int32           // number of services
+	one    []time.Duration // by service: planned time of a batch of one
+	rest   []time.Duration // by application and service: least time downstream
+	alarms depq            // tasks by the time at which to check them
 	stands []standing      // by task slot
-	set    time.Duration   // the wake-up that is asked for; never: none
+	set    time.Duration   // time of the timer that is set; farFuture if none
 }
 
-// standing is where a task is.
+// taskState is the state of a watched task.
 type standing uint8
 
 const (
-	over    standing = iota // ended, or never revealed
+	over    standing = iota // it has ended, or was never revealed
 	queued                  // it waits for its batch
 	running                 // its batch runs
 )
 
+// newHopelessWatch returns a watch over the applications of a planner. Without `on` it does nothing.
 func newWatch(on bool, plan *planner) watch {
 	w := watch{on: on, stride: plan.stride, one: slices.Clone(plan.one), set: never}
 	if !on {
@@ -45,7 +45,7 @@ func newWatch(on bool, plan *planner) watch {
 		for i := range apps[a].Nodes {
 			at := plan.cell(a, apps[a].Nodes[i].Service)
 			w.rest[at] = behind[i]
-			for k := range i { // a module that an application has twice
+			for k := range i { // the least over the nodes with the same module
 				if o := &apps[a].Nodes[k]; o.Service == apps[a].Nodes[i].Service {
 					w.rest[at] = min(w.rest[at], behind[k])
 				}
@@ -55,9 +55,8 @@ func newWatch(on bool, plan *planner) watch {
 	return w
 }
 
-// leastBehind is, by node, what a request still takes behind it at least: of the
-// nodes that it comes to for certain the longest way, of several ways the
-// shortest.
+// minDownstreamTimes returns, by node, the least time that a request still needs behind it: the longest path over the
+// nodes that it certainly reaches; of the outcomes of a branch, the shortest.
 func leastBehind(app *flow.App, one []time.Duration) []time.Duration {
 	out := make([]time.Duration, len(app.Nodes))
 	for _, i := range slices.Backward(app.Order) {
@@ -78,7 +77,7 @@ func leastBehind(app *flow.App, one []time.Duration) []time.Duration {
 	return out
 }
 
-// reveal watches a task that waits.
+// watchTask watches a task that waits.
 func (w *watch) reveal(e flow.Entry, r *flow.Request, service int32, out *policy.Actions) {
 	if !w.on {
 		return
@@ -92,8 +91,8 @@ func (w *watch) reveal(e flow.Entry, r *flow.Request, service int32, out *policy
 	w.ask(out)
 }
 
-// hopeless is the first instant at which a request is hopeless because of a task
-// of a service. Of one that runs, what is behind it counts.
+// hopelessAt returns the first instant at which a request is hopeless because of a task of a service. For a running task
+// only the time behind it counts.
 func (w *watch) hopeless(r *flow.Request, service int32, where standing) time.Duration {
 	left := w.rest[r.Model*w.stride+service]
 	if where == queued {
@@ -102,7 +101,7 @@ func (w *watch) hopeless(r *flow.Request, service int32, where standing) time.Du
 	return r.Deadline - left + 1
 }
 
-// note says where the tasks of a batch are.
+// setStates sets the state of the tasks of a batch.
 func (w *watch) note(list []flow.Entry, where standing) {
 	if w.on {
 		for i := range list {
@@ -111,7 +110,7 @@ func (w *watch) note(list []flow.Entry, where standing) {
 	}
 }
 
-// due looks at the tasks whose time has come.
+// handleTimer drops the requests of those tasks that are hopeless by now.
 func (w *watch) due(now time.Duration, b *broker, out *policy.Actions) {
 	w.set = never
 	for w.alarms.len() > 0 && w.alarms.min().Key <= now {
@@ -129,7 +128,7 @@ func (w *watch) due(now time.Duration, b *broker, out *policy.Actions) {
 	w.ask(out)
 }
 
-// ask asks for a wake-up at the first alarm.
+// setTimer sets a timer for the first alarm, if none is set for it.
 func (w *watch) ask(out *policy.Actions) {
 	if w.alarms.len() > 0 && w.alarms.min().Key < w.set {
 		w.set = w.alarms.min().Key

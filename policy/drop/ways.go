@@ -8,21 +8,21 @@ import (
 	"inferplan/policy/predict"
 )
 
-// ways learns which way requests take at a branch. A module's token in the table
-// is its service. What follows a branch is counted by the branch's token alone.
+// pathShares learns which outcome requests have at a branch. A module's token in the table is its service. What follows
+// a branch is counted by the branch's token alone.
 type ways struct {
 	own    *flow.Tables
 	table  *predict.Table
-	tokens []int32 // by service
-	branch []int32 // by application and service: a node with ways; -1: none
-	next   []int32 // by task: the service that followed it; -1: none
-	share  [][]float64
+	tokens []int32     // by service
+	branch []int32     // by application and service: the node, if it is a branch; otherwise -1
+	next   []int32     // by task: the service that followed it; -1 if none
+	share  [][]float64 // by node of all applications: share of each outcome
 	known  []predict.Share
 	path   [2]int32
 }
 
-// skips returns whether a branch of an application skips modules: one of its ways leads to all modules that
-// another one leads to, and to more.
+// branchSkipsModules returns true if a branch of an application skips modules: one of its outcomes leads to all modules
+// that another one leads to, and to more.
 func skips(own *flow.Tables) bool {
 	for a := range own.Apps {
 		nodes := own.Apps[a].Nodes
@@ -40,7 +40,7 @@ func skips(own *flow.Tables) bool {
 	return false
 }
 
-// leads returns, by way on from a node, the nodes that it leads to.
+// nodesByOutcome returns, for each outcome of a node, the nodes that it leads to.
 func leads(n *flow.Node) [][]int32 {
 	led := make([][]int32, len(n.Ways))
 	for _, path := range n.Paths {
@@ -62,6 +62,7 @@ func leads(n *flow.Node) [][]int32 {
 	return led
 }
 
+// newPathShares returns the shares of all branches as planned.
 func newWays(own *flow.Tables) *ways {
 	w := &ways{own: own, table: predict.New(predict.Options{LastOnly: true})}
 	for m := range own.Modules {
@@ -84,7 +85,7 @@ func newWays(own *flow.Tables) *ways {
 	return w
 }
 
-// first is where the shares of an application's nodes begin.
+// firstNodeShare returns the index in outcomeShares of an application's first node.
 func (w *ways) first(app int) int {
 	at := 0
 	for a := range app {
@@ -93,7 +94,7 @@ func (w *ways) first(app int) int {
 	return at
 }
 
-// follows notes that a task of a service follows those that it reads.
+// recordFollower records that a task of a service follows the tasks that it reads.
 func (w *ways) follows(ev *policy.Event) {
 	if w == nil {
 		return
@@ -109,8 +110,7 @@ func (w *ways) follows(ev *policy.Event) {
 	}
 }
 
-// ended learns from the tasks of a batch that has ended: what follows them is
-// known by then.
+// learnFromBatch learns from the tasks of a batch that has ended. What follows them has been revealed by then.
 func (w *ways) ended(book *flow.Book, list []flow.Entry) {
 	if w == nil {
 		return
@@ -134,7 +134,7 @@ func (w *ways) ended(book *flow.Book, list []flow.Entry) {
 	}
 }
 
-// shares looks up how often every way is taken. What is not known is as planned.
+// updateShares computes how often every outcome occurs. Outcomes of unknown branches keep their planned shares.
 func (w *ways) shares() {
 	at := 0
 	for a := range w.own.Apps {
@@ -148,6 +148,7 @@ func (w *ways) shares() {
 	}
 }
 
+// updateNodeShares sets the shares of a node's outcomes from the table.
 func (w *ways) look(a int32, app *flow.App, node int32, share []float64) {
 	n := &app.Nodes[node]
 	c := w.table.Begin(a, predict.NoFeature)
@@ -162,8 +163,8 @@ func (w *ways) look(a int32, app *flow.App, node int32, share []float64) {
 	}
 }
 
-// wayTo is the way of a branch on which a token follows; with the end, one that
-// leads nowhere.
+// outcomeTo returns the outcome of a branch after which a token follows. For the end of the request, it returns an
+// outcome that leads nowhere.
 func (w *ways) wayTo(app *flow.App, n *flow.Node, token int32) int32 {
 	empty := int32(0)
 	for _, e := range n.Out {
@@ -178,7 +179,7 @@ func (w *ways) wayTo(app *flow.App, n *flow.Node, token int32) int32 {
 	return min(empty, int32(len(n.Ways)-1))
 }
 
-// along is how often a request that is at a node takes a path.
+// pathShare returns how often a request that is at a node takes a path.
 func (w *ways) along(app int, node int32, path []int32) float64 {
 	share, first, from := 1.0, w.first(app), node
 	for _, to := range path {

@@ -7,25 +7,25 @@ import (
 	"inferplan/policy/slots"
 )
 
-// stays is how long a client is remembered that sends nothing.
+// forgetAfter is the time after which a client that sends nothing is forgotten.
 const stays = time.Minute
 
-// client is what is known of a client.
+// client holds the rates and open requests of a client.
 type client struct {
-	number   int32
-	inside   int32         // requests without an answer
-	seen     time.Duration // when it sent last
-	offered  []decaying    // by model
-	admitted []decaying    // by model: what was let in
+	number   int32         // 0 if the slot is free
+	inside   int32         // admitted requests without an answer
+	seen     time.Duration // when it last sent a request
+	offered  []decaying    // by model: requests sent
+	admitted []decaying    // by model: requests admitted
 }
 
-// decaying is a sum of requests that forgets.
+// decayingSum is a sum of requests that decays exponentially.
 type decaying struct {
 	sum float64
 	at  time.Duration
 }
 
-// after is the sum at a later time, of what was sent over about the window.
+// valueAt returns the sum at a time: about the requests of the last window.
 func (r *decaying) after(now, window time.Duration) float64 {
 	if r.sum == 0 || now <= r.at {
 		return r.sum
@@ -33,11 +33,12 @@ func (r *decaying) after(now, window time.Duration) float64 {
 	return r.sum * math.Exp(-float64(now-r.at)/float64(window))
 }
 
+// addAt adds n requests at a time.
 func (r *decaying) add(now, window time.Duration, n float64) {
 	r.sum, r.at = r.after(now, window)+n, now
 }
 
-// find is the client of a number, which has sent now.
+// clientOf returns the client with a number, which has sent a request now.
 func (s *Shares) find(now time.Duration, number int32) *client {
 	s.forget(now)
 	at, ok := s.places[number]
@@ -53,7 +54,7 @@ func (s *Shares) find(now time.Duration, number int32) *client {
 	return c
 }
 
-// forget looks at one client, and forgets it where it is gone.
+// forgetIdleClient checks one client, the next in turn, and forgets it if it has been idle for long.
 func (s *Shares) forget(now time.Duration) {
 	if len(s.clients) == 0 {
 		return

@@ -6,34 +6,33 @@ import (
 	"inferplan/policy"
 )
 
-// Shares says which requests are let in. It is a state machine like a policy: times are
-// arguments, and one goroutine uses it.
+// ClientShares decides which requests are admitted. It is a state machine like a policy: times are arguments. Calls must
+// not be concurrent.
 type Shares struct {
 	models  []model
 	clients []client
-	places  map[int32]int32 // in clients, by number
-	free    []int32         // places without a client
-	swept   int             // place that was looked at last
+	places  map[int32]int32 // by client number: its slot in clients
+	free    []int32         // slots without a client
+	swept   int             // slot that was checked last
 }
 
-// model is what is shared of a model.
+// modelShare is the capacity of a model, and how much of it is in use.
 type model struct {
 	slo    time.Duration
-	rate   float64 // requests a second that the plan carries
-	room   float64 // requests that can be inside and still be in time
+	rate   float64 // requests per second that the plan carries
+	room   float64 // requests that may be open and still be in time
 	inside int32
-	level  float64       // requests a second of the clients that send most
-	looked time.Duration // when the level was found
+	level  float64       // requests per second of each client that sends more than this
+	looked time.Duration // when fairRate was computed
 
-	health        float64 // share of rate and room that seems to be there
-	since         time.Duration
-	answers, late int32 // since then
+	health        float64       // share of rate and capacity that seems to be available
+	since         time.Duration // when health was last adjusted
+	answers, late int32         // since then
 }
 
-// How much of what a plan carries within an SLO may be inside, and which part of its
-// rate clients share while more is. The rate of a client is taken over so many SLOs, and
-// so many requests at least. Health is looked at once an SLO: it falls where more than a
-// share of the answers is late.
+// Constants of admission. Of the requests that a plan carries within an SLO, capacityShare may be open. If more are,
+// clients share sharedRatePart of its rate. The rate of a client is taken over windowSLOs SLOs, and over windowCount
+// requests at least. Health is adjusted once per SLO: it falls if more than maxLateShare of the answers are late.
 const (
 	roomShare   = 0.35
 	carried     = 0.8
@@ -46,8 +45,8 @@ const (
 	minLevel    = 0.6 // so that a client at half of its share loses nothing
 )
 
-// New makes the shares of a plan; nil where the plan's requests are not refused for want
-// of room (instances of language models), which shares nothing.
+// New returns the shares of a plan. For plans with instances of language models it returns nil, which admits everything:
+// their requests are not refused for lack of capacity.
 func New(t *policy.Tables) *Shares {
 	if len(t.Instances) > 0 {
 		return nil
@@ -59,6 +58,8 @@ func New(t *policy.Tables) *Shares {
 	}
 	for i := range s.models {
 		m := &t.Models[i]
+
+		// The capacity is at least what fills planned batches on all devices.
 		busy := 0.0 // requests in planned batches on all devices
 		for p := m.FirstPipeline; p < m.FirstPipeline+m.NumPipelines; p++ {
 			pl := &t.Pipelines[p]
@@ -74,8 +75,11 @@ func New(t *policy.Tables) *Shares {
 	return s
 }
 
-// Admit says whether n requests of a client, which come together, are let in. 0 is a
-// client of which nothing is known: it is let in and not counted.
+// Admit returns true if n requests of a client, which arrive together, are admitted. The number 0 stands for an unknown
+// client, which is always admitted and not counted.
+//
+// A request is refused if other clients are present, the open requests exceed the capacity, and the client was admitted
+// more than its fair rate lately.
 func (s *Shares) Admit(now time.Duration, model, number, n int32) bool {
 	if s == nil || number == 0 {
 		return true
@@ -96,7 +100,7 @@ func (s *Shares) Admit(now time.Duration, model, number, n int32) bool {
 	return true
 }
 
-// window is the time over which a client's requests are counted.
+// window returns the time over which a client's requests are counted.
 func (m *model) window() time.Duration {
 	window := windowSLOs * m.slo
 	if m.level > 0 {
@@ -105,8 +109,8 @@ func (m *model) window() time.Duration {
 	return max(window, time.Millisecond)
 }
 
-// findLevel brings the level of a model up to date now and then: what the clients
-// that send more than it divide equally.
+// updateFairRate computes the fair rate of a model anew, at most eight times per SLO: what clients that send more than
+// it share equally (max-min fairness).
 func (s *Shares) findLevel(now time.Duration, model int32) {
 	m := &s.models[model]
 	if now-m.looked < max(m.slo/8, time.Millisecond) {
@@ -114,6 +118,8 @@ func (s *Shares) findLevel(now time.Duration, model int32) {
 	}
 	m.looked = now
 	window := m.window()
+
+	// What light clients send is theirs; heavy clients share the rest.
 	capacity, heavy := carried*m.rate, 0
 	for i := range s.clients {
 		c := &s.clients[i]
@@ -128,13 +134,15 @@ func (s *Shares) findLevel(now time.Duration, model int32) {
 	}
 	// A level that nobody exceeds rises to all that is carried.
 	m.level = max(capacity, 0) / float64(max(heavy, 1))
+
+	// A fair rate that no client exceeds rises to the whole shared rate.
 	if equal := carried * m.rate / float64(max(len(s.places), 1)); m.level < equal {
 		m.level = equal
 	}
 }
 
-// Ended takes n requests of a client back that were let in. late says of requests that
-// had the whole SLO of the model that they were not answered in time.
+// RecordEnd records that n admitted requests of a client have ended. `late` says that they had the whole SLO of the
+// model and were not answered in time.
 func (s *Shares) Ended(now time.Duration, model, number, n int32, late bool) {
 	if s == nil || number == 0 {
 		return
@@ -148,12 +156,14 @@ func (s *Shares) Ended(now time.Duration, model, number, n int32, late bool) {
 	if late {
 		m.late += n
 	}
+
+	// Adjust the health once per SLO.
 	if now < m.since+m.slo {
 		return
 	}
 	switch {
 	case len(s.places) < 2:
-		m.health = 1 // of a client alone nobody is refused, so many are late
+		m.health = 1 // a client alone is never refused, so many of its requests may be late
 	case float64(m.late) > lateShare*float64(m.answers):
 		m.health = max(m.health*unhealthy, minHealth)
 	default:

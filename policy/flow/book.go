@@ -6,9 +6,9 @@ import (
 	"inferplan/policy"
 )
 
-// Book is what a policy keeps of requests and tasks. A policy that keeps tasks in
-// queues keeps an Entry of each: what is left of a request that was dropped is
-// then seen when the entry is looked at, and nothing has to be searched for.
+// TaskTable holds the requests and tasks that a policy knows. A policy that queues tasks keeps a QueueEntry of each.
+// When a request is dropped its entries stay in the queues, and are recognised when they are read (IsWanted), so nothing
+// has to be searched for.
 type Book struct {
 	Requests []Request // by slot
 	Tasks    []Task    // by slot
@@ -18,7 +18,7 @@ type Book struct {
 type Request struct {
 	Arrived, Deadline time.Duration
 	Model             int32
-	life              uint32 // odd: it is open; another one, another request
+	life              uint32 // odd while it is open; changes with every request in the slot
 }
 
 // Task is a task in its slot.
@@ -28,24 +28,24 @@ type Task struct {
 	Service  int32
 }
 
-// Entry is a task as it stands in a queue.
+// QueueEntry is a task in a queue.
 type Entry struct {
-	Key       time.Duration // what queues are ordered by
+	Key       time.Duration // order in the queue, lowest first
 	Task, Req int32
-	life      uint32
+	life      uint32 // lifeCount of its request
 }
 
-// Arrive opens a request.
+// OpenRequest opens a request.
 func (b *Book) Arrive(ev *policy.Event) {
 	for int(ev.Req) >= len(b.Requests) {
 		b.Requests = append(b.Requests, Request{})
 	}
 	r := &b.Requests[ev.Req]
-	r.life += 1 + r.life&1 // where it is odd, the one before has ended with its last task
+	r.life += 1 + r.life&1 // if it is odd, the previous request ended with its last task
 	r.Arrived, r.Deadline, r.Model = ev.Arrived, ev.Deadline, ev.Model
 }
 
-// Reveal takes in a task and gives its entry, keyed by the request's deadline.
+// AddTask adds a revealed task, and returns its entry with the request's deadline as key.
 func (b *Book) Reveal(now time.Duration, ev *policy.Event) Entry {
 	for int(ev.Task) >= len(b.Tasks) {
 		b.Tasks = append(b.Tasks, Task{})
@@ -55,15 +55,15 @@ func (b *Book) Reveal(now time.Duration, ev *policy.Event) Entry {
 	return Entry{Key: r.Deadline, Task: ev.Task, Req: ev.Req, life: r.life}
 }
 
-// Wanted tells whether the request of a task is still open.
+// IsWanted returns true if the request of a task is still open.
 func (b *Book) Wanted(e *Entry) bool { return b.Requests[e.Req].life == e.life }
 
-// IsOpen tells whether a request is open, as far as was heard.
+// IsOpen returns true if a request is open, as far as the policy has been told.
 func (b *Book) IsOpen(req int32) bool {
 	return int(req) < len(b.Requests) && b.Requests[req].life&1 == 1
 }
 
-// Close ends a request: its tasks are wanted no more.
+// CloseRequest ends a request. Its tasks are not wanted any more.
 func (b *Book) Close(req int32) {
 	if b.IsOpen(req) {
 		b.Requests[req].life++

@@ -4,38 +4,37 @@ import (
 	"inferplan/policy"
 )
 
-// control says which tasks the requests of a plan's applications have. A task is
-// revealed when all that it reads has ended, and its slot is free once all that
-// reads it has ended, too.
+// graphControl decides which tasks the requests of a plan's applications have. A task is revealed when all its inputs
+// have ended. Its slot is freed when its readers have ended, too.
 type control struct {
 	own      *Tables
 	stride   int32
-	start    [][]step // by application: a request's nodes at its beginning
+	start    [][]step // by application: the nodes of a request at its begin
 	requests []running
-	steps    []step // by request and node
-	tasks    []visit
+	steps    []step  // by request and node: [request*stride + node]
+	tasks    []visit // by task slot
 }
 
-// running is a request: its application, -1 where there is none in the slot, and
-// its tasks that have not ended.
+// graphRequest is a request: its application, which is -1 if the slot is free, and its tasks that have not ended.
 type running struct{ app, open int32 }
 
-// step is a node of a request.
+// nodeState is the state of a node of a request.
 type step struct {
-	task    int32 // its slot; -1: none, or free already
-	left    int16 // nodes before it of which it is not known what becomes of them
-	came    int16 // of those that are known, from which the request comes here
-	readers int16 // nodes that will read it and have not ended
-	way     int16 // that was taken behind it; -1: not known
+	task    int32 // its slot; -1 before it is revealed, and after it is freed
+	left    int16 // input nodes of which it is not decided whether the request comes from them
+	came    int16 // decided ones from which the request comes
+	readers int16 // readers of its task that have not ended
+	way     int16 // outcome of its task; -1 until it has ended
 }
 
-// takes tells whether the task of a node has ended and its request went on along
-// an edge that lies on a way; -1: on all.
+// tookEdge returns true if the task of the node has ended and its request follows an edge of an outcome. An edge of the
+// outcome -1 belongs to all outcomes.
 func (s *step) takes(way int32) bool { return s.way >= 0 && (way < 0 || way == int32(s.way)) }
 
+// taskNode is the request and node of a task.
 type visit struct{ req, node int32 }
 
-// NewControl says which tasks the requests of a run have.
+// NewGraphControl returns the control that decides which tasks the requests of a run have.
 func NewControl(t *policy.Tables) policy.Control {
 	c := &control{own: Of(t)}
 	for i := range c.own.Apps {
@@ -63,12 +62,12 @@ func (c *control) Begin(req, model int32, out *policy.Reveals) {
 	c.reveal(req, 0, out)
 }
 
-// of are the nodes of a request.
+// nodesOf returns the nodes of a request.
 func (c *control) of(req int32) []step {
 	return c.steps[req*c.stride : (req+1)*c.stride]
 }
 
-// reveal makes the task of a node known.
+// revealNode reveals the task of a node.
 func (c *control) reveal(req, node int32, out *policy.Reveals) {
 	n, steps := &c.own.Apps[c.requests[req].app].Nodes[node], c.of(req)
 	t := out.Take()
@@ -77,6 +76,8 @@ func (c *control) reveal(req, node int32, out *policy.Reveals) {
 	}
 	c.tasks[t], steps[node].task = visit{req, node}, t
 	c.requests[req].open++
+
+	// Its inputs are the client's, or the tasks of those input nodes from which the request comes.
 	first := int32(len(out.Inputs))
 	if node == 0 {
 		out.Inputs = append(out.Inputs, -1)
@@ -96,6 +97,8 @@ func (c *control) Ended(task int32, o policy.Outcome, out *policy.Reveals) {
 	n := &c.own.Apps[r.app].Nodes[v.node]
 	r.open--
 	steps[v.node].way = int16(o.Branch)
+
+	// Free the inputs that no other node will read.
 	for _, in := range n.In {
 		if s := &steps[in.From]; s.takes(in.Way) {
 			if s.readers--; s.readers == 0 {
@@ -104,21 +107,28 @@ func (c *control) Ended(task int32, o policy.Outcome, out *policy.Reveals) {
 			}
 		}
 	}
+
+	// Count the readers of the task before any of them is decided.
 	for i := range n.Out {
 		if steps[v.node].takes(n.Out[i].Way) {
 			steps[v.node].readers++
 		}
 	}
+
+	// Decide for each node behind it whether the request comes to it.
 	for i := range n.Out {
 		c.known(v.req, n.Out[i].To, steps[v.node].takes(n.Out[i].Way), out)
 	}
+
+	// A request without open tasks is over.
 	if r.open == 0 {
 		out.Over = append(out.Over, v.req)
 		c.Forget(v.req, out)
 	}
 }
 
-// known takes in whether a request comes to a node from one of those before it.
+// decideInput records whether a request comes to a node from one of its inputs. Once all inputs are decided, the node is
+// revealed, or skipped if the request comes from none.
 func (c *control) known(req, node int32, comes bool, out *policy.Reveals) {
 	s := &c.of(req)[node]
 	s.left--
@@ -132,7 +142,7 @@ func (c *control) known(req, node int32, comes bool, out *policy.Reveals) {
 		c.reveal(req, node, out)
 		return
 	}
-	for _, e := range c.own.Apps[c.requests[req].app].Nodes[node].Out { // passed over
+	for _, e := range c.own.Apps[c.requests[req].app].Nodes[node].Out { // skipped, and so are edges from it
 		c.known(req, e.To, false, out)
 	}
 }

@@ -7,20 +7,20 @@ import (
 	"inferplan/formats/condition"
 )
 
-// Evaluated are Choices by the conditions of the plan, for whoever has the values.
+// ConditionChoices makes Choices by the conditions of the plan, for callers that have the values.
 type Evaluated struct {
 	own        *Workflows
-	value      func(req int32, name string) (any, bool)
-	failed     func(req int32, err error)
-	req, visit int32
+	value      func(req int32, name string) (any, bool) // returns a value by name
+	failed     func(req int32, err error)               // is called with errors
+	req, visit int32                                    // request and visit that `values` reads
 	values     condition.Values
 }
 
-// NewEvaluated makes choices over the tables of a plan. Names are those that
-// conditions use: parameters.NAME, MODULE.OUTPUT; a module that ran on several items
-// has lists. Visits are known here. Failed hears of a condition that has no value,
-// and of one that leads nowhere. The request then goes as if it did not hold, no item
-// were there, or the first route was meant.
+// NewConditionChoices returns choices over the tables of a plan. `value` is called with the names that conditions use:
+// parameters.NAME and MODULE.OUTPUT; a module that ran on several items has lists. The visit is known here.
+//
+// onError is called if a condition has no value, or leads nowhere. The request then goes on as if the condition were
+// false, there were no items, or the first route were chosen.
 func NewEvaluated(own *Workflows, value func(req int32, name string) (any, bool), failed func(req int32, err error)) *Evaluated {
 	e := &Evaluated{own: own, value: value, failed: failed}
 	e.values = func(name string) (any, bool) {
@@ -35,14 +35,14 @@ func NewEvaluated(own *Workflows, value func(req int32, name string) (any, bool)
 // Begin implements Choices.
 func (*Evaluated) Begin(_, _ int32) {}
 
-// at are the values of a request at a visit of a segment.
+// valuesAt returns the values of a request at a visit of a segment.
 func (e *Evaluated) at(req, visit int32) condition.Values {
 	e.req, e.visit = req, visit
 	return e.values
 }
 
-// Items implements Choices. A request has no more items than the plan gives chances
-// of: what answers and devices have room for follows from that.
+// ItemCount implements Choices. A request has no more items than the plan has chances for, because the plan sizes
+// answers and devices by these.
 func (e *Evaluated) Items(req, app, segment, visit, step int32) int32 {
 	w := &e.own.Apps[app]
 	s := &w.Segments[segment].Steps[step]
@@ -94,6 +94,6 @@ func (e *Evaluated) Way(req, app, segment, visit int32, open []bool) int32 {
 			return last
 		}
 	}
-	// Where the way without a condition is closed, the last one that is open is taken.
+	// If the branch without a condition is closed, the last open one is taken.
 	return last
 }

@@ -11,33 +11,32 @@ import (
 	"inferplan/policy"
 )
 
-// Generation is a service that is a language model. Its tasks are sequences. They join
-// the iterations of a device where the model runs, and leave them one by one. The times
-// of its stage are those of one sequence among so many (formats.Iteration.Residence), so
-// what one takes alone is that of a batch of one.
+// LanguageModel is a service that is a language model. Its tasks are sequences, which join the iterations of a device
+// one by one. The times of its stage are those of one sequence among n (formats.Iteration.Residence), so a sequence
+// alone takes the time of a batch of one.
 type Generation struct {
-	On      []Engine // by kind of device; none: no language model
-	KVBytes int64    // of a token
+	On      []Engine // by kind of device; empty if the service is no language model
+	KVBytes int64    // bytes per token
 	// Prompt and Output are the mean tokens of a task of the usual work.
 	Prompt, Output float64
 }
 
-// Engine is what runs the iterations on a kind of devices.
+// Engine is the server that runs the iterations on a kind of device.
 type Engine struct {
 	Iteration     formats.Iteration
-	KV            int64 // tokens of KV memory; 0: the kind does not run it
-	Block, Budget int32 // tokens of a block of KV memory, and of an iteration; 0: 16, no limit
-	Sequences     int32 // at once
+	KV            int64 // tokens of KV memory; 0 if the kind does not run it
+	Block, Budget int32 // tokens per block of KV memory (0: 16), and per iteration (0: no limit)
+	Sequences     int32 // at most at once
 }
 
-// Asking is a step that asks for a language model.
+// GenerationStep is a step that asks a language model.
 type Asking struct {
 	App, Segment, Step int32
-	Prompt, Output     *formats.Lengths // nil: always the mean
-	Sample             [][2]int         // of both together, in place of these
+	Prompt, Output     *formats.Lengths // distributions; nil stands for the mean
+	Sample             [][2]int         // samples of both together, in place of these
 }
 
-// draw returns what draws the tokens of a task.
+// tokenDraw returns a function that draws the tokens of a task.
 func (a *Asking) draw(rng *rand.Rand) func() (prompt, output int32) {
 	if len(a.Sample) > 0 {
 		return func() (prompt, output int32) {
@@ -49,7 +48,7 @@ func (a *Asking) draw(rng *rand.Rand) func() (prompt, output int32) {
 	return func() (prompt, output int32) { return prompts(), outputs() }
 }
 
-// GenerationOf is a service as a language model; nil where it is none.
+// LanguageModelOf returns a service as a language model. If it is none, it returns nil.
 func (w *Workflows) GenerationOf(service int32) *Generation {
 	if w == nil || int(service) >= len(w.Generations) || len(w.Generations[service].On) == 0 {
 		return nil
@@ -57,7 +56,7 @@ func (w *Workflows) GenerationOf(service int32) *Generation {
 	return &w.Generations[service]
 }
 
-// generate adds a service as a language model; nil: it is none.
+// addLanguageModel adds the next service as a language model. If l is nil, the service is none.
 func (w *Workflows) generate(plan *formats.Plan, l *formats.FlowGeneration) {
 	g := Generation{}
 	if l != nil {
@@ -73,8 +72,7 @@ func (w *Workflows) generate(plan *formats.Plan, l *formats.FlowGeneration) {
 	w.Generations = append(w.Generations, g)
 }
 
-// number gives the steps of the next application that ask for language models their
-// numbers.
+// numberGenerationSteps numbers the steps of the next application that ask language models.
 func (w *Workflows) number(a *Workflow) {
 	for g := range a.Segments {
 		for k := range a.Segments[g].Steps {
@@ -86,9 +84,8 @@ func (w *Workflows) number(a *Workflow) {
 	}
 }
 
-// WithWork are segments whose modules that ask for language models have their work: what
-// a sequence of theirs takes alone on the first kind of devices, as a part of what one of
-// the model's usual task does.
+// WithTokenWork returns the segments with the work of those modules that ask language models: the time that one of their
+// sequences takes alone on the first kind of device, relative to the model's usual task.
 func WithWork(segments []formats.Segment, models map[string]*formats.FlowGeneration) []formats.Segment {
 	out := slices.Clone(segments)
 	for i := range out {
@@ -106,10 +103,10 @@ func WithWork(segments []formats.Segment, models map[string]*formats.FlowGenerat
 	return out
 }
 
-// Servable returns why workflows cannot be served: a device may run a language model and
-// another model, and the server of a language model runs that model alone.
+// CheckServable returns an error if workflows cannot be served: a device may run a language model and another model, but
+// the server of a language model runs that model alone.
 func (w *Workflows) Servable(t *policy.Tables) error {
-	first := make([]int32, len(t.Devices)) // service that may run on a device, plus one
+	first := make([]int32, len(t.Devices)) // by device: a service that may run on it, plus one
 	for s := range t.Services {
 		service := &t.Services[s]
 		for p := service.FirstPipeline; p < service.FirstPipeline+service.NumPipelines; p++ {

@@ -10,23 +10,22 @@ import (
 	"inferplan/formats/document"
 )
 
-// mostSequences is how many sequences run at once where a profile does not say.
+// defaultSequences is the number of sequences that run at once if a profile does not say.
 const mostSequences = 256
 
-// blockTokens are those of a block of KV memory where a profile does not say.
+// defaultBlockTokens is the number of tokens per block of KV memory if a profile does not say.
 const blockTokens = 16
 
-// asked is a language model that workflows ask for.
+// requiredModel is a language model that workflows ask.
 type asked struct {
-	name, at       string
-	prompt, output float64 // means of its longest tasks
-	longest        int     // sequence
+	name, at       string  // model, and the field of the workload that names it
+	prompt, output float64 // mean tokens of its longest tasks
+	longest        int     // tokens of its longest sequence
 }
 
-// Measured is a profile with the language models that workflows ask for among its
-// models: a batch of so many is one sequence among as many all the time, with KV memory
-// for all of them at their ends as the memory of the batch. The models come with the
-// tokens of their usual tasks, which are the longest on average, and their instances.
+// WithLanguageModels returns a profile with the language models that workflows ask added to its models. A batch of n
+// stands for one sequence among n at all times, and its memory is the KV memory of all of them at their ends. The models
+// come with the tokens of their usual tasks, which are those of the longest tasks on average, and their instances.
 func Measured(p *formats.Profile, apps []formats.Application, at string) (*formats.Profile, map[string]*formats.FlowGeneration, error) {
 	out, llms := *p, map[string]*formats.FlowGeneration{}
 	out.Models = nil
@@ -53,7 +52,7 @@ func Measured(p *formats.Profile, apps []formats.Application, at string) (*forma
 	return &out, llms, nil
 }
 
-// askedOf lists the language models that workflows ask for.
+// requiredModels returns the language models that workflows ask.
 func askedOf(apps []formats.Application, at string) (list []asked) {
 	for i := range apps {
 		for g := range apps[i].Segments {
@@ -81,22 +80,25 @@ func askedOf(apps []formats.Application, at string) (list []asked) {
 	return list
 }
 
-// measured is the model as one that was measured in batches.
+// profileModel returns the language model as one that was measured in batches.
 func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats.FlowGeneration, error) {
+	// The memory must be known, in bytes or in tokens.
 	kvBytes := l.KVBytesPerToken
 	switch {
 	case kvBytes > 0 && l.WeightBytes > 0:
 	case slices.ContainsFunc(l.Instances, func(in formats.LLMInstance) bool { return in.TensorParallel == 1 && in.KVTokens == 0 }):
 		return nil, nil, &document.Error{Path: a.at, Found: fmt.Sprintf("%q, whose profile says nothing of its memory", a.name), Expected: "weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance"}
-	default: // the tokens for which servers have memory are known, whatever a token takes
+	default: // the tokens that fit in memory are known, however many bytes a token takes
 		kvBytes = max(kvBytes, 1)
 	}
+
+	// One measurement for every number of sequences that fits.
 	m := &formats.ProfileModel{Model: a.name, Blocks: []formats.Block{{Name: "all", WeightBytes: l.WeightBytes}}}
 	llm := &formats.FlowGeneration{PromptMean: a.prompt, OutputMean: a.output, KVBytesPerToken: kvBytes}
 	for k := range l.Instances {
 		in := l.Instances[k]
 		if in.TensorParallel != 1 {
-			continue // a device runs whole models
+			continue // a device runs whole models only
 		}
 		if in.Loads != nil {
 			m.Loads = append(m.Loads, formats.DeviceLoad{Device: in.Device, ModelLoads: *in.Loads})
@@ -124,8 +126,8 @@ func (a *asked) measured(l *formats.LLMProfile) (*formats.ProfileModel, *formats
 	return m, llm, nil
 }
 
-// kv is the KV memory for so many sequences at their ends, in tokens: as many of the
-// mean length, and at least the longest one.
+// kvTokens returns the tokens of KV memory for a number of sequences at their ends: as many of the mean length, and at
+// least the longest one, rounded up to whole blocks.
 func (a *asked) kv(sequences, block int) int64 {
 	tokens := max(int64(float64(sequences)*(a.prompt+a.output)+.5), int64(a.longest))
 	return (tokens + int64(block) - 1) / int64(block) * int64(block)

@@ -7,28 +7,28 @@ import (
 	"inferplan/policy"
 )
 
-// Recorder gathers the ways that requests took from the events of a run.
+// PathRecorder collects the paths of requests from the events of a run.
 type Recorder struct {
 	t    *policy.Tables
 	open map[int32]*recorded // by request slot
-	// Took hears of every request that has ended.
+	// OnPath is called with the path of every request that has ended.
 	Took func(application string, way formats.Way)
 }
 
-// recorded is a request under way.
+// recordedRequest is an open request.
 type recorded struct {
 	model int32
 	way   formats.Way
-	slots []int32
-	first bool // its first tasks are known
+	slots []int32 // slots of its tasks so far
+	first bool    // the number of its first tasks is known
 }
 
-// NewRecorder listens to runs over tables.
+// NewPathRecorder returns a recorder for runs over tables.
 func NewRecorder(t *policy.Tables, took func(application string, way formats.Way)) *Recorder {
 	return &Recorder{t: t, open: map[int32]*recorded{}, Took: took}
 }
 
-// Hear takes an event in.
+// HandleEvent records an event.
 func (r *Recorder) Hear(ev *policy.Event) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -56,7 +56,7 @@ func (r *Recorder) Hear(ev *policy.Event) {
 	}
 }
 
-// add notes a task.
+// addTask adds a task to the path. Its inputs become offsets back.
 func (q *recorded) add(model string, ev *policy.Event) {
 	task := formats.WayTask{Model: model}
 	if ev.Value > 0 {

@@ -11,17 +11,17 @@ import (
 	"inferplan/policy"
 )
 
-// Tables are the own tables of plans of applications. The shared ones have a
-// model per application and a service per module.
+// GraphTables are the tables of plans of applications beside policy.Tables. Those have a model per application and a
+// service per module.
 type Tables struct {
-	Apps    []App    // by model
-	Modules []Module // by service
-	Lambda  float64  // quantile of waits for batches (PARD §4.2)
-	Window  time.Duration
-	Scaling *Scaling // nil: all workers are there all the time
+	Apps    []App         // by model
+	Modules []Module      // by service
+	Lambda  float64       // quantile of the waits for batches (PARD §4.2)
+	Window  time.Duration // of the averages of queueing times
+	Scaling *Scaling      // nil if all workers serve all the time
 }
 
-// App is the graph of an application. Node 0 is where requests enter.
+// Application is the graph of an application. Node 0 is where requests enter.
 type App struct {
 	Nodes []Node
 	Order []int32 // nodes, each behind all that it reads
@@ -31,18 +31,18 @@ type App struct {
 type Node struct {
 	Name    string
 	Service int32
-	In      []Edge    // from nodes that it reads
-	Out     []Edge    // to nodes that read it
-	Ways    []float64 // probability of every way on; nil: there is one
-	// Always says that every request comes here, Chance how many of them do: the
-	// sum over the ways that lead here, at most 1.
+	In      []Edge    // from the nodes that it reads
+	Out     []Edge    // to the nodes that read it
+	Ways    []float64 // probability of each outcome; nil if there is only one
+	// AlwaysReached says that every request comes here. ReachChance is the share of the requests that do: the sum over the
+	// edges that lead here, at most 1.
 	Always bool
 	Chance float64
-	// Paths are the ways from here to an end, without the node itself.
+	// Paths are the paths from here to an end, without the node itself.
 	Paths [][]int32
 }
 
-// Way is the way on that a number drawn from [0,1) stands for.
+// OutcomeAt returns the outcome that a number drawn from [0,1) stands for.
 func (n *Node) Way(u float64) int32 {
 	way := int32(0)
 	for int(way) < len(n.Ways)-1 && u >= n.Ways[way] {
@@ -55,29 +55,28 @@ func (n *Node) Way(u float64) int32 {
 // Edge leads from a node to one that reads it.
 type Edge struct {
 	From, To int32
-	Way      int32 // of From on which it lies; -1: on all
+	Way      int32 // outcome of From with which it is taken; -1 for all outcomes
 }
 
-// Module is what a service has beside its pipelines.
+// Module is what a service has besides its pipelines.
 type Module struct {
 	ColdStart time.Duration
-	Workers   []int32   // devices, in the order in which they are taken
-	Parts     []float64 // of each of them: of its time, as planned; 1 where no other module runs
+	Workers   []int32   // devices, in the order in which scaling uses them
+	Parts     []float64 // by worker: planned share of the device's time; 1 if no other module runs there
 }
 
-// Scaling says how many workers of every module serve at which rate at the
-// entry, see formats.FlowScaling.
+// Scaling says how many workers of every module serve at which rate at the entry (formats.FlowScaling).
 type Scaling struct {
-	Every, Window, Hold time.Duration
-	Lookahead           time.Duration // for which a rise is taken to go on
-	RiseSigmas          float64       // of the noise, above which a rise counts
+	Every, Window, Hold time.Duration // between decisions; of the mean rate; for which a larger number is kept
+	Lookahead           time.Duration // for which a rise is continued
+	RiseSigmas          float64       // standard errors above which a rise counts
 	Max                 int
 	Start               []int
-	Above               []float64 // rising rates
-	Workers             [][]int   // by rate and module
+	Above               []float64 // rising; the row applies above its rate
+	Workers             [][]int   // [row][module]
 }
 
-// At is the row of a rate.
+// WorkersAt returns the numbers of workers by module at a rate.
 func (s *Scaling) At(rps float64) []int {
 	i, _ := slices.BinarySearchFunc(s.Above, rps, func(a, rps float64) int {
 		if a < rps {
@@ -88,17 +87,16 @@ func (s *Scaling) At(rps float64) []int {
 	return s.Workers[max(0, i-1)]
 }
 
-// Of are the tables of a plan of applications; nil for other plans.
+// GraphTablesOf returns the graph tables of a plan of applications. For other plans it returns nil.
 func Of(t *policy.Tables) *Tables {
 	own, _ := t.Own.(*Tables)
 	return own
 }
 
-// MaxPaths bounds the ways through an application: estimates follow each.
+// MaxPaths bounds the paths through an application, because estimates follow each of them.
 const MaxPaths = 256
 
-// Compile reads the applications of a plan into its tables, which policy.Compile
-// made with a model per module.
+// Compile reads the applications of a plan into its tables, which policy.Compile made with a model per module.
 func Compile(plan *formats.Plan, t *policy.Tables) error {
 	f := formats.FlowOf(plan)
 	if f == nil {
@@ -111,6 +109,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if f.Workflow() {
 		return compileWorkflows(plan, f, t)
 	}
+
+	// Modules become services.
 	service := map[string]int32{}
 	for i := range t.Models {
 		service[t.Models[i].Name] = int32(i)
@@ -119,6 +119,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if err := own.share(plan, t); err != nil {
 		return err
 	}
+
+	// Applications become models.
 	var models []policy.Model
 	for i := range f.Applications {
 		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -136,6 +138,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if err := own.scale(f.Scaling); err != nil {
 		return err
 	}
+
+	// Pipelines belong to services, not to models.
 	for p := range t.Pipelines {
 		t.Pipelines[p].Model = -1
 	}
@@ -144,7 +148,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	return nil
 }
 
-// workersOf are the devices of a service, pipeline after pipeline.
+// devicesOf returns the devices of a service, pipeline after pipeline.
 func workersOf(t *policy.Tables, service int32) []int32 {
 	var out []int32
 	s := &t.Services[service]
@@ -154,7 +158,7 @@ func workersOf(t *policy.Tables, service int32) []int32 {
 	return out
 }
 
-// share divides devices on which several modules run among them, as the plan does.
+// setDeviceShares sets the share of a device's time that each of its modules has, as the plan does.
 func (own *Tables) share(plan *formats.Plan, t *policy.Tables) error {
 	modules, taken := make([]int, len(t.Devices)), make([]float64, len(t.Devices))
 	for m := range own.Modules {
@@ -173,6 +177,8 @@ func (own *Tables) share(plan *formats.Plan, t *policy.Tables) error {
 			}
 		}
 	}
+
+	// Scale the shares of a device so that their sum is 1.
 	for m := range own.Modules {
 		for i, on := range own.Modules[m].Workers {
 			part := &own.Modules[m].Parts[i]
@@ -191,8 +197,11 @@ func (own *Tables) share(plan *formats.Plan, t *policy.Tables) error {
 	return nil
 }
 
+// compileApplication reads the graph of an application. `at` is the field of the plan that errors name.
 func compileApp(list []formats.Module, service map[string]int32, at string) (App, error) {
 	place, app := map[string]int32{}, App{}
+
+	// Nodes, by name.
 	for i := range list {
 		m := &list[i]
 		s, ok := service[m.Model]
@@ -202,6 +211,8 @@ func compileApp(list []formats.Module, service map[string]int32, at string) (App
 		place[m.Name] = int32(i)
 		app.Nodes = append(app.Nodes, Node{Name: m.Name, Service: s})
 	}
+
+	// Edges and outcomes.
 	for i := range list {
 		for k, name := range list[i].After {
 			from, ok := place[name]
@@ -223,8 +234,8 @@ func compileApp(list []formats.Module, service map[string]int32, at string) (App
 	return app, app.finish(at)
 }
 
-// Graph is the graph of an application on its own: every module is a service.
-// Errors name fields from at on.
+// CompileGraph reads the graph of an application by itself: every module is a service of its own. Errors name fields
+// below `at`.
 func Graph(list []formats.Module, at string) (App, error) {
 	service, named := map[string]int32{}, slices.Clone(list)
 	for i := range named {
@@ -234,8 +245,9 @@ func Graph(list []formats.Module, at string) (App, error) {
 	return compileApp(named, service, at)
 }
 
-// finish orders the nodes and lists the paths behind each.
+// orderNodes orders the nodes, lists the paths behind each, and computes the chances with which they are reached.
 func (a *App) finish(at string) error {
+	// Order the nodes, inputs first.
 	done := make([]bool, len(a.Nodes))
 	for more := true; more; {
 		more = false
@@ -249,6 +261,8 @@ func (a *App) finish(at string) error {
 	if len(a.Order) < len(a.Nodes) || len(a.Nodes) == 0 {
 		return &document.Error{Path: at + ".modules", Found: "modules that wait for themselves", Expected: "a graph without cycles"}
 	}
+
+	// Paths, from the ends on.
 	for _, i := range slices.Backward(a.Order) {
 		n := &a.Nodes[i]
 		for _, e := range n.Out {
@@ -263,6 +277,8 @@ func (a *App) finish(at string) error {
 			return &document.Error{Path: at + ".modules", Found: fmt.Sprintf("%d ways from %s to the end", len(n.Paths), n.Name), Expected: fmt.Sprintf("at most %d", MaxPaths)}
 		}
 	}
+
+	// Chances, from the entry on.
 	for _, i := range a.Order {
 		n := &a.Nodes[i]
 		n.Always = i == 0
@@ -282,6 +298,7 @@ func (a *App) finish(at string) error {
 	return nil
 }
 
+// setScaling reads and checks the scaling rule.
 func (own *Tables) scale(s *formats.FlowScaling) error {
 	if s == nil {
 		return nil
@@ -304,7 +321,7 @@ func (own *Tables) scale(s *formats.FlowScaling) error {
 	return nil
 }
 
-// load says what is on the devices at the start, and how long loads take.
+// setLoads sets the networks that devices hold at the start, and the times of loads.
 func (own *Tables) load(t *policy.Tables) {
 	for m := range own.Modules {
 		network := t.Pipelines[t.Services[m].FirstPipeline].Network

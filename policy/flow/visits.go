@@ -10,25 +10,24 @@ import (
 	"inferplan/policy"
 )
 
-// Visits is how often requests come to each segment, and the share of those that
-// do so.
+// SegmentVisits says how often requests visit each segment, and the share of the requests that do so.
 type Visits struct {
-	Times  []int32
+	Times  []int32 // by segment
 	Chance float64
 }
 
-// Ask is what a visit of a segment asks of a service.
+// ServiceDemand is what a visit of a segment demands of a service.
 type Ask struct {
 	Service int32
-	Tasks   float64 // mean
-	Work    float64 // of all of them, in the usual work of one
+	Tasks   float64 // mean number
+	Work    float64 // of all of them, in the usual work of a task
 }
 
-// maxVisits bounds the ways of visiting segments that are told apart.
+// maxVisitStates bounds the states that VisitCounts distinguishes.
 const maxVisits = 20_000
 
-// Segments is a workflow on its own, and the models that it names: they are its
-// services, in this order. Errors name fields from at on.
+// CompileSegments compiles a workflow by itself. It also returns the models that it names, which are its services, in
+// this order. Errors name fields below `at`.
 func Segments(a *formats.Application, at string) (*Workflow, []string, error) {
 	var names []string
 	service := map[string]int32{}
@@ -46,15 +45,17 @@ func Segments(a *formats.Application, at string) (*Workflow, []string, error) {
 	return w, names, err
 }
 
-// Visits lists the ways of visiting segments with their chances, the most likely
-// first.
+// VisitCounts lists the different visit counts of the segments with their chances, the most likely first.
 func (w *Workflow) Visits() ([]Visits, error) {
+	// A state is the visits so far and the segment that the request is in.
 	type state struct {
 		Visits
 		at int32
 	}
 	first := state{Visits{make([]int32, len(w.Segments)), 1}, 0}
 	first.Times[0] = 1
+
+	// All requests advance by one segment per round; equal states are merged.
 	level, found, where := []state{first}, []Visits(nil), map[string]int{}
 	for seen := 0; len(level) > 0; {
 		var next []state
@@ -93,14 +94,15 @@ func (w *Workflow) Visits() ([]Visits, error) {
 		}
 		level = next
 	}
+
+	// The most likely first.
 	slices.SortStableFunc(found, func(a, b Visits) int {
 		return cmp.Or(cmp.Compare(b.Chance, a.Chance), slices.Compare(a.Times, b.Times))
 	})
 	return found, nil
 }
 
-// ways are the chances of what comes behind a segment: place 0 the end, place i+1
-// segment i.
+// nextChances returns the chances of what follows a segment: element 0 is the end, element i+1 segment i.
 func (w *Workflow) ways(at int32, times []int32) []float64 {
 	out := make([]float64, len(w.Segments)+1)
 	s, sum := &w.Segments[at], 0.0
@@ -122,11 +124,11 @@ func (w *Workflow) ways(at int32, times []int32) []float64 {
 	return out
 }
 
-// Asks is what a visit of a segment asks for, step by step.
+// ServiceDemands returns what a visit of a segment demands, step by step.
 func (w *Workflow) Asks(segment int) []Ask {
 	var out []Ask
 	s := &w.Segments[segment]
-	mean := make([]float64, len(w.Names)) // tasks by name
+	mean := make([]float64, len(w.Names)) // mean number of tasks, by name
 	for k := range s.Steps {
 		p := &s.Steps[k]
 		n := float64(p.Fixed)
@@ -151,7 +153,7 @@ func (w *Workflow) Asks(segment int) []Ask {
 	return out
 }
 
-// work is a step's work as a part of the usual.
+// relativeWork returns a step's work relative to the usual.
 func (s *Step) work() float64 {
 	if s.Work == 0 {
 		return 1
@@ -159,17 +161,16 @@ func (s *Step) work() float64 {
 	return float64(s.Work) / millionths
 }
 
-// Leg is a step on a path through a segment: any of the services may run it.
+// PathStep is a step on a path through a segment. Any of the services may run it.
 type Leg struct {
 	Services []int32
 	Work     float64
 }
 
-// Paths lists the paths through a segment, from a step that reads none of it to one
-// that none of it reads.
+// SegmentPaths lists the paths through a segment, from steps that read no step of it to steps that none of it reads.
 func (w *Workflow) Paths(segment int) ([][]Leg, error) {
 	steps := w.Segments[segment].Steps
-	behind, read := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read one; one that reads some
+	behind, read := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read a step; whether a step reads any
 	for k := range steps {
 		for _, name := range steps[k].Reads {
 			if from := slices.IndexFunc(steps[:k], func(s Step) bool { return s.Name == name }); from >= 0 {
@@ -177,6 +178,8 @@ func (w *Workflow) Paths(segment int) ([][]Leg, error) {
 			}
 		}
 	}
+
+	// Walk from every first step.
 	var out [][]Leg
 	var walk func(k int, path []Leg)
 	walk = func(k int, path []Leg) {
@@ -207,11 +210,11 @@ func (w *Workflow) Paths(segment int) ([][]Leg, error) {
 	return out, nil
 }
 
-// DrawnRequests is how many requests stand for the chances of an application.
+// DrawnRequests is the number of drawn requests that stand for the chances of an application.
 const DrawnRequests = 1000
 
-// DrawWays draws the ways of so many requests of a workflow by its chances.
-// Services are those that Segments names.
+// DrawPaths draws the paths of a number of requests of a workflow by its chances. `services` are those that
+// CompileSegments returned.
 func DrawWays(w *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {
 	t := &policy.Tables{Models: []policy.Model{{Name: name}}}
 	own := &Workflows{Apps: []Workflow{*w}}
@@ -220,12 +223,14 @@ func DrawWays(w *Workflow, name string, services []string, requests int, seed ui
 	var out []formats.Way
 	where := map[string]int{}
 	var reveals policy.Reveals
+
+	// Run each request to its end, and note its tasks.
 	for range requests {
 		way := formats.Way{Count: 1}
-		place := map[int32]int{} // in the way, by slot
+		place := map[int32]int{} // by slot: index in the path
 		walk.Begin(0, 0, &reveals)
 		way.Known = len(reveals.Tasks)
-		for at := 0; at < len(reveals.Tasks); at++ { // Ended adds to the list
+		for at := 0; at < len(reveals.Tasks); at++ { // Ended appends to the list
 			r := reveals.Tasks[at]
 			task := formats.WayTask{Model: services[r.Service]}
 			if r.Work > 0 {
@@ -247,6 +252,8 @@ func DrawWays(w *Workflow, name string, services []string, requests int, seed ui
 		if len(way.Tasks) == 0 {
 			continue
 		}
+
+		// Equal paths count together.
 		key := fmt.Sprint(way.Known, way.Tasks)
 		if k, ok := where[key]; ok {
 			out[k].Count++

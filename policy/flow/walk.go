@@ -7,52 +7,52 @@ import (
 	"inferplan/policy"
 )
 
-// Choices say where requests go, where that depends on what they bring or on what
-// their tasks put out. Whoever has the values knows: the executor evaluates the
-// conditions, the simulator draws by the chances.
+// Choices decide where requests go, where that depends on their inputs or on the outputs of their tasks. The executor
+// evaluates the plan's conditions; the simulator draws by the plan's chances.
 type Choices interface {
-	// Begin comes before anything else of a request.
+	// Begin is called before anything else of a request.
 	Begin(req, app int32)
-	// Items is how often a step of the segment that a request comes to runs.
+	// ItemCount returns how often a step of the segment that a request visits runs.
 	Items(req, app, segment, visit, step int32) int32
-	// Route is which of its routes a task of a step takes, by its item.
+	// ChooseRoute returns the route that a task of a step takes, by its item.
 	Route(req, app, segment, visit, step, item int32) int32
-	// Way is which way a request takes behind a segment; open tells which there are.
-	// It is asked where there are several.
+	// ChooseNext returns the branch that a request takes behind a segment, one of those that are open. It is called only if
+	// several are open.
 	Way(req, app, segment, visit int32, open []bool) int32
 }
 
-// Lengths are Choices that also say how many tokens the tasks of language models have.
+// TokenChoices are Choices that also give the tokens of tasks of language models.
 type Lengths interface {
 	Choices
-	// Lengths are the tokens of the prompt and the answer of a task of a step, by the
-	// step's number among those that ask for language models.
+	// TokenLengths returns the tokens of prompt and answer of a task of a step, which is given by its number among the
+	// generation steps.
 	Lengths(req, ask int32) (prompt, output int32)
 }
 
-// Walk says which tasks the requests of workflows have. The tasks of a segment are
-// revealed at once. When all have ended, the next segment is chosen.
+// WorkflowControl decides which tasks the requests of workflows have. The tasks of a segment are revealed at once. When
+// all have ended, the next segment is chosen.
 type Walk struct {
 	own      *Workflows
 	choices  Choices
-	lengths  Lengths // of the choices; nil: nobody draws them
+	lengths  Lengths // the choices, if they give tokens; otherwise nil
 	requests []walker
-	tasks    []int32 // request by task slot
-	open     []bool
+	tasks    []int32 // by task slot
+	open     []bool  // scratch: by branch
 }
 
-// walker is a request on its way.
+// workflowRequest is an open request.
 type walker struct {
 	app, segment int32
 	left         int32   // tasks of the segment that have not ended
-	slots        []int32 // of all tasks
-	latest       []span  // by name, in slots: of the latest run
+	slots        []int32 // slots of all its tasks
+	latest       []span  // by name: the tasks of the latest run, in slots
 	visits       []int32 // by segment
 }
 
+// slotRange is a range of a request's task slots.
 type span struct{ first, end int32 }
 
-// NewWalk says which tasks the requests of a run have. Choices are drawn from the
+// NewWorkflowControl returns the control that decides which tasks the requests of a run have. Choices are drawn from the
 // seed 0 until others are set.
 func NewWalk(t *policy.Tables) policy.Control {
 	own := WorkflowsOf(t)
@@ -61,7 +61,7 @@ func NewWalk(t *policy.Tables) policy.Control {
 	return w
 }
 
-// Choose sets who says where requests go.
+// SetChoices sets what decides where requests go.
 func (w *Walk) Choose(c Choices) {
 	w.choices = c
 	w.lengths, _ = c.(Lengths)
@@ -85,7 +85,8 @@ func (w *Walk) Begin(req, model int32, out *policy.Reveals) {
 	w.enter(req, 0, out)
 }
 
-// enter brings a request to a segment. Where no step of it runs, it goes on.
+// enterSegment takes a request to a segment, and reveals its tasks. If none of its steps runs, the request goes on to
+// the next segment.
 func (w *Walk) enter(req, segment int32, out *policy.Reveals) {
 	q := &w.requests[req]
 	for {
@@ -105,10 +106,12 @@ func (w *Walk) enter(req, segment int32, out *policy.Reveals) {
 	}
 }
 
-// run reveals the tasks of a step.
+// revealStep reveals the tasks of a step.
 func (w *Walk) run(req, k int32, out *policy.Reveals) {
 	q := &w.requests[req]
 	s := &w.own.Apps[q.app].Segments[q.segment].Steps[k]
+
+	// How often does it run?
 	n := s.Fixed
 	each := span{}
 	switch {
@@ -118,6 +121,8 @@ func (w *Walk) run(req, k int32, out *policy.Reveals) {
 	case s.Counted:
 		n = w.choices.Items(req, q.app, q.segment, q.visits[q.segment], k)
 	}
+
+	// A task per item.
 	first := int32(len(q.slots))
 	for item := range n {
 		slot := out.Take()
@@ -129,6 +134,8 @@ func (w *Walk) run(req, k int32, out *policy.Reveals) {
 		if s.Service < 0 {
 			r.Service = s.Routes[w.choices.Route(req, q.app, q.segment, q.visits[q.segment], k, item)]
 		}
+
+		// Inputs: all tasks of the latest run, or the one of this item.
 		for _, name := range s.Reads {
 			from := q.latest[name]
 			if name == s.Each {
@@ -148,7 +155,7 @@ func (w *Walk) run(req, k int32, out *policy.Reveals) {
 	q.latest[s.Name] = span{first, int32(len(q.slots))}
 }
 
-// next is the segment behind the one that a request is in; -1: it ends.
+// nextSegment returns the segment that follows the current one of a request. If the request ends, it returns -1.
 func (w *Walk) next(req int32) int32 {
 	q := &w.requests[req]
 	app := &w.own.Apps[q.app]
@@ -185,6 +192,7 @@ func (w *Walk) Ended(task int32, _ policy.Outcome, out *policy.Reveals) {
 	w.end(req, out)
 }
 
+// endRequest reports that a request is over.
 func (w *Walk) end(req int32, out *policy.Reveals) {
 	out.Over = append(out.Over, req)
 	w.Forget(req, out)
@@ -199,31 +207,31 @@ func (w *Walk) Forget(req int32, out *policy.Reveals) {
 	}
 }
 
-// Latest are the tasks of a module's latest run, also of a request that has just
-// ended. The list is the walk's own.
+// LatestTasks returns the tasks of a module's latest run, also of a request that has just ended. The caller must not
+// change the list.
 func (w *Walk) Latest(req, name int32) []int32 {
 	q := &w.requests[req]
 	of := q.latest[name]
 	return q.slots[of.first:of.end]
 }
 
-// Segment is the segment that a request is in, or has ended in.
+// SegmentOf returns the segment that a request is in, or has ended in.
 func (w *Walk) Segment(req int32) int32 { return w.requests[req].segment }
 
-// Draws choose by the chances of the plan. Each request draws from a stream of its
-// own, which it gets as it comes, so that its way does not depend on the policy.
+// RandomChoices draw by the chances of the plan. Each request draws from a stream of its own, which it gets when it
+// begins, so that its path does not depend on the policy.
 type Draws struct {
 	own  *Workflows
 	apps []*rand.Rand
-	rng  []rand.PCG // by request
-	from *rand.PCG  // the stream that tokens are drawn from
-	asks []func() (prompt, output int32)
+	rng  []rand.PCG                      // by request
+	from *rand.PCG                       // stream that tokens are drawn from
+	asks []func() (prompt, output int32) // by generation step
 }
 
-// Uint64 implements rand.Source: that of the request whose tokens are drawn.
+// Uint64 implements rand.Source by the stream of the request whose tokens are drawn.
 func (d *Draws) Uint64() uint64 { return d.from.Uint64() }
 
-// NewDraws makes the streams of a seed.
+// NewRandomChoices returns the choices of a seed.
 func NewDraws(own *Workflows, t *policy.Tables, seed uint64) *Draws {
 	d := &Draws{own: own}
 	for i := range t.Models {
@@ -244,16 +252,16 @@ func (d *Draws) Begin(req, app int32) {
 	d.rng[req].Seed(d.apps[app].Uint64(), d.apps[app].Uint64())
 }
 
-// Lengths implements Lengths.
+// TokenLengths implements TokenChoices.
 func (d *Draws) Lengths(req, ask int32) (prompt, output int32) {
 	d.from = &d.rng[req]
 	return d.asks[ask]()
 }
 
-// uniform is a number from 0 up to 1.
+// uniform returns a random number from [0,1).
 func (d *Draws) uniform(req int32) float64 { return float64(d.rng[req].Uint64()>>11) / (1 << 53) }
 
-// pick draws an index by chances.
+// drawIndex draws an index by chances.
 func (d *Draws) pick(req int32, chances []float64) int32 {
 	u := d.uniform(req)
 	for i, p := range chances[:len(chances)-1] {
@@ -264,7 +272,7 @@ func (d *Draws) pick(req int32, chances []float64) int32 {
 	return int32(len(chances) - 1)
 }
 
-// Items implements Choices. Without chances a step runs once.
+// ItemCount implements Choices. Without chances a step runs once.
 func (d *Draws) Items(req, app, segment, _, step int32) int32 {
 	chances := d.own.Apps[app].Segments[segment].Steps[step].Items
 	if len(chances) == 0 {

@@ -11,64 +11,62 @@ import (
 	"inferplan/policy"
 )
 
-// Workflows are the own tables of plans of workflows. The shared ones have a model
-// per application and a service per deployed model, which every device may run
-// once it holds it.
+// WorkflowTables are the tables of plans of workflows beside policy.Tables. Those have a model per application and a
+// service per deployed model, which every device may run once it holds the network.
 type Workflows struct {
 	Apps  []Workflow // by model
 	Moves []Move     // by service
-	// Sessions has, by service, what it keeps of a request; shorter: nothing.
+	// SessionStates has, by service, what it keeps of a request. Missing elements stand for nothing.
 	Sessions []Session
-	// Generations has, by service, what runs a language model; shorter: none of them is
-	// one.
+	// LanguageModels has, by service, its language model. It is empty if no service is one.
 	Generations []Generation
-	// Asks are the steps that ask for one, by their number.
+	// GenerationSteps are the steps that ask language models, by their number.
 	Asks []Asking
-	Ways [][]Way // by model: that requests took, or are expected to
+	Ways [][]Way // by model: paths that requests took, or are expected to take
 }
 
-// Move is how long an output takes to a device of the same node, and to one of
-// another. On its own device it takes no time.
+// TransferTime is how long an output takes to a device of the same node, and to one of another node. To its own device
+// it takes no time.
 type Move struct{ Near, Far time.Duration }
 
-// Workflow is the segments of an application. Segment 0 is where requests enter.
+// Workflow is an application as segments. Segment 0 is where requests enter.
 type Workflow struct {
 	Segments []Segment
 	Names    []string // of modules; segments share them
 }
 
-// Segment is a part of a workflow whose tasks are all asked for at once.
+// Segment is a part of a workflow whose tasks are all revealed at once.
 type Segment struct {
 	Name  string
 	Steps []Step
-	Next  []formats.Branch        // ways on; their segments are To
-	To    []int32                 // by way; -1: the request ends
-	When  []*condition.Expression // by way; nil: it is taken where none before it holds
-	Most  int32                   // visits; 0: as many as ways lead here
+	Next  []formats.Branch        // branches behind it; their segments are in To
+	To    []int32                 // by branch: segment; -1 if the request ends
+	When  []*condition.Expression // by branch; nil if it is taken when no earlier condition holds
+	Most  int32                   // 0: as often as branches lead here
 }
 
 // Step is a module in a segment.
 type Step struct {
-	Name    int32    // into Names
-	Service int32    // -1: one of Routes
+	Name    int32    // index in Workflow.Names
+	Service int32    // -1 if it is one of Routes
 	Routes  []int32  // services
-	Names   []string // of the routes' models
+	Names   []string // models of the routes
 	Shares  []float64
-	Work    int64                 // millionths of the usual; 0: as usual
-	Items   []float64             // chances of 0, 1, 2 … items; nil: it runs once
+	Work    int64                 // millionths of the usual; 0 stands for the usual
+	Items   []float64             // chances of 0, 1, 2 … items; nil if it runs once
 	Counted bool                  // how often it runs depends on the request
-	Count   *condition.Expression // how often; nil: not Counted
-	Choose  *condition.Expression // which of the routes; nil: it has none, or only chances
+	Count   *condition.Expression // how often it runs; nil if CountVaries is false
+	Choose  *condition.Expression // which route it takes; nil if it has none, or only chances
 	Fixed   int32                 // how often it runs otherwise
-	Each    int32                 // name for each of whose tasks it runs once; -1: none
-	Reads   []int32               // names
-	Ask     int32                 // number among those that ask for language models, plus one; 0: it asks for none
-	// Prompt and Output are the tokens that it asks a language model for.
+	Each    int32                 // it runs once for each task of this name; -1 if none
+	Reads   []int32               // indexes in Workflow.Names
+	Ask     int32                 // number of the generation step, plus one; 0 if it asks no language model
+	// Prompt and Output are the distributions of the tokens that it asks a language model for.
 	Prompt, Output *formats.Lengths
-	Sample         [][2]int // of both together, in place of these
+	Sample         [][2]int // samples of both together, in place of these
 }
 
-// Services are the services that may run the step.
+// Services returns the services that may run the step.
 func (s *Step) Services() []int32 {
 	if s.Service >= 0 {
 		return []int32{s.Service}
@@ -76,8 +74,7 @@ func (s *Step) Services() []int32 {
 	return s.Routes
 }
 
-// MostItems is how often a step of a request runs at most in a visit of its segment:
-// the most items that it has a chance of.
+// MaxItems returns how often a step of a request runs at most in a visit of its segment.
 func (s *Step) MostItems() int32 {
 	switch {
 	case !s.Counted:
@@ -88,26 +85,26 @@ func (s *Step) MostItems() int32 {
 	return int32(len(s.Items) - 1)
 }
 
-// Way is a way that requests took.
+// RecordedPath is a path that `Count` requests took. Its first KnownTasks tasks were known at arrival.
 type Way struct {
 	Count, Known int32
 	Tasks        []WayTask
 }
 
-// WayTask is a task of a way. Reads are offsets back; none: the client's input.
+// PathTask is a task of a path. Reads are offsets back; if empty, it reads the client's input.
 type WayTask struct {
 	Service int32
 	Work    int64
 	Reads   []int32
 }
 
-// WorkflowsOf are the tables of a plan of workflows; nil for other plans.
+// WorkflowTablesOf returns the tables of a plan of workflows. For other plans it returns nil.
 func WorkflowsOf(t *policy.Tables) *Workflows {
 	own, _ := t.Own.(*Workflows)
 	return own
 }
 
-// MoveTime is how long a service's output takes from one device to another.
+// OutputTransferTime returns how long a service's output takes from one device to another.
 func (w *Workflows) MoveTime(t *policy.Tables, service, from, to int32) time.Duration {
 	switch {
 	case from == to || w == nil || int(service) >= len(w.Moves):
@@ -118,10 +115,10 @@ func (w *Workflows) MoveTime(t *policy.Tables, service, from, to int32) time.Dur
 	return w.Moves[service].Far
 }
 
-// millionths of a usual work.
+// millionths is the usual work, in the unit of works in events.
 const millionths = 1_000_000
 
-// workOf is a task's work as events have it.
+// workMillionths returns a task's work as events have it.
 func workOf(work float64) int64 {
 	if work == 0 || work == 1 {
 		return 0
@@ -129,9 +126,10 @@ func workOf(work float64) int64 {
 	return max(1, int64(work*millionths+.5))
 }
 
-// compileWorkflows reads the workflows of a plan into its tables, which
-// policy.Compile made with a model per deployed one.
+// compileWorkflows reads the workflows of a plan into its tables, which policy.Compile made with a model per deployed
+// one.
 func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) error {
+	// Deployed models become services, with their networks.
 	service, names := map[string]int32{}, []string(nil)
 	own := &Workflows{}
 	for i := range t.Models {
@@ -147,6 +145,8 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 			n.Load = append(n.Load, [2]time.Duration{load, load})
 		}
 	}
+
+	// Applications become models.
 	var models []policy.Model
 	for i := range f.Applications {
 		a, at := f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -159,13 +159,15 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 		if err != nil || a.SLOUS <= 0 {
 			return &document.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
+
+		// Paths: recorded ones, or else drawn by the chances of the graph.
 		own.Ways = append(own.Ways, nil)
 		for k := range f.Transitions {
 			if f.Transitions[k].Application == a.Model {
 				own.Ways[i] = waysOf(&f.Transitions[k], service)
 			}
 		}
-		if len(own.Ways[i]) == 0 && len(w.Segments) > 0 { // the graph has chances, too
+		if len(own.Ways[i]) == 0 && len(w.Segments) > 0 {
 			ways := DrawWays(w, a.Model, names, DrawnRequests, plan.Seed)
 			own.Ways[i] = waysOf(&formats.WaysOf{Ways: ways}, service)
 		}
@@ -173,6 +175,8 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 		own.Apps = append(own.Apps, *w)
 		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS, NumPipelines: int32(len(t.Pipelines))})
 	}
+
+	// Pipelines belong to services, not to models.
 	for p := range t.Pipelines {
 		t.Pipelines[p].Model = -1
 	}
@@ -184,7 +188,7 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 	return nil
 }
 
-// sessionOf reads what a module keeps of a request.
+// readSessionState reads what a module keeps of a request.
 func sessionOf(s *formats.SessionState) Session {
 	if s == nil {
 		return Session{}
@@ -192,9 +196,9 @@ func sessionOf(s *formats.SessionState) Session {
 	return Session{Bytes: s.Bytes, Recompute: s.RecomputeUS.D(), Near: s.NearUS.D(), Far: s.FarUS.D()}
 }
 
-// hold says what devices hold at the start, and how much room there is for it.
+// setResident sets the networks that devices hold at the start, and their memory for networks.
 func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) {
-	first := make([]int, len(plan.Pools)) // number of a pool's first device, as the plan counts
+	first := make([]int, len(plan.Pools)) // by pool: number of its first device, as the plan counts
 	for i := 1; i < len(first); i++ {
 		first[i] = first[i-1] + plan.Pools[i-1].Count
 	}
@@ -221,6 +225,7 @@ func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Ta
 
 // compileWorkflow reads an application.
 func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at string) (*Workflow, error) {
+	// Parse all conditions of the application.
 	app := &formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}
 	seen, err := app.Conditions()
 	if err != nil {
@@ -230,6 +235,8 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 	for i := range a.Segments {
 		s := &a.Segments[i]
 		seg := Segment{Name: s.Name, Next: s.Next, Most: int32(s.Most)}
+
+		// Branches behind the segment.
 		for b := range s.Next {
 			to := int32(-1)
 			for _, name := range s.Next[b].To {
@@ -238,6 +245,8 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 			seg.To = append(seg.To, to)
 			seg.When = append(seg.When, seen[fmt.Sprintf("segments[%d].next[%d].when", i, b)])
 		}
+
+		// Its steps.
 		for k := range s.Modules {
 			step, err := w.step(seen, app, i, k, service)
 			if err != nil {
@@ -250,17 +259,23 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 	return w, nil
 }
 
-// step reads a module.
+// compileStep reads the k-th module of the i-th segment.
 func (w *Workflow) step(seen formats.Conditions, a *formats.Application, i, k int, service map[string]int32) (Step, error) {
 	m := &a.Segments[i].Modules[k]
+
+	// What the module declares.
 	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1, Sample: m.Sample}
 	s.Prompt, s.Output = m.Tokens()
+
+	// Conditions; a fixed number of items needs none.
 	s.Choose = seen[fmt.Sprintf("segments[%d].modules[%d].route", i, k)]
 	if s.Count = seen[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; s.Count != nil {
 		if n, ok := s.Count.Fixed(); ok {
 			s.Counted, s.Fixed, s.Items = false, int32(min(n, formats.MaxTasks)), nil
 		}
 	}
+
+	// What it reads, and the services that may run it.
 	if m.Each != "" {
 		s.Each = w.name(m.Each)
 	}
@@ -281,7 +296,7 @@ func (w *Workflow) step(seen formats.Conditions, a *formats.Application, i, k in
 	return s, nil
 }
 
-// name is the number of a module's name.
+// nameIndex returns the index of a module's name, and adds it if it is new.
 func (w *Workflow) name(name string) int32 {
 	if i := slices.Index(w.Names, name); i >= 0 {
 		return int32(i)
@@ -290,8 +305,7 @@ func (w *Workflow) name(name string) int32 {
 	return int32(len(w.Names) - 1)
 }
 
-// waysOf are recorded ways with services by number. Ways over other models are
-// left out.
+// recordedPaths reads recorded paths, with services by number. Paths over models that are not deployed are left out.
 func waysOf(w *formats.WaysOf, service map[string]int32) []Way {
 	var out []Way
 next:

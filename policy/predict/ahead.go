@@ -1,7 +1,7 @@
 package predict
 
-// Ahead appends the tokens that a request is likely to ask for from where the
-// cursor stands to its end, at most limit of them.
+// PredictTokens appends the predicted tokens from a cursor up to the end of the request, at most `limit` of them. With
+// Options.MinChance it stops at the first token with a smaller chance.
 func (t *Table) Ahead(c Cursor, limit int, dst []int32) []int32 {
 	for range limit {
 		token := t.next(&c)
@@ -14,14 +14,13 @@ func (t *Table) Ahead(c Cursor, limit int, dst []int32) []int32 {
 	return dst
 }
 
-// Share is the chance of a token.
+// TokenChance is the chance of a token.
 type Share struct {
 	Token int32
 	Share float64
 }
 
-// Shares appends the chances of what comes next at a cursor. Nothing is appended
-// where nothing is known.
+// NextChances appends the chances of the next token at a cursor. If nothing is known, it appends nothing.
 func (t *Table) Shares(c *Cursor, dst []Share) []Share {
 	r := t.row(c)
 	if r < 0 {
@@ -35,13 +34,13 @@ func (t *Table) Shares(c *Cursor, dst []Share) []Share {
 	return dst
 }
 
-// share is the chance of a token in a row.
+// chanceOf returns the chance of a token in a row.
 func share(t *Table, row, token int32) float64 {
 	e := t.find(row, token)
 	return float64(t.edges[e].count) / float64(t.rows[row].total)
 }
 
-// next is the token that is predicted at a cursor.
+// nextToken returns the token that is predicted at a cursor: the likeliest, or one drawn by chance.
 func (t *Table) next(c *Cursor) int32 {
 	r := t.row(c)
 	if r < 0 || t.rng == nil {
@@ -56,7 +55,7 @@ func (t *Table) next(c *Cursor) int32 {
 	return End
 }
 
-// row is the row that predicts at a cursor; -1: none.
+// predictingRow returns the row that predicts at a cursor. If there is none, it returns -1.
 func (t *Table) row(c *Cursor) int32 {
 	if r := t.featureRow(c); r >= 0 && c.rows[1] == r {
 		if a := &t.apps[c.app]; a.feature > a.plain {
@@ -66,7 +65,7 @@ func (t *Table) row(c *Cursor) int32 {
 	return t.plainRow(c)
 }
 
-// featureRow is the row with the feature, or else the one without.
+// featureRow returns the row with the feature. If it has too few samples, it returns the plain row.
 func (t *Table) featureRow(c *Cursor) int32 {
 	if r := c.rows[1]; r >= 0 && t.rows[r].total >= t.opt.Least {
 		return r
@@ -74,8 +73,8 @@ func (t *Table) featureRow(c *Cursor) int32 {
 	return t.plainRow(c)
 }
 
-// plainRow is the row of the full prefix, or else that of the last token; -1:
-// neither has a sample.
+// plainRow returns the row of the full prefix. If it has too few samples, it returns that of the last token, and if that
+// has none, -1.
 func (t *Table) plainRow(c *Cursor) int32 {
 	if r := c.rows[0]; r >= 0 && t.rows[r].total >= t.opt.Least {
 		return r
@@ -86,7 +85,7 @@ func (t *Table) plainRow(c *Cursor) int32 {
 	return -1
 }
 
-// likely is the token that followed a row most often, the smaller one of two.
+// likeliestToken returns the token that followed a row most often; of two, the smaller one.
 func (t *Table) likely(r int32) int32 {
 	if r < 0 {
 		return End

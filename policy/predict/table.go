@@ -8,58 +8,57 @@ import (
 
 // Options say how a table predicts.
 type Options struct {
-	// Least is how many samples a row must have before it counts; 0: 3.
+	// MinSamples is the number of samples that a row must have before it predicts. 0 stands for 3.
 	Least int32
-	// LastOnly leaves prefixes out: a row is of the last token alone.
+	// LastTokenOnly leaves prefixes out: the last token alone predicts the next.
 	LastOnly bool
-	// Sampled draws the next token by its share, as DyOrc does, from a stream of
-	// Seed. Otherwise the most likely token is taken, the smaller number of two.
+	// Sampled draws the next token by its chance, as DyOrc does, from a stream of Seed. Otherwise the likeliest token is
+	// predicted; of two, the smaller one.
 	Sampled bool
 	Seed    uint64
-	// Sure ends a prediction at the first token that has a smaller chance.
+	// MinChance ends a prediction at the first token with a smaller chance.
 	Sure float64
-	// Rows bounds the rows of prefixes; 0: 65,536. Further prefixes back off.
+	// MaxRows bounds the rows of prefixes. 0 stands for 65,536. Longer prefixes back off.
 	Rows int
 }
 
-// Table counts which token follows. It is not safe for use by several
-// goroutines.
+// TransitionTable counts which token follows a prefix of tokens. Calls must not be concurrent.
 type Table struct {
 	opt    Options
 	tokens tokens
 	rows   []row
 	edges  []edge
-	apps   []app
+	apps   []app              // by application
 	roots  map[[2]int32]int32 // row by application and feature
 	lasts  map[[2]int32]int32 // row by application and last token
-	rng    *rand.Rand
+	rng    *rand.Rand         // nil if tokens are not drawn
 }
 
-// row counts what followed a prefix or a token.
+// tableRow counts what followed a prefix, or a last token.
 type row struct {
 	total int32
-	first int32 // edge; -1: none
-	depth int32 // of the prefix; -1: of a last token
+	first int32 // -1 if none
+	depth int32 // -1 if the row is of a last token
 }
 
 // edge is a token that followed a row.
 type edge struct {
 	token int32
 	count int32
-	row   int32 // of the longer prefix; -1: there is none
-	next  int32 // edge of the same row
+	row   int32 // of the prefix with this token; -1 if none
+	next  int32 // next edge of the same row; -1 if none
 }
 
-// app keeps how often each way of predicting was right about the next token.
+// appScore counts how often each kind of row predicted the next token of an application.
 type app struct {
-	asked          int32
-	plain, feature int32
+	asked          int32 // predictions made
+	plain, feature int32 // right ones without, and with the feature
 }
 
 // NoFeature is the feature of a request of which nothing is known.
 const NoFeature int32 = -1
 
-// New makes an empty table.
+// New returns an empty table.
 func New(opt Options) *Table {
 	if opt.Least == 0 {
 		opt.Least = 3
@@ -74,23 +73,22 @@ func New(opt Options) *Table {
 	return t
 }
 
-// Number is the number of a token, which Token gives back. Inputs are the
-// caller's.
+// TokenNumber returns the number of a token, and adds the token if it is new. The caller may reuse inputs.
 func (t *Table) Number(service int32, work int64, inputs []int32) int32 {
 	return t.tokens.number(service, work, inputs)
 }
 
-// Token is the token of a number that Number gave.
+// Token returns the token with a number that TokenNumber returned.
 func (t *Table) Token(number int32) *Token { return &t.tokens.list[number] }
 
-// Cursor is where a request is in the table.
+// Cursor is the position of a request in the table.
 type Cursor struct {
 	app, feature int32
-	rows         [2]int32 // of the prefix, without and with the feature; -1: not counted
-	last         int32    // token
+	rows         [2]int32 // of the prefix, without and with the feature; -1 if not counted
+	last         int32    // -1 if none
 }
 
-// Begin is where a request of an application starts.
+// CursorAtStart returns the cursor of a request of an application before its first token.
 func (t *Table) Begin(application, feature int32) Cursor {
 	c := Cursor{app: application, feature: feature, rows: [2]int32{-1, -1}, last: -1}
 	if r, ok := t.roots[[2]int32{application, NoFeature}]; ok {
@@ -118,7 +116,7 @@ func (t *Table) Advance(c *Cursor, token int32) {
 	c.last = token
 }
 
-// find is the edge of a row along a token; -1: none.
+// findEdge returns the edge of a row along a token. If there is none, it returns -1.
 func (t *Table) find(row, token int32) int32 {
 	for e := t.rows[row].first; e >= 0; e = t.edges[e].next {
 		if t.edges[e].token == token {
@@ -128,8 +126,7 @@ func (t *Table) find(row, token int32) int32 {
 	return -1
 }
 
-// Learn counts a request that has ended: its tokens in order, of which the first
-// ones were known when it came.
+// Learn counts a request that has ended: its tokens in order, of which the first `known` were known at its arrival.
 func (t *Table) Learn(application, feature int32, path []int32, known int) {
 	for int(application) >= len(t.apps) {
 		t.apps = append(t.apps, app{})
@@ -146,7 +143,7 @@ func (t *Table) Learn(application, feature int32, path []int32, known int) {
 	}
 }
 
-// tokenAt is the token at a place in a path, End behind it.
+// tokenAt returns the i-th token of a path, and End behind the last.
 func tokenAt(path []int32, i int) int32 {
 	if i < len(path) {
 		return path[i]
@@ -154,7 +151,7 @@ func tokenAt(path []int32, i int) int32 {
 	return End
 }
 
-// score notes how often either row would have been right, before they learn.
+// scoreRows counts how often either kind of row would have been right, before both learn the path.
 func (t *Table) score(application, feature int32, path []int32, known int) {
 	a := &t.apps[application]
 	c := t.Begin(application, feature)
@@ -173,12 +170,12 @@ func (t *Table) score(application, feature int32, path []int32, known int) {
 			t.Advance(&c, token)
 		}
 	}
-	if a.asked > 1<<20 { // what was long ago counts less
+	if a.asked > 1<<20 { // older predictions count less
 		a.asked, a.plain, a.feature = a.asked/2, a.plain/2, a.feature/2
 	}
 }
 
-// count adds a path to the rows of its prefixes.
+// countPrefixes counts a path in the rows of its prefixes.
 func (t *Table) count(application, feature int32, path []int32, known int) {
 	if t.opt.LastOnly {
 		return
@@ -201,7 +198,7 @@ func (t *Table) count(application, feature int32, path []int32, known int) {
 	}
 }
 
-// lastRow is the row of an application's last token.
+// lastTokenRow returns the row of an application's last token, and adds it if it is new.
 func (t *Table) lastRow(application, token int32) int32 {
 	key := [2]int32{application, token}
 	r, ok := t.lasts[key]
@@ -213,7 +210,7 @@ func (t *Table) lastRow(application, token int32) int32 {
 	return r
 }
 
-// newRow adds a row of a prefix; -1: there are enough.
+// addRow adds a row of a prefix. If there are MaxRows already, it returns -1.
 func (t *Table) newRow(depth int32) int32 {
 	if len(t.rows) >= t.opt.Rows {
 		return -1
@@ -222,7 +219,8 @@ func (t *Table) newRow(depth int32) int32 {
 	return int32(len(t.rows) - 1)
 }
 
-// bump counts a token that followed a row, and gives the longer row; -1: none.
+// countToken counts a token that followed a row, and returns the row of the longer prefix. If there is none, it returns
+// -1.
 func (t *Table) bump(r, token int32) int32 {
 	if t.rows[r].total > 1<<30 {
 		return -1
@@ -231,8 +229,8 @@ func (t *Table) bump(r, token int32) int32 {
 	return t.step(r, token, 1)
 }
 
-// step goes along a token from a row and adds to its count; what is not there is
-// added. It gives the longer row; -1: none.
+// followToken adds to the count of a token behind a row, adding the edge if it is new, and returns the row of the longer
+// prefix. If there is none, it returns -1.
 func (t *Table) step(r, token, count int32) int32 {
 	e := t.find(r, token)
 	if e < 0 {
@@ -247,5 +245,5 @@ func (t *Table) step(r, token, count int32) int32 {
 	return t.edges[e].row
 }
 
-// ofLast tells whether a row is of a last token: such rows have no longer ones.
+// isLastTokenRow returns true if a row is of a last token. Such rows have no longer ones.
 func (t *Table) ofLast(r int32) bool { return t.rows[r].depth < 0 }

@@ -14,19 +14,18 @@ type Token struct {
 	Inputs []int32
 }
 
-// tokens gives every token a number from 1.
+// tokenNumbers gives every token a number, from 1 on.
 type tokens struct {
 	list []Token
-	by   map[uint64]int32 // the last token of a hash
-	next []int32          // of the same hash; 0: none
+	by   map[uint64]int32 // by hash: number of the last token with it
+	next []int32          // number of the token before with the same hash; 0 if none
 }
 
 func newTokens() tokens {
 	return tokens{list: make([]Token, 1), by: map[uint64]int32{}, next: make([]int32, 1)}
 }
 
-// number is the token's number; a new token gets the next one. Inputs are the
-// caller's.
+// numberOf returns the number of a token. A new token gets the next number. The caller may reuse inputs.
 func (t *tokens) number(service int32, work int64, inputs []int32) int32 {
 	const prime = 1099511628211
 	h := (14695981039346656037 ^ uint64(uint32(service))) * prime

@@ -1,3 +1,3 @@
-// Package slots gives numbers to values that come and go, so that a number is used again and
-// no value is allocated where one of the same number ended.
+// Package slots numbers values that come and go: the number (slot) of a value that has ended is used again, so no memory
+// is allocated for the next one (slots.go).
 package slots

@@ -1,7 +1,7 @@
 package slots
 
-// Take returns the number of a slot of list that is free, or else of a new one at its end. Whoever
-// frees a slot appends its number to free; what was in it stays until then.
+// Take returns a free slot of a list, or a new one at its end. The caller that frees a slot appends its number to
+// `free`; the old value stays in the slot until then.
 func Take[T any](list *[]T, free *[]int32) int32 {
 	if n := len(*free); n > 0 {
 		slot := (*free)[n-1]

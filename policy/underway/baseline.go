@@ -10,14 +10,14 @@ import (
 	"inferplan/policy/waiting"
 )
 
-// Never is later than anything; sums of a few of it do not overflow.
+// FarFuture is later than any time. Sums of a few of it do not overflow.
 const Never = time.Duration(1) << 60
 
-// FirstLook is the least share of the planned batch that must be in time at a
-// head's first look, in PPipe's artifact.
+// FirstLookShare is the least share of the planned batch that must be in time when a request first becomes the head of
+// its queue (PPipe's artifact).
 const FirstLook = 0.95
 
-// NoParameters refuses all parameters of a policy that has none.
+// RejectParameters returns an error if parameters are given to a policy that has none.
 func NoParameters(name string, params map[string]float64) error {
 	if len(params) == 0 {
 		return nil
@@ -34,8 +34,8 @@ func DropHead(q *waiting.Queue, model int32, reason policy.Reason, out *policy.A
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: model, Req: r.Req})
 }
 
-// Lose aborts what cannot end without a device; the requests wait again in the
-// queue that a batch has its from.
+// AbortOnDevice aborts the batches that cannot end without a device. Their requests wait again in the queue that queueOf
+// returns.
 func (u *Table) Lose(device int32, queueOf func(*Batch) *waiting.Queue, out *policy.Actions) {
 	for slot := range u.Len() {
 		if u.Needs(slot, device) {

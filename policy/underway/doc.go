@@ -1,5 +1,7 @@
-// Package underway keeps account of dispatched batches for the policies of pooled
-// pipelines: who is in a batch, where it goes and how far it is; and what else
-// baselines that reserve nothing beyond a tail per resource have in common
-// (baseline.go).
+// Package underway keeps the dispatched batches for the policies of pooled pipelines: the requests of a batch, its hops,
+// and how far it has got (underway.go). It also has what baselines share that reserve nothing but the latest end per
+// resource (baseline.go).
+//
+// Vocabulary: a slot is the number of a batch, which is used again. A hop is a stage of a batch's pipeline on a device.
+// A batch has reached a hop when its tensors are there, and finished it when the device has run it.
 package underway

@@ -14,29 +14,30 @@ type Batch struct {
 	Size     int32
 	First    int16 // stage of the first hop
 	Hops     int16
-	Done     int16 // hops whose device has finished
-	Arrived  int16 // hops that the batch has reached
-	Live     bool
-	Device   []int32       // per hop
-	Limit    time.Duration // it is not to end later, where a policy sets one
+	Done     int16         // hops whose device has finished
+	Arrived  int16         // hops that the batch has reached
+	Live     bool          // it is under way
+	Device   []int32       // by hop
+	Limit    time.Duration // latest end, if a policy sets one
 }
 
-// Table holds the batches under way, by slot.
+// BatchTable holds the batches under way, by slot.
 type Table struct {
 	batches []Batch
-	members []waiting.Request
+	members []waiting.Request // [slot*maxBatch + i]
 	free    []int32
 	most    int32 // largest batch
-	hops    int32 // longest pipeline
+	hops    int32 // stages of the longest pipeline
 }
 
-// New makes a table for a plan.
+// New returns a table for a plan.
 func New(t *policy.Tables) *Table {
 	u := &Table{most: t.MaxBatch(), hops: t.MaxStages()}
 	u.grow(64 + 4*int32(len(t.Devices)))
 	return u
 }
 
+// grow enlarges the table to a number of slots.
 func (u *Table) grow(slots int32) {
 	had := int32(len(u.batches))
 	batches, devices := make([]Batch, slots), make([]int32, slots*u.hops)
@@ -56,18 +57,18 @@ func (u *Table) grow(slots int32) {
 	u.batches, u.members, u.free = batches, members, free
 }
 
-// Len is the number of slots.
+// Len returns the number of slots.
 func (u *Table) Len() int32 { return int32(len(u.batches)) }
 
-// At is the batch of a slot.
+// BatchAt returns the batch of a slot.
 func (u *Table) At(slot int32) *Batch { return &u.batches[slot] }
 
-// Members are the requests of a batch.
+// Members returns the requests of a batch.
 func (u *Table) Members(slot int32) []waiting.Request {
 	return u.members[slot*u.most : slot*u.most+u.batches[slot].Size]
 }
 
-// Next returns the slot that the next Dispatch takes. It makes room where none is free.
+// NextSlot returns the slot that the next Dispatch takes. If none is free, the table grows.
 func (u *Table) Next() int32 {
 	if len(u.free) == 0 {
 		u.grow(2 * int32(len(u.batches)))
@@ -75,13 +76,15 @@ func (u *Table) Next() int32 {
 	return u.free[len(u.free)-1]
 }
 
-// Dispatch sends the first size requests of a queue along the hops that end
-// out.Hops, from stage first of the pipeline on.
+// Dispatch sends the first `size` requests of a queue along the last `hops` hops of out.Hops, from stage `first` of the
+// pipeline on.
 func (u *Table) Dispatch(q *waiting.Queue, model, pipeline, size int32, first int16, hops int, out *policy.Actions) {
 	slot := u.Next()
 	u.free = u.free[:len(u.free)-1]
 	b := &u.batches[slot]
 	b.Model, b.Pipeline, b.Size, b.First, b.Hops, b.Done, b.Arrived, b.Live = model, pipeline, size, first, int16(hops), 0, 0, true
+
+	// Order the dispatch, with the requests as its tasks.
 	act := policy.Action{
 		Kind: policy.Dispatch, Pipeline: pipeline, Model: model, Batch: slot, Size: size,
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops) - hops), HopCount: b.Hops,
@@ -97,16 +100,15 @@ func (u *Table) Dispatch(q *waiting.Queue, model, pipeline, size int32, first in
 	out.List = append(out.List, act)
 }
 
-// Transferred notes that a batch reached a stage.
+// RecordArrival records that a batch has reached a stage.
 func (u *Table) Transferred(ev *policy.Event) {
 	if b := &u.batches[ev.Batch]; b.Live {
 		b.Arrived = max(b.Arrived, ev.Hop-b.First)
 	}
 }
 
-// Finished notes that a batch left a stage and tells whether that was the last
-// of its hops. Its slot is then free; its members stay readable until the next
-// Dispatch.
+// RecordFinish records that a batch has left a stage, and returns true if that was the last of its hops. Its slot is
+// then free; its members stay readable until the next Dispatch.
 func (u *Table) Finished(ev *policy.Event) bool {
 	b := &u.batches[ev.Batch]
 	if !b.Live || ev.Hop-b.First < b.Done {
@@ -120,7 +122,7 @@ func (u *Table) Finished(ev *policy.Event) bool {
 	return true
 }
 
-// Abort ends a batch that cannot go on; its requests wait again in a queue.
+// Abort ends a batch that cannot go on. Its requests wait again in a queue.
 func (u *Table) Abort(slot int32, q *waiting.Queue, out *policy.Actions) {
 	b := u.At(slot)
 	for _, r := range u.Members(slot) {
@@ -131,14 +133,14 @@ func (u *Table) Abort(slot int32, q *waiting.Queue, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Abort, Model: b.Model, Pipeline: b.Pipeline, Batch: slot})
 }
 
-// Free gives a slot back.
+// FreeSlot frees a slot.
 func (u *Table) Free(slot int32) {
 	u.batches[slot].Live = false
 	u.free = append(u.free, slot)
 }
 
-// Needs tells whether a batch under way cannot end without a device: it has
-// still to run there, or its tensors have not left it.
+// NeedsDevice returns true if a batch under way cannot end without a device: it has yet to run there, or its tensors
+// have not left it.
 func (u *Table) Needs(slot, device int32) bool {
 	b := &u.batches[slot]
 	if !b.Live {

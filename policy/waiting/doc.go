@@ -1,3 +1,3 @@
-// Package waiting holds a model's requests that wait for a decision, in the
-// order of their deadlines: what the policies have in common about a queue.
+// Package waiting holds the requests of a model that wait for a decision, in the order of their deadlines, for all
+// policies (queue.go).
 package waiting

@@ -7,13 +7,12 @@ type Request struct {
 	Deadline time.Duration
 	Arrived  time.Duration
 	Req      int32
-	Device   int32 // that holds its tensors between stages, where a policy asks
-	Looked   bool  // passed its first look as the head
-	Lost     bool  // was on a device that was lost
+	Device   int32 // device that holds its tensors between stages, if a policy needs it
+	Looked   bool  // it has passed the check when it first became the head
+	Lost     bool  // it was on a device that was lost
 }
 
-// before orders requests by deadline, then arrival. With one SLO per model that
-// is the order of arrival.
+// isBefore orders requests by deadline, then by arrival. With one SLO per model that is the order of arrival.
 func (a *Request) before(b *Request) bool {
 	if a.Deadline != b.Deadline {
 		return a.Deadline < b.Deadline
@@ -21,17 +20,17 @@ func (a *Request) before(b *Request) bool {
 	return a.Arrived < b.Arrived
 }
 
-// Queue is a ring of requests in order of deadline. The zero value is empty.
+// Queue is a ring of requests in the order of their deadlines. The zero value is empty.
 type Queue struct {
-	Len   int
-	ring  []Request // length a power of two
+	Len   int       // number of requests
+	ring  []Request // its length is a power of two
 	first int
 }
 
-// At is the i-th request, to be changed in place but for its order.
+// At returns the i-th request. It may be changed in place, except for its order.
 func (q *Queue) At(i int) *Request { return &q.ring[(q.first+i)&(len(q.ring)-1)] }
 
-// Insert puts r at its place; in the usual case the end.
+// Insert inserts a request by its order, which is usually the end.
 func (q *Queue) Insert(r Request) {
 	if q.Len == len(q.ring) {
 		q.Grow()
@@ -44,7 +43,7 @@ func (q *Queue) Insert(r Request) {
 	*q.At(i) = r
 }
 
-// Grow makes room for more.
+// Grow doubles the ring.
 func (q *Queue) Grow() {
 	bigger := make([]Request, max(16, 2*len(q.ring)))
 	for i := range q.Len {
@@ -53,7 +52,7 @@ func (q *Queue) Grow() {
 	q.ring, q.first = bigger, 0
 }
 
-// Pop takes the first request out.
+// Pop removes the first request and returns it.
 func (q *Queue) Pop() Request {
 	r := *q.At(0)
 	q.first = (q.first + 1) & (len(q.ring) - 1)
@@ -61,13 +60,13 @@ func (q *Queue) Pop() Request {
 	return r
 }
 
-// PopLast takes the last request out.
+// PopLast removes the last request and returns it.
 func (q *Queue) PopLast() Request {
 	q.Len--
 	return *q.At(q.Len)
 }
 
-// Remove takes a request out and tells whether it was there.
+// Remove removes a request, and returns false if it was not in the queue.
 func (q *Queue) Remove(req int32) bool {
 	for i := range q.Len {
 		if q.At(i).Req != req {

@@ -6,15 +6,15 @@ import (
 	"inferplan/policy"
 )
 
-// batches run placed tasks: they have what a task reads brought to its device, and
-// start and end the batches there.
+// batchRunner runs placed tasks: it has the inputs of a task brought to the task's device, and starts and ends the
+// batches there.
 type batches struct {
 	*cluster
 	loads *loads
 	door  *door
 }
 
-// kick starts what can start on the devices that something happened to.
+// startTouched starts batches and loads, where it can, on all devices that an event has touched.
 func (b *batches) kick(now int64, out *policy.Actions) {
 	for i := 0; i < len(b.touched); i++ {
 		place := b.touched[i]
@@ -27,8 +27,8 @@ func (b *batches) kick(now int64, out *policy.Actions) {
 	b.touched = b.touched[:0]
 }
 
-// run starts a batch: the first task in the queue that may run, with all of its
-// service that may run.
+// startBatch starts a batch on an idle device: the first task in its queue that may run, with all later tasks of the
+// same service that may run, up to the largest batch. If the device runs a language model, tasks join it instead.
 func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	d := &b.devices[place]
 	if d.busy {
@@ -37,12 +37,16 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 		}
 		return
 	}
+
+	// Choose the tasks of the batch. What is not chosen stays in the queue.
 	first := int32(len(out.Tasks))
 	service, most, work, anew := int32(-1), 0, int64(0), int64(0)
 	head := b.head(d, place, now)
 	kept := d.queue[:head]
 	for i, id := range d.queue[head:] {
 		k := &b.tasks[id]
+
+		// A language model starts sequences in place of a batch.
 		if service < 0 && b.sequences().is(k.service) && b.runnable(d, k) && !b.expects(d, k) {
 			d.queue = append(kept, d.queue[head+i:]...)
 			b.generate(place, k.service, len(kept), now, out)
@@ -62,6 +66,8 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	if service < 0 {
 		return
 	}
+
+	// Book the batch on the device.
 	n := int32(len(d.batch))
 	d.busy, d.dirty, d.service = true, true, service
 	b.running++
@@ -70,6 +76,8 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	for _, id := range d.batch {
 		b.tasks[id].end = d.ends
 	}
+
+	// Order the dispatch.
 	sv := b.fleet.on(service, place)
 	start := time.Duration(now)
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: sv.pipeline, Model: -1, Batch: place, Size: n, Device: b.fleet.ids[place],
@@ -77,8 +85,8 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: b.fleet.ids[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(d.ends)})
 }
 
-// head is the place in a queue from which on the next batch is looked for: that of the first
-// full batch, if the first task that may run can wait for it.
+// batchHead returns the queue position at which the search for the next batch begins. That is the first full batch if
+// the first task that may run can wait for it, and otherwise position 0.
 func (b *batches) head(d *device, place int32, now int64) int {
 	if !b.opt.Full {
 		return 0
@@ -95,8 +103,8 @@ func (b *batches) head(d *device, place int32, now int64) int {
 	return 0
 }
 
-// generate has a language model begin on a device that does nothing, with all that may
-// run of its tasks from a place of the queue on.
+// startSequences starts a language model on an idle device, with all tasks of the service that may run, from a position
+// of the queue on.
 func (b *batches) generate(place, service int32, from int, now int64, out *policy.Actions) {
 	d, q := &b.devices[place], b.sequences()
 	kept := d.queue[:from]
@@ -111,8 +119,8 @@ func (b *batches) generate(place, service int32, from int, now int64, out *polic
 	d.queue = kept
 }
 
-// join has tasks join the language model that runs on a device, in the order of the
-// queue, up to the first that finds no room or has the device drain.
+// joinSequences lets tasks join the language model that runs on a device, in the order of the queue. It stops at the
+// first task that does not fit or that causes the device to drain.
 func (b *batches) join(place int32, now int64, out *policy.Actions) {
 	d, q := &b.devices[place], b.sequences()
 	kept, open := d.queue[:0], true
@@ -129,8 +137,8 @@ func (b *batches) join(place int32, now int64, out *policy.Actions) {
 	d.queue = kept
 }
 
-// expects tells whether what a task of the same request and service reads is on its
-// way to a device: the two are for one batch.
+// siblingArriving returns true if the inputs of another task of the same request and service are on their way to the
+// device. The two tasks are meant for one batch, so the first one waits.
 func (b *batches) expects(d *device, k *task) bool {
 	if len(d.queue) == 1 {
 		return false
@@ -143,7 +151,7 @@ func (b *batches) expects(d *device, k *task) bool {
 	return false
 }
 
-// finished ends the tasks of the batch on a device.
+// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence that the slot names.
 func (b *batches) finished(place, slot int32, now int64, out *policy.Actions) {
 	d := &b.devices[place]
 	if id := b.sequences().of(slot); id >= 0 {
@@ -162,7 +170,7 @@ func (b *batches) finished(place, slot int32, now int64, out *policy.Actions) {
 	b.touchDevice(place)
 }
 
-// ended ends a task.
+// endTask marks a task as ended, stores the state of its session, and counts it as an ended input of its readers.
 func (b *batches) ended(id int32, now int64, out *policy.Actions) {
 	k := &b.tasks[id]
 	k.state, k.end = ended, now
@@ -177,7 +185,8 @@ func (b *batches) ended(id int32, now int64, out *policy.Actions) {
 	b.endInput(now, q.ahead, id, out)
 }
 
-// endInput tells tasks that one which they may read has ended.
+// markInputEnded counts an ended task among the inputs of those tasks of the list that read it. Tasks all of whose
+// inputs have ended may run once the inputs are at their place.
 func (b *batches) endInput(now int64, list []int32, id int32, out *policy.Actions) {
 	for _, c := range list {
 		k := &b.tasks[c]
@@ -192,7 +201,7 @@ func (b *batches) endInput(now int64, list []int32, id int32, out *policy.Action
 	}
 }
 
-// bind has what a placed task reads brought to its place.
+// gatherInputs has the inputs of a task that has just been placed brought to its place.
 func (b *batches) bind(now int64, id int32, out *policy.Actions) {
 	k := &b.tasks[id]
 	if k.pending == 0 {
@@ -202,8 +211,8 @@ func (b *batches) bind(now int64, id int32, out *policy.Actions) {
 	}
 }
 
-// settle lets a placed task whose inputs have all ended run where they are, or
-// has them brought.
+// makeRunnable handles a placed task whose inputs have all ended: it may run if they are at its place, and otherwise
+// they are requested.
 func (b *batches) settle(now int64, id int32, out *policy.Actions) {
 	k := &b.tasks[id]
 	b.fetch(now, id, out)
@@ -220,7 +229,7 @@ func (b *batches) settle(now int64, id int32, out *policy.Actions) {
 	b.ask(id, out)
 }
 
-// ask has the inputs of a task brought to its place.
+// requestInputs requests that the inputs of a task are brought to its place, unless that has been requested already.
 func (b *batches) ask(id int32, out *policy.Actions) {
 	if k := &b.tasks[id]; k.asked != k.place {
 		k.asked, k.arrived = k.place, -1
@@ -228,7 +237,7 @@ func (b *batches) ask(id int32, out *policy.Actions) {
 	}
 }
 
-// apart tells whether a task reads what is not where it is placed.
+// hasRemoteInputs returns true if a task reads an output that is at another place.
 func (b *batches) apart(k *task) bool {
 	for _, in := range k.inputs {
 		if in >= 0 && b.tasks[in].place != k.place {
@@ -238,7 +247,7 @@ func (b *batches) apart(k *task) bool {
 	return false
 }
 
-// brought notes that what a task reads is at a device.
+// markInputsArrived notes that the inputs of a task have arrived at its device. Transfers of batches are ignored.
 func (b *batches) brought(ev *policy.Event) {
 	if ev.Batch >= 0 {
 		return

@@ -1,17 +1,17 @@
 package workflow
 
-// claim is an application's part of the resources where not all can be admitted. As in fair queueing
-// each has a virtual time: that in which what was admitted of it comes at its planned rate.
-// While an application is short of a resource, those that are ahead of it get none of it. So
-// those with short ways or much room before their deadlines do not keep out the others.
+// rateClaim is the claim of an application to its planned rate while not all requests can be admitted. As in fair
+// queueing, each application has a virtual time, which advances by the gap of the planned rate with each admitted
+// request. While an application is short of a resource, applications that are ahead of it in virtual time get none of
+// that resource. So applications with short paths or long deadlines do not keep out the others.
 type claim struct {
-	gap      int64 // between two requests at the planned rate
-	virtual  int64
-	shortage int32 // resource that had no room for its latest request; -1: none
-	until    int64 // deadline of that request
+	gap      int64 // ns between two requests at the planned rate
+	virtual  int64 // virtual time in ns
+	shortage int32 // resource that refused its latest request; -1 if none did
+	until    int64 // deadline of that request; the shortage counts up to then
 }
 
-// newClaim makes the claim of a planned rate; if none is planned, it counts as 1 per second.
+// newRateClaim returns the claim of a planned rate in requests per second. A rate of 0 counts as 1.
 func newClaim(rps float64) claim {
 	c := claim{gap: 1e9, shortage: -1}
 	if rps > 0 {
@@ -20,9 +20,11 @@ func newClaim(rps float64) claim {
 	return c
 }
 
-// lead returns the time by which the application of a request is ahead of one that is short of a
-// resource which the request needs; if there is none, it returns 0. An application that asked for
-// less than its rate lags by the time of one request at most.
+// leadOverScarce returns by how many ns the application of a request is ahead, in virtual time, of the application
+// furthest behind that is short of a resource which the request needs. If there is none, it returns 0.
+//
+// A virtual time that lies behind is first raised to at most one time budget behind the furthest, so an application that
+// asked for less than its rate cannot save up more than that.
 func (g *door) lead(now int64, q *request) (by int64) {
 	app, last := &g.apps[q.model], int64(0)
 	for i := range g.apps {

@@ -2,30 +2,31 @@ package workflow
 
 import "inferplan/policy"
 
-// cluster is what all parts of the policy act on: requests and their tasks, the
-// devices with what they hold, and their plans.
+// cluster is the state that all parts of the policy act on: requests and their tasks, the devices with what they hold,
+// and the plans of the devices.
 type cluster struct {
 	book
 	opt     Options
-	fleet   *fleet
-	rows    rows
+	fleet   *fleet // services and devices, from the tables
+	rows    rows   // when a task would end, by service and place
 	devices []device
-	copies  []int32 // by network: devices that have it or load it
+	copies  []int32 // by network: devices that hold it or load it
 	demand  demand
-	returns []returning // by service
+	returns []returning // by service: how often session states are continued
 	running int         // devices that run a batch
-	touched []int32     // devices that something happened to
-	touch   []bool
-	epoch   int32
-	marks   []int32 // by network: epoch
-	latest  []int32 // scratch of a plan: by service
+	touched []int32     // places that an event has touched in this turn
+	touch   []bool      // by place: whether it is in that list
+	epoch   int32       // current mark of networkEpoch
+	marks   []int32     // by network: the epoch in which it was last seen
+	latest  []int32     // scratch of a plan: latest queue position by service
 	fill    fill
-	route   Routing // nil: the search places tasks
+	route   Routing // places tasks in place of the search; nil if the search does
 
-	inSlot    []int32 // sequence by batch slot, from the number of devices on
+	inSlot    []int32 // sequence by batch slot, counted from the number of devices on
 	freeSlots []int32
 }
 
+// newCluster returns a cluster with idle devices that hold what the tables say for the start.
 func newCluster(t *policy.Tables, opt Options) *cluster {
 	c := &cluster{opt: opt, fleet: newFleet(t)}
 	c.rows = newRows(len(t.Services), len(t.Devices))
@@ -39,7 +40,7 @@ func newCluster(t *policy.Tables, opt Options) *cluster {
 	return c
 }
 
-// restart gives a device what it has from the start.
+// resetDevice sets a device to what it holds at the start: the resident networks, and no session states.
 func (c *cluster) restart(place int32) {
 	d, id := &c.devices[place], c.fleet.ids[place]
 	d.memory, d.taken = 0, 0
@@ -64,7 +65,7 @@ func (c *cluster) restart(place int32) {
 	d.dirty = true
 }
 
-// touchDevice has a device looked at before the turn ends.
+// touchDevice makes startTouched look at a device before the turn ends.
 func (c *cluster) touchDevice(place int32) {
 	if !c.touch[place] {
 		c.touch[place] = true
@@ -72,12 +73,13 @@ func (c *cluster) touchDevice(place int32) {
 	}
 }
 
-// runnable tells whether a task in a device's queue may run there.
+// isRunnable returns true if a task in a device's queue may run there: it is revealed, its inputs and its session state
+// are there, and its network is loaded.
 func (c *cluster) runnable(d *device, k *task) bool {
 	return k.slot >= 0 && k.pending == 0 && k.arrived == k.place && !k.coming && d.loaded[c.fleet.services[k.service].network]
 }
 
-// stuck tells whether a device neither runs nor could run anything.
+// isStuck returns true if a device runs nothing and no task in its queue may run.
 func (c *cluster) stuck(d *device) bool {
 	if d.busy {
 		return false
@@ -90,8 +92,8 @@ func (c *cluster) stuck(d *device) bool {
 	return true
 }
 
-// crowded tells whether a network that nothing has asked for yet would take the
-// room of others on a device.
+// crowdsOut returns true if a network would not fit beside those that a device holds or plans to load. It returns false
+// if the network is one of these itself.
 func (c *cluster) crowded(place, network int32) bool {
 	d := &c.devices[place]
 	if d.loadedAt(network) >= 0 {
@@ -104,7 +106,7 @@ func (c *cluster) crowded(place, network int32) bool {
 	return free < c.fleet.bytes[network]
 }
 
-// unqueue takes a task out of its device's queue.
+// unqueueTask removes a task from the queue of its device. The task then has no place.
 func (c *cluster) unqueue(id int32) {
 	k := &c.tasks[id]
 	c.devices[k.place].dequeue(id)
@@ -112,7 +114,7 @@ func (c *cluster) unqueue(id int32) {
 	c.touchDevice(k.place)
 }
 
-// waiting is the number of tasks of a service on a device.
+// waitingTasks returns the number of tasks of a service on a device, those of the running batch included.
 func (c *cluster) waiting(place, service int32) int {
 	d := &c.devices[place]
 	n := 0
@@ -127,14 +129,14 @@ func (c *cluster) waiting(place, service int32) int {
 	return n
 }
 
-// count tells the routing that a task became known or ended.
+// countTask reports to the routing, if there is one, that a task became known (delta 1) or ended (-1).
 func (c *cluster) count(now int64, service int32, by int) {
 	if c.route != nil {
 		c.route.Count(now, service, by)
 	}
 }
 
-// booked is how far devices are booked ahead, on average.
+// meanBacklog returns how far ahead devices are booked, in ns: the mean over the devices.
 func (c *cluster) booked(now int64) int64 {
 	sum := int64(0)
 	for i := range c.devices {

@@ -2,50 +2,50 @@ package workflow
 
 import "slices"
 
-// device is a device with its queue, what it holds, and a plan of what it will
-// do.
+// device is a device with its queue, what its memory holds, and a plan of what it will do.
 type device struct {
-	queue   []int32 // tasks, in order of their keys
-	batch   []int32 // tasks that run
-	service int32   // that they ask for
+	queue   []int32 // waiting tasks, in order of their keys
+	batch   []int32 // running tasks
+	service int32   // service of the running tasks
 	busy    bool
 	down    bool
-	ends    int64 // when the batch ends, as expected; of a language model, the last sequence
-	kv      int64 // tokens that the sequences which run will hold
-	seen    int64 // when their progress was last counted
+	ends    int64 // expected end of the batch, or of the last sequence of a language model
+	kv      int64 // KV tokens that the running sequences will hold
+	seen    int64 // when the progress of the sequences was last counted
 
-	memory  int64   // bytes; 0: nothing is loaded at run time
-	taken   int64   // of networks that are there or being loaded
+	memory  int64   // bytes; 0 if no network is loaded at run time
+	taken   int64   // bytes of networks that are loaded or being loaded, and of session states
 	loaded  []bool  // by network
-	last    []int64 // by network: when it was last of use
-	states  []int32 // tasks whose states of sessions are there
-	loading int32   // network; -1: none
-	there   int64   // when that load ends, as expected
+	last    []int64 // by network: when a batch last used it
+	states  []int32 // tasks whose session states are on the device
+	loading int32   // network that is being loaded; -1 if none
+	there   int64   // expected end of that load
 
-	dirty  bool
+	dirty  bool     // the plan has to be computed anew
 	stale  int64    // the plan holds up to then
-	plan   []period // batches to come, in order
-	loads  []loadAt // that the queue asks for and that have not begun
-	tail   int64    // end of all of the plan
+	plan   []period // planned batches, in order
+	loads  []loadAt // loads that the queue needs and that have not begun
+	tail   int64    // end of the whole plan
 	engine int64    // when the copy engine has done all loads
-	room   int64    // bytes that are free or can be made free
-	waits  []int64  // scratch: by place in the queue, when it may run; or chosen, planned
-	behind []int32  // scratch: by place in the queue, the next one that is not planned
-	alike  []int32  // scratch: by place in the queue, the next one of its service
+	room   int64    // bytes that are free or can be freed
+	waits  []int64  // scratch, by queue position: when the task may run, or positionChosen or positionPlanned
+	behind []int32  // scratch, by queue position: the next one that is not planned
+	alike  []int32  // scratch, by queue position: the next one of the same service
 }
 
-// period is a batch to come, or what a language model does from when it begins until it
+// plannedBatch is a batch that a device will run. For a language model it is the time from its first sequence until it
 // has drained.
 type period struct {
 	start, end int64
-	until      int64 // a task that is put behind the queue joins up to then
-	kv         int64 // tokens that its sequences will hold
-	work       int64
-	extra      int64 // of end, for states that are computed anew
-	service, n int32
-	real       bool // a revealed task is in it
+	until      int64 // a task appended to the queue can join up to then
+	kv         int64 // KV tokens that its sequences will hold
+	work       int64 // largest work of its tasks
+	extra      int64 // part of the time in which session states are recomputed
+	service, n int32 // service and number of tasks
+	real       bool  // it holds a revealed task
 }
 
+// plannedLoad is a load that the queue needs, with its expected end.
 type loadAt struct {
 	network int32
 	end     int64
@@ -55,7 +55,7 @@ func newDevice(networks int) device {
 	return device{loading: -1, loaded: make([]bool, networks), last: make([]int64, networks), dirty: true}
 }
 
-// enqueue puts a task into the queue by its key.
+// enqueue inserts a task into the queue by its key, behind tasks with the same key.
 func (d *device) enqueue(tasks []task, id int32) {
 	d.queue = append(d.queue, id)
 	for i := len(d.queue) - 1; i > 0 && tasks[d.queue[i-1]].key > tasks[id].key; i-- {
@@ -64,7 +64,7 @@ func (d *device) enqueue(tasks []task, id int32) {
 	d.dirty = true
 }
 
-// dequeue takes a task out of the queue.
+// dequeue removes a task from the queue, if it is there.
 func (d *device) dequeue(id int32) {
 	if i := slices.Index(d.queue, id); i >= 0 {
 		d.queue = slices.Delete(d.queue, i, i+1)
@@ -72,8 +72,7 @@ func (d *device) dequeue(id int32) {
 	d.dirty = true
 }
 
-// refresh brings plans and rows of the devices up to date that anything has
-// happened to.
+// refreshPlans computes the plan and the end table anew for devices whose plan has changed or is out of date.
 func (c *cluster) refresh(now int64) {
 	for i := range c.devices {
 		if d := &c.devices[i]; d.dirty || d.stale < now {
@@ -83,13 +82,14 @@ func (c *cluster) refresh(now int64) {
 	}
 }
 
-// plan works out what a device will do by its own rule: one batch at a time, of
-// the first task in its queue that may run, with all of its service that may run
-// then.
+// planDevice computes the plan of a device by playing its own rule forward: one batch at a time, of the first task in
+// the queue that may run then, with all tasks of the same service that may run then.
 func (c *cluster) plan(place int32, now int64) {
 	d := &c.devices[place]
 	d.dirty, d.stale = false, never
 	d.plan, d.loads = d.plan[:0], d.loads[:0]
+
+	// The plan begins when the running batch ends.
 	at := now
 	if d.busy {
 		at = max(at, d.ends)
@@ -106,12 +106,14 @@ func (c *cluster) plan(place int32, now int64) {
 	}
 }
 
-// planBatches plans the batches of a queue from an instant on, and gives the end of
-// the last. A task that is planned leaves the list of those that are not.
+// planBatches plans the batches of a queue from an instant on, and returns the end of the last one. Positions that are
+// planned are unlinked from the list that nextUnplanned holds.
 func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 	n := int32(len(d.queue))
 	c.queueUp(d, place, now)
 	first, left := int32(0), n
+
+	// Tasks join the language model that runs already.
 	if q := c.sequences(); d.busy && q.is(d.service) {
 		b := q.period(d, now)
 		left -= q.plan(d, place, c.latest[d.service], &b)
@@ -119,6 +121,8 @@ func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 		at = b.end
 	}
 	for left > 0 {
+		// Find the head of the next batch: the first position that is ready, or the first full batch. Otherwise, when
+		// the first position becomes ready.
 		head, before, next := n, int32(-1), never
 		c.fill.reset()
 		for i := first; i < n; i = d.behind[i] {
@@ -143,6 +147,8 @@ func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 			}
 			before, next = i, min(next, w)
 		}
+
+		// Nothing is ready yet, so the device idles until something is.
 		if head == n {
 			at = next
 			continue
@@ -153,8 +159,8 @@ func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 	return at
 }
 
-// queueUp works out when each task of a queue may run, and lists those behind each
-// one: all, and those of its service.
+// linkQueue computes when each task of a queue may run, and links every position to the next one in the queue and to the
+// next one of the same service.
 func (c *cluster) queueUp(d *device, place int32, now int64) {
 	n := int32(len(d.queue))
 	d.waits, d.behind, d.alike = d.waits[:0], d.behind[:0], slices.Grow(d.alike[:0], int(n))[:n]
@@ -173,8 +179,7 @@ func (c *cluster) queueUp(d *device, place int32, now int64) {
 	}
 }
 
-// planBatch plans the batch of the task at a place of the queue, and gives its
-// size.
+// planBatch plans one batch, headed by the task at a position of the queue, and returns its size.
 func (c *cluster) planBatch(d *device, place, head int32, at int64) int32 {
 	b := period{start: at, until: at, service: c.tasks[d.queue[head]].service}
 	if q := c.sequences(); q.is(b.service) {
@@ -183,6 +188,8 @@ func (c *cluster) planBatch(d *device, place, head int32, at int64) int32 {
 		d.plan = append(d.plan, b)
 		return joined
 	}
+
+	// Choose tasks of the service that are ready, up to the largest batch.
 	most, last := c.fleet.on(b.service, place).most, head
 	for i := head; i < int32(len(d.queue)) && b.n < most; i = d.alike[i] {
 		if d.waits[i] > at || d.waits[i] == planned {
@@ -195,6 +202,8 @@ func (c *cluster) planBatch(d *device, place, head int32, at int64) int32 {
 		b.extra += c.memos().toll(k, place)
 		d.waits[i], last = chosen, i
 	}
+
+	// Now the end of the batch is known; write it into its tasks.
 	b.end = at + c.fleet.cost(b.service, place, b.n, b.work) + b.extra
 	for i := head; i <= last; i = d.alike[i] {
 		if d.waits[i] == chosen {
@@ -205,14 +214,14 @@ func (c *cluster) planBatch(d *device, place, head int32, at int64) int32 {
 	return b.n
 }
 
-// chosen marks a task of a queue that is in the batch at hand, planned one that is in
-// a batch before it.
+// positionChosen marks a queue position that is in the batch under construction, positionPlanned one that is in an
+// earlier batch.
 const (
 	chosen  = -1
 	planned = -2
 )
 
-// readyAt is when all that a task reads is at a place, as expected.
+// inputsReadyAt returns when all inputs of a task, and the session state that it continues, are at a place, as expected.
 func (c *cluster) readyAt(k *task, place int32, now int64) int64 {
 	at := now
 	if k.coming {
@@ -230,17 +239,21 @@ func (c *cluster) readyAt(k *task, place int32, now int64) int64 {
 	return at
 }
 
-// planLoads lists the loads that the queue asks for, and what room there is.
+// planLoads lists the loads that a device's queue needs, and computes the bytes that are free or can be freed.
 func (c *cluster) planLoads(place int32, now int64) {
 	d := &c.devices[place]
 	d.engine = now
 	if d.loading >= 0 {
 		d.engine = max(now, d.there)
 	}
+
+	// Without a memory size nothing is loaded, and memory is no limit.
 	d.room = never
 	if d.memory == 0 {
 		return
 	}
+
+	// Plan one load for every network that the queue needs and the device lacks.
 	c.epoch++
 	d.room = d.memory - d.taken
 	for _, id := range d.queue {
@@ -259,6 +272,9 @@ func (c *cluster) planLoads(place int32, now int64) {
 	if d.busy {
 		c.marks[c.fleet.services[d.service].network] = c.epoch
 	}
+
+	// Networks that neither the queue nor the running batch needs can go, and so can states that no task needs
+	// soon.
 	for n, is := range d.loaded {
 		if is && c.marks[n] != c.epoch {
 			d.room += c.fleet.bytes[n]
@@ -271,7 +287,8 @@ func (c *cluster) planLoads(place int32, now int64) {
 	}
 }
 
-// loadedAt is when a network is there that is loaded, or in the queue.
+// networkReadyAt returns when a network is usable on a device: 0 if it is loaded, or the end of its load. If the device
+// neither has nor plans it, it returns -1; if the device never loads anything, farFuture.
 func (d *device) loadedAt(network int32) int64 {
 	switch {
 	case d.loaded[network]:
@@ -290,7 +307,8 @@ func (d *device) loadedAt(network int32) int64 {
 	return -1
 }
 
-// usable is the first instant at which a task of a service finds its network.
+// networkUsableAt returns the first instant at which a task of a service, placed now, finds its network on a device. If
+// the device cannot run the service, or must not load its network (Options.StaticNetworks), it returns farFuture.
 func (c *cluster) usable(place, s int32) int64 {
 	d, sv := &c.devices[place], &c.fleet.services[s]
 	on := &sv.by[c.fleet.kindOf[place]]
@@ -310,8 +328,8 @@ func (c *cluster) usable(place, s int32) int64 {
 	return at
 }
 
-// idle is the first instant from at on at which a device can start a batch that
-// takes so long without a planned one that is revealed having to wait for it.
+// firstIdle returns the first instant, not before a given one, at which a device can start a batch of a given duration
+// without delaying a planned batch that holds a revealed task. Batches of expected tasks give way.
 func (d *device) idle(at, took int64) int64 {
 	if d.busy {
 		at = max(at, d.ends)
@@ -320,7 +338,7 @@ func (d *device) idle(at, took int64) int64 {
 		b := &d.plan[i]
 		need := took
 		if !b.real {
-			need = 1 // what is expected gives way
+			need = 1 // expected tasks give way
 		}
 		if at+need > b.start {
 			at = max(at, b.end)
@@ -331,7 +349,7 @@ func (d *device) idle(at, took int64) int64 {
 	return at
 }
 
-// write brings the rows of a place up to date.
+// writeEndTable writes the entries of a place into the end table.
 func (c *cluster) write(place int32, now int64) {
 	d, f := &c.devices[place], c.fleet
 	if d.down {
@@ -340,6 +358,8 @@ func (c *cluster) write(place int32, now int64) {
 		}
 		return
 	}
+
+	// First the entries of a batch of one, in the first gap of the plan.
 	kind := f.kindOf[place]
 	for s := range f.services {
 		sv := &f.services[s]
@@ -357,6 +377,9 @@ func (c *cluster) write(place int32, now int64) {
 		}
 		c.rows.set(int32(s), place, free, took)
 	}
+
+	// Then the planned batches that a task can join. The loop runs backwards, so the earliest one of a service
+	// stays.
 	for i := len(d.plan) - 1; i >= 0; i-- {
 		b := &d.plan[i]
 		on := &f.services[b.service].by[kind]

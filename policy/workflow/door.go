@@ -8,84 +8,87 @@ import (
 	"inferplan/policy/predict"
 )
 
-// door is admission at the entry. A request comes in while all that was admitted can
-// still be in time with it: for every request, what those with earlier deadlines still ask
-// for has to fit into a share of what their devices can do until its own tasks must begin.
+// admission decides at the entry which requests are admitted. It admits a request if all admitted requests can still be
+// in time with it. For every request, the device time owed to requests with earlier deadlines must fit into a share of
+// what the devices can do until the request's own tasks must begin.
 //
-// What a request asks for is what is revealed of it and waits, and the mean of what came
-// behind its latest task in requests that have ended. It is device time in planned
-// batches. Devices that services share are one resource with one backlog.
+// The time that a request owes is that of its revealed tasks that wait, plus the mean time of what followed its latest
+// task in requests that have ended. It is counted as device time in planned batches. Devices that several services share
+// are one resource with one backlog.
 //
-// The share follows what happens. Batches are not always full, loads take time, and work
-// is not spread evenly.
+// The share adapts to the requests that end late: batches are not always full, loads take time, and work is not spread
+// evenly.
 type door struct {
 	*cluster
 	table     *predict.Table
 	resources []resource
-	uses      [][]int32 // by service: the resources that its work counts in
+	uses      [][]int32 // by service: the resources in which its work counts
 	apps      []traits  // by application
-	line      []int32   // open requests in the order of their deadlines
+	line      []int32   // admitted open requests, in the order of their deadlines
 	sums      []float64 // scratch
 	sorted    []int64   // scratch
 }
 
-// resource is a set of devices with the work that no other device can do.
+// resource is a set of devices, with the work that only these devices can do.
 type resource struct {
 	places []int32
-	in     []bool  // by place
-	each   []int64 // by service: device time of a task in a planned batch
-	owed   int64   // device time that open requests ask for
-	busy   int64   // scratch: sum of when its devices are free
-	latest int64   // scratch: the last of them
-	up     int64   // scratch: how many there are
+	in     []bool  // by place: whether it belongs to the set
+	each   []int64 // by service: device time in ns of a task in a planned batch; 0 if others run it, too
+	owed   int64   // device time in ns that admitted requests need
+	busy   int64   // scratch: sum of the times at which its devices become free
+	latest int64   // scratch: the latest of these times
+	up     int64   // scratch: number of devices that are up
 }
 
-// traits are what is known of an application.
+// appStats holds the statistics that admission keeps of an application.
 type traits struct {
-	behind []mean  // by token: what came behind it; by resource
-	all    mean    // of a request
-	chains []int64 // of requests that ended lately: their longest chains of tasks
-	count  int     // of chains so far
-	tail   int64   // quantile of chains
-	share  float64 // of the time before a deadline that backlogs may take up
-	ended  float64 // requests since the share was set
-	late   float64 // of those
-	full   bool    // requests were refused since then
-	holds  int64   // the share holds up to then at least
+	behind []mean  // by token: device time of what followed it, by resource
+	all    mean    // device time of a request, by resource
+	chains []int64 // longest chains of task times of requests that ended lately
+	count  int     // number of chains seen so far
+	tail   int64   // quantile of chainTimes: time that a request needs at the end
+	share  float64 // part of the device time before a deadline that backlogs may fill
+	ended  float64 // requests that ended since the share was set
+	late   float64 // those of them that were late
+	full   bool    // a request was refused since the share was set
+	holds  int64   // the share is not changed before then
 	claim
 }
 
-// mean is a mean by resource.
+// resourceMean is a weighted mean of device times, by resource.
 type mean struct {
 	n   float64
 	sum []float64
 }
 
 const (
-	// mostResources bounds the unions of devices that are looked at.
+	// maxResources bounds the number of resources.
 	mostResources = 64
-	// mostSamples is how many requests a mean is of; later ones count more.
+	// maxSamples is the weight of a mean at most; then later requests count more.
 	mostSamples = 2000
-	// mostChains is how many chains a quantile is of, and tailAt the quantile.
+	// maxChains is the number of chains that a quantile is taken over, and chainQuantileLevel its level.
 	mostChains = 128
 	tailAt     = .9
-	// A share begins at firstShare. It grows by shareGrows while no more than half of
-	// lateShare end late of those admitted, and shrinks where more than lateShare do.
+	// A backlog share begins at initialShare. It grows by shareGrowth while at most half of maxLateShare of the
+	// admitted requests end late, and shrinks if more than maxLateShare do.
 	firstShare = .8
 	leastShare = .05
 	mostShare  = 2
 	shareGrows = 1.03
 	lateShare  = .01
-	// enoughEnds is how many ends a share is judged by.
+	// endsPerUpdate is the number of ended requests after which a share may change.
 	enoughEnds = 100
 )
 
+// newAdmission returns admission for a cluster. If the options do not ask for admission, it admits every request.
 func newDoor(c *cluster) *door {
 	g := &door{cluster: c}
 	if !c.opt.Admit {
 		return g
 	}
 	f := c.fleet
+
+	// Resources are the sets of devices that run a service, and the unions of such sets.
 	for s := range f.services {
 		in := make([]bool, len(f.ids))
 		for place := range f.ids {
@@ -102,6 +105,8 @@ func newDoor(c *cluster) *door {
 			g.addResource(in)
 		}
 	}
+
+	// The work of a service counts in every resource that holds all of the service's devices.
 	g.uses = make([][]int32, len(f.services))
 	for r := range g.resources {
 		x := &g.resources[r]
@@ -120,7 +125,8 @@ func newDoor(c *cluster) *door {
 	return g
 }
 
-// addResource adds a set of devices.
+// addResource adds a set of devices as a resource. It does nothing if the set is empty or known, or if there are
+// maxResources already.
 func (g *door) addResource(in []bool) {
 	if len(g.resources) >= mostResources || slices.ContainsFunc(g.resources, func(x resource) bool { return slices.Equal(x.in, in) }) {
 		return
@@ -136,7 +142,8 @@ func (g *door) addResource(in []bool) {
 	}
 }
 
-// eachOn is what a task of a service takes of a resource; 0: other devices run it, too.
+// taskTimeOn returns the device time in ns of a resource that a task of a service needs in a planned batch. If devices
+// outside the resource run the service, too, it returns 0.
 func (g *door) eachOn(x *resource, s int32) int64 {
 	rate := 0.0
 	for place := range g.fleet.ids {
@@ -155,8 +162,8 @@ func (g *door) eachOn(x *resource, s int32) int64 {
 	return max(1, int64(float64(len(x.places))/rate))
 }
 
-// admits returns true if a request may come in, and puts it into the line. If not, again is
-// when one that comes then is expected to have room.
+// admit returns true if a request may come in, and adds it to the admitted requests. Otherwise retryAt is when a request
+// that arrives then is expected to fit.
 func (g *door) admits(now int64, req int32) (in bool, again int64) {
 	if !g.opt.Admit {
 		return true, 0
@@ -164,10 +171,14 @@ func (g *door) admits(now int64, req int32) (in bool, again int64) {
 	q := &g.requests[req]
 	app := &g.apps[q.model]
 	q.owes = slices.Grow(q.owes[:0], len(g.resources))[:len(g.resources)]
+
+	// Find the position by deadline.
 	at := len(g.line)
 	for at > 0 && g.requests[g.line[at-1]].deadline > q.deadline {
 		at--
 	}
+
+	// Every resource must have time left for it and for the requests behind it.
 	for r := range g.resources {
 		q.owes[r] = app.all.of(r)
 		if late := g.excess(now, r, at, q); late > 0 {
@@ -180,6 +191,8 @@ func (g *door) admits(now int64, req int32) (in bool, again int64) {
 	if again > 0 {
 		return false, again
 	}
+
+	// Applications that are short of a resource which it needs come first.
 	if lead := g.lead(now, q); lead > 0 {
 		return false, now + lead
 	}
@@ -190,9 +203,11 @@ func (g *door) admits(now int64, req int32) (in bool, again int64) {
 	return true, 0
 }
 
-// excess is how much later there would be room in a resource for a request that would
-// stand at a place of the line, and for all behind it; 0: there is room. A request that
-// shares it with nobody always has room.
+// delayUntilFit returns by how many ns later a resource would have time for a request at a position of the admitted
+// ones, and for all requests behind it. If there is time now, it returns 0. A request that shares a resource with no
+// other one always fits.
+//
+//	earlierOwed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
 func (g *door) excess(now int64, r, at int, q *request) (late int64) {
 	x := &g.resources[r]
 	if q.owes[r] == 0 || x.owed <= 0 {
@@ -206,7 +221,7 @@ func (g *door) excess(now int64, r, at int, q *request) (late int64) {
 			o = &g.requests[g.line[i-1]]
 		}
 		app := &g.apps[o.model]
-		if o.owes[r] == 0 { // it asks for nothing here
+		if o.owes[r] == 0 { // it needs nothing here
 			continue
 		}
 		before := owed - o.owes[r]
@@ -220,7 +235,7 @@ func (g *door) excess(now int64, r, at int, q *request) (late int64) {
 	return late
 }
 
-// free works out when the devices of a resource are free.
+// updateFreeTimes computes when the devices of a resource become free.
 func (g *door) free(now int64, x *resource) {
 	x.busy, x.latest, x.up = 0, now, 0
 	for _, place := range x.places {
@@ -230,8 +245,8 @@ func (g *door) free(now int64, x *resource) {
 	}
 }
 
-// freeAt is when a device has done what it runs; never: it is down. Sequences of a
-// language model count as if the device did what is left of them, and nothing else.
+// deviceFreeAt returns when a device has finished what it runs. If the device is down, it returns farFuture. Running
+// sequences of a language model count as if the device did what remains of them at its full batch, and nothing else.
 func (g *door) freeAt(now int64, place int32) int64 {
 	d := &g.devices[place]
 	switch q := g.sequences(); {
@@ -252,7 +267,7 @@ func (g *door) freeAt(now int64, place int32) int64 {
 	return max(now, d.ends)
 }
 
-// room is the device time of a resource up to a deadline.
+// deviceTimeUntil returns the device time in ns that a resource offers up to a deadline.
 func (g *door) room(now int64, x *resource, deadline int64) int64 {
 	if deadline >= x.latest {
 		return x.up*deadline - x.busy
@@ -264,7 +279,8 @@ func (g *door) room(now int64, x *resource, deadline int64) int64 {
 	return sum
 }
 
-// revealed brings what a request asks for up to date once a segment of it is revealed.
+// updateOwedTime computes anew the device time that a request owes, after a segment of it was revealed: its waiting
+// tasks, and the mean of what followed its latest token.
 func (g *door) revealed(q *request) {
 	if !q.admitted {
 		return
@@ -287,15 +303,15 @@ func (g *door) revealed(q *request) {
 	g.count(q, 1)
 }
 
-// count adds what a request owes to the resources, or takes it away.
+// addOwedTime adds the time that a request owes to the resources (sign 1), or subtracts it (-1).
 func (g *door) count(q *request, sign int64) {
 	for r, owes := range q.owes {
 		g.resources[r].owed += sign * owes
 	}
 }
 
-// move takes a task that begins to run out of what its request owes (sign 1), or adds
-// one that waits again (-1).
+// settleOwedTime subtracts the time of a task that starts from what its request owes (sign 1), or adds that of a task
+// that waits again (-1).
 func (g *door) move(k *task, sign int64) {
 	if k.req < 0 || !g.requests[k.req].admitted {
 		return
@@ -308,12 +324,14 @@ func (g *door) move(k *task, sign int64) {
 	}
 }
 
-// answered takes a request out of the line that has ended, and learns from it.
+// recordAnswer removes a request that has been answered from the admitted ones, and learns from it.
 func (g *door) answered(now int64, req int32) {
 	q := &g.requests[req]
 	if !q.admitted {
 		return
 	}
+
+	// The longest chain of task times, in planned batches.
 	chain := int64(0)
 	for _, id := range q.tasks {
 		k := &g.tasks[id]
@@ -331,7 +349,7 @@ func (g *door) answered(now int64, req int32) {
 	g.judge(now, q, now > q.deadline)
 }
 
-// leave takes a request out of the line.
+// removeRequest removes a request from the admitted ones.
 func (g *door) leave(req int32) {
 	q := &g.requests[req]
 	if !q.admitted {
@@ -346,8 +364,8 @@ func (g *door) leave(req int32) {
 	g.line = slices.Delete(g.line, at, at+1)
 }
 
-// judge notes whether a request that was admitted is late. Its application may take up
-// more of the time before its deadlines while few are, and less where many are.
+// adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the share of its
+// application grows if few were late and some were refused, and shrinks if many were late.
 func (g *door) judge(now int64, q *request, late bool) {
 	a := &g.apps[q.model]
 	if a.ended++; late {
@@ -366,7 +384,7 @@ func (g *door) judge(now int64, q *request, late bool) {
 	a.ended, a.late, a.full, a.holds = 0, 0, false, now+q.deadline-q.arrived
 }
 
-// step is the time of a task in a planned batch.
+// plannedTaskTime returns the time of a task in a full planned batch, on the first kind of device that runs it.
 func (g *door) step(s int32, work int64) int64 {
 	sv := &g.fleet.services[s]
 	i := slices.IndexFunc(sv.by, func(on onKind) bool { return on.times != nil })
@@ -376,7 +394,7 @@ func (g *door) step(s int32, work int64) int64 {
 	return scaled(sv.by[i].times[sv.by[i].most-1], work)
 }
 
-// learnWay takes in a recorded way that a share of the requests took.
+// learnRecordedPath learns from a recorded path that a share of the requests took.
 func (g *door) learnWay(app int32, path []int32, w *flow.Way, share float64) {
 	ends, chain := make([]int64, len(w.Tasks)), int64(0)
 	for i := range w.Tasks {
@@ -392,7 +410,7 @@ func (g *door) learnWay(app int32, path []int32, w *flow.Way, share float64) {
 	g.learn(app, path, chain, share*mostChains/2)
 }
 
-// learn takes in a way that so many requests took.
+// learnTokens counts a path of tokens that `count` requests took, with their longest chain of task times.
 func (g *door) learn(app int32, path []int32, chain int64, times float64) {
 	a := &g.apps[app]
 	clear(g.sums)
@@ -406,6 +424,8 @@ func (g *door) learn(app int32, path []int32, chain int64, times float64) {
 			g.sums[r] += float64(scaled(g.resources[r].each[t.Service], workOf(t.Work)))
 		}
 	}
+
+	// Keep the latest chains in a ring, and their quantile.
 	a.all.add(g.sums, times)
 	for range int(math.Ceil(times)) {
 		if len(a.chains) < mostChains {
@@ -422,7 +442,7 @@ func (g *door) learn(app int32, path []int32, chain int64, times float64) {
 	}
 }
 
-// of is the mean in a resource; 0: nothing is known.
+// meanOf returns the mean for a resource. Without samples it returns 0.
 func (m *mean) of(r int) int64 {
 	if m.n == 0 {
 		return 0
@@ -430,7 +450,7 @@ func (m *mean) of(r int) int64 {
 	return int64(m.sum[r] / m.n)
 }
 
-// add takes in so many samples of a value by resource.
+// addSamples adds `count` samples of the same values. Beyond maxSamples, older samples lose weight.
 func (m *mean) add(x []float64, times float64) {
 	if m.sum == nil {
 		m.sum = make([]float64, len(x))

@@ -1,26 +1,27 @@
 package workflow
 
-// fill looks for the first full batch in a queue. It goes before the first task that may run,
-// if that can be in time behind it: full batches do most in the time of a device.
+// fullBatchFinder finds the first full batch in a queue. That batch runs before the first task that may run, if this
+// task can still be in time behind it: full batches do the most work per device time.
 type fill struct {
-	first    int32 // place of the first task that may run; -1: none
-	limit    int64 // when it has to begin
-	services []filling
+	first    int32     // queue position of the first task that may run; -1 if none yet
+	limit    int64     // latest start of that task, in ns
+	services []filling // by service
 }
 
-// filling is the batch of a service, so far.
+// partialBatch is the batch that the tasks of a service seen so far would form.
 type filling struct {
-	first, n int32
-	work     int64
+	first, n int32 // position of its first task, and number of tasks
+	work     int64 // largest work
 }
 
+// reset forgets all batches.
 func (f *fill) reset() {
 	f.first = -1
 	clear(f.services)
 }
 
-// add takes in the next task of a queue that may run. It returns the place of the first task
-// of its batch, if that is full and may go first; if not, it returns -1.
+// addTask adds the next task of a queue that may run. It returns the position of the first task of its batch if that
+// batch is full and may run first; otherwise it returns -1.
 func (f *fill) add(c *cluster, k *task, place, at int32, now int64) int32 {
 	if f.first < 0 {
 		f.first, f.limit = at, k.key-c.fleet.cost(k.service, place, 1, k.work)

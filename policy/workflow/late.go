@@ -2,8 +2,8 @@ package workflow
 
 import "slices"
 
-// late tells whether a request that has just been placed is given up: it will end
-// behind its deadline.
+// givesUp returns true if a request that has just been placed is given up, by the rule of the options, because it will
+// end after its deadline.
 func (p *placement) late(now int64, q *request) bool {
 	switch p.opt.GiveUp {
 	case Never:
@@ -15,8 +15,8 @@ func (p *placement) late(now int64, q *request) bool {
 	return slices.ContainsFunc(q.tasks, ends) || slices.ContainsFunc(q.ahead, ends)
 }
 
-// soonest is when what is revealed of a request could end: tasks that wait, in batches
-// of one that wait for nothing but what they read.
+// earliestRequestEnd returns the earliest possible end of the revealed part of a request: waiting tasks run in batches
+// of one and wait for nothing but their inputs.
 func (p *placement) soonest(now int64, q *request) (last int64) {
 	for _, id := range q.tasks {
 		k := &p.tasks[id]

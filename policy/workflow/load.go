@@ -2,11 +2,11 @@ package workflow
 
 import "inferplan/policy"
 
-// loads decide what devices hold.
+// networkLoader decides which networks and session states devices hold.
 type loads struct{ *cluster }
 
-// loadNext gives the copy engine of a device its next load: the network of the
-// first task in the queue, expected ones included, that is not there.
+// loadNext starts the next load on a device's idle copy engine: the network of the first task in the queue, expected
+// tasks included, that is not loaded and for which memory can be freed.
 func (l *loads) loadNext(place int32, now int64, out *policy.Actions) {
 	d := &l.devices[place]
 	if d.loading >= 0 || d.memory == 0 {
@@ -25,13 +25,13 @@ func (l *loads) loadNext(place int32, now int64, out *policy.Actions) {
 			return
 		}
 		if k.slot >= 0 && !stuck {
-			return // what comes behind must not take its room
+			return // later tasks must not take the memory that it waits for
 		}
 	}
 	l.loadReplica(place, now, out)
 }
 
-// loadReplica loads what a routing holds on a device and no task waits for yet.
+// loadHeldNetwork loads a network that the routing wants on a device although no task waits for it yet.
 func (l *loads) loadReplica(place int32, now int64, out *policy.Actions) {
 	if l.route == nil {
 		return
@@ -48,7 +48,7 @@ func (l *loads) loadReplica(place int32, now int64, out *policy.Actions) {
 	}
 }
 
-// load starts a load that there is room for.
+// startLoad starts a load. The caller has made sure that there is memory.
 func (l *loads) load(place, network int32, now int64, out *policy.Actions) {
 	d := &l.devices[place]
 	d.loading, d.there, d.dirty = network, now+l.loadTime(network, place), true
@@ -57,19 +57,19 @@ func (l *loads) load(place, network int32, now int64, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: l.fleet.ids[place]})
 }
 
-// Classes of networks on a device, in the order in which they make room.
+// Classes of networks and states on a device, in the order in which they are evicted.
 const (
-	spareClass  = iota // no task in the queue asks for it
-	aheadClass         // expected tasks alone ask for it
-	behindClass        // revealed tasks behind the one that needs room ask for it
-	neededClass        // revealed tasks before it
-	kept
+	spareClass  = iota // no task in the queue needs it
+	aheadClass         // only expected tasks need it
+	behindClass        // revealed tasks behind the one that needs memory need it
+	neededClass        // revealed tasks before that one need it
+	kept               // never evicted
 )
 
-// makeRoom makes room for the network of the i-th task in a queue. Networks go
-// that were of use longest ago, in the order of their classes: expected tasks
-// take spare ones alone. What revealed tasks ask for goes only where the device
-// would stand still for ever: nothing there can run, and the task could.
+// freeMemoryFor frees memory for the network of the i-th task in a queue, and returns false if it cannot. Networks are
+// evicted in the order of their classes, and within a class those first that were used longest ago or save least. An
+// expected task evicts only networks that no task needs. Networks that revealed tasks need are evicted only if the
+// device would otherwise stand still for ever: nothing on it can run, and the task could.
 func (l *loads) makeRoom(place int32, i int, network int32, stuck bool, out *policy.Actions) bool {
 	d := &l.devices[place]
 	need := l.fleet.bytes[network] - (d.memory - d.taken)
@@ -86,9 +86,12 @@ func (l *loads) makeRoom(place int32, i int, network int32, stuck bool, out *pol
 	return l.evict(place, i, most, need, out)
 }
 
-// evict unloads networks up to a class until so many bytes are free, or none.
+// evict unloads networks and session states, up to a class, until a number of bytes is free. If that cannot be reached,
+// it unloads nothing and returns false.
 func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions) bool {
 	d := &l.devices[place]
+
+	// Check that enough can be evicted.
 	can := int64(0)
 	for n, is := range d.loaded {
 		if is && l.classOf(place, i, int32(n)) <= most {
@@ -103,6 +106,8 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 	if can < need {
 		return false
 	}
+
+	// Evict the lowest class first, and the least useful of a class.
 	for need > 0 {
 		best, class := int32(-1), kept
 		for n, is := range d.loaded {
@@ -128,7 +133,7 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 	return true
 }
 
-// sooner tells whether a network goes sooner than another of its class.
+// evictsBefore returns true if network a is evicted before network b of the same class.
 func (l *loads) sooner(place, a, b int32) bool {
 	d := &l.devices[place]
 	if l.opt.Worth {
@@ -139,8 +144,8 @@ func (l *loads) sooner(place, a, b int32) bool {
 	return d.last[a] < d.last[b]
 }
 
-// lesser is the state on a device that goes before a network of a class, and before
-// all other states; -1: there is none.
+// stateToEvict returns the session state on a device that is evicted before a given network and before all other states.
+// If the network goes first, it returns -1.
 func (l *loads) lesser(place, network int32, class, most int) int32 {
 	d, best, least := &l.devices[place], int32(-1), 0.0
 	for _, id := range d.states {
@@ -161,8 +166,8 @@ func (l *loads) lesser(place, network int32, class, most int) int32 {
 	return best
 }
 
-// classOf is the class of a network for the i-th task in a queue; i is -1 for a
-// load that no task asks for.
+// networkClass returns the class of a network with respect to the i-th task in a queue. For a load that no task needs, i
+// is -1.
 func (l *loads) classOf(place int32, i int, network int32) int {
 	d := &l.devices[place]
 	if d.busy && l.fleet.services[d.service].network == network {
@@ -187,10 +192,12 @@ func (l *loads) classOf(place int32, i int, network int32) int {
 	return class
 }
 
-// network notes what a device holds.
+// handleNetworkEvent records that a network or a state was loaded on a device, or unloaded from it.
 func (l *loads) network(now int64, ev *policy.Event) {
 	place := l.fleet.places[ev.Device]
 	d := &l.devices[place]
+
+	// An event without a network is about a session state.
 	if ev.Network < 0 {
 		if ev.Kind == policy.NetworkLoaded {
 			l.stateMoved(ev)
@@ -199,8 +206,10 @@ func (l *loads) network(now int64, ev *policy.Event) {
 		}
 		return
 	}
+
+	// The end of an unload changes nothing, unless it failed.
 	if ev.Kind == policy.NetworkUnloaded {
-		if ev.Value != 0 && !d.loaded[ev.Network] { // it stays
+		if ev.Value != 0 && !d.loaded[ev.Network] { // the unload failed, so it stays
 			d.loaded[ev.Network] = true
 			l.copies[ev.Network]++
 			d.taken += l.fleet.bytes[ev.Network]
@@ -208,6 +217,8 @@ func (l *loads) network(now int64, ev *policy.Event) {
 		}
 		return
 	}
+
+	// The end of a load.
 	if d.loading == ev.Network {
 		d.loading = -1
 		if ev.Value == 0 {

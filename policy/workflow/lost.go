@@ -6,7 +6,7 @@ import (
 	"inferplan/policy"
 )
 
-// returned has the tasks of a batch without a result placed anew.
+// handleBatchReturned requeues the tasks of a batch that returned without a result, and places them again.
 func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
 	place := p.fleet.places[ev.Device]
 	if policy.Return(ev.Value) == policy.ReturnNotLoaded {
@@ -27,7 +27,7 @@ func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
 	p.replan(now, out)
 }
 
-// waitAgain has a task that was in a batch wait again.
+// requeueTask makes a task that was in a batch wait again, without a place.
 func (p *Policy) waitAgain(id int32) {
 	k := &p.tasks[id]
 	p.door.move(k, -1)
@@ -39,7 +39,7 @@ func (p *Policy) waitAgain(id int32) {
 	}
 }
 
-// takeBack has the tasks of a device's batch wait again.
+// requeueBatch makes all tasks of a device's batch wait again.
 func (p *Policy) takeBack(place int32) {
 	d := &p.devices[place]
 	for _, id := range d.batch {
@@ -52,10 +52,12 @@ func (p *Policy) takeBack(place int32) {
 	p.touchDevice(place)
 }
 
-// lost has all that was on a device placed anew.
+// handleWorkerLost requeues all tasks of a lost device, and places them again.
 func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
 	d := &p.devices[place]
 	p.again = p.again[:0]
+
+	// Abort what runs.
 	switch q := p.sequences(); {
 	case d.busy && q.is(d.service):
 		for len(d.batch) > 0 {
@@ -68,6 +70,8 @@ func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: place, Device: p.fleet.ids[place]})
 		p.takeBack(place)
 	}
+
+	// Take the queue away.
 	for _, id := range d.queue {
 		k := &p.tasks[id]
 		k.state, k.asked, k.arrived = known, -1, -1
@@ -77,6 +81,8 @@ func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
 	}
 	d.queue, d.down = d.queue[:0], true
 	p.restart(place)
+
+	// Inputs that were at the device, or on their way to it, are no longer there.
 	for _, req := range p.again {
 		for _, id := range p.requests[req].tasks {
 			if k := &p.tasks[id]; k.asked == place || k.arrived == place {
@@ -90,7 +96,7 @@ func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
 	p.replan(now, out)
 }
 
-// back gives work to a device that is there again, where some has none.
+// handleWorkerBack places tasks that found no device, now that a device has come back.
 func (p *Policy) back(now int64, place int32, out *policy.Actions) {
 	p.devices[place].down = false
 	p.restart(place)
@@ -104,10 +110,10 @@ func (p *Policy) back(now int64, place int32, out *policy.Actions) {
 	p.replan(now, out)
 }
 
-// strandTag is that of the wake for requests that no device is left for.
+// strandedTag is the tag of the timer for requests that no device can serve.
 const strandTag = 1
 
-// stranded tells whether a task of a request has no device.
+// hasUnplacedTask returns true if a request is open and one of its revealed tasks has no place.
 func (p *Policy) stranded(q *request) bool {
 	for _, id := range q.tasks {
 		if q.open && p.tasks[id].state == known {
@@ -117,8 +123,7 @@ func (p *Policy) stranded(q *request) bool {
 	return false
 }
 
-// strand has requests that no device is left for wait for one up to their
-// deadlines.
+// awaitDevice keeps requests that no device can serve waiting until their deadlines, and then drops them.
 func (p *Policy) strand(now int64, out *policy.Actions) {
 	next := never
 	for r := range p.requests {
@@ -137,7 +142,7 @@ func (p *Policy) strand(now int64, out *policy.Actions) {
 	}
 }
 
-// drop ends a request without an answer.
+// dropRequest ends a request without an answer.
 func (p *Policy) drop(now int64, req int32, why policy.Reason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
 	if q := &p.requests[req]; q.admitted && why == policy.ReasonDeadline {
@@ -146,7 +151,7 @@ func (p *Policy) drop(now int64, req int32, why policy.Reason, out *policy.Actio
 	p.close(now, req)
 }
 
-// replan places anew what has no place.
+// replanRequests places the unplaced tasks of the requests in toReplan.
 func (p *Policy) replan(now int64, out *policy.Actions) {
 	for _, req := range p.again {
 		q := &p.requests[req]

@@ -2,17 +2,18 @@ package workflow
 
 // offer is what a place offers to a task.
 type offer struct {
-	end, start int64
-	extra      int64 // of the batch, for states that are computed anew
-	cost       int64 // end, and what its device time costs others
-	own        int32 // batch of own that it joins; -1: none
-	planned    int32 // batch of the device's plan that it joins; -1: none
+	end, start int64 // when the task would end, and begin to run
+	extra      int64 // time of the batch in which session states are recomputed
+	cost       int64 // the end, plus what its device time costs other tasks
+	own        int32 // the job's own batch that it joins, in search.ownBatches; -1 if none
+	planned    int32 // batch of the device's plan that it joins; -1 if none
 }
 
-// offers asks the places that the rows name, and those where the inputs are. An offer
-// ends before f only where a task joins a second open batch, for whose first one it is
-// too late. So the rest of the places, which are by rising f, is not asked once there
-// are as many cheaper offers as are tried.
+// collectOffers collects the offers of the candidate places of a task, and of the places of its inputs.
+//
+// An offer ends before the earliest end f of its place only where a task joins a second open batch, being too late for
+// the first. Candidates are sorted by f, so the remaining ones are skipped once as many cheaper offers are known as the
+// search tries.
 func (x *search) offers(j *job, t int32, l *level) {
 	l.places, l.offers, l.least = l.places[:0], l.offers[:0], l.least[:0]
 	ends := x.s.ends[int(x.s.same[t])*len(x.c.devices):][:len(x.c.devices)]
@@ -31,7 +32,7 @@ func (x *search) offers(j *job, t int32, l *level) {
 	}
 }
 
-// ask adds the offer of a place.
+// addOffer adds the offer of a place, and keeps the costs of the cheapest offers in order.
 func (x *search) ask(j *job, t, d int32, l *level) {
 	k, ready := &j.tasks[t], x.now
 	for _, in := range j.inputsOf(t) {
@@ -47,6 +48,8 @@ func (x *search) ask(j *job, t, d int32, l *level) {
 	if x.width == 0 {
 		return
 	}
+
+	// Insert the cost among the cheapest ones.
 	if len(l.least) < x.width {
 		l.least = append(l.least, never)
 	}
@@ -58,6 +61,7 @@ func (x *search) ask(j *job, t, d int32, l *level) {
 	}
 }
 
+// contains returns true if a value is in a list.
 func contains(list []int32, v int32) bool {
 	for _, w := range list {
 		if w == v {
@@ -67,8 +71,8 @@ func contains(list []int32, v int32) bool {
 	return false
 }
 
-// carry is when a task may start at a place with the state that it goes on with. What
-// it pays there to compute that anew is its extra.
+// readyWithState returns when a task may start at a place with the session state that it continues. It sets the task's
+// addedTime to the time that recomputing the state there takes, or to 0 if the state is moved.
 func (x *search) carry(k *jobTask, place int32, ready int64) int64 {
 	home, at := k.home, max(x.now, k.homeAt)
 	if k.from >= 0 {
@@ -81,17 +85,19 @@ func (x *search) carry(k *jobTask, place int32, ready int64) int64 {
 	return ready
 }
 
-// offer is when a task would end at a place whose inputs are there at ready:
-// with the first batch that it can join, or in one of its own.
+// bestOffer returns the cheapest offer of a place to a task whose inputs are there at `ready`: to join one of the first
+// open batches, or to have a batch of its own.
 func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	c, d := x.c, &x.c.devices[place]
 	on := c.fleet.on(k.service, place)
 	if d.down {
 		return offer{end: never, cost: never}
 	}
+
+	// When is the network usable?
 	network := c.fleet.services[k.service].network
 	usable := d.loadedAt(network)
-	loads := usable < 0 // nothing there has asked for it yet
+	loads := usable < 0 // no task there needs the network yet
 	if loads || on.times == nil {
 		usable = c.usable(place, k.service)
 	}
@@ -99,6 +105,8 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 		return offer{end: never, cost: never}
 	}
 	ready = max(ready, usable)
+
+	// A batch of its own, in the first gap of the plan.
 	took := c.fleet.cost(k.service, place, 1, k.work) + k.extra
 	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready, took), extra: k.extra}
 	best.end = best.start + took
@@ -107,11 +115,13 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 		best.cost += x.price * took >> 10
 	}
 	if q := c.sequences(); best.start > ready && c.opt.Thrift && q.drains(d, k.service, best.start) {
-		best.cost += took // the model stands half empty while it drains
+		best.cost += took // the model runs half empty while it drains
 	}
 	if loads && c.opt.Thrift && c.crowded(place, network) {
-		best.cost += on.load // somebody has to load them again
+		best.cost += on.load // someone has to load the evicted networks again
 	}
+
+	// Batches that tasks of this job form already.
 	q := c.sequences()
 	for i := range x.own {
 		b := &x.own[i]
@@ -124,6 +134,8 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 			best.own = int32(i)
 		}
 	}
+
+	// Batches of the device's plan.
 	for i := range d.plan {
 		b := &d.plan[i]
 		if b.service != k.service || max(b.start, ready) > b.until || !q.fits(k.service, place, b.n, b.kv, k.work) || x.taken(place, int32(i)) {
@@ -133,13 +145,13 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 			best = o
 			best.planned = int32(i)
 		}
-		break // a later one ends later
+		break // later ones end later
 	}
 	return best
 }
 
-// joined is what a batch offers to a task that joins it. It begins with the batch, or of
-// a language model when its inputs are there.
+// joinOffer returns the offer of a batch to a task that joins it. The task begins with the batch; on a language model it
+// begins when its inputs are there.
 func (x *search) joined(place int32, k *jobTask, ready int64, b *stay) offer {
 	o := offer{own: -1, planned: -1, start: b.start, extra: b.extra + k.extra}
 	if x.c.sequences().is(k.service) {
@@ -152,9 +164,9 @@ func (x *search) joined(place int32, k *jobTask, ready int64, b *stay) offer {
 	return o
 }
 
-// saved is what the device time is worth that a task does not take which joins a batch
-// that begins at once. A language model of its own keeps a device from other services
-// alone: its further tasks would join.
+// joinBenefit returns the benefit, in ns, of joining a batch that starts at once: the task leaves another device free. A
+// language model that runs alone keeps its device only from other services, because further tasks of its own would join
+// it, so for these the benefit is scaled by the other services' share of the demand.
 func (x *search) saved(service int32, took, start, ready int64) int64 {
 	if start > ready || x.crowd == 0 {
 		return 0
@@ -166,7 +178,7 @@ func (x *search) saved(service int32, took, start, ready int64) int64 {
 	return saves
 }
 
-// taken tells whether the job has joined a planned batch already.
+// hasJoined returns true if a task of the job has joined a planned batch already.
 func (x *search) taken(place, planned int32) bool {
 	for i := range x.own {
 		if x.own[i].place == place && x.own[i].planned == planned {
@@ -176,8 +188,8 @@ func (x *search) taken(place, planned int32) bool {
 	return false
 }
 
-// idle is the first instant from at on at which a device does nothing, the job's
-// own batches included.
+// firstIdle returns the first instant, not before a given one, at which a device can start a batch of a given duration,
+// the job's own batches included.
 func (x *search) idle(place int32, d *device, at, took int64) int64 {
 	for again := true; again; {
 		at, again = d.idle(at, took), false

@@ -9,78 +9,74 @@ import (
 	"inferplan/policy/predict"
 )
 
-// Giving says when a request that will be late is given up.
+// GiveUpRule says when a request that will be late is given up.
 type Giving uint8
 
 const (
-	// Never: late answers are answers.
+	// GiveUpNever answers late requests, too.
 	Never Giving = iota
-	// Hopeless: what is revealed of it could not end in time in batches of one that
-	// wait for nothing.
+	// GiveUpHopeless gives up a request whose revealed tasks could not end in time even in batches of one that wait for
+	// nothing but their inputs.
 	Hopeless
-	// Late: what is revealed or expected of it ends late where it has been placed.
+	// GiveUpLate gives up a request one of whose revealed or expected tasks ends after the deadline at its place.
 	Late
 )
 
 // Options say how the policy decides.
 type Options struct {
-	// Route makes what gives tasks their devices; nil: the search does.
+	// NewRouting returns a routing that gives tasks their devices. If it is nil, the search does.
 	Route func(devices Devices, seed uint64) Routing
-	// Predict expects tasks ahead of their being revealed: they are placed, and
-	// cause loads.
+	// ExpectTasks makes the policy expect tasks before they are revealed: they are placed, and cause loads.
 	Predict bool
-	// Width is how many devices the search tries per task; 0: the one where the
-	// task ends first, task after task.
+	// SearchWidth is the number of devices that the search tries per task. If it is 0, each task in turn gets the device on
+	// which it ends first.
 	Width int
-	// Rebind places what waits of a request anew at each of its reveals, also when
-	// they came as expected.
+	// ReplaceOnReveal places the waiting tasks of a request anew at each of its reveals, even if the revealed tasks were
+	// expected.
 	Rebind bool
-	// Thrift counts what a place costs others: a task joins a batch rather than
-	// have one of its own where devices are busy, the more so the longer they are
-	// booked ahead, and with others of its request, the more so the more of the devices
-	// are busy. A load that would take the room of others counts twice.
-	// Where a language model would have to drain, the place costs a task's own time more.
-	// Nothing is expected any more where devices are booked far ahead.
+	// PriceDeviceTime counts what a place costs other tasks. A task joins a batch rather than start its own where devices
+	// are booked ahead, and where many devices are busy. A load that would evict other networks counts twice. A place where
+	// a language model would have to drain costs the task's own time once more. Nothing is expected while devices are booked
+	// far ahead.
 	Thrift bool
-	// Static keeps what is on the devices at the start. Services that no device
-	// has are still loaded.
+	// StaticNetworks keeps the networks that devices hold at the start. Services that no device holds are still loaded.
 	Static bool
-	// ByDeadline has a device run what may run by the deadline of the request, less the time that
-	// what is revealed and expected behind the task takes at least; otherwise as placed.
+	// ByDeadline makes a device run tasks by the deadline of the request, less the least time of the revealed and expected
+	// tasks that follow. Otherwise tasks run in the order in which they were placed.
 	ByDeadline bool
-	// Rank gives another order, lowest first; nil: none.
+	// OrderKey returns the queue key of a task, lowest first, in place of the orders above. It may be nil.
 	Rank   func(Candidate) int64
 	GiveUp Giving
-	// Admit refuses at the entry what could not be in time beside all that was admitted.
+	// Admit refuses requests at the entry that could not be in time beside those already admitted.
 	Admit bool
-	// Full has a full batch run before the first task in a queue, where that can wait.
+	// FullBatchFirst runs a full batch before the first task in a queue, if that task can wait.
 	Full bool
-	// Keep says what becomes of the states of sessions.
+	// KeepStates says what becomes of session states.
 	Keep Keeping
-	// Worth makes room by what a copy saves, instead of by last use.
+	// EvictByValue evicts networks and states by what a copy saves, instead of by last use.
 	Worth bool
 	// Prediction says how tasks are expected.
 	Prediction predict.Options
-	// Ahead bounds the tasks of a request with those expected; 0: 16.
+	// MaxTasks bounds the number of tasks of a request, expected ones included. 0 stands for 16.
 	Ahead int
 	Seed  uint64
 }
 
-// sure is the chance from which on a task is expected: more likely than not. What is
-// placed for one that does not come is in the way of others.
+// expectThreshold is the chance from which on a task is expected: more likely than not. What is placed for a task that
+// does not come is in the way of others.
 const sure = .5
 
-// dyorc is DyOrc with what was repaired.
+// dyorcOptions are those of DyOrc with our repairs.
 var dyorc = Options{Predict: true, Width: 4, Rebind: true, Thrift: true, Worth: true, Prediction: predict.Options{Sure: sure}}
 
-// admitting is a policy that admits what can be in time, serves it in the order of
-// deadlines, full batches first where those can wait, and gives up what has lost all hope.
+// withAdmission returns options with admission: requests that can be in time are admitted and served by deadline, full
+// batches first where the others can wait, and hopeless requests are given up.
 func admitting(o Options) Options {
 	o.Admit, o.Full, o.ByDeadline, o.GiveUp = true, true, true, Hopeless
 	return o
 }
 
-// named are the policies that there are names for, the default first.
+// namedPolicies lists the policies that have names, the default first.
 var named = []struct {
 	name string
 	opt  Options
@@ -91,10 +87,10 @@ var named = []struct {
 	{"static", Options{Static: true}},
 }
 
-// whole is the largest whole number that is exact as a parameter.
+// maxExactInteger is the largest integer up to which every integer is exact as a parameter, which is a float64.
 const whole = 1 << 53
 
-// Make makes a policy by its name over the tables of a plan, with the parameters of With.
+// Make returns the named policy over the tables of a plan, with the parameters of WithParams.
 func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
 	opt, err := Named(name)
 	if err != nil {
@@ -106,8 +102,8 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 	return New(t, opt), nil
 }
 
-// With returns options with the parameters of a plan: seed; ahead, the tasks of a request with those that
-// are expected; give_up, when requests are given up.
+// WithParams returns the options with the parameters of a plan: seed; ahead, the number of tasks of a request with those
+// that are expected; give_up, when requests are given up.
 func (o Options) With(params map[string]float64) (Options, error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		v := params[key]
@@ -128,7 +124,7 @@ func (o Options) With(params map[string]float64) (Options, error) {
 // Default is the policy of a plan that names none.
 const Default = "dyorc-admit"
 
-// Names lists the policies of this package, the default first.
+// Names returns the names of the policies of this package, the default first.
 func Names() []string {
 	var out []string
 	for i := range named {
@@ -137,7 +133,7 @@ func Names() []string {
 	return out
 }
 
-// Named are the options of a policy by its name.
+// OptionsByName returns the options of a named policy.
 func Named(name string) (Options, error) {
 	for i := range named {
 		if named[i].name == name {

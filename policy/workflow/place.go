@@ -5,8 +5,7 @@ import (
 	"inferplan/policy/predict"
 )
 
-// placement gives tasks their devices, those that are revealed and those that it
-// expects.
+// placer gives revealed and expected tasks their devices.
 type placement struct {
 	*cluster
 	batches *batches
@@ -15,13 +14,14 @@ type placement struct {
 	sched   *scheduler
 	search  search
 	job     job
-	seq     int64
+	seq     int64   // tasks placed so far: the order key of the next one
 	list    []int32 // tasks to be placed
-	jobAt   []int32 // by task: its place in the job; -1: none
-	tokens  []int32
-	offsets []int32
+	jobAt   []int32 // by task: its index in the job; -1 if it is not in it
+	tokens  []int32 // scratch: predicted tokens
+	offsets []int32 // scratch: inputs of a task, as indexes in the job
 }
 
+// newPlacer returns a placer over the cluster of a batch runner.
 func newPlacement(b *batches) *placement {
 	c := b.cluster
 	p := &placement{cluster: c, batches: b, loads: b.loads}
@@ -31,9 +31,9 @@ func newPlacement(b *batches) *placement {
 	return p
 }
 
-// react brings the places of a request up to date with what was revealed. Where
-// that is what was expected, tasks keep the places that they were expected at,
-// unless all that waits is placed anew. false: there is no device for them.
+// placeRevealed places the tasks of a request after a segment was revealed. If the segment was expected, its tasks take
+// over the places of the expected ones, unless the options place all waiting tasks anew. It returns false if no device
+// can take them.
 func (p *placement) react(now int64, req int32, out *policy.Actions) bool {
 	q := &p.requests[req]
 	if !p.opt.Rebind && p.adopt(now, q, out) {
@@ -55,7 +55,7 @@ func (p *placement) react(now int64, req int32, out *policy.Actions) bool {
 	return p.place(now, out)
 }
 
-// resume places what has no place of a request; false: there is no device for it.
+// placeUnplaced places the unplaced tasks of a request. It returns false if no device can take them.
 func (p *placement) resume(now int64, q *request, out *policy.Actions) bool {
 	p.forgetAhead(q)
 	p.list = p.list[:0]
@@ -67,19 +67,23 @@ func (p *placement) resume(now int64, q *request, out *policy.Actions) bool {
 	return p.place(now, out)
 }
 
-// adopt gives the tasks of the latest segment the places at which they were
-// expected; false: they were not.
+// adoptExpected gives the tasks of the latest segment the places of the tasks that were expected in their stead. It
+// returns false, and changes nothing, if other tasks were expected.
 func (p *placement) adopt(now int64, q *request, out *policy.Actions) bool {
 	n := int(q.segment)
 	if n > len(q.ahead) {
 		return false
 	}
+
+	// Compare the segment with what was expected.
 	come := q.tasks[len(q.tasks)-n:]
 	for i, id := range come {
 		if p.tasks[id].token != p.tasks[q.ahead[i]].token || p.tasks[q.ahead[i]].state != queued {
 			return false
 		}
 	}
+
+	// Take over place, queue position and readers of each expected task.
 	for i, id := range come {
 		k, e := &p.tasks[id], &p.tasks[q.ahead[i]]
 		k.place, k.state, k.key, k.end = e.place, queued, e.key, e.end
@@ -107,8 +111,7 @@ func (p *placement) adopt(now int64, q *request, out *policy.Actions) bool {
 	return true
 }
 
-// forgetAhead takes expected tasks out of the queues. Loads that they have caused
-// go on.
+// forgetExpected removes the expected tasks of a request from the queues. Loads that they have caused go on.
 func (p *placement) forgetAhead(q *request) {
 	for _, id := range q.ahead {
 		if p.tasks[id].state == queued {
@@ -119,7 +122,7 @@ func (p *placement) forgetAhead(q *request) {
 	q.ahead = q.ahead[:0]
 }
 
-// expect adds the tasks that the table expects.
+// addExpected adds the tasks that the prediction expects to a request, and to the tasks to be placed.
 func (p *placement) expect(q *request) {
 	p.tokens = p.table.Ahead(q.cursor, p.opt.Ahead-len(q.tasks), p.tokens[:0])
 	for _, token := range p.tokens {
@@ -142,7 +145,7 @@ func (p *placement) expect(q *request) {
 	}
 }
 
-// at is a task by its place among the revealed and expected ones.
+// taskAt returns the i-th of the revealed and expected tasks of a request.
 func (p *placement) at(q *request, i int) int32 {
 	if i < len(q.tasks) {
 		return q.tasks[i]
@@ -150,11 +153,13 @@ func (p *placement) at(q *request, i int) int32 {
 	return q.ahead[i-len(q.tasks)]
 }
 
-// place gives the tasks of the list their devices; false: there is none.
+// placeListed gives the tasks in toPlace their devices. It returns false if no device can take one of them.
 func (p *placement) place(now int64, out *policy.Actions) bool {
 	if len(p.list) == 0 {
 		return true
 	}
+
+	// A routing decides task by task.
 	if p.route != nil {
 		for _, id := range p.list {
 			to := p.route.Route(p.tasks[id].service)
@@ -165,6 +170,8 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 		}
 		return true
 	}
+
+	// Otherwise the search places them together, as a job.
 	p.refresh(now)
 	p.makeJob(now)
 	x := &p.search
@@ -179,8 +186,9 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 	return true
 }
 
-// makeJob writes the tasks of the list down as a job, with what they read.
+// makeJob writes the tasks to be placed into the job, together with the placed tasks that they read.
 func (p *placement) makeJob(now int64) {
+	// No task is in the job yet.
 	p.job.reset()
 	for len(p.jobAt) < len(p.tasks) {
 		p.jobAt = append(p.jobAt, -1)
@@ -193,7 +201,10 @@ func (p *placement) makeJob(now int64) {
 			}
 		}
 	}
+
+	// Add each task after its inputs.
 	for _, id := range p.list {
+		// Placed tasks that it reads come first.
 		for _, in := range p.tasks[id].inputs {
 			if in < 0 || p.jobAt[in] >= 0 {
 				continue
@@ -202,6 +213,8 @@ func (p *placement) makeJob(now int64) {
 				p.jobAt[in] = p.job.fix(u.service, u.place, u.end)
 			}
 		}
+
+		// Then the task itself, with its inputs as indexes in the job.
 		k := &p.tasks[id]
 		p.offsets = p.offsets[:0]
 		for _, in := range k.inputs {
@@ -218,7 +231,7 @@ func (p *placement) makeJob(now int64) {
 	}
 }
 
-// carry writes down where the state is that a task goes on with.
+// setJobState writes into a task of the job where the session state is that it continues.
 func (p *placement) carry(now int64, k *task, j *jobTask) {
 	u := &p.tasks[k.from]
 	if j.price = u.memo.price; u.state == known && p.opt.Keep != None {
@@ -231,7 +244,7 @@ func (p *placement) carry(now int64, k *task, j *jobTask) {
 	}
 }
 
-// put places a task. behind is the least time from its end to that of its request.
+// assignPlace puts a task into the queue of a place. minRemaining is the least time from its end to that of its request.
 func (p *placement) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
 	k := &p.tasks[id]
 	k.place, k.end, k.state, k.coming = place, end, queued, false

@@ -7,7 +7,7 @@ import (
 	"inferplan/policy/predict"
 )
 
-// Hears are the events that the policy wants.
+// HandledEvents is the set of events that the policy handles, as bits.
 const Hears uint32 = 1<<policy.BatchFinished | 1<<policy.BatchReturned | 1<<policy.TransferFinished | 1<<policy.NetworkLoaded | 1<<policy.NetworkUnloaded |
 	1<<policy.WorkerLost | 1<<policy.WorkerBack | 1<<policy.ControlRevealed | 1<<policy.TaskRevealed | 1<<policy.Arrival | 1<<policy.Cancel | 1<<policy.Timer
 
@@ -19,12 +19,12 @@ type Policy struct {
 	placement *placement
 	door      *door
 
-	late    []int32 // requests that were told of tasks before the end of their batch
+	late    []int32 // requests whose tasks were revealed before the end of their batch
 	again   []int32 // requests to be planned anew
-	offsets []int32
+	offsets []int32 // scratch: inputs of a task, as offsets back
 }
 
-// New makes a policy over tables whose kind this is. It has learnt their ways.
+// New returns a policy over the tables of a plan of workflows. It has learnt the recorded paths of the tables.
 func New(t *policy.Tables, opt Options) *Policy {
 	if opt.Ahead == 0 {
 		opt.Ahead = 16
@@ -42,7 +42,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	return p
 }
 
-// Table is the table that predicts.
+// Table returns the prediction table.
 func (p *Policy) Table() *predict.Table { return p.placement.table }
 
 // Handle implements policy.Policy.
@@ -63,10 +63,11 @@ func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions)
 	p.batches.kick(now, out)
 }
 
-// other handles what has nothing to do with reveals.
+// handleOther handles the events that reveal nothing and end no batch.
 func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
+		// Open the request, and let admission decide.
 		q := p.open(ev.Req)
 		q.model, q.arrived, q.deadline = ev.Model, int64(ev.Arrived), int64(ev.Deadline)
 		if ev.Key > 0 {
@@ -103,7 +104,7 @@ func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 	}
 }
 
-// announce notes that tasks are coming, or that a request is over.
+// handleControl notes that tasks of a request will be revealed, or that the request has been answered.
 func (p *Policy) announce(now int64, ev *policy.Event) {
 	q := &p.requests[ev.Req]
 	if !q.open {
@@ -120,7 +121,7 @@ func (p *Policy) announce(now int64, ev *policy.Event) {
 	p.close(now, ev.Req)
 }
 
-// close ends a request.
+// closeRequest ends a request and releases its tasks.
 func (p *Policy) close(now int64, req int32) {
 	q := &p.requests[req]
 	p.door.leave(req)
@@ -138,12 +139,14 @@ func (p *Policy) close(now int64, req int32) {
 	q.open, q.tasks = false, q.tasks[:0]
 }
 
-// reveal takes a task in. The last of a segment has the request planned.
+// revealTask adds a revealed task to its request. After the last task of a segment the request is planned.
 func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 	q := &p.requests[ev.Req]
 	if !q.open {
 		return
 	}
+
+	// Add the task with its inputs.
 	id := p.take(ev.Req, ev.Task, ev.Service, workOf(ev.Value))
 	p.assign(ev.Task, id)
 	k := &p.tasks[id]
@@ -159,6 +162,8 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 		}
 		k.inputs, p.offsets = append(k.inputs, in), append(p.offsets, back)
 	}
+
+	// Link its session state, and advance the prediction.
 	p.cluster.memos().continues(id, ev.Value)
 	p.cluster.memos().came(now, k)
 	k.token = p.placement.table.Number(ev.Service, ev.Value, p.offsets)
@@ -166,6 +171,8 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 	q.tasks, q.path = append(q.tasks, id), append(q.path, k.token)
 	p.count(now, ev.Service, 1)
 	p.asked(now, ev.Service)
+
+	// Plan the request once the segment is complete.
 	q.segment++
 	if q.expect--; q.expect > 0 {
 		return
@@ -183,7 +190,7 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 	p.react(now, ev.Req, out)
 }
 
-// index is the place of a task in a list of tasks.
+// lastIndex returns the index of a task's last occurrence in a list. If it is not in the list, it returns -1.
 func index(list []int32, id int32) int32 {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i] == id {
@@ -193,7 +200,7 @@ func index(list []int32, id int32) int32 {
 	return -1
 }
 
-// react plans a request on what was revealed.
+// planRequest places what was revealed of a request, and drops the request if the options give it up.
 func (p *Policy) react(now int64, req int32, out *policy.Actions) {
 	switch {
 	case !p.placement.react(now, req, out):
@@ -203,7 +210,7 @@ func (p *Policy) react(now int64, req int32, out *policy.Actions) {
 	}
 }
 
-// flush plans the requests whose tasks were revealed before the end of a batch.
+// planRevealedEarly plans the requests whose tasks were revealed before the end of their batch.
 func (p *Policy) flush(now int64, out *policy.Actions) {
 	for _, req := range p.late {
 		if p.requests[req].open {

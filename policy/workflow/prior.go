@@ -5,15 +5,15 @@ import (
 	"inferplan/policy/predict"
 )
 
-// mostLearnt is how many requests of an application are learnt from; of more, their
-// shares.
+// maxLearnt is the number of requests of an application from which the prediction learns. If more were recorded, each
+// path counts by its share.
 const mostLearnt = 10_000
 
-// mostBusy bounds the share of busy devices that is expected before any has run.
+// maxPriorBusy bounds the busy share of the devices that is expected before any task has run.
 const mostBusy = .95
 
-// begin takes in what is known before the first request: the ways of the tables, and
-// how often their tasks are asked for at the planned rates.
+// learnPriors learns what is known before the first request: the recorded paths of the tables, and how often their tasks
+// will be needed at the planned rates.
 func (p *Policy) begin() {
 	own := flow.WorkflowsOf(p.fleet.t)
 	if own == nil || !p.opt.Predict && !p.opt.Admit {
@@ -34,7 +34,7 @@ func (p *Policy) begin() {
 	p.demand.busy = min(mostBusy, p.demand.busy)
 }
 
-// learn takes in a way that a count of all requests of an application took.
+// learnRecordedPath learns a path that w.Count of totalCount recorded requests of an application took.
 func (p *Policy) learn(app int32, w *flow.Way, all int64) {
 	var path, reads []int32
 	for k := range w.Tasks {
@@ -59,7 +59,7 @@ func (p *Policy) learn(app int32, w *flow.Way, all int64) {
 	}
 }
 
-// expect takes in a way that is expected so often per second.
+// addPathDemand adds the demand of a path that is expected `rate` times per second.
 func (d *demand) expect(f *fleet, w *flow.Way, rate float64) {
 	for k := range w.Tasks {
 		sv := &f.services[w.Tasks[k].Service]

@@ -2,23 +2,23 @@ package workflow
 
 import "inferplan/policy"
 
-// Routing gives tasks their devices in place of the search: a baseline. A place is the index of a device
-// in the order of nodes.
+// Routing gives tasks their devices in place of the search, for baselines.
 type Routing interface {
-	// Arrived hears of a request, and Woke of a wake with the tag 0, which both may ask for.
+	// RequestArrived is called when a request arrives, and TimerFired when a timer with the tag 0 fires. Both may ask for
+	// timers.
 	Arrived(now int64, out *policy.Actions)
 	Woke(now int64, out *policy.Actions)
-	// Count hears of a task that became known (by is 1) or ended (-1).
+	// CountTask is called when a task becomes known (by is 1) or ends (by is -1).
 	Count(now int64, service int32, by int)
-	// Route returns the place of a task of a service; -1: no device is left for it.
+	// PlaceOf returns the place of the next task of a service. If no device is left for it, it returns -1.
 	Route(service int32) int32
-	// Holds returns whether a network is to be at a place, if no task asks for it too.
+	// HoldsNetwork returns true if a network is to be loaded at a place even if no task needs it.
 	Holds(network, place int32) bool
-	// Lost hears of a device that is gone.
+	// DeviceLost is called when a device is lost.
 	Lost(place int32)
 }
 
-// Devices is what a routing sees of the devices.
+// DeviceView is the read access of a routing to the devices.
 type Devices struct{ c *cluster }
 
 // Len returns the number of places.
@@ -27,12 +27,12 @@ func (v Devices) Len() int32 { return int32(len(v.c.devices)) }
 // Services returns the number of services.
 func (v Devices) Services() int32 { return int32(len(v.c.fleet.services)) }
 
-// Runs returns whether a device is there and can run a service.
+// CanRun returns true if a device is up and can run a service.
 func (v Devices) Runs(place, service int32) bool {
 	return !v.c.devices[place].down && v.c.fleet.runs(service, place)
 }
 
-// Loaded returns whether a device has the network of a service.
+// HasNetwork returns true if the network of a service is loaded on a device.
 func (v Devices) Loaded(place, service int32) bool {
 	return v.c.devices[place].loaded[v.Network(service)]
 }
@@ -40,33 +40,33 @@ func (v Devices) Loaded(place, service int32) bool {
 // Waiting returns the number of tasks of a service on a device, those in its batch included.
 func (v Devices) Waiting(place, service int32) int { return v.c.waiting(place, service) }
 
-// Memory returns the bytes of a device for networks.
+// Memory returns the bytes that a device has for networks.
 func (v Devices) Memory(place int32) int64 { return v.c.devices[place].memory }
 
-// Network returns the network of a service, and Bytes its size.
+// Network returns the network of a service.
 func (v Devices) Network(service int32) int32 { return v.c.fleet.services[service].network }
 
 // Bytes returns the size of the network of a service.
 func (v Devices) Bytes(service int32) int64 { return v.c.fleet.bytes[v.Network(service)] }
 
-// Look has the loads of all devices looked at before the turn ends.
+// TouchAll makes the policy look at the loads of all devices before the turn ends.
 func (v Devices) Look() {
 	for place := range v.c.devices {
 		v.c.touchDevice(int32(place))
 	}
 }
 
-// Candidate is a task that a device is to run in the order of Options.Rank. Times are in nanoseconds.
+// RankedTask describes a task to Options.OrderKey. Times are in ns.
 type Candidate struct {
 	Now      int64
 	Expected bool  // it is not revealed yet
-	Deadline int64 // of its request
+	Deadline int64 // deadline of its request; 0 for an expected task
 	Behind   int64 // least time from its end to that of its request
 	Booked   int64 // how far devices are booked ahead, on average
 	Alone    int64 // time of the task in a batch of one
 }
 
-// candidate describes a task that has just been placed.
+// rankedTask describes a task that has just been placed.
 func (p *placement) candidate(now int64, k *task, behind int64) Candidate {
 	r := Candidate{Now: now, Expected: k.req < 0, Behind: behind, Booked: p.booked(now), Alone: p.fleet.cost(k.service, k.place, 1, k.work)}
 	if !r.Expected {

@@ -1,25 +1,24 @@
 package workflow
 
-// rows say, for every service and place, when a task of the service would end
-// there as a function of when its inputs are there. Times are absolute. A row of
-// a service lies together.
+// endTable holds, for every service and place, when a task of the service would end there as a function of when its
+// inputs are there. Times are absolute, in ns. The entries of a service lie next to each other.
 //
-// Equation 1 of DyOrc has one number avail(t, d) and one comp(t, d). With open
-// batches that is a choice: who is ready by the start of a batch joins it, who
-// is later starts one of its own. So an entry holds both, and a task ends at
+// Equation 1 of DyOrc has one number avail(t, d) and one comp(t, d). With open batches there is a choice: a task that is
+// ready by the start of a batch joins it, a later one starts its own. So an entry holds both, and a task ends at
 //
-//	min(max(free, ready)+comp, join+joined where ready <= join)
+//	min( max(idleAt, ready) + soloTime,  joinStart + joinDuration  if ready <= joinStart )
 //
-// which never falls as ready grows: all that the search below needs.
+// which never falls as `ready` grows. The scheduler needs no more than that.
 type rows struct {
 	places int32
-	free   []int64 // first idle instant with the service loaded
-	comp   []int64 // of a batch of one
-	join   []int64 // start of the batch that can be joined; -1: none
-	joined []int64 // time of that batch with one more
+	free   []int64 // first idle instant with the network loaded
+	comp   []int64 // time of a batch of one
+	join   []int64 // start of the batch that can be joined; -1 if none
+	joined []int64 // time of that batch with one task more
 	open   []int32 // by service: places with a batch that can be joined
 }
 
+// newEndTable returns a table without open batches.
 func newRows(services, places int) rows {
 	n := services * places
 	r := rows{places: int32(places), free: make([]int64, n), comp: make([]int64, n), join: make([]int64, n), joined: make([]int64, n), open: make([]int32, services)}
@@ -29,7 +28,7 @@ func newRows(services, places int) rows {
 	return r
 }
 
-// set writes the entry of a service at a place without a batch to join.
+// setSolo writes the entry of a service at a place without a batch to join.
 func (r *rows) set(service, place int32, free, comp int64) {
 	i := service*r.places + place
 	r.free[i], r.comp[i] = free, comp
@@ -39,7 +38,7 @@ func (r *rows) set(service, place int32, free, comp int64) {
 	}
 }
 
-// setJoin adds a batch to join to an entry.
+// setJoin adds a batch that can be joined to an entry.
 func (r *rows) setJoin(service, place int32, start, took int64) {
 	i := service*r.places + place
 	if r.join[i] < 0 {

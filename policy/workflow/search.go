@@ -2,80 +2,78 @@ package workflow
 
 import "time"
 
-// search places a job's tasks depth first where, other than in schedule, tasks of
-// the job wait for each other and share batches. It tries the places that the
-// rows name first, cuts what cannot beat the best, and stops at the end that the
-// rows name for tasks in nobody's way, or after a number of steps.
+// search places the tasks of a job depth first. Unlike in the scheduler, tasks of the job wait for each other and share
+// batches. It tries the candidate places in the order of their offers, prunes what cannot beat the best schedule, and
+// stops when a schedule reaches the scheduler's bound, or after a number of steps.
 //
-// What it minimises is the end of the last task, then the sum of all ends.
+// It minimises the end of the last task, and then the sum of all ends. Ends count with their costs (setPrice).
 type search struct {
 	c     *cluster
 	s     *scheduler
-	width int // places tried per task; 0: the best of all, and nothing else
-	limit int // steps
+	width int // places tried per task; 0 tries only the best one of all
+	limit int // bound on the steps
 
 	now    int64
-	names  [][]int32 // places by task, from the rows
-	own    []stay    // of the tasks placed so far
-	tails  []int64   // by task: least time from its end to that of the last
-	place  []int32   // by task, at hand
-	end    []int64
-	batch  []int32 // of own, that the task at hand is in
-	to     []int32 // the best
-	toEnd  []int64
-	start  []int64 // of the best: when the task begins to run
-	from   []int64 // at hand
-	best   int64
-	sum    int64
-	bound  int64
-	price  int64 // of device time where others wait, in parts of 1024
-	crowd  int64 // of device time that a batch which begins at once would take
+	names  [][]int32 // by task: candidate places, by rising f
+	own    []stay    // batches of the tasks placed so far
+	tails  []int64   // by task: least time from its end to that of the last task
+	place  []int32   // by task: its place in the schedule under construction
+	end    []int64   // by task: its end in that schedule
+	batch  []int32   // by task: its batch in that schedule
+	to     []int32   // by task: its place in the best schedule
+	toEnd  []int64   // by task: its end in the best schedule
+	start  []int64   // by task: its start in the best schedule
+	from   []int64   // by task: its start in the schedule under construction
+	best   int64     // end of the best schedule; farFuture if there is none
+	sum    int64     // sum of its ends
+	bound  int64     // no schedule ends earlier
+	price  int64     // price of device time where others wait, in 1/1024
+	crowd  int64     // price of device time on an idle device, in 1/1024
 	steps  int
 	levels []level
 }
 
-// level is the scratch of a depth: places with the ends that a task would have.
+// searchLevel is the scratch memory of one depth of the search: places with their offers to the task.
 type level struct {
 	places []int32
 	offers []offer
-	least  []int64 // of their costs, as many as are tried, rising
+	least  []int64 // the lowest costs of the offers, rising, as many as are tried
 }
 
-// stay is a batch that tasks of the job would be in.
+// jobBatch is a batch that tasks of the job would be in.
 type stay struct {
-	place, planned int32 // planned: of the device's plan; -1: a new one
-	service, n     int32
+	place, planned int32 // its place, and the batch of the device's plan that it extends; -1 if it is new
+	service, n     int32 // service and number of tasks
 	start, end     int64
 	work, extra    int64
-	until, kv      int64 // as of a period
+	until, kv      int64 // as in plannedBatch
 }
 
-// steps that a search takes at most, and further places beside its width that the
-// rows name.
+// Bounds of the search: its steps, and the candidate places of a task beyond SearchWidth.
 const (
 	maxSteps = 16
 	spare    = 1
 )
 
-// bookedFree is how far devices are booked ahead up to where their time costs
-// nothing, bookedFull from where it costs as much as that of tasks.
+// Device time costs nothing while devices are booked ahead by up to freeBacklog, and as much as a task's own time from
+// fullPriceBacklog on.
 const (
 	bookedFree = int64(1500 * time.Millisecond)
 	bookedFull = int64(7500 * time.Millisecond)
 )
 
-// crowdFrom is the share of busy devices from which on device time costs anything,
-// crowdFull its price where all are busy and none is booked ahead.
+// Device time on an idle device costs nothing up to the busy share freeBusyShare of the devices. Where all are busy, and
+// none is booked ahead, its price is busySharePrice.
 const (
 	crowdFrom = .3
 	crowdFull = .15
 )
 
-// aheadFull is how far devices are booked ahead when nothing is expected any
-// more: tasks wait longer than loads take, and a place that is chosen long before
-// its time is a bad one.
+// maxExpectBacklog is the mean backlog from which on no tasks are expected: tasks then wait longer than loads take, and
+// a place that is chosen long before its time is a bad one.
 const aheadFull = int64(3 * time.Second)
 
+// grow makes the arrays large enough for a job.
 func (x *search) fit(j *job) {
 	n := len(j.tasks)
 	for len(x.place) < n {
@@ -86,7 +84,7 @@ func (x *search) fit(j *job) {
 	}
 }
 
-// run finds places; the result is in to, toEnd and start.
+// findPlaces searches places for the tasks of a job. The result is in bestPlace, bestEnd and bestStart.
 func (x *search) run(now int64, j *job) {
 	x.fit(j)
 	x.s.fit(j)
@@ -99,12 +97,10 @@ func (x *search) run(now int64, j *job) {
 	x.descend(j, 0, 0, 0)
 }
 
-// setPrice sets what a second of device time costs, in seconds of a task. A batch
-// of its own, begun where others wait, makes them wait for all of its time; who
-// joins a batch adds a part of that. The longer devices are booked ahead, the
-// more tasks wait. The more of them are busy, the sooner somebody will: then tasks
-// of a request that are ready together share a batch, although each would end a
-// little sooner on a device of its own.
+// setPrice sets what a second of device time costs, in seconds of a task. A batch that starts where others wait makes
+// them wait for all of its time; a task that joins a batch adds only a part of that. The longer devices are booked
+// ahead, the more tasks wait. The more devices are busy, the sooner some task will wait: then tasks of a request that
+// are ready together share a batch, although each would end a little sooner on a device of its own.
 func (x *search) setPrice() {
 	x.price, x.crowd = 0, 0
 	if !x.c.opt.Thrift {
@@ -116,7 +112,7 @@ func (x *search) setPrice() {
 	x.price = max(x.crowd, min(1024, 1024*(x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree)))
 }
 
-// prepare names the places of each task and works out what follows it at least.
+// prepareTasks lists the candidate places of each task, and computes the least time from its end to that of the job.
 func (x *search) prepare(j *job) {
 	free := 0
 	for t := range j.tasks {
@@ -143,7 +139,7 @@ func (x *search) prepare(j *job) {
 	}
 }
 
-// name lists the places with the least f of a task, as many as may be tried.
+// listCandidates lists the places with the least f for a task, sorted, as many as the search may try.
 func (x *search) name(t int32, free int) {
 	places := len(x.c.devices)
 	most := x.width + spare + free - 1
@@ -172,11 +168,13 @@ func (x *search) name(t int32, free int) {
 	x.names[t] = list
 }
 
-// descend places task t and all behind it. last and sum are of the tasks placed.
+// placeFrom places task t and all later ones. lastEnd and endSum are of the tasks placed so far.
 func (x *search) descend(j *job, t int32, last, sum int64) {
 	for t < int32(len(j.tasks)) && j.tasks[t].place >= 0 {
 		t++
 	}
+
+	// All tasks are placed: keep the schedule if it is better.
 	if t == int32(len(j.tasks)) {
 		if last < x.best || last == x.best && sum < x.sum {
 			x.best, x.sum = last, sum
@@ -186,6 +184,8 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		}
 		return
 	}
+
+	// Otherwise try the cheapest offers of this task, as many as SearchWidth.
 	x.steps++
 	k := &j.tasks[t]
 	l := &x.levels[t]
@@ -199,6 +199,8 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		}
 		l.offers[i].cost = never
 		x.place[t], x.end[t], x.from[t] = l.places[i], o.end, o.start
+
+		// Join an own batch, or add one; undo that afterwards.
 		if o.own >= 0 {
 			b := x.own[o.own]
 			x.own[o.own].join(x.c.sequences(), k, &o)
@@ -212,7 +214,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 	}
 }
 
-// begin is the batch of a task that joins none of the job's own.
+// newJobBatch returns the batch of a task that joins none of the job's own batches. It is new, or extends a planned one.
 func (x *search) begin(place int32, k *jobTask, o *offer) stay {
 	q := x.c.sequences()
 	b := stay{place: place, planned: o.planned, service: k.service, n: 1, start: o.start, end: o.end, until: o.start, work: k.work, extra: o.extra, kv: q.tokens(k.service, k.work)}
@@ -226,7 +228,7 @@ func (x *search) begin(place int32, k *jobTask, o *offer) stay {
 	return b
 }
 
-// join adds a task to a batch of the job.
+// addTask adds a task to a batch of the job.
 func (b *stay) join(q sequences, k *jobTask, o *offer) {
 	b.n++
 	b.kv += q.tokens(k.service, k.work)
@@ -236,7 +238,7 @@ func (b *stay) join(q sequences, k *jobTask, o *offer) {
 	}
 }
 
-// least is the cheapest offer, the earlier one of two.
+// cheapestOffer returns the index of the cheapest offer. Of several, it is the first.
 func least(list []offer) int {
 	best := 0
 	for i := range list {

@@ -7,31 +7,30 @@ import (
 	"inferplan/policy"
 )
 
-// sequences are the tasks of language models. A device runs one service at a time. Where
-// that is a language model, each of its tasks is a batch of its own, which begins with
-// the next iteration. Tasks join as long as there is KV memory and none of another
-// service waits before them that could run: then the device drains.
+// languageModels runs the tasks of language models as sequences. A device runs one service at a time. If that is a
+// language model, each task is a batch of its own, which begins with the next iteration. Tasks join as long as there is
+// KV memory, and until a task of another service waits before them that could run. Then the device drains.
 //
-// What a sequence takes depends on how many there are. A sequence does a part of itself
-// in a time that is one over what it would take among so many all the time. So its end
-// moves with every one that comes or goes.
+// The speed of a sequence depends on the number n of sequences beside it: it does 1/T(n) of itself per unit of time. So
+// its expected end moves with every sequence that comes or goes.
 type sequences struct{ *cluster }
 
+// languageModels returns the view of the cluster that runs sequences.
 func (c *cluster) sequences() sequences { return sequences{c} }
 
-// generation is a sequence as its device has it.
+// sequence is the progress of a task on a language model.
 type generation struct {
-	batch int32   // its slot
-	kv    int64   // tokens that it will hold, as expected
-	left  float64 // part of it that is still to be done, as expected
+	batch int32   // its batch slot
+	kv    int64   // KV tokens that it will hold, as expected
+	left  float64 // part of it that remains to be done, as expected
 }
 
-// is tells whether a service is a language model.
+// isLanguageModel returns true if a service is a language model.
 func (q sequences) is(service int32) bool {
 	return service >= 0 && q.fleet.services[service].gen != nil
 }
 
-// tokens are those of KV memory that a task of a service and work will hold.
+// tokensOf returns the KV tokens that a task of a service and work will hold. For other services it returns 0.
 func (q sequences) tokens(service int32, work int64) int64 {
 	g := q.fleet.services[service].gen
 	if g == nil {
@@ -40,8 +39,8 @@ func (q sequences) tokens(service int32, work int64) int64 {
 	return max(1, scaled(int64(g.Prompt+g.Output+.5), work))
 }
 
-// fits tells whether a batch of so many tasks, which will hold so many tokens, has room
-// for one more of a work. One alone always has.
+// fitsOneMore returns true if a batch of n tasks, which will hold `kv` tokens, takes one more task of a work. An empty
+// batch always does.
 func (q sequences) fits(service, place, n int32, kv, work int64) bool {
 	if n == 0 {
 		return true
@@ -50,15 +49,19 @@ func (q sequences) fits(service, place, n int32, kv, work int64) bool {
 	return n < on.most && (!q.is(service) || kv+q.tokens(service, work) <= on.kv)
 }
 
-// start begins a sequence on a device, whose model it asks for.
+// startSequence starts a task as a sequence on a device whose language model it needs.
 func (q sequences) start(place, id int32, now int64, out *policy.Actions) {
 	d, k := &q.devices[place], &q.tasks[id]
 	anew := q.memos().toll(k, place)
+
+	// An idle device begins to run the model.
 	if !d.busy {
 		d.busy, d.service, d.ends, d.kv, d.seen = true, k.service, now, 0, now
 		q.running++
 	}
 	q.advance(d, place, now)
+
+	// Add the sequence; recomputing its session state makes it longer than 1.
 	g := generation{batch: q.takeSlot(id), kv: q.tokens(k.service, k.work)}
 	k.state = running
 	d.batch = append(d.batch, id)
@@ -68,6 +71,8 @@ func (q sequences) start(place, id int32, now int64, out *policy.Actions) {
 	k.generation = g
 	d.last[q.fleet.services[k.service].network] = now
 	q.expect(d, place, now)
+
+	// Order the dispatch.
 	sv, start := q.fleet.on(k.service, place), time.Duration(now)
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: sv.pipeline, Model: -1, Batch: g.batch, Size: 1, Device: q.fleet.ids[place],
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: 1})
@@ -75,8 +80,8 @@ func (q sequences) start(place, id int32, now int64, out *policy.Actions) {
 	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: q.fleet.ids[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(k.end)})
 }
 
-// takeSlot gives a sequence a slot of its own among the batches. Those below the number
-// of devices are of the devices' other batches.
+// takeBatchSlot returns a batch slot for a sequence. Slots below the number of devices are those of the devices' other
+// batches.
 func (q sequences) takeSlot(id int32) int32 {
 	n := len(q.freeSlots)
 	if n == 0 {
@@ -89,7 +94,7 @@ func (q sequences) takeSlot(id int32) int32 {
 	return slot
 }
 
-// of is the task in a batch's slot; -1: the batch is none of a language model.
+// taskOfSlot returns the task in a batch slot. If the batch is none of a language model, it returns -1.
 func (q sequences) of(slot int32) int32 {
 	if i := int(slot) - len(q.devices); i >= 0 && i < len(q.inSlot) {
 		return q.inSlot[i]
@@ -97,7 +102,7 @@ func (q sequences) of(slot int32) int32 {
 	return -1
 }
 
-// advance counts what the sequences of a device have done up to now.
+// advanceProgress counts what the sequences of a device have done up to now.
 func (q sequences) advance(d *device, place int32, now int64) {
 	n := int32(len(d.batch))
 	for _, id := range d.batch {
@@ -107,7 +112,7 @@ func (q sequences) advance(d *device, place int32, now int64) {
 	d.seen = now
 }
 
-// expect works out when the sequences of a device will end, if none joins.
+// updateEnds computes when the sequences of a device will end if no other one joins.
 func (q sequences) expect(d *device, place int32, now int64) {
 	n := int32(len(d.batch))
 	d.ends, d.dirty = now, true
@@ -118,7 +123,7 @@ func (q sequences) expect(d *device, place int32, now int64) {
 	}
 }
 
-// leave takes a sequence off its device.
+// endSequence removes a sequence from its device.
 func (q sequences) leave(place, id int32, now int64) {
 	d, k := &q.devices[place], &q.tasks[id]
 	q.advance(d, place, now)
@@ -136,8 +141,8 @@ func (q sequences) leave(place, id int32, now int64) {
 	q.touchDevice(place)
 }
 
-// closes tells whether a task that waits on a device has the language model drain that
-// runs there: it could run, or its network needs the room.
+// causesDrain returns true if a task that waits on a device makes the running language model drain: the task could run
+// next, or its network needs the memory.
 func (q sequences) closes(d *device, k *task) bool {
 	if k.slot < 0 || k.service == d.service || k.pending > 0 || k.arrived != k.place || k.coming {
 		return false
@@ -146,14 +151,13 @@ func (q sequences) closes(d *device, k *task) bool {
 	return d.loaded[n] || d.loading < 0 && q.fleet.bytes[n] > d.memory-d.taken
 }
 
-// period is what the language model that runs on a device does up to its end, as a batch
-// of the device's plan.
+// currentPeriod returns what the running language model of a device does until it has drained, as a batch of the plan.
 func (q sequences) period(d *device, now int64) period {
 	return period{start: now, end: d.ends, until: q.until(d, d.service, now, d.ends), service: d.service, n: int32(len(d.batch)), kv: d.kv, real: true}
 }
 
-// until is when a task that is put behind a queue could last join a language model that
-// runs from an instant to an end: before any of another service may run.
+// lastJoin returns when a task appended to a queue could at the latest join a language model that runs over an interval:
+// before any task of another service may run.
 func (q sequences) until(d *device, service int32, from, end int64) int64 {
 	until := end
 	for i, id := range d.queue {
@@ -164,8 +168,8 @@ func (q sequences) until(d *device, service int32, from, end int64) int64 {
 	return until
 }
 
-// plan lets the tasks of a queue join a period of a language model, and gives how many
-// do. The first one of its service that is not planned is head.
+// planJoins lets the tasks of a queue join a planned batch of a language model, and returns how many do. headPosition is
+// the first position of the service that is not planned.
 func (q sequences) plan(d *device, place, head int32, b *period) (joined int32) {
 	for i := head; i < int32(len(d.queue)); i = d.alike[i] {
 		at := max(d.waits[i], b.start)
@@ -187,8 +191,8 @@ func (q sequences) plan(d *device, place, head int32, b *period) (joined int32) 
 	return joined
 }
 
-// drains tells whether a batch of a service that begins at an instant waits for a
-// language model to drain, or has one wait for it.
+// waitsForDrain returns true if a batch of a service that starts at an instant waits for a language model to drain, or
+// is a language model that waits for a batch.
 func (q sequences) drains(d *device, service int32, start int64) bool {
 	for i := range d.plan {
 		if b := &d.plan[i]; b.service != service && b.end == start {

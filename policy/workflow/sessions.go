@@ -7,49 +7,49 @@ import (
 	"inferplan/policy/flow"
 )
 
-// Keeping says what becomes of the states of sessions.
+// StateKeeping says what becomes of session states.
 type Keeping uint8
 
 const (
-	// ByWorth keeps a state as long as its bytes save more than those of other
-	// states and networks, and moves it where that is quicker than computing it anew.
+	// KeepByValue keeps a state as long as its bytes save more than those of other states and networks. It moves a state if
+	// that is quicker than recomputing it.
 	ByWorth Keeping = iota
-	// All keeps every state where it is, unless a device could do nothing else.
+	// KeepAll keeps every state where it is, unless the device could otherwise do nothing.
 	All
-	// None drops every state at once.
+	// KeepNone drops every state at once.
 	None
 )
 
-// memo is the state of a session that a task leaves behind: where it is, and what a
-// task pays that goes on without it.
+// sessionState is the session state that a task leaves behind.
 type memo struct {
-	bytes, price int64
-	place        int32 // -1: nowhere
-	to           int32 // where it is being moved to; -1: nowhere
-	next         int32 // the first task that goes on with it; -1: none is known
-	since        int64 // it is there
+	bytes, price int64 // size, and the time in ns to recompute it
+	place        int32 // where it is; -1 if nowhere
+	to           int32 // where it is being moved to; -1 if nowhere
+	next         int32 // the first task that continues it; -1 if none is known
+	since        int64 // when it was stored
 }
 
-// memos are the states on all devices.
+// stateStore handles the session states on all devices.
 type memos struct{ *cluster }
 
+// stateStore returns the view of the cluster that handles session states.
 func (c *cluster) memos() memos { return memos{c} }
 
-// returning counts how often, and how long after, a task goes on with a state of a
-// service.
+// returnStats counts how often, and after what time, a task continues a state of a service.
 type returning struct {
-	left, came float64
-	gap        float64 // ns, sum
+	left, came float64 // states stored, and states continued
+	gap        float64 // sum of the times between, in ns
 }
 
-// tolls are the times of a service's state away from its home, in parts of unit of
-// its price: the quicker of a move and of computing it anew.
+// stateTransfer holds how long a state of a service takes to another place, in parts of usualWork of the time to
+// recompute it: the quicker of a move and of recomputing.
 type tolls struct {
-	near, far         int64
-	moveNear, moveFar bool
-	bytes, price      int64 // of a task of the usual work
+	near, far         int64 // on the same node, and across nodes
+	moveNear, moveFar bool  // whether a move is quicker there
+	bytes, price      int64 // size, and time to recompute, of a task of the usual work
 }
 
+// newStateTransfer returns the transfer times of a service's session states. If the service has none, all are 0.
 func newTolls(s flow.Session) tolls {
 	if s.Bytes <= 0 || s.Recompute <= 0 {
 		return tolls{}
@@ -60,8 +60,8 @@ func newTolls(s flow.Session) tolls {
 	return t
 }
 
-// away is what a task takes longer, or is ready later where a move is quicker, at a
-// place than where the state is that it goes on with.
+// stateTransferTime returns how long it takes until a state that is at `home` can be used at a place. If isMove is true,
+// the state is moved, and the task is ready later by that time. Otherwise the task recomputes it and runs longer.
 func (f *fleet) away(s int32, price int64, home, place int32) (took int64, moved bool) {
 	switch t := &f.tolls[s]; {
 	case price == 0 || home == place:
@@ -75,8 +75,8 @@ func (f *fleet) away(s int32, price int64, home, place int32) (took int64, moved
 	}
 }
 
-// continues says which state a task goes on with, and how large its own will be.
-// Work is in millionths. A task that is only expected takes no state from others.
+// linkState finds the state that a task continues, and computes the size of its own. Work is in millionths. A task that
+// is only expected does not claim a state.
 func (c memos) continues(id int32, work int64) {
 	k := &c.tasks[id]
 	t := &c.fleet.tolls[k.service]
@@ -98,7 +98,8 @@ func (c memos) continues(id int32, work int64) {
 	}
 }
 
-// home is where the state is, or will be, that a task goes on with; -1: nowhere.
+// stateHome returns the place of the state that a task continues, now or once the previous task ends. If it is nowhere,
+// it returns -1.
 func (c memos) home(k *task) int32 {
 	switch u := &c.tasks[k.from]; {
 	case c.opt.Keep == None:
@@ -110,7 +111,7 @@ func (c memos) home(k *task) int32 {
 	}
 }
 
-// toll is what a task takes longer at a place to compute its state anew.
+// recomputeTime returns by how much longer a task runs at a place because it recomputes the state that it continues.
 func (c memos) toll(k *task, place int32) int64 {
 	if k.from < 0 || k.coming && k.place == place {
 		return 0
@@ -123,16 +124,16 @@ func (c memos) toll(k *task, place int32) int64 {
 		if took, moved := c.fleet.away(k.service, u.memo.price, home, place); !moved {
 			return took
 		}
-		return 0 // it is moved once it is there
+		return 0 // it is moved once it exists
 	}
 	return u.memo.price
 }
 
-// keep puts the state of a task that has ended onto its device.
+// storeState stores the state of a task that has ended on its device.
 func (c memos) keep(now int64, id int32, out *policy.Actions) {
 	k := &c.tasks[id]
 	if k.from >= 0 && c.tasks[k.from].memo.next == id {
-		c.forget(k.from) // it is gone up in this one's
+		c.forget(k.from) // this task's state contains it
 	}
 	m := &k.memo
 	if m.bytes == 0 {
@@ -149,7 +150,7 @@ func (c memos) keep(now int64, id int32, out *policy.Actions) {
 	}
 }
 
-// came notes that a task goes on with a state that waited for one.
+// countReturn counts that a task continues a state that was stored.
 func (c memos) came(now int64, k *task) {
 	if k.from < 0 {
 		return
@@ -160,7 +161,7 @@ func (c memos) came(now int64, k *task) {
 	}
 }
 
-// forget ends a state that nobody needs any more, and its move.
+// forgetState removes a state that no task needs any more, and cancels its move.
 func (c memos) forget(id int32) {
 	m := &c.tasks[id].memo
 	if m.to >= 0 {
@@ -171,7 +172,7 @@ func (c memos) forget(id int32) {
 	c.gone(id)
 }
 
-// gone takes a state off its device.
+// removeState removes a state from its device.
 func (c memos) gone(id int32) {
 	m := &c.tasks[id].memo
 	if m.place < 0 {
@@ -185,7 +186,7 @@ func (c memos) gone(id int32) {
 	m.place = -1
 }
 
-// emptied forgets the states on a device, and those on their way to it.
+// clearDevice forgets the states on a device, and those on their way to it.
 func (c memos) emptied(place int32) {
 	d := &c.devices[place]
 	for i := range c.tasks {
@@ -202,14 +203,14 @@ func (c memos) emptied(place int32) {
 	d.states = d.states[:0]
 }
 
-// dropState takes a state off its device to make room.
+// evictState unloads a state from its device to free memory.
 func (c memos) dropState(id int32, out *policy.Actions) {
 	k := &c.tasks[id]
 	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: -1, Key: int64(k.slot), Device: c.fleet.ids[k.memo.place]})
 	c.gone(id)
 }
 
-// classOfState is the class of a state on a device.
+// stateClass returns the eviction class of a state on a device.
 func (c memos) classOfState(id int32) int {
 	m := &c.tasks[id].memo
 	if m.next >= 0 {
@@ -219,7 +220,7 @@ func (c memos) classOfState(id int32) int {
 		case m.to >= 0:
 			return neededClass
 		case c.opt.Keep == ByWorth && (u.state == running || u.state == queued && u.place != m.place):
-			return spareClass // that task computes it anew
+			return spareClass // the task recomputes it
 		case c.opt.Keep == ByWorth:
 			return aheadClass
 		}
@@ -230,7 +231,9 @@ func (c memos) classOfState(id int32) int {
 	return spareClass
 }
 
-// worthOfState is what a byte of a state saves, per time that it is kept.
+// stateValue returns what a byte of a state saves, per ns that it is kept:
+//
+//	returnShare · recomputeTime / expectedWait / bytes
 func (c memos) worthOfState(id int32) float64 {
 	k := &c.tasks[id]
 	m, r := &k.memo, &c.returns[k.service]
@@ -245,8 +248,8 @@ func (c memos) worthOfState(id int32) float64 {
 	return share * float64(m.price) / wait / float64(m.bytes)
 }
 
-// fetch has the state that a placed task goes on with moved to it, where that is
-// quicker than computing it anew and there is room.
+// fetchState has the state that a placed task continues moved to its place, if that is quicker than recomputing it and
+// there is memory.
 func (b *batches) fetch(now int64, id int32, out *policy.Actions) {
 	k := &b.tasks[id]
 	if k.from < 0 || k.coming {
@@ -267,7 +270,7 @@ func (b *batches) fetch(now int64, id int32, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: -1, Key: int64(u.slot), Device: b.fleet.ids[k.place]})
 }
 
-// room makes room on a device of what nothing there asks for.
+// freeSpareMemory frees bytes on a device by evicting what no task there needs. It returns false if that is not enough.
 func (l *loads) room(now int64, place int32, bytes int64, out *policy.Actions) bool {
 	d := &l.devices[place]
 	need := bytes - (d.memory - d.taken)
@@ -275,7 +278,7 @@ func (l *loads) room(now int64, place int32, bytes int64, out *policy.Actions) b
 	return d.memory == 0 || need <= 0 || l.evict(place, -1, spareClass, need, out)
 }
 
-// fit has a device hold no more than there is room for.
+// trimToMemory evicts networks and states until a device holds no more than its memory.
 func (l *loads) fit(now int64, place int32, out *policy.Actions) {
 	d := &l.devices[place]
 	if len(d.states) == 0 {
@@ -287,7 +290,7 @@ func (l *loads) fit(now int64, place int32, out *policy.Actions) {
 	}
 }
 
-// stateMoved notes that a state is where it was to be moved to, or is not.
+// handleStateMoved records that the move of a state has ended. If ev.Value is not 0, it has failed.
 func (l *loads) stateMoved(ev *policy.Event) {
 	if ev.Key < 0 || int(ev.Key) >= len(l.bySlot) {
 		return
@@ -316,7 +319,7 @@ func (l *loads) stateMoved(ev *policy.Event) {
 	l.touchDevice(place)
 }
 
-// stateLost notes that a state had no room.
+// handleStateLost records that a state did not fit into its device's memory.
 func (l *loads) stateLost(ev *policy.Event) {
 	if ev.Key < 0 || int(ev.Key) >= len(l.bySlot) {
 		return

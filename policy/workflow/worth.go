@@ -2,29 +2,28 @@ package workflow
 
 import "math"
 
-// What a copy of a network saves is how often it is asked for while the devices of all
-// other copies are busy, times its load. Rates are averages over demandOver. What
-// follows from them is worked out anew every valuedFor.
+// A copy of a network saves as often as tasks need the network while the devices with all other copies are busy, times
+// the time of its load. Rates are averages over demandWindow. The values are computed anew every valueLifetime.
 const (
 	demandOver = 300e9
 	valuedFor  = int64(100e6)
 )
 
-// demand is how often tasks ask for networks.
+// networkDemand holds how often tasks need networks, and what copies save.
 type demand struct {
-	rates  []float64 // by network, per ns, at a time
+	rates  []float64 // by network, per ns, at ratedAt
 	at     []int64
-	busy   float64   // share of the devices, on average
-	valued int64     // the values hold from then on
-	values []float64 // by network: of the only copy
-	others []float64 // by the number of other copies: how often all of their devices are busy
+	busy   float64   // busy share of the devices, on average
+	valued int64     // when the values were computed; -1 if never
+	values []float64 // by network: tasks per ns that need it
+	others []float64 // by the number of other copies: the chance that the devices of all are busy
 }
 
 func newDemand(networks, devices int) demand {
 	return demand{rates: make([]float64, networks), at: make([]int64, networks), valued: -1, values: make([]float64, networks), others: make([]float64, devices+1)}
 }
 
-// asked notes that a task asks for a service.
+// countDemand counts that a task needs a service.
 func (c *cluster) asked(now int64, service int32) {
 	if !c.opt.Worth {
 		return
@@ -36,7 +35,7 @@ func (c *cluster) asked(now int64, service int32) {
 	d.busy += (float64(c.running)/float64(len(c.devices)) - d.busy) / 256
 }
 
-// value brings what copies save up to date.
+// updateCopyValues computes the values of copies anew, if they are older than valueLifetime.
 func (c *cluster) value(now int64) {
 	d := &c.demand
 	if d.valued >= 0 && now < d.valued+valuedFor {
@@ -53,7 +52,7 @@ func (c *cluster) value(now int64) {
 	}
 }
 
-// others is the share of the devices' time that other services ask for.
+// otherServicesShare returns the share of the demanded device time that other services need.
 func (c *cluster) others(service int32) float64 {
 	all, own := 0.0, 0.0
 	for s := range c.fleet.services {
@@ -69,13 +68,15 @@ func (c *cluster) others(service int32) float64 {
 	return 1 - own/all
 }
 
-// worth is what a byte of a network's copy on a device saves.
+// copyValue returns what a byte of a network's copy on a device saves:
+//
+//	values[network] · othersBusyChance[copies-1] · loadTime / bytes
 func (c *cluster) worth(network, place int32) float64 {
 	d := &c.demand
 	return d.values[network] * d.others[max(0, c.copies[network]-1)] * float64(c.loadTime(network, place)) / float64(max(1, c.fleet.bytes[network]))
 }
 
-// loadTime is how long a load takes.
+// loadTime returns how long a load of a network takes at a place, in ns.
 func (c *cluster) loadTime(network, place int32) int64 {
 	if times := c.fleet.t.Networks[network].Load; times != nil {
 		return int64(times[c.fleet.t.Devices[c.fleet.ids[place]].Kind][0])
