@@ -19,7 +19,7 @@ type Request struct {
 	MaxTokens     int // of each choice; 0 if the client named no bound
 	Choices       int // number of answers that the client wants
 	// Events says that the answer is more than one text: Partial and what follows are lines of a log of package
-	// deltas. PartialShown says that a client may have seen what is in Partial.
+	// deltas. Shown says that a client may have seen what is in Partial.
 	Events, Shown bool
 	Client        string // the sender: the name of its key, else its address; empty if unknown
 	Accepted      time.Time
