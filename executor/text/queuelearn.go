@@ -148,7 +148,6 @@ func (l *learning) Size(now time.Duration) {
 	late, waiting, last := l.Policy.Lateness()
 	l.late.Set(float64(late))
 	if late == 0 {
-		//
 		if l.advised {
 			l.c.Options.Log.Info("no request that waits is expected late any more")
 		}

@@ -11,7 +11,7 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Buckets, with what is under a key.
+// The buckets of the file, with their keys and values.
 var (
 	meta    = []byte("meta")    // version, check
 	open    = []byte("open")    // sequence number -> id of a record that has not ended
@@ -26,15 +26,17 @@ var (
 
 var errCorrupt = errors.New("the store's file is damaged")
 
-// number is how numbers stand in keys: in ascending order.
+// encodeNumber returns a number as it is written in keys: in ascending order of bytes.
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
+// textKey returns the key of the piece of a text at an offset in bytes.
 func textKey(id string, at int) []byte {
 	return binary.BigEndian.AppendUint64(textPrefix(id), uint64(at))
 }
 
 func textPrefix(id string) []byte { return append([]byte(id), 0) }
 
+// dueKey returns the key of a record in the list of due records.
 func dueKey(class string, ended time.Time, id string) []byte {
 	k := binary.BigEndian.AppendUint64(duePrefix(class), uint64(ended.UnixNano()))
 	return append(k, id...)
@@ -42,7 +44,7 @@ func dueKey(class string, ended time.Time, id string) []byte {
 
 func duePrefix(class string) []byte { return append([]byte(class), 0) }
 
-// header is what a record is found by; its data follows, sealed.
+// recordHeader is the value of a record: sequence number, class, and the sealed data.
 type header struct {
 	seq   uint64
 	class string
@@ -56,7 +58,7 @@ func (h *header) encode() []byte {
 	return append(b, h.data...)
 }
 
-// reader takes a value apart; what is missing leaves bad set.
+// valueReader reads the parts of a value. After reading past the end, failed is true.
 type reader struct {
 	b   []byte
 	bad bool
@@ -83,7 +85,7 @@ func (r *reader) text() string {
 	return s
 }
 
-// findHeader reads a record; its data is the transaction's.
+// findHeader reads the value of a record. Its data is valid until the end of the transaction.
 func findHeader(tx *bbolt.Tx, id string) (*header, error) {
 	v := tx.Bucket(records).Get([]byte(id))
 	if v == nil {
@@ -101,7 +103,7 @@ func readHeader(id string, v []byte) (*header, error) {
 	return h, nil
 }
 
-// piece is a part of a text.
+// textPiece is a part of a text. size is its length in bytes before it was sealed.
 type piece struct {
 	at, size, tokens int
 	data             []byte // sealed
@@ -113,6 +115,7 @@ func (p *piece) encode() []byte {
 	return append(b, p.data...)
 }
 
+// readPiece reads an entry of the bucket of texts.
 func readPiece(key, value []byte) (p piece, err error) {
 	r := reader{b: value}
 	p.at = int(binary.BigEndian.Uint64(key[len(key)-8:]))
