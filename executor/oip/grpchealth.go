@@ -13,7 +13,7 @@ import (
 	"inferplan/executor/oip/oippb"
 )
 
-// health is the standard health service, asked rather than told.
+// health is the standard health service. It asks for the state at every probe.
 type health GRPCServer
 
 func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingStatus, bool) {
@@ -45,11 +45,10 @@ func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.H
 	return out, nil
 }
 
-// watchEvery is how often a watched status is looked at.
+// watchInterval is the time between two looks at a watched status.
 const watchEvery = 200 * time.Millisecond
 
-// Watch sends the status now and whenever it changes, until the client or the
-// server goes away.
+// Watch sends the status now and whenever it changes, until the client or the server is gone.
 func (h *health) Watch(in *healthpb.HealthCheckRequest, out healthpb.Health_WatchServer) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

@@ -31,10 +31,10 @@ type modelMetadata struct {
 	Platform string           `json:"platform"`
 	Inputs   []tensorMetadata `json:"inputs"`
 	Outputs  []tensorMetadata `json:"outputs"`
-	Classes  []string         `json:"classes,omitempty"` // ours: the SLO classes that a request may name, the default first
+	Classes  []string         `json:"classes,omitempty"` // an extension: SLO classes that a request may name, the default first
 }
 
-// MarshalJSON writes the protocol's model metadata.
+// MarshalJSON returns the protocol's model metadata.
 func (m *ModelInfo) MarshalJSON() ([]byte, error) {
 	list := func(ts []TensorInfo) []tensorMetadata {
 		out := make([]tensorMetadata, len(ts))
@@ -91,7 +91,7 @@ type modelState struct {
 	Reason  string `json:"reason"`
 }
 
-// index lists models and versions with their states.
+// repositoryIndex lists models and versions with their states.
 func (c *core) index(onlyReady bool) []modelState {
 	rows := []modelState{}
 	for _, m := range c.backend.Models().All() {

@@ -143,7 +143,7 @@ func (s *committer) refuse(batch []*change, err error) {
 	}
 }
 
-// commitAll commits all changes, or none. If a change could not be applied, failed is its index. If the commit itself
+// commitAll commits all changes, or none. If a change could not be applied, failedIndex is its index. If the commit itself
 // failed, it is -1.
 func (s *committer) try(batch []*change) (failed int, err error) {
 	tx, err := s.db.Begin(true)

@@ -83,7 +83,7 @@ func (p *pages) read(id uint64) ([]byte, error) {
 	return b, nil
 }
 
-// checkSubtree checks a page and all pages below it. Their keys must be at least low and less than high; nil means no
+// checkSubtree checks a page and all pages below it. Their keys must be at least minKey and less than keyLimit; nil means no
 // bound.
 func (p *pages) check(id uint64, low, high []byte) error {
 	b, err := p.read(id)

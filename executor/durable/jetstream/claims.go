@@ -199,7 +199,7 @@ func (s *Store) saw(id string, seq uint64) {
 	}
 }
 
-// lastSeenMessage returns the last message of a record that this process has seen. held is false if this process does
+// lastSeenMessage returns the last message of a record that this process has seen. isHeld is false if this process does
 // not hold the record or has handed it over.
 func (s *Store) seen(id string) (seq uint64, held bool) {
 	s.mu.Lock()
