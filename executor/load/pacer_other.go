@@ -19,7 +19,7 @@ func newPacer(ctx context.Context) (*pacer, error) {
 	return &pacer{ctx, t}, nil
 }
 
-// sleep waits for d; false when the context has ended.
+// sleep waits for d. It returns false if the context has ended.
 func (p *pacer) sleep(d time.Duration) (bool, error) {
 	p.timer.Reset(d)
 	select {
