@@ -13,6 +13,7 @@ import (
 
 // Options say how a plan is served. The zero value serves with real models
 // from the folder "models".
+// Options are the options of an executor. The zero value serves real models from the folder "models".
 type Options struct {
 	CoreOptions
 	WorkerOptions
@@ -22,6 +23,7 @@ type Options struct {
 }
 
 // SetDefaults gives options that are zero their defaults.
+// SetDefaults replaces zero values by the defaults.
 func (o *Options) SetDefaults() {
 	o.CoreOptions.SetDefaults()
 	o.WorkerOptions.SetDefaults()
@@ -31,6 +33,7 @@ func (o *Options) SetDefaults() {
 }
 
 // What callers say and are told of plans in execution.
+// Names of other packages that callers of the executor use.
 type (
 	CoreOptions     = turn.Options
 	WorkerOptions   = workers.Options
@@ -47,7 +50,8 @@ type (
 
 // Errors that callers tell apart with errors.Is, see package turn.
 var (
-	ErrPlan          = turn.ErrPlan
+	ErrPlan = turn.ErrPlan
+	// Errors that callers distinguish with errors.Is, see package turn.
 	ErrSimulatedOnly = turn.ErrSimulatedOnly
 	ErrModelHash     = worker.ErrHash
 )
@@ -55,8 +59,8 @@ var (
 // ReadService reads the times that Service.WriteFile wrote.
 func ReadService(path string) (*Service, error) { return turn.ReadService(path) }
 
-// ServeAgent serves the instances of some servers until ctx ends, as another process plans.
+// ReadService reads the service times that Service.WriteFile has written.
 func ServeAgent(ctx context.Context, o AgentOptions) error { return text.ServeAgent(ctx, o) }
 
-// CheckAdapters refuses adapters that contradict each other.
+// ServeAgent serves the instances of some servers until ctx ends, while another process plans.
 func CheckAdapters(list []ModelAdapter) error { return text.CheckAdapters(list) }

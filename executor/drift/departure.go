@@ -40,6 +40,7 @@ func (a *Alarm) Update(distance, limit, margin float64, notice func() string, lo
 
 // shareDrift compares the observed shares of parts of the requests, or of the time, with the shares that a plan was
 // made for. Parts are ranges of rates, models or members of a cascade.
+//
 // A window is about a second. Older windows fade, so that about the last limit.Windows of them count.
 type departure struct {
 	Alarm

@@ -16,6 +16,7 @@ import (
 // ForwardDrift watches how often the members of a cascade forward samples. Inputs that are harder than the recorded
 // ones are forwarded to larger members more often, so the plan's devices sustain less than its rates. The request
 // rates do not show that.
+//
 // It compares the shares of samples that each member answers with those that it would answer under the gears in
 // force. Windows without answers do not count.
 type Forwards struct {

@@ -17,6 +17,7 @@ import (
 
 // RateDrift compares the request rates of a gear plan with those that it was made for. The gears are the best ones at
 // every rate, but the division of devices among models and the planned accuracy depend on how often each rate occurs.
+//
 // Windows without requests do not count, because nothing was asked of the plan. Rates above the plan's largest fall
 // into further ranges of the same width.
 type Ranges struct {

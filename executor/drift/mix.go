@@ -17,6 +17,7 @@ import (
 // MixDrift compares the ratio of the load among the models of a plan with the planned one. Devices were divided by
 // that ratio, so when it shifts the plan promises throughput to the wrong models (PPipe, §5.1, plans again in this
 // case).
+//
 // Windows without requests do not count.
 type Mix struct {
 	departure // of the requests among the models

@@ -13,6 +13,7 @@ import (
 )
 
 // Sealer encrypts what is stored with AES-256-GCM. A nil *Sealer stores it unencrypted.
+//
 // Every value is encrypted with a key of its own. It is derived (HKDF, RFC 5869) from the store's key and 16 random
 // bytes in front of the value. So the number of values under one store key is not bounded by the chance that a nonce
 // repeats.

@@ -12,6 +12,7 @@ import (
 // Budget bounds the memory of requests, over all transports, from their first byte until their data is not needed any
 // more. It counts the bytes that were received and what decoding adds to them. What a client announces, such as a
 // Content-Length, counts for nothing.
+//
 // The last eighth is reserved for clients, and for bodies, that are small: that take no more than their share of it.
 // When the rest is full, the others wait; what they send stays in their connections and costs nothing here. A client
 // with more than a fair share is refused when its patience is over. For one with less, clients with more are cut off
