@@ -9,9 +9,9 @@ import (
 	"inferplan/policy/policies"
 )
 
-// Compile does everything that Serve does with a plan before it starts anything. It returns an error that is ErrPlan
-// if the plan cannot be served. Models are not read: their tensors are those that the plan names. replay compiles for
-// the engine replay, whose answers have no paths and scores.
+// Compile does everything that Serve does with a plan before it starts anything. If the plan cannot be served, the
+// error is ErrPlan. Models are checked only as far as the plan names their tensors. replay makes the answers of the
+// engine replay, which have no paths and scores.
 func Compile(plan *formats.Plan, replay bool) error {
 	x := &Executor{own: newExecutorMetrics()}
 	x.opt.Engine, x.opt.Log, x.opt.Evaluate = "replay", slog.New(slog.DiscardHandler), !replay
@@ -26,8 +26,6 @@ func Compile(plan *formats.Plan, replay bool) error {
 	return link(c)
 }
 
-// compile makes a core with its tables, its policy and what executes on its devices.
-// Nothing is started.
 // compile makes a core with its tables, its policy and its backends. Nothing is started.
 func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	tables, err := policies.Compile(plan)
@@ -52,7 +50,6 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	return c, nil
 }
 
-// link binds modules to the tensors of those that they read, and makes the catalog.
 // bindModules binds each module to the tensors of the modules that it reads, and makes the catalog.
 func link(c *turn.Core) error {
 	if f, ok := c.Answers.(interface{ Join() error }); ok {

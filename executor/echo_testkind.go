@@ -88,6 +88,7 @@ func (e *echoes) later(d time.Duration, n turn.News) {
 	time.AfterFunc(d, func() { e.c.Post(n) })
 }
 
+// Run starts a batch, with the tokens that it made before it was evicted.
 func (e *echoes) Run(b *turn.Batch) {
 	e.live[b.Serial] = &speaking{b: b, tokens: e.kept[b.Tasks[0]]}
 	delete(e.kept, b.Tasks[0])

@@ -66,17 +66,15 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err = link(c); err != nil {
 		return nil, err
 	}
-	log := x.opt.EventLog // the log has only the first plan's events
+	log := x.opt.EventLog
 	if x.core.Load() != nil {
-		log = nil // it has the first plan's events
+		log = nil // the log has only the first plan's events
 	}
-	// Drain refuses new requests and waits until all accepted ones are answered. If ctx ends before, it returns an
-	// error, and Close then answers the rest with the reason draining.
 	return c, c.Begin(log)
 }
 
-// Drain refuses new requests and waits until all accepted ones are answered or
-// ctx ends; those left then are answered with the reason draining by Close.
+// Drain refuses new requests and waits until all accepted ones are answered. If ctx ends before, it returns an error,
+// and Close then answers the rest with the reason draining.
 func (x *Executor) Drain(ctx context.Context) error {
 	x.reload.Lock()
 	defer x.reload.Unlock()
@@ -103,55 +101,46 @@ func (x *Executor) Close() error {
 	return x.core.Load().Stop()
 }
 
-// PolicySpec is the policy in force with its parameters, defaults included: a
-// simulation with it decides as this executor does.
-func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().Spec }
-
 // PolicySpec returns the policy in force with its parameters, including defaults. A simulation with it decides as
 // this executor does.
+func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().Spec }
 
-// Ready says whether requests are taken.
+// Ready reports whether requests are welcome. While the server is about to leave, they are accepted but not welcome.
 func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load() }
 
-// Ready reports whether new requests are welcome.
+// ModelReady reports whether, for each class of the model, every stage of some pipeline has a running worker.
 func (x *Executor) ModelReady(name, version string) bool {
 	c := x.core.Load()
-	// ModelReady reports whether, for each class of the model, every stage of some pipeline has a running worker.
 	served := c.Served.ClassesOf(name)
 	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *turn.Model) bool { return !c.Ready(m) })
 }
 
-// Models is the catalog of the plan in force.
+// Models returns the catalog of the plan in force.
 func (x *Executor) Models() *oip.Catalog { return x.core.Load().Served.Catalog }
 
-// Models returns the catalog of the plan in force.
+// Statistics returns the statistics of the models of the plan in force, since the start of the process.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
 	return x.core.Load().Served.Statistics(model, x.history.statisticsOf)
-	// Statistics returns the statistics of the models of the plan in force, since the start of the process.
 }
 
-// Gatherer gives the metrics of the plan in force, whose counters go on where another plan
-// left them, and those of the process.
+// Gatherer returns the series of the plan in force, whose counters continue those of earlier plans, and the series of
+// the process.
 func (x *Executor) Gatherer() prometheus.Gatherer {
-	// Gatherer returns the series of the plan in force, whose counters continue those of earlier plans, and the
-	// series of the process.
 	return prometheus.Gatherers{&x.history, x.own.registry}
 }
 
-// host holds the fields of the executor that requests for text use.
+// textHost returns what requests for text need of the executor.
 func (x *Executor) host() text.Host {
 	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans, Agents: x.opt.Agents}
-	// textHost returns what requests for text need of the executor.
 }
 
-// Programs runs the programs of the HTTP form of workflows as code.
+// Programs returns the backend of workflows as code over HTTP.
 func (x *Executor) Programs() calls.Backend { return programs.New(x.core.Load, x.draining.Load) }
 
-// Programs returns the backend of workflows as code over HTTP.
+// Infer runs one validated request. If another plan comes into force before it is accepted, it is submitted to that
+// plan.
 func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {
 	for {
-		// Infer runs one validated request. If another plan comes into force before it is accepted, it is submitted
-		// to that plan.
 		if x.draining.Load() {
 			return nil, turn.ErrDraining
 		}
@@ -169,18 +158,16 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining
 			}
-			continue // a new plan came in force just now
+			continue // a new plan has come into force just now
 		}
 		answer, err := j.Wait(ctx, c)
-		return fit.Answer(answer), err // a new plan has come into force just now
+		return fit.Answer(answer), err
 	}
 }
 
-// prepareJob turns a request into a job. Its inputs stay the request's memory,
-// which is valid until Infer returns.
+// prepareJob makes a job of a request. Its inputs alias the request's memory, which is valid until Infer returns.
 func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	m, refusal := c.Served.Find(req)
-	// prepareJob makes a job of a request. Its inputs alias the request's memory, which is valid until Infer returns.
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -190,27 +177,26 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 		j.Forget()
 		return nil, refusal
 	}
+
+	// Find the request's tensors.
 	for i := range m.Inputs {
 		in := &m.Inputs[i]
 		t := turn.FindTensor(req.Inputs, i, in.Name)
-
-		// Find the request's tensors.
 		if t == nil || len(t.Data) != j.Samples*in.Bytes || t.Datatype != in.Datatype {
 			j.Forget()
 			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
 		}
 		j.Inputs = append(j.Inputs, t.Data)
 	}
+
+	// Set arrival and deadline on the core's clock.
 	j.Client = policy.ClientNumber(req.Client)
 	now := c.Now()
 	j.Arrived = now
-
-	// Set arrival and deadline on the core's clock.
 	if !req.Received.IsZero() {
-		// Requests may come from before the plan was installed.
+		// The request may have arrived before the plan came into force.
 		j.Arrived = min(max(req.Received.Sub(c.Epoch()), 0), now)
 	}
-	// The request may have arrived before the plan came into force.
 	budget := m.Slo
 	if req.Timeout > 0 {
 		budget = min(budget, req.Timeout)

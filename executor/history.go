@@ -143,12 +143,12 @@ func (s seriesSums) add(f *dto.MetricFamily) {
 
 // addHistogram adds a histogram, which may have other edges. At an edge that one of the two lacks, its count is that
 // at its next lower edge.
-
-// Merge the edges of both in ascending order.
 func addHistogram(to, add *dto.Histogram) {
 	a, b := to.Bucket, add.Bucket
 	out := make([]*dto.Bucket, 0, len(a)+1)
 	below, more := uint64(0), uint64(0)
+
+	// Merge the edges of both in ascending order.
 	for i, j := 0, 0; i < len(a) || j < len(b); {
 		order := 0
 		switch {

@@ -363,7 +363,6 @@ const answering = 2 * time.Second
 // shutDown drains and closes everything. Both transports refuse new requests while the executor finishes; its
 // refusals are still written to the clients.
 func (s *servers) end(x *Executor) (*formats.Report, error) {
-
 	// The executor drains first, and then the connections.
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout+answering)
 	defer cancel()

@@ -67,6 +67,7 @@ type executorMetrics struct {
 	plans    prometheus.Gauge
 }
 
+// newExecutorMetrics returns the series in a registry of their own.
 func newExecutorMetrics() *executorMetrics {
 	m := &executorMetrics{
 		registry: prometheus.NewRegistry(),

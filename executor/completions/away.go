@@ -24,7 +24,6 @@ const (
 
 // followRequest takes the text and the result of a request from the store, until the request ends or is served here.
 func (f away) follow(e *entry) {
-
 	// Subscribe to changes, if the store has them.
 	last := followLast
 	if shared, ok := f.opt.Store.(durable.Shared); ok {

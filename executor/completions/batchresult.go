@@ -103,7 +103,6 @@ func (b *batch) result(ctx context.Context, n int, l *batchLine) (*resultLine, b
 	x := b.failures[n]
 	b.mu.Unlock()
 	if x == nil {
-
 		// The request was accepted: its result is in the store.
 		st, err := b.front.opt.Store.Get(ctx, id)
 		if err != nil {

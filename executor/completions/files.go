@@ -220,11 +220,11 @@ func (f files) upload(x *inside) error {
 	if err := httplimit.CheckContentType(x.r, "multipart/form-data"); err != nil {
 		return err
 	}
-
-	// Reserve the memory for one chunk.
 	if err := f.room(x.r.Context()); err != nil {
 		return err
 	}
+
+	// Reserve the memory for one chunk.
 	var hold httplimit.Hold
 	defer hold.Close()
 	hold.Open(f.opt.Door.Budget, x.from.Client(x.r.RemoteAddr), nil)

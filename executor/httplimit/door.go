@@ -58,6 +58,7 @@ func (d *Door) Open() *Door {
 	return &out
 }
 
+// setDefault sets a field to a value if it is zero.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

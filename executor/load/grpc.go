@@ -36,6 +36,7 @@ const bufferBytes = 128 << 10
 // parameters are sent in front of it.
 type grpcPayload struct{ wire []byte }
 
+// newGRPCTarget returns a target over gRPC. It does not connect yet.
 func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 	creds := insecure.NewCredentials()
 	if u.Scheme == "grpcs" || u.Scheme == "https" {
@@ -65,6 +66,7 @@ func (t *grpcTarget) authorised(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+t.token)
 }
 
+// describe implements target.
 func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
 	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.authorised(ctx), &oippb.ModelMetadataRequest{Name: m.Name, Version: m.Version})
 	if err != nil {
@@ -81,6 +83,7 @@ func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	return info, nil
 }
 
+// prepare implements target.
 func (t *grpcTarget) prepare(m *Model, in Inputs) (payload, error) {
 	return &grpcPayload{oip.MarshalRequest(nil, &oip.Request{Model: m.Name, Version: m.Version, Class: m.Class, Inputs: in})}, nil
 }
@@ -92,6 +95,7 @@ type grpcCall struct {
 	err        error
 }
 
+// send implements target.
 func (t *grpcTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
 	var room [idDigits]byte
 	call := &grpcCall{wire: pl.(*grpcPayload).wire}

@@ -38,6 +38,7 @@ type httpPayload struct {
 	size   int64
 }
 
+// newHTTPTarget returns a target over REST.
 func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
 	return &httpTarget{
 		client: &http.Client{
@@ -72,6 +73,7 @@ func (t *httpTarget) modelURL(m *Model) *url.URL {
 	return u
 }
 
+// describe implements target.
 func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.modelURL(m).String(), nil)
 	if err != nil {
@@ -105,6 +107,7 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	return info, nil
 }
 
+// prepare implements target.
 func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
 	text, err := newTemplate(m.Class, in, t.binary, t.timeout)
 	if err != nil {
@@ -126,9 +129,11 @@ func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
 	return p, nil
 }
 
-// Write the head of the request.
+// send implements target.
 func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
 	p := pl.(*httpPayload)
+
+	// Write the head of the request.
 	head := t.bufs.Get().(*[]byte)
 	defer t.bufs.Put(head)
 	*head = p.text.fill((*head)[:0], id, timeout)

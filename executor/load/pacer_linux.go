@@ -20,6 +20,7 @@ type pacer struct {
 	buf  [8]byte
 }
 
+// newPacer returns a pacer whose sleep ends early when ctx ends.
 func newPacer(ctx context.Context) (*pacer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

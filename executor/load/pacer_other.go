@@ -13,6 +13,7 @@ type pacer struct {
 	timer *time.Timer
 }
 
+// newPacer returns a pacer whose sleep ends early when ctx ends.
 func newPacer(ctx context.Context) (*pacer, error) {
 	t := time.NewTimer(time.Hour)
 	t.Stop()

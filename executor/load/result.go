@@ -66,22 +66,26 @@ type recorder struct {
 	tpot      []time.Duration
 }
 
+// newRecorder returns a recorder without outcomes.
 func newRecorder() *recorder {
 	return &recorder{reasons: map[string]int64{}, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
 }
 
+// recordScheduled counts a request that fell due.
 func (r *recorder) scheduled() {
 	r.mu.Lock()
 	r.requests++
 	r.mu.Unlock()
 }
 
+// recordDropped counts a request that was dropped for a reason.
 func (r *recorder) dropped(reason string) {
 	r.mu.Lock()
 	r.reasons[reason]++
 	r.mu.Unlock()
 }
 
+// recordAnswer records an answer. It is late if it took longer than the SLO.
 func (r *recorder) answered(latency, slo time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

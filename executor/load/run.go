@@ -98,6 +98,7 @@ type generator struct {
 	wg        sync.WaitGroup
 }
 
+// runLoad sends the requests of a schedule to a target and returns the result.
 func run(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (*Result, error) {
 	payloads, err := prepareAll(ctx, cfg, t)
 	if err != nil {

@@ -38,6 +38,7 @@ type tokenSize struct { // tokens per word
 	assumed    bool    // the server did not count the tokens
 }
 
+// newTextTarget returns a target of completions.
 func newTextTarget(cfg *Config) (*textTarget, error) {
 	c, err := llm.New(cfg.URL, llm.WithKey(cfg.Token))
 	if err != nil {

@@ -53,7 +53,6 @@ func parseFloat(text []byte, size int) (float64, error) {
 		least, most = -46, 39
 	}
 	switch {
-
 	// Far below the smallest float it is zero, far above the largest an error. Small powers go to strconv, the rest
 	// is divided.
 	case n == 0 || top < least:

@@ -24,6 +24,7 @@ func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
 	return nil
 }
 
+// decodeRequest does the work of DecodeRequest. It stops when ctx ends.
 func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Request) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: ctx, Hold: &r.hold}}, model: m, tail: tail, room: r.shape}
 	var seen fieldSet
@@ -71,6 +72,7 @@ func DecodeResponse(text, tail []byte, resp *Response) error {
 	return nil
 }
 
+// decodeResponse does the work of DecodeResponse.
 func decodeResponse(text, tail []byte, resp *Response) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text}, tail: tail, room: func(n int) []int64 { return make([]int64, n) }}
 	var seen fieldSet
@@ -119,6 +121,7 @@ type decoder struct {
 	explicit []bool // by output: the client gave "binary_data" for it
 }
 
+// unknownField returns the error for a member that is not known.
 func unknownField(prefix string, key []byte, known string) *Error {
 	return Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", known)
 }
@@ -151,6 +154,7 @@ func within(field string, err *Error) *Error {
 	return err
 }
 
+// text reads a string and copies it.
 func (d *decoder) text() (string, *Error) {
 	s, err := d.Str()
 	return string(s), err
@@ -200,6 +204,7 @@ func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *E
 	})
 }
 
+// requestParams reads the parameters of a request.
 func (d *decoder) requestParams(r *Request) *Error {
 	return d.params("parameters", func(name []byte, v Param) *Error { return r.setParam(string(name), v) })
 }

@@ -96,6 +96,7 @@ type encoder struct {
 	err *Error
 }
 
+// result returns the first error as an error.
 func (e *encoder) result() error {
 	if e.err != nil {
 		return e.err
@@ -148,6 +149,7 @@ func (e *encoder) params(params map[string]Param) {
 	}
 }
 
+// fail sets the error of an answer that must not occur.
 func (e *encoder) fail(format string, args ...any) {
 	if e.err == nil {
 		e.err = &Error{Code: CodeInternal, Reason: "internal", Msg: fmt.Sprintf(format, args...)}

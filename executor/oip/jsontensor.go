@@ -330,6 +330,7 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	return data, nil
 }
 
+// appendUint appends the size lowest bytes of a number.
 func appendUint(data []byte, size int, v uint64) []byte {
 	switch size {
 	case 1:

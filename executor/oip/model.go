@@ -148,6 +148,7 @@ func (c *Catalog) hint() string {
 // input returns the description of the input with a name, or nil.
 func (m *ModelInfo) input(name string) *TensorInfo { return findTensor(m.Inputs, name) }
 
+// findTensor returns the description with a name, or nil.
 func findTensor(ts []TensorInfo, name string) *TensorInfo {
 	for i := range ts {
 		if ts[i].Name == name {
@@ -174,6 +175,7 @@ func (m *ModelInfo) intern(name []byte) string {
 	return string(name)
 }
 
+// tensorNames returns the names for a message.
 func tensorNames(ts []TensorInfo) string {
 	names := make([]string, len(ts))
 	for i := range ts {

@@ -24,6 +24,7 @@ type Options struct {
 	FallbackPath string
 }
 
+// withDefaults returns the options with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	setDefault(&o.Name, "inferplan")
 	setDefault(&o.Version, "dev")
@@ -34,6 +35,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// setDefault sets a field to a value if it is zero.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

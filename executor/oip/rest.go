@@ -177,6 +177,7 @@ func splitModelPath(path string) (model, version, verb string, ok bool) {
 	return model, version, rest, model != "" && err1 == nil && err2 == nil
 }
 
+// unescape decodes a part of a path.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, nil

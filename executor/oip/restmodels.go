@@ -15,6 +15,7 @@ type serverMetadata struct {
 	Extensions []string `json:"extensions"`
 }
 
+// metadata returns the metadata of the server.
 func (s *HTTPServer) metadata() serverMetadata {
 	return serverMetadata{s.core.opt.Name, s.core.opt.Version, Extensions}
 }
@@ -68,6 +69,7 @@ func (m *ModelInfo) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// writeStatistics answers with the statistics of a model and version, or of all.
 func (s *HTTPServer) stats(w http.ResponseWriter, model, version string) *Error {
 	list := s.core.backend.Statistics(model, version)
 	if list == nil {
@@ -112,6 +114,7 @@ func (c *core) index(onlyReady bool) []modelState {
 	return rows
 }
 
+// repositoryIndex answers with the models and their states.
 func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) *Error {
 	if r.Method != http.MethodPost {
 		return method(w, r, http.MethodPost)

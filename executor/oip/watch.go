@@ -236,7 +236,6 @@ func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
 		p = p[n:]
 	}
 	for len(p) > 0 {
-
 		// Between two frames: read the head of the next one.
 		if f.left == 0 {
 			n := copy(f.head[f.have:], p)
@@ -254,7 +253,6 @@ func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
 				c.opens(f)
 			}
 		} else {
-
 			// Inside a frame: pass on the payload of data.
 			n := min(f.left, len(p))
 			if fromClient && f.typ == frameData {

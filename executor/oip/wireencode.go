@@ -40,6 +40,7 @@ func MarshalRequest(dst []byte, r *Request) []byte {
 	return dst
 }
 
+// appendText appends a string field, unless it is empty.
 func appendText(dst []byte, field protowire.Number, s string) []byte {
 	if s == "" {
 		return dst
@@ -47,6 +48,7 @@ func appendText(dst []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), s)
 }
 
+// appendParam appends an entry of the parameters.
 func appendParam(dst []byte, name string, v Param) []byte {
 	var room [64]byte
 	value := room[:0]
@@ -125,6 +127,7 @@ func UnmarshalResponse(b []byte, resp *Response) error {
 	return nil
 }
 
+// unmarshalResponse does the work of UnmarshalResponse.
 func unmarshalResponse(b []byte, resp *Response) *Error {
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor

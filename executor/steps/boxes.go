@@ -119,6 +119,7 @@ type finder struct {
 	room sync.Pool // holds *regionSearch
 }
 
+// newBoxFinder returns the finder for the map that a model of the named step gives.
 func newFinder(name string, t *Tensors) (*finder, error) {
 	in, err := one("the step "+name+": the model gives", t.Gives, engine.F32, 4)
 	if err != nil {

@@ -118,7 +118,6 @@ func (h *away) Look(ctx context.Context, model string, _ func() int) (sight, err
 
 // Prepare implements serverControl.
 func (h *away) Prepare(ctx context.Context, model string, others []string) error {
-
 	// Learn which process answers, to notice a restart.
 	h.boot.Store(nil)
 	a, err := h.tell(ctx, &AgentOrder{What: OrderLook})

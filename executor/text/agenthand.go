@@ -123,7 +123,6 @@ func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
 
 // Status implements serverControl.
 func (r *reach) Look(ctx context.Context, model string, ours func() int) (sight, error) {
-
 	// Without an answer, or without a model, there is nothing more to see.
 	if err := r.alive(ctx); err != nil {
 		return sight{}, err

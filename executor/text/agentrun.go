@@ -105,7 +105,6 @@ func (r *agentRun) serve() *streamEnd {
 		}
 	}
 	if err != nil || r.text == nil {
-
 		// If another process has stored a result, the planner finds it in the store.
 		if errors.Is(err, durable.ErrFinished) {
 			return &streamEnd{}

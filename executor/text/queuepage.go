@@ -152,6 +152,7 @@ type groupGauges struct {
 	groups, waiting, replans *prometheus.Desc
 }
 
+// newGroupGauges returns the series of a core's queues.
 func newGroupGauges(c *turn.Core) *groupGauges {
 	return &groupGauges{
 		c:       c,

@@ -34,6 +34,8 @@ func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].seq < q[j].seq }
 func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 func (q *queue) Push(x any)        { *q = append(*q, x.(waiting)) }
+
+// Pop implements heap.Interface.
 func (q *queue) Pop() any {
 	old := *q
 	last := old[len(old)-1]

@@ -59,7 +59,6 @@ func probe(path string) error {
 		err = checkFile(path, db.Info().PageSize)
 	}
 	if err == nil {
-
 		// Read all entries.
 		err = guarded(func() error {
 			return db.View(func(tx *bbolt.Tx) error {
@@ -209,7 +208,6 @@ func put(tx *bbolt.Tx, name []byte, list []entry, out *Rescued) error {
 	for _, e := range list {
 		id, ok := string(e.key), legible(string(name), e.key, e.value)
 		if ok && string(name) == string(texts) {
-
 			// Is it the next piece of its text?
 			id = string(e.key[:len(e.key)-9])
 			p, _ := readPiece(e.key, e.value) // it is well-formed

@@ -34,6 +34,7 @@ func textKey(id string, at int) []byte {
 	return binary.BigEndian.AppendUint64(textPrefix(id), uint64(at))
 }
 
+// textPrefix returns what the keys of all pieces of a text begin with.
 func textPrefix(id string) []byte { return append([]byte(id), 0) }
 
 // dueKey returns the key of a record in the list of due records.
@@ -42,6 +43,7 @@ func dueKey(class string, ended time.Time, id string) []byte {
 	return append(k, id...)
 }
 
+// duePrefix returns what the keys of all due records of a class begin with.
 func duePrefix(class string) []byte { return append([]byte(class), 0) }
 
 // recordHeader is the value of a record: sequence number, class, and the sealed data.
@@ -51,6 +53,7 @@ type header struct {
 	data  []byte
 }
 
+// encode returns the value of a record as it is stored.
 func (h *header) encode() []byte {
 	b := binary.AppendUvarint(make([]byte, 0, len(h.data)+len(h.class)+16), h.seq)
 	b = binary.AppendUvarint(b, uint64(len(h.class)))
@@ -64,6 +67,7 @@ type reader struct {
 	bad bool
 }
 
+// readUvarint reads a number.
 func (r *reader) number() uint64 {
 	n, size := binary.Uvarint(r.b)
 	if size <= 0 {
@@ -74,6 +78,7 @@ func (r *reader) number() uint64 {
 	return n
 }
 
+// readString reads a string with its length in front.
 func (r *reader) text() string {
 	n := r.number()
 	if r.bad || n > uint64(len(r.b)) {
@@ -94,6 +99,7 @@ func findHeader(tx *bbolt.Tx, id string) (*header, error) {
 	return readHeader(id, v)
 }
 
+// readHeader decodes the value of a record.
 func readHeader(id string, v []byte) (*header, error) {
 	r := reader{b: v}
 	h := &header{seq: r.number(), class: r.text(), data: r.b}
@@ -109,6 +115,7 @@ type piece struct {
 	data             []byte // sealed
 }
 
+// encode returns the value of a piece as it is stored.
 func (p *piece) encode() []byte {
 	b := binary.AppendUvarint(make([]byte, 0, len(p.data)+16), uint64(p.size))
 	b = binary.AppendUvarint(b, uint64(p.tokens))

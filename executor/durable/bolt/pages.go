@@ -33,7 +33,6 @@ const (
 
 // checkPages returns ErrDamaged if a page in use is damaged. size is the size of a page in bytes.
 func checkPages(file io.ReaderAt, size int) error {
-
 	// The newer of the two valid meta pages is in force: it names the root and the number of pages.
 	var root, end, newest uint64
 	for i := range 2 {
