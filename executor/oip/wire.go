@@ -124,7 +124,7 @@ const maxListed = 1 << 12
 
 func tooMany(list string) *Error { return httplimit.TooLarge(list, "more than %d entries", maxListed) }
 
-// unmarshalRequest reads a ModelInferRequest. Tensors alias b. find returns the model with a name, for its tensor
+// unmarshalRequest reads a ModelInferRequest. Tensors alias b. lookup returns the model with a name, for its tensor
 // names; it may return nil.
 func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model string) *ModelInfo) *Error {
 	p := jsonscan.Progress{Ctx: ctx, Hold: &r.hold}
