@@ -84,9 +84,9 @@ type Config struct {
 }
 
 // Outcome is how one request ended.
-type Outcome struct { // scheduled time, since the start of the run
-	Due     time.Duration // index in Config.Models
-	Model   int           // in Config.Models
+type Outcome struct {
+	Due     time.Duration // scheduled time, since the start of the run
+	Model   int           // index in Config.Models
 	Latency time.Duration // since Due; 0 if it was dropped
 	Late    bool
 	Reason  string // reason of the drop; empty if it was answered

@@ -32,9 +32,9 @@ type textTarget struct {
 }
 
 // tokenSize is the ratio of text to the tokens of a model.
-type tokenSize struct { // tokens per word
-	perWord    float64 // characters per token
-	characters float64 // of a token
+type tokenSize struct {
+	perWord    float64 // tokens per word
+	characters float64 // characters per token
 	assumed    bool    // the server did not count the tokens
 }
 

@@ -84,10 +84,10 @@ func (r *reach) fitting() []string {
 }
 
 // loadedModel is a model that shares its base, as it is loaded at its server.
-type heldModel struct { // empty if there is none
-	model string  // how requests name it
-	use   llm.Use // requests may use it
-	ready bool    // they may
+type heldModel struct {
+	model string  // empty if there is none
+	use   llm.Use // how requests name it
+	ready bool    // requests may use it
 }
 
 // setLastLoaded sets the model that was loaded last.

@@ -22,8 +22,8 @@ type agentPlace struct {
 type agentWork struct {
 	number uint64
 	cancel context.CancelFunc
-	done   chan struct{} // set when done is closed
-	err    error         // with done
+	done   chan struct{}
+	err    error // set when done is closed
 }
 
 // maxStatusRequests bounds the questions for the status that are answered at once, and maxRuns the runs. The process

@@ -11,24 +11,19 @@ import (
 )
 
 // Kinds of orders to an agent. An order with the same number as one before is the same order, sent again.
-
-// What the process that plans tells that of an agent. An order that is sent again means
-// the same one: its number says so.
-const ( // long: answered at once, and polled until it is done
-	OrderLook    = "look"    // long
-	OrderPrepare = "prepare" // long
-	OrderLoad    = "load"    // likewise
-	OrderUnload  = "unload"  // ends the run with the number
+const (
+	OrderLook    = "look"
+	OrderPrepare = "prepare" // long: answered at once, and polled until it is done
+	OrderLoad    = "load"    // long
+	OrderUnload  = "unload"  // long
 	OrderRun     = "run"
-	OrderLeave   = "leave" // the run with the number ends
-// orderKinds are all kinds of orders.
+	OrderLeave   = "leave" // ends the run with the number
 )
 
-// orderKinds are all of them.
-// AgentOrder is an order of the process that plans in a term.
+// orderKinds are all kinds of orders.
 var orderKinds = []string{OrderLook, OrderPrepare, OrderLoad, OrderUnload, OrderRun, OrderLeave}
 
-// AgentOrder is such a message. Term is that of the process that plans.
+// AgentOrder is an order of the process that plans in a term.
 type AgentOrder struct {
 	Term   uint64   `json:"term"`
 	What   string   `json:"what"`
@@ -40,8 +35,6 @@ type AgentOrder struct {
 }
 
 // AgentAnswer is an agent's answer to an order. BootID differs after a restart of its process.
-
-// AgentAnswer is the answer. Boot tells one process from the next.
 type AgentAnswer struct {
 	Boot  string     `json:"boot"`
 	Done  bool       `json:"done,omitempty"`
@@ -50,8 +43,6 @@ type AgentAnswer struct {
 }
 
 // RunUpdate reports the progress or the end of a run.
-
-// RunNews is what an agent tells of a run.
 type RunNews struct {
 	Number uint64   `json:"number"`
 	Tokens int      `json:"tokens"`
@@ -60,23 +51,18 @@ type RunNews struct {
 }
 
 // AgentMessage is a message to the process that plans: updates of runs, or a question.
-
-// AgentNews is what it tells of several.
 type AgentNews struct {
 	Term uint64    `json:"term"`
 	Runs []RunNews `json:"runs,omitempty"`
-	// Ask asks whether a request may come in.
 	// Admission asks whether a request may come in.
 	Ask *completions.Request `json:"ask,omitempty"`
 }
 
-// NewsAnswer is the answer of the process that plans.
 // PlannerAnswer is the answer of the process that plans.
 type NewsAnswer struct {
 	Refused *completions.Refusal `json:"refused,omitempty"`
 }
 
-// WireEnd says how a run ended.
 // WireResult is how a run ended, in the form that is sent.
 type WireEnd struct {
 	Error  *wireError `json:"error,omitempty"`

@@ -42,8 +42,8 @@ func (s *link) who(ctx context.Context) (revision uint64, name string, term uint
 	if err != nil {
 		return 0, "", 0, fmt.Errorf("read who plans: %w", err)
 	}
-	name, t, _ := strings.Cut(string(m.Data), " ") // an empty value gives 0
-	term, _ = strconv.ParseUint(t, 10, 64)         // none: nobody leads
+	name, t, _ := strings.Cut(string(m.Data), " ")
+	term, _ = strconv.ParseUint(t, 10, 64) // an empty value gives 0
 	return m.Sequence, name, term, nil
 }
 
