@@ -240,7 +240,6 @@ func (h *history) part(c *turn.Core, r *formats.Report) formats.PlanReport {
 	}
 }
 
-// tally is what was counted of a model, or of one class of it.
 // modelTally is what was counted of a model, or of one class of it.
 type tally struct {
 	key formats.ModelClass

@@ -373,7 +373,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	x.draining.Store(true)
 	s.queue.StopPlanning()
 	if s.code != nil {
-		s.code.Drain(inner) // programs come back for more: connections stay until they are done
+		s.code.Drain(inner) // programs send further calls, so connections stay open until they are done
 	}
 	if s.rest != nil {
 		wg.Go(func() { errs[0] = s.rest.Drain(ctx) })

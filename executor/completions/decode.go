@@ -31,7 +31,7 @@ type question struct {
 	prompt       int    // tokens of the prompt, estimated
 	maxTokens    int
 	choices      int  // number of answers that the client wants
-	events       bool // the answer is more than one text that can be continued
+	events       bool // the answer is more than one text, or cannot be continued
 	seeded       bool // the client gave a seed
 	stream       bool
 	usage        bool // the last chunk has the token counts

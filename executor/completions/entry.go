@@ -130,7 +130,7 @@ func (e *entry) finish(r Result) {
 
 	// Store the text that is too long to be stored with the result. The rest goes into the result.
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	err := e.storePieces(ctx, mostPiece) // what is left goes with the end
+	err := e.storePieces(ctx, mostPiece) // the rest is stored with the result
 	cancel()
 
 	// Make the result. Counts that the server did not report are our own.

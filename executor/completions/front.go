@@ -81,7 +81,7 @@ func (f *Front) Serve(l net.Listener) error {
 func (f *Front) Hide() { f.hidden.Store(true) }
 
 // Drain refuses new requests and waits for those whose clients wait. If ctx ends first, it returns an error, and
-// Close then tells those clients to come again.
+// Close then tells those clients to try again later.
 func (f *Front) Drain(ctx context.Context) error {
 	err := f.gate.Close(ctx)
 	if err == nil {

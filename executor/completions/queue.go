@@ -41,7 +41,7 @@ func (f *Front) admit(from *httplimit.Holder, r *Request) error {
 	f.mu.Lock()
 	all, own, senders := len(f.entries), f.open[r.Client], len(f.open)
 	f.mu.Unlock()
-	last := f.opt.MaxOpen / 8 // for senders who have few
+	last := f.opt.MaxOpen / 8 // shared among the senders
 	switch {
 	case all >= f.opt.MaxOpen || all >= f.opt.MaxOpen-last && own > last/max(1, senders):
 		return &Refusal{Reason: "too_many_requests", Msg: fmt.Sprintf("%d requests wait or run, at most %d are taken", all, f.opt.MaxOpen)}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	_ "google.golang.org/grpc/encoding/proto" // registered first, so that our codec replaces it
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 

@@ -134,7 +134,7 @@ func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) 
 	*seen |= 1 << i
 	// An error that names a member of this object already is not changed.
 	err := read()
-	// An error that names a field of this object already stays as it is.
+	// An error that names a member of this object already is not changed.
 	if err != nil && (err.Field == "" || err.Field[0] == '[') {
 		err.Field = field + err.Field
 	}

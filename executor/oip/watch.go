@@ -75,7 +75,7 @@ type watchedConn struct {
 	closed  bool
 }
 
-// inbound is a call that is being received.
+// incomingCall is a call that is being received.
 type inbound struct {
 	since time.Time // when its message began, or the call itself
 	bytes int64     // including the cost of its frames

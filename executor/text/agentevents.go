@@ -51,7 +51,8 @@ func (r *reach) writeEvents(ctx context.Context, w *writing, partial string, end
 		}
 	}
 
-	if w.request.Shown && x.run.Finished(max(w.request.Choices, 1)) { // all but its end was there
+	// If the whole answer was written before, only its end is missing.
+	if w.request.Shown && x.run.Finished(max(w.request.Choices, 1)) {
 		end.result = completions.Result{Finish: "stop", PromptTokens: w.prompt, OutputTokens: end.tokens}
 		return
 	}

@@ -22,7 +22,6 @@ type hand interface {
 	Prepare(ctx context.Context, model string, others []string) error
 	// SetLoaded loads a model, or unloads it.
 	Change(ctx context.Context, model string, up bool) error
-	// write has a request answered, from where it is.
 	// writeAnswer has a request answered, starting from the text that it has.
 	write(ctx context.Context, w *writing) *streamEnd
 }

@@ -68,8 +68,8 @@ func (a *agents) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	if a.opt.Agents != nil { // agents of other processes are waited for later
-		return nil // agents come when they come
+	if a.opt.Agents != nil {
+		return nil // agents of other processes are waited for later
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
 	defer cancel()
@@ -142,8 +142,6 @@ func (a *agents) Abort(b *turn.Batch) {
 	a.gauge(g)
 }
 
-// Evict has a batch leave. What it has written stays with the request; a server
-// keeps of its state what its cache of prefixes does.
 // Evict ends the run of a batch, which goes back to the policy. The request keeps the text that was written. The
 // server keeps only what its prefix cache holds.
 func (a *agents) Evict(b *turn.Batch, _ bool) {

@@ -69,7 +69,8 @@ func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 		return end
 	}
 
-	if most := w.request.MaxTokens; most > 0 && tokens >= most { // all but its end was there
+	// If all of the answer was written before, only its end is missing.
+	if most := w.request.MaxTokens; most > 0 && tokens >= most {
 		end.result = completions.Result{Finish: "length", PromptTokens: w.prompt, OutputTokens: tokens}
 		return end
 	}

@@ -37,7 +37,6 @@ type modules interface {
 	Ask(task int32) int32
 	// Draft returns the text of a task's answer that was made so far.
 	Draft(task int32) *turn.Draft
-	// Final returns true if a task makes the whole text of its request's answer.
 	// Final reports whether a task makes the whole text of its request's answer.
 	Final(task int32) bool
 }

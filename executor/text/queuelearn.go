@@ -202,5 +202,5 @@ func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 			fmt.Fprintf(out, "%d,%d\n", s.prompt, s.output)
 		}
 	}
-	_ = out.Flush() // the client is gone
+	_ = out.Flush() // an error means that the client is gone
 }

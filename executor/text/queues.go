@@ -168,8 +168,8 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		delete(q.open, r.ID)
 		q.mu.Unlock()
 		j.Forget()
-		if q.host.InForce() == c { // the executor ends, and the store keeps the request
-			return // the end: the store has it
+		if q.host.InForce() == c {
+			return // the executor ends, and the store keeps the request
 		}
 	}
 }

@@ -18,7 +18,7 @@ type holding struct {
 	reply  string // subject of acknowledgements and heartbeats
 	seq    uint64 // of the record in the stream
 	last   uint64 // sequence number of the last message of its state that this process has seen
-	handed bool   // to another process, which stores its text
+	handed bool   // handed over to another process, which stores its text
 }
 
 // Signals to the server about a record.

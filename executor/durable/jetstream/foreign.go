@@ -6,8 +6,8 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Whoever may write to the servers may write under our names. What is none of ours is
-// refused: it is counted, told of, and left aside.
+// Anybody with access to the servers may write under our names. Messages that none of our processes has written are
+// refused: they are counted, logged and left alone.
 
 // errWrongForm is returned when a message does not have the form of our messages.
 var errForm = errors.New("it has not the form of what is stored here")

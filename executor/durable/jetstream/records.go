@@ -108,7 +108,7 @@ func (s *Store) tip(ctx context.Context, id string) (t tip, err error) {
 
 // intHeader returns the number in a header, or 0 if it is missing.
 func number(h nats.Header, name string) int {
-	n, _ := strconv.Atoi(h.Get(name)) // 0 where it is not there
+	n, _ := strconv.Atoi(h.Get(name)) // 0 if it is missing
 	return n
 }
 
