@@ -50,7 +50,7 @@ type Options struct {
 
 const day = 24 * time.Hour
 
-// withDefaults returns the options with defaults in place of zero fields, and opens the door. It returns an error if
+// withDefaults returns the options with defaults in place of zero fields, also in the door. It returns an error if
 // the store or the server is missing.
 func (o Options) withDefaults() (Options, error) {
 	if o.Store == nil || o.Server == nil {

@@ -132,7 +132,6 @@ func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) 
 		return Invalid(field, "given twice")
 	}
 	*seen |= 1 << i
-	// An error that names a member of this object already is not changed.
 	err := read()
 	// An error that names a member of this object already is not changed.
 	if err != nil && (err.Field == "" || err.Field[0] == '[') {

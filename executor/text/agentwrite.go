@@ -63,7 +63,7 @@ func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 		return end
 	}
 
-	// Answers that are more than a text have their own way.
+	// Answers that are more than a text have a method of their own.
 	if w.request.Events {
 		r.writeEvents(ctx, w, partial, end)
 		return end
