@@ -11,8 +11,7 @@ import (
 	"inferplan/executor/workers"
 )
 
-// Options say how a plan is served. The zero value serves with real models
-// from the folder "models".
+// Options are the options of an executor. The zero value serves real models from the folder "models".
 type Options struct {
 	CoreOptions
 	WorkerOptions
@@ -21,7 +20,7 @@ type Options struct {
 	InstanceOptions
 }
 
-// SetDefaults gives options that are zero their defaults.
+// SetDefaults replaces zero values by the defaults.
 func (o *Options) SetDefaults() {
 	o.CoreOptions.SetDefaults()
 	o.WorkerOptions.SetDefaults()
@@ -30,7 +29,7 @@ func (o *Options) SetDefaults() {
 	o.InstanceOptions.SetDefaults()
 }
 
-// What callers say and are told of plans in execution.
+// Names of other packages that callers of the executor use.
 type (
 	CoreOptions     = turn.Options
 	WorkerOptions   = workers.Options
@@ -45,18 +44,18 @@ type (
 	AgentOptions   = text.AgentOptions
 )
 
-// Errors that callers tell apart with errors.Is, see package turn.
+// Errors that callers distinguish with errors.Is, see package turn.
 var (
 	ErrPlan          = turn.ErrPlan
 	ErrSimulatedOnly = turn.ErrSimulatedOnly
 	ErrModelHash     = worker.ErrHash
 )
 
-// ReadService reads the times that Service.WriteFile wrote.
+// ReadService reads the service times that Service.WriteFile has written.
 func ReadService(path string) (*Service, error) { return turn.ReadService(path) }
 
-// ServeAgent serves the instances of some servers until ctx ends, as another process plans.
+// ServeAgent serves the instances of some servers until ctx ends, while another process plans.
 func ServeAgent(ctx context.Context, o AgentOptions) error { return text.ServeAgent(ctx, o) }
 
-// CheckAdapters refuses adapters that contradict each other.
+// CheckAdapters returns an error if adapters contradict each other.
 func CheckAdapters(list []ModelAdapter) error { return text.CheckAdapters(list) }

@@ -9,10 +9,9 @@ import (
 	"inferplan/policy/policies"
 )
 
-// Compile makes all that Serve makes of a plan before it starts anything, and returns
-// why it cannot be served, with an error that is ErrPlan. Models are looked at as far
-// as the plan has their tensors; replay makes the answers as the engine replay does,
-// which tells no ways and scores.
+// Compile does everything that Serve does with a plan before it starts anything. If the plan cannot be served, the
+// error is ErrPlan. Models are checked only as far as the plan names their tensors. replay makes the answers of the
+// engine replay, which have no paths and scores.
 func Compile(plan *formats.Plan, replay bool) error {
 	x := &Executor{own: newExecutorMetrics()}
 	x.opt.Engine, x.opt.Log, x.opt.Evaluate = "replay", slog.New(slog.DiscardHandler), !replay
@@ -27,8 +26,7 @@ func Compile(plan *formats.Plan, replay bool) error {
 	return link(c)
 }
 
-// compile makes a core with its tables, its policy and what executes on its devices.
-// Nothing is started.
+// compile makes a core with its tables, its policy and its backends. Nothing is started.
 func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	tables, err := policies.Compile(plan)
 	if err != nil {
@@ -52,7 +50,7 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	return c, nil
 }
 
-// link binds modules to the tensors of those that they read, and makes the catalog.
+// bindModules binds each module to the tensors of the modules that it reads, and makes the catalog.
 func link(c *turn.Core) error {
 	if f, ok := c.Answers.(interface{ Join() error }); ok {
 		if err := f.Join(); err != nil {

@@ -14,29 +14,33 @@ import (
 
 func init() { moreBackends = append(moreBackends, newEchoes) }
 
-// echoes are the instances of the kind echo, within this process: every batch on
-// one makes a token per millisecond, eight of them, and answers with what it read.
+// echoBackend executes the instances of the kind echo within this process. Every batch on one makes eight tokens, one
+// per millisecond, and answers with what it has read.
 type echoes struct {
 	c    *turn.Core
 	own  []int32              // devices
-	live map[uint64]*speaking // by the serial of the batch's use
-	kept map[int32]int32      // tokens by task, of batches that were evicted
+	live map[uint64]*speaking // by the serial of the batch
+	kept map[int32]int32      // by task: tokens of batches that were evicted
 }
 
+// echoRun is a batch that runs.
 type speaking struct {
 	b       *turn.Batch
 	tokens  int32
 	evicted bool
 }
 
-// Kinds of news of echoes.
+// Kinds of events of the backend.
 const (
 	tokenCame uint8 = iota
 	sentBack
 )
 
+// echoTokens is the number of tokens of an answer.
 const echoTokens = 8
 
+// newEchoBackend returns the backend of a core's instances, and their devices. If the plan is of another kind, it
+// returns nil.
 func newEchoes(c *turn.Core) (turn.Backend, []int32) {
 	if echo.Of(c.Tables) == nil {
 		return nil, nil
@@ -50,7 +54,7 @@ func newEchoes(c *turn.Core) (turn.Backend, []int32) {
 	return e, e.own
 }
 
-// Start gives the services on instances the tensors of the plan.
+// Start gives the services on instances the tensors that the plan names.
 func (e *echoes) Start(context.Context) error {
 	t := e.c.Tables
 	for s := range t.Stages {
@@ -79,10 +83,12 @@ func (e *echoes) Start(context.Context) error {
 
 func (e *echoes) Begin() {}
 
+// postLater posts an event after d.
 func (e *echoes) later(d time.Duration, n turn.News) {
 	time.AfterFunc(d, func() { e.c.Post(n) })
 }
 
+// Run starts a batch, with the tokens that it made before it was evicted.
 func (e *echoes) Run(b *turn.Batch) {
 	e.live[b.Serial] = &speaking{b: b, tokens: e.kept[b.Tasks[0]]}
 	delete(e.kept, b.Tasks[0])
@@ -90,6 +96,7 @@ func (e *echoes) Run(b *turn.Batch) {
 	e.later(time.Millisecond, turn.News{Kind: tokenCame, Device: b.Device(), Id: b.Serial})
 }
 
+// Took handles an event.
 func (e *echoes) Took(n *turn.News) {
 	s := e.live[n.Id]
 	if s == nil {
@@ -104,7 +111,7 @@ func (e *echoes) Took(n *turn.News) {
 	}
 }
 
-// token gives a batch its next token.
+// addToken gives a batch its next token. After the last one the batch is answered.
 func (e *echoes) token(s *speaking) {
 	b := s.b
 	if s.tokens++; s.tokens < echoTokens {
@@ -118,12 +125,13 @@ func (e *echoes) token(s *speaking) {
 	e.c.FinishHop(b, b.Device(), b.Dispatched, now)
 }
 
-// said are the outputs of a batch: what it read.
+// echoOutputs are the outputs of a batch: what it has read.
 type said struct {
 	c *turn.Core
 	b *turn.Batch
 }
 
+// Output implements turn.Outputs.
 func (s said) Output(i int) []byte {
 	size := s.b.Service.Outputs[i].Bytes
 	out := make([]byte, size*len(s.b.Tasks))
@@ -135,6 +143,7 @@ func (s said) Output(i int) []byte {
 
 func (e *echoes) Abort(b *turn.Batch) { delete(e.live, b.Serial) }
 
+// Evict returns a batch to the policy. With keep, its tokens are kept for its next run.
 func (e *echoes) Evict(b *turn.Batch, keep bool) {
 	s := e.live[b.Serial]
 	if s == nil {
@@ -146,11 +155,13 @@ func (e *echoes) Evict(b *turn.Batch, keep bool) {
 	e.later(0, turn.News{Kind: sentBack, Device: b.Device(), Id: b.Serial})
 }
 
+// Load refuses all orders.
 func (e *echoes) Load(o turn.Order) {
 	now := e.c.Now()
 	e.c.Loaded(&o, now, now, policy.ReturnRefused)
 }
 
+// Place answers at once.
 func (e *echoes) Place(task, device, ticket int32) {
 	now := e.c.Now()
 	e.c.Placed(task, device, ticket, now, now)

@@ -18,20 +18,20 @@ import (
 	"inferplan/policy"
 )
 
-// Executor serves a plan. It implements oip.Backend.
+// Executor serves a plan. It implements oip.Backend and oip.ModelReadier.
 type Executor struct {
 	opt      Options
 	core     atomic.Pointer[turn.Core]
 	draining atomic.Bool
-	leaving  atomic.Bool // it still serves, and others should not send it more
-	reload   sync.Mutex  // one Reload, Drain or Close at a time
+	leaving  atomic.Bool // requests are still accepted, but load balancers should send no more
+	reload   sync.Mutex  // held by Reload, Drain and Close
 	closed   bool
 	history  history
-	own      *executorMetrics // outlives plans
+	own      *executorMetrics // series that outlive plans
 }
 
-// New starts the workers of a plan and serves once all of them are ready. ctx
-// bounds the start only; Close ends what was started.
+// New starts the workers of a plan and returns when all of them are ready. ctx bounds only the start; Close ends the
+// executor.
 func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
 	x := &Executor{opt: o, own: newExecutorMetrics(), history: newHistory()}
 	x.opt.SetDefaults()
@@ -43,12 +43,13 @@ func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) 
 	return x, nil
 }
 
+// install puts a core in force.
 func (x *Executor) install(c *turn.Core) {
 	x.history.install(c)
 	x.core.Store(c)
 }
 
-// start makes a core and its workers, ready to serve.
+// start makes a core and starts its workers. It returns a core that is ready to serve.
 func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *turn.Core, err error) {
 	c, err := x.compile(plan, sha)
 	if err != nil {
@@ -67,13 +68,13 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	}
 	log := x.opt.EventLog
 	if x.core.Load() != nil {
-		log = nil // it has the first plan's events
+		log = nil // the log has only the first plan's events
 	}
 	return c, c.Begin(log)
 }
 
-// Drain refuses new requests and waits until all accepted ones are answered or
-// ctx ends; those left then are answered with the reason draining by Close.
+// Drain refuses new requests and waits until all accepted ones are answered. If ctx ends before, it returns an error,
+// and Close then answers the rest with the reason draining.
 func (x *Executor) Drain(ctx context.Context) error {
 	x.reload.Lock()
 	defer x.reload.Unlock()
@@ -88,7 +89,7 @@ func (x *Executor) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close answers what is left with the reason draining and ends the workers.
+// Close answers the remaining requests with the reason draining and ends the workers.
 func (x *Executor) Close() error {
 	x.draining.Store(true)
 	x.reload.Lock()
@@ -100,44 +101,44 @@ func (x *Executor) Close() error {
 	return x.core.Load().Stop()
 }
 
-// PolicySpec is the policy in force with its parameters, defaults included: a
-// simulation with it decides as this executor does.
+// PolicySpec returns the policy in force with its parameters, including defaults. A simulation with it decides as
+// this executor does.
 func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().Spec }
 
-// Ready says whether requests are taken.
+// Ready reports whether requests are welcome. While the server is about to leave, they are accepted but not welcome.
 func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load() }
 
-// ModelReady says whether every stage of some pipeline of the model has a
-// worker that runs, for each of its classes.
+// ModelReady reports whether, for each class of the model, every stage of some pipeline has a running worker.
 func (x *Executor) ModelReady(name, version string) bool {
 	c := x.core.Load()
 	served := c.Served.ClassesOf(name)
 	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *turn.Model) bool { return !c.Ready(m) })
 }
 
-// Models is the catalog of the plan in force.
+// Models returns the catalog of the plan in force.
 func (x *Executor) Models() *oip.Catalog { return x.core.Load().Served.Catalog }
 
-// Statistics are those of the models of the plan in force, since the start.
+// Statistics returns the statistics of the models of the plan in force, since the start of the process.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
 	return x.core.Load().Served.Statistics(model, x.history.statisticsOf)
 }
 
-// Gatherer gives the metrics of the plan in force, whose counters go on where another plan
-// left them, and those of the process.
+// Gatherer returns the series of the plan in force, whose counters continue those of earlier plans, and the series of
+// the process.
 func (x *Executor) Gatherer() prometheus.Gatherer {
 	return prometheus.Gatherers{&x.history, x.own.registry}
 }
 
-// host holds the fields of the executor that requests for text use.
+// textHost returns what requests for text need of the executor.
 func (x *Executor) host() text.Host {
 	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans, Agents: x.opt.Agents}
 }
 
-// Programs runs the programs of the HTTP form of workflows as code.
+// Programs returns the backend of workflows as code over HTTP.
 func (x *Executor) Programs() calls.Backend { return programs.New(x.core.Load, x.draining.Load) }
 
-// Infer runs one validated request.
+// Infer runs one validated request. If another plan comes into force before it is accepted, it is submitted to that
+// plan.
 func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {
 	for {
 		if x.draining.Load() {
@@ -157,15 +158,14 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining
 			}
-			continue // a new plan came in force just now
+			continue // a new plan has come into force just now
 		}
 		answer, err := j.Wait(ctx, c)
 		return fit.Answer(answer), err
 	}
 }
 
-// prepareJob turns a request into a job. Its inputs stay the request's memory,
-// which is valid until Infer returns.
+// prepareJob makes a job of a request. Its inputs alias the request's memory, which is valid until Infer returns.
 func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	m, refusal := c.Served.Find(req)
 	if refusal != nil {
@@ -177,6 +177,8 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 		j.Forget()
 		return nil, refusal
 	}
+
+	// Find the request's tensors.
 	for i := range m.Inputs {
 		in := &m.Inputs[i]
 		t := turn.FindTensor(req.Inputs, i, in.Name)
@@ -186,11 +188,13 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 		}
 		j.Inputs = append(j.Inputs, t.Data)
 	}
+
+	// Set arrival and deadline on the core's clock.
 	j.Client = policy.ClientNumber(req.Client)
 	now := c.Now()
 	j.Arrived = now
 	if !req.Received.IsZero() {
-		// Requests may come from before the plan was installed.
+		// The request may have arrived before the plan came into force.
 		j.Arrived = min(max(req.Received.Sub(c.Epoch()), 0), now)
 	}
 	budget := m.Slo

@@ -11,13 +11,11 @@ import (
 	"inferplan/executor/drift"
 )
 
-// ErrNoRates tells that the plan in force has no gears, so that rates are not
-// kept.
+// ErrNoRates is returned when the plan in force has no gears, for which alone rates are kept.
 var ErrNoRates = errors.New("the plan in force has no gears: rates are kept for gear plans")
 
-// WriteRates writes the requests of the last seconds (0: of all that are kept)
-// since the gear plan came into force, as CSV that `cascade.qps.measured` of a
-// workload names.
+// WriteRates writes the request rates of the last seconds (0: all that are kept) since the gear plan came into force,
+// as CSV in the form of `cascade.qps.measured` of a workload.
 func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	c := x.core.Load()
 	if c == nil {

@@ -21,28 +21,28 @@ import (
 	"inferplan/policy"
 )
 
-// history is what the plans of a process have counted: counters, statistics and reports
-// go on when another plan comes into force.
+// planHistory sums what the plans of a process have counted, so that counters, statistics and reports continue when
+// another plan comes into force.
 type history struct {
 	mu       sync.Mutex
-	began    time.Time // of the first plan
+	began    time.Time // when the first plan came into force
 	current  *turn.Core
-	retiring []*turn.Core // no longer in force; they answer what they accepted
+	retiring []*turn.Core // cores that are no longer in force and still answer what they have accepted
 
-	// Of plans that have ended.
+	// The fields below are sums over plans that have ended.
 	series     seriesSums
 	statistics []oip.ModelStatistics
 	tallies    []tally
 	events     int64
-	reports    []formats.PlanReport // the latest
-	most       int                  // of them
-	ended      int
+	reports    []formats.PlanReport // of the latest plans
+	most       int                  // bound of reports
+	ended      int                  // number of plans that have ended
 }
 
-// newHistory has no plan. The latest hundred that have ended have a part of their own.
+// newPlanHistory returns a history without a plan. It keeps the reports of the last hundred plans that have ended.
 func newHistory() history { return history{series: seriesSums{}, most: 100} }
 
-// install puts a plan in force.
+// install puts a core in force.
 func (h *history) install(c *turn.Core) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *history) install(c *turn.Core) {
 	h.current = c
 }
 
-// end adds what a plan has counted that has answered everything, and lets go of it.
+// addEnded adds the counts of a core that has answered everything, and drops the core.
 func (h *history) end(c *turn.Core) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,8 @@ func (h *history) end(c *turn.Core) error {
 	return err
 }
 
-// Gather gives the series of the plan in force, with what plans before it have counted.
+// Gather implements prometheus.Gatherer. It returns the series of the plan in force, plus what earlier plans have
+// counted.
 func (h *history) Gather() ([]*dto.MetricFamily, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,9 +98,10 @@ func (h *history) Gather() ([]*dto.MetricFamily, error) {
 	return out, err
 }
 
-// seriesSums are series by the name of their family.
+// seriesSums are sums of series, by the name of their family.
 type seriesSums map[string]*familySum
 
+// familySum is the sum of a family of series. Its series are also found by their labels.
 type familySum struct {
 	family   *dto.MetricFamily
 	byLabels map[string]*dto.Metric
@@ -114,7 +116,7 @@ func (s seriesSums) addCounted(families []*dto.MetricFamily) {
 	}
 }
 
-// add adds the series of a family to those with the same labels. It keeps nothing of it.
+// add adds the series of a family to those with the same labels. It keeps no reference to the family.
 func (s seriesSums) add(f *dto.MetricFamily) {
 	sum := s[f.GetName()]
 	if sum == nil {
@@ -139,12 +141,14 @@ func (s seriesSums) add(f *dto.MetricFamily) {
 	}
 }
 
-// addHistogram adds a histogram whose edges may be others. At an edge that one of them
-// lacks it has what it has at its next lower edge.
+// addHistogram adds a histogram, which may have other edges. At an edge that one of the two lacks, its count is that
+// at its next lower edge.
 func addHistogram(to, add *dto.Histogram) {
 	a, b := to.Bucket, add.Bucket
 	out := make([]*dto.Bucket, 0, len(a)+1)
 	below, more := uint64(0), uint64(0)
+
+	// Merge the edges of both in ascending order.
 	for i, j := 0, 0; i < len(a) || j < len(b); {
 		order := 0
 		switch {
@@ -171,8 +175,8 @@ func addHistogram(to, add *dto.Histogram) {
 	to.SampleSum = proto.Float64(to.GetSampleSum() + add.GetSampleSum())
 }
 
-// statisticsOf are those of the models of the plan in force, or of one of them, since the
-// process began. A model's are over its classes.
+// statisticsOf returns the statistics of a model of the plan in force, or of all if model is empty, since the process
+// began. They include all classes of the model.
 func (h *history) statisticsOf(model string) (rows []oip.ModelStatistics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -197,8 +201,8 @@ func (h *history) statisticsOf(model string) (rows []oip.ModelStatistics) {
 	return rows
 }
 
-// report is that of the plan in force, and where there were others before it, of all of
-// them with a part for each.
+// report returns the report of the plan in force. If there were other plans before, it returns the report of all of
+// them, with a part for each.
 func (h *history) report() *formats.Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,6 +210,8 @@ func (h *history) report() *formats.Report {
 	if h.ended+len(h.retiring) == 0 {
 		return last
 	}
+
+	// The parts of the plans.
 	plans := slices.Clone(h.reports)
 	tallies := addTallies(nil, h.tallies)
 	out := &formats.Report{Format: last.Format, Source: last.Source, Policy: last.Policy, Runs: 1, Events: h.events + last.Events}
@@ -214,6 +220,8 @@ func (h *history) report() *formats.Report {
 		plans, out.Events = append(plans, h.part(c, r)), out.Events+r.Events
 		tallies = addTallies(tallies, more)
 	}
+
+	// The total of all plans.
 	out.Plans = append(plans, h.part(h.current, last))
 	elapsed := h.current.Epoch().Sub(h.began) + h.current.Now()
 	sumUp(out, addTallies(tallies, latest), elapsed)
@@ -223,7 +231,7 @@ func (h *history) report() *formats.Report {
 	return out
 }
 
-// part is the report of a plan as one of several.
+// planReport returns the report of a plan as a part of the report of several.
 func (h *history) part(c *turn.Core, r *formats.Report) formats.PlanReport {
 	return formats.PlanReport{
 		SHA256: c.Sha, Kind: c.Plan.Kind, Policy: r.Policy, StartUS: document.Micros(c.Epoch().Sub(h.began).Truncate(time.Microsecond)), DurationUS: r.DurationUS,
@@ -232,16 +240,16 @@ func (h *history) part(c *turn.Core, r *formats.Report) formats.PlanReport {
 	}
 }
 
-// tally is what was counted of a model, or of one class of it.
+// modelTally is what was counted of a model, or of one class of it.
 type tally struct {
 	key formats.ModelClass
 	slo time.Duration
 	counts
 	latency *hdrhistogram.Histogram
-	batches map[string]int64 // by size
+	batches map[string]int64 // number of batches, by size
 }
 
-// talliesOf are those of a core's models. Any goroutine may ask.
+// talliesOf returns the tallies of a core's models. Any goroutine may call it.
 func talliesOf(c *turn.Core) []tally {
 	out := make([]tally, len(c.Served.Models))
 	for i, m := range c.Served.Models {
@@ -260,11 +268,12 @@ func talliesOf(c *turn.Core) []tally {
 	return out
 }
 
+// newTally returns a tally without counts.
 func newTally(key formats.ModelClass) tally {
 	return tally{key: key, counts: counts{dropped: make([]int64, len(policy.Reasons())+1)}, latency: hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits), batches: map[string]int64{}}
 }
 
-// add adds what another counted. The SLO is the last one.
+// add adds another tally. The SLO becomes that of the other.
 func (t *tally) add(o *tally) {
 	t.slo = o.slo
 	t.counts.add(&o.counts)
@@ -274,7 +283,7 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// addTallies adds up by model and class. It changes none of what it adds.
+// addTallies adds tallies to sums by model and class, and returns the sums. It does not change what it adds.
 func addTallies(sums, more []tally) []tally {
 	for k := range more {
 		i := slices.IndexFunc(sums, func(s tally) bool { return s.key == more[k].key })
@@ -287,7 +296,7 @@ func addTallies(sums, more []tally) []tally {
 	return sums
 }
 
-// sumUp fills a report with what was counted of models in a time.
+// fillReport sets the models, counts and latencies of a report from tallies over a time.
 func sumUp(r *formats.Report, tallies []tally, elapsed time.Duration) {
 	r.DurationUS = document.Micros(elapsed.Truncate(time.Microsecond))
 	total := newTally(formats.ModelClass{})

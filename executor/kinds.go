@@ -8,7 +8,7 @@ import (
 	"inferplan/formats"
 )
 
-// kindsServed lists what answers requests and executes batches. Nothing else does.
+// kindsServed returns the answers and backends of all kinds of plans. This is the only list of them.
 func kindsServed(o *Options) *turn.Kinds {
 	return &turn.Kinds{
 		Answers:  []func(c *turn.Core, plan *formats.Plan) (turn.Answer, error){o.CascadeOptions.Answer, o.TaskOptions.Answer, text.TokensOf},
@@ -17,5 +17,5 @@ func kindsServed(o *Options) *turn.Kinds {
 	}
 }
 
-// moreBackends are of the kinds that only tests have.
+// testBackends are the backends of kinds that only tests have.
 var moreBackends []func(c *turn.Core) (b turn.Backend, devices []int32)

@@ -17,22 +17,22 @@ import (
 	"inferplan/formats/document"
 )
 
-// planFile is the file of the plan. It knows what of it is in force.
+// planFile is the file of the plan.
 type planFile struct {
 	path string
 
 	mu      sync.Mutex
-	inForce string      // hash
-	seen    fs.FileInfo // when the file was hashed last
-	hash    string
+	inForce string      // hash of the plan in force
+	seen    fs.FileInfo // state of the file when it was hashed last
+	hash    string      // hash of the file then
 }
 
-// read reads the plan and its hash. A file that is written meanwhile is read again.
+// read reads the plan and its hash. If the file is written meanwhile, it is read again.
 func (f *planFile) read() (*formats.Plan, string, error) {
 	for tries := 3; ; tries-- {
 		before, err := document.Digest(f.path)
 		if err != nil {
-			before = "" // reading says what is wrong
+			before = "" // reading the plan returns a better error
 		}
 		plan, err := formats.ReadPlan(f.path)
 		if err != nil {
@@ -51,15 +51,15 @@ func (f *planFile) read() (*formats.Plan, string, error) {
 	}
 }
 
-// takeEffect says that the plan with a hash is in force.
+// setInForce records the hash of the plan in force.
 func (f *planFile) takeEffect(hash string) {
 	f.mu.Lock()
 	f.inForce = hash
 	f.mu.Unlock()
 }
 
-// differs says whether the file is another plan than the one in force, or cannot be read.
-// It is hashed only where its size, time or place changed.
+// differs reports whether the file has another plan than the one in force, or cannot be read. It is hashed only if
+// its size, time or inode has changed.
 func (f *planFile) differs() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,6 +78,7 @@ func (f *planFile) differs() bool {
 	return f.hash != f.inForce
 }
 
+// series returns the gauge that shows whether the file differs.
 func (f *planFile) series() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: series.Prefix + "plan_file_differs", Help: "1 while the plan's file is not the plan in force: it was changed without SIGHUP, or the switch to it failed."}, func() float64 {
 		if f.differs() {
@@ -87,11 +88,11 @@ func (f *planFile) series() prometheus.Collector {
 	})
 }
 
-// longestRetry is the last wait for another try of a switch that failed.
+// maxRetryFactor bounds the wait before a failed switch is tried again, as a multiple of the first wait.
 const longestRetry = 32
 
-// putInForce switches to the plan that the file holds now. Where that fails for another
-// reason than the plan, it returns when to try again.
+// putInForce switches to the plan that the file has now. If that fails for a reason that may pass, it returns a
+// channel that says when to try again; otherwise it returns nil.
 func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, wait time.Duration) (again <-chan time.Time) {
 	err := s.switchPlan(ctx, x, file)
 	log := s.opt.Log
@@ -110,13 +111,13 @@ func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, w
 	return again
 }
 
-// mayPass says whether the next try of a switch may end otherwise with the same file.
+// mayRetry reports whether another attempt at a switch may succeed with the same file.
 func mayPass(err error) bool {
 	var finding *document.Error
 	return !errors.As(err, &finding) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
-// switchPlan reads the plan's file again and puts it in force.
+// switchPlan reads the plan's file and puts the plan in force, unless it is in force already.
 func (s *servers) switchPlan(ctx context.Context, x *Executor, file *planFile) error {
 	plan, next, err := file.read()
 	if err != nil {

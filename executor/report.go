@@ -9,13 +9,12 @@ import (
 	"inferplan/policy"
 )
 
-// Report tells what was done since the start, with a part for each plan where there were
-// several. Percentiles come from histograms with three digits. As in every report, requests
-// that are still under way count as dropped, and a warning says how many.
+// Report returns what was done since the start, with a part for each plan if there were several. Percentiles come
+// from histograms with three digits. As in every report, requests that have not ended count as dropped, and a warning
+// names their number.
 func (x *Executor) Report() *formats.Report { return x.history.report() }
 
-// Service returns the actual times recorded so far; nil without
-// Options.RecordService.
+// Service returns the service times recorded so far. Without Options.RecordService it returns nil.
 func (x *Executor) Service() *turn.Service {
 	c := x.core.Load()
 	if c.Stats.Service == nil {
@@ -28,7 +27,7 @@ func (x *Executor) Service() *turn.Service {
 	return s
 }
 
-// reportOf is the report of a core, and what it was made from. Any goroutine may ask.
+// reportOf returns the report of a core, and the tallies that it was made from. Any goroutine may call it.
 func reportOf(c *turn.Core) (r *formats.Report, tallies []tally) {
 	read := func() {
 		elapsed := c.Now() - c.Stats.Began
@@ -38,16 +37,18 @@ func reportOf(c *turn.Core) (r *formats.Report, tallies []tally) {
 		c.Report(r, elapsed)
 	}
 	if !c.Call(read) {
-		read() // the last round is over: nobody writes any more
+		read() // after the last round nobody writes the counts any more
 	}
 	return r, tallies
 }
 
+// requestCounts are the counts of requests. dropped is by reason.
 type counts struct {
 	requests, completed, late int64
 	dropped                   []int64
 }
 
+// add adds other counts.
 func (c *counts) add(o *counts) {
 	c.requests += o.requests
 	c.completed += o.completed
@@ -57,9 +58,10 @@ func (c *counts) add(o *counts) {
 	}
 }
 
-// open is how many requests are still under way.
+// unfinished returns the number of requests that have not ended.
 func (c *counts) open() int64 { return max(c.requests-c.completed-sum(c.dropped), 0) }
 
+// report returns the counts in the form of a report.
 func (c *counts) report(elapsed time.Duration) formats.Counts {
 	out := formats.Counts{
 		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sum(c.dropped), DroppedByReason: map[string]int64{},
@@ -77,6 +79,7 @@ func (c *counts) report(elapsed time.Duration) formats.Counts {
 	return out
 }
 
+// sumOf returns the sum of numbers.
 func sum(ns []int64) int64 {
 	var s int64
 	for _, n := range ns {

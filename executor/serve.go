@@ -28,71 +28,66 @@ import (
 	form "inferplan/formats/calls"
 )
 
-// Off as an address leaves a server out.
+// AddressOff as an address means that this server is left out.
 const Off = httplimit.Off
 
-// ServeOptions are what plan serve is told. Options.PlanSHA256 is filled in.
+// ServeOptions are the options of plan serve. Serve sets Options.PlanSHA256.
 type ServeOptions struct {
 	Options
-	Plan string // path
+	Plan string // path of the plan's file
 
-	// Addresses to listen on; empty: :8000, :8001 and :8002. Without a host
-	// they mean the loopback interface; "0.0.0.0:8000" is every interface.
+	// HTTP, GRPC and Metrics are the addresses to listen on. The defaults are :8000, :8001 and :8002. An address
+	// without a host means the loopback interface; "0.0.0.0:8000" is every interface.
 	HTTP, GRPC, Metrics string
 
-	// Join is where workers of other hosts join, likewise; empty: nowhere. They
-	// prove that they know JoinToken, and TLS applies to them too. A host that
-	// is silent for longer than JoinSilence (0: worker.DefaultSilence) is lost.
+	// Join is the address at which workers of other hosts join. If it is empty, they cannot. They must prove that
+	// they know JoinToken, and TLS applies to them, too. A host that is silent for longer than JoinSilence counts as
+	// lost. The default of JoinSilence is worker.DefaultSilence.
 	Join        string
 	JoinToken   []byte
 	JoinSilence time.Duration
-	// JoinCert is a file with a certificate of Join's own and its key, made where
-	// there is none (worker.Certificate); empty: Join has TLSCert, if that is given.
+	// JoinCert is a file with a certificate of Join's own and its key. It is created if it does not exist
+	// (worker.Certificate). If JoinCert is empty, Join uses TLSCert, if that is set.
 	JoinCert string
-	// Joinable is called once workers can join, before the plan waits for them.
+	// OnJoinable is called once workers can join, before the plan waits for them.
 	Joinable func(Addresses)
 
-	// Door is what requests of all protocols pass. TLSCert and TLSKey, where given, are
-	// read into its TLS.
+	// Door is the door for requests of all protocols. If TLSCert and TLSKey are set, Serve reads them into its TLS.
 	Door            httplimit.Door
 	TLSCert, TLSKey string
-	// OIP holds the limits of both protocols for tensors; Door is filled in.
+	// OIP holds the limits of both protocols for tensors. Serve sets its Door.
 	OIP oip.Options
 
-	// Queue is for plans of queues, whose HTTP address answers OpenAI's protocol.
+	// Queue has the options of plans of queues, whose HTTP address serves the OpenAI protocol.
 	Queue text.QueueOptions
 
-	// DrainDelay is how long requests are still taken at the end while readiness is false, so
-	// that whoever distributes them sends them elsewhere; 0: not at all.
+	// DrainDelay is how long requests are still accepted at the end while readiness is false, so that a load balancer
+	// sends them elsewhere. If it is 0, there is no delay.
 	DrainDelay time.Duration
-	// DrainTimeout bounds the wait for accepted requests at the end and at a
-	// switch of plans; 0: 30 s.
+	// DrainTimeout bounds the wait for accepted requests at the end and at a switch of plans. The default is 30 s.
 	DrainTimeout time.Duration
-	// Record is a file for the service times of the last plan, written at the
-	// end; it sets RecordService.
+	// Record is a file to which the service times of the last plan are written at the end. It implies RecordService.
 	Record string
-	// Ready is called once everything listens.
+	// OnReady is called once all servers listen.
 	Ready func(Addresses)
-	// Reloaded is called after every attempt to switch plans. Without an error it
-	// is done; with ErrSwitched the new plan is in force all the same.
+	// OnReloaded is called after every attempt to switch plans. A nil error means that the new plan is in force; so
+	// does ErrSwitched.
 	Reloaded func(error)
 
-	retryDelay time.Duration // before a switch that failed is tried again, at first; 0: 1 s
+	retryDelay time.Duration // before a failed switch is tried again for the first time; 0: 1 s
 }
 
-// Addresses are what the servers listen on; empty where one is off. JoinPin is
-// what workers trust JoinCert by.
+// Addresses are the addresses on which the servers listen; empty for one that is off. JoinPin identifies the JoinCert
+// to workers.
 type Addresses struct{ HTTP, GRPC, Metrics, Join, JoinPin string }
 
-// Serve serves a plan until ctx ends: it then refuses new requests, finishes
-// the accepted ones within DrainTimeout, answers the rest with the reason
-// draining and ends. SIGHUP makes it read the plan's file again and switch.
+// Serve serves a plan until ctx ends. It then refuses new requests, finishes the accepted ones within DrainTimeout,
+// and answers the rest with the reason draining. At a SIGHUP it reads the plan's file again and switches to the plan.
 func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
-	// From here on a signal is kept for the loop below; before the plan is up
-	// it must not end the process.
+	// From here on signals are kept for watchSignals. Before the plan is in force, a signal must not end the process.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -104,7 +99,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	file.takeEffect(sum)
 	o.PlanSHA256 = sum
-	// Addresses in use are found out before minutes of loading.
+	// Listen before the models are loaded, so that addresses in use are found at once.
 	if text.Writes(plan) {
 		o.GRPC = Off
 	}
@@ -119,6 +114,8 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.RatesURL = "https" + strings.TrimPrefix(o.RatesURL, "http")
 		}
 	}
+
+	// Let workers of other hosts join.
 	if s.join != nil {
 		if o.Lobby, err = worker.NewLobby(s.join, o.JoinToken, o.JoinSilence, o.Log); err != nil {
 			return nil, fmt.Errorf("%w: join: %w", turn.ErrPlan, err)
@@ -128,6 +125,8 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Joinable(s.addresses)
 		}
 	}
+
+	// Start the plan and its servers.
 	agents, err := o.Queue.OpenAgents(ctx, plan)
 	if err != nil {
 		return nil, err
@@ -144,7 +143,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	x.own.registry.MustRegister(file.series())
 	s.start(x)
-	// Not ready at once, also in the midst of a switch of plans.
+	// When ctx ends, readiness turns false at once, even in the middle of a switch of plans.
 	defer context.AfterFunc(ctx, func() {
 		if o.DrainDelay > 0 {
 			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
@@ -157,6 +156,8 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if o.Ready != nil {
 		o.Ready(s.addresses)
 	}
+
+	// Serve until the end, and shut down.
 	failure := s.watch(ctx, x, file, hup)
 	r, err := s.end(x)
 	if o.Record != "" {
@@ -165,7 +166,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	return r, errors.Join(failure, err)
 }
 
-// prepare fills in what was left open, reads certificates and opens the door.
+// prepare sets defaults, reads certificates and completes the door.
 func (o *ServeOptions) prepare() error {
 	turn.SetDefault(&o.HTTP, ":8000")
 	turn.SetDefault(&o.GRPC, ":8001")
@@ -187,8 +188,8 @@ func (o *ServeOptions) prepare() error {
 	return nil
 }
 
-// watch puts the plan of the file in force at every SIGHUP, again after a failure, until ctx ends and
-// DrainDelay has passed. It returns the error of a server that fails before.
+// watchSignals switches to the plan of the file at every SIGHUP, and again after a failure that may pass, until ctx
+// ends and DrainDelay has passed. If a server fails before, it returns its error.
 func (s *servers) watch(ctx context.Context, x *Executor, file *planFile, hup <-chan os.Signal) error {
 	wait, again := s.opt.retryDelay, (<-chan time.Time)(nil)
 	for {
@@ -215,6 +216,7 @@ func (s *servers) watch(ctx context.Context, x *Executor, file *planFile, hup <-
 	}
 }
 
+// loadTLS reads the certificate into the door.
 func (o *ServeOptions) loadTLS() error {
 	if o.TLSCert == "" && o.TLSKey == "" {
 		return nil
@@ -227,7 +229,7 @@ func (o *ServeOptions) loadTLS() error {
 	return nil
 }
 
-// servers are the three listeners and what answers on them.
+// servers are the listeners and the servers on them.
 type servers struct {
 	opt                 *ServeOptions
 	http, grpc, metrics net.Listener
@@ -237,8 +239,8 @@ type servers struct {
 	wg                  sync.WaitGroup
 
 	rest  httpServer
-	queue *text.Front    // nil: tensors are served
-	code  *calls.Handler // workflows as code
+	queue *text.Front    // nil if tensors are served
+	code  *calls.Handler // nil if texts are served
 	rpc   *oip.GRPCServer
 	stats *http.Server
 }
@@ -249,6 +251,7 @@ type httpServer interface {
 	Drain(context.Context) error
 }
 
+// listen opens all listeners. It warns of addresses that others can reach without a token or without TLS.
 func (s *servers) listen() error {
 	var errs []error
 	open := func(what, address string, bound *string) net.Listener {
@@ -302,8 +305,7 @@ func (s *servers) listen() error {
 	return nil
 }
 
-// closeListeners closes those that no server has taken over; closing one twice
-// does no harm.
+// closeListeners closes the listeners that no server has taken over. Closing one twice is harmless.
 func (s *servers) closeListeners() {
 	for _, l := range []net.Listener{s.http, s.grpc, s.metrics, s.join} {
 		if l != nil {
@@ -312,7 +314,7 @@ func (s *servers) closeListeners() {
 	}
 }
 
-// front is what answers over HTTP: requests for tensors and programs, or for text.
+// newHTTPServer returns the server of the plan's HTTP protocol: of tensors and programs, or of texts.
 func (s *servers) front(x *Executor) httpServer {
 	if s.queue != nil {
 		return s.queue
@@ -323,6 +325,7 @@ func (s *servers) front(x *Executor) httpServer {
 	return oip.NewHTTPServer(x, opt)
 }
 
+// start starts the servers on their listeners. Their errors go to failures.
 func (s *servers) start(x *Executor) {
 	s.failed = make(chan error, 3)
 	run := func(serve func() error) {
@@ -354,12 +357,13 @@ func (s *servers) start(x *Executor) {
 	}
 }
 
-// answering is how long answers may take to be written once they are there.
+// answerGrace is the time to write answers at the end once they are there.
 const answering = 2 * time.Second
 
-// end drains and closes everything. Both servers refuse what is new while the
-// executor finishes; what it then refuses is still written to the clients.
+// shutDown drains and closes everything. Both transports refuse new requests while the executor finishes; its
+// refusals are still written to the clients.
 func (s *servers) end(x *Executor) (*formats.Report, error) {
+	// The executor drains first, and then the connections.
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout+answering)
 	defer cancel()
 	inner, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
@@ -369,7 +373,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	x.draining.Store(true)
 	s.queue.StopPlanning()
 	if s.code != nil {
-		s.code.Drain(inner) // programs come back for more: connections stay until they are done
+		s.code.Drain(inner) // programs send further calls, so connections stay open until they are done
 	}
 	if s.rest != nil {
 		wg.Go(func() { errs[0] = s.rest.Drain(ctx) })
@@ -384,8 +388,8 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	if s.queue != nil {
 		err = errors.Join(err, s.queue.CloseAll())
 	}
-	// All that came whole is answered now. What is left are clients that do not
-	// finish what they send, or do not read: they hold up nobody for long.
+	// All complete requests are answered now. The remaining clients do not finish sending, or do not read; they get
+	// only a short time.
 	defer time.AfterFunc(answering, cancel).Stop()
 	wg.Wait()
 	for i := range errs {

@@ -14,37 +14,42 @@ import (
 	"inferplan/formats"
 )
 
-// Reload switches to another plan: its workers are started and warmed beside
-// those in use (preload), requests go to it from one moment on (switch), and
-// what the old plan has accepted is answered by it (flush), for at most
-// Options.FlushTimeout; requests for text go to the new one at once instead, whose
-// instances are the same servers. No request waits for the flush: until it is over, both
-// plans' workers share the devices. What the flush leaves is answered with the
-// reason draining, and the error is then ErrSwitched: the new plan is in force. On
-// any other failure the old plan stays. ctx bounds the preload only: who ends the
-// server still owes these answers.
+// Reload switches to another plan. The workers of the new plan are started and warmed beside those in use (preload).
+// Requests then go to the new plan from one moment on (switch), and the old plan answers what it has accepted
+// (flush), for at most Options.FlushTimeout. Requests for text move to the new plan at once, because its instances
+// are the same servers. No request waits for the flush; until it is over, the workers of both plans share the
+// devices.
+// Requests that the flush leaves are answered with the reason draining. The error is then ErrSwitched, and the new
+// plan is in force. After any other error the old plan stays in force. ctx bounds only the preload, because a server
+// that ends still owes the answers.
 func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string) error {
 	x.reload.Lock()
 	defer x.reload.Unlock()
 	if x.closed || x.draining.Load() {
 		return turn.ErrClosed
 	}
+
+	// Preload.
 	began := time.Now()
 	next, err := x.start(ctx, plan, sha256)
 	if err != nil {
 		x.own.switches.WithLabelValues("failed").Inc()
 		return fmt.Errorf("reload: %w", err)
 	}
+
+	// Switch and flush.
 	old := x.core.Load()
 	loaded := time.Now()
 	x.install(next)
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
 	if _, moves := old.Answers.(*text.Tokens); moves {
-		old.Move() // what is not answered goes to the new plan, with the text so far
+		old.Move() // requests without a result move to the new plan with their text
 	} else if err = old.Drain(flush); err != nil {
 		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}
+
+	// Stop the old plan and keep its counts.
 	flushed := time.Now()
 	x.own.switched(loaded.Sub(began), flushed.Sub(loaded))
 	x.opt.Log.Info("plan switched", "preload", loaded.Sub(began), "flush", flushed.Sub(loaded))
@@ -62,6 +67,7 @@ type executorMetrics struct {
 	plans    prometheus.Gauge
 }
 
+// newExecutorMetrics returns the series in a registry of their own.
 func newExecutorMetrics() *executorMetrics {
 	m := &executorMetrics{
 		registry: prometheus.NewRegistry(),
@@ -78,6 +84,7 @@ func newExecutorMetrics() *executorMetrics {
 	return m
 }
 
+// recordSwitch records a switch that succeeded, with the times of its phases.
 func (m *executorMetrics) switched(preload, flush time.Duration) {
 	m.switches.WithLabelValues("done").Inc()
 	m.phases.WithLabelValues("preload").Set(preload.Seconds())

@@ -9,54 +9,54 @@ import (
 
 // Backend runs the tasks of requests.
 type Backend interface {
-	// MessageBytes is how long a message may be that brings the inputs of an application or
-	// of a model, as JSON.
+	// MaxMessageBytes returns the length of the longest message that can bring the inputs of an application or of a
+	// model as JSON.
 	MessageBytes() int64
-	// Begin takes a request in and returns how long it has. Refused is the error of a
-	// request that is not.
+	// BeginRequest accepts a request and returns the time until its deadline. If the request is refused, the error is
+	// a *RefusedError.
 	Begin(request string, open *calls.Open) (budget time.Duration, err error)
-	// Enqueue takes in tasks that are known together. It does not wait for them.
-	// What becomes of them is told to news, from any goroutine.
+	// Enqueue accepts tasks that become known together. It does not wait for them. news is called with their ends,
+	// from any goroutine.
 	Enqueue(request string, tasks []Task, news News) error
-	// End ends a request. Tasks that still run are not waited for.
+	// EndRequest ends a request. It does not wait for tasks that still run.
 	End(request string)
 }
 
-// Task is a task with its handle. It runs once those that it reads have ended; their
-// outputs are in the store until the request ends.
+// Task is a task with its handle. It runs once the tasks that it reads have ended; their outputs stay in the store
+// until the request ends.
 type Task struct {
 	Handle calls.Handle
 	calls.Call
 }
 
-// News hears of tasks.
+// TaskListener is called when tasks end.
 type News interface {
-	// Ended is the end of a task, with its output or what went wrong.
+	// TaskEnded is called with the output of a task, or with its error.
 	Ended(task calls.Handle, outputs calls.Outputs, err error)
 }
 
-// Refused is a request or task that is not taken in.
+// RefusedError is the error of a request or task that is refused.
 type Refused struct {
-	Reason string        // as a policy gives it
-	Retry  time.Duration // when asking again is worth it; 0: not known
+	Reason string        // the policy's word for it
+	Retry  time.Duration // time after which to try again; 0 if it is unknown
 }
 
 // Error implements error.
 func (r *Refused) Error() string { return "refused: " + r.Reason }
 
-// ErrDraining says that the server takes in nothing new.
+// ErrDraining is returned when the server accepts no new requests.
 var ErrDraining = errors.New("the server ends")
 
-// Limits of what a handler keeps.
+// Limits bound what a handler holds. Each field's comment says what 0 stands for.
 type Limits struct {
 	Requests  int           // open at once; 0: 1024
-	PerClient int           // open at once of one key, else address; 0: 256
-	Body      int64         // of a message, in bytes, whatever the plan's tensors take; 0: 64 MiB
-	Idle      time.Duration // after which a client that is not heard of has gone; 0: a minute
-	Wait      time.Duration // of one question for a result, at most; 0: 30 s
+	PerClient int           // open at once of one key, else of one address; 0: 256
+	Body      int64         // bytes of a message, even if the plan's tensors are larger; 0: 64 MiB
+	Idle      time.Duration // time without a call after which a client counts as gone; 0: a minute
+	Wait      time.Duration // longest wait of one question for a result; 0: 30 s
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns the limits with defaults in place of zeros.
 func (l Limits) withDefaults() Limits {
 	if l.Requests == 0 {
 		l.Requests = 1024

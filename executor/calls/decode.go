@@ -12,13 +12,13 @@ import (
 	"inferplan/formats/calls"
 )
 
-// smallMessage bounds a message where no tensor that the plan declares takes more.
+// minMessageBytes is the bound of a message if all tensors of the plan are smaller.
 const smallMessage = 1 << 20
 
-// mostInputs bounds the inputs of an application or task.
+// maxInputs bounds the inputs of an application or task.
 const mostInputs = 128
 
-// fields reads an object whose fields are known, each at most once.
+// readFields reads an object whose members have known names, each at most once. read is called at each value.
 func fields(c *jsonscan.Cursor, path string, known []string, read func(name string) *httplimit.Error) *httplimit.Error {
 	var seen uint64
 	return c.Object(func(key []byte) *httplimit.Error {
@@ -38,7 +38,7 @@ func fields(c *jsonscan.Cursor, path string, known []string, read func(name stri
 	})
 }
 
-// readOpen reads the message that begins a request.
+// readOpen returns the reader of the message that begins a request.
 func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		err := fields(c, "", []string{"application", "timeout_ms", "inputs", "parameters"}, func(name string) (err *httplimit.Error) {
@@ -63,7 +63,7 @@ func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	}
 }
 
-// readEnqueue reads the message that asks for tasks.
+// readEnqueue returns the reader of the message that asks for tasks.
 func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
 		return fields(c, "", []string{"tasks"}, func(string) *httplimit.Error {
@@ -80,6 +80,7 @@ func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	}
 }
 
+// readCall reads one task.
 func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
 	return fields(c, path, []string{"model", "work", "reads", "inputs"}, func(name string) (err *httplimit.Error) {
 		switch name {
@@ -103,8 +104,7 @@ func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
 	})
 }
 
-// inputs reads an object of values, each of which stays as it was sent (json.RawMessage)
-// until the tensor is known that it is for.
+// readInputs reads an object of values. Each value stays as it was sent (json.RawMessage) until its tensor is known.
 func inputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Error) {
 	out := map[string]any{}
 	err := c.Object(func(key []byte) *httplimit.Error {
@@ -126,7 +126,7 @@ func inputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Error) 
 	return out, err
 }
 
-// skip passes over a value: one of a tensor, a text or a sign.
+// skipValue skips the value of a tensor, a text or a boolean.
 func skip(c *jsonscan.Cursor) (err *httplimit.Error) {
 	switch c.Peek() {
 	case '[':
@@ -141,12 +141,13 @@ func skip(c *jsonscan.Cursor) (err *httplimit.Error) {
 	return err
 }
 
+// readText reads a string. It does not alias the message.
 func text(c *jsonscan.Cursor) (string, *httplimit.Error) {
 	s, err := c.Str()
 	return string(bytes.Clone(s)), err
 }
 
-// number reads one from 0 to most.
+// readNumber reads a number from 0 to maxValue.
 func number(c *jsonscan.Cursor, most float64) (float64, *httplimit.Error) {
 	digits, _, err := c.Number()
 	if err != nil {

@@ -21,8 +21,8 @@ type Handler struct {
 	mux  *http.ServeMux
 }
 
-// NewHandler makes a handler behind a door (nil: one that asks for nothing). Mount it at
-// calls.Path and below.
+// NewHandler returns a handler behind a door. If the door is nil, no key is required. It must be mounted at
+// calls.Path.
 func NewHandler(b Backend, door *httplimit.Door, limits Limits) *Handler {
 	h := &Handler{store: store{limits: limits.withDefaults(), backend: b, requests: map[string]*request{}, clients: map[string]int{}}, door: door.Open(), mux: http.NewServeMux()}
 	for pattern, serve := range map[string]httplimit.Serving{
@@ -43,17 +43,18 @@ func NewHandler(b Backend, door *httplimit.Door, limits Limits) *Handler {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
-// Open is the number of requests that are open.
+// Open returns the number of open requests.
 func (h *Handler) Open() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.requests)
 }
 
-// Drain takes in no request any more, waits until those that are open have ended, and
-// ends what is left when ctx does.
+// Drain accepts no further requests and waits until the open ones have ended. Those that are open when ctx ends are
+// ended.
 func (h *Handler) Drain(ctx context.Context) { h.drain(ctx) }
 
+// beginRequest opens a request.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 	var o calls.Open
 	var hold httplimit.Hold
@@ -70,6 +71,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, from *httplimit.
 	return nil
 }
 
+// enqueue adds tasks to a request.
 func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 	q, err := h.find(r, from)
 	if err != nil {
@@ -101,7 +103,7 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, from *httplimi
 
 var errNoRequest = httplimit.NotFound("no such request: it was never opened, or has ended")
 
-// find is the request of a path, which is the sender's own; release follows.
+// acquireRequest returns the request of a path, if it belongs to the sender. The caller must release it.
 func (h *Handler) find(r *http.Request, from *httplimit.Holder) (*request, error) {
 	q := h.use(r.PathValue("request"), from.Name)
 	if q == nil {
@@ -110,6 +112,8 @@ func (h *Handler) find(r *http.Request, from *httplimit.Holder) (*request, error
 	return q, nil
 }
 
+// getResult answers with the state of a task. With the parameter wait it waits for the end of the task, at most that
+// long.
 func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 	q, err := h.find(r, from)
 	if err != nil {
@@ -142,7 +146,7 @@ func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit
 	}
 }
 
-// stream sends the result of a task as an event, once it is there.
+// streamResult sends the result of a task as an event once there is one.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 	q, err := h.find(r, from)
 	if err != nil {
@@ -154,9 +158,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit
 	if err != nil {
 		return err
 	}
-	// A stream lasts as long as its task. What it sends has to be taken in time.
+	// A stream lasts as long as its task, but the client must read in time.
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // a server may have none
+	_ = control.SetReadDeadline(time.Time{}) // the server of a test may have no deadlines
 	_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -180,6 +184,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit
 	return nil
 }
 
+// deleteRequest ends a request.
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 	q, err := h.find(r, from)
 	if err != nil {
@@ -191,8 +196,8 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, from *httplimit
 	return nil
 }
 
-// read reads a message within the memory for requests. What decode keeps of the body is
-// booked until the hold is closed.
+// readMessage reads a message within the memory for requests. What decode keeps of the body stays booked until the
+// hold is closed.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, from *httplimit.Holder, hold *httplimit.Hold, decode func(*jsonscan.Cursor) *httplimit.Error) error {
 	limit := min(max(smallMessage, h.backend.MessageBytes()), h.limits.Body)
 	if err := httplimit.CheckBody(r, limit, "application/json"); err != nil {
@@ -213,10 +218,10 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, from *httplimit.H
 	return nil
 }
 
-// fail answers an error.
+// writeError answers with an error.
 func fail(w http.ResponseWriter, err error) {
 	e, known := errors.AsType[*httplimit.Error](err)
-	if !known { // of a backend or the store: what was sent is wrong
+	if !known { // an error of the backend or the store: the client's fault
 		e = httplimit.Invalid("", "%v", err)
 		e.Reason = ""
 	}
@@ -238,7 +243,7 @@ func fail(w http.ResponseWriter, err error) {
 	write(w, status, calls.Failure{Error: err.Error(), Reason: e.Reason})
 }
 
-// write answers a message.
+// writeMessage answers with a message.
 func write(w http.ResponseWriter, status int, message any) {
 	data, err := calls.Encode(message)
 	if err != nil {

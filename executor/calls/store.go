@@ -15,18 +15,18 @@ import (
 	"inferplan/formats/calls"
 )
 
-// store keeps requests until they end.
+// requestStore holds the open requests.
 type store struct {
 	limits   Limits
 	backend  Backend
 	mu       sync.Mutex
 	requests map[string]*request
-	clients  map[string]int // requests that are open, by client
+	clients  map[string]int // number of open requests, by client
 	draining bool
-	idle     chan struct{} // closed once none is open; nil: nobody waits for that
+	idle     chan struct{} // closed when no request is open; nil if nobody waits for that
 }
 
-// request is a request with its tasks.
+// openRequest is a request with its tasks. It implements TaskListener.
 type request struct {
 	name   string
 	from   *httplimit.Holder
@@ -34,22 +34,22 @@ type request struct {
 	mu     sync.Mutex
 	tasks  []*task
 	ended  bool
-	users  int // calls that are under way
+	users  int // calls of the client that are under way; the request cannot expire meanwhile
 	expiry *time.Timer
-	// deadline is when the request is late. One that nobody asks after holds no drain
-	// beyond it.
+	// deadline is the time after which the request is late. A drain ends a late request to which no call is under
+	// way.
 	deadline time.Time
 }
 
-// task is a task of a request.
+// requestTask is a task of a request.
 type task struct {
 	state   string
 	outputs calls.Outputs
 	err     string
-	changed chan struct{} // closed with its end; nil: it has ended
+	changed chan struct{} // closed when the task ends; nil after that
 }
 
-// open takes a request of a client in.
+// admit opens a request of a client. It returns an error if a limit is exceeded or the backend refuses the request.
 func (s *store) open(o *calls.Open, from *httplimit.Holder, client string) (*request, error) {
 	if err := from.Begin(); err != nil {
 		return nil, err
@@ -61,6 +61,7 @@ func (s *store) open(o *calls.Open, from *httplimit.Holder, client string) (*req
 	return r, err
 }
 
+// register adds a request to the store and begins it at the backend.
 func (s *store) enter(o *calls.Open, from *httplimit.Holder, client string) (*request, error) {
 	s.mu.Lock()
 	switch {
@@ -90,7 +91,7 @@ func (s *store) enter(o *calls.Open, from *httplimit.Holder, client string) (*re
 	return r, nil
 }
 
-// use finds a request of an owner, and keeps it from expiring until release.
+// acquire returns a request of an owner and keeps it from expiring until release. It returns nil if there is none.
 func (s *store) use(name, owner string) *request {
 	s.mu.Lock()
 	r := s.requests[name]
@@ -119,7 +120,7 @@ func (s *store) release(r *request) {
 	}
 }
 
-// expire ends a request whose client has gone.
+// expire ends a request whose client has gone, unless a call is under way.
 func (s *store) expire(r *request) {
 	r.mu.Lock()
 	used := r.users > 0
@@ -129,7 +130,7 @@ func (s *store) expire(r *request) {
 	}
 }
 
-// end ends a request and frees what was kept of it. Who waits hears of it.
+// endRequest ends a request and frees what was held of it. Those who wait for its tasks are woken.
 func (s *store) end(r *request) {
 	r.mu.Lock()
 	if r.ended {
@@ -152,7 +153,7 @@ func (s *store) end(r *request) {
 	s.backend.End(r.name)
 }
 
-// forget takes a request off the books.
+// remove removes a request from the store.
 func (s *store) forget(r *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,11 +167,11 @@ func (s *store) forget(r *request) {
 	}
 }
 
-// forgotten is how often a drain looks for requests that nobody asks after.
+// drainCheckInterval is the time between two searches for late requests during a drain.
 const forgotten = 50 * time.Millisecond
 
-// drain takes in nothing new, waits for what is open and ends what is left: requests
-// that nobody asks after at their deadline, the others when ctx does.
+// drain accepts no further requests and waits until none is open. Late requests to which no call is under way are
+// ended, and all others when ctx ends.
 func (s *store) drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
@@ -202,21 +203,21 @@ func (s *store) drain(ctx context.Context) {
 	}
 }
 
-// ongoing lists the requests that are open.
+// openRequests lists the open requests.
 func (s *store) ongoing() []*request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.requests))
 }
 
-// late tells whether a request is past its deadline.
+// isLate reports whether a request is past its deadline.
 func (r *request) late(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.deadline.IsZero() && now.After(r.deadline)
 }
 
-// add takes tasks in, with the places of those that they read.
+// add adds tasks, after it has resolved the handles that they read.
 func (r *request) add(e *calls.Enqueue) ([]Task, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,16 +247,17 @@ func (r *request) add(e *calls.Enqueue) ([]Task, error) {
 	return out, nil
 }
 
-// undo takes back the last tasks, which the backend refused.
+// removeLast removes the last n tasks, which the backend has refused.
 func (r *request) undo(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tasks = r.tasks[:max(0, len(r.tasks)-n)]
 }
 
+// handleOf returns the handle of the i-th task.
 func handle(i int) calls.Handle { return calls.Handle("t" + strconv.Itoa(i)) }
 
-// index is the place of a handle; "#1" is the second of those from first on.
+// taskIndex returns the index of a handle's task. The handle "#1" means the second task from firstIndex on.
 func index(h calls.Handle, first int) (int, bool) {
 	for _, form := range []struct {
 		prefix string
@@ -269,7 +271,7 @@ func index(h calls.Handle, first int) (int, bool) {
 	return 0, false
 }
 
-// find is a task by its handle; nil: there is none.
+// findTask returns the task with a handle, or nil.
 func (r *request) find(h calls.Handle) *task {
 	if i, ok := index(h, 0); ok && h[0] == 't' && i < len(r.tasks) {
 		return r.tasks[i]
@@ -277,7 +279,7 @@ func (r *request) find(h calls.Handle) *task {
 	return nil
 }
 
-// Ended implements News. Who waits for the task is told.
+// TaskEnded implements TaskListener. It wakes those who wait for the task.
 func (r *request) Ended(h calls.Handle, outputs calls.Outputs, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,7 +294,7 @@ func (r *request) Ended(h calls.Handle, outputs calls.Outputs, err error) {
 	t.changed = nil
 }
 
-// look returns the state of a task, and a channel that its end closes.
+// taskResult returns the state of a task, and a channel that is closed when the task ends.
 func (r *request) look(h calls.Handle) (res calls.Result, ended <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"inferplan/engine/llm/deltas"
 )
 
-// The answers of the protocol. A pointer that is nil stands for null.
+// The answers of the protocol, as JSON. A nil pointer becomes null.
 
 type usage struct {
 	Prompt     int `json:"prompt_tokens"`
@@ -17,6 +17,7 @@ type usage struct {
 	Total      int `json:"total_tokens"`
 }
 
+// usage returns the token counts of a result.
 func (x *end) usage() *usage { return &usage{x.Prompt, x.Output, x.Prompt + x.Output} }
 
 type message struct {
@@ -33,7 +34,7 @@ type choice struct {
 	Logprobs *int     `json:"logprobs"`
 	Finish   *string  `json:"finish_reason"`
 
-	raw json.RawMessage // as a server wrote it; nil: what stands above
+	raw json.RawMessage // the choice as a server wrote it, in place of the fields above; nil if there is none
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -45,7 +46,7 @@ func (c choice) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(c))
 }
 
-// raw are choices as a server wrote them.
+// rawChoices returns choices that are written as a server wrote them.
 func raw(list []json.RawMessage) []choice {
 	out := make([]choice, len(list))
 	for i := range list {
@@ -54,23 +55,25 @@ func raw(list []json.RawMessage) []choice {
 	return out
 }
 
+// completion is an answer, or a part of one in a stream.
 type completion struct {
 	ID      string    `json:"id"`
 	Object  string    `json:"object"`
 	Created int64     `json:"created"`
 	Model   string    `json:"model"`
-	Status  string    `json:"status,omitempty"` // ours, of what is asked for by id
+	Status  string    `json:"status,omitempty"` // an extension: the state of a request that is asked for by id
 	Choices []choice  `json:"choices"`
 	Usage   *usage    `json:"usage,omitempty"`
-	Error   *apiError `json:"error,omitempty"` // of a request that ended with one
+	Error   *apiError `json:"error,omitempty"` // of a request that ended with an error
 }
 
-// chunk is a part of a stream. Usage is in each where the client asked for it.
+// chunk is a part of a stream with the field usage, for clients that asked for it: null in all but the last.
 type chunk struct {
 	completion
 	Usage *usage `json:"usage"`
 }
 
+// completionHead returns an answer without choices. chunk says that it is a part of a stream.
 func (r *record) head(id string, part bool) completion {
 	object := "text_completion"
 	if r.Chat {
@@ -82,7 +85,7 @@ func (r *record) head(id string, part bool) completion {
 	return completion{ID: id, Object: object, Created: r.Accepted.Unix(), Model: r.Model, Choices: []choice{}}
 }
 
-// whole is the answer in one.
+// fullCompletion returns the whole answer. result is nil while the request runs.
 func (r *record) whole(id, text string, x *end) completion {
 	out := r.head(id, false)
 	if x != nil {
@@ -105,10 +108,12 @@ func (r *record) whole(id, text string, x *end) completion {
 	return out
 }
 
-// visible says whether what came is shown before the end.
+// showsPartialText reports whether text may be shown before the end. Events are shown early only if the client
+// streams them, because they may be written anew.
 func (r *record) visible() bool { return !r.Events || r.Shown }
 
-// part is a chunk with text; x is the end, in the last one.
+// chunkCompletion returns the part of a stream with a text. isFirst says that nothing was sent before. result is nil
+// in all parts but the last.
 func (r *record) part(id, text string, first bool, x *end) completion {
 	out := r.head(id, true)
 	c := choice{}
@@ -130,10 +135,10 @@ func (r *record) part(id, text string, first bool, x *end) completion {
 	return out
 }
 
-// found is a request that was asked for by its id.
+// statusCompletion returns the answer to a client that asks for the request by its id.
 func (e *entry) found() completion {
 	n := e.look(0)
-	if n.end == nil && !e.rec.visible() { // it may be taken back
+	if n.end == nil && !e.rec.visible() { // it may be withdrawn
 		n.text = ""
 	}
 	out := e.rec.whole(e.id, n.text, n.end)
@@ -152,6 +157,7 @@ func (e *entry) found() completion {
 	return out
 }
 
+// apiError is an error in the form of the protocol.
 type apiError struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
@@ -159,10 +165,12 @@ type apiError struct {
 	Code    *string `json:"code"`
 }
 
+// errorBody is the body of an answer with an error.
 type errorBody struct {
 	Error *apiError `json:"error"`
 }
 
+// toAPIError returns the error in the form of the protocol.
 func (f *failure) api() *apiError {
 	some := func(s string) *string {
 		if s == "" {
@@ -173,7 +181,7 @@ func (f *failure) api() *apiError {
 	return &apiError{f.Message, f.kind(), some(f.Param), some(f.Code)}
 }
 
-// fail answers with an error.
+// writeError answers with an error, and says when to retry if that is known.
 func fail(w http.ResponseWriter, f *failure) {
 	if f.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.Retry.Seconds()))))
@@ -182,7 +190,7 @@ func fail(w http.ResponseWriter, f *failure) {
 	answer(w, f.Status, errorBody{f.api()})
 }
 
-// answer answers with JSON.
+// writeJSON answers with a status and a value as JSON.
 func answer(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {

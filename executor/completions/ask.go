@@ -11,13 +11,15 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// ask answers a completion.
+// serveCompletion answers a completion, or a chat completion.
 func (f *api) ask(x *inside, chat bool) error {
 	if err := x.from.Take(); err != nil {
 		return err
 	}
 	var hold httplimit.Hold
 	defer hold.Close()
+
+	// Read and check the request, within the memory for requests.
 	body, err := f.readBody(x, &hold)
 	if err != nil {
 		return err
@@ -29,12 +31,16 @@ func (f *api) ask(x *inside, chat bool) error {
 	if refusal != nil {
 		return refusal
 	}
+
+	// Accept it. From here on it counts as an open request and no longer as bytes.
 	e, err := f.accept(x, q, body)
 	if err != nil {
 		return err
 	}
 	body, q.body = nil, nil
-	hold.Close() // from here on the request counts as open, not as bytes
+	hold.Close()
+
+	// Answer it. A client that disconnects cancels it, unless it may come again.
 	x.w.Header().Set(headerID, e.id)
 	if q.stream {
 		err = f.stream(x, e, q.usage)
@@ -47,7 +53,8 @@ func (f *api) ask(x *inside, chat bool) error {
 	return err
 }
 
-// classes finds the SLO class of a question.
+// resolveClass sets the SLO class: that of the header or of the body, else the default of the client's key. It
+// returns an error if header and body differ.
 func (q *question) classes(x *inside) *httplimit.Error {
 	given := x.r.Header.Values(HeaderClass)
 	if len(given) > 1 {
@@ -63,7 +70,8 @@ func (q *question) classes(x *inside) *httplimit.Error {
 	return nil
 }
 
-// accept stores a request, or finds it where it was accepted before.
+// acceptRequest stores a request and returns it. If it has an idempotency key and was accepted before, it returns
+// that request.
 func (f *api) accept(x *inside, q *question, body []byte) (*entry, error) {
 	prefix := "cmpl-"
 	if q.chat {
@@ -75,6 +83,8 @@ func (f *api) accept(x *inside, q *question, body []byte) (*entry, error) {
 	}
 	rec.address = httplimit.Host(x.r.RemoteAddr)
 	id, key := newID(prefix), x.r.Header.Get(headerKey)
+
+	// With an idempotency key, look for the request that was accepted under it.
 	if key != "" {
 		sum := sha256.Sum256(body)
 		id, rec.Keep, rec.Sum = keyID(prefix, x.from.Name, key), true, hex.EncodeToString(sum[:])
@@ -92,7 +102,7 @@ func (f *api) accept(x *inside, q *question, body []byte) (*entry, error) {
 	return f.submit(id, rec)
 }
 
-// byID finds the request that a path names.
+// requestByID returns the request whose id is in the path.
 func (f *api) byID(x *inside) (*entry, error) {
 	id := x.r.PathValue("id")
 	e, err := f.find(x.r.Context(), id, x.from.Name)
@@ -102,7 +112,7 @@ func (f *api) byID(x *inside) (*entry, error) {
 	return e, err
 }
 
-// fetch answers with what became of a request, or streams it from its beginning.
+// getRequest answers with the state of a request, or streams it from its beginning.
 func (f *api) fetch(x *inside) error {
 	e, err := f.byID(x)
 	if err != nil {
@@ -115,7 +125,7 @@ func (f *api) fetch(x *inside) error {
 	return nil
 }
 
-// stopRequest cancels a request.
+// cancelByID cancels the request whose id is in the path, and answers with its state.
 func (f *api) stopRequest(x *inside) error {
 	e, err := f.byID(x)
 	if err != nil {
@@ -129,7 +139,7 @@ func (f *api) stopRequest(x *inside) error {
 	return nil
 }
 
-// single answers in one, whenever that is.
+// answerWhole waits for the end of a request and answers with all of it.
 func (f *api) single(x *inside, e *entry) error {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
 	n, err := e.wait(x.r.Context())

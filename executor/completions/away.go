@@ -10,20 +10,21 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// away is about requests that other processes serve.
+// remoteRequests are the methods of the front end for requests that other processes serve.
 type away struct{ *Front }
 
-// How often the store is asked for news of a request that another process serves: at
-// first, and in the end where nothing comes. A store that tells of news itself is asked
-// in case some were lost.
+// A request that another process serves is read from the store at intervals. They start at firstPollPause, and grow
+// to maxPollPause while nothing changes. If the store reports changes itself they grow to pollPauseWithNotices: the
+// store is read only in case a notice was lost.
 const (
 	followFirst = 50 * time.Millisecond
 	followLast  = 2 * time.Second
 	followTold  = 5 * time.Second
 )
 
-// follow takes from the store what becomes of a request, until it is served here.
+// followRequest takes the text and the result of a request from the store, until the request ends or is served here.
 func (f away) follow(e *entry) {
+	// Subscribe to changes, if the store has them.
 	last := followLast
 	if shared, ok := f.opt.Store.(durable.Shared); ok {
 		stop, err := shared.Follow(e.id, func(c durable.Change) { f.changed(e, c) })
@@ -34,6 +35,8 @@ func (f away) follow(e *entry) {
 			f.opt.Log.Warn("news of a request come late", "id", e.id, "error", err)
 		}
 	}
+
+	// Read the store at growing intervals.
 	for pause := followFirst; f.ctx.Err() == nil; {
 		e.mu.Lock()
 		over := e.served || e.ending
@@ -59,8 +62,8 @@ func (f away) follow(e *entry) {
 	}
 }
 
-// refresh reads once what the store has of a request: whether it has ended, and whether
-// there is more text.
+// readFromStore reads a request once from the store and takes its text or its result. ended reports that it has
+// ended, hasMore that there was more text.
 func (f away) refresh(e *entry) (over, more bool) {
 	st, err := f.opt.Store.Get(f.ctx, e.id)
 	if errors.Is(err, durable.ErrNotFound) {
@@ -78,7 +81,7 @@ func (f away) refresh(e *entry) (over, more bool) {
 	return false, e.restore(st)
 }
 
-// cancel ends a request that nobody wants.
+// cancelRequest ends a request with the error cause, and has the server forget it.
 func (f *Front) cancel(e *entry, why error) {
 	e.mu.Lock()
 	e.close(Result{Err: why})
@@ -86,8 +89,8 @@ func (f *Front) cancel(e *entry, why error) {
 	f.opt.Server.Forget(e.id)
 }
 
-// lost stops a request that another process has taken over, and reads from the store
-// what becomes of it.
+// handleTakeover stops a request that another process has taken over, and then follows it in the store. If the front
+// end serves only requests that TakeOver gets, it stops tracking the request instead.
 func (f away) lost(e *entry) {
 	e.mu.Lock()
 	served := e.served
@@ -106,7 +109,7 @@ func (f away) lost(e *entry) {
 	}
 }
 
-// drop takes a request off the list.
+// untrack removes a request from those that have not ended.
 func (f *Front) drop(e *entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,9 +122,8 @@ func (f *Front) drop(e *entry) {
 	}
 }
 
-// Leave stores the text of a request that Take has brought, and gives it back to the
-// store. The server adds no more to it. What has ended, or went to another process
-// meanwhile, is left as it is.
+// GiveBack stores the text of a request that TakeOver was given, and returns the request to the store. The server can
+// add no more to it. It does nothing if the request has ended or another process has taken it over.
 func (f *Front) Leave(ctx context.Context, id string) error {
 	f.mu.Lock()
 	e := f.entries[id]
@@ -144,7 +146,8 @@ func (f *Front) Leave(ctx context.Context, id string) error {
 	return errors.Join(err, f.opt.Store.Release(ctx, id))
 }
 
-// changed takes what another process has stored of a request.
+// applyChange adds the text that another process has stored. If text before it is missing, or the request has ended,
+// it reads the store instead.
 func (f away) changed(e *entry, c durable.Change) {
 	e.mu.Lock()
 	over := e.served || e.ending
@@ -161,15 +164,15 @@ func (f away) changed(e *entry, c durable.Change) {
 	}
 }
 
-// How long the server of a request may take to tell of its end, which another process
-// has stored: until that is read, and until it counts where it is an answer.
+// When another process stores the result of a request that is served here, the server here may still finish.
+// readRemoteResult waits remoteResultDelay before it reads that result, and remoteAnswerGrace before it publishes one
+// that is no error.
 const (
 	toldSoon   = 200 * time.Millisecond
 	toldWithin = 2 * time.Second
 )
 
-// endedElsewhere takes that a request has ended. Where it is served here, and the end is
-// an answer, its server tells of it itself.
+// handleRemoteEnd is called when another process has stored the result of a request.
 func (f away) endedElsewhere(id string) {
 	f.mu.Lock()
 	e := f.entries[id]
@@ -179,6 +182,8 @@ func (f away) endedElsewhere(id string) {
 	}
 }
 
+// readRemoteResult takes the result of a request that another process has stored. If the request is served here, its
+// server is given time to report the end itself; then it is stopped.
 func (f away) readEnd(e *entry) {
 	e.mu.Lock()
 	served := e.served
@@ -187,17 +192,21 @@ func (f away) readEnd(e *entry) {
 		f.refresh(e)
 		return
 	}
+
+	// Give the server here a moment to end it.
 	if pause(f.Front, toldSoon); e.over() {
 		return
 	}
 	st, err := f.opt.Store.Get(f.ctx, e.id)
 	if err != nil {
-		return // it is told of later: the request's text cannot be stored any more
+		return // storing the request's text will fail later, which also ends it
 	}
 	_, x, err := readRecord(st)
 	if err != nil || x == nil {
 		return
 	}
+
+	// A server that is about to answer gets more time.
 	if x.Error == nil {
 		pause(f.Front, toldWithin)
 	}

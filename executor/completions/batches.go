@@ -13,23 +13,24 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// batches are files of requests, to be answered by the end of a window.
+// batchService has the methods of the front end for batches: files of requests that are to be answered by the end of
+// a window.
 type batches struct{ *Front }
 
-// Where batches lie in the store, and wishes to cancel them.
+// Prefixes of the keys of batches, and of requests to cancel them, in the store.
 const (
 	batchKeys  = "batch/"
 	cancelKeys = "batch-cancel/"
 )
 
-// A batch's window is its requests' deadline.
+// Bounds on a batch. The end of its window is the deadline of its requests.
 const (
 	shortestWindow = time.Second
 	longestWindow  = 7 * day
 	mostMetadata   = 16
 )
 
-// States of a batch.
+// The states of a batch.
 const (
 	batchValidating = "validating"
 	batchFailed     = "failed"
@@ -41,7 +42,8 @@ const (
 	batchCancelled  = "cancelled"
 )
 
-// batchState is what the store keeps about a batch, and what clients see of it.
+// batchState is a batch as the store holds it and as clients see it. Times are Unix times in seconds; nil if the
+// state was not reached.
 type batchState struct {
 	ID         string            `json:"id"`
 	Object     string            `json:"object"`
@@ -85,12 +87,12 @@ type batchError struct {
 	Line    *int    `json:"line"`
 }
 
-// over says whether nothing changes any more.
+// hasEnded reports whether the batch is in a final state.
 func (s *batchState) over() bool {
 	return slices.Contains([]string{batchFailed, batchCompleted, batchExpired, batchCancelled}, s.Status)
 }
 
-// move changes the state at an instant.
+// setStatus changes the state of the batch and notes the time.
 func (s *batchState) move(status string, now time.Time) {
 	s.Status = status
 	at := now.Unix()
@@ -98,10 +100,11 @@ func (s *batchState) move(status string, now time.Time) {
 		batchExpired: &s.Expired, batchCancelling: &s.Cancelling, batchCancelled: &s.Cancelled}[status] = &at
 }
 
-// deadline is the end of the second in which the window ends: expires_at has whole seconds,
-// and a batch that comes late in one must not lose the rest of its window.
+// deadline returns the end of the second in which the window ends. expires_at has whole seconds, and a batch that was
+// created late in a second must not lose the rest of its window.
 func (s *batchState) deadline() time.Time { return time.Unix(s.Expires, int64(time.Second-1)) }
 
+// saveState stores the state of a batch.
 func (f batches) save(ctx context.Context, s *batchState) error {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -110,7 +113,7 @@ func (f batches) save(ctx context.Context, s *batchState) error {
 	return f.opt.Store.Put(ctx, batchKeys+s.ID, data)
 }
 
-// create takes a new batch.
+// createBatch handles the request for a new batch: it checks and stores it.
 func (f batches) create(x *inside) error {
 	if err := x.from.Take(); err != nil {
 		return err
@@ -125,6 +128,8 @@ func (f batches) create(x *inside) error {
 	if refusal != nil {
 		return refusal
 	}
+
+	// Find its SLO class, and make sure that its input file exists.
 	q := question{class: s.Class}
 	if err := q.classes(x); err != nil {
 		return err
@@ -132,12 +137,13 @@ func (f batches) create(x *inside) error {
 	if _, err := files(f).find(x.r.Context(), s.Input, x.from.Name); err != nil {
 		return err
 	}
+
+	// Store its state, and then a record, so that a process takes the batch over and runs it.
 	s.ID, s.Owner, s.Class = newID("batch_"), x.from.Name, q.class
 	ctx := context.WithoutCancel(x.r.Context())
 	if err := f.save(ctx, s); err != nil {
 		return fmt.Errorf("store a batch: %w", err)
 	}
-	// The batch is a record, too: whoever takes it over runs it.
 	stored, err := (&record{Owner: s.Owner, Batch: s.ID, Body: []byte("null")}).stored(s.ID)
 	if err == nil {
 		_, err = f.opt.Store.Accept(ctx, stored)
@@ -148,13 +154,15 @@ func (f batches) create(x *inside) error {
 	return f.reply(x, s)
 }
 
-// decodeBatch reads what a client asks for at an instant.
+// decodeBatch reads the body of the request for a batch that comes at the time now.
 func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 	list, err := fields(body)
 	if err != nil {
 		return nil, err
 	}
 	s := &batchState{Object: "batch", Status: batchValidating, Created: now.Unix()}
+
+	// Read the members.
 	for _, f := range list {
 		switch f.name {
 		case "input_file_id":
@@ -173,6 +181,8 @@ func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 			return nil, err
 		}
 	}
+
+	// Check them.
 	if s.Endpoint != "/v1/completions" && s.Endpoint != "/v1/chat/completions" {
 		return nil, httplimit.Invalid("endpoint", "found %q, expected /v1/completions or /v1/chat/completions", httplimit.Clip(s.Endpoint))
 	}
@@ -198,13 +208,14 @@ func (f batches) reply(x *inside, s *batchState) error {
 	return nil
 }
 
+// withoutOwner returns a copy of the batch for clients, who know who they are.
 func shown(s *batchState) *batchState {
 	out := *s
 	out.Owner = ""
 	return &out
 }
 
-// find finds a batch of the sender, as it is now.
+// findBatch returns the batch whose id is in the path, with current counts, if it belongs to the sender.
 func (f batches) find(x *inside) (*batchState, error) {
 	id := x.r.PathValue("id")
 	missing := httplimit.NotFound("no such batch %q", httplimit.Clip(id))
@@ -221,7 +232,7 @@ func (f batches) find(x *inside) (*batchState, error) {
 	return f.current(s), nil
 }
 
-// current is a batch with the counts of this moment, where it runs here.
+// withCurrentCounts returns a batch as it is now: if it runs here, the stored state is older.
 func (f batches) current(s *batchState) *batchState {
 	f.mu.Lock()
 	b := f.running[s.ID]
@@ -235,6 +246,7 @@ func (f batches) current(s *batchState) *batchState {
 	return &out
 }
 
+// getBatch answers with one batch.
 func (f batches) show(x *inside) error {
 	s, err := f.find(x)
 	if err != nil {
@@ -243,6 +255,7 @@ func (f batches) show(x *inside) error {
 	return f.reply(x, s)
 }
 
+// listBatches answers with the sender's batches, newest first.
 func (f batches) list(x *inside) error {
 	list, err := all[batchState](x.r.Context(), f.opt.Store, batchKeys)
 	if err != nil {
@@ -252,7 +265,7 @@ func (f batches) list(x *inside) error {
 	return page(x, list, func(s *batchState) string { return s.ID }, func(s *batchState) any { return shown(f.current(s)) })
 }
 
-// cancel says that a batch is not wanted. Whoever runs it sees it.
+// cancelBatch requests that a batch stop. The process that runs it reads the request from the store.
 func (f batches) cancel(x *inside) error {
 	s, err := f.find(x)
 	if err != nil {

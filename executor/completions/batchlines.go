@@ -19,7 +19,8 @@ type batchLine struct {
 	Body   json.RawMessage `json:"body"`
 }
 
-// lines calls each for the lines of the input, until it fails.
+// forEachLine calls handleLine for each line of the input that is not empty, until it returns an error. Lines count
+// from 0. A line that is too long is nil, and the last.
 func (b *batch) lines(ctx context.Context, each func(n int, line []byte) error) error {
 	in := bufio.NewScanner(&content{store: b.front.opt.Store, ctx: ctx, id: b.state.Input})
 	in.Buffer(make([]byte, 64<<10), int(b.front.opt.MaxBodyBytes)+64<<10)
@@ -40,7 +41,7 @@ func (b *batch) lines(ctx context.Context, each func(n int, line []byte) error) 
 	return in.Err()
 }
 
-// question reads a line.
+// parseLine reads and checks a line.
 func (b *batch) question(line []byte) (*batchLine, *question, *httplimit.Error) {
 	if line == nil {
 		return nil, nil, httplimit.TooLarge("", "the line has more than %d bytes", b.front.opt.MaxBodyBytes)
@@ -62,10 +63,10 @@ func (b *batch) question(line []byte) (*batchLine, *question, *httplimit.Error) 
 	return l, q, err
 }
 
-// mostErrors is how many errors of an input are told.
+// maxReportedErrors bounds the errors of an input that clients see.
 const mostErrors = 20
 
-// validate counts the lines of the input and finds what is wrong with them.
+// validateInput checks all lines of the input. It returns the number of lines and their errors.
 func (b *batch) validate(ctx context.Context) (total int, bad []batchError, err error) {
 	seen := map[string]bool{}
 	note := func(line int, code, msg string, param string) {
@@ -108,10 +109,11 @@ func (b *batch) validate(ctx context.Context) (total int, bad []batchError, err 
 	return total, bad, err
 }
 
+// errTooManyLines ends the reading of an input.
 var errStop = errors.New("no further lines")
 
-// record makes a line a record. Its class is its own, that of the batch, or the class of
-// batches where the model has one.
+// newRecord makes the record of a line. Its class is that of the line, else that of the batch, else the class for
+// batches if the model has it.
 func (b *batch) record(n int, q *question) (*record, error) {
 	set(&q.class, b.state.Class)
 	if q.class == "" {
@@ -124,7 +126,7 @@ func (b *batch) record(n int, q *question) (*record, error) {
 	return rec, err
 }
 
-// batchClass is the class of a model's requests in batches; empty: the model's default.
+// batchClass returns the class of a model's requests in batches. If it is empty, it is the model's default class.
 func batchClass(f *Front, model string) string {
 	for _, m := range f.opt.Server.Models() {
 		if m.ID == model && m.Classes != nil {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// resultLine is a line of an output file or of an error file.
+// resultLine is a line of the output file or of the error file.
 type resultLine struct {
 	ID       string          `json:"id"`
 	CustomID string          `json:"custom_id"`
@@ -26,13 +26,15 @@ type resultError struct {
 	Message string `json:"message"`
 }
 
-// finalize writes the files of a batch that has ended.
+// writeResults writes the output file and the error file of a batch whose lines have ended, and sets its final state.
 func (b *batch) finalize() error {
 	f, ctx := b.front, b.front.ctx
 	b.mu.Lock()
 	cancelled := b.state.Cancelling != nil
 	b.state.move(batchFinalizing, b.front.opt.Now())
 	b.mu.Unlock()
+
+	// Create both files.
 	fs := files{f}
 	good, err := fs.begin(ctx, b.state.Owner, b.state.ID+"_output.jsonl", "batch_output")
 	if err != nil {
@@ -42,6 +44,8 @@ func (b *batch) finalize() error {
 	if err != nil {
 		return err
 	}
+
+	// Write the result of each line into one of them.
 	err = b.lines(ctx, func(n int, line []byte) error {
 		var l batchLine
 		if err := json.Unmarshal(line, &l); err != nil {
@@ -61,11 +65,15 @@ func (b *batch) finalize() error {
 		}
 		return err
 	})
+
+	// Close them. A file without lines is deleted.
 	output, oerr := fs.keep(ctx, good)
 	errorFile, eerr := fs.keep(ctx, bad)
 	if err = errors.Join(err, oerr, eerr); err != nil {
 		return err
 	}
+
+	// Store the final state.
 	status := batchCompleted
 	if cancelled {
 		status = batchCancelled
@@ -79,7 +87,7 @@ func (b *batch) finalize() error {
 	return b.save(ctx)
 }
 
-// keep ends a file, or deletes it where it is empty.
+// closeOrDelete ends a file and returns its id. It deletes the file and returns nil if it is empty.
 func (f files) keep(ctx context.Context, c *chunks) (*string, error) {
 	if c.file.Bytes == 0 {
 		return nil, f.drop(ctx, c.file.ID)
@@ -87,7 +95,7 @@ func (f files) keep(ctx context.Context, c *chunks) (*string, error) {
 	return &c.file.ID, c.close()
 }
 
-// result is what became of a line.
+// lineResult returns the result of a line, and whether it was answered.
 func (b *batch) result(ctx context.Context, n int, l *batchLine) (*resultLine, bool, error) {
 	id := lineID(b.state.ID, n)
 	out := &resultLine{ID: "batch_req_" + id[len("batch_"):], CustomID: l.ID}
@@ -95,6 +103,7 @@ func (b *batch) result(ctx context.Context, n int, l *batchLine) (*resultLine, b
 	x := b.failures[n]
 	b.mu.Unlock()
 	if x == nil {
+		// The request was accepted: its result is in the store.
 		st, err := b.front.opt.Store.Get(ctx, id)
 		if err != nil {
 			return nil, false, err
@@ -109,6 +118,8 @@ func (b *batch) result(ctx context.Context, n int, l *batchLine) (*resultLine, b
 		}
 		x = e.Error
 	}
+
+	// Requests that the batch itself ended have an error; others have the error as their response.
 	if x.Code == errBatchExpired.Reason || x.Code == errBatchCancelled.Reason {
 		out.Error = &resultError{x.Code, x.Message}
 	} else {

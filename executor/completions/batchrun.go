@@ -11,21 +11,21 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// batch is a batch that runs here.
+// runningBatch is a batch that runs in this process.
 type batch struct {
 	front *Front
 	ctx   context.Context // ends when the batch is cancelled, expires or the front end closes
 
 	mu       sync.Mutex
 	state    *batchState
-	marks    []mark
-	left     int           // lines that have no mark
-	none     chan struct{} // closed when left is 0
+	marks    []mark        // by line
+	left     int           // lines that are still open
+	none     chan struct{} // closed when no line is open
 	stop     context.CancelCauseFunc
-	failures map[int]*failure // of lines that were not accepted
+	failures map[int]*failure // by line, of lines that were not accepted
 }
 
-// mark is what became of a line.
+// lineMark is the state of a line.
 type mark byte
 
 const (
@@ -39,11 +39,11 @@ var (
 	errBatchExpired   = &httplimit.Error{Code: httplimit.CodeDeadline, Reason: "batch_expired", Msg: "this request could not be answered within the completion window"}
 )
 
-// lineID is the id of a line's request: the same in every run.
+// lineID returns the id of a line's request, which is the same in every run of the batch.
 func lineID(batch string, line int) string { return fmt.Sprintf("%s-%06d", batch, line) }
 
-// runBatch runs a batch until it is over, or the front end closes. What was done before
-// is found again.
+// runBatch runs a batch until it is over or the front end closes. Lines that were answered in an earlier run are not
+// run again.
 func (f *Front) runBatch(id string) {
 	s, err := stored[batchState](f.ctx, f.opt.Store, batchKeys+id)
 	if err == nil && !s.over() {
@@ -51,7 +51,7 @@ func (f *Front) runBatch(id string) {
 		err = b.run()
 	}
 	if f.ctx.Err() != nil {
-		return // it comes again
+		return // the store hands it out again after the restart
 	}
 	if err != nil && !errors.Is(err, durable.ErrNotFound) {
 		f.opt.Log.Error("a batch could not be run", "batch", id, "error", err)
@@ -65,13 +65,18 @@ func (f *Front) runBatch(id string) {
 	}
 }
 
+// run checks the input, submits all lines, waits for their ends, and writes the result files.
 func (b *batch) run() error {
 	f, s := b.front, b.state
 	var end context.CancelFunc
+
+	// The batch ends by its deadline at the latest.
 	b.ctx, b.stop = context.WithCancelCause(f.ctx)
 	b.ctx, end = context.WithTimeoutCause(b.ctx, s.deadline().Sub(f.opt.Now()), errBatchExpired)
 	defer end()
 	defer b.stop(nil)
+
+	// Check the input. If a line is invalid the batch fails and nothing is submitted.
 	total, bad, err := b.validate(f.ctx)
 	if err != nil {
 		return err
@@ -89,6 +94,8 @@ func (b *batch) run() error {
 	if err := b.save(f.ctx); err != nil || bad != nil {
 		return err
 	}
+
+	// From here on requests of this batch mark their lines.
 	f.mu.Lock()
 	f.running[s.ID] = b
 	f.mu.Unlock()
@@ -97,9 +104,13 @@ func (b *batch) run() error {
 		delete(f.running, s.ID)
 		f.mu.Unlock()
 	}()
+
+	// Watch for a request to cancel, and store the counts meanwhile.
 	watch := make(chan struct{})
 	defer close(watch)
 	f.begin(func() { b.watch(watch) })
+
+	// Submit the lines, and wait until all have ended. At a cancel or the deadline, end those that are open.
 	if err := b.submitAll(); err != nil && b.ctx.Err() == nil {
 		return err
 	}
@@ -124,10 +135,11 @@ func (b *batch) save(ctx context.Context) error {
 	return batches{b.front}.save(ctx, &s)
 }
 
-// watchEvery is how often the store is asked whether a batch was cancelled elsewhere,
-// and the counts are stored.
+// watchInterval is the time between two looks at the store for a request to cancel. The counts are stored as often.
 const watchEvery = 2 * time.Second
 
+// watch cancels the batch when another process requests it, and stores its counts from time to time, until done is
+// closed.
 func (b *batch) watch(end <-chan struct{}) {
 	for {
 		_, err := b.front.opt.Store.Value(b.ctx, cancelKeys+b.state.ID)
@@ -157,7 +169,7 @@ func (b *batch) cancel() {
 	b.stop(errBatchCancelled)
 }
 
-// mark says that a line has ended.
+// markLine records that a line has ended. ok says that it was answered.
 func (b *batch) mark(line int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,7 +188,7 @@ func (b *batch) mark(line int, ok bool) {
 	}
 }
 
-// submitAll has all lines accepted, several at once.
+// submitAll submits all lines, several at once, and returns when all are accepted or have failed.
 func (b *batch) submitAll() error {
 	type job struct {
 		n   int
@@ -191,14 +203,16 @@ func (b *batch) submitAll() error {
 			}
 		})
 	}
+
+	// Hand the lines to the submitters.
 	err := b.lines(b.ctx, func(n int, line []byte) error {
 		_, q, refusal := b.question(line)
 		if refusal != nil {
-			return refusal // it was valid before
+			return refusal // validateInput accepted it, so the file has changed
 		}
 		rec, err := b.record(n, q)
 		if err != nil {
-			b.fail(n, err) // the model is gone meanwhile
+			b.fail(n, err) // the model is no longer served
 			return nil
 		}
 		select {
@@ -213,10 +227,11 @@ func (b *batch) submitAll() error {
 	return err
 }
 
-// submit has a line accepted. Where there is no room it waits.
+// submitLine submits the request of a line. While it is refused for load, it waits and tries again.
 func (b *batch) submit(n int, rec *record) {
 	id := lineID(b.state.ID, n)
 	for b.ctx.Err() == nil {
+		// A request that was accepted in an earlier run needs no admission.
 		_, err := b.front.opt.Store.Get(b.ctx, id)
 		if err != nil {
 			err = b.front.admit(httplimit.Anybody, rec.request(id, "", 0))
@@ -241,7 +256,7 @@ func (b *batch) submit(n int, rec *record) {
 	}
 }
 
-// fail ends a line that was not accepted.
+// failLine ends a line whose request was not accepted.
 func (b *batch) fail(n int, err error) {
 	b.mu.Lock()
 	b.failures[n] = failed(err)
@@ -249,7 +264,7 @@ func (b *batch) fail(n int, err error) {
 	b.mark(n, false)
 }
 
-// giveUp ends the lines that have not ended.
+// failRemaining ends the lines that are open with the error cause, and waits until they have ended.
 func (b *batch) giveUp(why error) error {
 	f := b.front
 	b.mu.Lock()
@@ -269,7 +284,7 @@ func (b *batch) giveUp(why error) error {
 			f.cancel(e, why)
 			continue
 		}
-		// It was not accepted, or nobody has taken it over, or it has ended.
+		// The request was not accepted, or no process has taken it over, or it has ended.
 		x, _, err := f.storeEnd(id, &end{Error: failed(why)})
 		if errors.Is(err, durable.ErrNotFound) {
 			b.fail(n, why)

@@ -14,37 +14,38 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// Bounds on a request's form.
+// Bounds on the form of a request.
 const (
 	mostFields   = 200
 	mostMessages = 10_000
 	mostTokens   = 1 << 24
-	mostChoices  = 128 // answers to a request
-	longestName  = 256
+	mostChoices  = 128 // answers to one request
+	longestName  = 256 // bytes of a name
 )
 
-// question is what a client asks, in the front end's terms.
+// parsedRequest is the body of a completion request, as the front end understands it.
 type question struct {
 	chat         bool
 	model, class string
-	body         []byte // without the front end's fields
-	prompt       int    // tokens, estimated
+	body         []byte // JSON for the server, without the fields that only the front end reads
+	prompt       int    // tokens of the prompt, estimated
 	maxTokens    int
-	choices      int  // answers that are asked for
-	events       bool // the answer is more than one text that can be continued
-	seeded       bool
+	choices      int  // number of answers that the client wants
+	events       bool // the answer is more than one text, or cannot be continued
+	seeded       bool // the client gave a seed
 	stream       bool
-	usage        bool // a last chunk tells the usage
-	store        bool // the client may come again
+	usage        bool // the last chunk has the token counts
+	store        bool // the client may come again for the result
 }
 
-// field is a member of a JSON object, with its place in order.
+// objectField is a member of a JSON object.
 type field struct {
 	name  string
 	value json.RawMessage
 }
 
-// fields takes a JSON object apart. Values stay as the client wrote them.
+// parseObject splits a JSON object into its members, in order. Values stay as the client wrote them. It returns an
+// error for a duplicate or for too many members.
 func fields(body []byte) ([]field, *httplimit.Error) {
 	bad := func(err error) *httplimit.Error {
 		return httplimit.Invalid("", "the body is not a JSON object: %v", err)
@@ -87,12 +88,14 @@ func fields(body []byte) ([]field, *httplimit.Error) {
 	return out, nil
 }
 
-// decode reads the body of a completion, or of a chat completion.
+// parseCompletion reads the body of a completion, or of a chat completion.
 func decode(body []byte, chat bool) (*question, *httplimit.Error) {
 	list, err := fields(body)
 	if err != nil {
 		return nil, err
 	}
+
+	// Read each member. The server gets those that are not for the front end only.
 	q := &question{chat: chat, choices: 1}
 	kept := list[:0:0]
 	for _, f := range list {
@@ -107,6 +110,8 @@ func decode(body []byte, chat bool) (*question, *httplimit.Error) {
 			kept = append(kept, f)
 		}
 	}
+
+	// Check what only all members together show.
 	if q.model == "" {
 		return nil, httplimit.Invalid("model", "missing: expected the name of a model")
 	}
@@ -116,6 +121,8 @@ func decode(body []byte, chat bool) (*question, *httplimit.Error) {
 	if q.choices > mostChoices {
 		return nil, httplimit.Invalid("n", "%d answers are asked for, at most %d are made", q.choices, mostChoices)
 	}
+
+	// A stream of events that has to be written again must come out the same.
 	if q.events && q.stream && !q.seeded {
 		kept = q.seed(kept)
 	}
@@ -123,14 +130,14 @@ func decode(body []byte, chat bool) (*question, *httplimit.Error) {
 	return q, nil
 }
 
-// seed gives a request a seed that its client has not given: a server that has to write
-// the answer again then writes the same one, as far as servers do.
+// addSeed adds a random seed, so that a server that has to write the answer again writes the same one, as far as
+// servers do.
 func (q *question) seed(list []field) []field {
-	list = slices.DeleteFunc(list, func(f field) bool { return f.name == "seed" }) // null
+	list = slices.DeleteFunc(list, func(f field) bool { return f.name == "seed" }) // its value is null
 	return append(list, field{"seed", strconv.AppendUint(nil, uint64(rand.Uint32()>>1), 10)})
 }
 
-// textField is what holds the text that is asked about.
+// textField returns the name of the member that holds the prompt or the messages.
 func (q *question) textField() string {
 	if q.chat {
 		return "messages"
@@ -138,7 +145,7 @@ func (q *question) textField() string {
 	return "prompt"
 }
 
-// object writes fields as a JSON object.
+// encodeObject writes members as a JSON object.
 func object(list []field) []byte {
 	out := []byte{'{'}
 	for i, f := range list {
@@ -151,7 +158,7 @@ func object(list []field) []byte {
 	return append(out, '}')
 }
 
-// take reads a field; ours says that it is not for the server.
+// readField reads a member. frontEndOnly reports that the server does not get it.
 func (q *question) take(f field) (ours bool, err *httplimit.Error) {
 	null := string(f.value) == "null"
 	if f.name == q.textField() {
@@ -198,10 +205,9 @@ func (q *question) take(f field) (ours bool, err *httplimit.Error) {
 	return false, err
 }
 
-// beyondText are fields whose answers are more than one text, or texts that cannot be
-// continued from where they are: a server that goes on does not know what it may still
-// write under a grammar. The fields of constraints are those of vLLM, SGLang and
-// llama.cpp.
+// eventFields are members whose answers are more than one text, or texts that cannot be continued: a server that
+// continues a text does not know what the grammar still allows. The members for constraints are those of vLLM, SGLang
+// and llama.cpp.
 var beyondText = map[string]bool{
 	"tools": true, "functions": true, "logprobs": true, "top_logprobs": true, "echo": true, "suffix": true, "modalities": true, "audio": true,
 	"reasoning_effort": true, "reasoning_format": true, "include_reasoning": true, "return_token_ids": true,
@@ -209,10 +215,11 @@ var beyondText = map[string]bool{
 	"guided_grammar": true, "regex": true, "ebnf": true,
 }
 
-// nothing are values of such a field that ask for nothing.
+// neutralValues are values of such a member that ask for nothing.
 var nothing = []string{"null", "false", `""`, "[]", "{}"}
 
-// read decodes a value; null leaves it as it is.
+// decodeValue decodes a value into target. It returns an error that names what was expected. null leaves target
+// unchanged.
 func read(raw json.RawMessage, to any, expected string) *httplimit.Error {
 	if err := json.Unmarshal(raw, to); err != nil {
 		return httplimit.Invalid("", "found %s, expected %s", httplimit.Clip(string(raw)), expected)
@@ -220,7 +227,7 @@ func read(raw json.RawMessage, to any, expected string) *httplimit.Error {
 	return nil
 }
 
-// only refuses other values than those listed.
+// requireOneOf returns an error with a reason if raw is not one of the values.
 func only(raw json.RawMessage, why string, values ...string) *httplimit.Error {
 	if slices.Contains(values, string(raw)) {
 		return nil
@@ -229,6 +236,7 @@ func only(raw json.RawMessage, why string, values ...string) *httplimit.Error {
 		Msg: fmt.Sprintf("found %s, expected %s: %s", httplimit.Clip(string(raw)), strings.Join(values, " or "), why)}
 }
 
+// readMaxTokens reads the bound on the tokens of an answer.
 func (q *question) takeMax(raw json.RawMessage) *httplimit.Error {
 	n, err := strconv.Atoi(string(raw))
 	if err != nil || n < 1 || n > mostTokens {
@@ -241,7 +249,7 @@ func (q *question) takeMax(raw json.RawMessage) *httplimit.Error {
 	return nil
 }
 
-// takeChoices reads how many answers are wanted to each prompt.
+// readChoices reads how many answers to each prompt the client wants.
 func (q *question) takeChoices(raw json.RawMessage) *httplimit.Error {
 	if string(raw) == "null" {
 		return nil
@@ -255,10 +263,10 @@ func (q *question) takeChoices(raw json.RawMessage) *httplimit.Error {
 	return nil
 }
 
-// bytesPerToken is the usual length of a token of English text.
+// bytesPerToken is the usual length of a token of English text, in bytes.
 const bytesPerToken = 4
 
-// takeText checks a prompt or messages and estimates their tokens.
+// readText checks a prompt or messages and estimates the number of tokens.
 func (q *question) takeText(raw json.RawMessage) *httplimit.Error {
 	q.prompt = (len(raw) + bytesPerToken - 1) / bytesPerToken
 	if q.chat {
@@ -275,7 +283,8 @@ func (q *question) takeText(raw json.RawMessage) *httplimit.Error {
 	return httplimit.Invalid("", "found %s, expected a text, an array of texts, or tokens", httplimit.Clip(string(raw)))
 }
 
-// takePrompts reads several texts, or tokens; false: they are neither.
+// readPrompts reads a list of texts, a list of lists of tokens, or a list of tokens. It returns false if the list is
+// none of them.
 func (q *question) takePrompts(list []json.RawMessage) bool {
 	tokens := 0
 	var text string
@@ -310,6 +319,7 @@ func (q *question) takePrompts(list []json.RawMessage) bool {
 	return true
 }
 
+// checkMessages returns an error if the value is not a list of messages with roles.
 func checkMessages(raw json.RawMessage) *httplimit.Error {
 	var list []struct {
 		Role    *string         `json:"role"`

@@ -11,31 +11,30 @@ import (
 	"inferplan/executor/durable"
 )
 
-// entry is a request that has not ended, or that somebody still reads. It is the
-// Output of its request.
+// trackedRequest is a request that has not ended, or that a client still reads. It implements Output for its request.
 type entry struct {
 	front *Front
 	id    string
 	rec   *record
 
-	storing sync.Mutex // held while text or the end is stored
+	storing sync.Mutex // held while text or the result is stored; taken before mu
 
 	mu           sync.Mutex
-	text         []byte // it only grows, so a part of it may be read without the lock
+	text         []byte // only grows, so a part of it may be read without the lock
 	tokens       int
-	stored       int // bytes of text in the store
-	storedTokens int
-	served       bool          // Server.Serve was called
-	ending       bool          // the end is known, and is being stored
-	end          *end          // durable, unless the store has failed
-	failed       bool          // it has
-	changed      chan struct{} // closed at the next news; nil: nobody waits
+	stored       int           // bytes of text that the store has
+	storedTokens int           // tokens of the text that the store has
+	served       bool          // Server.Serve was called, and no other process has taken the request over
+	ending       bool          // the result is known and is being stored; no more text is taken
+	end          *end          // nil until it is stored, or storing it has failed
+	failed       bool          // storing the result has failed
+	changed      chan struct{} // closed at the next change; nil if nobody waits
 }
 
 // storeTimeout bounds a call of the store.
 const storeTimeout = time.Minute
 
-// Text takes what came next.
+// Text implements Output: it adds the next piece of the answer.
 func (e *entry) Text(delta string, tokens int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,14 +46,14 @@ func (e *entry) Text(delta string, tokens int) {
 	e.tell()
 }
 
-// over says that the request has ended, or is about to.
+// hasEnded reports whether the result is known.
 func (e *entry) over() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ending
 }
 
-// tell wakes those who wait for news; e.mu is held.
+// wakeReaders wakes those who wait for a change. The caller holds e.mu.
 func (e *entry) tell() {
 	if e.changed != nil {
 		close(e.changed)
@@ -62,13 +61,14 @@ func (e *entry) tell() {
 	}
 }
 
-// Partial stores the text so far.
+// Partial implements Output: it stores the text so far.
 func (e *entry) Partial() error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	return e.storeText(ctx)
 }
 
+// storeText stores the text so far, unless the request has ended.
 func (e *entry) storeText(ctx context.Context) error {
 	e.storing.Lock()
 	defer e.storing.Unlock()
@@ -81,10 +81,10 @@ func (e *entry) storeText(ctx context.Context) error {
 	return e.storePieces(ctx, 0)
 }
 
-// mostPiece is how much text is stored at once.
+// maxPieceBytes bounds the text of one write to the store.
 const mostPiece = 256 << 10
 
-// storePieces stores text until at most left bytes are not; e.storing is held.
+// storePieces stores text, in pieces, until at most maxUnstored bytes are not stored. The caller holds e.storeMu.
 func (e *entry) storePieces(ctx context.Context, left int) error {
 	for {
 		e.mu.Lock()
@@ -105,7 +105,7 @@ func (e *entry) storePieces(ctx context.Context, left int) error {
 	}
 }
 
-// Done ends the request. The end is stored beside the caller.
+// Done implements Output: it ends the request. A goroutine of its own stores the result.
 func (e *entry) Done(r Result) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,36 +114,46 @@ func (e *entry) Done(r Result) {
 	}
 }
 
-// close has the end stored, if there is none yet; e.mu is held.
+// startEnding starts to store the result, unless one is known already. The caller holds e.mu.
 func (e *entry) close(r Result) {
 	if e.ending {
 		return
 	}
-	// What ends while the front end closes is served again later.
+	// If the front end is closing, the result is dropped, and the request is served again after the restart.
 	e.ending = e.front.begin(func() { e.finish(r) })
 }
 
-// finish stores the end, and then tells of it.
+// finish stores the result of a request and then publishes it.
 func (e *entry) finish(r Result) {
 	e.storing.Lock()
 	defer e.storing.Unlock()
+
+	// Store the text that is too long to be stored with the result. The rest goes into the result.
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	err := e.storePieces(ctx, mostPiece) // what is left goes with the end
+	err := e.storePieces(ctx, mostPiece) // the rest is stored with the result
 	cancel()
+
+	// Make the result. Counts that the server did not report are our own.
 	x := &end{Finish: r.Finish, Prompt: r.PromptTokens, Output: r.OutputTokens, Tail: string(e.text[e.stored:])}
 	set(&x.Prompt, e.rec.Prompt)
 	set(&x.Output, e.tokens)
 	if r.Err != nil {
 		x.Error = failed(r.Err)
 	}
+
+	// Store it. If another process has stored one already, that one and its text count.
 	var text []byte
 	if err == nil || errors.Is(err, durable.ErrFinished) {
 		x, text, err = e.front.storeEnd(e.id, x)
 	}
+
+	// If another process has the request now, its result counts.
 	if errors.Is(err, durable.ErrMoved) {
 		away{e.front}.lost(e)
 		return
 	}
+
+	// If the store failed, clients see that error. It is not durable.
 	full := e.front.took(err)
 	if err != nil {
 		x = &end{Error: failed(errFull)}
@@ -158,7 +168,8 @@ func (e *entry) finish(r Result) {
 	e.settle(x, text)
 }
 
-// settle makes the end known, and the text where another process has made it.
+// publishResult makes a result known, unless there is one, and ends the tracking of the request. text is the whole
+// answer if another process has generated it, else nil.
 func (e *entry) settle(x *end, text []byte) {
 	e.mu.Lock()
 	fresh := e.end == nil
@@ -175,23 +186,28 @@ func (e *entry) settle(x *end, text []byte) {
 	}
 }
 
-// tries is how often a failing store is asked.
+// storeAttempts is how often a failing store is asked to store a result.
 const tries = 3
 
 var errNotStored = errors.New("the request or its answer could not be stored")
 
-// storeEnd stores an end. Where another is there already, it is that one with its text.
+// storeResult stores the result of a request. If another result is stored already, it returns that result and the
+// whole text; text is nil otherwise. It tries again while the error may pass.
 func (f *Front) storeEnd(id string, x *end) (_ *end, text []byte, err error) {
 	data, err := json.Marshal(x)
 	if err != nil {
 		return nil, nil, err
 	}
+
+	// Each attempt waits a little longer than the one before.
 	for try := range tries {
 		if try > 0 {
 			time.Sleep(time.Duration(try) * 100 * time.Millisecond)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		err = f.opt.Store.Finish(ctx, id, data)
+
+		// Another process has stored a result: read it.
 		if errors.Is(err, durable.ErrFinished) {
 			var st *durable.State
 			if st, err = f.opt.Store.Get(ctx, id); err == nil {
@@ -208,21 +224,22 @@ func (f *Front) storeEnd(id string, x *end) (_ *end, text []byte, err error) {
 	return x, text, err
 }
 
-// final says that asking the store again gives the same answer.
+// isPermanent reports whether asking the store again would give the same error.
 func final(err error) bool {
 	return errors.Is(err, durable.ErrClosed) || errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrMoved)
 }
 
-// news is what has become of a request since a reader looked last.
+// requestUpdate is what a reader of a request gets: the text after an offset, and the result if the request has
+// ended.
 type news struct {
 	text    string
-	at      int // bytes of text so far
-	tokens  int
-	end     *end
-	changed <-chan struct{}
+	at      int             // length of the whole text so far
+	tokens  int             // of the whole text so far
+	end     *end            // nil if the request has not ended
+	changed <-chan struct{} // closed at the next change
 }
 
-// look tells what is there beyond the first at bytes of text.
+// snapshot returns the text from byte offset on, and the result if there is one.
 func (e *entry) look(at int) news {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -232,7 +249,8 @@ func (e *entry) look(at int) news {
 	return news{text: string(e.text[min(at, len(e.text)):]), at: len(e.text), tokens: e.tokens, end: e.end, changed: e.changed}
 }
 
-// wait returns when the request has ended, or ctx.
+// waitForResult returns the whole text and the result when the request has ended. It returns an error if ctx ends or
+// the front end closes before.
 func (e *entry) wait(ctx context.Context) (news, error) {
 	for {
 		n := e.look(0)
@@ -249,8 +267,8 @@ func (e *entry) wait(ctx context.Context) (news, error) {
 	}
 }
 
-// restore takes text that the store has and that did not come here; more says that
-// there was some.
+// adoptStoredText takes the text from the store if it is longer than the text here and the request is not served
+// here. It reports whether it was.
 func (e *entry) restore(st *durable.State) (more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,8 +17,7 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// file is what the store keeps about a file, and what clients see of it. Its content
-// lies in values of its own.
+// file is a file as the store holds it and as clients see it. Its content lies in values of its own, in chunks.
 type file struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -27,18 +26,18 @@ type file struct {
 	Name    string `json:"filename"`
 	Purpose string `json:"purpose"`
 	Status  string `json:"status"`
-	Owner   string `json:"owner,omitempty"` // clients know who they are
+	Owner   string `json:"owner,omitempty"` // removed before clients see it
 }
 
-// files are what clients have uploaded, and what batches have made.
+// fileService has the methods of the front end for files, which clients have uploaded or batches have written.
 type files struct{ *Front }
 
-// Where files lie in the store.
+// Prefixes of the keys of files in the store.
 const (
-	fileKeys  = "file/"         // and id
-	chunkKeys = "file-content/" // and id, number
+	fileKeys  = "file/"         // followed by the id
+	chunkKeys = "file-content/" // followed by the id and the number of the chunk
 	mostFiles = 10_000
-	// unfinishedFile is after how long an upload that did not end is deleted.
+	// uploadTimeout is the age at which an upload that did not end is deleted.
 	unfinishedFile = time.Hour
 )
 
@@ -47,8 +46,10 @@ const (
 	statusProcessed = "processed"
 )
 
+// chunkKey returns the key of the n-th chunk of a file.
 func chunkKey(id string, n int) string { return fmt.Sprintf("%s%s/%06d", chunkKeys, id, n) }
 
+// save stores what is known about a file.
 func (f files) save(ctx context.Context, m *file) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -57,7 +58,7 @@ func (f files) save(ctx context.Context, m *file) error {
 	return f.opt.Store.Put(ctx, fileKeys+m.ID, data)
 }
 
-// readFile finds a file of an owner.
+// findFile returns a file that belongs to the owner and is complete.
 func (f files) find(ctx context.Context, id, owner string) (*file, error) {
 	missing := httplimit.NotFound("no such file %q", httplimit.Clip(id))
 	if durable.CheckKey(fileKeys+id) != nil {
@@ -70,7 +71,7 @@ func (f files) find(ctx context.Context, id, owner string) (*file, error) {
 	return m, err
 }
 
-// stored reads a value that is JSON.
+// readValue reads a value of the store that is JSON.
 func stored[T any](ctx context.Context, s durable.Store, key string) (*T, error) {
 	data, err := s.Value(ctx, key)
 	if err != nil {
@@ -83,7 +84,7 @@ func stored[T any](ctx context.Context, s durable.Store, key string) (*T, error)
 	return out, nil
 }
 
-// all reads all values under a prefix, the newest first.
+// readAllValues reads all values under a prefix, the newest first.
 func all[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, error) {
 	keys, err := s.Keys(ctx, prefix)
 	if err != nil {
@@ -93,7 +94,7 @@ func all[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, erro
 	for _, key := range slices.Backward(keys) {
 		v, err := stored[T](ctx, s, key)
 		if errors.Is(err, durable.ErrNotFound) {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		if err != nil {
 			return nil, err
@@ -103,7 +104,7 @@ func all[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, erro
 	return out, nil
 }
 
-// room says whether another file fits.
+// checkSpace returns an error if no further file may be stored.
 func (f files) room(ctx context.Context) error {
 	list, err := all[file](ctx, f.opt.Store, fileKeys)
 	if err != nil {
@@ -119,7 +120,7 @@ func (f files) room(ctx context.Context) error {
 	return nil
 }
 
-// chunks writes the content of a file into the store.
+// fileWriter writes the content of a file into the store, in chunks of durable.MaxValue bytes.
 type chunks struct {
 	files files
 	ctx   context.Context
@@ -129,11 +130,13 @@ type chunks struct {
 	limit int64
 }
 
+// createFile stores a new file without content and returns its writer.
 func (f files) begin(ctx context.Context, owner, name, purpose string) (*chunks, error) {
 	m := &file{ID: newID("file-"), Object: "file", Created: f.opt.Now().Unix(), Name: name, Purpose: purpose, Status: statusUploading, Owner: owner}
 	return &chunks{files: f, ctx: ctx, file: m, buf: make([]byte, 0, durable.MaxValue), limit: 1 << 62}, f.save(ctx, m)
 }
 
+// Write implements io.Writer. It returns an error if the file becomes longer than maxBytes.
 func (c *chunks) Write(p []byte) (int, error) {
 	if c.file.Bytes += int64(len(p)); c.file.Bytes > c.limit {
 		return 0, httplimit.TooLarge("file", "more than %d bytes", c.limit)
@@ -151,6 +154,7 @@ func (c *chunks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// flush stores the buffer as a chunk.
 func (c *chunks) flush() error {
 	if len(c.buf) == 0 {
 		return nil
@@ -161,7 +165,7 @@ func (c *chunks) flush() error {
 	return err
 }
 
-// close makes the file whole.
+// close stores the last chunk and marks the file as complete.
 func (c *chunks) close() error {
 	if err := c.flush(); err != nil {
 		return err
@@ -170,7 +174,7 @@ func (c *chunks) close() error {
 	return c.files.save(c.ctx, c.file)
 }
 
-// content reads a file out of the store.
+// contentReader reads the content of a file from the store.
 type content struct {
 	store durable.Store
 	ctx   context.Context
@@ -179,6 +183,7 @@ type content struct {
 	rest  []byte
 }
 
+// Read implements io.Reader.
 func (c *content) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
 		chunk, err := c.store.Value(c.ctx, chunkKey(c.id, c.n))
@@ -195,7 +200,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// removeFile deletes a file with its content.
+// deleteFile deletes a file and its content.
 func (f files) drop(ctx context.Context, id string) error {
 	keys, err := f.opt.Store.Keys(ctx, chunkKeys+id+"/")
 	for _, key := range keys {
@@ -207,7 +212,7 @@ func (f files) drop(ctx context.Context, id string) error {
 	return f.opt.Store.Delete(ctx, fileKeys+id)
 }
 
-// upload takes a file of lines for a batch.
+// upload handles the upload of a file of lines for a batch.
 func (f files) upload(x *inside) error {
 	if err := x.from.Take(); err != nil {
 		return err
@@ -218,12 +223,16 @@ func (f files) upload(x *inside) error {
 	if err := f.room(x.r.Context()); err != nil {
 		return err
 	}
-	var hold httplimit.Hold // of what is read and not yet stored
+
+	// Reserve the memory for one chunk.
+	var hold httplimit.Hold
 	defer hold.Close()
 	hold.Open(f.opt.Door.Budget, x.from.Client(x.r.RemoteAddr), nil)
 	if err := hold.Grow(durable.MaxValue); err != nil {
 		return err
 	}
+
+	// Read the form. The content is stored as it comes.
 	form, err := x.r.MultipartReader()
 	if err != nil {
 		return httplimit.Invalid("", "expected a form with the fields purpose and file: %v", err)
@@ -239,6 +248,8 @@ func (f files) upload(x *inside) error {
 			break
 		}
 	}
+
+	// Check the form. What was stored of an invalid one is deleted.
 	switch {
 	case err != nil:
 	case into == nil:
@@ -259,7 +270,8 @@ func (f files) upload(x *inside) error {
 	return nil
 }
 
-// takePart takes a part of a form. More time is given while something comes.
+// readFormPart reads a part of the form: the purpose, or the file, for which it sets *writer. Each chunk of the file
+// gets the full read timeout.
 func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunks, purpose *string) error {
 	if err != nil {
 		return httplimit.Invalid("", "the form was cut off: %v", err)
@@ -287,7 +299,7 @@ func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunk
 	*into = c
 	ctl := http.NewResponseController(x.w)
 	for err == nil {
-		_ = ctl.SetReadDeadline(time.Now().Add(f.opt.Door.ReadTimeout)) // a writer of tests has none
+		_ = ctl.SetReadDeadline(time.Now().Add(f.opt.Door.ReadTimeout)) // the writer of a test has no deadlines
 		_, err = io.CopyN(c, part, durable.MaxValue)
 	}
 	var refusal *httplimit.Error
@@ -302,6 +314,7 @@ func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunk
 	return httplimit.Invalid("file", "cut off: %v", err)
 }
 
+// clipName shortens the name of a file to what may be stored.
 func clipName(name string) string {
 	if len(name) > longestName {
 		name = strings.ToValidUTF8(name[:longestName], "")
@@ -309,7 +322,8 @@ func clipName(name string) string {
 	return name
 }
 
-// page answers with a part of a list, the newest first.
+// writePage answers with a page of a list that is sorted newest first. The query's limit and after choose the page;
+// an unknown after chooses the first one.
 func page[T any](x *inside, items []*T, id func(*T) string, show func(*T) any) error {
 	query := x.r.URL.Query()
 	limit := 20
@@ -322,7 +336,7 @@ func page[T any](x *inside, items []*T, id func(*T) string, show func(*T) any) e
 	}
 	if after := query.Get("after"); after != "" {
 		at := slices.IndexFunc(items, func(v *T) bool { return id(v) == after })
-		items = items[at+1:] // all where it is not there any more
+		items = items[at+1:] // if none has this id, the index is -1, and all items are left
 	}
 	out := list{Object: "list", Data: []any{}, HasMore: len(items) > limit}
 	for _, v := range items[:min(limit, len(items))] {
@@ -336,6 +350,7 @@ func page[T any](x *inside, items []*T, id func(*T) string, show func(*T) any) e
 	return nil
 }
 
+// listFiles answers with the sender's files, newest first.
 func (f files) list(x *inside) error {
 	list, err := all[file](x.r.Context(), f.opt.Store, fileKeys)
 	if err != nil {
@@ -348,6 +363,7 @@ func (f files) list(x *inside) error {
 	return page(x, list, func(m *file) string { return m.ID }, func(m *file) any { m.Owner = ""; return m })
 }
 
+// getFile answers with one file, without its content.
 func (f files) show(x *inside) error {
 	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
 	if err != nil {
@@ -358,6 +374,7 @@ func (f files) show(x *inside) error {
 	return nil
 }
 
+// serveContent answers with the content of a file.
 func (f files) content(x *inside) error {
 	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
 	if err != nil {
@@ -377,6 +394,7 @@ func (f files) content(x *inside) error {
 	return nil
 }
 
+// removeFile deletes a file of the sender.
 func (f files) remove(x *inside) error {
 	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
 	if err == nil {
@@ -389,7 +407,7 @@ func (f files) remove(x *inside) error {
 	return nil
 }
 
-// expireFiles deletes files and batches that are too old, and uploads that did not end.
+// expireFiles deletes files and batches whose retention has ended, and uploads that did not end.
 func (f files) expire(ctx context.Context, now time.Time) error {
 	files, err := all[file](ctx, f.opt.Store, fileKeys)
 	for _, m := range files {

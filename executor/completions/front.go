@@ -18,32 +18,32 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// Front is the front end.
+// Front is the front end. Its goroutines run until Close.
 type Front struct {
 	opt    Options
 	gate   httplimit.Gate
-	hidden atomic.Bool // its health says that it is not ready
+	hidden atomic.Bool // its health check answers that it is not ready
 	server *http.Server
 	routes *http.ServeMux
 
-	ctx        context.Context // ends with Close
+	ctx        context.Context // ends at Close
 	stop       context.CancelFunc
-	closing    <-chan struct{} // ctx's
+	closing    <-chan struct{} // done channel of ctx
 	background sync.WaitGroup
 
 	mu      sync.Mutex
-	entries map[string]*entry
-	closed  bool           // nothing begins any more
-	open    map[string]int // by sender: requests that have not ended
-	running map[string]*batch
+	entries map[string]*entry // by id: the requests that have not ended
+	closed  bool              // no background work may start any more
+	open    map[string]int    // number of requests that have not ended, by sender
+	running map[string]*batch // by id: the batches that run here
 
 	room room
 }
 
 var errLeaves = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
 
-// New makes a front end and takes over what its store has not finished. Nothing listens
-// until Serve. The store stays the caller's to close, after Close.
+// New makes a front end and takes over what its store has not finished. It does not listen until Serve. The caller
+// closes the store, after Close.
 func New(opt Options) (*Front, error) {
 	opt, err := opt.withDefaults()
 	if err != nil {
@@ -55,11 +55,15 @@ func New(opt Options) (*Front, error) {
 	f.closing = f.ctx.Done()
 	f.routes = newAPI(f).paths()
 	f.server = opt.Door.Server(f)
+
+	// Background work: claim stored requests, store texts, delete what has expired.
 	if !opt.Elsewhere {
 		f.background.Go(f.claim)
 	}
 	f.background.Go(f.storeTexts)
 	f.background.Go(f.cleanUp)
+
+	// Learn of requests that other processes end.
 	if shared, ok := opt.Store.(durable.Shared); ok && !opt.Elsewhere {
 		if err := shared.Ends(f.ctx, away{f}.endedElsewhere); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -73,11 +77,11 @@ func (f *Front) Serve(l net.Listener) error {
 	return httplimit.Serve(f.server, l, "completions")
 }
 
-// Hide serves on, and has the front end's health say that it is not ready.
+// MarkNotReady makes the health check answer "not ready". Requests are still served.
 func (f *Front) Hide() { f.hidden.Store(true) }
 
-// Drain refuses new requests and waits for those whose clients wait. When ctx ends
-// first, their clients are told to come again.
+// Drain refuses new requests and waits for those whose clients wait. If ctx ends first, it returns an error, and
+// Close then tells those clients to try again later.
 func (f *Front) Drain(ctx context.Context) error {
 	err := f.gate.Close(ctx)
 	if err == nil {
@@ -89,12 +93,14 @@ func (f *Front) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the front end. Text that came is stored. What has not ended is given back
-// to the store.
+// Close ends the front end. Text that has come is stored, and requests that have not ended are given back to the
+// store.
 func (f *Front) Close() error {
 	f.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
+
+	// Let no further work begin, and store what has come.
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
@@ -104,7 +110,7 @@ func (f *Front) Close() error {
 			f.opt.Log.Warn("a request was not given back to the store", "id", e.id, "error", err)
 		}
 	}
-	// Clients hear that the server leaves before their connections are cut.
+	// Tell clients that the server leaves before their connections are cut.
 	leave, end := context.WithTimeout(ctx, time.Second)
 	defer end()
 	err := f.server.Shutdown(leave)
@@ -115,8 +121,8 @@ func (f *Front) Close() error {
 	return err
 }
 
-// held lists the requests that are served here and have not ended. An entry's lock is
-// never taken while f.mu is held: entries that end take the two the other way round.
+// servedRequests lists the requests that are served here and have not ended. An entry's lock is never taken while
+// f.mu is held, because requests that end take the two locks in the other order.
 func (f *Front) held() (out []*entry) {
 	f.mu.Lock()
 	every := slices.Collect(maps.Values(f.entries))
@@ -131,7 +137,7 @@ func (f *Front) held() (out []*entry) {
 	return out
 }
 
-// claim takes requests over and has them served.
+// claimRequests takes over requests from the store and has them served, until the front end closes.
 func (f *Front) claim() {
 	for {
 		st, err := f.opt.Store.Claim(f.ctx)
@@ -142,7 +148,7 @@ func (f *Front) claim() {
 		case err == nil:
 		case f.ctx.Err() != nil || errors.Is(err, durable.ErrClosed):
 			return
-		case errors.Is(err, errRecord), errors.Is(err, durable.ErrRecord): // it would come again and again
+		case errors.Is(err, errRecord), errors.Is(err, durable.ErrRecord): // it would be claimed again and again
 			f.opt.Log.Error("a request in the store is given up", "error", err)
 			if _, _, err := f.storeEnd(st.ID, &end{Error: failed(err)}); err != nil {
 				f.opt.Log.Error("the end of a request was not stored", "id", st.ID, "error", err)
@@ -154,6 +160,7 @@ func (f *Front) claim() {
 	}
 }
 
+// pause sleeps for d, or until the front end closes.
 func pause(f *Front, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -161,7 +168,8 @@ func pause(f *Front, d time.Duration) {
 	}
 }
 
-// Take hands a request that was taken over to the server.
+// TakeOver starts to serve a claimed request: it runs a batch, or hands a request to the server with the text that
+// was stored. It returns an error if the record cannot be read.
 func (f *Front) Take(st *durable.State) error {
 	rec, _, err := readRecord(st)
 	if err != nil {
@@ -184,7 +192,7 @@ func (f *Front) Take(st *durable.State) error {
 	return nil
 }
 
-// entry finds a request, or makes its entry.
+// track returns the request with an id. If there is none, it starts to track one with this record, and isNew is true.
 func (f *Front) entry(id string, rec *record) (e *entry, fresh bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +205,8 @@ func (f *Front) entry(id string, rec *record) (e *entry, fresh bool) {
 	return e, true
 }
 
-// ended takes a request off the list; its readers have it still.
+// finishTracking stops tracking a request that has ended; its readers still hold it. It marks the request's line if
+// it belongs to a batch, and calls Options.OnRequestGone.
 func (f *Front) ended(e *entry) {
 	f.drop(e)
 	f.mu.Lock()
@@ -214,7 +223,7 @@ func (f *Front) ended(e *entry) {
 	}
 }
 
-// submit stores a request. What was accepted before under this id is found instead.
+// submit stores a request and returns it. If a request with this id was accepted before, submit returns that one.
 func (f *Front) submit(id string, rec *record) (*entry, error) {
 	e, fresh := f.entry(id, rec)
 	if !fresh {
@@ -226,6 +235,9 @@ func (f *Front) submit(id string, rec *record) (*entry, error) {
 		fresh, err = f.opt.Store.Accept(ctx, stored)
 		cancel()
 	}
+
+	// If it was not stored, end it with the error. If it was stored before or is served elsewhere, follow it in the
+	// store.
 	switch full := f.took(err); {
 	case full:
 		e.settle(&end{Error: failed(errFull)}, nil)
@@ -245,7 +257,7 @@ func (f *Front) submit(id string, rec *record) (*entry, error) {
 	return e, nil
 }
 
-// begin starts work beside the caller, unless the front end closes.
+// startBackground runs work in a goroutine. It returns false, without running it, if the front end closes.
 func (f *Front) begin(work func()) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

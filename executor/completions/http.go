@@ -7,15 +7,15 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// HeaderClass names the SLO class of a request.
+// HeaderClass is the header that names the SLO class of a request.
 const HeaderClass = "X-SLO-Class"
 
 const (
-	headerKey = "Idempotency-Key" // against trying twice
+	headerKey = "Idempotency-Key" // a repeated request with the same key gets the first one's answer
 	headerID  = "X-Request-Id"
 )
 
-// api answers the requests of clients.
+// api has the handlers of the clients' requests.
 type api struct {
 	*Front
 	files   files
@@ -24,14 +24,14 @@ type api struct {
 
 func newAPI(f *Front) *api { return &api{f, files{f}, batches{f}} }
 
-// inside is a request of a known sender.
+// apiRequest is an HTTP request whose sender is known.
 type inside struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	from *httplimit.Holder
 }
 
-// paths says what is served where.
+// newMux returns the routes of all paths.
 func (f *api) paths() *http.ServeMux {
 	mux := http.NewServeMux()
 	refuse := func(w http.ResponseWriter, err error) {
@@ -39,6 +39,8 @@ func (f *api) paths() *http.ServeMux {
 			fail(w, failed(err))
 		}
 	}
+
+	// The health check.
 	mux.HandleFunc("GET /health", f.opt.Door.Probe(refuse, func(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
 		if f.hidden.Load() || f.gate.Closed() {
 			return errLeaves
@@ -49,6 +51,8 @@ func (f *api) paths() *http.ServeMux {
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 		return nil
 	}))
+
+	// handle registers a handler behind the door, and refuses requests while the front end drains.
 	on := func(pattern string, serve func(*inside) error) {
 		mux.HandleFunc(pattern, f.opt.Door.Handler(refuse, func(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
 			err := error(errLeaves)
@@ -87,8 +91,7 @@ func (f *api) paths() *http.ServeMux {
 // ServeHTTP answers one request.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.routes.ServeHTTP(w, r) }
 
-// readBody reads a body whole, within the memory for requests. The hold is the caller's
-// to close.
+// readBody reads a whole body into memoryHold, within the memory for requests. The caller closes the hold.
 func (f *api) readBody(x *inside, hold *httplimit.Hold) ([]byte, error) {
 	if err := httplimit.CheckBody(x.r, f.opt.MaxBodyBytes, "application/json"); err != nil {
 		return nil, err

@@ -7,16 +7,17 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// listed is a model as the protocol lists it.
+// modelListing is a model in the form of the protocol.
 type listed struct {
 	ID      string   `json:"id"`
 	Object  string   `json:"object"`
 	Created int64    `json:"created"`
 	OwnedBy string   `json:"owned_by"`
-	Context int      `json:"max_model_len,omitempty"` // as vLLM has it
-	Classes []string `json:"slo_classes,omitempty"`   // ours
+	Context int      `json:"max_model_len,omitempty"` // in tokens; the name is vLLM's
+	Classes []string `json:"slo_classes,omitempty"`   // an extension of ours
 }
 
+// listing returns the model in the form of the protocol.
 func (m *Model) listed() listed {
 	out := listed{m.ID, "model", m.Created.Unix(), m.OwnedBy, m.ContextTokens, m.Classes}
 	if m.Created.IsZero() {
@@ -26,7 +27,7 @@ func (m *Model) listed() listed {
 	return out
 }
 
-// list is a list of the protocol.
+// list is a list in the form of the protocol.
 type list struct {
 	Object  string `json:"object"`
 	Data    []any  `json:"data"`
@@ -35,6 +36,7 @@ type list struct {
 	HasMore bool   `json:"has_more"`
 }
 
+// listModels answers with all models.
 func (f *api) models(x *inside) error {
 	out := list{Object: "list", Data: []any{}}
 	for _, m := range f.opt.Server.Models() {
@@ -44,6 +46,7 @@ func (f *api) models(x *inside) error {
 	return nil
 }
 
+// getModel answers with the model whose id is in the path.
 func (f *api) model(x *inside) error {
 	id := x.r.PathValue("id")
 	for _, m := range f.opt.Server.Models() {

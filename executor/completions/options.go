@@ -9,48 +9,49 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// Options configure a front end. The zero value of a field means what its comment says.
+// Options configure a front end. Each field's comment says what its zero value stands for.
 type Options struct {
-	Store  durable.Store // needed
-	Server Server        // needed
-	// Elsewhere: requests that are accepted here are served by another process that
-	// shares the store. This one asks Server for its models and for admission only, and
-	// serves what Take gives it.
+	Store  durable.Store // required
+	Server Server        // required
+	// ServedElsewhere says that another process, which shares the store, serves the requests that are accepted here.
+	// This process asks Server only for its models and for admission, and serves only what TakeOver gets.
 	Elsewhere bool
-	// Gone is told of requests that Take has brought and that are over here: their end is
-	// stored (ended), or another process has them. It must not wait.
+	// OnRequestGone is called when a request that TakeOver was given is over in this process. ended says that its
+	// result is stored; otherwise another process has taken the request over. OnRequestGone must not block.
 	Gone func(id string, ended bool)
 
-	// Door is what every request passes first; servers may share one. nil: one of the front
-	// end's own that asks for nothing.
+	// Door checks every HTTP request first; several servers may share one. If it is nil, the front end makes its own,
+	// which asks for no key.
 	Door *httplimit.Door
 
-	// MaxBodyBytes bounds a request, MaxFileBytes a file, MaxStoredBytes all files
-	// together; 0: 8 MiB, 100 MiB, 4 GiB.
+	// MaxBodyBytes bounds a request's body, MaxFileBytes a file and MaxStoredBytes all files together, in bytes. The
+	// defaults are 8 MiB, 100 MiB and 4 GiB.
 	MaxBodyBytes, MaxFileBytes, MaxStoredBytes int64
-	// MaxOpen bounds the requests that were accepted and have not ended, MaxLines those
-	// of a batch; 0: 200,000 and 50,000.
+	// MaxOpenRequests bounds the requests that were accepted and have not ended, MaxBatchLines the lines of a batch.
+	// The defaults are 200,000 and 50,000.
 	MaxOpen, MaxLines int
-	// StallTimeout is how long a client may not read what is sent; 0: 30 s.
+	// StallTimeout is how long a client may leave sent data unread before it is cut off. The default is 30 s.
+
 	StallTimeout time.Duration
 
-	// Keep says how long the results of a class are kept for clients that come again;
-	// "" is for all other classes. KeepFiles is how long files are kept. 0: a day, and
-	// 30 days.
+	// ResultRetention is, by class, how long results are kept for clients that fetch them later; "" stands for all
+	// other classes. The default is a day. FileRetention is the same for files, by default 30 days.
 	Keep      map[string]time.Duration
 	KeepFiles time.Duration
-	// BatchClass is the class of requests in batches that name none; empty: "batch".
+	// BatchClass is the class of requests in batches that name none. The default is "batch".
 	BatchClass string
-	// StoreText is how often text that came is stored; 0: 2 s.
+	// TextStoreInterval is the time between two writes of the text that has come. The default is 2 s.
 	StoreText time.Duration
 
-	// Now tells times that are stored; nil: durable.Steady of the machine's clock.
+	// Now is the clock of all times that are stored. The default is durable.Steady of the machine's clock.
 	Now func() time.Time
-	Log *slog.Logger // nil: slog.Default
+	Log *slog.Logger // slog.Default if nil
 }
 
 const day = 24 * time.Hour
 
+// withDefaults returns the options with defaults in place of zero fields, also in the door. It returns an error if
+// the store or the server is missing.
 func (o Options) withDefaults() (Options, error) {
 	if o.Store == nil || o.Server == nil {
 		return o, errors.New("a front end needs a store and a server")
@@ -77,6 +78,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// setDefault sets a field to a value if it is zero.
 func set[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -84,7 +86,7 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// kept is how long records of a class are kept once they have ended.
+// retention returns how long records of a class are kept once they have ended.
 func (o *Options) kept(class string) time.Duration {
 	d, ok := o.Keep[class]
 	if !ok {

@@ -13,7 +13,8 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// record makes a question a record, if its model and class are there.
+// newRecord makes the record of a parsed request of an owner. It returns an error if the model is not served, or has
+// no such class.
 func (f *Front) record(q *question, owner string) (*record, error) {
 	rec := &record{Owner: owner, Chat: q.chat, Keep: q.store, Model: q.model, Class: q.class, Max: q.maxTokens, Prompt: q.prompt,
 		Choices: q.choices, Events: q.events, Shown: q.stream, Accepted: f.opt.Now(), Body: q.body}
@@ -21,6 +22,8 @@ func (f *Front) record(q *question, owner string) (*record, error) {
 		if m.ID != q.model {
 			continue
 		}
+
+		// A request that names no class gets the model's first one.
 		if m.Classes != nil && q.class == "" && len(m.Classes) > 0 {
 			rec.Class = m.Classes[0]
 		} else if m.Classes != nil && !slices.Contains(m.Classes, q.class) {
@@ -31,12 +34,14 @@ func (f *Front) record(q *question, owner string) (*record, error) {
 	return nil, &httplimit.Error{Code: httplimit.CodeNotFound, Reason: "model_not_found", Field: "model", Msg: fmt.Sprintf("model %q is not served here", httplimit.Clip(q.model))}
 }
 
-// admit asks whether a request may come in.
+// admit returns nil if a request may come in now. It returns an error if too many requests are open, in all or of
+// this client, or the server does not admit it. The last eighth of the places is shared among the senders, so that
+// one with many requests does not lock the others out.
 func (f *Front) admit(from *httplimit.Holder, r *Request) error {
 	f.mu.Lock()
 	all, own, senders := len(f.entries), f.open[r.Client], len(f.open)
 	f.mu.Unlock()
-	last := f.opt.MaxOpen / 8 // for senders who have few
+	last := f.opt.MaxOpen / 8 // shared among the senders
 	switch {
 	case all >= f.opt.MaxOpen || all >= f.opt.MaxOpen-last && own > last/max(1, senders):
 		return &Refusal{Reason: "too_many_requests", Msg: fmt.Sprintf("%d requests wait or run, at most %d are taken", all, f.opt.MaxOpen)}
@@ -54,7 +59,8 @@ func (f *Front) admit(from *httplimit.Holder, r *Request) error {
 	return err
 }
 
-// find finds a request of a sender that was accepted before.
+// findRequest finds a request of an owner that was accepted before: here, else in the store. It returns
+// durable.ErrNotFound if there is none. A request that another process serves is followed from then on.
 func (f *Front) find(ctx context.Context, id, owner string) (*entry, error) {
 	f.mu.Lock()
 	e := f.entries[id]
@@ -83,7 +89,7 @@ func (f *Front) find(ctx context.Context, id, owner string) (*entry, error) {
 	return e, nil
 }
 
-// storeTexts stores text that came, from time to time.
+// storeTexts stores the text that has come, every Options.TextStoreInterval, until the front end closes.
 func (f *Front) storeTexts() {
 	tick := time.NewTicker(f.opt.StoreText)
 	defer tick.Stop()
@@ -97,9 +103,11 @@ func (f *Front) storeTexts() {
 	}
 }
 
-// atOnce is how many texts are stored at once.
+// storeConcurrency bounds the calls of the store that run at once.
 const atOnce = 64
 
+// storeAllTexts stores the text of every request that is served here, several at once. A request that another process
+// has ended or taken over is stopped here.
 func (f *Front) storeAll(ctx context.Context) {
 	due := f.held()
 	next := make(chan *entry)
@@ -108,7 +116,7 @@ func (f *Front) storeAll(ctx context.Context) {
 		wg.Go(func() {
 			for e := range next {
 				err := e.storeText(ctx)
-				if errors.Is(err, durable.ErrFinished) { // by another process: it was cancelled there
+				if errors.Is(err, durable.ErrFinished) { // another process has cancelled it
 					f.cancel(e, errCancelled)
 				} else if errors.Is(err, durable.ErrMoved) {
 					away{f}.lost(e)
@@ -125,9 +133,10 @@ func (f *Front) storeAll(ctx context.Context) {
 	wg.Wait()
 }
 
-// cleanEvery is how often what is too old is deleted.
+// cleanupInterval is the time between two deletions of expired records and files.
 const cleanEvery = time.Minute
 
+// cleanUp deletes expired records and files from time to time, until the front end closes.
 func (f *Front) cleanUp() {
 	for f.ctx.Err() == nil {
 		pause(f, cleanEvery)
@@ -140,6 +149,7 @@ func (f *Front) cleanUp() {
 	}
 }
 
+// deleteExpired deletes records, files and batches whose retention has ended.
 func (f files) deleteOld() error {
 	now := f.opt.Now()
 	_, err := f.opt.Store.Expire(f.ctx, now, f.opt.kept)

@@ -15,43 +15,43 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// record is a request as the store keeps it.
+// requestRecord is a request as the store holds it, in JSON.
 type record struct {
-	Owner    string          `json:"owner,omitempty"`
-	Sum      string          `json:"sum,omitempty"` // of the body, of a request with a key against trying twice
+	Owner    string          `json:"owner,omitempty"` // name of the client's key
+	Sum      string          `json:"sum,omitempty"`   // SHA-256 of the body, if the client sent an idempotency key
 	Chat     bool            `json:"chat,omitempty"`
-	Keep     bool            `json:"keep,omitempty"` // the client may come again
+	Keep     bool            `json:"keep,omitempty"` // the client may come again for the result, so it survives a disconnect
 	Model    string          `json:"model"`
 	Class    string          `json:"class,omitempty"`
-	Max      int             `json:"max_tokens,omitempty"`
-	Prompt   int             `json:"prompt_tokens,omitempty"`
-	Choices  int             `json:"choices,omitempty"` // 0: one
-	Events   bool            `json:"events,omitempty"`  // the answer is more than a text
-	Shown    bool            `json:"shown,omitempty"`   // as it comes
+	Max      int             `json:"max_tokens,omitempty"`    // bound on the tokens of a choice; 0: none
+	Prompt   int             `json:"prompt_tokens,omitempty"` // estimated from the body's bytes
+	Choices  int             `json:"choices,omitempty"`       // 0 stands for one
+	Events   bool            `json:"events,omitempty"`        // the answer is more than one text
+	Shown    bool            `json:"shown,omitempty"`         // the client sees the answer as it comes
 	Accepted time.Time       `json:"accepted"`
 	Deadline time.Time       `json:"deadline,omitzero"`
-	Batch    string          `json:"batch,omitempty"`
-	Line     int             `json:"line,omitempty"` // of the batch, from 0
+	Batch    string          `json:"batch,omitempty"` // id of the batch that it is a line of, or of the batch that it is
+	Line     int             `json:"line,omitempty"`  // number of the line in the batch, from 0
 	Body     json.RawMessage `json:"body"`
 
-	address string // that it came from
+	address string // the client's, without a port; not stored
 }
 
-// end is how a request ended, as the store keeps it.
+// requestResult is how a request ended, as the store holds it, in JSON.
 type end struct {
 	Finish string   `json:"finish,omitempty"`
 	Prompt int      `json:"prompt_tokens,omitempty"`
 	Output int      `json:"output_tokens,omitempty"`
-	Tail   string   `json:"tail,omitempty"` // text behind what was stored before
+	Tail   string   `json:"tail,omitempty"` // text that follows what was stored before
 	Error  *failure `json:"error,omitempty"`
 }
 
-// text is the whole text of a record that has ended.
+// fullText returns the whole text of a record that has ended: the stored text and the tail. It does not change st.
 func (x *end) text(st *durable.State) []byte {
 	return append(st.Text[:len(st.Text):len(st.Text)], x.Tail...)
 }
 
-// failure is an error as clients see it.
+// clientError is an error as clients see it, and as the store holds it.
 type failure struct {
 	Status  int           `json:"status"`
 	Type    string        `json:"type,omitempty"`
@@ -61,11 +61,11 @@ type failure struct {
 	Retry   time.Duration `json:"retry,omitempty"`
 }
 
-// errCancelled ends a request that nobody wants any more.
+// errCancelled is the result of a request that was cancelled.
 var errCancelled = &httplimit.Error{Code: httplimit.CodeCancelled, Reason: "cancelled", Msg: "the request was cancelled"}
 
-// failed turns an error into what clients see. Overload is always 429: proxies take a
-// server that answers 503 for it out of service.
+// toClientError converts an error to what clients see. Overload always becomes 429, because proxies take a server
+// that answers 503 out of service.
 func failed(err error) *failure {
 	if noRoom(err) {
 		err = errFull
@@ -86,7 +86,7 @@ func failed(err error) *failure {
 	return out
 }
 
-// kind is OpenAI's type of the error.
+// openAIType returns the "type" that the OpenAI protocol gives the error.
 func (f *failure) kind() string {
 	switch {
 	case f.Type != "":
@@ -105,8 +105,8 @@ func (f *failure) kind() string {
 	return "server_error"
 }
 
-// newID makes an id whose beginning grows with time, which keeps what is stored
-// together close.
+// newID returns a new id. It begins with the time in milliseconds, so that the ids of requests of the same time are
+// neighbours in the store.
 func newID(prefix string) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], uint64(time.Now().UnixMilli())<<16)
@@ -114,17 +114,17 @@ func newID(prefix string) string {
 	return prefix + hex.EncodeToString(b[:])
 }
 
-// keyID is the id of a request with a key against trying twice: the same for the same
-// key of the same sender.
+// idempotentID returns the id of a request with an idempotency key. The same sender and key give the same id.
 func keyID(prefix, owner, key string) string {
 	sum := sha256.Sum256([]byte(owner + "\x00" + key))
 	return prefix + hex.EncodeToString(sum[:16])
 }
 
-// batchRecords is the class under which the store keeps the lines of batches.
+// batchRecords is the durable class of the lines of batches.
 const batchRecords = "lines of batches"
 
-// stored is the record as the store takes it.
+// durableRecord returns the record in the form that the store takes. Lines of batches, and batches, get the class
+// batchRecords.
 func (r *record) stored(id string) (*durable.Record, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -137,10 +137,10 @@ func (r *record) stored(id string) (*durable.Record, error) {
 	return out, nil
 }
 
-// errRecord: what the store has is no request of ours.
+// errUnreadableRecord is returned when a record of the store is not a request of this front end.
 var errRecord = errors.New("a record of the store cannot be read")
 
-// readRecord takes a stored request apart.
+// readRecord decodes a stored request and its result. If the request has not ended, the result is nil.
 func readRecord(st *durable.State) (*record, *end, error) {
 	r := &record{}
 	if err := json.Unmarshal(st.Data, r); err != nil {
@@ -156,11 +156,11 @@ func readRecord(st *durable.State) (*record, *end, error) {
 	return r, e, nil
 }
 
-// sender is whose request it is: the name of its key, else its address, which is not
-// stored.
+// sender returns whose request it is: the name of its key, else its address, which is not stored.
 func (r *record) sender() string { return cmp.Or(r.Owner, r.address) }
 
-// request is the record as servers see it.
+// serverRequest returns the record as servers see it, to be continued after partial, which has the given number of
+// tokens.
 func (r *record) request(id, partial string, tokens int) *Request {
 	return &Request{ID: id, Model: r.Model, Class: r.Class, Chat: r.Chat, Body: r.Body, Partial: partial, PartialTokens: tokens,
 		PromptTokens: r.Prompt, MaxTokens: r.Max, Choices: max(r.Choices, 1), Events: r.Events, Shown: r.Shown, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender()}

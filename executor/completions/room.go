@@ -12,22 +12,23 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// room says whether the store has room for what comes. While it has none, requests are
-// told to come again, and the front end is not ready.
+// storeSpace says whether the disk of the store is full. While it is, new requests are refused for a while, and the
+// front end is not ready.
 type room struct {
 	full atomic.Bool
-	log  rate.Sometimes // one line now and then, however many are refused
+	log  rate.Sometimes // one line a minute, however many requests are refused
 }
 
-// fullRetry is when asking again is worth it: somebody has to make room.
+// storeFullRetryAfter is the time that clients are told to wait: somebody has to free space first.
 const fullRetry = 5 * time.Second
 
 var errFull = &httplimit.Error{Code: httplimit.CodeUnavailable, Reason: "store_full", Msg: "the disk of the requests is full; come again later", RetryAfter: fullRetry}
 
-// noRoom tells whether an error of the store is that its disk is full.
+// isDiskFull reports whether an error of the store says that its disk is full.
 func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// took notes what came of a write. True: the store had no room for it.
+// noteWriteResult updates the state of the store's space from the error of a write. It reports whether the write
+// failed because the disk is full.
 func (f *Front) took(err error) bool {
 	switch {
 	case noRoom(err):
@@ -42,7 +43,8 @@ func (f *Front) took(err error) bool {
 	return false
 }
 
-// Full tells whether the store has no room, and tries where it had none.
+// StoreFull reports whether the store's disk is full. If the last write found it full, StoreFull tries another one of
+// 64 KiB.
 func (f *Front) Full() bool {
 	if !f.room.full.Load() {
 		return false

@@ -2,35 +2,35 @@ package completions
 
 import "time"
 
-// Request is a request for text that the store holds.
+// Request is a stored request for text, as servers get it.
 type Request struct {
-	ID    string // of the store; stable over restarts
+	ID    string // the store's id; stable over restarts
 	Model string // as the client named it
-	Class string // SLO class; empty: the model's default
-	Chat  bool   // messages, not a prompt
-	// Body is the client's JSON object without the fields that are the front end's:
-	// stream, stream_options and class. Model and max_tokens are in it.
+	Class string // SLO class; if empty, the model's default
+	Chat  bool   // the body holds messages, not a prompt
+	// Body is the client's JSON object without the fields that only the front end reads: stream, stream_options and
+	// class. It contains model and max_tokens.
 	Body []byte
-	// Partial is text that was made before and is to be continued; PartialTokens is how
-	// many tokens it has. Text that comes is what follows it.
+	// Partial is the text that was generated before and is to be continued, and PartialTokens its number of tokens.
+	// The server's text follows it.
 	Partial       string
 	PartialTokens int
-	PromptTokens  int // estimated from bytes until a server says it
-	MaxTokens     int // of a choice; 0: the client named no bound
-	Choices       int // answers that are asked for
-	// Events: the answer is more than a text. Partial and what comes are lines of the log
-	// of package deltas. Shown: a client may have seen what is in Partial.
+	PromptTokens  int // estimated from bytes until a server reports it
+	MaxTokens     int // of each choice; 0 if the client named no bound
+	Choices       int // number of answers that the client wants
+	// Events says that the answer is more than one text: Partial and what follows are lines of a log of package
+	// deltas. Shown says that a client may have seen what is in Partial.
 	Events, Shown bool
-	Client        string // who sends it: the name of its key, else its address; empty: not known
+	Client        string // the sender: the name of its key, else its address; empty if unknown
 	Accepted      time.Time
-	Deadline      time.Time // zero: the class's SLO
+	Deadline      time.Time // zero: the class's SLO decides
 }
 
-// Result is how a request ended. With an error the text so far is part of it.
+// Result is how a request ended. If Err is set, the text so far is still part of the answer.
 type Result struct {
 	Finish       string // OpenAI's finish_reason: stop, length, content_filter
-	PromptTokens int    // 0: not known
-	OutputTokens int    // with those of Partial; 0: those that Text counted
+	PromptTokens int    // 0 if unknown
+	OutputTokens int    // including those of Partial; 0: the number that Text counted
 	Err          error  // *Refusal, *ServerError or another error
 }
 
@@ -39,49 +39,49 @@ type Model struct {
 	ID            string
 	OwnedBy       string
 	Created       time.Time
-	ContextTokens int      // 0: not known
-	Classes       []string // SLO classes that a request may name, the default first; nil: any
+	ContextTokens int      // 0 if unknown
+	Classes       []string // SLO classes that a request may name, the default first; nil allows any
 }
 
-// Server decides about requests and has them answered. Its calls never wait long, and
-// may come from several goroutines at once.
+// Server decides about requests and has them answered. Its methods never wait long, and several goroutines may call
+// them at once.
 type Server interface {
 	Models() []Model
-	// Admit says whether a request may come in now, before it is stored. An error refuses
-	// it: a *Refusal, else a failure. retryAfter says when to come again; 0: not known.
+	// Admit decides whether a request may come in now, before it is stored. An error refuses it: a *Refusal asks the
+	// client to retry, any other error is a failure. retryAfter is the time after which the client should try again,
+	// or 0 if it is unknown.
 	Admit(r *Request) (retryAfter time.Duration, err error)
-	// Serve takes a stored request over and calls out, now or later, also before it
-	// returns. The request is the server's to keep.
+	// Serve takes over a stored request and calls out, now or later, possibly before Serve returns. The server may
+	// keep the request.
 	Serve(r *Request, out Output)
-	// Forget says that nobody wants the result any more. The server stops the request
-	// and may call Done; what it calls later is ignored.
+	// Forget reports that nobody wants the result any more. The server stops the request and may call Done. Whatever
+	// it calls later is ignored.
 	Forget(id string)
 }
 
-// Output takes what becomes of a request. One goroutine at a time calls it. No call
-// waits for a client.
+// Output receives the answer to a request. One goroutine at a time calls it. No call waits for a client.
 type Output interface {
-	// Text is what came next, with its number of tokens.
+	// Text adds the next piece of the answer, which has the given number of tokens.
 	Text(delta string, tokens int)
-	// Partial has the text so far stored, because the request was evicted or its
-	// server is gone. It returns when that is done or has failed.
+	// Partial stores the text so far, because the request was evicted or its server is gone. It returns when the text
+	// is stored or storing has failed.
 	Partial() error
 	// Done ends the request. It is called once.
 	Done(r Result)
 }
 
-// Refusal is why a request is not taken, or is given up: nothing is broken, and the
-// same request may succeed later. Clients see 429.
+// Refusal is the reason why a request is not accepted, or is given up. Nothing is broken, and the same request may
+// succeed later. Clients see status 429.
 type Refusal struct {
-	Reason     string        // a word for machines, such as overload or deadline
+	Reason     string        // a word for programs, such as overload or deadline
 	Msg        string        // for people
-	RetryAfter time.Duration // from now on; 0: not known
+	RetryAfter time.Duration // from now on; 0 if unknown
 }
 
 func (r *Refusal) Error() string { return r.Msg }
 
-// ServerError is the answer of a server that will not change when it is asked again,
-// such as 400 for a prompt beyond the context.
+// ServerError is an error of a server that repeats if it is asked again, such as 400 for a prompt that exceeds the
+// context.
 type ServerError struct {
 	Status            int // of HTTP
 	Type, Code, Param string

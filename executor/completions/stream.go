@@ -10,22 +10,26 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// stream answers one request with events.
+// eventStream is an answer that is sent as server-sent events.
 type stream struct{ *httplimit.Events }
 
-// patience is how long the answer's head waits for the first event, so that an early
-// failure has its own status. beat is how often a comment shows that the stream lives.
+// firstEventTimeout is how long the head of the answer waits for the first event, so that an early failure can have
+// its own status. keepAliveInterval is the time between comments that show that the stream lives.
 const (
 	patience = 5 * time.Second
 	beat     = 15 * time.Second
 )
 
-// stream answers with events as text comes.
+// streamAnswer answers with events as text comes. wantsUsage adds the token counts at the end.
 func (f *api) stream(x *inside, e *entry, usage bool) error {
 	s := &stream{httplimit.NewEvents(x.w, f.opt.StallTimeout)}
 	var err error
+
+	// Send what has come since the last event, until the request has ended or sending fails.
 	for at, first := 0, true; err == nil; {
 		n := e.look(at)
+
+		// Only whole lines of a log of events can be sent.
 		if e.rec.Events {
 			n.text = n.text[:deltas.Complete(n.text)]
 			n.at = at + len(n.text)
@@ -46,6 +50,8 @@ func (f *api) stream(x *inside, e *entry, usage bool) error {
 			err = s.idle(x.r.Context(), n.changed, f.closing)
 		}
 	}
+
+	// The client is gone, or the server leaves: in that case the client is told.
 	if !errors.Is(err, errLeaves) {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
@@ -56,10 +62,10 @@ func (f *api) stream(x *inside, e *entry, usage bool) error {
 	return err
 }
 
-// errGone: the client is gone, or does not read. There is nobody to tell.
+// errClientGone is returned when the client has disconnected or does not read. No error can be sent to it.
 var errGone = errors.New("the client is gone")
 
-// gone says so of the end of a request's context.
+// clientGoneError converts the error of a request's context to errClientGone if the client has disconnected.
 func gone(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%w: %w", errGone, err)
@@ -67,7 +73,7 @@ func gone(err error) error {
 	return err
 }
 
-// idle waits for news and shows meanwhile that the stream lives.
+// waitForChange waits for more text, and meanwhile sends a comment to show that the stream lives.
 func (s *stream) idle(ctx context.Context, changed, closing <-chan struct{}) error {
 	wait := beat
 	if !s.Begun() {
@@ -87,7 +93,7 @@ func (s *stream) idle(ctx context.Context, changed, closing <-chan struct{}) err
 	}
 }
 
-// sendText sends what came: a text in a chunk, events in one each.
+// sendText sends text that has come: a text as one chunk, a log of events as one chunk per line.
 func (s *stream) sendText(e *entry, text string, first, usage bool) error {
 	if !e.rec.Events {
 		return s.sendPart(e.rec.part(e.id, text, first, nil), nil, usage)
@@ -102,6 +108,7 @@ func (s *stream) sendText(e *entry, text string, first, usage bool) error {
 	return nil
 }
 
+// sendChunk sends one chunk, with the field usage if withUsage is set.
 func (s *stream) sendPart(c completion, u *usage, all bool) error {
 	if !all {
 		return s.Send(c)
@@ -109,7 +116,7 @@ func (s *stream) sendPart(c completion, u *usage, all bool) error {
 	return s.Send(chunk{c, u})
 }
 
-// last sends what is left of the text, and the end.
+// sendEnd sends the rest of the text and the end of the stream.
 func (s *stream) last(e *entry, n news, first, usage bool) error {
 	if n.end.Error != nil {
 		return s.Send(errorBody{n.end.Error.api()})
@@ -119,7 +126,7 @@ func (s *stream) last(e *entry, n news, first, usage bool) error {
 		err = s.sendText(e, n.text, first, usage)
 		first = false
 	}
-	if err == nil && !e.rec.Events { // events say themselves why choices end
+	if err == nil && !e.rec.Events { // events contain the reason why a choice ends
 		err = s.sendPart(e.rec.part(e.id, "", first, n.end), nil, usage)
 	}
 	if err == nil && usage {

@@ -7,25 +7,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Limit says from which distance on another plan is due, and over how many windows what
-// is seen counts.
+// Limit is the distance from which on another plan is due, and the number of windows over which observations fade.
 type Limit struct {
 	Distance float64
 	Windows  int
 }
 
-// Alarm asks for another plan while a distance is above its limit.
+// Alarm is raised while a distance is above its limit.
 type Alarm struct {
-	Gauge prometheus.Gauge // 1 while it is raised, else 0
-	Back  string           // message of the log when it is no more
+	Gauge prometheus.Gauge // 1 while the alarm is raised, else 0
+	Back  string           // message of the log when the alarm ends
 	on    bool
 }
 
-// An alarm ends below this part of its limit.
+// alarmEndFraction is the fraction of the limit below which an alarm ends.
 const alarmEnds = 0.8
 
-// Update raises the alarm if the distance is above limit + margin, with a notice in the
-// log, and ends it if the distance is well below the limit.
+// Update raises the alarm if the distance is above limit + margin, and logs the notice. It ends the alarm if the
+// distance is well below the limit.
 func (a *Alarm) Update(distance, limit, margin float64, notice func() string, log *slog.Logger) {
 	switch {
 	case !a.on && distance > limit+margin:
@@ -39,28 +38,26 @@ func (a *Alarm) Update(distance, limit, margin float64, notice func() string, lo
 	}
 }
 
-// departure holds the shares that parts have of the requests, or of the time, against
-// those that a plan was made for. Parts are ranges of rates, models or members of a
-// cascade.
+// shareDrift compares the observed shares of parts of the requests, or of the time, with the shares that a plan was
+// made for. Parts are ranges of rates, models or members of a cascade.
 //
-// A window is about a second. Older ones fade, so that what counts is about the
-// last limit.Windows of them.
+// A window is about a second. Older windows fade, so that about the last limit.Windows of them count.
 type departure struct {
 	Alarm
 	limit    Limit
-	random   bool             // what is seen are requests drawn at random, not times
-	distance prometheus.Gauge // after the last window
-	planned  []float64        // share by part
-	seen     []float64        // by part, faded
-	windows  int
+	random   bool             // the observations are requests drawn at random, not times
+	distance prometheus.Gauge // gauge of the distance after the last window
+	planned  []float64        // by part
+	seen     []float64        // by part: faded sum of the windows
+	windows  int              // number of windows so far
 }
 
-// newDeparture takes what is planned in any unit.
+// newShareDrift returns a drift from planned amounts in any unit.
 func newDeparture(planned []float64, l Limit, random bool, a Alarm, distance prometheus.Gauge) departure {
 	return departure{Alarm: a, limit: l, random: random, distance: distance, planned: normal(planned), seen: make([]float64, len(planned))}
 }
 
-// add takes a window, of which parts says how much fell on each.
+// addWindow adds a window with the amounts by part, and updates the alarm once there are enough windows.
 func (d *departure) add(parts []float64, notice func() string, log *slog.Logger) {
 	d.fade(d.seen, parts)
 	d.windows++
@@ -71,10 +68,9 @@ func (d *departure) add(parts []float64, notice func() string, log *slog.Logger)
 	}
 }
 
-// chance bounds the distance that chance alone explains: the total variation between n
-// draws and their distribution over k parts has a mean of at most sqrt(k/n)/2 and
-// exceeds it by sqrt(ln(1/p)/(2n)) with probability p at most (McDiarmid). Here p is one
-// in 10,000.
+// chanceDistance returns a bound of the distance that chance alone explains. With n draws over k parts, the total
+// variation between the draws and their distribution has a mean of at most sqrt(k/n)/2, and exceeds it by
+// sqrt(ln(1/p)/(2n)) with probability at most p (McDiarmid). Here p is 1/10,000.
 func (d *departure) chance() float64 {
 	if !d.random {
 		return 0
@@ -83,8 +79,8 @@ func (d *departure) chance() float64 {
 	return math.Sqrt(float64(len(d.seen))/n)/2 + math.Sqrt(math.Log(1e4)/(2*n))
 }
 
-// variation returns the total variation between what was seen and what was planned
-// for: the share that lies in the wrong part.
+// totalVariation returns the total variation between the observed and the planned shares: the share that is in the
+// wrong part.
 func (d *departure) variation() float64 {
 	total := 0.0
 	for i, s := range normal(d.seen) {
@@ -93,14 +89,14 @@ func (d *departure) variation() float64 {
 	return total / 2
 }
 
-// fade adds a window to those before it.
+// addFaded multiplies earlier observations by 1 - 1/Windows and adds a window.
 func (d *departure) fade(seen, window []float64) {
 	for i := range seen {
 		seen[i] = (1-1/float64(d.limit.Windows))*seen[i] + window[i]
 	}
 }
 
-// normal returns shares that add up to 1, or zeros.
+// sharesOf returns the amounts divided by their sum. If the sum is 0, all shares are 0.
 func normal(v []float64) []float64 {
 	out, all := make([]float64, len(v)), sum(v)
 	for i, x := range v {

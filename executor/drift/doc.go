@@ -1,12 +1,15 @@
-// Package drift says when what a plan is asked for is no longer what it was made for, so
-// that another plan is due.
+// Package drift watches whether a plan is asked for what it was made for. If not, another plan is due: an Alarm logs
+// what to type, and sets a gauge.
 //
-// All watches have shares seen, which fade, and shares planned. Where the two lie further
-// apart than a limit, an Alarm says in the log what to type, and is raised in a gauge.
+// Vocabulary:
 //
-//	departure.go     shares against shares, the alarm
-//	mix.go           requests among the models of a plan
-//	gearranges.go    rates of a gear plan
-//	gearrates.go     these rates, second by second, for another plan
-//	gearforwards.go  samples that members of a cascade forward
+//   - Drift: the distance between shares that were observed and shares that were planned, as the total variation
+//     between the two distributions.
+//   - Part: what the shares are of: models, ranges of rates, or members of a cascade.
+//   - Window: an interval of observation, of about a second. Older windows fade.
+//   - Member: a model of a cascade.
+//
+// Order of reading: departure.go (drift of any shares, and the alarm), mix.go (requests among the models),
+// gearranges.go (rates of a gear plan), gearrates.go (these rates, second by second, for another plan),
+// gearforwards.go (samples that members of a cascade forward).
 package drift

@@ -13,35 +13,37 @@ import (
 	"inferplan/formats"
 )
 
-// Forwards holds how often members forward samples against the plan. Inputs that are
-// harder than those that were recorded go on to larger members more often: then the
-// plan's devices hold less than its rates. Rates say nothing of that.
+// ForwardDrift watches how often the members of a cascade forward samples. Inputs that are harder than the recorded
+// ones are forwarded to larger members more often, so the plan's devices sustain less than its rates. The request
+// rates do not show that.
 //
-// Held against each other are the shares of the samples that each member answers, and
-// those that the gears in force would have it answer. Windows without answers do not
-// count.
+// It compares the shares of samples that each member answers with those that it would answer under the gears in
+// force. Windows without answers do not count.
 type Forwards struct {
 	departure
-	names    []string   // of the family, without repeats
-	member   []int      // by pipeline
+	names    []string   // of the family, each once
+	member   []int      // index of the member, by pipeline
 	planned  [][]shares // by gear
 	plan     *formats.Plan
-	counted  [][]int64 // by gear and pipeline, until the last window
-	expected []float64 // by member, faded
-	reached  [2][]float64
-	passed   [2][]float64          // samples forwarded: planned and seen, by member, faded
-	metrics  [2][]prometheus.Gauge // shares forwarded: planned and seen, by member
+	counted  [][]int64             // by gear and pipeline: answers at the last window
+	expected []float64             // by member: answers that were planned, faded
+	reached  [2][]float64          // samples that came to the member: planned and observed, by member, faded
+	passed   [2][]float64          // samples forwarded: planned and observed, by member, faded
+	metrics  [2][]prometheus.Gauge // gauges of the shares forwarded: planned and observed, by member
 }
 
-// shares are of a member in a gear: of the samples that come to it, and that it answers.
+// memberShares are the planned shares of a member in a gear: of the samples, those that come to it and those that it
+// answers.
 type shares struct {
 	member            int
 	reached, answered float64
 }
 
-// NewForwards makes the watch of a gear plan, whose pipelines are of models of a family.
+// NewForwardDrift returns the watch of a gear plan. family names the model of each pipeline.
 func NewForwards(plan *formats.Plan, family []string, l Limit, reg prometheus.Registerer) *Forwards {
 	f := &Forwards{plan: plan}
+
+	// The members are the different models of the family.
 	for _, name := range family {
 		at := slices.Index(f.names, name)
 		if at < 0 {
@@ -49,6 +51,8 @@ func NewForwards(plan *formats.Plan, family []string, l Limit, reg prometheus.Re
 		}
 		f.member = append(f.member, at)
 	}
+
+	// The planned shares, by gear.
 	gears := formats.GearOf(plan).Gears
 	for i := range gears {
 		var list []shares
@@ -66,6 +70,8 @@ func NewForwards(plan *formats.Plan, family []string, l Limit, reg prometheus.Re
 		f.reached[k], f.passed[k] = make([]float64, n), make([]float64, n)
 	}
 	f.expected = make([]float64, n)
+
+	// The series.
 	distance := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "forward_drift", Help: "Share of the recent samples that other members answered than planned: total variation, 0 to 1."})
 	drifted := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "forward_drifted", Help: "1 while forward_drift is so large that other records and another plan are due."})
 	shares := [2]*prometheus.GaugeVec{
@@ -82,7 +88,7 @@ func NewForwards(plan *formats.Plan, family []string, l Limit, reg prometheus.Re
 	return f
 }
 
-// Window takes the answers until now, by the gear under which samples came and the
+// Window takes the number of answers until now, by the gear that was in force when the sample came and by the
 // pipeline that answered.
 func (f *Forwards) Window(answers [][]int64, log *slog.Logger) {
 	n := len(f.names)
@@ -91,6 +97,8 @@ func (f *Forwards) Window(answers [][]int64, log *slog.Logger) {
 	for k := range reached {
 		reached[k], passed[k] = make([]float64, n), make([]float64, n)
 	}
+
+	// Count the answers of this window, and what was planned for so many samples.
 	for g, list := range f.planned {
 		by, all := make([]float64, n), 0.0
 		for p, count := range answers[g] {
@@ -112,6 +120,8 @@ func (f *Forwards) Window(answers [][]int64, log *slog.Logger) {
 	if sum(seen) == 0 {
 		return
 	}
+
+	// Add the window to the faded sums.
 	f.fade(f.expected, expected)
 	for k := range reached {
 		f.fade(f.reached[k], reached[k])
@@ -126,6 +136,7 @@ func (f *Forwards) Window(answers [][]int64, log *slog.Logger) {
 	f.add(seen, f.notice, log)
 }
 
+// fraction returns part/total, or 0 if total is 0.
 func share(part, all float64) float64 {
 	if all <= 0 {
 		return 0
@@ -133,14 +144,14 @@ func share(part, all float64) float64 {
 	return max(0, part/all)
 }
 
-// Report adds a notice to the report of a server that has ended, if another plan is due.
+// Report adds a warning to the report of a server that has ended, if another plan is due.
 func (f *Forwards) Report(out *formats.Report) {
 	if f.on {
 		out.Warnings = append(out.Warnings, f.notice())
 	}
 }
 
-// notice says what differs and what to do.
+// notice returns what differs and what to do.
 func (f *Forwards) notice() string {
 	seen := normal(f.seen)
 	var list []string

@@ -15,35 +15,34 @@ import (
 	"inferplan/formats"
 )
 
-// Ranges holds the rates that a gear plan sees against those that it was made
-// for. Its gears are the best for every rate, but how devices were divided
-// among models, and the planned accuracy, rest on how often each rate occurs.
+// RateDrift compares the request rates of a gear plan with those that it was made for. The gears are the best ones at
+// every rate, but the division of devices among models and the planned accuracy depend on how often each rate occurs.
 //
-// Windows without requests do not count: nothing was asked of the plan. Rates above
-// the plan's largest fall into further ranges of the same width.
+// Windows without requests do not count, because nothing was asked of the plan. Rates above the plan's largest fall
+// into further ranges of the same width.
 type Ranges struct {
 	departure
-	Rates    Rates // in their order
+	Rates    Rates // the rates in the order of time
 	url      string
 	plan     *formats.Plan
 	seenBy   []prometheus.Gauge // by planned range: share of the requests
-	width    float64            // of a range
-	byTime   bool               // planned are shares of the time, not of the requests
+	width    float64            // of a range, in requests per second
+	byTime   bool               // the planned shares are of the time, not of the requests
 	requests []float64          // by range, faded
-	last     time.Duration      // end of the last window
-	counted  int64              // requests until then
+	last     time.Duration
+	counted  int64 // number of requests until lastWindowEnd
 }
 
-// Beyond how many times the planned largest rate ranges are not told apart.
+// maxRangeFactor is the multiple of the planned largest rate up to which ranges are distinguished.
 const rangesBeyond = 4
 
-// NewRanges makes the watch of a gear plan. The notice names url, from which Rates can
-// be had; empty: from nowhere.
+// NewRateDrift returns the watch of a gear plan. The notice names url, from which the rates can be fetched. If url is
+// empty, they cannot.
 func NewRanges(plan *formats.Plan, l Limit, url string, reg prometheus.Registerer) *Ranges {
 	g := formats.GearOf(plan)
 	n := len(g.Gears)
-	// Windows are told apart by their rates, and so are the shares that they are
-	// held against: of measured rates, weights are of the gears in force instead.
+	// Windows are classified by their rates, so they are compared with the shares of the rates. If the plan was made
+	// from measured rates, its weights are of the gears in force instead.
 	measured := slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.RateShare > 0 })
 	planned := make([]float64, rangesBeyond*n)
 	for i := range g.Gears {
@@ -66,7 +65,7 @@ func NewRanges(plan *formats.Plan, l Limit, url string, reg prometheus.Registere
 	return r
 }
 
-// Window takes the requests that came until now.
+// Window takes the number of requests until now.
 func (r *Ranges) Window(now time.Duration, arrived int64, log *slog.Logger) {
 	n, took := arrived-r.counted, now-r.last
 	r.counted, r.last = arrived, now
@@ -76,6 +75,8 @@ func (r *Ranges) Window(now time.Duration, arrived int64, log *slog.Logger) {
 	if n == 0 || took <= 0 {
 		return
 	}
+
+	// The window falls into one range.
 	window := make([]float64, len(r.planned))
 	at := min(int(float64(n)/took.Seconds()/r.width), len(window)-1)
 	window[at] = float64(n)
@@ -89,8 +90,7 @@ func (r *Ranges) Window(now time.Duration, arrived int64, log *slog.Logger) {
 	r.add(window, func() string { return r.notice(r.url) }, log)
 }
 
-// Report adds the drift to the report of a server that has ended, which has no rates to
-// offer any more.
+// Report adds the drift to the report of a server that has ended. Its rates cannot be fetched any more.
 func (r *Ranges) Report(out *formats.Report) {
 	if r.windows > 0 {
 		out.Gears.Drift, out.Gears.Observed = r.variation(), r.shares()
@@ -100,24 +100,23 @@ func (r *Ranges) Report(out *formats.Report) {
 	}
 }
 
-// shares are the shares of the requests by range.
+// shares returns the shares of the requests by range.
 func (r *Ranges) shares() []float64 { return normal(r.requests) }
 
-// notice says what differs and what to type. The rates themselves, in their
-// order, make the better plan: a histogram does not tell which gear answers
-// where rates hover at the edge of two ranges. Where url, which gives them, is
-// empty, the histogram has to do.
+// notice returns what differs and what to type. The rates themselves, in their order, make the better plan, because a
+// histogram does not show which gear answers when rates stay near the edge of two ranges. If url is empty, the
+// histogram is used.
 func (r *Ranges) notice(url string) string {
 	n := len(r.seenBy)
 	shares := r.shares()
-	for n < len(shares) && sum(shares[n:]) > 0.001 { // rates that the plan has no range for
+	for n < len(shares) && sum(shares[n:]) > 0.001 { // rates above the plan's ranges
 		n++
 	}
 	files, workload := Inputs(r.plan.Inputs)
 	largest := strconv.FormatFloat(r.width*float64(n), 'g', 6, 64)
 	fetch, qps := "", ""
 	if url != "" {
-		// Twice the windows, since those that fade are on average as old.
+		// Twice the windows are fetched, because faded observations are on average that old.
 		fetch = fmt.Sprintf("type `curl -fsS '%s?last=%d' -o %s` in the plan's folder, ", url, 2*r.limit.Windows, path.Join(path.Dir(workload), "rates.csv"))
 		qps = fmt.Sprintf("{measured: rates.csv, max: %s, ranges: %d}", largest, n)
 	} else {
@@ -132,11 +131,11 @@ func (r *Ranges) notice(url string) string {
 		r.variation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.limit.Distance, fetch, workload, qps, files, choices(r.plan))
 }
 
-// choices are the flags that made a gear plan what it is beside its documents.
+// optionFlags returns the flags with which a gear plan was made, except for its documents.
 func choices(p *formats.Plan) string {
 	var out strings.Builder
 	add := func(name string, value any) { fmt.Fprintf(&out, " --%s %v", name, value) }
-	if p.Objective.Name == "cost" || p.Objective.Name == "power" { // the SLO says the others
+	if p.Objective.Name == "cost" || p.Objective.Name == "power" { // other objectives follow from the SLO
 		add("objective", p.Objective.Name)
 	}
 	kept := p.Options.Kept()

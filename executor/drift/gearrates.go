@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// Rates are the requests of every second in their order, of the last day. Their
-// order matters to a plan: how long rates stay on one side of an edge between two
-// ranges decides which gear answers.
+// RateHistory holds the requests of every second of the last day, in order. The order matters to a plan: which gear
+// answers depends on how long rates stay on one side of the edge between two ranges.
 type Rates struct {
-	mu      sync.Mutex // rounds write, servers read
-	seconds []float32  // a ring once it is as long as it may be
-	at      int        // where the next second goes, in a full ring
+	mu      sync.Mutex // held by rounds that write and servers that read
+	seconds []float32  // requests per second; a ring once there are maxRates
+	at      int        // where the next second goes in a full ring
 	idle    int        // seconds without a request before now
 }
 
 const (
 	ratesKept = 24 * 3600
-	// idleKept is how much of a time without requests is kept: by then every
-	// gear but the slowest has been left.
+	// maxIdleSeconds is how much of a time without requests is kept. After that time every gear but the slowest has
+	// been left.
 	idleKept = 30
 )
 
-// Add takes the requests of a window, which is about a second; what took longer
-// was as many seconds at its mean rate.
+// Add adds a window of n requests, which lasted about a second. A longer window counts as several seconds at its mean
+// rate.
 func (r *Rates) Add(n int64, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +46,7 @@ func (r *Rates) Add(n int64, took time.Duration) {
 	}
 }
 
-// last are the newest n seconds, the oldest first; 0: all.
+// latest returns the last n seconds, the oldest first, or all if n is 0.
 func (r *Rates) last(n int) []float32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,8 +57,8 @@ func (r *Rates) last(n int) []float32 {
 	return out
 }
 
-// WriteCSV writes the newest seconds (0: all that are kept), the oldest first, as CSV that
-// `cascade.qps.measured` of a workload names.
+// WriteCSV writes the last seconds (0: all), the oldest first, as CSV in the form of `cascade.qps.measured` of a
+// workload.
 func (r *Rates) WriteCSV(w io.Writer, seconds int) error {
 	out := bufio.NewWriter(w)
 	out.WriteString("second,count\n")

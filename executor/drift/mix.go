@@ -14,9 +14,9 @@ import (
 	"inferplan/policy"
 )
 
-// Mix holds the load ratio among the models of a plan against the one that it
-// was made for: devices were divided by it, so when it shifts the plan promises
-// the wrong model the throughput (PPipe, section 5.1, re-plans then).
+// MixDrift compares the ratio of the load among the models of a plan with the planned one. Devices were divided by
+// that ratio, so when it shifts the plan promises throughput to the wrong models (PPipe, §5.1, plans again in this
+// case).
 //
 // Windows without requests do not count.
 type Mix struct {
@@ -24,12 +24,12 @@ type Mix struct {
 	names     []string
 	inputs    []formats.Input
 	rates     []prometheus.Gauge // by model
-	took      []float64          // seconds, faded
-	counted   []int64
+	took      []float64          // duration of the windows, faded; one element
+	counted   []int64            // by model: requests until lastWindowEnd
 	last      time.Duration
 }
 
-// NewMix returns nil where there is no ratio to hold.
+// NewMixDrift returns the watch of a plan. If the plan has fewer than two models, or no rates, it returns nil.
 func NewMix(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.Registerer) *Mix {
 	planned, names := make([]float64, len(t.Models)), make([]string, len(t.Models))
 	for i := range t.Models {
@@ -45,7 +45,7 @@ func NewMix(plan *formats.Plan, t *policy.Tables, l Limit, reg prometheus.Regist
 	}
 }
 
-// Window takes the numbers of requests that came until now, by model.
+// Window takes the number of requests until now, by model.
 func (m *Mix) Window(now time.Duration, arrived []int64, log *slog.Logger) {
 	took, requests := (now - m.last).Seconds(), make([]float64, len(arrived))
 	for i, a := range arrived {
@@ -63,7 +63,7 @@ func (m *Mix) Window(now time.Duration, arrived []int64, log *slog.Logger) {
 	}
 }
 
-// notice says what differs and what to type.
+// notice returns what differs and what to type.
 func (m *Mix) notice() string {
 	shares := normal(m.seen)
 	lines := make([]string, len(m.names))
@@ -75,8 +75,8 @@ func (m *Mix) notice() string {
 		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.variation(), m.limit.Distance, strings.Join(lines, ", "), workload, files)
 }
 
-// newMixMetrics makes the series of a plan's mix: the models' rates, the distance
-// and whether another plan is due.
+// newMixMetrics registers the series of the mix: the rates of the models, the distance, and whether another plan is
+// due.
 func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) (byModel []prometheus.Gauge, distance, due prometheus.Gauge) {
 	l := series.LabelsOf(t.Models)
 	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, l.Names())
@@ -92,8 +92,8 @@ func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) (byModel []prome
 	return byModel, distance, due
 }
 
-// Inputs returns how a plan was made, for the command that makes it anew: the flags
-// that name its documents, and the workload's file.
+// InputFlags returns the flags that name the documents of a plan, for the command that makes it again, and the file
+// of the workload.
 func Inputs(list []formats.Input) (flags, workload string) {
 	workload = "the workload"
 	for _, in := range list {

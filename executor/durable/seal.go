@@ -12,11 +12,11 @@ import (
 	"fmt"
 )
 
-// Sealer encrypts what is stored with AES-256-GCM. A nil *Sealer leaves it as it is.
+// Sealer encrypts what is stored with AES-256-GCM. A nil *Sealer stores it unencrypted.
 //
-// Every value has a key of its own, derived (HKDF, RFC 5869) from the store's key and
-// 16 random bytes in front of the value, so that the number of values of one key is not
-// bounded by the chance that a nonce comes twice.
+// Every value is encrypted with a key of its own. It is derived (HKDF, RFC 5869) from the store's key and 16 random
+// bytes in front of the value. So the number of values under one store key is not bounded by the chance that a nonce
+// repeats.
 type Sealer struct{ key []byte }
 
 const (
@@ -24,7 +24,7 @@ const (
 	saltBytes = 16
 )
 
-// NewSealer takes the content of a key file: 32 bytes as hexadecimal digits or base64.
+// NewSealer returns a sealer with the key in the content of a key file: 32 bytes as hexadecimal digits or base64.
 func NewSealer(file []byte) (*Sealer, error) {
 	text := string(bytes.TrimSpace(file))
 	for _, decode := range []func(string) ([]byte, error){hex.DecodeString, base64.StdEncoding.DecodeString} {
@@ -35,8 +35,7 @@ func NewSealer(file []byte) (*Sealer, error) {
 	return nil, fmt.Errorf("store key: expected %d bytes as hexadecimal digits or base64, such as openssl rand -hex %d writes", keyBytes, keyBytes)
 }
 
-// Seal encrypts data. place says where it is stored, and must be the same to open it:
-// a value that was moved elsewhere is not taken.
+// Seal encrypts data. Open needs the same location, so data that was moved to another one is refused.
 func (s *Sealer) Seal(place string, data []byte) ([]byte, error) {
 	if s == nil {
 		return data, nil
@@ -52,7 +51,7 @@ func (s *Sealer) Seal(place string, data []byte) ([]byte, error) {
 	return gcm.Seal(out, nil, data, []byte(place)), nil
 }
 
-// Open decrypts what Seal made; ErrKey where the key or the place is another.
+// Open decrypts what Seal returned. It returns ErrWrongKey if the key or the location differs.
 func (s *Sealer) Open(place string, sealed []byte) ([]byte, error) {
 	if s == nil {
 		return sealed, nil
@@ -71,6 +70,7 @@ func (s *Sealer) Open(place string, sealed []byte) ([]byte, error) {
 	return data, nil
 }
 
+// cipher returns the cipher for the value with this salt.
 func (s *Sealer) cipher(salt []byte) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, s.key, salt, "inferplan store", keyBytes)
 	if err != nil {

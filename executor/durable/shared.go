@@ -5,48 +5,46 @@ import (
 	"errors"
 )
 
-// Shared is a store that several processes use at once. They talk over it, too: who
-// plans, who serves which request, and what becomes of it.
+// Shared is a store that several processes use at once. They also exchange messages over it: which process plans,
+// which one serves a request, and how the request goes on.
 type Shared interface {
 	Store
-	// Hand says how another process takes over a record that this one has claimed. The
-	// claim stays: the record comes again only when both are gone. From then on the
-	// caller stores no text of it, and its end counts whatever text there is.
+	// HandOver returns a ticket with which another process can take over a record that this process has claimed. The
+	// claim stays: the record can be claimed again only when both processes are gone. From then on the caller stores
+	// no text of the record, and its result counts whatever text there is.
 	Hand(id string) (ticket string, err error)
-	// Adopt takes over a record that another process handed on. ErrFinished: it has ended.
+	// Adopt takes over a record that another process has handed over. It returns ErrFinished if the record has ended.
 	Adopt(ctx context.Context, id, ticket string) (*State, error)
-	// Follow tells of the text and the end of a record once they are durable, in their
-	// order, from now on until stop is called. What it tells may get lost: who follows
-	// asks Get from time to time.
+	// Follow calls notify with the text and the result of a record once they are durable, in their order, until stop
+	// is called. Calls may get lost, so the caller also has to call Get from time to time.
 	Follow(id string, tell func(Change)) (stop func(), err error)
-	// Ends tells which records have ended, once that is durable, from now on until ctx
-	// ends. Nothing gets lost. It may be told twice.
+	// FollowEnds calls notify for each record that ends from now on, once that is durable, until ctx ends. No call
+	// gets lost; some may be repeated.
 	Ends(ctx context.Context, tell func(id string)) error
-	// Lead waits until no other process leads and calls lead. That context ends when
-	// another process may lead. Terms grow from leader to leader. Lead returns when ctx
-	// has ended, and lead.
+	// Lead waits until no other process leads, and then calls lead, with a context that ends when another process may
+	// lead. Terms grow from leader to leader. Lead returns when ctx has ended and lead has returned.
 	Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error
-	// Term is that of the process that leads; 0: none does, as far as is known.
+	// Term returns the term of the process that leads. If none is known to lead, it returns 0.
 	Term(ctx context.Context) (uint64, error)
-	// Refused is how many messages came here that were none of ours.
+	// RefusedMessages returns the number of messages that came here and were written by none of our processes.
 	Refused() uint64
-	// Ask sends a message to the process that answers under a name, and waits for its
-	// answer. Both may get lost: ctx bounds the wait. ErrNobody: no process answers.
+	// Ask sends a message to the process that answers under a name, and returns its answer. Either may get lost, so
+	// ctx bounds the wait. It returns ErrNoAnswerer if no process answers.
 	Ask(ctx context.Context, name string, message []byte) ([]byte, error)
-	// Answer has take called for each message to a name, in their order. It answers with
-	// reply, then or later. stop ends it.
+	// Answer calls take for each message to a name, in their order. take answers with reply, at once or later. stop
+	// ends it.
 	Answer(name string, take func(message []byte, reply func(answer []byte))) (stop func(), err error)
 }
 
-// Change is what has become of a record.
+// Change is text that was added to a record, or its result.
 type Change struct {
 	ID     string
-	At     int // bytes of text before Text
+	At     int // length of the text before Text, in bytes
 	Text   []byte
 	Tokens int    // of Text
-	End    []byte // with Ended
+	End    []byte // set if Ended
 	Ended  bool
 }
 
-// ErrNobody: there is no process that answers.
+// ErrNoAnswerer is returned when no process answers under a name.
 var ErrNobody = errors.New("no process answers")

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Steady returns a clock that begins at what wall says and goes on by a clock that does not
-// step. What is stored with its times, and compared with them later, does not depend on
-// corrections of the machine's time while a process runs.
+// SteadyClock returns a clock that starts at the time of wall and then never steps. Times that are stored and
+// compared later thus do not depend on corrections of the machine's clock while a process runs.
 func Steady(wall func() time.Time) func() time.Time {
 	start, began := wall(), time.Now()
 	return func() time.Time { return start.Add(time.Since(began)) }
@@ -18,82 +17,77 @@ func Steady(wall func() time.Time) func() time.Time {
 
 // Record is a request as it was accepted.
 type Record struct {
-	// ID is 1 to 64 letters, digits, dashes and underscores. A request that is tried
-	// again has the same one, which keeps it from being accepted twice.
+	// ID is 1 to 64 letters, digits, dashes and underscores. A request that is sent again has the same ID, so that it
+	// is accepted only once.
 	ID string
-	// Class says how long the record is kept once it has ended; no zero byte is in it.
+	// Class decides how long the record is kept once it has ended. It has no zero byte.
 	Class string
 	Data  []byte
 }
 
-// State is a record with what became of it.
+// State is a record with its text and its result.
 type State struct {
 	Record
-	Text   []byte    // that was stored so far
-	Tokens int       // of Text
-	End    []byte    // how it ended; nil: it has not
-	Ended  time.Time // when End was stored
+	Text   []byte    // the text that was stored so far
+	Tokens int       // number of tokens of Text
+	End    []byte    // how it ended; nil if it has not
+	Ended  time.Time // when Result was stored
 }
 
-// Store keeps requests. All methods may be called at once from several goroutines. What
-// a method has stored when it returns nil is durable. An error that is none of those
-// below leaves open whether it was stored.
+// Store keeps requests. Several goroutines may call all methods at once. What a method has stored is durable when it
+// returns nil. After an error other than those below it is unknown whether it was stored.
 type Store interface {
-	// Accept stores a record. One with the same ID that is there already is left as it
-	// is, and fresh is false.
+	// Accept stores a record. If there is one with the same ID already, that is unchanged, and isNew is false.
 	Accept(ctx context.Context, r *Record) (fresh bool, err error)
-	// Claim takes over the next record that has not ended and that nobody holds, in the
-	// order of acceptance. It waits for one. The caller holds the record until it ends
-	// or is released, or until the caller's process is gone.
+	// Claim takes over the next record that has not ended and that no process holds, in the order of acceptance. It
+	// waits for one. The caller holds the record until it ends or is released, or until the caller's process is gone.
 	Claim(ctx context.Context) (*State, error)
-	// Release gives a record back that the caller cannot finish; Claim hands it out again.
+	// Release gives back a record that the caller cannot finish. It can be claimed again.
 	Release(ctx context.Context, id string) error
-	// Append adds text behind the at bytes that are stored. ErrMoved: other text is.
+	// Append adds text after the first offset bytes, which must be all that is stored; otherwise it returns ErrConflict.
 	Append(ctx context.Context, id string, at int, text []byte, tokens int) error
-	// Finish says how a record ended. The first end stays; ErrFinished to later ones.
+	// Finish stores the result of a record. If there is one already, that stays, and Finish returns ErrFinished.
 	Finish(ctx context.Context, id string, end []byte) error
-	// Get finds a record and what became of it.
+	// Get returns a record with its text and result, or ErrNotFound.
 	Get(ctx context.Context, id string) (*State, error)
-	// Expire deletes records that ended longer ago than their class is kept, and says
-	// how many.
+	// Expire deletes the records that ended longer ago than the retention of their class, and returns their number.
 	Expire(ctx context.Context, now time.Time, keep func(class string) time.Duration) (int, error)
 	Values
 	Close() error
 }
 
-// Values are what a front end keeps beside requests, such as files and batches, in
-// pieces of MaxValue bytes at most. A key is made of parts in the form of an ID, with
-// slashes between them.
+// Values are what a front end stores besides requests, such as files and batches. A value has at most MaxValueBytes.
+// A key consists of parts in the form of an ID, separated by slashes.
 type Values interface {
 	Put(ctx context.Context, key string, value []byte) error
-	Value(ctx context.Context, key string) ([]byte, error) // ErrNotFound
+	Value(ctx context.Context, key string) ([]byte, error) // ErrNotFound if there is none
 	// Keys lists the keys with a prefix, ascending.
 	Keys(ctx context.Context, prefix string) ([]string, error)
-	// Delete deletes a key, whether it is there or not.
+	// Delete deletes the value of a key. It is no error if there is none.
 	Delete(ctx context.Context, key string) error
 }
 
-// Bounds on what a store takes.
+// Bounds on what a store takes, in bytes.
 const (
 	MaxValue = 512 << 10
 	maxID    = 64
 	maxKey   = 200
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors that callers distinguish with errors.Is.
 var (
 	ErrNotFound = errors.New("not found in the store")
 	ErrFinished = errors.New("the request has ended")
 	ErrMoved    = errors.New("other text was stored meanwhile")
 	ErrClosed   = errors.New("the store is closed")
 	ErrTooLarge = errors.New("too large for the store")
-	// ErrRecord: a record cannot be read, as its part of the store is damaged.
+	// ErrDamagedRecord is returned when a record cannot be read because its part of the store is damaged.
 	ErrRecord = errors.New("the record is damaged")
-	// ErrKey: what is stored is sealed with another key, or not at all.
+	// ErrWrongKey is returned when data is sealed with another key, or not at all.
 	ErrKey = errors.New("the store's key does not fit")
 )
 
-// Check says whether a store can take the record.
+// Check returns an error if a store cannot take the record.
 func (r *Record) Check() error {
 	if !named(r.ID) {
 		return fmt.Errorf("record %.80q: expected 1 to %d letters, digits, dashes and underscores", r.ID, maxID)
@@ -104,7 +98,7 @@ func (r *Record) Check() error {
 	return nil
 }
 
-// CheckKey says whether a store can take a value under the key.
+// CheckKey returns an error if a store cannot take a value under the key.
 func CheckKey(key string) error {
 	start := 0
 	for i := 0; i <= len(key); i++ {
@@ -118,7 +112,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// named says whether s has the form of an ID.
+// isID reports whether s has the form of an ID.
 func named(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// answered is an answer that is counted.
+// countedWriter is an http.ResponseWriter that records the status and counts the bytes of an answer.
 type answered struct {
 	http.ResponseWriter
 	status int
@@ -30,7 +30,7 @@ func (a *answered) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// accessed writes the line of a request over HTTP.
+// logHTTPAccess writes a request over HTTP to the log of accesses.
 func (d *Door) accessed(r *http.Request, a *answered, began time.Time) {
 	if a.status == 0 {
 		a.status = http.StatusOK
@@ -42,7 +42,8 @@ func (d *Door) accessed(r *http.Request, a *answered, began time.Time) {
 	d.Accessed(from.Client(r.RemoteAddr), r.Method+" "+Clip(r.URL.Path), a.status, a.bytes, began)
 }
 
-// Accessed writes the line of a request to the log of accesses, where there is one.
+// LogAccess writes a request to the log of accesses, if there is one. action names the request, such as its method
+// and path.
 func (d *Door) Accessed(client, what string, status any, bytes int64, began time.Time) {
 	if d.Access != nil {
 		d.Access.Info("request", "client", client, "what", what, "status", status, "bytes", bytes, "ms", float64(time.Since(began).Microseconds())/1e3)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// CheckBody looks at what the head of a request says of its body: one of the types of
-// its protocol, as it is, and of at most limit bytes.
+// CheckBody checks what the head of a request says about its body: it must have one of the types, no encoding, and at
+// most limit bytes.
 func CheckBody(r *http.Request, limit int64, types ...string) *Error {
 	if err := CheckContentType(r, types...); err != nil {
 		return err
@@ -24,18 +24,20 @@ func CheckBody(r *http.Request, limit int64, types ...string) *Error {
 	return nil
 }
 
-// firstRoom is what a body gets before its first byte has come; from then on
-// the room grows with the bytes that came.
+// firstCapacity is the capacity of a body's buffer before its first byte has come. After that it grows with the
+// received bytes.
 const firstRoom = 1 << minClass
 
-// ReadBody reads a body whole into a pooled buffer, within the memory for requests. The
-// buffer holds its share of it, in hold, until it is released.
+// ReadBody reads a whole body into a pooled buffer, within the memory for requests. The buffer's memory is booked in
+// hold until the buffer is released. If the client is cut off or the body is too large, it returns an error.
 func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request, client string, hold *Hold, limit int64) (*Buffer, *Error) {
 	length := r.ContentLength
 	hold.Open(d.Budget, client, w)
 	body := NewBuffer(firstRoom)
 	body.hold = hold
 	err := hold.Grow(int64(cap(body.B)))
+
+	// Read until the end. The buffer grows when it is full.
 	for err == nil {
 		if len(body.B) == cap(body.B) && int64(len(body.B)) != length {
 			if err = body.widen(length); err != nil {
@@ -57,6 +59,8 @@ func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request, client string, h
 			}
 		}
 	}
+
+	// The client is refused, and its connection closed if more is to come.
 	if err == ErrEvicted {
 		w.Header().Set("Connection", "close")
 	}
@@ -65,8 +69,8 @@ func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request, client string, h
 	return nil, err
 }
 
-// widen makes room for what comes next: four times as much, 64 KiB at least,
-// but not more than the length that was announced, where one was.
+// grow enlarges the buffer to four times its capacity, at least 64 KiB, but no more than the announced length if that
+// is known.
 func (b *Buffer) widen(length int64) *Error {
 	room := max(4*int64(cap(b.B)), 64<<10)
 	if length >= 0 {
@@ -80,8 +84,8 @@ func (b *Buffer) widen(length int64) *Error {
 	return nil
 }
 
-// Own takes the bytes out of a buffer that is held once. They stay valid, and booked in
-// the hold that ReadBody was given, which is the caller's to close.
+// TakeBytes returns the bytes of a buffer and releases the buffer. The bytes stay valid, and booked in the hold that
+// was given to ReadBody, which the caller closes.
 func (b *Buffer) Own() []byte {
 	out := b.B
 	b.hold, b.B, b.class = nil, nil, -1

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Budget bounds the memory of requests, from their first byte until nobody
-// needs their data any more, over both transports: bytes that were received and
-// what decoding adds to them. What a client announces counts for nothing.
+// Budget bounds the memory of requests, over all transports, from their first byte until their data is not needed any
+// more. It counts the bytes that were received and what decoding adds to them. What a client announces, such as a
+// Content-Length, counts for nothing.
 //
-// The last eighth is for clients, and bodies, that take no more than their share of
-// it. When the rest is full the others wait: what they send stays in their connections and costs
-// nothing here. Who takes more than a fair share is refused when its patience is over.
-// For one that takes less the client that takes most makes room: what it is still
-// sending is cut off, its largest body first, but not so often that clients who come
-// again at once keep the server busy. A request that has come whole is never cut off.
+// The last eighth is reserved for clients, and for bodies, that are small: that take no more than their share of it.
+// When the rest is full, the others wait; what they send stays in their connections and costs nothing here. A client
+// with more than a fair share is refused when its patience is over. For one with less, clients with more are cut off
+// while they send, the largest first, and of one client the largest body first. Nobody is cut off within
+// evictionInterval after somebody was, so that clients that retry at once do not keep the server busy. A request that
+// has been received completely is never cut off.
 type Budget struct {
-	// Patience is how long a client that takes much waits for room. NewBudget sets it.
+	// Patience is how long a client that takes much waits for memory. NewBudget sets it.
 	Patience time.Duration
 
 	limit int64
@@ -28,29 +28,27 @@ type Budget struct {
 
 	mu      sync.Mutex
 	used    int64
-	leaving int64            // part of used: of holds that were told to go
-	count   int              // of holds with bytes
-	holds   Hold             // ring of the holds with bytes; this one is its anchor
-	clients map[string]int64 // what each takes
-	freed   chan struct{}    // closed when there is more room; nil: nobody waits
-	warned  time.Time
-	evicted time.Time // when somebody was cut off last
+	leaving int64 // part of usedBytes: of holds that were cut off and have not been closed
+	count   int   // number of holds with bytes
+	holds   Hold  // anchor of the ring of the holds with bytes
+	clients map[string]int64
+	freed   chan struct{} // closed when memory is freed; nil if nobody waits
+	warned  time.Time     // last line in the log
+	evicted time.Time     // when a client was cut off last
 
 	full atomic.Bool
 }
 
-// DefaultMemory is the memory for requests where nobody says how much.
+// DefaultMemory is the default of the memory for requests, in bytes.
 const DefaultMemory = 1 << 30
 
-// How long a client that takes much waits for room, and how long nobody is cut off
-// after somebody was.
+// Defaults of Budget.Patience, and the least time between two evictions.
 const (
 	patience         = 5 * time.Second
 	betweenEvictions = 100 * time.Millisecond
 )
 
-// NewBudget makes a budget of so many bytes (0: DefaultMemory), to be given to both
-// servers.
+// NewBudget returns a budget of limit bytes, or DefaultMemory if limit is 0.
 func NewBudget(limit int64, log *slog.Logger) *Budget {
 	if limit == 0 {
 		limit = DefaultMemory
@@ -60,23 +58,22 @@ func NewBudget(limit int64, log *slog.Logger) *Budget {
 	return b
 }
 
-// Full says whether so little is left that new requests may be refused.
+// Full reports whether so little memory is free that new requests may be refused: less than a sixteenth.
 func (b *Budget) Full() bool { return b.full.Load() }
 
-// Used is the number of bytes that are taken, but for those of clients that were told
-// to go.
+// UsedBytes returns the number of bytes in use, without those of clients that were cut off.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used - b.leaving
 }
 
-// Sender is what is being received, and can be told to stop: an HTTP request by its
-// http.ResponseWriter, or what has a method Evict that does not wait.
+// Sender is a request that is being received and can be cut off: the http.ResponseWriter of an HTTP request, or a
+// value with a method Evict that does not block.
 type Sender any
 
-// evict does not wait. Where the connection of an HTTP request cannot be told,
-// ReadTimeout ends it, and the body gets no more memory anyway.
+// evict cuts off a sender. It does not block. If the connection of an HTTP request cannot be interrupted, ReadTimeout
+// ends it, and the body gets no more memory anyway.
 func evict(s Sender) {
 	switch s := s.(type) {
 	case interface{ Evict() }:
@@ -86,24 +83,24 @@ func evict(s Sender) {
 	}
 }
 
-// Hold is what one request, or the unfinished requests of one gRPC connection,
-// take. Its fields are the budget's to touch.
+// MemoryHold is the memory that one request has booked, or the unfinished requests of one gRPC connection. Only the
+// budget accesses its fields.
 type Hold struct {
 	budget     *Budget
-	client     string // host
+	client     string // the client's name or host
 	n          int64
-	sender     Sender // nil: the request has come whole
-	gone       bool   // told to go, or closed
+	sender     Sender // nil if the request has been received completely
+	gone       bool   // cut off or closed
 	prev, next *Hold
 }
 
-// Open sets up a hold with nothing in it. One without a budget books nothing.
+// Open prepares a hold without bytes. If b is nil, nothing will be booked.
 func (h *Hold) Open(b *Budget, client string, sender Sender) {
 	h.budget, h.client, h.sender = b, client, sender
 }
 
-// Grow takes n bytes more, or fewer where n is negative. It may wait where the hold is
-// of something that is still being received.
+// Grow books n more bytes, or frees them if n is negative. While the request is being received it may wait for
+// memory. It returns an error if the client is refused or was cut off.
 func (h *Hold) Grow(n int64) *Error {
 	b := h.budget
 	if b == nil {
@@ -114,6 +111,8 @@ func (h *Hold) Grow(n int64) *Error {
 	if err := b.await(h, n); err != nil {
 		return err
 	}
+
+	// The first bytes bring the hold into the ring.
 	if h.next == nil {
 		h.prev, h.next = b.holds.prev, &b.holds
 		h.prev.next, h.next.prev = h, h
@@ -125,12 +124,12 @@ func (h *Hold) Grow(n int64) *Error {
 	return nil
 }
 
-// await returns when n bytes more may be taken, with b.mu held.
+// waitForMemory waits until n more bytes may be booked. The caller holds b.mu, which is released while it waits.
 func (b *Budget) await(h *Hold, n int64) *Error {
 	var over, again *time.Timer
 	for {
-		// What is little: of a client among clients, or of a body among bodies, for
-		// clients may share an address.
+		// A request is small compared to the other clients, or to the other bodies, since clients may share an
+		// address.
 		total, clients := b.clients[h.client]+n, int64(len(b.clients))
 		body, bodies := h.n+n, int64(b.count)
 		if total == n {
@@ -140,6 +139,8 @@ func (b *Budget) await(h *Hold, n int64) *Error {
 			bodies++
 		}
 		much := h.sender != nil && total > b.limit/8/clients && body > b.limit/8/bodies
+
+		// Decide whether it gets the memory, is refused, or gets that of others.
 		switch {
 		case h.gone:
 			return ErrEvicted
@@ -150,6 +151,8 @@ func (b *Budget) await(h *Hold, n int64) *Error {
 		case (total <= b.limit/clients || body <= b.limit/bodies) && time.Since(b.evicted) >= betweenEvictions && b.makeRoom(h, n):
 			return nil
 		}
+
+		// Wait until memory is freed, an eviction is allowed again, or patience is over.
 		if over == nil {
 			over, again = time.NewTimer(b.Patience), time.NewTimer(betweenEvictions)
 			defer over.Stop()
@@ -175,7 +178,7 @@ func (b *Budget) await(h *Hold, n int64) *Error {
 	}
 }
 
-// orMakeRoom finds n bytes with others, or refuses.
+// evictOrRefuse makes n bytes free by cutting off others. If that fails, it returns an error.
 func (b *Budget) orMakeRoom(h *Hold, n int64) *Error {
 	if b.used-b.leaving+n <= b.limit || b.makeRoom(h, n) {
 		return nil
@@ -184,11 +187,12 @@ func (b *Budget) orMakeRoom(h *Hold, n int64) *Error {
 	return b.tooFull()
 }
 
+// fullError returns the error for a client that gets no memory.
 func (b *Budget) tooFull() *Error {
 	return Unavailable("memory", "requests take %d bytes, at most %d are held; try again", b.used, b.limit)
 }
 
-// add counts n bytes for a client and wakes those that wait where n is negative.
+// addBytes counts n bytes for a client. If n is negative, it wakes those that wait.
 func (b *Budget) add(client string, n int64) {
 	b.used += n
 	if b.clients[client] += n; b.clients[client] == 0 {
@@ -199,6 +203,7 @@ func (b *Budget) add(client string, n int64) {
 	}
 }
 
+// wakeWaiters wakes those that wait for memory.
 func (b *Budget) wake() {
 	if b.freed != nil {
 		close(b.freed)
@@ -206,7 +211,8 @@ func (b *Budget) wake() {
 	}
 }
 
-// Whole says that the request has been received: it is not cut off any more.
+// MarkReceived records that the request has been received completely, so that it cannot be cut off any more. It
+// returns an error if it was cut off before.
 func (h *Hold) Whole() *Error {
 	b := h.budget
 	if b == nil {
@@ -221,7 +227,7 @@ func (h *Hold) Whole() *Error {
 	return nil
 }
 
-// Close gives everything back.
+// Close frees all bytes of the hold.
 func (h *Hold) Close() {
 	b := h.budget
 	if b == nil {
@@ -242,10 +248,10 @@ func (h *Hold) Close() {
 	b.look()
 }
 
-// look sets the sign for probes.
+// updateFull updates what Full returns.
 func (b *Budget) look() { b.full.Store(b.used-b.leaving > b.limit-b.limit/16) }
 
-// warn tells of a full budget, every ten seconds at most.
+// warn logs that the budget is full, at most every ten seconds.
 func (b *Budget) warn() {
 	if now := time.Now(); now.Sub(b.warned) > 10*time.Second {
 		b.warned = now
@@ -253,19 +259,23 @@ func (b *Budget) warn() {
 	}
 }
 
-// makeRoom cuts off senders until n bytes more fit, and some beyond that, so
-// that the next ones find room without a search. Only a client that takes more
-// than the asking one would has to give way; of the same client, a larger body.
+// evictOthers cuts off senders until n more bytes are free, and some more, so that the next ones need no search. Only
+// senders of clients that take more than the requester would are cut off; of the requester's own client, those of
+// larger bodies. It returns false if that does not free enough.
 func (b *Budget) makeRoom(asking *Hold, n int64) bool {
 	if n > b.limit {
 		return false
 	}
+
+	// What each client takes, without what is being freed.
 	clients := map[string]int64{asking.client: n}
 	for h := b.holds.next; h != &b.holds; h = h.next {
 		if !h.gone {
-			clients[h.client] += h.n // without what leaves
+			clients[h.client] += h.n
 		}
 	}
+
+	// The senders that may be cut off, those of the largest clients first.
 	var senders []*Hold
 	for h := b.holds.next; h != &b.holds; h = h.next {
 		if h.sender == nil || h.gone || h == asking {
@@ -281,6 +291,8 @@ func (b *Budget) makeRoom(asking *Hold, n int64) bool {
 		}
 		return int(max(min(y.n-x.n, 1), -1))
 	})
+
+	// Cut them off until there is enough.
 	free := b.limit - (b.used - b.leaving)
 	for _, h := range senders {
 		if free >= n+b.limit/64 {
@@ -295,15 +307,15 @@ func (b *Budget) makeRoom(asking *Hold, n int64) bool {
 	if len(senders) > 0 {
 		b.warn()
 		b.evicted = time.Now()
-		b.wake() // they may wait for room
+		b.wake() // senders that were cut off may be waiting for memory
 	}
 	return free >= n
 }
 
-// ErrEvicted is what a client gets that was cut off for others.
+// ErrEvicted is returned to a client that was cut off for others.
 var ErrEvicted = Unavailable("memory", "the memory for requests is full, and this client took most of it; try again")
 
-// Host is the part of an address that says who the client is.
+// Host returns the host of an address, which identifies the client.
 func Host(address string) string {
 	for i := len(address) - 1; i >= 0; i-- {
 		if address[i] == ':' {

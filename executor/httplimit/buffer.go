@@ -5,26 +5,26 @@ import (
 	"sync"
 )
 
-// Buffer is a byte buffer from a pool. Bodies are read into one and tensors point into it,
-// so a large tensor is not copied on its way to the backend.
+// Buffer is a byte buffer from a pool. Bodies are read into a buffer and tensors alias it, so that a large tensor is
+// not copied.
 type Buffer struct {
 	B     []byte
 	class int8
-	given bool // it was released
-	// lender, when set, owns the bytes: a message as gRPC received it.
+	given bool
+	// lender, if set, owns the bytes: they are a message as gRPC has received it.
 	lender interface{ Free() }
-	// hold, when set, is what the request has booked; it ends with the buffer.
+	// hold, if set, is the memory that the request has booked. It is closed when the buffer is released.
 	hold *Hold
 }
 
 const (
 	minClass = 12 // 4 KiB
-	maxClass = 24 // 16 MiB; larger ones are left to the garbage collector
+	maxClass = 24 // 16 MiB; larger buffers are not pooled
 )
 
 var pools [maxClass + 1]sync.Pool
 
-// roundUp is the capacity that NewBuffer gives for one asked for.
+// pooledCapacity returns the capacity of the buffer that NewBuffer returns for a wanted capacity.
 func roundUp(capacity int) int {
 	if class := max(minClass, bits.Len(uint(max(capacity, 1)-1))); class <= maxClass {
 		return 1 << class
@@ -32,7 +32,7 @@ func roundUp(capacity int) int {
 	return capacity
 }
 
-// NewBuffer returns a buffer with length 0 and at least that capacity.
+// NewBuffer returns an empty buffer with at least the given capacity.
 func NewBuffer(capacity int) *Buffer {
 	class := max(minClass, bits.Len(uint(max(capacity, 1)-1)))
 	if class > maxClass {
@@ -46,13 +46,13 @@ func NewBuffer(capacity int) *Buffer {
 	return b
 }
 
-// Lent is a buffer around bytes that belong to a lender until the buffer is released,
-// and that are booked in a hold.
+// NewLentBuffer returns a buffer of bytes that belong to a lender until the buffer is released, and that are booked
+// in hold.
 func Lent(b []byte, lender interface{ Free() }, hold *Hold) *Buffer {
 	return &Buffer{B: b, class: -1, lender: lender, hold: hold}
 }
 
-// Release gives the memory back.
+// Release frees the memory. It panics if the buffer was released before.
 func (b *Buffer) Release() {
 	if b.given {
 		panic("httplimit: a request's data was released twice")
@@ -70,7 +70,7 @@ func (b *Buffer) Release() {
 	}
 }
 
-// resize moves the bytes to an array of at least that capacity.
+// resize moves the bytes to an array of at least the given capacity.
 func (b *Buffer) resize(capacity int) {
 	next := NewBuffer(capacity)
 	next.B = append(next.B, b.B...)

@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// A browser runs code of strangers and reaches servers that strangers do not,
-// such as those on loopback. What it sends for a page of another site carries
-// an Origin; and where a site points its own name at this server, to pass for
-// the same site, the request carries that name as its Host.
+// A browser runs code of strangers, and reaches servers that strangers do not, such as those on loopback. A request
+// that it sends for a page of another site has an Origin. If a site points its own name at this server to pass for
+// the same site, the request has that name as its Host.
 
-// CheckCaller refuses requests that a page of another site has sent. hosts are names
-// under which clients reach the server, beside localhost and addresses; "*": any name.
-// A token is proof enough against other names: a page does not know it.
+// CheckCaller returns an error for requests that a page of another site has sent. hosts are the names under which
+// clients reach the server, in addition to localhost and addresses; "*" allows any name. If a token is required, the
+// name does not matter, because a page does not know the token.
 func CheckCaller(r *http.Request, hosts []string, token bool) *Error {
 	if !token && !knownHost(r.Host, hosts) {
 		return &Error{Code: CodeForbidden, Reason: "host", Field: "Host",
@@ -33,7 +32,7 @@ func CheckCaller(r *http.Request, hosts []string, token bool) *Error {
 	return &Error{Code: CodeForbidden, Reason: "origin", Field: "Origin", Msg: fmt.Sprintf("pages of %q may not use this server; --host NAME lets those of NAME", Clip(origin[0]))}
 }
 
-// knownHost says whether a request may be meant for this server.
+// knownHost reports whether a request with this Host may be meant for this server.
 func knownHost(host string, hosts []string) bool {
 	name := hostname(host)
 	if name == "" || strings.EqualFold(name, "localhost") {
@@ -47,11 +46,12 @@ func knownHost(host string, hosts []string) bool {
 	return namedHost(name, hosts)
 }
 
+// namedHost reports whether a name is one of hosts.
 func namedHost(name string, hosts []string) bool {
 	return slices.ContainsFunc(hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) })
 }
 
-// hostname is a Host without its port and brackets.
+// hostname returns a Host without its port and brackets.
 func hostname(host string) string {
 	if rest, ok := strings.CutPrefix(host, "["); ok {
 		name, _, _ := strings.Cut(rest, "]")
@@ -61,8 +61,8 @@ func hostname(host string) string {
 	return name
 }
 
-// CheckContentType takes the types that a protocol has, and a request that names
-// none. Those that a page may send without asking must not be among them.
+// CheckContentType returns an error unless the request has one of the content types, or names none. The types must
+// not include those that a page may send without asking (CORS).
 func CheckContentType(r *http.Request, kinds ...string) *Error {
 	v := r.Header["Content-Type"]
 	if len(v) == 0 {

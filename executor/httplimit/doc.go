@@ -1,13 +1,18 @@
-// Package httplimit is the door of a server: what all protocols have in common before
-// anything is decided. A handler that does not stand behind it fails a test of the house.
+// Package httplimit is the entrance of every server of this program: what all protocols check before a request
+// reaches its handler. A test fails if a handler is not behind it.
 //
-//	door.go    Door: keys, callers, times, panics; the only maker of HTTP servers
-//	access.go  the log of accesses
-//	body.go    the only reader of bodies, within the memory for requests
-//	budget.go  Budget: that memory, shared fairly among clients
-//	keys.go    Keyring: bearer tokens, and what their holders may do
-//	caller.go  pages of other sites, content types
-//	buffer.go  Buffer: pooled bytes, counted by reference
-//	error.go   Error: a refusal or a failure, with the status that it becomes
-//	gate.go    Gate: requests inside, and none more once the server drains
+// Vocabulary:
+//
+//   - Door: the checks that every request passes: key, caller, sizes and times (Door).
+//   - Key, holder: a bearer token with its limits, and the sender of a request with it (Holder). AnyClient is the
+//     holder if no key is required.
+//   - Budget: the memory for requests, shared fairly among clients. A hold is what one request has booked of it
+//     (MemoryHold).
+//   - Sender: a request that is being received. It may be cut off (evicted) if its memory is needed for others.
+//   - Gate: counts the requests that run, and lets none in once the server drains.
+//
+// Order of reading: door.go (the checks; the only maker of HTTP servers), keys.go (keys and their limits), caller.go
+// (pages of other sites, content types), body.go (the only reader of bodies), budget.go, buffer.go (pooled bytes),
+// gate.go, error.go (refusals and failures, and their status), events.go (server-sent events), access.go (the log of
+// accesses).
 package httplimit

@@ -10,37 +10,36 @@ import (
 	"time"
 )
 
-// Off as an address says that nothing listens.
+// AddressOff as an address means that nothing listens.
 const Off = "off"
 
-// Door is what every request passes before its handler, whatever the protocol: keys,
-// callers, memory and times. The servers of a process share one. The zero value of a
-// field means what its comment says; Open fills it in.
+// Door checks every request before its handler, whatever the protocol. The servers of a process share one. Each
+// field's comment says what its zero value stands for; WithDefaults sets the defaults.
 type Door struct {
-	// Keys are the keys that are taken; nil: none is asked for.
+	// Keys are the keys that are accepted. If it is nil, no key is required.
 	Keys *Keyring
-	// Hosts are names under which clients reach the server, beside localhost and
-	// addresses. Without a key a request to another name is refused, for a web
-	// page may have pointed that name at this server; "*": any name.
+	// Hosts are the names under which clients reach the server, in addition to localhost and addresses; "*" allows
+	// any. Without a key, requests to other names are refused, because a web page may have pointed such a name at
+	// this server.
 	Hosts []string
-	// Budget is the memory for requests; nil: one of DefaultMemory.
+	// Budget is the memory for requests. The default has DefaultMemory bytes.
 	Budget *Budget
-	// TLS, when set, is used by Serve; it must hold a certificate.
+	// TLS, if set, is used by Serve. It must have a certificate.
 	TLS *tls.Config
-	// MaxHeaderBytes bounds HTTP headers and gRPC metadata; 0: 64 KiB.
+	// MaxHeaderBytes bounds HTTP headers and gRPC metadata. The default is 64 KiB.
 	MaxHeaderBytes int
-	// ReadTimeout bounds reading a request or message, IdleTimeout an unused connection,
-	// WriteTimeout an HTTP request from its head to the end of its answer, where its
-	// handler does not say otherwise; 0: 1 minute, 5 minutes, 5 minutes.
+	// ReadTimeout bounds the time to read a request or message, IdleTimeout an unused connection, and WriteTimeout an
+	// HTTP request from its head to the end of its answer, unless its handler sets another. The defaults are 1
+	// minute, 5 minutes and 5 minutes.
 	ReadTimeout, IdleTimeout, WriteTimeout time.Duration
-	// Log receives panics and failures of the transport; nil: slog.Default.
+	// Log receives panics and failures of the transport. The default is slog.Default.
 	Log *slog.Logger
-	// Access receives a line for every request that was answered; nil: none.
+	// Access receives a line for every request that was answered. If it is nil, there is no log of accesses.
 	Access *slog.Logger
 }
 
-// Open returns a door with every field filled in. A nil door is one that asks for
-// nothing.
+// WithDefaults returns a copy of the door with defaults in place of zero fields. For a nil door it returns one that
+// requires no key.
 func (d *Door) Open() *Door {
 	var out Door
 	if d != nil {
@@ -59,6 +58,7 @@ func (d *Door) Open() *Door {
 	return &out
 }
 
+// setDefault sets a field to a value if it is zero.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -66,7 +66,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Server is an HTTP server behind the door.
+// Server returns an HTTP server with the limits of the door.
 func (d *Door) Server(h http.Handler) *http.Server {
 	s := &http.Server{
 		Handler:           h,
@@ -83,8 +83,8 @@ func (d *Door) Server(h http.Handler) *http.Server {
 	return s
 }
 
-// Serve accepts connections of a server until it is shut down; it then returns nil. what
-// names the server in errors.
+// Serve accepts connections of a server until it is shut down; it then returns nil. protocol names the server in
+// errors.
 func Serve(s *http.Server, l net.Listener, what string) error {
 	var err error
 	if s.TLSConfig != nil {
@@ -98,14 +98,13 @@ func Serve(s *http.Server, l net.Listener, what string) error {
 	return fmt.Errorf("serving %s on %s: %w", what, l.Addr(), err)
 }
 
-// Serving answers a request of a known sender. An error of its own is answered by the
-// protocol's Refuse.
+// HolderHandler answers a request of a holder. If it returns an error, the protocol's ErrorWriter answers that.
 type Serving func(w http.ResponseWriter, r *http.Request, from *Holder) error
 
-// Refuse answers an error in the words of a protocol.
+// ErrorWriter answers an error in the form of a protocol.
 type Refuse func(w http.ResponseWriter, err error)
 
-// Handler lets requests in whose senders may pass. A panic stays with its own request.
+// Handler returns a handler for requests that pass the door. A panic fails only its own request.
 func (d *Door) Handler(refuse Refuse, next Serving) http.HandlerFunc {
 	return d.Probe(refuse, func(w http.ResponseWriter, r *http.Request, _ *Holder) error {
 		from, err := d.pass(r)
@@ -120,7 +119,7 @@ func (d *Door) Handler(refuse Refuse, next Serving) http.HandlerFunc {
 	})
 }
 
-// Probe is Handler for paths that are open to everybody, such as those of health.
+// Probe is like Handler for paths that need no key, such as those of health checks.
 func (d *Door) Probe(refuse Refuse, next Serving) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if d.Access != nil {
@@ -140,7 +139,7 @@ func (d *Door) Probe(refuse Refuse, next Serving) http.HandlerFunc {
 	}
 }
 
-// pass finds who sends a request, or why it may not pass.
+// checkSender returns the holder of a request's key, or an error if the request may not pass.
 func (d *Door) pass(r *http.Request) (*Holder, *Error) {
 	if err := CheckCaller(r, d.Hosts, d.Keys != nil); err != nil {
 		return nil, err
@@ -148,8 +147,8 @@ func (d *Door) pass(r *http.Request) (*Holder, *Error) {
 	return d.Keys.Find(r.Header.Get("Authorization"))
 }
 
-// Unread has the connection of a request closed that is answered before its body was
-// read, where that is long: its bytes are not waited for.
+// CloseIfUnread closes the connection after the answer if the request was answered before its body was read and the
+// body is long or its length unknown. So the server need not wait for the rest.
 func Unread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength < 0 || r.ContentLength > 256<<10 {
 		w.Header().Set("Connection", "close")

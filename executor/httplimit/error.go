@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Code says why a request was not answered with outputs.
+// Code is the kind of an error.
 type Code uint8
 
-// The codes, with the HTTP status that each becomes.
+// The codes, with the HTTP status of each.
 const (
 	CodeInternal         Code = iota // 500
 	CodeInvalid                      // 400
@@ -22,11 +22,11 @@ const (
 	CodeTooLarge                     // 413
 	CodeUnavailable                  // 503
 	CodeDeadline                     // 504
-	CodeCancelled                    // 499: the client went away
+	CodeCancelled                    // 499: the client disconnected
 	CodeUnauthenticated              // 401
 	CodeMethod                       // 405
 	CodeUnsupportedMedia             // 415
-	CodeForbidden                    // 403: a page of another site asks
+	CodeForbidden                    // 403: a page of another site sent the request
 )
 
 var statuses = [...]int{
@@ -44,24 +44,25 @@ var statuses = [...]int{
 	CodeForbidden:        http.StatusForbidden,
 }
 
-// HTTPStatus is the status that the code becomes.
+// HTTPStatus returns the HTTP status of the code.
 func (c Code) HTTPStatus() int { return statuses[c] }
 
 // Error is a refusal or a failure as clients see it.
 type Error struct {
 	Code Code
-	// Reason is a short word for machines, such as a policy's reason for a drop.
+	// Reason is a short word for programs, such as a policy's reason for a drop.
 	Reason string
-	// Field is where in the request the fault is, such as `inputs[0].shape`.
+	// Field is the place of the fault in the request, such as `inputs[0].shape`.
 	Field string
 	Msg   string
-	// RetryAfter is when asking again is worth it, from now on. 0: not known.
+	// RetryAfter is the time from now on after which to try again, or 0 if it is unknown.
 	RetryAfter time.Duration
-	// Estimate is how long the request would take, or would have taken. 0: not known.
+	// Estimate is the time that the request would take, or would have taken, or 0 if it is unknown.
 	Estimate time.Duration
 	Err      error
 }
 
+// Error implements error.
 func (e *Error) Error() string {
 	if e.Field != "" {
 		return e.Field + ": " + e.Msg
@@ -69,41 +70,41 @@ func (e *Error) Error() string {
 	return e.Msg
 }
 
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Dropped refuses a request that the policy will not run; reason is the
-// policy's word for it.
+// Dropped returns the error for a request that the policy will not run. reason is the policy's word for it.
 func Dropped(reason, format string, args ...any) *Error {
 	return &Error{Code: CodeDropped, Reason: reason, Msg: fmt.Sprintf(format, args...)}
 }
 
-// Invalid refuses a faulty request; field says where the fault is.
+// Invalid returns the error for a faulty request. field is the place of the fault.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Reason: "invalid_argument", Field: field, Msg: fmt.Sprintf(format, args...)}
 }
 
-// NotFound refuses an unknown model, version or path.
+// NotFound returns the error for an unknown model, version or path.
 func NotFound(format string, args ...any) *Error {
 	return &Error{Code: CodeNotFound, Reason: "not_found", Msg: fmt.Sprintf(format, args...)}
 }
 
-// Unavailable refuses because the server starts, drains or has lost a part;
-// the same request may succeed later or elsewhere.
+// Unavailable returns the error for a server that starts, drains or has lost a part. The same request may succeed
+// later or elsewhere.
 func Unavailable(reason, format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, Reason: reason, Msg: fmt.Sprintf(format, args...)}
 }
 
-// Internal reports a failure that is not the client's.
+// Internal returns the error for a failure that is not the client's.
 func Internal(err error, format string, args ...any) *Error {
 	return &Error{Code: CodeInternal, Reason: "internal", Msg: fmt.Sprintf(format, args...), Err: err}
 }
 
-// TooLarge refuses what is beyond a limit.
+// TooLarge returns the error for a request that exceeds a limit.
 func TooLarge(field, format string, args ...any) *Error {
 	return &Error{Code: CodeTooLarge, Reason: "too_large", Field: field, Msg: fmt.Sprintf(format, args...)}
 }
 
-// AsError gives every error a code.
+// AsError converts any error to an *Error with a code.
 func AsError(err error) *Error {
 	var e *Error
 	switch {
@@ -118,16 +119,15 @@ func AsError(err error) *Error {
 	}
 }
 
-// Panicked notes a panic of a handler, so that it stays with its own request. The panic
-// by which a handler cuts a connection goes on.
+// LogPanic logs a panic of a handler. The panic with which a handler closes its connection is passed on.
 func Panicked(p any, r *http.Request, log *slog.Logger) {
 	if p == http.ErrAbortHandler {
-		panic(p) // net/http's own way
+		panic(p) // net/http's own way to close a connection
 	}
 	log.Error("panic in an HTTP handler", "path", Clip(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }
 
-// Clip shortens what a client sent, for messages.
+// Clip shortens a text that a client has sent, for messages.
 func Clip(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"

@@ -10,19 +10,19 @@ import (
 type Events struct {
 	w     http.ResponseWriter
 	ctl   *http.ResponseController
-	stall time.Duration // that a client may take to read an event
+	stall time.Duration // time that a client may take to read an event
 	begun bool
 }
 
-// NewEvents returns a writer of events. A client that does not read for a time is gone.
+// NewEvents returns a writer of events. A client that does not read for the stall timeout is cut off.
 func NewEvents(w http.ResponseWriter, stall time.Duration) *Events {
 	return &Events{w: w, ctl: http.NewResponseController(w), stall: stall}
 }
 
-// Begun returns true if the head of the answer is written: an error can no longer be a status.
+// HasBegun reports whether the head of the answer is written. Then an error can no longer have its own status.
 func (e *Events) Begun() bool { return e.begun }
 
-// Send writes an event with JSON. If the client is gone, or does not read, it returns an error.
+// Send writes an event with a value as JSON. It returns an error if the client has disconnected or does not read.
 func (e *Events) Send(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -31,7 +31,7 @@ func (e *Events) Send(v any) error {
 	return e.Line("data: ", body)
 }
 
-// Line writes a line with a prefix, and an empty one behind it.
+// SendLine writes a line with a prefix, and an empty line after it.
 func (e *Events) Line(prefix string, body []byte) error {
 	if !e.begun {
 		e.begun = true
@@ -41,7 +41,7 @@ func (e *Events) Line(prefix string, body []byte) error {
 		h.Set("X-Accel-Buffering", "no")
 		e.w.WriteHeader(http.StatusOK)
 	}
-	_ = e.ctl.SetWriteDeadline(time.Now().Add(e.stall)) // a writer of tests has none
+	_ = e.ctl.SetWriteDeadline(time.Now().Add(e.stall)) // the writer of a test has no deadlines
 	if _, err := e.w.Write(append(append([]byte(prefix), body...), "\n\n"...)); err != nil {
 		return err
 	}

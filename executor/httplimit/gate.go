@@ -7,16 +7,15 @@ import (
 	"sync"
 )
 
-// Gate counts the requests inside and lets no more in once it is closed. The zero
-// value is open.
+// Gate counts the requests that run and lets none in once it is closed. The zero value is open.
 type Gate struct {
 	mu     sync.Mutex
-	inside int
+	inside int // number of requests that run
 	shut   bool
-	idle   chan struct{} // made by Close, closed when nobody is inside
+	idle   chan struct{} // made by Close, closed when no request runs any more
 }
 
-// Enter says whether a request may come in; Leave ends it.
+// Enter lets a request in and returns true, or returns false if the gate is closed. Leave must follow true.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -27,7 +26,7 @@ func (g *Gate) Enter() bool {
 	return true
 }
 
-// Leave is for a request that was let in.
+// Leave ends a request that was let in.
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,14 +36,14 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Closed says whether nobody is let in any more.
+// IsClosed reports whether no request is let in any more.
 func (g *Gate) Closed() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.shut
 }
 
-// Close refuses from now on and waits until nobody is inside.
+// Close refuses requests from now on, and waits until none runs. It returns an error if ctx ends before.
 func (g *Gate) Close(ctx context.Context) error {
 	g.mu.Lock()
 	if !g.shut {

@@ -15,17 +15,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Key is a bearer token with what its holder may do.
+// Key is a bearer token with the limits of its holder.
 type Key struct {
 	Token string
-	Name  string  // whose requests these are; holders of the same name are one client
-	Class string  // SLO class of requests that name none; empty: the model's default
-	RPS   float64 // requests a second; 0: no limit
-	Burst int     // requests at once within RPS; 0: a second's worth, 1 at least
-	Open  int     // requests that have not ended, of all keys of the name; 0: no limit
+	Name  string  // the owner of the requests; holders of the same name are one client
+	Class string  // SLO class of requests that name none; if empty, the model's default
+	RPS   float64 // requests per second; 0 for no limit
+	Burst int     // most requests at once within RPS; 0 stands for those of a second, at least 1
+	Open  int     // most requests that have not ended, over all keys of the name; 0 for no limit
 }
 
-// ParseKeys reads a file of keys, one a line:
+// ParseKeys reads a file of keys, one per line:
 //
 //	TOKEN [name=NAME] [class=CLASS] [rps=N] [burst=N] [open=N]
 //
@@ -55,6 +55,7 @@ func ParseKeys(file []byte) ([]Key, error) {
 	return out, checkKeys(out)
 }
 
+// setOption sets a field of a key from a word such as rps=10.
 func (k *Key) set(word string) (err error) {
 	name, value, _ := strings.Cut(word, "=")
 	switch name {
@@ -77,9 +78,10 @@ func (k *Key) set(word string) (err error) {
 	return nil
 }
 
-// shortestToken is what can still not be guessed.
+// minTokenLength is the shortest token that cannot be guessed.
 const shortestToken = 16
 
+// checkKeys returns an error if a token is short or occurs twice, or a limit is invalid.
 func checkKeys(keys []Key) error {
 	seen := map[string]bool{}
 	for i, k := range keys {
@@ -98,14 +100,14 @@ func checkKeys(keys []Key) error {
 	return nil
 }
 
-// Keyring are the keys that a process takes, with what is left of their limits. All
-// its servers share it. Nil: no key is asked for.
+// Keyring holds the keys that a process accepts, and their use. All its servers share it. If it is nil, no key is
+// required.
 type Keyring struct {
 	hashes  [][sha256.Size]byte
 	holders []*Holder
 }
 
-// NewKeyring makes the keyring of some keys; nil where there are none.
+// NewKeyring returns the keyring of some keys. If there are none, it returns nil.
 func NewKeyring(keys ...Key) (*Keyring, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -132,7 +134,7 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 	return k, nil
 }
 
-// Classes are the SLO classes that keys name.
+// Classes returns the SLO classes that the keys name.
 func (k *Keyring) Classes() (out []string) {
 	if k == nil {
 		return nil
@@ -145,17 +147,16 @@ func (k *Keyring) Classes() (out []string) {
 	return out
 }
 
-// Anybody is who sends a request where no key is asked for.
+// AnyClient is the holder of requests if no key is required.
 var Anybody = &Holder{}
 
-// Find returns the holder of the key in an Authorization header. It takes the same time
-// for all.
+// Find returns the holder of the key in an Authorization header. It takes the same time for all tokens.
 func (k *Keyring) Find(header string) (*Holder, *Error) {
 	if k == nil {
 		return Anybody, nil
 	}
 	scheme, token, _ := strings.Cut(header, " ")
-	// Hashing first makes the comparison independent of the token's length.
+	// The hash makes the comparison independent of the token's length.
 	got := sha256.Sum256([]byte(token))
 	at := -1
 	for i := range k.hashes {
@@ -169,15 +170,14 @@ func (k *Keyring) Find(header string) (*Holder, *Error) {
 	return k.holders[at], nil
 }
 
-// Holder is who sends a request, with what is left of the limits of its key.
+// Holder is the sender of requests with a key, with the use of its limits.
 type Holder struct {
 	Key
-	limit *rate.Limiter // nil: none
-	open  *atomic.Int64 // requests of the name that have not ended; nil: nobody counts them
+	limit *rate.Limiter // nil if the rate is unlimited
+	open  *atomic.Int64 // number of requests of the name that have not ended; nil for AnyClient
 }
 
-// Client is the name under which a request from an address is counted: that of its key,
-// else the host.
+// Client returns the name under which a request from an address is counted: the name of its key, else the host.
 func (h *Holder) Client(address string) string {
 	if h.Name != "" {
 		return h.Name
@@ -185,7 +185,7 @@ func (h *Holder) Client(address string) string {
 	return Host(address)
 }
 
-// Take counts a request against the key's rate.
+// CountRequest counts a request against the key's rate. It returns an error if the rate is exceeded.
 func (h *Holder) Take() *Error {
 	if h.limit == nil {
 		return nil
@@ -200,7 +200,8 @@ func (h *Holder) Take() *Error {
 		Msg: fmt.Sprintf("this key may send %v requests a second; come again in %v", h.RPS, d.Round(time.Millisecond))}
 }
 
-// Begin counts a request against the key's rate, and as open until End.
+// BeginRequest counts a request against the key's rate, and as open until EndRequest. It returns an error if a limit
+// is exceeded.
 func (h *Holder) Begin() *Error {
 	if h.open != nil {
 		if n := h.open.Add(1); h.Open > 0 && n > int64(h.Open) {
@@ -216,7 +217,7 @@ func (h *Holder) Begin() *Error {
 	return nil
 }
 
-// End follows Begin where that gave no error.
+// EndRequest must follow BeginRequest if that returned no error.
 func (h *Holder) End() {
 	if h.open != nil {
 		h.open.Add(-1)

@@ -12,22 +12,23 @@ import (
 	"inferplan/formats/jsontext"
 )
 
-// MaxRank is how deep arrays may be nested.
+// MaxRank bounds the nesting of arrays.
 const MaxRank = 16
 
-// Cursor reads JSON (RFC 8259) from a byte slice without building values. It
-// is strict: no trailing commas, no NaN, no text after the value, valid UTF-8.
+// Cursor reads JSON (RFC 8259) from a byte slice without building values. It is strict: no trailing commas, no NaN,
+// no text after the value, valid UTF-8.
 type Cursor struct {
-	B []byte
-	I int // what comes next
+	B []byte // the text
+	I int    // offset of the next byte
 	Progress
 }
 
-// Syntax is an error in the JSON text itself, at the cursor.
+// Syntax returns an error about the JSON text at the cursor.
 func (c *Cursor) Syntax(format string, args ...any) *httplimit.Error {
 	return httplimit.Invalid("", "JSON, byte %d: %s", c.I, fmt.Sprintf(format, args...))
 }
 
+// DescribeNext returns the next byte for a message.
 func (c *Cursor) Found() string {
 	if c.I >= len(c.B) {
 		return "the end of the text"
@@ -35,7 +36,7 @@ func (c *Cursor) Found() string {
 	return strconv.QuoteRuneToASCII(rune(c.B[c.I]))
 }
 
-// Peek skips white space and returns the next byte, 0 at the end.
+// Peek skips white space and returns the next byte. At the end it returns 0.
 func (c *Cursor) Peek() byte {
 	if c.I = jsontext.Space(c.B, c.I); c.I < len(c.B) {
 		return c.B[c.I]
@@ -43,6 +44,7 @@ func (c *Cursor) Peek() byte {
 	return 0
 }
 
+// Expect reads a given byte, after white space. It returns an error if another one is next.
 func (c *Cursor) Expect(ch byte) *httplimit.Error {
 	if c.Peek() != ch || c.I >= len(c.B) {
 		return c.Syntax("found %s where %q is expected", c.Found(), rune(ch))
@@ -51,7 +53,7 @@ func (c *Cursor) Expect(ch byte) *httplimit.Error {
 	return nil
 }
 
-// End checks that nothing follows.
+// CheckEnd returns an error unless only white space follows.
 func (c *Cursor) End() *httplimit.Error {
 	if c.Peek(); c.I < len(c.B) {
 		return c.Syntax("found %s after the end of the value", c.Found())
@@ -59,7 +61,7 @@ func (c *Cursor) End() *httplimit.Error {
 	return nil
 }
 
-// More reads the separator after a member: true when another follows.
+// ReadSeparator reads the comma or the closing bracket after a member. It returns true if another member follows.
 func (c *Cursor) More(closing byte) (bool, *httplimit.Error) {
 	switch c.Peek() {
 	case ',':
@@ -72,8 +74,7 @@ func (c *Cursor) More(closing byte) (bool, *httplimit.Error) {
 	return false, c.Syntax("found %s where ',' or %q is expected", c.Found(), rune(closing))
 }
 
-// Object calls member with each key; member reads the value. A key may alias
-// the text.
+// Object calls member with each key of an object; member reads the value. The key may alias the text.
 func (c *Cursor) Object(member func(key []byte) *httplimit.Error) *httplimit.Error {
 	if err := c.Expect('{'); err != nil {
 		return err
@@ -106,7 +107,7 @@ func (c *Cursor) Object(member func(key []byte) *httplimit.Error) *httplimit.Err
 	}
 }
 
-// Array calls element before each element; element reads it.
+// Array calls element before each element of an array; element reads it.
 func (c *Cursor) Array(element func(i int) *httplimit.Error) *httplimit.Error {
 	if err := c.Expect('['); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (c *Cursor) Array(element func(i int) *httplimit.Error) *httplimit.Error {
 	}
 }
 
-// Str reads a string; the result aliases the text when it holds no escape.
+// Str reads a string. The result aliases the text if the string has no escape.
 func (c *Cursor) Str() ([]byte, *httplimit.Error) {
 	if c.Peek() != '"' {
 		return nil, c.Syntax("found %s where a string is expected", c.Found())
@@ -158,7 +159,7 @@ func (c *Cursor) Str() ([]byte, *httplimit.Error) {
 	return s, nil
 }
 
-// Number reads a number's text and says whether it is written as an integer.
+// Number reads the text of a number and reports whether it is written as an integer.
 func (c *Cursor) Number() (text []byte, integer bool, err *httplimit.Error) {
 	ch := c.Peek()
 	if ch != '-' && (ch < '0' || ch > '9') {
@@ -176,7 +177,7 @@ func (c *Cursor) Number() (text []byte, integer bool, err *httplimit.Error) {
 	return c.B[start:end], integer, nil
 }
 
-// Integer reads an integer that fits in int64.
+// Integer reads an integer of 64 bits.
 func (c *Cursor) Integer() (int64, *httplimit.Error) {
 	at := c.I
 	text, whole, err := c.Number()
@@ -191,7 +192,7 @@ func (c *Cursor) Integer() (int64, *httplimit.Error) {
 	return v, nil
 }
 
-// literal reads the word if it is next.
+// literal reads a word if it is next, and reports whether it was.
 func (c *Cursor) literal(word string) bool {
 	c.Peek()
 	if !bytes.HasPrefix(c.B[c.I:], []byte(word)) {
@@ -201,6 +202,7 @@ func (c *Cursor) literal(word string) bool {
 	return true
 }
 
+// Boolean reads true or false.
 func (c *Cursor) Boolean() (bool, *httplimit.Error) {
 	if c.literal("true") {
 		return true, nil
@@ -211,7 +213,7 @@ func (c *Cursor) Boolean() (bool, *httplimit.Error) {
 	return false, c.Syntax("found %s where true or false is expected", c.Found())
 }
 
-// Param reads a parameter's value: the protocol allows scalars only.
+// Param reads the value of a parameter. The protocol allows only scalars.
 func (c *Cursor) Param() (any, *httplimit.Error) {
 	switch ch := c.Peek(); {
 	case ch == '"':
@@ -241,6 +243,7 @@ func (c *Cursor) Param() (any, *httplimit.Error) {
 	return nil, c.Syntax("found %s; a parameter is a string, a number or a boolean", c.Found())
 }
 
+// paramOf returns a value, or nil if there is an error.
 func asParam[T any](v T, err *httplimit.Error) (any, *httplimit.Error) {
 	if err != nil {
 		return nil, err
@@ -248,8 +251,7 @@ func asParam[T any](v T, err *httplimit.Error) (any, *httplimit.Error) {
 	return v, nil
 }
 
-// SkipArray passes over an array whose elements are numbers, strings, booleans
-// or arrays, without looking at their meaning.
+// SkipArray skips an array of numbers, strings, booleans or arrays.
 func (c *Cursor) SkipArray(depth int) *httplimit.Error {
 	if depth > MaxRank {
 		return c.Syntax("arrays nested deeper than %d", MaxRank)
@@ -271,5 +273,5 @@ func (c *Cursor) SkipArray(depth int) *httplimit.Error {
 	})
 }
 
-// Alias views bytes as a string for the length of a call that does not keep it.
+// Alias returns bytes as a string without copying them. It may be used only in calls that do not keep the string.
 func Alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

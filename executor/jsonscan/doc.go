@@ -1,6 +1,6 @@
-// Package jsonscan reads the JSON of strangers, in time and memory linear in its bytes
-// and without building values.
+// Package jsonscan reads the JSON of untrusted clients, in time and memory linear in its bytes and without building
+// values. It stops when the client has disconnected.
 //
-//	cursor.go    Cursor: objects, arrays, strings, numbers, and what to pass over
-//	progress.go  Progress: who waits for the answer, and the memory that decoding takes
+// Order of reading: cursor.go (Cursor: reads objects, arrays, strings and numbers), progress.go (Progress: checks
+// whether the client still waits, and books memory).
 package jsonscan

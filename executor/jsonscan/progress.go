@@ -6,19 +6,18 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// LookEvery is after how many bytes a decoder looks whether its client is still
-// there.
+// CheckInterval is the number of bytes after which a decoder checks whether its client is still there.
 const LookEvery = 1 << 20
 
-// Progress counts what a decoder has read, so that it stops when nobody waits
-// for the answer, and books the memory that it takes beside the body.
+// Progress counts what a decoder has read, so that the decoder stops when the client has disconnected. It also books
+// the memory that decoding takes in addition to the body.
 type Progress struct {
-	Ctx  context.Context // nil: somebody always waits
-	Hold *httplimit.Hold // nil: nothing is booked
-	seen int             // bytes since the last look
+	Ctx  context.Context // the client's context; nil if the client always waits
+	Hold *httplimit.Hold // nil if nothing is booked
+	seen int             // bytes since the last check
 }
 
-// Read notes n bytes; an error says that the client is gone.
+// AddBytes counts n bytes. It returns an error if the client has disconnected.
 func (p *Progress) Read(n int) *httplimit.Error {
 	if p.seen += n; p.seen < LookEvery {
 		return nil
@@ -26,6 +25,7 @@ func (p *Progress) Read(n int) *httplimit.Error {
 	return p.Look()
 }
 
+// CheckClient returns an error if the client has disconnected.
 func (p *Progress) Look() *httplimit.Error {
 	p.seen = 0
 	if p.Ctx == nil || p.Ctx.Err() == nil {
@@ -34,7 +34,7 @@ func (p *Progress) Look() *httplimit.Error {
 	return httplimit.AsError(p.Ctx.Err())
 }
 
-// Book takes n bytes from the memory for requests.
+// BookMemory books n bytes of the memory for requests.
 func (p *Progress) Book(n int) *httplimit.Error {
 	if p.Hold == nil {
 		return nil

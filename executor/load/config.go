@@ -12,7 +12,7 @@ import (
 	"inferplan/formats"
 )
 
-// Protocol is how requests travel.
+// Protocol is the protocol of the requests.
 type Protocol string
 
 // The protocols.
@@ -22,79 +22,77 @@ const (
 	GRPC       Protocol = "grpc"        // ModelInfer with raw contents
 )
 
-// ErrConfig is behind errors about the configuration: nothing was sent.
+// ErrConfig is the error of a faulty configuration. Nothing was sent.
 var ErrConfig = errors.New("load cannot be sent")
 
-// Protocols lists the valid values, the default first.
+// Protocols lists the valid protocols, the default first.
 var Protocols = []Protocol{HTTPBinary, HTTPJSON, GRPC, Completions}
 
-// Model is one of the models that a schedule speaks of.
+// Model is one of the models of a schedule.
 type Model struct {
 	Name    string
-	Class   string // SLO class; empty: the model's default
-	Version string // empty: the server's choice
-	// SLO is the budget of a request whose arrival names none; 0: no deadline,
-	// nothing is late.
+	Class   string // SLO class; if empty, the model's default
+	Version string // if empty, the server chooses
+	// SLO is the budget of requests whose arrival names none. If it is 0, they have no deadline and cannot be late.
 	SLO time.Duration
-	// Batch is the size of the first dimension where the server allows any; 0: 1.
+	// Batch is the first dimension of the inputs if the server allows any size. 0 stands for 1.
 	Batch int
-	// Shapes overrides the shape of inputs by name; needed where a dimension
-	// other than the first may have any size and 1 will not do.
+	// Shapes are the shapes of inputs by name. They are needed if a dimension other than the first may have any size
+	// and must not be 1.
 	Shapes map[string][]int64
-	// Inputs, when set, are sent instead of random ones, in turn.
+	// Inputs, if set, are sent in turn in place of random ones.
 	Inputs []Inputs
-	// Samples, when set, are likewise.
+	// Samples, if set, are sent likewise.
 	Samples *Samples
-	// Prompt and Output draw the lengths of completions that a trace does not have; nil:
-	// one token. Of is the figure that the SLO is of: formats.OfTTFT, OfTPOT or, empty
-	// too, the end of the answer.
+	// Prompt and Output are the distributions of the lengths of completions that the trace does not name, in tokens;
+	// nil stands for one token. SLOOf says what the SLO bounds: formats.OfTTFT, OfTPOT or, if it is empty, the time
+	// to the end of the answer.
 	Prompt, Output *formats.Lengths
 	Of             string
 }
 
-// Config says what to drive and how.
+// Config is the configuration of a run.
 type Config struct {
 	// URL of the server: http(s)://host:port, or grpc(s)://host:port, which
 	// sets the protocol.
 	URL string
-	// Protocol; empty: HTTPBinary, or GRPC when the URL says so.
+	// Protocol is the protocol. If it is empty, it is GRPC if the URL says so, else HTTPBinary.
 	Protocol Protocol
-	// Models are indexed by the arrivals' Model.
+	// Models are the models, indexed by Model of the arrivals.
 	Models []Model
-	// Seed of the random inputs.
+	// Seed is the seed of the random inputs.
 	Seed uint64
-	// Variants is the number of different requests per model; 0: 4.
+	// Variants is the number of different requests per model. 0 stands for 4.
 	Variants int
-	// Warmup: earlier arrivals are sent but not counted.
+	// Warmup is the time before which requests are sent but not counted.
 	Warmup time.Duration
-	// Duration: arrivals at or after it are not sent; 0: the schedule's end.
+	// Duration is the time from which on no requests are sent. 0 stands for the end of the schedule.
 	Duration time.Duration
-	// MaxInFlight requests may be open at once; one that falls due beyond that
-	// is counted as client_overload, never delayed. 0: 2048.
+	// MaxInFlight is the most requests that may be open at once. A request that falls due beyond that is counted as
+	// client_overload; it is never delayed. 0 stands for 2048.
 	MaxInFlight int
-	// Grace is how long the run waits for answers after the last arrival; 0: 10 s.
+	// Grace is how long the run waits for answers after the last arrival. 0 stands for 10 s.
 	Grace time.Duration
-	// NoTimeout leaves the parameter "timeout" out.
+	// NoTimeout omits the parameter "timeout".
 	NoTimeout bool
 	// Token is sent as bearer token.
 	Token string
-	// TLS for https and grpcs; nil: the system's defaults.
+	// TLS is the configuration for https and grpcs. If it is nil, the system's defaults apply.
 	TLS *tls.Config
-	// Ended, where given, is told what became of every counted request as it
-	// ends; not by two goroutines at once.
+	// OnOutcome, if set, is called with the outcome of every counted request when it ends. Calls do not overlap.
 	Ended func(Outcome)
 }
 
-// Outcome is what became of one request.
+// Outcome is how one request ended.
 type Outcome struct {
-	Due     time.Duration // since the start of the run
-	Model   int           // of Config.Models
-	Latency time.Duration // from Due; 0 where it was dropped
+	Due     time.Duration // scheduled time, since the start of the run
+	Model   int           // index in Config.Models
+	Latency time.Duration // since Due; 0 if it was dropped
 	Late    bool
-	Reason  string // of the drop; empty: answered
+	Reason  string // reason of the drop; empty if it was answered
 }
 
-// normalise fills defaults and checks.
+// normalise checks the configuration, sets defaults, and returns the server's address.
 func (c *Config) normalise() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -117,7 +115,7 @@ func (c *Config) normalise() (*url.URL, error) {
 	case grpcURL && c.Protocol != GRPC:
 		return nil, fmt.Errorf("protocol %s does not go with address %q", c.Protocol, c.URL)
 	}
-	u.Path = "/" + strings.Trim(u.Path, "/") // JoinPath keeps a path relative that begins so
+	u.Path = "/" + strings.Trim(u.Path, "/") // JoinPath keeps a path relative unless it begins like this
 	if len(c.Models) == 0 {
 		return nil, fmt.Errorf("no models to send requests to")
 	}

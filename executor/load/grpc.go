@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	_ "google.golang.org/grpc/encoding/proto" // registered first, so that our codec replaces it
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -22,20 +22,21 @@ import (
 	"inferplan/executor/oip/oippb"
 )
 
-// grpcTarget speaks gRPC with raw contents.
+// grpcTarget is a server over gRPC. It gets raw contents.
 type grpcTarget struct {
 	conn    *grpc.ClientConn
 	timeout bool
 	token   string
 }
 
-// bufferBytes is the size of a connection's buffers: requests are tensors.
+// bufferBytes is the size of a connection's buffers. Requests are tensors, so it is large.
 const bufferBytes = 128 << 10
 
-// grpcPayload is a request without id and parameters. Protobuf messages in a
-// row are one message, so these are sent in front of it.
+// grpcPayload is a request without id and parameters. Protobuf messages in a row are one message, so id and
+// parameters are sent in front of it.
 type grpcPayload struct{ wire []byte }
 
+// newGRPCTarget returns a target over gRPC. It does not connect yet.
 func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 	creds := insecure.NewCredentials()
 	if u.Scheme == "grpcs" || u.Scheme == "https" {
@@ -57,6 +58,7 @@ func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 
 func (t *grpcTarget) close() { t.conn.Close() }
 
+// withToken adds the token to the metadata of a call.
 func (t *grpcTarget) authorised(ctx context.Context) context.Context {
 	if t.token == "" {
 		return ctx
@@ -64,6 +66,7 @@ func (t *grpcTarget) authorised(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+t.token)
 }
 
+// describe implements target.
 func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
 	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.authorised(ctx), &oippb.ModelMetadataRequest{Name: m.Name, Version: m.Version})
 	if err != nil {
@@ -80,17 +83,19 @@ func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	return info, nil
 }
 
+// prepare implements target.
 func (t *grpcTarget) prepare(m *Model, in Inputs) (payload, error) {
 	return &grpcPayload{oip.MarshalRequest(nil, &oip.Request{Model: m.Name, Version: m.Version, Class: m.Class, Inputs: in})}, nil
 }
 
-// grpcCall is a request and its answer as the codec sees them.
+// grpcCall is a request and its answer, for the codec.
 type grpcCall struct {
 	head, wire []byte
 	answer     oip.Response
 	err        error
 }
 
+// send implements target.
 func (t *grpcTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
 	var room [idDigits]byte
 	call := &grpcCall{wire: pl.(*grpcPayload).wire}
@@ -109,8 +114,7 @@ func (t *grpcTarget) send(ctx context.Context, pl payload, id requestID, timeout
 	return checkAnswer(&call.answer, id)
 }
 
-// grpcReason is the drop's reason where the server gave up on the request,
-// else the error's code.
+// grpcReason returns the reason of the drop if the server has given the request up, else the code of the error.
 func grpcReason(ctx context.Context, err error) string {
 	st := status.Convert(err)
 	reason := ""
@@ -131,9 +135,10 @@ func grpcReason(ctx context.Context, err error) string {
 	}
 }
 
-// codec is the protobuf codec, but for our calls.
+// codec is the protobuf codec, except for our calls.
 type codec struct{ encoding.CodecV2 }
 
+// Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	call, ok := v.(*grpcCall)
 	if !ok {
@@ -142,6 +147,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(call.head), mem.SliceBuffer(call.wire)}, nil
 }
 
+// Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	call, ok := v.(*grpcCall)
 	if !ok {
@@ -150,7 +156,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
 	call.err = oip.UnmarshalResponse(whole.ReadOnlyData(), &call.answer)
-	// The buffer goes back to its pool: keep what is checked, drop what aliases it.
+	// The buffer goes back to its pool, so nothing may alias it any more.
 	for i := range call.answer.Outputs {
 		call.answer.Outputs[i].Data = nil
 	}

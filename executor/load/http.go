@@ -16,27 +16,29 @@ import (
 	"inferplan/executor/oip"
 )
 
-// maxAnswer bounds an answer that the client reads.
+// maxAnswer bounds an answer, in bytes.
 const maxAnswer = 1 << 30
 
-// httpTarget speaks REST, with JSON or binary tensors.
+// httpTarget is a server over REST. It gets JSON or binary tensors.
 type httpTarget struct {
 	client  *http.Client
 	base    *url.URL
 	binary  bool
 	timeout bool
 	token   string
-	bufs    sync.Pool // of *[]byte
+	bufs    sync.Pool // holds *[]byte
 }
 
+// httpPayload is a request without id and timeout.
 type httpPayload struct {
 	url    *url.URL
-	header http.Header // shared by all requests; never written after prepare
+	header http.Header // shared by all requests; not changed after prepare
 	text   *template
-	tail   [][]byte // binary tensors
+	tail   [][]byte // the binary tensors
 	size   int64
 }
 
+// newHTTPTarget returns a target over REST.
 func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
 	return &httpTarget{
 		client: &http.Client{
@@ -62,6 +64,7 @@ func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
 
 func (t *httpTarget) close() { t.client.CloseIdleConnections() }
 
+// modelURL returns the URL of a model.
 func (t *httpTarget) modelURL(m *Model) *url.URL {
 	u := t.base.JoinPath("v2", "models", url.PathEscape(m.Name))
 	if m.Version != "" {
@@ -70,6 +73,7 @@ func (t *httpTarget) modelURL(m *Model) *url.URL {
 	return u
 }
 
+// describe implements target.
 func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.modelURL(m).String(), nil)
 	if err != nil {
@@ -103,6 +107,7 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	return info, nil
 }
 
+// prepare implements target.
 func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
 	text, err := newTemplate(m.Class, in, t.binary, t.timeout)
 	if err != nil {
@@ -124,14 +129,16 @@ func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
 	return p, nil
 }
 
+// send implements target.
 func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
 	p := pl.(*httpPayload)
+
+	// Write the head of the request.
 	head := t.bufs.Get().(*[]byte)
 	defer t.bufs.Put(head)
 	*head = p.text.fill((*head)[:0], id, timeout)
-	// The transport may read the body after Do returned with an error; its own
-	// copy of the slices is all that it then holds, and head is pooled only
-	// after the body was closed.
+	// The transport may read the body after Do has returned an error. It holds a copy of the slices only, and head
+	// goes back to the pool only after the body was closed.
 	body := &requestBody{rest: append(make([][]byte, 0, 4), *head), done: make(chan struct{})}
 	body.rest = append(body.rest, p.tail...)
 	req := (&http.Request{
@@ -139,9 +146,11 @@ func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: body, ContentLength: p.size,
 	}).WithContext(ctx)
+
+	// Send it and read the answer.
 	resp, err := t.client.Do(req)
 	if err != nil {
-		<-body.done // closed by the transport, also on errors
+		<-body.done // the transport closes it, also after errors
 		return sendError(ctx, err)
 	}
 	defer resp.Body.Close()
@@ -152,6 +161,8 @@ func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout
 		return sendError(ctx, err)
 	}
 	<-body.done
+
+	// Decode the answer and compare it with the request.
 	if resp.StatusCode != http.StatusOK {
 		return httpReason(resp)
 	}
@@ -170,13 +181,14 @@ func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout
 	return checkAnswer(&out, id)
 }
 
-// requestBody sends slices one after the other.
+// requestBody is a body that consists of several slices.
 type requestBody struct {
 	rest [][]byte
 	once sync.Once
 	done chan struct{}
 }
 
+// Read implements io.Reader.
 func (b *requestBody) Read(p []byte) (int, error) {
 	for len(b.rest) > 0 {
 		if n := copy(p, b.rest[0]); n > 0 {
@@ -188,11 +200,13 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
+// Close implements io.Closer.
 func (b *requestBody) Close() error {
 	b.once.Do(func() { close(b.done) })
 	return nil
 }
 
+// readAll reads the body of an answer into buf, which may grow.
 func readAll(buf []byte, resp *http.Response) ([]byte, error) {
 	if n := resp.ContentLength; n > maxAnswer {
 		return buf, fmt.Errorf("an answer of %d bytes", n)
@@ -219,7 +233,7 @@ func readAll(buf []byte, resp *http.Response) ([]byte, error) {
 	}
 }
 
-// sendError names what became of a request without an answer.
+// sendError returns the reason for a request that got no answer.
 func sendError(ctx context.Context, err error) string {
 	var op *net.OpError
 	switch {
@@ -231,8 +245,7 @@ func sendError(ctx context.Context, err error) string {
 	return errorPrefix + "connection"
 }
 
-// httpReason is the drop's reason where the server gave one up on the request,
-// else the error's status.
+// httpReason returns the reason of the drop if the server has given the request up, else the status of the error.
 func httpReason(resp *http.Response) string {
 	reason := resp.Header.Get(oip.HeaderReason)
 	switch resp.StatusCode {

@@ -13,12 +13,11 @@ import (
 // Inputs are the tensors of one request.
 type Inputs []oip.Tensor
 
-// maxInputBytes keeps a shape that the server's metadata leaves open, or a
-// typing error in Shapes, from taking all memory.
+// maxInputBytes bounds an input, so that a shape from the server's metadata or a mistake in Shapes cannot take all
+// memory.
 const maxInputBytes = 1 << 30
 
-// randomInputs makes a request that fits the model: same seed, model and
-// variant, same bytes.
+// randomInputs returns inputs that fit the model. The same seed, model and variant give the same bytes.
 func randomInputs(info *oip.ModelInfo, m *Model, seed uint64, variant int) (Inputs, error) {
 	rng := seeded.New(seed, fmt.Sprintf("load/%s/%d", m.Name, variant))
 	for name := range m.Shapes {
@@ -38,6 +37,7 @@ func randomInputs(info *oip.ModelInfo, m *Model, seed uint64, variant int) (Inpu
 	return out, nil
 }
 
+// hasInput reports whether the model has an input with a name.
 func hasInput(info *oip.ModelInfo, name string) bool {
 	for i := range info.Inputs {
 		if info.Inputs[i].Name == name {
@@ -47,6 +47,7 @@ func hasInput(info *oip.ModelInfo, name string) bool {
 	return false
 }
 
+// concreteShape returns the shape of an input without open dimensions, and its number of elements.
 func concreteShape(in *oip.TensorInfo, m *Model) (shape []int64, n int64, err error) {
 	want, given := m.Shapes[in.Name]
 	if given && len(want) != len(in.Shape) {
@@ -73,6 +74,7 @@ func concreteShape(in *oip.TensorInfo, m *Model) (shape []int64, n int64, err er
 	return shape, n, nil
 }
 
+// randomData returns n random elements.
 func randomData(rng *rand.Rand, dt oip.Datatype, n int64) []byte {
 	data := make([]byte, 0, int(n)*max(dt.Size(), 4))
 	le := binary.LittleEndian
@@ -87,10 +89,10 @@ func randomData(rng *rand.Rand, dt oip.Datatype, n int64) []byte {
 		case oip.Uint32, oip.Int32:
 			data = le.AppendUint32(data, uint32(rng.IntN(100)))
 		case oip.Uint64, oip.Int64:
-			// Small: these are most often indexes into a vocabulary.
+			// The values are small, because such inputs are often indexes into a vocabulary.
 			data = le.AppendUint64(data, uint64(rng.IntN(100)))
 		case oip.FP16:
-			// 0.5 to 1 in steps of 2^-11: the exponent of 0.5, a random mantissa.
+			// From 0.5 to 1 in steps of 2^-11: the exponent of 0.5, and a random mantissa.
 			data = le.AppendUint16(data, 0x3800|uint16(rng.IntN(1<<10)))
 		case oip.BF16:
 			data = le.AppendUint16(data, 0x3F00|uint16(rng.IntN(1<<7)))

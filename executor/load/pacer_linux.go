@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pacer sleeps until a given time. Go's own timers are up to 1 ms late in a
-// process that is otherwise idle, because the poller waits in whole
-// milliseconds; a timer of the kernel that the poller watches is not.
+// pacer sleeps until a given time. Go's timers are up to 1 ms late in a process that is otherwise idle, because the
+// poller waits in whole milliseconds. A timer of the kernel that the poller watches is not late.
 type pacer struct {
 	fd   int
 	file *os.File
@@ -21,6 +20,7 @@ type pacer struct {
 	buf  [8]byte
 }
 
+// newPacer returns a pacer whose sleep ends early when ctx ends.
 func newPacer(ctx context.Context) (*pacer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -28,13 +28,13 @@ func newPacer(ctx context.Context) (*pacer, error) {
 	}
 	p := &pacer{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}
 	p.stop = context.AfterFunc(ctx, func() {
-		// Wakes a sleeper; an error means that the file is closed already.
+		// This wakes a sleeper. An error means that the file is closed already.
 		_ = p.file.SetReadDeadline(time.Unix(1, 0))
 	})
 	return p, nil
 }
 
-// sleep waits for d; false when the context has ended.
+// sleep waits for d. It returns false if the context has ended.
 func (p *pacer) sleep(d time.Duration) (bool, error) {
 	if d <= 0 {
 		return true, nil

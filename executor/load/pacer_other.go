@@ -13,13 +13,14 @@ type pacer struct {
 	timer *time.Timer
 }
 
+// newPacer returns a pacer whose sleep ends early when ctx ends.
 func newPacer(ctx context.Context) (*pacer, error) {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &pacer{ctx, t}, nil
 }
 
-// sleep waits for d; false when the context has ended.
+// sleep waits for d. It returns false if the context has ended.
 func (p *pacer) sleep(d time.Duration) (bool, error) {
 	p.timer.Reset(d)
 	select {

@@ -14,26 +14,25 @@ import (
 	"inferplan/formats/report"
 )
 
-// Result is what a run found. Its Report is a document that can be written as
-// it is; the other fields are about the client.
+// Result is the result of a run. Its Report can be written as a document; the other fields are about the client.
 type Result struct {
 	formats.Report
 	Protocol Protocol `json:"protocol"`
-	// Started is the schedule's time 0.
+	// Started is time 0 of the schedule.
 	Started time.Time `json:"started"`
-	// Errors, ClientOverload and Unanswered are parts of Dropped.
+	// Errors, ClientOverload and Unanswered are included in Dropped.
 	Errors         int64 `json:"errors"`
 	ClientOverload int64 `json:"client_overload"`
 	Unanswered     int64 `json:"unanswered"`
-	// GeneratorLag is how long after its scheduled time a request was sent.
+	// GeneratorLag is the time from a request's scheduled time until it was sent.
 	GeneratorLag Lag `json:"generator_lag"`
-	// PeakInFlight is the most requests that were open at once.
+	// PeakInFlight is the largest number of requests that were open at once.
 	PeakInFlight int `json:"peak_in_flight"`
-	// Interrupted: the context ended before the schedule did.
+	// Interrupted says that the context ended before the schedule did.
 	Interrupted bool `json:"interrupted"`
 }
 
-// Lag summarises the generator's lateness.
+// Lag summarises how late the generator sent.
 type Lag struct {
 	P50US document.Micros `json:"p50_us"`
 	P99US document.Micros `json:"p99_us"`
@@ -45,21 +44,21 @@ const (
 	reasonUnanswered = "unanswered"
 	errorPrefix      = "error."
 
-	// exactSamples is how many latencies per model are kept as they are;
-	// beyond it percentiles come from the histogram (three digits).
+	// exactSamples is the number of latencies per model that are kept. With more requests than that, percentiles come
+	// from the histogram, which has three digits.
 	exactSamples = 1 << 18
-	// lagWarning is the p99 of the generator's lag from which a run is doubtful.
+	// lagWarning is the 99th percentile of the lag from which on a run has a warning.
 	lagWarning = 2 * time.Millisecond
 )
 
-// recorder collects one model's outcomes.
+// recorder collects the outcomes of one model.
 type recorder struct {
 	mu        sync.Mutex
 	requests  int64
 	completed int64
 	late      int64
 	reasons   map[string]int64
-	hist      *hdrhistogram.Histogram // microseconds
+	hist      *hdrhistogram.Histogram // in µs
 	exact     []time.Duration
 	sum       time.Duration
 	max       time.Duration
@@ -67,29 +66,33 @@ type recorder struct {
 	tpot      []time.Duration
 }
 
+// newRecorder returns a recorder without outcomes.
 func newRecorder() *recorder {
 	return &recorder{reasons: map[string]int64{}, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
 }
 
+// recordScheduled counts a request that fell due.
 func (r *recorder) scheduled() {
 	r.mu.Lock()
 	r.requests++
 	r.mu.Unlock()
 }
 
+// recordDropped counts a request that was dropped for a reason.
 func (r *recorder) dropped(reason string) {
 	r.mu.Lock()
 	r.reasons[reason]++
 	r.mu.Unlock()
 }
 
+// recordAnswer records an answer. It is late if it took longer than the SLO.
 func (r *recorder) answered(latency, slo time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.took(latency, slo > 0 && latency > slo)
 }
 
-// wrote notes a completion.
+// recordCompletion records a completion.
 func (r *recorder) wrote(latency time.Duration, f figures, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +105,7 @@ func (r *recorder) wrote(latency time.Duration, f figures, late bool) {
 	}
 }
 
-// took notes an answer; the lock is held.
+// addAnswer records an answer. The caller holds the lock.
 func (r *recorder) took(latency time.Duration, late bool) {
 	r.completed++
 	if late {
@@ -110,7 +113,7 @@ func (r *recorder) took(latency time.Duration, late bool) {
 	}
 	r.sum += latency
 	r.max = max(r.max, latency)
-	// A value beyond the hour of the histogram is counted as an hour.
+	// A latency of more than an hour is counted as an hour.
 	us := min(max(latency.Microseconds(), 1), int64(time.Hour/time.Microsecond))
 	if err := r.hist.RecordValue(us); err != nil {
 		panic(fmt.Sprintf("load: a latency of %d us does not fit the histogram: %v", us, err))
@@ -120,7 +123,7 @@ func (r *recorder) took(latency time.Duration, late bool) {
 	}
 }
 
-// merge adds what another recorder holds.
+// merge adds the outcomes of another recorder.
 func (r *recorder) merge(o *recorder) {
 	r.requests += o.requests
 	r.completed += o.completed
@@ -134,6 +137,7 @@ func (r *recorder) merge(o *recorder) {
 	r.max = max(r.max, o.max)
 }
 
+// counts returns the counts of a run of so many seconds.
 func (r *recorder) counts(seconds float64) formats.Counts {
 	c := formats.Counts{Requests: r.requests, Completed: r.completed, Late: r.late, DroppedByReason: map[string]int64{}}
 	for reason, n := range r.reasons {
@@ -144,6 +148,7 @@ func (r *recorder) counts(seconds float64) formats.Counts {
 	return c
 }
 
+// latency returns the summary of the latencies.
 func (r *recorder) latency() formats.LatencySummary {
 	if r.completed == 0 {
 		return formats.LatencySummary{}
@@ -156,8 +161,8 @@ func (r *recorder) latency() formats.LatencySummary {
 	}
 }
 
-// percentile is exact while every latency was kept: the smallest value that at
-// least q percent do not exceed.
+// percentile returns the smallest latency that at least q percent do not exceed. It is exact if all latencies were
+// kept.
 func (r *recorder) percentile(q float64) document.Micros {
 	if int64(len(r.exact)) == r.completed {
 		if !slices.IsSorted(r.exact) {

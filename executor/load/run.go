@@ -15,11 +15,9 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// Run sends the schedule's requests at their times and reports what became of
-// them. It fails when the configuration or the schedule is faulty or the server
-// does not know a model; whatever happens to single requests is in the Result.
-// When ctx ends, the run stops and the Result so far is returned, marked as
-// interrupted.
+// Run sends the requests of a schedule at their times and returns their outcomes. It returns an error if the
+// configuration or the schedule is faulty, or the server does not know a model. Whatever happens to single requests
+// is in the Result. If ctx ends, the run stops, and the Result so far is marked as interrupted.
 func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, error) {
 	base, err := cfg.normalise()
 	if err != nil {
@@ -42,7 +40,7 @@ func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, er
 	return run(ctx, &cfg, t, schedule)
 }
 
-// prepareAll encodes each model's requests.
+// prepareAll encodes the requests of each model. For completions it only checks that the server has the models.
 func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error) {
 	if text, ok := t.(*textTarget); ok {
 		return nil, text.check(ctx, cfg.Models)
@@ -54,6 +52,8 @@ func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error)
 		if err != nil {
 			return nil, fmt.Errorf("asking %s for the metadata of model %q: %w", cfg.URL, m.Name, err)
 		}
+
+		// The inputs are given, read from samples, or random.
 		inputs := m.Inputs
 		if m.Samples != nil {
 			if inputs, err = m.Samples.inputs(info, m); err != nil {
@@ -68,6 +68,8 @@ func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error)
 			}
 			inputs = append(inputs, in)
 		}
+
+		// Encode them.
 		for _, in := range inputs {
 			p, err := t.prepare(m, in)
 			if err != nil {
@@ -83,25 +85,26 @@ func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error)
 type generator struct {
 	cfg       *Config
 	target    target
-	text      *textTarget // the target, where it takes no tensors; else nil
-	payloads  [][]payload
-	recorders []*recorder
-	sent      []int // per model, to take its payloads in turn
+	text      *textTarget // the target if it takes texts, else nil
+	payloads  [][]payload // by model
+	recorders []*recorder // by model
+	sent      []int       // by model: number of the payload that is sent next
 	lag       *hdrhistogram.Histogram
-	ignored   *recorder // warm-up
+	ignored   *recorder // outcomes of the warm-up
 	start     time.Time
-	telling   sync.Mutex // one outcome at a time
+	telling   sync.Mutex // held while OnOutcome is called
 	inFlight  atomic.Int64
-	peak      int64
+	peak      int64 // most requests that were open at once
 	wg        sync.WaitGroup
 }
 
+// runLoad sends the requests of a schedule to a target and returns the result.
 func run(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (*Result, error) {
 	payloads, err := prepareAll(ctx, cfg, t)
 	if err != nil {
 		return nil, err
 	}
-	// Requests outlive the schedule but not the run.
+	// The requests outlive the schedule but not the run.
 	requests, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g := &generator{
@@ -124,7 +127,7 @@ func run(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (
 	return g.result(ctx, end), nil
 }
 
-// generate sends until the schedule ends; it returns the length of the run.
+// generate sends the requests until the schedule ends, and returns the length of the run.
 func (g *generator) generate(ctx, requests context.Context, schedule arrivals.Source) (end time.Duration, err error) {
 	p, err := newPacer(ctx)
 	if err != nil {
@@ -163,10 +166,12 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 	return max(last, g.cfg.Duration), nil
 }
 
-// fire starts one request now, or counts it as overload.
+// startRequest starts one request now, or counts it as overload.
 func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID) {
 	model := int(a.Model)
 	rec := g.recorders[model]
+
+	// Count it. Requests of the warm-up are counted separately.
 	if a.At < g.cfg.Warmup {
 		rec = g.ignored
 	}
@@ -179,6 +184,8 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 	}
 	g.peak = max(g.peak, open+1)
 	g.inFlight.Add(1)
+
+	// Choose its payload and record the lag.
 	slo := a.SLO
 	if slo == 0 {
 		slo = g.cfg.Models[model].SLO
@@ -193,9 +200,11 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 	due := g.start.Add(a.At)
 	lag := time.Since(due)
 	if rec != g.ignored {
-		// Bounded by the histogram's hour.
+		// The lag is bounded by the range of the histogram, an hour.
 		_ = g.lag.RecordValue(min(max(lag.Microseconds(), 1), int64(time.Hour/time.Microsecond)))
 	}
+
+	// Send it and record the outcome.
 	arrival := *a
 	g.wg.Add(1)
 	go func() {
@@ -220,7 +229,7 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 	}()
 }
 
-// asked has a completion answered, and judges it by the figure that its SLO is of.
+// sendCompletion sends a completion. Whether it is late depends on what its SLO bounds.
 func (g *generator) asked(ctx context.Context, rec *recorder, a *arrivals.Request, id requestID, due time.Time, slo time.Duration) {
 	m := &g.cfg.Models[a.Model]
 	f, reason := g.text.ask(ctx, m, a, id, due)
@@ -236,7 +245,7 @@ func (g *generator) asked(ctx context.Context, rec *recorder, a *arrivals.Reques
 	g.tell(rec, a, latency, late, "")
 }
 
-// tell passes a counted request's end on to whoever asked for it.
+// reportOutcome calls OnOutcome for a counted request.
 func (g *generator) tell(rec *recorder, a *arrivals.Request, latency time.Duration, late bool, reason string) {
 	if g.cfg.Ended == nil || rec == g.ignored {
 		return
@@ -246,7 +255,7 @@ func (g *generator) tell(rec *recorder, a *arrivals.Request, latency time.Durati
 	g.cfg.Ended(Outcome{Due: a.At, Model: int(a.Model), Latency: latency, Late: late, Reason: reason})
 }
 
-// await waits for the open requests, at most for the grace.
+// waitForAnswers waits for the open requests, at most for the grace.
 func (g *generator) await(cancel context.CancelFunc) {
 	done := make(chan struct{})
 	go func() {
@@ -263,6 +272,7 @@ func (g *generator) await(cancel context.CancelFunc) {
 	}
 }
 
+// result returns the result of a run that ended at end.
 func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	counted := max(end-g.cfg.Warmup, 0)
 	seconds := counted.Seconds()
@@ -276,6 +286,8 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	res.Format, res.Source = formats.FormatReport, "load"
 	res.Seed, res.Runs = g.cfg.Seed, 1
 	res.DurationUS, res.WarmupUS = document.Micros(counted), document.Micros(g.cfg.Warmup)
+
+	// The models, and the sum of them.
 	all := newRecorder()
 	for i, rec := range g.recorders {
 		m := formats.ModelReport{Model: g.cfg.Models[i].Name, Class: g.cfg.Models[i].Class, SLOUS: document.Micros(g.cfg.Models[i].SLO), Counts: rec.counts(seconds), Latency: rec.latency()}
@@ -289,6 +301,8 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 		res.Classes = g.classes()
 	}
 	res.Counts, res.Latency = all.counts(seconds), all.latency()
+
+	// Drops that are the client's.
 	for reason, n := range all.reasons {
 		switch {
 		case reason == reasonOverload:
@@ -303,10 +317,12 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	return res
 }
 
+// lagAt returns a percentile of the lag.
 func lagAt(h *hdrhistogram.Histogram, q float64) document.Micros {
 	return document.Micros(time.Duration(h.ValueAtPercentile(q)) * time.Microsecond)
 }
 
+// warnings returns the warnings of a result.
 func (g *generator) warnings(res *Result) (out []string) {
 	if g.text != nil {
 		out = g.text.warnings()

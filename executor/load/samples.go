@@ -13,25 +13,24 @@ import (
 	"inferplan/formats/importer/samples"
 )
 
-// Samples are real inputs, sent in turn instead of random ones, in an order that the
-// seed shuffles. Which member of a
-// cascade answers depends on what is asked: random numbers say nothing of its load.
+// Samples are real inputs. They are sent in turn in place of random ones, in an order that the seed shuffles. They
+// matter for cascades: which model of a cascade answers depends on the input, so random numbers do not show its load.
 type Samples struct {
 	source string
-	rows   *samples.Set // labelled samples: one input each
+	rows   *samples.Set // labelled samples, with one input each
 	bodies [][]byte     // or requests of the protocol
 	texts  []string     // or texts
 }
 
-// Bounds of a folder of requests.
+// Bounds of a file of texts or a folder of requests.
 const (
 	maxSamples = 100_000
 	maxBodies  = 1 << 30 // bytes
 )
 
-// ReadSamples reads labelled samples, the CSV file that records are made of, the texts of a
-// file *.txt, one a line, or a folder of requests: *.json, each what a client sends to infer,
-// in the order of names.
+// ReadSamples reads samples from a path: labelled samples from a CSV file (the one that records are made of), texts
+// from a file *.txt, one per line, or requests of the protocol from the files *.json of a folder, in the order of
+// their names.
 func ReadSamples(path string) (*Samples, error) {
 	about, err := os.Stat(path)
 	if err != nil {
@@ -47,7 +46,7 @@ func ReadSamples(path string) (*Samples, error) {
 		}
 		return s, nil
 	}
-	entries, err := os.ReadDir(path) // in the order of names
+	entries, err := os.ReadDir(path) // sorted by name
 	if err != nil {
 		return nil, fmt.Errorf("reading inputs: %w", err)
 	}
@@ -88,7 +87,7 @@ func (s *Samples) readTexts(path string) error {
 	return nil
 }
 
-// Len is the number of samples.
+// Len returns the number of samples.
 func (s *Samples) Len() int {
 	if s.texts != nil {
 		return len(s.texts)
@@ -99,7 +98,7 @@ func (s *Samples) Len() int {
 	return len(s.bodies)
 }
 
-// inputs are the requests that a model takes.
+// inputs returns the inputs of the requests to a model.
 func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	switch {
 	case s.rows != nil:
@@ -123,7 +122,7 @@ func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	return out, nil
 }
 
-// ofTexts makes a request of every text: a row of bytes that zeros fill up.
+// inputsOfTexts returns an input for every text: a row of bytes padded with zeros.
 func (s *Samples) ofTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.Uint8 || len(info.Inputs[0].Shape) != 2 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; texts are for models of one input, a row of UINT8: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
@@ -142,7 +141,7 @@ func (s *Samples) ofTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	return out, nil
 }
 
-// ofRows makes a request of every labelled sample.
+// inputsOfRows returns an input for every labelled sample.
 func (s *Samples) ofRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.FP32 && info.Inputs[0].Datatype != oip.FP64 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; labelled samples are for models of one input in FP32 or FP64: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)

@@ -10,31 +10,31 @@ import (
 	"inferplan/executor/oip"
 )
 
-// target is a server behind one protocol.
+// target is a server over one protocol.
 type target interface {
 	// describe asks for a model's inputs and outputs.
 	describe(ctx context.Context, m *Model) (*oip.ModelInfo, error)
-	// prepare encodes a request but for its id and timeout.
+	// prepare encodes a request except for its id and timeout.
 	prepare(m *Model, in Inputs) (payload, error)
-	// send sends a request and waits for its answer. The reason is empty when
-	// the request was completed. timeout 0 sends none.
+	// send sends a request and waits for its answer. If the request was completed, reason is empty. A timeout of 0 is
+	// not sent.
 	send(ctx context.Context, p payload, id requestID, timeout time.Duration) (reason string)
 	close()
 }
 
-// passedOver is the parameter of an answer that names the modules that its request did not
-// come to.
+// skippedParam is the parameter of an answer that names the modules that the request's path has skipped.
 const passedOver = "passed_over"
 
-// payload is an encoded request; each target knows its own.
+// payload is an encoded request. Each target has its own type.
 type payload any
 
-// requestID numbers the requests of a run. On the wire it is 16 hexadecimal
-// digits, so that a prepared request has room for it.
+// requestID is the number of a request in the run. It is sent as 16 hexadecimal digits, so that it has a fixed place
+// in a payload.
 type requestID uint64
 
 const idDigits = 16
 
+// append appends the digits of the id.
 func (id requestID) append(b []byte) []byte {
 	for shift := 60; shift >= 0; shift -= 4 {
 		b = append(b, "0123456789abcdef"[id>>shift&15])
@@ -42,13 +42,14 @@ func (id requestID) append(b []byte) []byte {
 	return b
 }
 
+// matches reports whether s is the id.
 func (id requestID) is(s string) bool {
 	var room [idDigits]byte
 	return string(id.append(room[:0])) == s
 }
 
-// checkAnswer holds a decoded answer against its request. One without outputs is right where
-// it says that the request passed over the modules that have some.
+// checkAnswer compares a decoded answer with its request, and returns a reason if they differ. An answer without
+// outputs is correct if it says that the request skipped the modules that have some.
 func checkAnswer(resp *oip.Response, id requestID) (reason string) {
 	switch {
 	case !id.is(resp.ID):
@@ -59,20 +60,22 @@ func checkAnswer(resp *oip.Response, id requestID) (reason string) {
 	return ""
 }
 
-// template is the JSON of a request with places for id and timeout, which have
-// a fixed width: JSON allows the blanks that fill it up.
+// requestTemplate is the JSON of a request with places of fixed width for the id and the timeout. JSON allows the
+// blanks behind a short timeout.
 type template struct {
 	text        []byte
 	idAt        int
-	timeoutAt   int // 0: no timeout
+	timeoutAt   int // 0 if there is no timeout
 	timeoutRoom int
 }
 
+// Values that mark the places in the JSON.
 const (
 	idMark      = "ffffffffffffffff"
 	timeoutMark = 9_999_999_999_999 * time.Microsecond // 115 days
 )
 
+// newTemplate encodes a request and finds the places of its id and timeout.
 func newTemplate(class string, in Inputs, binary, timeout bool) (*template, error) {
 	r := &oip.Request{ID: idMark, Class: class, Inputs: in}
 	if timeout {
@@ -97,8 +100,7 @@ func newTemplate(class string, in Inputs, binary, timeout bool) (*template, erro
 	return t, nil
 }
 
-// fill appends the text with id and timeout to b; to the protocol a timeout of
-// 0 is none.
+// fill appends the JSON with an id and a timeout to b.
 func (t *template) fill(b []byte, id requestID, timeout time.Duration) []byte {
 	start := len(b)
 	b = append(b, t.text...)

@@ -19,25 +19,26 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// Completions is OpenAI's protocol: streamed completions with the lengths of the
-// arrivals, or drawn from those of their model.
+// Completions is the OpenAI protocol: streamed completions with the lengths of the arrivals, or with lengths drawn
+// for their model.
 const Completions Protocol = "completions"
 
-// textTarget asks for completions.
+// textTarget is a server of completions.
 type textTarget struct {
 	client  *llm.Client
-	lengths [][2]func() int32    // by model: of prompts and answers that no trace has
+	lengths [][2]func() int32    // by model: draws the lengths of prompts and of answers that the trace does not have
 	sizes   map[string]tokenSize // by model
 	seed    uint64
 }
 
-// tokenSize relates the text of prompts to a model's tokens.
+// tokenSize is the ratio of text to the tokens of a model.
 type tokenSize struct {
-	perWord    float64 // tokens
-	characters float64 // of a token
-	assumed    bool    // the server did not count any
+	perWord    float64 // tokens per word
+	characters float64 // characters per token
+	assumed    bool    // the server did not count the tokens
 }
 
+// newTextTarget returns a target of completions.
 func newTextTarget(cfg *Config) (*textTarget, error) {
 	c, err := llm.New(cfg.URL, llm.WithKey(cfg.Token))
 	if err != nil {
@@ -52,7 +53,7 @@ func newTextTarget(cfg *Config) (*textTarget, error) {
 	return t, nil
 }
 
-// check makes sure that the server has the models, and measures how many tokens words are to each.
+// check makes sure that the server has the models, and measures the number of tokens per word for each.
 func (t *textTarget) check(ctx context.Context, models []Model) error {
 	data, err := t.client.Call(ctx, "GET", "/v1/models", nil)
 	if err != nil {
@@ -72,11 +73,12 @@ func (t *textTarget) check(ctx context.Context, models []Model) error {
 }
 
 const (
-	sampleWords = 32          // of the prompt whose tokens are counted
-	sampleLimit = time.Minute // for its answer: the model may have to be loaded
+	sampleWords = 32          // of the prompt whose tokens the server counts
+	sampleLimit = time.Minute // bounds the wait for its answer, because the model may have to be loaded
 )
 
-// measureTokens has the server count the tokens of a prompt. If it does not say, each word counts as one.
+// measureTokens has the server count the tokens of a prompt. If the server does not count, one token per word is
+// assumed.
 func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
 	ctx, cancel := context.WithTimeout(ctx, sampleLimit)
 	defer cancel()
@@ -89,7 +91,7 @@ func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
 	return tokenSize{perWord: tokens / sampleWords, characters: float64(len(sample)) / tokens}
 }
 
-// fields returns the fields of a request for the model beside its prompt and length.
+// fields returns the fields of a request to the model besides its prompt and length.
 func (m *Model) fields() map[string]any {
 	fields := map[string]any{"ignore_eos": true}
 	if m.Class != "" {
@@ -98,7 +100,7 @@ func (m *Model) fields() map[string]any {
 	return fields
 }
 
-// draw gives a request the lengths that its trace does not have.
+// drawLengths draws the lengths of a request that its trace does not have.
 func (t *textTarget) draw(a *arrivals.Request) {
 	if a.PromptTokens == 0 {
 		a.PromptTokens = t.lengths[a.Model][0]()
@@ -108,10 +110,10 @@ func (t *textTarget) draw(a *arrivals.Request) {
 	}
 }
 
-// figures are the times of an answer beside its end.
+// tokenTimes are the TTFT and the TPOT of an answer.
 type figures struct{ ttft, tpot time.Duration }
 
-// ask sends a request and waits for its answer. due is when it fell due.
+// complete sends a request that was scheduled at due, and waits for its answer.
 func (t *textTarget) ask(ctx context.Context, m *Model, a *arrivals.Request, id requestID, due time.Time) (f figures, reason string) {
 	sent := time.Now()
 	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: t.prompt(m.Name, a, id), MaxTokens: int(a.OutputTokens), Fields: m.fields()}, nil)
@@ -123,7 +125,7 @@ func (t *textTarget) ask(ctx context.Context, m *Model, a *arrivals.Request, id 
 	return f, ""
 }
 
-// textReason names what became of a request without an answer, as for tensors.
+// textReason returns the reason for a request that failed, with the same words as for tensors.
 func textReason(ctx context.Context, err error) string {
 	var e *llm.Error
 	switch {
@@ -137,13 +139,14 @@ func textReason(ctx context.Context, err error) string {
 	return errorPrefix + "connection"
 }
 
-// words of a prompt: each is about a token for most tokenizers of large models.
+// promptWords are the words of prompts. Most tokenizers of large models have one token for each.
 var words = strings.Fields("the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who oil its now find long down day did get come made may part")
 
-// mostPerWord is how many tokens a word is at most where prompts are made of whole words.
+// maxTokensPerWord is the most tokens per word with which prompts are made of whole words.
 const mostPerWord = 1.5
 
-// prompt is a text of so many tokens of the model. Requests of one session begin alike.
+// prompt returns a text with about as many tokens of the model as the arrival has. Requests of one session have the
+// same beginning.
 func (t *textTarget) prompt(model string, a *arrivals.Request, id requestID) string {
 	stream := "load/prompt/" + strconv.FormatUint(uint64(id), 10)
 	if a.Session != 0 {
@@ -153,12 +156,12 @@ func (t *textTarget) prompt(model string, a *arrivals.Request, id requestID) str
 	if size.perWord <= mostPerWord {
 		return wordsOf(rng, max(1, int(math.Round(float64(a.PromptTokens)/size.perWord))))
 	}
-	// Words are too long for prompts of a few tokens: cut the text.
+	// Words have too many tokens for a short prompt, so the text is cut.
 	length := max(1, int(math.Round(float64(a.PromptTokens)*size.characters)))
 	return wordsOf(rng, length)[:length]
 }
 
-// wordsOf returns a text of so many words.
+// wordsOf returns a text of count random words.
 func wordsOf(rng *rand.Rand, count int) string {
 	var b strings.Builder
 	for i := range count {
@@ -170,7 +173,7 @@ func wordsOf(rng *rand.Rand, count int) string {
 	return b.String()
 }
 
-// warnings names the models whose tokens the server did not count.
+// warnings returns a warning that names the models whose tokens the server did not count.
 func (t *textTarget) warnings() []string {
 	var names []string
 	for name, size := range t.sizes {
@@ -185,7 +188,7 @@ func (t *textTarget) warnings() []string {
 	return []string{fmt.Sprintf("the server did not count the tokens of a sample for %s: each word of a prompt was taken for one", strings.Join(names, ", "))}
 }
 
-// describe, prepare and send are of tensors.
+// describe, prepare and send are only for tensors.
 func (t *textTarget) describe(context.Context, *Model) (*oip.ModelInfo, error) {
 	return nil, errTensors
 }
@@ -197,7 +200,7 @@ func (t *textTarget) close() {}
 
 var errTensors = errors.New("completions are no tensors")
 
-// classes reports the figures of answers by class.
+// classReports returns the figures of each class, over all models that have it.
 func (g *generator) classes() []formats.ClassReport {
 	var out []formats.ClassReport
 	for i := range g.cfg.Models {
@@ -218,10 +221,10 @@ func (g *generator) classes() []formats.ClassReport {
 	return out
 }
 
-// textFigures are those of several answers.
+// classTimes are the TTFT and the TPOT of the answers of a class.
 type textFigures struct{ ttft, tpot []time.Duration }
 
-// at is the 99th percentile.
+// p99 returns the 99th percentile of a list.
 func (textFigures) at(list []time.Duration) document.Micros {
 	if len(list) == 0 {
 		return 0

@@ -7,35 +7,30 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// Backend is what the servers stand in front of. All methods may be called at
-// the same time from many goroutines.
+// Backend serves the models that the servers offer. Many goroutines may call all methods at once.
 type Backend interface {
-	// Ready says whether inference requests are taken. It is asked on each
-	// readiness probe, so it must be cheap.
+	// Ready reports whether inference requests are accepted. Every readiness probe calls it, so it must be cheap.
 	Ready() bool
-	// Models is the catalog in force. It is asked once per request; a Backend
-	// keeps it in an atomic pointer and swaps it when the plan changes.
+	// Models returns the catalog in force. It is called once per request; a Backend keeps it in an atomic pointer and
+	// swaps it when the plan changes.
 	Models() *Catalog
-	// Infer runs one validated request. It returns a Response or an error,
-	// never neither. An *Error keeps its code; context errors become deadline
-	// exceeded or cancelled; anything else is internal. The context ends when
-	// the client goes away; it does not end when Request.Timeout has passed,
-	// because whether a late request still runs is the policy's decision.
+	// Infer runs one validated request. It returns a Response or an error, never neither. An *Error keeps its code;
+	// context errors become deadline exceeded or cancelled; anything else is internal. The context ends when the
+	// client goes away. It does not end when Request.Timeout has passed, because the policy decides whether a late
+	// request still runs.
 	Infer(ctx context.Context, req *Request) (*Response, error)
-	// Statistics lists the cumulative statistics of one model and version, of
-	// all its versions when version is empty, of all models when both are.
-	// The names were found in the catalog before.
+	// Statistics returns the cumulative statistics of one model and version, of all its versions if version is empty,
+	// or of all models if both are. The names are in the catalog.
 	Statistics(model, version string) []ModelStatistics
 }
 
-// ModelReadier is implemented by a Backend that knows readiness per model;
-// without it a model is ready when the Backend is.
+// ModelReadier is implemented by a Backend that knows readiness per model. Otherwise a model is ready when the
+// Backend is.
 type ModelReadier interface {
 	ModelReady(model, version string) bool
 }
 
-// Tensor is a named array: Data holds the elements in row-major order, little
-// endian, without padding.
+// Tensor is a named array. Data holds the elements in row-major order, little endian, without padding.
 type Tensor struct {
 	Name     string
 	Datatype Datatype
@@ -47,30 +42,29 @@ type Tensor struct {
 // float64 or string.
 type Param any
 
-// OutputRequest is an output that a client asked for by name.
+// OutputRequest names an output that a client wants.
 type OutputRequest struct {
 	Name string
-	// Binary: over HTTP, raw bytes rather than JSON.
+	// Binary requests raw bytes in place of JSON, over HTTP.
 	Binary bool
 }
 
-// Request is one inference request, the same whatever it came over.
+// Request is one inference request, independent of its transport.
 type Request struct {
 	ID      string
 	Model   string
-	Version string // as asked; empty: the server's choice
+	Version string // that the client named; if empty, the server chooses
 	Info    *ModelInfo
 
-	// Client is who sends it: the name of its key, else the address without the port.
+	// Client is the sender: the name of its key, else its address without the port.
 	Client string
-	// Received is when the request's head had been read; the budget runs from there.
+	// Received is the time at which the request's head had been read. Timeout counts from it.
 	Received time.Time
-	// Timeout is the budget that was left when the client sent the request:
-	// the parameter "timeout" (microseconds) or the gRPC deadline, the smaller
-	// if there are both. Zero: none was given.
+	// Timeout is the budget that remained when the client sent the request: the parameter "timeout" (microseconds) or
+	// the gRPC deadline, whichever is smaller. It is zero if there is neither.
 	Timeout time.Duration
-	// Class is the SLO class that the client named (the parameter "class", or the
-	// header or metadata HeaderClass); empty: the model's default.
+	// Class is the SLO class that the client named (the parameter "class", or the header or metadata HeaderClass). If
+	// it is empty, the model's default applies.
 	Class string
 	// Priority is the parameter "priority": 1 is the highest, 0 the default.
 	Priority uint64
@@ -78,24 +72,24 @@ type Request struct {
 	// Batch is the first dimension of the inputs of a model that batches, else 1.
 	Batch   int
 	Inputs  []Tensor
-	Outputs []OutputRequest // empty: all
-	// Params are the request's other parameters; nil when there are none.
+	Outputs []OutputRequest // if empty, all
+	// Params are the request's other parameters, or nil.
 	Params map[string]Param
-	// Text takes the answer's text while it is made; nil: nobody wants it before the end.
+	// Text receives the answer's text as it is made. It is nil if nobody wants it before the end.
 	Text *TextStream
 
 	// binaryDefault is the parameter "binary_data_output".
 	binaryDefault bool
 	body          *httplimit.Buffer
-	hold          httplimit.Hold // of the memory for requests
+	hold          httplimit.Hold // memory booked for the request
 
-	// Room for the usual request, so that it costs one allocation.
+	// Buffers inside the request, so that a usual one costs a single allocation.
 	inputRoom [2]Tensor
 	shapeRoom [8]int64
 	shapeUsed int
 }
 
-// Input returns the input of that name.
+// Input returns the input with a name, and whether there is one.
 func (r *Request) Input(name string) (*Tensor, bool) {
 	for i := range r.Inputs {
 		if r.Inputs[i].Name == name {
@@ -105,7 +99,7 @@ func (r *Request) Input(name string) (*Tensor, bool) {
 	return nil, false
 }
 
-// shape returns a slice of n dimensions, inside the request when there is room.
+// shape returns a slice of n dimensions, inside the request if its buffer has room.
 func (r *Request) shape(n int) []int64 {
 	if r.shapeUsed+n <= len(r.shapeRoom) {
 		s := r.shapeRoom[r.shapeUsed : r.shapeUsed+n : r.shapeUsed+n]
@@ -117,17 +111,17 @@ func (r *Request) shape(n int) []int64 {
 
 // Response is the answer of a Backend.
 type Response struct {
-	// ID, Model and Version are filled from the request where they are empty.
+	// ID, Model and Version are taken from the request if they are empty.
 	ID      string
 	Model   string
 	Version string
-	// Outputs may hold more than the client asked for; the server picks.
+	// Outputs may hold more than the client wants; the server selects.
 	Outputs []Tensor
-	// Partial says that outputs of the model are left out because the request has none.
+	// Partial says that some outputs of the model are missing because the request does not have them.
 	Partial bool
 	Params  map[string]Param
-	// Release, if set, is called once after the outputs' Data was written or
-	// given up, so that the Backend may use their memory again.
+	// Release, if set, is called once when the Data of the outputs has been written or is not needed. Then the
+	// Backend may reuse its memory.
 	Release func()
 }
 
@@ -161,15 +155,15 @@ type BatchStats struct {
 	ComputeOutput DurationStat `json:"compute_output"`
 }
 
-// ModelStatistics is what the statistics extension reports for a model version.
+// ModelStatistics are the figures that the statistics extension reports for a model version.
 type ModelStatistics struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// LastInference is in milliseconds since the epoch.
+	// LastInference is the time of the last inference, in milliseconds since 1970.
 	LastInference uint64 `json:"last_inference"`
 	// InferenceCount counts samples: a request of batch 8 adds 8.
 	InferenceCount uint64 `json:"inference_count"`
-	// ExecutionCount counts batches run.
+	// ExecutionCount counts batches.
 	ExecutionCount uint64         `json:"execution_count"`
 	Inference      InferenceStats `json:"inference_stats"`
 	Batches        []BatchStats   `json:"batch_stats"`

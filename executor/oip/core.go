@@ -10,18 +10,20 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// core is what both transports share: the way of a decoded request to the
-// backend and back, and the state of draining.
+// core is shared by both transports: it brings a decoded request to the backend and the response back, and it holds
+// the gate that closes when the server drains.
 type core struct {
 	backend Backend
 	opt     Options
 	gate    httplimit.Gate
 }
 
+// ready reports whether inferences are accepted.
 func (c *core) ready() bool {
 	return !c.gate.Closed() && !c.opt.Door.Budget.Full() && c.backend.Ready()
 }
 
+// modelReady reports whether inferences of a model are accepted.
 func (c *core) modelReady(model, version string) bool {
 	if !c.ready() {
 		return false
@@ -32,8 +34,8 @@ func (c *core) modelReady(model, version string) bool {
 	return true
 }
 
-// infer validates and runs a request of somebody. The response has its identity filled in
-// and exactly the outputs asked for, in the order asked; its Release is never nil.
+// infer validates and runs a request of a holder of a key. The response has its identity filled in, and exactly the
+// requested outputs, in the requested order. Its Release is never nil.
 func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, from *httplimit.Holder) (*Response, *Error) {
 	if r.Class == "" && slices.Contains(m.Classes, from.Class) {
 		r.Class = from.Class
@@ -61,7 +63,7 @@ func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, from *httpli
 	return resp, nil
 }
 
-// call runs the backend; a panic in it fails this request only.
+// call runs the backend. A panic in it fails only this request.
 func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -76,6 +78,7 @@ func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error)
 	return resp, err
 }
 
+// completeResponse fills in the identity of a response, selects the requested outputs, and checks them.
 func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
 	resp.ID = r.ID
 	if resp.Model == "" {
@@ -86,6 +89,8 @@ func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
 			resp.Version = m.Versions[len(m.Versions)-1]
 		}
 	}
+
+	// Select the outputs, unless they are the requested ones already.
 	if len(r.Outputs) > 0 && !sameOutputs(r.Outputs, resp.Outputs) {
 		picked := make([]Tensor, 0, len(r.Outputs))
 		for i := range r.Outputs {
@@ -108,6 +113,7 @@ func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
 	return nil
 }
 
+// sameOutputs reports whether the outputs are the requested ones, in the requested order.
 func sameOutputs(want []OutputRequest, got []Tensor) bool {
 	if len(want) != len(got) {
 		return false
@@ -120,6 +126,7 @@ func sameOutputs(want []OutputRequest, got []Tensor) bool {
 	return true
 }
 
+// findOutput returns the index of the tensor with a name. If there is none, it returns -1.
 func findOutput(ts []Tensor, name string) int {
 	for i := range ts {
 		if ts[i].Name == name {
@@ -129,14 +136,14 @@ func findOutput(ts []Tensor, name string) int {
 	return -1
 }
 
-// capTimeout takes the smaller of two budgets; zero is none.
+// capTimeout lowers the timeout of the request to d. Zero stands for no timeout.
 func (r *Request) capTimeout(d time.Duration) {
 	if d > 0 && (r.Timeout == 0 || d < r.Timeout) {
 		r.Timeout = d
 	}
 }
 
-// classHeader takes the header or metadata HeaderClass, which may be absent.
+// classHeader takes the class from the values of the header or metadata HeaderClass, which may be absent.
 func (r *Request) classHeader(values []string) *Error {
 	switch {
 	case len(values) == 0:

@@ -3,9 +3,8 @@ package oip
 // Datatype is the element type of a tensor. The zero value is no datatype.
 type Datatype uint8
 
-// The datatypes of the protocol; BF16 is Triton's addition and travels only as
-// raw bytes. An element of Bytes is a 4-byte little-endian length and that many
-// bytes, so it has no fixed size.
+// The datatypes of the protocol. BF16 is an addition of Triton's and is only sent as raw bytes. An element of Bytes
+// is a 4-byte little-endian length followed by that many bytes, so it has no fixed size.
 const (
 	Bool Datatype = iota + 1
 	Uint8
@@ -32,7 +31,7 @@ var datatypes = [...]struct {
 	FP16: {"FP16", 2}, FP32: {"FP32", 4}, FP64: {"FP64", 8}, Bytes: {"BYTES", 0}, BF16: {"BF16", 2},
 }
 
-// String is the protocol's name of the datatype, such as FP32.
+// String returns the protocol's name of the datatype, such as FP32.
 func (d Datatype) String() string {
 	if d == 0 || int(d) >= len(datatypes) {
 		return "unknown"
@@ -40,7 +39,7 @@ func (d Datatype) String() string {
 	return datatypes[d].name
 }
 
-// Size is the number of bytes of one element, 0 for Bytes.
+// Size returns the number of bytes of one element. It is 0 for Bytes.
 func (d Datatype) Size() int {
 	if int(d) >= len(datatypes) {
 		return 0
@@ -48,9 +47,10 @@ func (d Datatype) Size() int {
 	return datatypes[d].size
 }
 
-// ParseDatatype finds a datatype by the protocol's name; case matters.
+// ParseDatatype returns the datatype with the protocol's name, which is case-sensitive, and whether there is one.
 func ParseDatatype(name string) (Datatype, bool) { return parseDatatype([]byte(name)) }
 
+// parseDatatype does the work of ParseDatatype.
 func parseDatatype(name []byte) (Datatype, bool) {
 	for d := Bool; int(d) < len(datatypes); d++ {
 		if datatypes[d].name == string(name) {

@@ -9,8 +9,8 @@ import (
 	"inferplan/executor/jsonscan"
 )
 
-// Element is the i-th element of a tensor's bytes: a bool, an int64 or a float64.
-// Numbers beyond int64 are floats. nil: elements of this datatype have no value here.
+// Element returns the i-th element of a tensor's bytes as a bool, an int64 or a float64. Integers beyond int64 become
+// floats. If the datatype has no such value, it returns nil.
 func Element(dt Datatype, data []byte, i int) any {
 	b := data[i*dt.Size():]
 	switch dt {
@@ -45,8 +45,8 @@ func Element(dt Datatype, data []byte, i int) any {
 	return nil
 }
 
-// ReadSample reads a sample of a tensor of so many bytes from a JSON value: an element, or
-// lists of elements, nested in any way, which are taken one after the other.
+// ReadSample reads one sample of a tensor, of size bytes, from a JSON value: an element, or lists of elements in any
+// nesting, which are read in order.
 func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
 	d := decoder{Cursor: jsonscan.Cursor{B: text}}
 	data, err := d.sample(dt, make([]byte, 0, size), 0)
@@ -59,7 +59,7 @@ func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
 	return data, err
 }
 
-// sample appends the elements of a value. There is room for all that the sample has.
+// sample appends the elements of a JSON value. The capacity of data is the size of the sample.
 func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
 	if d.Peek() != '[' {
 		if len(data)+dt.Size() > cap(data) {
@@ -83,7 +83,7 @@ func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
 	return data, err
 }
 
-// text40 is what comes next, shortened for messages.
+// nextText returns the next value of the text, shortened for messages.
 func (d *decoder) text40() string {
 	rest := d.B[d.I:]
 	if end := bytes.IndexAny(rest, ",]"); end >= 0 {

@@ -6,10 +6,9 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// What is refused, and how, is the same for all protocols (package httplimit).
-// Header Inferplan-Reason carries Error.Reason over HTTP, ErrorInfo.reason over gRPC.
-// Error.RetryAfter is header Retry-After in whole seconds and RetryInfo, Error.Estimate
-// is header Inferplan-Estimate-Ms and estimate_ms of ErrorInfo.
+// Errors are the same for all protocols (package httplimit). The header Inferplan-Reason carries Error.Reason over
+// HTTP, ErrorInfo.reason over gRPC. Error.RetryAfter is sent as the header Retry-After in whole seconds, and as
+// RetryInfo. Error.Estimate is sent as the header Inferplan-Estimate-Ms, and as estimate_ms of ErrorInfo.
 type (
 	Code  = httplimit.Code
 	Error = httplimit.Error
@@ -31,7 +30,7 @@ const (
 	CodeForbidden        = httplimit.CodeForbidden
 )
 
-// Constructors of errors, and that of budgets.
+// Constructors of errors.
 var (
 	Dropped     = httplimit.Dropped
 	Invalid     = httplimit.Invalid

@@ -10,17 +10,16 @@ import (
 	"inferplan/executor/jsonscan"
 )
 
-// strconv takes up to twenty microseconds for a number of a few digits: one that is
-// subnormal, or so near the middle between two floats that it needs all of a large power
-// of ten. A request may hold hundreds of thousands of them. Where powers are large we
-// divide instead: the cost is that of one division of integers.
+// strconv takes up to twenty microseconds for a number of a few digits if it is subnormal, or so near the middle
+// between two floats that all digits of a large power of ten matter. A request may hold hundreds of thousands of such
+// numbers. For large powers we divide integers instead, which costs one division.
 
 const (
-	mildExponent = 40  // up to which strconv's own way is short
-	mostDigits   = 800 // that can decide: the middle between two floats has at most 768 (FP64)
+	mildExponent = 40  // up to this power of ten strconv is fast
+	mostDigits   = 800 // digits that can matter: the middle between two floats has at most 768 (FP64)
 )
 
-// scratch is room for the integers of one conversion.
+// floatScratch holds the integers of one conversion.
 type scratch struct {
 	num, den, q, r big.Int
 	digits         []byte
@@ -28,32 +27,34 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// tens are powers of ten, made when they are first needed: up to what brings the most
-// digits below the smallest float.
+// powersOfTen are computed when they are first needed. The largest brings maxDigits digits below the smallest float.
 var tens [mostDigits + 400]struct {
 	once sync.Once
 	v    big.Int
 }
 
+// powerOfTen returns 10^n.
 func ten(n int) *big.Int {
 	t := &tens[n]
 	t.once.Do(func() { t.v.Exp(big.NewInt(10), big.NewInt(int64(n)), nil) })
 	return &t.v
 }
 
-// parseFloat reads the text of a JSON number to the nearest float of 32 or 64 bits; the
-// error says that it is out of range.
+// parseFloat returns the float of 32 or 64 bits that is nearest to a JSON number. It returns strconv.ErrRange if the
+// number is too large.
 func parseFloat(text []byte, size int) (float64, error) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
 	negative, exponent, more := s.split(text)
 	n := len(s.digits)
-	top := exponent + n // the number is below 10^top
+	top := exponent + n // the number is less than 10^topExponent
 	v, least, most := 0.0, -324, 309
 	if size == 32 {
 		least, most = -46, 39
 	}
 	switch {
+	// Far below the smallest float it is zero, far above the largest an error. Small powers go to strconv, the rest
+	// is divided.
 	case n == 0 || top < least:
 	case top > most:
 		return 0, strconv.ErrRange
@@ -78,8 +79,8 @@ func parseFloat(text []byte, size int) (float64, error) {
 	return v, nil
 }
 
-// split fills the digits without zeros in front, and returns the power of ten of the
-// last of them. more says that others follow that are not all zero.
+// readDigits reads the digits of a number without leading zeros, and returns the power of ten of the last one.
+// hasMore says that further digits follow that are not all zero.
 func (s *scratch) split(text []byte) (negative bool, exponent int, more bool) {
 	s.digits = s.digits[:0]
 	point := false
@@ -91,7 +92,7 @@ func (s *scratch) split(text []byte) (negative bool, exponent int, more bool) {
 			point = true
 		case c|0x20 == 'e':
 			e, err := strconv.Atoi(string(text[i+1:]))
-			if err != nil || e < -1<<30 || e > 1<<30 { // too long to matter which
+			if err != nil || e < -1<<30 || e > 1<<30 { // beyond any float: the exact value does not matter
 				e = 1 << 30
 				if text[i+1] == '-' {
 					e = -e
@@ -115,7 +116,7 @@ func (s *scratch) split(text []byte) (negative bool, exponent int, more bool) {
 	return negative, exponent, more
 }
 
-// divide is digits * 10^exponent, rounded once, to even where it is in the middle.
+// roundedQuotient returns digits * 10^exponent, rounded once. In the middle between two floats it rounds to even.
 func (s *scratch) divide(exponent int, more bool, size int) float64 {
 	precision, least := 53, -1074 // the lowest bit of a float
 	if size == 32 {
@@ -127,7 +128,7 @@ func (s *scratch) divide(exponent int, more bool, size int) float64 {
 		s.q.Mul(&s.num, ten(exponent))
 		s.num.Set(&s.q)
 	}
-	// The quotient gets 62 to 64 bits, of which a float keeps the first.
+	// Scale so that the quotient has 62 to 64 bits, of which a float keeps the first ones.
 	shift := 63 - (s.num.BitLen() - den.BitLen())
 	if shift >= 0 {
 		s.num.Lsh(&s.num, uint(shift))
@@ -137,6 +138,8 @@ func (s *scratch) divide(exponent int, more bool, size int) float64 {
 	s.q.QuoRem(&s.num, den, &s.r)
 	q := s.q.Uint64()
 	more = more || s.r.Sign() != 0
+
+	// Round to the bits of the float.
 	drop := max(bits.Len64(q)-precision, least+shift)
 	if drop <= 0 {
 		return math.Ldexp(float64(q), -shift)
@@ -154,7 +157,7 @@ func (s *scratch) divide(exponent int, more bool, size int) float64 {
 	return math.Ldexp(float64(kept), drop-shift)
 }
 
-// integer makes a number of the digits.
+// setInteger sets num to the integer that the digits are.
 func (s *scratch) integer() {
 	if len(s.digits) <= 19 {
 		v := uint64(0)

@@ -2,19 +2,20 @@ package oip
 
 import "math"
 
-// powers of ten that FP64 holds exactly.
+// exactPowers are the powers of ten that FP64 represents exactly.
 var powers = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
-// fastFloat reads a JSON number at the start of b and its length when that
-// takes no more than one exact multiplication or division (Clinger 1990): at
-// most 15 digits and a small exponent, as nearly all numbers in requests are.
-// Otherwise ok is false and the slow way decides, also about syntax.
+// fastFloat reads a JSON number at the start of b, and returns its length, if that takes no more than one exact
+// multiplication or division (Clinger 1990): at most 15 digits and a small exponent, as nearly all numbers in
+// requests have. Otherwise ok is false, and the caller parses the number exactly, including its syntax.
 func fastFloat(b []byte) (v float64, n int, ok bool) {
 	i := 0
 	negative := i < len(b) && b[i] == '-'
 	if negative {
 		i++
 	}
+
+	// The digits before the point.
 	first := i
 	var mantissa uint64
 	for i < len(b) && b[i]-'0' <= 9 {
@@ -25,6 +26,8 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 	if whole == 0 || whole > 1 && b[first] == '0' {
 		return 0, 0, false
 	}
+
+	// The digits after the point.
 	digits, scale := whole, 0
 	if i < len(b) && b[i] == '.' {
 		i++
@@ -38,9 +41,11 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 		}
 		digits += scale
 		if mantissa < 1e15 && whole == 1 && b[first] == '0' && digits <= 19 {
-			digits = 15 // leading zeros are no digits
+			digits = 15 // leading zeros do not count as digits
 		}
 	}
+
+	// The exponent.
 	exponent := -scale
 	if i < len(b) && b[i]|0x20 == 'e' {
 		i++
@@ -62,6 +67,8 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 		}
 		exponent += e
 	}
+
+	// One exact multiplication or division.
 	if digits > 15 || exponent < -22 || exponent > 22 {
 		return 0, 0, false
 	}
@@ -77,9 +84,8 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 	return v, i, true
 }
 
-// narrows says whether rounding v, itself rounded from a decimal, to FP32 gives
-// what rounding the decimal would: not so when v lies midway between two FP32
-// values, or where FP32 is subnormal or overflows.
+// roundsToFP32 reports whether rounding v, itself rounded from a decimal, to FP32 gives the same as rounding the
+// decimal directly. It does not if v lies midway between two FP32 values, or where FP32 is subnormal or overflows.
 func narrows(v float64) bool {
 	const tail = 1<<29 - 1
 	if math.Float64bits(v)&tail == 1<<28 {

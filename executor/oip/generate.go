@@ -20,7 +20,7 @@ import (
 // return one: POST …/generate returns the whole text when it is complete, …/generate_stream
 // its pieces as they are made, as server-sent events.
 
-// generateAnswer is an answer, or an event with a piece of one.
+// generateAnswer is the answer, or an event with a piece of it.
 type generateAnswer struct {
 	ID         string           `json:"id,omitempty"`
 	Model      string           `json:"model_name"`
@@ -29,19 +29,19 @@ type generateAnswer struct {
 	Parameters map[string]Param `json:"parameters,omitempty"`
 }
 
-// TextStream takes the text of an answer while it is made. It may be used by several
-// goroutines at once.
+// TextStream carries the text of an answer from the backend to the client while it is made. Several goroutines may
+// use it at once.
 type TextStream struct {
 	mu    sync.Mutex
 	text  []byte
-	read  int // bytes of the text
-	ready chan struct{}
+	read  int           // bytes of the text that nextPiece has returned
+	ready chan struct{} // has an element when text was added
 }
 
 func newTextStream() *TextStream { return &TextStream{ready: make(chan struct{}, 1)} }
 
-// Add takes the part of the answer from a byte on, up to where it is made. If it differs from
-// what was added before, or leaves a gap behind that, it returns false.
+// Add adds a part of the answer that begins at byte from. It returns false if the part differs from the text that was
+// added before, or leaves a gap after it.
 func (s *TextStream) Add(from int, part string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *TextStream) Add(from int, part string) bool {
 	return true
 }
 
-// piece returns what was added since the last call.
+// nextPiece returns the text that was added since the last call.
 func (s *TextStream) piece() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +67,8 @@ func (s *TextStream) piece() string {
 	return text
 }
 
-// texts returns the input and the output of a model that takes a text and returns one, as
-// rows of bytes that zeros fill up. If the model lacks one of them, both are nil.
+// textTensors returns the input and the output of a model that takes a text and returns one, as rows of bytes padded
+// with zeros. If the model lacks one of them, both are nil.
 func (m *ModelInfo) texts() (input, output *TensorInfo) {
 	row := func(t TensorInfo) bool { return t.Text && t.Datatype == Uint8 && len(t.Shape) == 2 && t.Shape[1] > 0 }
 	i := slices.IndexFunc(m.Outputs, row)
@@ -102,8 +102,7 @@ func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, ver
 	})
 }
 
-// decodeGenerate reads a body into a request of the model's input. Parameters are those of an
-// inference.
+// decodeGenerate reads a body into a request for the model's input. The parameters are those of an inference.
 func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: body, Progress: jsonscan.Progress{Ctx: ctx, Hold: &req.hold}}, model: m, room: req.shape}
 	var seen fieldSet
@@ -119,6 +118,8 @@ func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request
 		}
 		return unknownField("", key, "id, text_input, parameters")
 	})
+
+	// Check the text.
 	if err == nil {
 		err = d.finish("inputs", nil)
 	}
@@ -137,6 +138,8 @@ func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request
 	case req.binaryDefault:
 		return Invalid("parameters.binary_data_output", "found true, expected nothing: the answer is a text")
 	}
+
+	// Make the input and name the output.
 	if err := req.hold.Grow(int64(size)); err != nil {
 		return err
 	}
@@ -148,7 +151,7 @@ func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request
 	return nil
 }
 
-// generated is the answer that a response holds.
+// generateAnswerOf returns the answer in a response.
 func generated(resp *Response) generateAnswer {
 	out := generateAnswer{ID: resp.ID, Model: resp.Model, Version: resp.Version, Parameters: resp.Params}
 	if len(resp.Outputs) > 0 {
@@ -158,7 +161,7 @@ func generated(resp *Response) generateAnswer {
 	return out
 }
 
-// generateResult is how a request whose answer is streamed ended.
+// generateResult is how a streamed request ended.
 type generateResult struct {
 	answer generateAnswer
 	err    *Error
@@ -167,9 +170,8 @@ type generateResult struct {
 // stallTimeout is how long a client may take to read an event.
 const stallTimeout = 30 * time.Second
 
-// generateStream answers with the pieces of the text as they come. Its last event has the
-// parameters of the answer. If the request fails behind the first piece, the last event is
-// its error.
+// generateStream answers with the pieces of the text as they come. The last event has the parameters of the answer.
+// If the request fails after the first piece, the last event is the error.
 func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *ModelInfo, req *Request, from *httplimit.Holder) *Error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -183,7 +185,7 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 		case <-req.Text.ready:
 			piece.Text = req.Text.piece()
 			if piece.Text != "" && events.Send(piece) != nil {
-				cancel() // the client is gone: nobody is left to tell
+				cancel() // the client is gone, so the request is cancelled
 			}
 		case end := <-done:
 			if end.err == nil && !req.Text.Add(0, end.answer.Text) {
@@ -203,7 +205,7 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 	}
 }
 
-// generateOne runs a request. A panic fails this request only.
+// runGenerate runs a request. A panic fails only this request.
 func (s *HTTPServer) generateOne(ctx context.Context, m *ModelInfo, req *Request, from *httplimit.Holder) (out generateResult) {
 	defer func() {
 		if p := recover(); p != nil {

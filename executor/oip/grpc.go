@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	_ "google.golang.org/grpc/encoding/proto" // registered first, so that our codec replaces it
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
@@ -39,17 +39,17 @@ const ErrorDomain = "inferplan"
 type GRPCServer struct {
 	core     core
 	server   *grpc.Server
-	stop     chan struct{} // closed when the server goes away
+	stop     chan struct{} // closed when the server closes
 	stopOnce sync.Once
 }
 
-// Sizes of a stream's window and of a connection's buffers.
+// Sizes of a stream's window and of a connection's buffers, in bytes.
 const (
 	windowBytes = 1 << 20
 	bufferBytes = 128 << 10
 )
 
-// NewGRPCServer makes a server; nothing listens until Serve.
+// NewGRPCServer returns a server. It does not listen until Serve.
 func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	opt = opt.withDefaults()
 	s := &GRPCServer{
@@ -62,8 +62,8 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 		grpc.MaxHeaderListSize(uint32(opt.Door.MaxHeaderBytes)),
 		grpc.MaxConcurrentStreams(opt.MaxStreams),
 		grpc.ConnectionTimeout(opt.Door.ReadTimeout),
-		// Requests are tensors, often of hundreds of kilobytes: with windows and
-		// buffers for text they arrive in many small pieces.
+		// Requests are tensors, often of hundreds of kilobytes. With windows and buffers of the usual sizes they
+		// would arrive in many small pieces.
 		grpc.InitialWindowSize(windowBytes),
 		grpc.InitialConnWindowSize(16 * windowBytes),
 		grpc.ReadBufferSize(bufferBytes),
@@ -88,8 +88,8 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	return s
 }
 
-// serviceDesc is the generated description with our own handler for ModelInfer,
-// whose messages are read and written by our codec.
+// serviceDesc returns the generated description with our own handler for ModelInfer, whose messages are read and
+// written by our codec.
 func serviceDesc() *grpc.ServiceDesc {
 	d := faultsAreTheClients(oippb.GRPCInferenceService_ServiceDesc)
 	d.HandlerType = (*any)(nil)
@@ -101,8 +101,8 @@ func serviceDesc() *grpc.ServiceDesc {
 	return d
 }
 
-// faultsAreTheClients is a service that answers INVALID_ARGUMENT to messages that do
-// not parse, where the library answers INTERNAL.
+// withClientParseErrors returns a service that answers INVALID_ARGUMENT to messages that cannot be parsed. The
+// library answers INTERNAL.
 func faultsAreTheClients(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
@@ -114,14 +114,14 @@ func faultsAreTheClients(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &d
 }
 
-// attempted is a message that the codec may fail to parse. The library answers an
-// error of its codec before a handler sees it, so the error is kept here instead.
+// parseAttempt is a message that the codec may fail to parse. The library would answer an error of its codec before a
+// handler sees it, so the codec stores the error here.
 type attempted struct {
 	msg any
 	err error
 }
 
-// attempt reads a message.
+// parseMessage reads a message. If it cannot be parsed, the error is the client's.
 func attempt(msg any, read func(any) error) error {
 	a := attempted{msg: msg}
 	if err := read(&a); err != nil || a.err == nil {
@@ -130,9 +130,10 @@ func attempt(msg any, read func(any) error) error {
 	return toStatus(Invalid("message", "%v", a.err))
 }
 
-// parsing is a stream whose messages that do not parse are the client's fault.
+// parsingStream is a stream that answers INVALID_ARGUMENT to messages that cannot be parsed.
 type parsing struct{ grpc.ServerStream }
 
+// RecvMsg implements grpc.ServerStream.
 func (p parsing) RecvMsg(msg any) error { return attempt(msg, p.ServerStream.RecvMsg) }
 
 // Serve accepts connections until Drain or Close; it then returns nil.
@@ -143,9 +144,8 @@ func (s *GRPCServer) Serve(l net.Listener) error {
 	return nil
 }
 
-// Drain stops taking inferences: readiness fails and new ones get UNAVAILABLE
-// while the accepted ones finish; then the listeners and connections close.
-// When ctx ends first, everything is closed at once and the error says so.
+// Drain refuses new inferences: readiness fails and new ones get UNAVAILABLE while the accepted ones finish; then the
+// listeners and connections close. If ctx ends first, everything is closed at once and Drain returns an error.
 func (s *GRPCServer) Drain(ctx context.Context) error {
 	err := s.core.gate.Close(ctx)
 	s.stopOnce.Do(func() { close(s.stop) })
@@ -159,7 +159,7 @@ func (s *GRPCServer) Drain(ctx context.Context) error {
 		case <-done:
 			return nil
 		case <-ctx.Done():
-			s.server.Stop() // lets GracefulStop return too
+			s.server.Stop() // makes GracefulStop return, too
 			<-done
 			err = ctx.Err()
 		}
@@ -168,27 +168,28 @@ func (s *GRPCServer) Drain(ctx context.Context) error {
 	return fmt.Errorf("draining the gRPC server: %w", err)
 }
 
-// Close ends everything at once.
+// Close closes everything at once.
 func (s *GRPCServer) Close() error {
 	s.stopOnce.Do(func() { close(s.stop) })
 	s.server.Stop()
 	return nil
 }
 
-// unary keeps a panic to its own call.
+// interceptUnary logs a call, and turns a panic into an error of this call only.
 func (s *GRPCServer) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	defer s.accessed(ctx, info.FullMethod, &err, time.Now())
 	defer s.recovered(info.FullMethod, &err)
 	return handler(ctx, req)
 }
 
+// interceptStream does the same for a stream.
 func (s *GRPCServer) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer s.accessed(ss.Context(), info.FullMethod, &err, time.Now())
 	defer s.recovered(info.FullMethod, &err)
 	return handler(srv, parsing{ss})
 }
 
-// accessed writes the line of a call to the log of accesses.
+// logAccess writes a call to the log of accesses.
 func (s *GRPCServer) accessed(ctx context.Context, method string, err *error, began time.Time) {
 	if s.core.opt.Door.Access == nil {
 		return
@@ -200,6 +201,7 @@ func (s *GRPCServer) accessed(ctx context.Context, method string, err *error, be
 	s.core.opt.Door.Accessed(holderOf(ctx).Client(address), method, status.Code(*err).String(), 0, began)
 }
 
+// recoverPanic turns a panic into an internal error. It must be deferred.
 func (s *GRPCServer) recovered(method string, err *error) {
 	if p := recover(); p != nil {
 		s.core.opt.Door.Log.Error("panic in a gRPC handler", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -207,7 +209,7 @@ func (s *GRPCServer) recovered(method string, err *error) {
 	}
 }
 
-// open lists what needs no token: the probes of an orchestrator have none.
+// openMethods are the methods that need no key: the probes of an orchestrator have none.
 var open = map[string]bool{
 	healthpb.Health_Check_FullMethodName:                  true,
 	healthpb.Health_Watch_FullMethodName:                  true,
@@ -215,10 +217,10 @@ var open = map[string]bool{
 	oippb.GRPCInferenceService_ServerReady_FullMethodName: true,
 }
 
-// holderKey is the key of the context of a call under which its holder stands.
+// holderKey is the key of the holder in the context of a call.
 type holderKey struct{}
 
-// holderOf is who makes a call.
+// holderOf returns the holder of the key that a call was made with.
 func holderOf(ctx context.Context) *httplimit.Holder {
 	if from, ok := ctx.Value(holderKey{}).(*httplimit.Holder); ok {
 		return from
@@ -226,8 +228,7 @@ func holderOf(ctx context.Context) *httplimit.Holder {
 	return httplimit.Anybody
 }
 
-// authorise looks at a call's token when its header has come: of a call that it
-// refuses no message is kept, let alone decoded.
+// authorise checks the key of a call when its header has come. No message of a call that it refuses is read.
 func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if open[call.FullMethodName] {
 		return ctx, nil
@@ -243,7 +244,7 @@ func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Con
 	return context.WithValue(ctx, holderKey{}, from), nil
 }
 
-// toStatus carries code, reason and field over gRPC.
+// toStatus converts an error to a gRPC status with reason, field, and when to retry.
 func toStatus(e *Error) error {
 	st := status.New(grpcCodes[e.Code], e.Error())
 	if e.Reason != "" {
@@ -266,17 +267,17 @@ func toStatus(e *Error) error {
 	return st.Err()
 }
 
-// ServerLive says that the process runs.
+// ServerLive answers that the process runs.
 func (s *GRPCServer) ServerLive(context.Context, *oippb.ServerLiveRequest) (*oippb.ServerLiveResponse, error) {
 	return &oippb.ServerLiveResponse{Live: true}, nil
 }
 
-// ServerReady says whether inferences are taken.
+// ServerReady answers whether inferences are accepted.
 func (s *GRPCServer) ServerReady(context.Context, *oippb.ServerReadyRequest) (*oippb.ServerReadyResponse, error) {
 	return &oippb.ServerReadyResponse{Ready: s.core.ready()}, nil
 }
 
-// ModelReady says whether inferences of a model are taken.
+// ModelReady answers whether inferences of a model are accepted.
 func (s *GRPCServer) ModelReady(_ context.Context, in *oippb.ModelReadyRequest) (*oippb.ModelReadyResponse, error) {
 	if _, err := s.core.backend.Models().Find(in.GetName(), in.GetVersion()); err != nil {
 		return nil, toStatus(err)
@@ -304,7 +305,7 @@ func (s *GRPCServer) ModelMetadata(_ context.Context, in *oippb.ModelMetadataReq
 	return &oippb.ModelMetadataResponse{Name: m.Name, Versions: m.Versions, Platform: m.Platform, Inputs: list(m.Inputs), Outputs: list(m.Outputs)}, nil
 }
 
-// ModelStatistics reports cumulative counts and durations.
+// ModelStatistics answers with cumulative counts and durations.
 func (s *GRPCServer) ModelStatistics(_ context.Context, in *oippb.ModelStatisticsRequest) (*oippb.ModelStatisticsResponse, error) {
 	if in.GetName() != "" {
 		if _, err := s.core.backend.Models().Find(in.GetName(), in.GetVersion()); err != nil {
@@ -343,8 +344,8 @@ func (s *GRPCServer) RepositoryIndex(_ context.Context, in *oippb.RepositoryInde
 	return out, nil
 }
 
-// ModelInfer is for callers in the same process; over the wire inferHandler
-// takes its place and spares the generated messages.
+// ModelInfer is for callers in the same process. Over the network inferHandler takes its place, which does not need
+// the generated messages.
 func (s *GRPCServer) ModelInfer(ctx context.Context, in *oippb.ModelInferRequest) (*oippb.ModelInferResponse, error) {
 	wire, err := proto.Marshal(in)
 	if err != nil {

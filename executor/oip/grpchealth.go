@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	_ "google.golang.org/grpc/encoding/proto" // registered first, so that our codec replaces it
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -13,9 +13,10 @@ import (
 	"inferplan/executor/oip/oippb"
 )
 
-// health is the standard health service, asked rather than told.
+// health is the standard health service. It asks for the state at every probe.
 type health GRPCServer
 
+// status returns the status of a service, and whether there is such a service.
 func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingStatus, bool) {
 	if service != "" && service != oippb.GRPCInferenceService_ServiceDesc.ServiceName {
 		return healthpb.HealthCheckResponse_SERVICE_UNKNOWN, false
@@ -45,11 +46,10 @@ func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.H
 	return out, nil
 }
 
-// watchEvery is how often a watched status is looked at.
+// watchInterval is the time between two looks at a watched status.
 const watchEvery = 200 * time.Millisecond
 
-// Watch sends the status now and whenever it changes, until the client or the
-// server goes away.
+// Watch sends the status now and whenever it changes, until the client or the server is gone.
 func (h *health) Watch(in *healthpb.HealthCheckRequest, out healthpb.Health_WatchServer) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

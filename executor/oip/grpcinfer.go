@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	_ "google.golang.org/grpc/encoding/proto" // registered first, so that our codec replaces it
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -19,7 +19,7 @@ import (
 // inferCall is the request message of ModelInfer as the codec reads it.
 type inferCall struct {
 	core *core
-	ctx  context.Context // ends when the client goes away
+	ctx  context.Context // ends when the client disconnects
 	req  Request
 	err  *Error
 }
@@ -30,18 +30,20 @@ type inferReply struct {
 	body *httplimit.Buffer
 }
 
+// release frees the outputs of the response and the body of the request.
 func (r *inferReply) release() {
 	r.resp.Release()
 	r.body.Release()
 }
 
-// discard gives back the body of a call that no handler will see.
+// discard frees the body of a call that no handler will see.
 func discard(req any) {
 	if call, ok := req.(*inferCall); ok && call.req.body != nil {
 		call.req.body.Release()
 	}
 }
 
+// inferHandler decodes the message of a ModelInfer call and passes it to modelInfer.
 func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	s := srv.(*GRPCServer)
 	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now()}}
@@ -53,6 +55,7 @@ func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor
 	return interceptor(ctx, call, &info, s.modelInfer)
 }
 
+// modelInfer runs a decoded ModelInfer call. From its return on, the codec frees the body, unless there was an error.
 func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	call := msg.(*inferCall)
 	req := &call.req
@@ -75,6 +78,8 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		req.capTimeout(max(deadline.Sub(req.Received), 1))
 	}
+
+	// Count the request for its holder, and let it in.
 	from := holderOf(ctx)
 	if err := from.Begin(); err != nil {
 		return nil, toStatus(err)
@@ -88,13 +93,14 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	sent = true // from here the codec releases
+	sent = true // the codec frees the body from here on
 	return &inferReply{resp, req.body}, nil
 }
 
-// codec is the protobuf codec, but for the messages of ModelInfer.
+// codec is the protobuf codec, except for the messages of ModelInfer.
 type codec struct{ encoding.CodecV2 }
 
+// Marshal implements encoding.CodecV2. It frees a response once it is encoded.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	reply, ok := v.(*inferReply)
 	if !ok {
@@ -107,6 +113,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
 }
 
+// Unmarshal implements encoding.CodecV2. Errors of parsing are stored in the message, so that a handler answers them.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if a, ok := v.(*attempted); ok {
 		a.err = c.CodecV2.Unmarshal(data, a.msg)
@@ -121,7 +128,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		call.err = Invalid("message", "a second one in a call that takes one")
 		return nil
 	}
-	// What has come is held as pieces and, from here on, once more in one piece.
+	// The message is in memory in pieces, and from here on also in one piece.
 	client := ""
 	if p, ok := peer.FromContext(call.ctx); ok {
 		if info, ok := p.AuthInfo.(watchedInfo); ok {

@@ -6,8 +6,7 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// Guard puts a door in front of a handler that knows nothing of senders. Refusals are
-// those of this protocol.
+// Guard puts a door in front of a handler. Refusals have the form of this protocol.
 func Guard(door *httplimit.Door, next http.Handler) http.Handler {
 	return door.Handler(fail, func(w http.ResponseWriter, r *http.Request, _ *httplimit.Holder) error {
 		next.ServeHTTP(w, r)

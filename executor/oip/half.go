@@ -2,8 +2,7 @@ package oip
 
 import "math"
 
-// toHalf rounds to the nearest FP16, ties to even; false when the value is
-// beyond the largest one.
+// toHalf rounds to the nearest FP16, ties to even. It returns false if the value is beyond the largest one.
 func toHalf(f float64) (uint16, bool) {
 	bits := math.Float64bits(f)
 	sign := uint16(bits >> 48 & 0x8000)
@@ -15,7 +14,7 @@ func toHalf(f float64) (uint16, bool) {
 			return sign | 0x7E00, true
 		}
 		return sign | 0x7C00, true
-	case exp < -25: // below half of the smallest subnormal, zeros and subnormals of FP64 too
+	case exp < -25: // below half of the smallest subnormal, including zeros and subnormals of FP64
 		return sign, true
 	case exp < -14:
 		// Subnormal: the value in units of 2^-24.
@@ -30,7 +29,7 @@ func toHalf(f float64) (uint16, bool) {
 	return sign | uint16(h), true
 }
 
-// roundShift is v / 2^n, rounded to nearest, ties to even.
+// roundShift returns v / 2^n, rounded to nearest, ties to even.
 func roundShift(v uint64, n uint) uint64 {
 	q := v >> n
 	rest := v & (1<<n - 1)
@@ -40,6 +39,7 @@ func roundShift(v uint64, n uint) uint64 {
 	return q
 }
 
+// fromHalf returns the value of an FP16.
 func fromHalf(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	exp := uint32(h >> 10 & 0x1F)

@@ -14,10 +14,9 @@ import (
 	"inferplan/executor/jsonscan"
 )
 
-// DecodeRequest reads an infer request of the REST protocol into r: text is
-// the JSON, tail the binary tensors behind it. m, which may be nil, saves
-// allocating the names that the model knows. Tensors may alias text and tail.
-// Names, datatypes and shapes are not yet held against the model.
+// DecodeRequest reads an infer request of the REST protocol into r. text is the JSON and tail the binary tensors
+// behind it. m may be nil; if it is not, tensor names that it has need no allocation. Tensors may alias text and
+// tail. Names, datatypes and shapes are not checked against the model.
 func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
 	if err := decodeRequest(context.Background(), text, tail, m, r); err != nil {
 		return err
@@ -25,6 +24,7 @@ func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
 	return nil
 }
 
+// decodeRequest does the work of DecodeRequest. It stops when ctx ends.
 func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Request) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: ctx, Hold: &r.hold}}, model: m, tail: tail, room: r.shape}
 	var seen fieldSet
@@ -55,7 +55,7 @@ func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Requ
 	if !seen.has(4) {
 		return Invalid("inputs", "missing")
 	}
-	// binary_data_output may stand after the outputs.
+	// The parameter binary_data_output may come after the outputs.
 	for i := range r.Outputs {
 		if !d.explicit[i] {
 			r.Outputs[i].Binary = r.binaryDefault
@@ -64,8 +64,7 @@ func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Requ
 	return nil
 }
 
-// DecodeResponse reads an infer response of the REST protocol; Outputs may
-// alias text and tail.
+// DecodeResponse reads an infer response of the REST protocol. Outputs may alias text and tail.
 func DecodeResponse(text, tail []byte, resp *Response) error {
 	if err := decodeResponse(text, tail, resp); err != nil {
 		return err
@@ -73,6 +72,7 @@ func DecodeResponse(text, tail []byte, resp *Response) error {
 	return nil
 }
 
+// decodeResponse does the work of DecodeResponse.
 func decodeResponse(text, tail []byte, resp *Response) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text}, tail: tail, room: func(n int) []int64 { return make([]int64, n) }}
 	var seen fieldSet
@@ -105,7 +105,7 @@ func decodeResponse(text, tail []byte, resp *Response) *Error {
 	return d.finish("outputs", resp.Outputs)
 }
 
-// fieldSet notes which fields of an object were seen.
+// fieldSet is the set of the members of an object that were read, by number.
 type fieldSet uint8
 
 func (s fieldSet) has(i int) bool { return s&(1<<i) != 0 }
@@ -115,30 +115,32 @@ type decoder struct {
 	jsonscan.Cursor
 	model    *ModelInfo
 	tail     []byte
-	used     int                 // of tail
-	room     func(n int) []int64 // where shapes come from
+	used     int                 // bytes of the tail that were assigned to tensors
+	room     func(n int) []int64 // allocates a shape
 	shapeBuf [maxRank]int64
-	explicit []bool // per output: "binary_data" was given
+	explicit []bool // by output: the client gave "binary_data" for it
 }
 
+// unknownField returns the error for a member that is not known.
 func unknownField(prefix string, key []byte, known string) *Error {
 	return Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", known)
 }
 
+// readOnce reads a member of an object and notes its number. It returns an error if the member was read before.
 func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) *Error {
 	if seen.has(i) {
 		return Invalid(field, "given twice")
 	}
 	*seen |= 1 << i
 	err := read()
-	// An error that names a field of this object already stays as it is.
+	// An error that names a member of this object already is not changed.
 	if err != nil && (err.Field == "" || err.Field[0] == '[') {
 		err.Field = field + err.Field
 	}
 	return err
 }
 
-// within puts the path in front of an error's own.
+// prefixField puts the path of a field in front of the path of an error.
 func within(field string, err *Error) *Error {
 	switch {
 	case err == nil:
@@ -151,12 +153,13 @@ func within(field string, err *Error) *Error {
 	return err
 }
 
+// text reads a string and copies it.
 func (d *decoder) text() (string, *Error) {
 	s, err := d.Str()
 	return string(s), err
 }
 
-// same reads a string that repeats what the URL says.
+// requireSame reads a string and returns an error if it differs from the one in the URL.
 func (d *decoder) same(field, want string) *Error {
 	s, err := d.Str()
 	if err == nil && want != "" && string(s) != want {
@@ -165,15 +168,14 @@ func (d *decoder) same(field, want string) *Error {
 	return err
 }
 
-// maxParams bounds the parameters of one object: one takes six bytes of text
-// and some two hundred of memory.
+// maxParams bounds the parameters of one object: one may take only six bytes of text but some two hundred of memory.
 const maxParams = 256
 
-// params reads an object of parameters.
+// params reads an object of parameters and calls set for each.
 func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *Error {
 	var room [8][]byte
 	names := room[:0]
-	var more map[string]struct{} // the names past the eighth
+	var more map[string]struct{} // names after the eighth
 	return d.Object(func(name []byte) *Error {
 		_, twice := more[string(name)]
 		if twice || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
@@ -201,11 +203,12 @@ func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *E
 	})
 }
 
+// requestParams reads the parameters of a request.
 func (d *decoder) requestParams(r *Request) *Error {
 	return d.params("parameters", func(name []byte, v Param) *Error { return r.setParam(string(name), v) })
 }
 
-// setParam takes a request parameter from either transport.
+// setParam sets a request parameter, from either transport.
 func (r *Request) setParam(name string, v Param) *Error {
 	switch name {
 	case "timeout":
@@ -243,8 +246,7 @@ func (r *Request) setParam(name string, v Param) *Error {
 	return nil
 }
 
-// setClass takes a class from a parameter or a header; where both name one they
-// must agree.
+// setClass sets the class from a parameter or a header. If both name one, they must agree.
 func (r *Request) setClass(where, class string) *Error {
 	if r.Class != "" && class != "" && class != r.Class {
 		return Invalid(where, "got %q, and %q elsewhere: parameter and %s must agree", httplimit.Clip(class), httplimit.Clip(r.Class), HeaderClass)
@@ -255,7 +257,7 @@ func (r *Request) setClass(where, class string) *Error {
 	return nil
 }
 
-// paramInt takes a non-negative integer in any of the ways that clients write one.
+// paramInt returns a non-negative integer, in any of the forms in which clients write one, and whether it is one.
 func paramInt(v Param) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
@@ -271,6 +273,7 @@ func paramInt(v Param) (int64, bool) {
 	return 0, false
 }
 
+// outputRequests reads the array of requested outputs.
 func (d *decoder) outputRequests(r *Request) *Error {
 	return d.Array(func(i int) *Error {
 		var o OutputRequest
@@ -313,8 +316,8 @@ func (d *decoder) outputRequests(r *Request) *Error {
 	})
 }
 
-// outputParam refuses parameters that would change the answer in a way that is
-// not offered; others mean nothing here and are let through.
+// outputParam returns an error for parameters that would change the answer in a way that is not offered. Other
+// parameters are ignored.
 func outputParam(name string) *Error {
 	switch name {
 	case "classification":

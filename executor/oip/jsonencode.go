@@ -11,9 +11,9 @@ import (
 	"inferplan/formats/jsontext"
 )
 
-// EncodeRequest appends the JSON of an infer request to dst. Binary tensors
-// are announced by their size; the caller sends their Data behind the JSON, in
-// the order of the inputs, with the header Inference-Header-Content-Length.
+// EncodeRequest appends the JSON of an infer request to dst. For binary tensors it contains only the sizes; the
+// caller sends their Data after the JSON, in the order of the inputs, with the header
+// Inference-Header-Content-Length.
 func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]byte, error) {
 	e := encoder{dst: append(dst, '{')}
 	if r.ID != "" {
@@ -67,8 +67,7 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 	return e.dst, e.result()
 }
 
-// encodeResponse appends the JSON of a response; binary says which outputs
-// follow it as raw bytes.
+// encodeResponse appends the JSON of a response. binary reports which outputs follow it as raw bytes.
 func encodeResponse(dst []byte, resp *Response, binary func(i int) bool) ([]byte, *Error) {
 	e := encoder{dst: append(dst, '{')}
 	if resp.ID != "" {
@@ -91,12 +90,13 @@ func encodeResponse(dst []byte, resp *Response, binary func(i int) bool) ([]byte
 	return e.dst, e.err
 }
 
-// encoder appends JSON. The first error stays.
+// encoder appends JSON to dst. It keeps the first error.
 type encoder struct {
 	dst []byte
 	err *Error
 }
 
+// result returns the first error as an error.
 func (e *encoder) result() error {
 	if e.err != nil {
 		return e.err
@@ -111,13 +111,14 @@ func (e *encoder) key(k string)   { e.comma(); e.str(k); e.dst = append(e.dst, '
 func (e *encoder) bytes(s []byte) { e.dst = jsontext.AppendQuoted(e.dst, s) }
 func (e *encoder) str(s string)   { e.dst = jsontext.AppendQuoted(e.dst, s) }
 
-// comma separates from what stands before in the same object or array.
+// comma appends a comma, unless the value is the first in its object or array.
 func (e *encoder) comma() {
 	if last := e.dst[len(e.dst)-1]; last != '{' && last != '[' {
 		e.dst = append(e.dst, ',')
 	}
 }
 
+// params appends the parameters, sorted by name.
 func (e *encoder) params(params map[string]Param) {
 	names := make([]string, 0, len(params))
 	for name := range params {
@@ -148,20 +149,22 @@ func (e *encoder) params(params map[string]Param) {
 	}
 }
 
+// fail sets the error of an answer that must not occur.
 func (e *encoder) fail(format string, args ...any) {
 	if e.err == nil {
 		e.err = &Error{Code: CodeInternal, Reason: "internal", Msg: fmt.Sprintf(format, args...)}
 	}
 }
 
-// ask is an answer that JSON cannot carry: the client, whose data it follows
-// from, has to ask for another form.
+// failNotJSON sets the error of an answer that JSON cannot represent. It is the client's, who has to ask for binary
+// data.
 func (e *encoder) ask(format string, args ...any) {
 	if e.err == nil {
 		e.err = &Error{Code: CodeInvalid, Reason: "not_json", Field: "outputs", Msg: fmt.Sprintf(format, args...)}
 	}
 }
 
+// tensors appends the tensors. binary reports which of them are sent as raw bytes.
 func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.open('[')
 	for i := range ts {
@@ -194,7 +197,7 @@ func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.close(']')
 }
 
-// data writes the elements as one flat array.
+// data appends the elements as one flat array.
 func (e *encoder) data(t *Tensor) {
 	e.open('[')
 	size := t.Datatype.Size()
@@ -230,6 +233,7 @@ func (e *encoder) data(t *Tensor) {
 	e.close(']')
 }
 
+// element appends the first element of b. It returns false if JSON cannot represent it.
 func (e *encoder) element(dt Datatype, b []byte) bool {
 	le := binary.LittleEndian
 	switch dt {
@@ -261,6 +265,7 @@ func (e *encoder) element(dt Datatype, b []byte) bool {
 	return true
 }
 
+// float appends a float. It returns false for NaN and infinity.
 func (e *encoder) float(v float64, bits int) bool {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return false

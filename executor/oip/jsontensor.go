@@ -22,10 +22,11 @@ func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
 	return ts, err
 }
 
+// tensor reads one tensor. Its data may be JSON, or a number of bytes of the tail.
 func (d *decoder) tensor(t *Tensor) *Error {
 	var seen fieldSet
 	var size int64 = -1
-	deferred := -1 // where data stands that came before its shape or datatype
+	deferred := -1 // position of data that came before its shape or datatype; -1 if there is none
 	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "name":
@@ -62,6 +63,8 @@ func (d *decoder) tensor(t *Tensor) *Error {
 		}
 		return unknownField(".", key, "name, shape, datatype, parameters, data")
 	})
+
+	// Check what only all members together show, and assign the data.
 	switch {
 	case err != nil:
 		return err
@@ -92,8 +95,9 @@ func (d *decoder) tensor(t *Tensor) *Error {
 	return nil
 }
 
+// tensorParams reads the parameters of a tensor, and sets size if there is one.
 func (d *decoder) tensorParams(size *int64) *Error {
-	// By hand rather than through params: this object stands in every binary request.
+	// It does not use params, because this object is in every binary request.
 	seen := false
 	return d.Object(func(key []byte) *Error {
 		if string(key) != "binary_data_size" {
@@ -116,6 +120,7 @@ func (d *decoder) tensorParams(size *int64) *Error {
 	})
 }
 
+// shape reads the dimensions of a tensor.
 func (d *decoder) shape(t *Tensor) *Error {
 	dims := d.shapeBuf[:0]
 	err := d.Array(func(int) *Error {
@@ -140,7 +145,7 @@ func (d *decoder) shape(t *Tensor) *Error {
 	return nil
 }
 
-// finish checks that the text and the tail are used up.
+// checkEnd returns an error unless text and tail were used completely.
 func (d *decoder) finish(list string, ts []Tensor) *Error {
 	if err := d.End(); err != nil {
 		return within("body", err)
@@ -151,7 +156,7 @@ func (d *decoder) finish(list string, ts []Tensor) *Error {
 	return nil
 }
 
-// data reads a tensor's JSON elements: flat, or nested just as the shape says.
+// data reads a tensor's JSON elements, which may be flat or nested exactly like the shape.
 func (d *decoder) data(t *Tensor) *Error {
 	n, ok := elements(t.Shape)
 	if !ok {
@@ -160,8 +165,7 @@ func (d *decoder) data(t *Tensor) *Error {
 	if t.Datatype == BF16 {
 		return Invalid("", "BF16 travels as binary data only")
 	}
-	// An element and its comma take two bytes of text at least, so a shape
-	// alone cannot make the server allocate.
+	// An element and its comma take at least two bytes of text, so a shape alone cannot make the server allocate.
 	if limit := int64(len(d.B)-d.I)/2 + 1; n <= limit {
 		size := int(n) * max(t.Datatype.Size(), 4)
 		if err := d.Book(size); err != nil {
@@ -169,6 +173,8 @@ func (d *decoder) data(t *Tensor) *Error {
 		}
 		t.Data = make([]byte, 0, size)
 	}
+
+	// Find out whether the elements are nested.
 	if d.Peek() != '[' {
 		return d.Syntax("found %s where an array is expected", d.Found())
 	}
@@ -186,6 +192,7 @@ func (d *decoder) data(t *Tensor) *Error {
 	return err
 }
 
+// nestedData reads elements that are nested like shape.
 func (d *decoder) nested(t *Tensor, shape []int64) *Error {
 	if d.Peek() != '[' {
 		return d.Syntax("found %s where shape %v wants an array", d.Found(), t.Shape)
@@ -203,16 +210,16 @@ func (d *decoder) nested(t *Tensor, shape []int64) *Error {
 	return err
 }
 
-// flat reads an array of elements and returns their number.
+// flatData reads an array of elements and returns their number.
 func (d *decoder) flat(t *Tensor) (int64, *Error) {
-	d.I++ // the bracket was seen
+	d.I++ // the caller has seen the bracket
 	if d.Peek() == ']' {
 		d.I++
 		return 0, nil
 	}
 	dt, data := t.Datatype, t.Data
-	// There is room for as many elements as the shape has. More are an error, which
-	// is told at the end: they are counted, not kept.
+	// data has room for the elements of the shape. More are an error, which the caller reports: they are counted and
+	// not kept.
 	last := cap(data) - dt.Size()
 	if dt == Bytes {
 		last = math.MaxInt
@@ -230,6 +237,8 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 			}
 			return n, err
 		}
+
+		// Report the progress from time to time.
 		if n++; n%1024 == 0 {
 			if err := d.Read(d.I - at); err != nil {
 				return n, err
@@ -263,6 +272,8 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 		}
 		data = binary.LittleEndian.AppendUint32(data, uint32(len(s)))
 		return append(data, s...), nil
+
+	// Most floats are read fast.
 	case FP32:
 		d.Peek()
 		if v, n, ok := fastFloat(d.B[d.I:]); ok && narrows(v) {
@@ -276,6 +287,8 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 			return binary.LittleEndian.AppendUint64(data, math.Float64bits(v)), nil
 		}
 	}
+
+	// All other numbers are parsed from their text.
 	text, whole, err := d.Number()
 	if err != nil {
 		return data, err
@@ -317,6 +330,7 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	return data, nil
 }
 
+// appendUint appends the size lowest bytes of a number.
 func appendUint(data []byte, size int, v uint64) []byte {
 	switch size {
 	case 1:

@@ -18,29 +18,27 @@ const maxRank = jsonscan.MaxRank
 type TensorInfo struct {
 	Name     string
 	Datatype Datatype
-	// Shape has -1 where any size is allowed. When the model batches, the
-	// first dimension is the batch.
+	// Shape has -1 for dimensions of any size. If the model batches, the first dimension is the batch.
 	Shape []int64
 	// Optional inputs may be left out of a request.
 	Optional bool
-	// Text: a row of bytes is a text, filled up with zeros.
+	// Text says that a row of bytes is a text, padded with zeros.
 	Text bool
 }
 
-// ModelInfo describes a model to clients and to the validation.
+// ModelInfo describes a model, for clients and for validation.
 type ModelInfo struct {
 	Name string
-	// Versions that are served; at least one. A request without a version gets
-	// the last.
+	// Versions are the versions that are served, at least one. A request without a version gets the last.
 	Versions []string
 	Platform string
 	Inputs   []TensorInfo
 	Outputs  []TensorInfo
-	// Classes are the SLO classes that a request may name, the default first,
-	// where it is empty if it has no name; nil: the model has none.
+	// Classes are the SLO classes that a request may name, the default first. If the default has no name, it is the
+	// empty string. Classes is nil if the model has none.
 	Classes []string
-	// MaxBatch over 0: the first dimension of every input is the batch, from 1
-	// to MaxBatch, the same for all. 0: requests are not split by a batch dimension.
+	// MaxBatch is the largest batch. If it is positive, the first dimension of every input is the batch, from 1 to
+	// MaxBatch, the same for all inputs. If it is 0, requests have no batch dimension.
 	MaxBatch int
 }
 
@@ -50,7 +48,7 @@ type Catalog struct {
 	byName map[string]*ModelInfo
 }
 
-// NewCatalog checks the models and keeps them in the given order.
+// NewCatalog checks the models and returns their catalog, in the given order.
 func NewCatalog(models ...ModelInfo) (*Catalog, error) {
 	c := &Catalog{byName: make(map[string]*ModelInfo, len(models))}
 	for i := range models {
@@ -76,6 +74,7 @@ func NewCatalog(models ...ModelInfo) (*Catalog, error) {
 	return c, nil
 }
 
+// checkTensors returns an error if the description of an input or output is faulty.
 func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
 	seen := map[string]bool{}
 	for i, t := range tensors {
@@ -104,10 +103,10 @@ func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
 	return nil
 }
 
-// maxTensorBytes is the most that a sample of a tensor may take.
+// maxTensorBytes bounds one sample of a tensor.
 const maxTensorBytes = 1 << 31
 
-// fixed is the shape of one sample: 1 where any size is allowed.
+// sampleShape returns the shape of one sample, with 1 for dimensions of any size.
 func fixed(shape []int64) []int64 {
 	out := slices.Clone(shape)
 	for i, d := range out {
@@ -118,10 +117,11 @@ func fixed(shape []int64) []int64 {
 	return out
 }
 
-// All lists the models; the slice and what it points to must not be changed.
+// Models returns the models. The slice and the models must not be changed.
 func (c *Catalog) All() []*ModelInfo { return c.models }
 
-// Find looks up a model and checks the version, which may be empty.
+// Find returns the model with a name. It returns an error if there is none, or if it does not have the version, which
+// may be empty.
 func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
 	m := c.byName[name]
 	if m == nil {
@@ -133,6 +133,7 @@ func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
 	return m, nil
 }
 
+// hint returns the names of the models for a message, if they are few.
 func (c *Catalog) hint() string {
 	if len(c.models) == 0 || len(c.models) > 16 {
 		return ""
@@ -144,9 +145,10 @@ func (c *Catalog) hint() string {
 	return "; models: " + strings.Join(names, ", ")
 }
 
-// clip keeps what a client sent short enough to be quoted in an answer.
+// input returns the description of the input with a name, or nil.
 func (m *ModelInfo) input(name string) *TensorInfo { return findTensor(m.Inputs, name) }
 
+// findTensor returns the description with a name, or nil.
 func findTensor(ts []TensorInfo, name string) *TensorInfo {
 	for i := range ts {
 		if ts[i].Name == name {
@@ -156,8 +158,7 @@ func findTensor(ts []TensorInfo, name string) *TensorInfo {
 	return nil
 }
 
-// intern returns the model's own string for a tensor name, so that names in
-// requests need no allocation.
+// intern returns the model's own string for a tensor name, so that names in requests need no allocation.
 func (m *ModelInfo) intern(name []byte) string {
 	if m != nil {
 		for i := range m.Inputs {
@@ -174,6 +175,7 @@ func (m *ModelInfo) intern(name []byte) string {
 	return string(name)
 }
 
+// tensorNames returns the names for a message.
 func tensorNames(ts []TensorInfo) string {
 	names := make([]string, len(ts))
 	for i := range ts {
@@ -182,12 +184,14 @@ func tensorNames(ts []TensorInfo) string {
 	return strings.Join(names, ", ")
 }
 
-// validate checks a request against the model and fills Info and Batch.
+// validate checks a request against the model and sets Info and Batch.
 func (m *ModelInfo) validate(r *Request) *Error {
 	r.Info, r.Batch = m, 1
 	if r.Class != "" && !slices.Contains(m.Classes, r.Class) {
 		return m.noClass(r.Class)
 	}
+
+	// Check the inputs that there are.
 	for i := range r.Inputs {
 		t := &r.Inputs[i]
 		field := func(part string) string { return fmt.Sprintf("inputs[%d] %q%s", i, httplimit.Clip(t.Name), part) }
@@ -206,6 +210,8 @@ func (m *ModelInfo) validate(r *Request) *Error {
 		if len(t.Shape) != len(info.Shape) {
 			return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.want(info))
 		}
+
+		// The shape must agree except for the batch.
 		for k, want := range info.Shape {
 			got := t.Shape[k]
 			batch := k == 0 && m.MaxBatch > 0
@@ -228,6 +234,8 @@ func (m *ModelInfo) validate(r *Request) *Error {
 			return err
 		}
 	}
+
+	// Check that no input is missing.
 	for i := range m.Inputs {
 		if !m.Inputs[i].Optional {
 			if _, ok := r.Input(m.Inputs[i].Name); !ok {
@@ -235,6 +243,8 @@ func (m *ModelInfo) validate(r *Request) *Error {
 			}
 		}
 	}
+
+	// Check the requested outputs.
 	for i := range r.Outputs {
 		name := r.Outputs[i].Name
 		if findTensor(m.Outputs, name) == nil {
@@ -249,7 +259,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	return nil
 }
 
-// noClass refuses a class that the model does not have.
+// unknownClass returns the error for a class that the model does not have.
 func (m *ModelInfo) noClass(class string) *Error {
 	var names []string
 	for _, c := range m.Classes {
@@ -263,7 +273,7 @@ func (m *ModelInfo) noClass(class string) *Error {
 	return Invalid("class", "model %q has no class %q; its classes: %s", m.Name, httplimit.Clip(class), strings.Join(names, ", "))
 }
 
-// want writes the shape that the model takes, such as [1..8, 3, *].
+// shapeText returns the shape that the model takes, such as [1..8, 3, *].
 func (m *ModelInfo) want(t *TensorInfo) string {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -284,8 +294,8 @@ func (m *ModelInfo) want(t *TensorInfo) string {
 	return b.String()
 }
 
-// elements is the product of the dimensions; false when one is negative or the
-// product does not fit.
+// elementCount returns the product of the dimensions. It returns false if one is negative or the product is too
+// large.
 func elements(shape []int64) (int64, bool) {
 	n := int64(1)
 	zero := false
@@ -308,7 +318,7 @@ func elements(shape []int64) (int64, bool) {
 	return n, true
 }
 
-// checkData holds the bytes of a tensor against its shape.
+// checkData returns an error if the bytes of a tensor do not fit its shape and datatype.
 func checkData(t *Tensor) *Error {
 	n, ok := elements(t.Shape)
 	if !ok {
@@ -337,7 +347,7 @@ func checkData(t *Tensor) *Error {
 	return nil
 }
 
-// countBytesElements walks length-prefixed elements; false when one is cut short.
+// countBytesElements returns the number of length-prefixed elements. It returns false if one is cut short.
 func countBytesElements(data []byte) (int64, bool) {
 	var n int64
 	for len(data) > 0 {
@@ -354,4 +364,5 @@ func countBytesElements(data []byte) (int64, bool) {
 	return n, true
 }
 
+// lookup returns the model with a name, or nil.
 func (c *Catalog) find(name string) *ModelInfo { return c.byName[name] }

@@ -6,24 +6,25 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// Options configure a server. The zero value of a field means what its comment says.
+// Options configure a server. Each field's comment says what its zero value stands for.
 type Options struct {
-	// Door is what every request passes first; servers may share one. nil: one of the
-	// server's own that asks for nothing.
+	// Door checks every request first; several servers may share one. If it is nil, the server makes its own, which
+	// asks for no key.
 	Door *httplimit.Door
-	// Name and Version go into the server metadata; empty: "inferplan", "dev".
+	// Name and Version are in the server's metadata. The defaults are "inferplan" and "dev".
 	Name, Version string
-	// MaxBodyBytes bounds a request's body or message; 0: 64 MiB.
+	// MaxBodyBytes bounds the body or message of a request. The default is 64 MiB.
 	MaxBodyBytes int64
-	// MaxTensors bounds the inputs, and the outputs asked for; 0: 128.
+	// MaxTensors bounds the inputs, and the requested outputs. The default is 128.
 	MaxTensors int
-	// MaxStreams bounds concurrent requests on one gRPC connection; 0: 4096.
+	// MaxStreams bounds the concurrent requests on one gRPC connection. The default is 4096.
 	MaxStreams uint32
-	// Fallback answers HTTP paths that begin with FallbackPath, by its own door; nil: 404.
+	// Fallback answers HTTP paths that begin with FallbackPath, behind its own door. If it is nil, they get 404.
 	Fallback     http.Handler
 	FallbackPath string
 }
 
+// withDefaults returns the options with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	setDefault(&o.Name, "inferplan")
 	setDefault(&o.Version, "dev")
@@ -34,6 +35,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// setDefault sets a field to a value if it is zero.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -19,8 +19,8 @@ import (
 const (
 	// HeaderJSONLength is the length of the JSON in a body with binary tensors.
 	HeaderJSONLength = "Inference-Header-Content-Length"
-	// HeaderClass names the SLO class of an inference, as the parameter "class"
-	// does; over gRPC it is metadata of the same name in lower case.
+	// HeaderClass names the SLO class of an inference, like the parameter "class". Over gRPC it is metadata of the
+	// same name in lower case.
 	HeaderClass   = "Inferplan-Class"
 	metadataClass = "inferplan-class"
 	// HeaderReason carries Error.Reason of a refusal.
@@ -36,11 +36,11 @@ var Extensions = []string{"binary_tensor_data", "statistics", "model_repository"
 type HTTPServer struct {
 	core   core
 	server *http.Server
-	open   http.HandlerFunc // paths that need no key
-	known  http.HandlerFunc
+	open   http.HandlerFunc // for paths that need no key
+	known  http.HandlerFunc // for all other paths
 }
 
-// NewHTTPServer makes a server; nothing listens until Serve.
+// NewHTTPServer returns a server. It does not listen until Serve.
 func NewHTTPServer(b Backend, opt Options) *HTTPServer {
 	opt = opt.withDefaults()
 	s := &HTTPServer{core: core{backend: b, opt: opt}}
@@ -54,9 +54,8 @@ func (s *HTTPServer) Serve(l net.Listener) error {
 	return httplimit.Serve(s.server, l, "HTTP")
 }
 
-// Drain stops taking inferences: readiness fails and new ones get 503 while the
-// accepted ones finish; then the listeners and connections close. When ctx ends
-// first, everything is closed at once and the error says what was cut off.
+// Drain refuses new inferences: readiness fails and new ones get 503 while the accepted ones finish; then the
+// listeners and connections close. If ctx ends first, everything is closed at once and Drain returns an error.
 func (s *HTTPServer) Drain(ctx context.Context) error {
 	err := s.core.gate.Close(ctx)
 	if err == nil {
@@ -68,11 +67,10 @@ func (s *HTTPServer) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close ends everything at once.
+// Close closes everything at once.
 func (s *HTTPServer) Close() error { return s.server.Close() }
 
-// ServeHTTP answers one request; the server is also an http.Handler for tests
-// and for mounting elsewhere.
+// ServeHTTP answers one request, so the server is also an http.Handler.
 func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.EscapedPath(); {
 	case strings.HasPrefix(path, "/v2/health/"):
@@ -96,7 +94,7 @@ func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, from *httplim
 	return NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path))
 }
 
-// route takes the path behind /v2, escaped and without a trailing slash.
+// route answers the path after /v2, which is escaped and has no trailing slash.
 func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, from *httplimit.Holder) *Error {
 	switch path {
 	case "":
@@ -149,6 +147,7 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 	return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
 }
 
+// notReady returns the reason why the server is not ready.
 func (s *HTTPServer) notReady() *Error {
 	if s.core.gate.Closed() {
 		return errDraining
@@ -159,7 +158,7 @@ func (s *HTTPServer) notReady() *Error {
 	return Unavailable("not_ready", "the server is not ready")
 }
 
-// splitModelPath reads /models/M[/versions/V][/verb].
+// splitModelPath splits /models/M[/versions/V][/verb] into its parts. ok is false for other paths.
 func splitModelPath(path string) (model, version, verb string, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/models/")
 	if !ok {
@@ -178,6 +177,7 @@ func splitModelPath(path string) (model, version, verb string, ok bool) {
 	return model, version, rest, model != "" && err1 == nil && err2 == nil
 }
 
+// unescape decodes a part of a path.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, nil
@@ -185,6 +185,7 @@ func unescape(s string) (string, error) {
 	return url.PathUnescape(s)
 }
 
+// serveGet answers a GET or HEAD request. It returns an error for other methods.
 func (s *HTTPServer) get(w http.ResponseWriter, r *http.Request, answer func() *Error) *Error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return method(w, r, "GET, HEAD")
@@ -192,11 +193,13 @@ func (s *HTTPServer) get(w http.ResponseWriter, r *http.Request, answer func() *
 	return answer()
 }
 
+// methodNotAllowed returns the error for a method that a path does not have.
 func method(w http.ResponseWriter, r *http.Request, allowed string) *Error {
 	w.Header().Set("Allow", allowed)
 	return &Error{Code: CodeMethod, Reason: "method", Msg: fmt.Sprintf("method %s; this path takes %s", httplimit.Clip(r.Method), allowed)}
 }
 
+// writeJSON answers with a value as JSON.
 func (s *HTTPServer) json(w http.ResponseWriter, v any) *Error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -204,12 +207,12 @@ func (s *HTTPServer) json(w http.ResponseWriter, v any) *Error {
 	}
 	w.Header()["Content-Type"] = contentJSON
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	// A failed write means that the client is gone: nobody is left to tell.
+	// A failed write means that the client is gone.
 	_, _ = w.Write(body)
 	return nil
 }
 
-// fail answers an error.
+// writeError answers with an error.
 func fail(w http.ResponseWriter, err error) {
 	e := httplimit.AsError(err)
 	body := append(jsontext.AppendQuoted([]byte(`{"error":`), e.Error()), '}')

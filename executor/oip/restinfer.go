@@ -10,7 +10,7 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// contentTypes are the protocol's.
+// contentTypes are the content types that the protocol allows.
 var contentTypes = []string{"application/json", "application/octet-stream"}
 
 // infer answers POST …/infer.
@@ -35,11 +35,13 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 	})
 }
 
-// enter finds the model of a request and reads its body, which answer then answers. split is
-// the length of the JSON in it; -1: all is JSON.
+// withRequest finds the model of a request, reads its body and calls answer. jsonLength is the length of the JSON at
+// the start of the body; it is -1 if all of the body is JSON.
 func (s *HTTPServer) enter(w http.ResponseWriter, r *http.Request, model, version string, from *httplimit.Holder, answer func(m *ModelInfo, req *Request, split int64) *Error) *Error {
 	req := &Request{Model: model, Version: version, Received: time.Now(), Client: from.Client(r.RemoteAddr)}
 	m, split, err := s.head(r, req)
+
+	// Count the request for its holder, and let it in.
 	if err == nil {
 		err = from.Begin()
 	}
@@ -53,6 +55,8 @@ func (s *HTTPServer) enter(w http.ResponseWriter, r *http.Request, model, versio
 		return errDraining
 	}
 	defer s.core.gate.Leave()
+
+	// Read the body and answer.
 	body, err := s.core.opt.Door.ReadBody(w, r, req.Client, &req.hold, s.core.opt.MaxBodyBytes)
 	if err != nil {
 		return err
@@ -62,7 +66,7 @@ func (s *HTTPServer) enter(w http.ResponseWriter, r *http.Request, model, versio
 	return answer(m, req, split)
 }
 
-// head finds the model and looks at the headers of an inference.
+// checkRequest finds the model and checks the headers of an inference.
 func (s *HTTPServer) head(r *http.Request, req *Request) (m *ModelInfo, split int64, err *Error) {
 	if m, err = s.core.backend.Models().Find(req.Model, req.Version); err != nil {
 		return nil, 0, err
@@ -73,7 +77,7 @@ func (s *HTTPServer) head(r *http.Request, req *Request) (m *ModelInfo, split in
 	return m, split, req.classHeader(r.Header[HeaderClass])
 }
 
-// checkHead looks at the headers; split is the length of the JSON, -1 for all.
+// checkHeaders checks the headers and returns the length of the JSON in the body, or -1 if all of it is JSON.
 func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
 	if err := httplimit.CheckBody(r, s.core.opt.MaxBodyBytes, contentTypes...); err != nil {
 		return 0, err
@@ -89,7 +93,7 @@ func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
 	return n, nil
 }
 
-// answer writes a response; binary outputs go out from where they lie.
+// writeResponse writes a response. Binary outputs are written directly from their memory.
 func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response) *Error {
 	wanted := func(i int) bool {
 		if len(req.Outputs) > 0 {
@@ -98,6 +102,8 @@ func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response)
 		}
 		return req.binaryDefault
 	}
+
+	// Encode the JSON.
 	buf := httplimit.NewBuffer(4 << 10)
 	defer buf.Release()
 	text, err := encodeResponse(buf.B, resp, wanted)
@@ -114,6 +120,8 @@ func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response)
 			size += len(resp.Outputs[i].Data)
 		}
 	}
+
+	// Write the headers, the JSON and the binary outputs.
 	h := w.Header()
 	lengths := strconv.Itoa(size)
 	h["Content-Type"] = contentJSON
@@ -122,7 +130,7 @@ func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response)
 		h["Content-Type"] = contentBinary
 		h[HeaderJSONLength] = []string{strconv.Itoa(len(text))}
 	}
-	// A failed write means that the client is gone: nobody is left to tell.
+	// A failed write means that the client is gone.
 	if _, werr := w.Write(text); werr != nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ type serverMetadata struct {
 	Extensions []string `json:"extensions"`
 }
 
+// metadata returns the metadata of the server.
 func (s *HTTPServer) metadata() serverMetadata {
 	return serverMetadata{s.core.opt.Name, s.core.opt.Version, Extensions}
 }
@@ -31,10 +32,10 @@ type modelMetadata struct {
 	Platform string           `json:"platform"`
 	Inputs   []tensorMetadata `json:"inputs"`
 	Outputs  []tensorMetadata `json:"outputs"`
-	Classes  []string         `json:"classes,omitempty"` // ours: the SLO classes that a request may name, the default first
+	Classes  []string         `json:"classes,omitempty"` // an extension: SLO classes that a request may name, the default first
 }
 
-// MarshalJSON writes the protocol's model metadata.
+// MarshalJSON returns the protocol's model metadata.
 func (m *ModelInfo) MarshalJSON() ([]byte, error) {
 	list := func(ts []TensorInfo) []tensorMetadata {
 		out := make([]tensorMetadata, len(ts))
@@ -68,6 +69,7 @@ func (m *ModelInfo) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// writeStatistics answers with the statistics of a model and version, or of all.
 func (s *HTTPServer) stats(w http.ResponseWriter, model, version string) *Error {
 	list := s.core.backend.Statistics(model, version)
 	if list == nil {
@@ -91,7 +93,7 @@ type modelState struct {
 	Reason  string `json:"reason"`
 }
 
-// index lists models and versions with their states.
+// repositoryIndex lists models and versions with their states.
 func (c *core) index(onlyReady bool) []modelState {
 	rows := []modelState{}
 	for _, m := range c.backend.Models().All() {
@@ -112,6 +114,7 @@ func (c *core) index(onlyReady bool) []modelState {
 	return rows
 }
 
+// repositoryIndex answers with the models and their states.
 func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) *Error {
 	if r.Method != http.MethodPost {
 		return method(w, r, http.MethodPost)

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Merge adds the figures of another part of the same model and version: one of
-// its SLO classes.
+// Merge adds the figures of another SLO class of the same model and version.
 func (s *ModelStatistics) Merge(o *ModelStatistics) {
 	s.LastInference = max(s.LastInference, o.LastInference)
 	s.InferenceCount += o.InferenceCount

@@ -12,29 +12,28 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-// gRPC hands over a message when it is whole, and has no say over those that
-// never are. So a connection reads along, below gRPC and above TLS: it follows
-// the frames of HTTP/2 in both directions, knows which calls have not been
-// received to their end and how many bytes of them lie in memory, books these
-// bytes, and cuts itself off when one takes too long or the memory is full.
+// gRPC delivers only complete messages, and cannot limit messages that never get complete. So a connection reads
+// along, below gRPC and above TLS. It follows the HTTP/2 frames in both directions, and knows which calls have not
+// been received to their end and how many of their bytes lie in memory. It books these bytes, and closes itself if a
+// call takes too long or the memory is full.
 
-// Sizes that a frame and a call take beside their bytes.
+// Memory that a frame and a call cost in addition to their bytes.
 const (
 	frameCost  = 512
 	streamCost = 16 << 10
 )
 
-// smallMessages is how much a call that stays open, such as one of reflection,
-// may have sent without a time limit.
+// smallMessages is the number of bytes that a call which stays open, such as one of reflection, may send without a
+// time limit.
 const smallMessages = 64 << 10
 
-// watchedCredentials puts a watchedConn on top of the connection that the
-// credentials inside make.
+// watchedCredentials puts a watchedConn on top of the connection that the inner credentials make.
 type watchedCredentials struct {
 	credentials.TransportCredentials
 	door *httplimit.Door
 }
 
+// ServerHandshake implements credentials.TransportCredentials.
 func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -47,45 +46,46 @@ func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return c, watchedInfo{info, client}, nil
 }
 
-// watchedInfo lets a call know its client.
+// watchedInfo tells a call its client.
 type watchedInfo struct {
 	credentials.AuthInfo
 	client string
 }
 
+// Clone implements credentials.TransportCredentials.
 func (w watchedCredentials) Clone() credentials.TransportCredentials {
 	return watchedCredentials{w.TransportCredentials.Clone(), w.door}
 }
 
-// watchedConn is a connection of HTTP/2 that reads along.
+// watchedConn is an HTTP/2 connection that reads along.
 type watchedConn struct {
 	net.Conn
 	timeout time.Duration
 	hold    httplimit.Hold
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	in, out frames
 	streams map[uint32]inbound // calls that the client has not sent to their end
-	last    uint32             // highest stream that the client has opened
-	total   int64              // what these calls take
-	booked  int64
-	timer   *time.Timer // runs while there are streams that may take too long
+	last    uint32             // highest stream number that the client has opened
+	total   int64              // memory that these calls cost
+	booked  int64              // memory that is booked
+	timer   *time.Timer        // runs while some streams may take too long
 	armed   bool
 	late    bool
 	closed  bool
 }
 
-// inbound is a call that is being received.
+// incomingCall is a call that is being received.
 type inbound struct {
-	since time.Time // when its message, or the call itself, began
-	bytes int64     // with what its frames cost
-	head  [5]byte   // of the message: flag and length
-	have  int       // bytes of head
-	left  int64     // of the message
-	done  bool      // a message is whole, and no other has begun
+	since time.Time // when its message began, or the call itself
+	bytes int64     // including the cost of its frames
+	head  [5]byte   // head of the message: flag and length
+	have  int       // bytes of head that have come
+	left  int64     // bytes of the message that have not come
+	done  bool      // the message is complete, and no other has begun
 }
 
-// overdue says when the call is taken to be stuck; zero: never.
+// deadline returns the time at which the call counts as stuck. If it is zero, there is none.
 func (s *inbound) overdue(timeout time.Duration) time.Time {
 	if s.done && s.bytes <= smallMessages {
 		return time.Time{}
@@ -95,8 +95,7 @@ func (s *inbound) overdue(timeout time.Duration) time.Time {
 
 var errSlowMessage = errors.New("a message took too long to come")
 
-// Read reads along with what the client sends. It waits where the client takes much
-// and there is no room.
+// Read implements net.Conn. It waits if the client takes much memory and none is free.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
@@ -115,16 +114,17 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write reads along with what the server answers: it may end calls.
+// Write implements net.Conn. The answers that it sees may end calls.
 func (c *watchedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	c.follow(&c.out, p, false)
-	more := c.toBook() // what ended: nothing has come here
+	more := c.toBook() // memory that is freed by calls that ended
 	c.mu.Unlock()
-	_ = c.book(more) // an error shows at the next Read
+	_ = c.book(more) // the next Read returns an error
 	return c.Conn.Write(p)
 }
 
+// Close implements net.Conn.
 func (c *watchedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -137,8 +137,8 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// toBook is what the calls take beyond what is booked, which the caller books without
-// the lock; it brings the timer to life.
+// unbookedBytes returns the memory that the calls take beyond what is booked. The caller books it without the lock.
+// unbookedBytes also starts the timer.
 func (c *watchedConn) toBook() int64 {
 	if c.closed {
 		return 0
@@ -151,7 +151,7 @@ func (c *watchedConn) toBook() int64 {
 	return more
 }
 
-// book takes or gives back; taking may wait.
+// bookBytes books memory, or frees it if n is negative. Booking may wait.
 func (c *watchedConn) book(more int64) error {
 	if more == 0 {
 		return nil
@@ -162,6 +162,7 @@ func (c *watchedConn) book(more int64) error {
 	return nil
 }
 
+// armTimer starts the timer.
 func (c *watchedConn) arm(d time.Duration) {
 	c.armed = true
 	if c.timer == nil {
@@ -171,7 +172,7 @@ func (c *watchedConn) arm(d time.Duration) {
 	}
 }
 
-// look cuts the connection off when a call of it is stuck.
+// checkCalls closes the connection if one of its calls is stuck. Otherwise it starts the timer for the next deadline.
 func (c *watchedConn) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,12 +199,12 @@ func (c *watchedConn) look() {
 	}
 }
 
-// Evict lets the Read that waits return; gRPC then closes the connection.
+// Evict makes a waiting Read return, and gRPC then closes the connection.
 func (c *watchedConn) Evict() { _ = c.Conn.SetReadDeadline(time.Unix(1, 0)) }
 
-// What there is to know of HTTP/2 (RFC 9113).
+// Parts of HTTP/2 (RFC 9113).
 const (
-	prefaceBytes = 24 // that a client sends before its first frame
+	prefaceBytes = 24 // sent by a client before its first frame
 	frameHeader  = 9
 
 	frameData    = 0
@@ -214,27 +215,28 @@ const (
 	flagPadded    = 0x8
 )
 
-// frames is where one direction of a connection stands.
+// frameReader is the state of reading one direction of a connection.
 type frames struct {
 	skip  int // bytes before the first frame
 	head  [frameHeader]byte
-	have  int // bytes of head
-	left  int // of the frame's payload
+	have  int // bytes of head that have come
+	left  int // bytes of the frame's payload that have not come
 	pad   int // last bytes of the payload that are padding
 	typ   byte
 	flags byte
 	id    uint32
-	// padded: the payload's first byte is still to come; it is the padding's length.
+	// padPending says that the first byte of the payload, which is the length of the padding, has not come.
 	padded bool
 }
 
-// follow takes the next bytes of one direction.
+// followFrames reads the next bytes of one direction.
 func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
 	if n := min(f.skip, len(p)); n > 0 {
 		f.skip -= n
 		p = p[n:]
 	}
 	for len(p) > 0 {
+		// Between two frames: read the head of the next one.
 		if f.left == 0 {
 			n := copy(f.head[f.have:], p)
 			f.have += n
@@ -251,6 +253,7 @@ func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
 				c.opens(f)
 			}
 		} else {
+			// Inside a frame: pass on the payload of data.
 			n := min(f.left, len(p))
 			if fromClient && f.typ == frameData {
 				c.data(f, p[:n])
@@ -258,6 +261,8 @@ func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
 			f.left -= n
 			p = p[n:]
 		}
+
+		// The end of a frame may end its call.
 		if f.left == 0 && (f.typ == frameReset || f.flags&flagEndStream != 0 && f.typ <= frameHeaders) {
 			if s, ok := c.streams[f.id]; ok {
 				c.total -= streamCost + s.bytes
@@ -267,7 +272,7 @@ func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
 	}
 }
 
-// opens notes a frame of the client that begins.
+// noteFrame handles the beginning of a frame of the client.
 func (c *watchedConn) opens(f *frames) {
 	if f.typ == frameHeaders && f.id > c.last {
 		c.last = f.id
@@ -286,7 +291,7 @@ func (c *watchedConn) opens(f *frames) {
 	}
 }
 
-// data takes a part of a data frame's payload.
+// noteData handles a part of the payload of a data frame.
 func (c *watchedConn) data(f *frames, p []byte) {
 	s, ok := c.streams[f.id]
 	if !ok {
@@ -295,6 +300,8 @@ func (c *watchedConn) data(f *frames, p []byte) {
 	s.bytes += int64(len(p))
 	c.total += int64(len(p))
 	left := f.left // of the frame, from the start of p
+
+	// Leave out the padding.
 	if f.padded {
 		f.pad, f.padded = int(p[0]), false
 		p = p[1:]
@@ -303,6 +310,8 @@ func (c *watchedConn) data(f *frames, p []byte) {
 	if end := left - f.pad; end < len(p) {
 		p = p[:max(end, 0)]
 	}
+
+	// Follow the messages in the data.
 	for len(p) > 0 {
 		if s.left > 0 {
 			n := min(s.left, int64(len(p)))

@@ -14,13 +14,11 @@ import (
 	"inferplan/executor/jsonscan"
 )
 
-// The messages of ModelInfer are read and written straight from and to their
-// protobuf wire format: tensors then alias the received message instead of
-// being copied out of it. Package oippb has the same messages generated; the
-// tests hold this codec against it.
+// The messages of ModelInfer are read and written directly in their protobuf wire format, so that tensors alias the
+// received message and need not be copied out of it. Package oippb has the same messages, generated; the tests
+// compare this codec with it.
 
-// Field numbers of ModelInferRequest and ModelInferResponse; where the two
-// differ the names say so.
+// Field numbers of ModelInferRequest and ModelInferResponse. Where the two differ, the names say which one is meant.
 const (
 	fieldModelName    = 1
 	fieldModelVersion = 2
@@ -39,7 +37,7 @@ const (
 	tensorContents   = 5
 )
 
-// contentsField is the field of InferTensorContents that holds a datatype; 0: none.
+// contentsField is the field of InferTensorContents that holds a datatype, or 0 if there is none.
 var contentsField = [...]protowire.Number{
 	Bool: 1, Int8: 2, Int16: 2, Int32: 2, Int64: 3, Uint8: 4, Uint16: 4, Uint32: 4, Uint64: 5, FP32: 6, FP64: 7, Bytes: 8, BF16: 0,
 }
@@ -48,8 +46,8 @@ var contentsNames = [...]string{1: "bool_contents", 2: "int_contents", 3: "int64
 
 func wireError(n int) *Error { return Invalid("", "protobuf: %v", protowire.ParseError(n)) }
 
-// fields calls f with each field of a message; val is the content of a
-// length-delimited field and num the value of the others.
+// forEachField calls f for each field of a message. val is the content of a length-delimited field, and num the value
+// of any other one.
 func fields(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
 	for len(b) > 0 {
 		left := len(b)
@@ -91,7 +89,7 @@ func fields(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ p
 	return nil
 }
 
-// wireText checks that a string field is UTF-8, as proto3 demands.
+// checkUTF8 returns an error if a string field is not UTF-8, as proto3 demands.
 func wireText(field string, val []byte) *Error {
 	if !utf8.Valid(val) {
 		return Invalid(field, "is not UTF-8")
@@ -99,16 +97,15 @@ func wireText(field string, val []byte) *Error {
 	return nil
 }
 
-// wireTensor is a tensor of a message while it is read.
+// wireTensor holds the contents of a tensor while its message is read.
 type wireTensor struct {
-	contents []byte // of InferTensorContents, concatenated
+	contents []byte // InferTensorContents, all pieces in order
 	has      bool
-	own      bool // contents no longer aliases the message
+	own      bool // contents does not alias the message any more
 }
 
-// add takes a contents field. A message field that stands several times is
-// merged, and merging is concatenating: the first piece aliases the message,
-// from the second on the pieces are gathered in an array that grows by factors.
+// add adds a piece of contents. A message field that occurs several times is merged, which means concatenated: the
+// first piece aliases the message, and further ones are appended to a copy.
 func (t *wireTensor) add(val []byte) {
 	switch {
 	case !t.has:
@@ -121,14 +118,14 @@ func (t *wireTensor) add(val []byte) {
 	t.has = true
 }
 
-// maxListed bounds the tensors and raw contents of one message while it is
-// read: an entry takes two bytes on the wire and a hundred in memory.
+// maxEntries bounds the tensors and raw contents of one message while it is read: an entry takes two bytes on the
+// wire but a hundred in memory.
 const maxListed = 1 << 12
 
 func tooMany(list string) *Error { return httplimit.TooLarge(list, "more than %d entries", maxListed) }
 
-// unmarshalRequest reads a ModelInferRequest; tensors alias b. find looks up
-// the model for its tensor names; it may return nil.
+// unmarshalRequest reads a ModelInferRequest. Tensors alias b. lookup returns the model with a name, for its tensor
+// names; it may return nil.
 func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model string) *ModelInfo) *Error {
 	p := jsonscan.Progress{Ctx: ctx, Hold: &r.hold}
 	var m *ModelInfo
@@ -185,6 +182,7 @@ func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model
 	return joinContents("inputs", "raw_input_contents", r.Inputs, parts, raw, &p)
 }
 
+// prefixIndex puts an index of a list in front of the path of an error.
 func within2(list string, i int, err *Error) *Error {
 	if err == nil {
 		return nil
@@ -192,7 +190,7 @@ func within2(list string, i int, err *Error) *Error {
 	return within(fmt.Sprintf("%s[%d]", list, i), err)
 }
 
-// joinContents gives each tensor its data, raw or typed.
+// joinContents sets the data of each tensor from the raw or the typed contents.
 func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte, p *jsonscan.Progress) *Error {
 	if len(raw) > 0 {
 		if len(raw) != len(ts) {
@@ -219,6 +217,7 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 	return nil
 }
 
+// unmarshalTensor reads name, datatype and shape of a tensor, and collects its typed contents in part.
 func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor, m *ModelInfo, room func(int) []int64) *Error {
 	var dimRoom [maxRank]int64
 	dims := dimRoom[:0]
@@ -272,6 +271,7 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 	return nil
 }
 
+// unmarshalOutputRequest reads a requested output.
 func unmarshalOutputRequest(b []byte, p *jsonscan.Progress, m *ModelInfo) (o OutputRequest, err *Error) {
 	err = fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		switch {
@@ -286,7 +286,7 @@ func unmarshalOutputRequest(b []byte, p *jsonscan.Progress, m *ModelInfo) (o Out
 	return o, err
 }
 
-// wireParam reads an entry of map<string, InferParameter>.
+// wireParam reads an entry of map<string, InferParameter> and calls set.
 func wireParam(where string, b []byte, p *jsonscan.Progress, set func(name string, v Param) *Error) *Error {
 	var name string
 	var value Param
@@ -324,11 +324,13 @@ func wireParam(where string, b []byte, p *jsonscan.Progress, set func(name strin
 	return set(name, value)
 }
 
-// unmarshalContents turns typed contents into raw little-endian bytes.
+// unmarshalContents converts typed contents to raw little-endian bytes.
 func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Error) {
 	want := contentsField[dt]
 	data := []byte{}
 	n := 0
+
+	// appendValue appends one integer after a check of its range.
 	put := func(num uint64) *Error {
 		switch dt {
 		case Bool:
@@ -348,6 +350,8 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 		n++
 		return nil
 	}
+
+	// Read the field of the datatype; other fields must be empty.
 	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
 		if field < 1 || int(field) >= len(contentsNames) {
 			return nil
@@ -361,6 +365,8 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 			}
 			return Invalid("."+contentsNames[field], "does not hold %s; use %s", dt, contentsNames[want])
 		}
+
+		// Strings and fixed-size numbers are copied.
 		if dt == Bytes {
 			if typ == protowire.BytesType {
 				data = binary.LittleEndian.AppendUint32(data, uint32(len(val)))
@@ -388,6 +394,8 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 			data = append(data, val...) // the wire is little endian too
 			return nil
 		}
+
+		// Packed varints.
 		if err := p.Book(len(val) * dt.Size()); err != nil {
 			return err
 		}

@@ -8,9 +8,8 @@ import (
 	"inferplan/executor/jsonscan"
 )
 
-// MarshalRequest appends a ModelInferRequest with raw contents to dst. Two
-// such messages in a row are one message with both their fields, so what does
-// not change between requests can be encoded once.
+// MarshalRequest appends a ModelInferRequest with raw contents to dst. Two such messages in a row are one message
+// with the fields of both, so the part that all requests share can be encoded once.
 func MarshalRequest(dst []byte, r *Request) []byte {
 	dst = appendText(dst, fieldModelName, r.Model)
 	dst = appendText(dst, fieldModelVersion, r.Version)
@@ -41,6 +40,7 @@ func MarshalRequest(dst []byte, r *Request) []byte {
 	return dst
 }
 
+// appendText appends a string field, unless it is empty.
 func appendText(dst []byte, field protowire.Number, s string) []byte {
 	if s == "" {
 		return dst
@@ -48,6 +48,7 @@ func appendText(dst []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), s)
 }
 
+// appendParam appends an entry of the parameters.
 func appendParam(dst []byte, name string, v Param) []byte {
 	var room [64]byte
 	value := room[:0]
@@ -69,7 +70,7 @@ func appendParam(dst []byte, name string, v Param) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, 2, protowire.BytesType), value)
 }
 
-// appendTensor writes name, datatype and shape; the data travels raw.
+// appendTensor appends name, datatype and shape. The data is sent as raw contents.
 func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 	var room [192]byte
 	sub := appendText(room[:0], tensorName, t.Name)
@@ -85,7 +86,7 @@ func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, field, protowire.BytesType), sub)
 }
 
-// responseRoom is an upper bound of a response's encoded size.
+// maxResponseBytes returns an upper bound of a response's encoded size.
 func responseRoom(resp *Response) int {
 	n := 64 + len(resp.Model) + len(resp.Version) + len(resp.ID)
 	for i := range resp.Outputs {
@@ -118,7 +119,7 @@ func marshalResponse(dst []byte, resp *Response) []byte {
 	return dst
 }
 
-// UnmarshalResponse reads a ModelInferResponse; Outputs may alias b.
+// UnmarshalResponse reads a ModelInferResponse. Outputs may alias b.
 func UnmarshalResponse(b []byte, resp *Response) error {
 	if err := unmarshalResponse(b, resp); err != nil {
 		return err
@@ -126,6 +127,7 @@ func UnmarshalResponse(b []byte, resp *Response) error {
 	return nil
 }
 
+// unmarshalResponse does the work of UnmarshalResponse.
 func unmarshalResponse(b []byte, resp *Response) *Error {
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor

@@ -1,2 +1,3 @@
-// Package series has what the names and labels of all series for Prometheus share.
+// Package series has the parts of names and labels that all Prometheus series of this program share. Its one type is
+// Labels, in series.go.
 package series

@@ -7,11 +7,10 @@ import (
 	"inferplan/policy"
 )
 
-// Prefix begins the name of every series.
+// Prefix is the beginning of the name of every series.
 const Prefix = "inferplan_"
 
-// Labels are the labels of a model's series: model, and class where the
-// plan has classes.
+// Labels are the labels of a model's series: the model, and the class if the plan has classes.
 type Labels bool
 
 // LabelsOf returns the labels of a plan's models.
@@ -19,7 +18,7 @@ func LabelsOf(models []policy.Model) Labels {
 	return Labels(slices.ContainsFunc(models, func(m policy.Model) bool { return m.Class != "" }))
 }
 
-// Names returns the names of the labels, with more behind them.
+// Names returns the names of the labels, followed by extra.
 func (l Labels) Names(more ...string) []string {
 	if l {
 		return append([]string{"model", "class"}, more...)
@@ -27,7 +26,7 @@ func (l Labels) Names(more ...string) []string {
 	return append([]string{"model"}, more...)
 }
 
-// Values returns the labels of a model, with more behind them.
+// Values returns the label values of a model, followed by extra.
 func (l Labels) Values(k formats.ModelClass, more ...string) []string {
 	if l {
 		return append([]string{k.Model, k.Class}, more...)

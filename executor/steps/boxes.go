@@ -11,33 +11,34 @@ import (
 	"inferplan/engine"
 )
 
-// box is a part of an image, of pixels [x0,x1) by [y0,y1), with how sure the
-// detector is of it.
+// box is the part of an image with pixels [x0,x1) by [y0,y1), with the detector's score.
 type box struct {
 	x0, y0, x1, y1 int
 	score          float32
 }
 
-// boxBytes are five floats.
+// boxBytes is the size of a box in a tensor: five floats.
 const boxBytes = 20
 
+// write writes the box into a tensor.
 func (b *box) write(dst []byte) {
 	for i, v := range [5]float32{float32(b.x0), float32(b.y0), float32(b.x1), float32(b.y1), b.score} {
 		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
 	}
 }
 
+// readBox reads a box from a tensor.
 func readBox(data []byte) box {
 	pixel := func(i int) int {
 		if v := float(data, i); v > 0 {
 			return int(min(v, 1<<20))
 		}
-		return 0 // no number, too
+		return 0 // also for NaN
 	}
 	return box{pixel(0), pixel(1), pixel(2), pixel(3), float(data, 4)}
 }
 
-// itemBox is a box of several; an empty one where there are not as many.
+// itemBox returns one of several boxes. If there are not so many, it returns an empty one.
 func itemBox(data []byte, item int64) box {
 	if item < 0 || item >= int64(len(data)/boxBytes) {
 		return box{}
@@ -45,14 +46,14 @@ func itemBox(data []byte, item int64) box {
 	return readBox(data[item*boxBytes:])
 }
 
-// within is the part of a box that lies in an image.
+// clipTo returns the part of a box inside an image of w by h pixels.
 func (b box) within(w, h int) box {
 	b.x0, b.y0, b.x1, b.y1 = max(b.x0, 0), max(b.y0, 0), min(b.x1, w), min(b.y1, h)
 	return b
 }
 
-// Figures of PaddleOCR's DBPostProcess: a pixel of text, a box of text, how far a
-// box is pushed outwards again, and the least side of one.
+// Parameters of PaddleOCR's DBPostProcess: the least score of a pixel of text, the least score of a box, the ratio by
+// which a box is enlarged, and the least side of a box in pixels.
 const (
 	pixelScore = .3
 	boxScore   = .6
@@ -60,18 +61,17 @@ const (
 	leastSide  = 3
 )
 
-// mostBoxes are found in an image; of more the largest.
+// maxBoxes bounds the boxes of an image. If there are more, the largest are used.
 const mostBoxes = 16
 
-// What the step ocr-boxes gives: boxes in reading order, zeros behind the last, and
-// how many there are.
+// The outputs of the step ocr-boxes: the boxes in reading order, followed by zeros, and their number.
 var (
 	boxesSpec = engine.Spec{Name: "boxes", Type: engine.F32, Shape: []int64{engine.BatchDim, mostBoxes, 5}}
 	countSpec = engine.Spec{Name: "count", Type: engine.I32, Shape: []int64{engine.BatchDim, 1}}
 )
 
-// bindBox finds the line of text in a detector's map. Ways: 0 there is one, 1 there
-// is none.
+// bindBox binds the step that finds the line of text in a detector's map. It takes path 0 if there is one, else path
+// 1.
 func bindBox(t *Tensors) ([]engine.Spec, Post, error) {
 	f, err := newFinder("ocr-box", t)
 	if err != nil {
@@ -90,7 +90,7 @@ func bindBox(t *Tensors) ([]engine.Spec, Post, error) {
 	}, nil
 }
 
-// bindBoxes finds all lines of text. Ways as of bindBox.
+// bindBoxes binds the step that finds all lines of text. Its paths are those of bindBox.
 func bindBoxes(t *Tensors) ([]engine.Spec, Post, error) {
 	f, err := newFinder("ocr-boxes", t)
 	if err != nil {
@@ -113,12 +113,13 @@ func bindBoxes(t *Tensors) ([]engine.Spec, Post, error) {
 	}, nil
 }
 
-// finder finds boxes in the maps of a detector.
+// boxFinder finds boxes in the maps of a detector.
 type finder struct {
 	w, h int
-	room sync.Pool // of *regions
+	room sync.Pool // holds *regionSearch
 }
 
+// newBoxFinder returns the finder for the map that a model of the named step gives.
 func newFinder(name string, t *Tensors) (*finder, error) {
 	in, err := one("the step "+name+": the model gives", t.Gives, engine.F32, 4)
 	if err != nil {
@@ -131,16 +132,15 @@ func newFinder(name string, t *Tensors) (*finder, error) {
 	return &finder{w: w, h: h, room: sync.Pool{New: func() any { return &regions{seen: make([]bool, w*h)} }}}, nil
 }
 
-// find finds the boxes of a map, the largest first. The caller gives the regions back.
+// find returns the boxes of a map, the largest first. The caller returns the result to the pool.
 func (f *finder) find(data []byte) *regions {
 	r := f.room.Get().(*regions)
 	r.search(data, f.w, f.h)
 	return r
 }
 
-// inReadingOrder sorts boxes by line, and within a line from left to right: boxes
-// whose upper edges are less than half a height apart are in one line (PaddleOCR's
-// sorted_boxes).
+// sortInReadingOrder sorts boxes by line, and within a line from left to right. Boxes whose upper edges are less than
+// half a height apart are in one line (PaddleOCR's sorted_boxes).
 func inReadingOrder(list []box) {
 	slices.SortFunc(list, func(a, b box) int { return cmp.Or(cmp.Compare(a.y0, b.y0), cmp.Compare(a.x0, b.x0)) })
 	for i := 1; i < len(list); i++ {
@@ -154,13 +154,14 @@ func inReadingOrder(list []box) {
 	}
 }
 
-// regions is the memory of a search for boxes.
+// regionSearch is the memory of a search for boxes.
 type regions struct {
-	seen  []bool
-	stack []int32
+	seen  []bool  // by pixel
+	stack []int32 // pixels whose neighbours have not been visited
 	found []box
 }
 
+// area returns the number of pixels of the box.
 func (b *box) area() int { return (b.x1 - b.x0) * (b.y1 - b.y0) }
 
 // search finds the boxes of all regions of text, the largest first.
@@ -178,9 +179,12 @@ func (r *regions) search(data []byte, w, h int) {
 	slices.SortStableFunc(r.found, func(a, b box) int { return cmp.Compare(b.area(), a.area()) })
 }
 
-// region is the box around the text that holds a pixel; false: it is none.
+// growRegion returns the box around the region of text that contains the pixel from. ok is false if it is too small
+// or its score too low.
 func (r *regions) region(data []byte, w, h int, from int32) (b box, ok bool) {
 	b = box{x0: w, y0: h}
+
+	// Visit all connected pixels of text.
 	sum, n := 0.0, 0
 	r.seen[from] = true
 	r.stack = append(r.stack[:0], from)
@@ -201,13 +205,15 @@ func (r *regions) region(data []byte, w, h int, from int32) (b box, ok bool) {
 			}
 		}
 	}
+
+	// Judge the region by its mean score and its size.
 	bw, bh := b.x1-b.x0, b.y1-b.y0
 	b.score = float32(sum / float64(n))
 	if !(b.score >= boxScore) || min(bw, bh) < leastSide {
 		return b, false
 	}
-	// The detector is trained on boxes that are shrunk by their area over their
-	// perimeter (Liao et al., §3.3).
+	// Enlarge the box, because the detector is trained on boxes that are shrunk by their area over their perimeter
+	// (Liao et al., §3.3).
 	out := int(math.Round(float64(bw*bh) * unclip / float64(2*(bw+bh))))
 	b.x0, b.y0, b.x1, b.y1 = b.x0-out, b.y0-out, b.x1+out, b.y1+out
 	return b.within(w, h), true

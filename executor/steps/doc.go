@@ -1,24 +1,25 @@
-// Package steps has what is done in Go between the models of an application:
-// before a model, what it takes is made of what its module reads and of what the
-// client sent; behind it, what others read is made of what it gave. Boxes are cut
-// out of images here, lines of text are turned upright, scores become text. A
-// module of a workload names its steps (formats.PreSteps, formats.PostSteps).
+// Package steps has the steps that are computed in Go between the models of an application. A step before a model
+// makes its inputs from what its module reads and what the client has sent. A step after a model makes from its
+// outputs what other modules read, and may choose the path of the request. Examples: cut boxes out of images, turn
+// lines of text upright, decode scores into text. A module of a workload names its steps (formats.PreSteps,
+// formats.PostSteps).
 //
-// A step is bound once to the tensors of its module, where it refuses what does not
-// fit. It then works on one sample at a time, keeps nothing between samples and
-// allocates nothing. Whatever bytes it is given, it does not fail: a detector that
-// sees nothing, or nonsense, gives an empty box, and the way on that stands for
-// that is taken.
+// Vocabulary:
 //
-//	steps.go  the steps by name, and how they are bound
-//	image.go  images of bytes as tensors: normalised, cut out, resized, turned
-//	boxes.go  the boxes of text lines in a map of probabilities
-//	text.go   the text that a recogniser's scores spell
-//	passages.go  words of a text as a vector, and prompts with the nearest passages
+//   - Binding: a step is bound once to the tensors of its module, and refuses tensors that do not fit.
+//   - Path: which of several continuations a request takes after a module, by number.
+//   - Item: one of several things that a module runs on, such as a line of text.
+//   - Passage: a text from which questions are answered, with its vector.
+//   - Map: a detector's score for each pixel.
 //
-// The steps of OCR follow PaddleOCR's pipeline for PP-OCRv4: detector with
-// differentiable binarization (Liao et al., AAAI 2020), a classifier of
-// orientation, and a recogniser that is decoded by CTC (Graves et al., ICML 2006).
-// The step ocr-box gives one line of text, that of the largest box that is found.
-// ocr-boxes gives all of them and their number, for modules that run once per line.
+// A bound step works on one sample at a time, keeps nothing between samples and allocates nothing. It accepts any
+// bytes without failing: a detector that finds nothing, or outputs nonsense, gives an empty box, and the request
+// takes the path for that case.
+//
+// The steps of OCR follow PaddleOCR's pipeline for PP-OCRv4: a detector with differentiable binarization (Liao et
+// al., AAAI 2020), a classifier of orientation, and a recogniser that is decoded by CTC (Graves et al., ICML 2006).
+// The step ocr-box gives one line of text, that of the largest box found. ocr-boxes gives all of them and their
+// number, for modules that run once per line.
+//
+// Order of reading: steps.go (the steps by name), image.go, boxes.go, text.go, passages.go and vectors.go.
 package steps

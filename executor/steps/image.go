@@ -8,31 +8,30 @@ import (
 	"inferplan/engine"
 )
 
-// image is the bytes of a picture: rows of red, green and blue.
+// image is a picture as bytes: rows of red, green and blue.
 type image struct {
 	pix  []byte
 	w, h int
 }
 
-// planes are a model's input: the colours blue, green and red, each a plane of
-// floats.
+// planes is an input of a model: a plane of floats for each of blue, green and red.
 type planes struct {
 	dst  []byte
 	w, h int
 }
 
+// set sets the colour c of a pixel.
 func (p *planes) set(c, x, y int, v float32) {
 	binary.LittleEndian.PutUint32(p.dst[4*((c*p.h+y)*p.w+x):], math.Float32bits(v))
 }
 
-// ImageNet's mean and deviation, in the order in which PaddleOCR applies them to
-// blue, green and red.
+// The mean and standard deviation of ImageNet, in the order in which PaddleOCR applies them to blue, green and red.
 var (
 	mean = [3]float32{0.485, 0.456, 0.406}
 	dev  = [3]float32{0.229, 0.224, 0.225}
 )
 
-// sentImage: the client sends bytes, height by width by colour.
+// imageSpecs returns what the client sends to the step ocr-image: bytes, height by width by colour.
 func sentImage(t *Tensors) ([]engine.Spec, error) {
 	in, err := one("the step ocr-image: the model takes", t.Takes, engine.F32, 4)
 	if err != nil {
@@ -44,7 +43,7 @@ func sentImage(t *Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "image", Type: engine.U8, Shape: []int64{engine.BatchDim, in.Shape[2], in.Shape[3], 3}}}, nil
 }
 
-// bindImage normalises a whole image.
+// bindImage binds the step that normalises a whole image.
 func bindImage(t *Tensors) (Pre, error) {
 	want, err := sentImage(t)
 	if err != nil {
@@ -54,6 +53,8 @@ func bindImage(t *Tensors) (Pre, error) {
 		return nil, fmt.Errorf("the step ocr-image: the client sends %v, expected %v", t.Client, want)
 	}
 	h, w := int(want[0].Shape[1]), int(want[0].Shape[2])
+
+	// The normalised value of each byte, by colour.
 	var table [3][256]float32
 	for c := range table {
 		for v := range table[c] {
@@ -71,18 +72,17 @@ func bindImage(t *Tensors) (Pre, error) {
 	}, nil
 }
 
-// upsideDown is from which score on a line counts as upside down (PaddleOCR's
-// cls_thresh).
+// upsideDownScore is the score from which on a line counts as upside down (PaddleOCR's cls_thresh).
 const upsideDown = .9
 
-// bindLine cuts the line of a box out of the client's image. Of several boxes it is
-// that of the item.
+// bindLine binds the step that cuts the line of a box out of the client's image. If the module reads several boxes,
+// it is the box of the item.
 func bindLine(t *Tensors) (Pre, error) { return bindCut("ocr-line", t, false) }
 
-// bindUpright does the same and turns lines that the orientation classifier calls
-// upside down.
+// bindUpright binds the step that does the same and turns lines that the classifier of orientation calls upside down.
 func bindUpright(t *Tensors) (Pre, error) { return bindCut("ocr-upright", t, true) }
 
+// bindCrop binds either step.
 func bindCut(name string, t *Tensors, turns bool) (Pre, error) {
 	in, err := one("the step "+name+": the model takes", t.Takes, engine.F32, 4)
 	if err != nil {
@@ -103,8 +103,8 @@ func bindCut(name string, t *Tensors, turns bool) (Pre, error) {
 	}, nil
 }
 
-// readsBoxes tells whether a module reads a box, or boxes with their number, and then
-// the scores of an orientation where it turns lines.
+// readsBoxes reports whether a module reads a box, or boxes with their number, followed by the scores of orientation
+// if it turns lines.
 func readsBoxes(reads []engine.Spec, turns bool) bool {
 	if turns {
 		n := len(reads) - 1
@@ -122,9 +122,8 @@ func readsBoxes(reads []engine.Spec, turns bool) bool {
 	return false
 }
 
-// cut resizes a box of an image to the height of the planes, as wide as its shape
-// says and at most as wide as they are. Colours lie between -1 and 1, what is
-// left of the width is 0.
+// cropLine resizes a box of an image to the height of the planes, with the width that keeps its shape, but at most
+// theirs. Colours are between -1 and 1, and 0 right of the line.
 func cut(p *planes, im *image, b box, turn bool) {
 	clear(p.dst)
 	b = b.within(im.w, im.h)
@@ -148,7 +147,7 @@ func cut(p *planes, im *image, b box, turn bool) {
 	}
 }
 
-// at is the colour at a place of a box, between its pixels.
+// colourAt returns the colour at a point of a box, interpolated between its pixels.
 func (im *image) at(b box, x, y float32) (out [3]float32) {
 	x, y = min(max(x, 0), float32(b.x1-b.x0-1)), min(max(y, 0), float32(b.y1-b.y0-1))
 	x0, y0 := int(x), int(y)
@@ -163,7 +162,7 @@ func (im *image) at(b box, x, y float32) (out [3]float32) {
 	return out
 }
 
-// float is the i-th number of a tensor.
+// floatAt returns the i-th number of a tensor.
 func float(data []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 }

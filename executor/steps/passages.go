@@ -16,14 +16,14 @@ import (
 	"inferplan/engine"
 )
 
-// Passages are texts that questions are answered from, each with its vector.
+// Passages are the texts from which questions are answered, each with its vector.
 type Passages struct {
 	texts   []string
 	vectors []float32 // one after the other, each of length 1
-	size    int       // of a vector
+	size    int       // numbers of a vector
 }
 
-// passage is a line of a file of passages.
+// passageLine is a line of a file of passages.
 type passage struct {
 	Text   string    `json:"text"`
 	Vector []float32 `json:"vector"`
@@ -32,11 +32,11 @@ type passage struct {
 // Bounds of a file of passages.
 const (
 	longestPassage = 1 << 20 // bytes of a line
-	mostNumbers    = 1 << 22 // of all vectors: they are searched in 5 ms
+	mostNumbers    = 1 << 22 // numbers of all vectors; so many are searched in 5 ms
 	mostText       = 1 << 28 // bytes of all texts
 )
 
-// ReadPassages reads passages from JSON lines of a text and its vector. Errors name the line.
+// ReadPassages reads passages from JSON lines with a text and a vector each. Errors name the line.
 func ReadPassages(r io.Reader) (*Passages, error) {
 	p, number, bytesOf := &Passages{}, 0, 0
 	lines := bufio.NewScanner(r)
@@ -91,6 +91,7 @@ func (p *Passages) add(line []byte) error {
 	return nil
 }
 
+// vectorLength returns the Euclidean length of a vector.
 func norm(v []float32) float64 {
 	sum := 0.0
 	for _, x := range v {
@@ -99,8 +100,8 @@ func norm(v []float32) float64 {
 	return math.Sqrt(sum)
 }
 
-// nearest writes the numbers of the passages with the greatest cosine to a vector into list,
-// the best first, and returns how many there are.
+// nearest writes the indices of the passages with the greatest cosine to a vector into list, the best first, and
+// returns their number.
 func (p *Passages) nearest(vector []float32, list []int32, scores []float32) int {
 	n := 0
 	for i := range p.texts {
@@ -123,15 +124,15 @@ func (p *Passages) nearest(vector []float32, list []int32, scores []float32) int
 	return n
 }
 
-// TextBytes is the longest text that clients send to the step text-words.
+// TextBytes bounds the text that clients send to the step text-words.
 const TextBytes = 2048
 
-// sentText is a text that zeros fill up.
+// textSpecs returns what the client sends to the step text-words: a text padded with zeros.
 func sentText(*Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "text", Type: engine.U8, Shape: []int64{engine.BatchDim, TextBytes}}}, nil
 }
 
-// bindWords gives the model the counts of the words of the client's text, as a vector of length 1.
+// bindWords binds the step that gives the model the word counts of the client's text, as a vector of length 1.
 func bindWords(t *Tensors) (Pre, error) {
 	in, err := one("the step text-words: the model takes", t.Takes, engine.F32, 2)
 	if err == nil {
@@ -155,15 +156,16 @@ func putFloats(dst []byte, numbers []float32) {
 	}
 }
 
-// A word counts from shortestWord letters on. Words are the same if their first stem letters are.
+// Words with fewer than minWordLetters letters are not counted. Words with the same first stemLetters letters are the
+// same.
 const (
 	shortestWord = 4
 	stem         = 6
 )
 
-// WordCounts sets counts to the words of a text by their hashes (Weinberger et al., ICML
-// 2009), as a vector of length 1. Words with fewer than four letters do not count, and words
-// with the same first six letters count as one. A text without words has zeros.
+// WordCounts sets counts to the counts of a text's words, by their hashes (Weinberger et al., ICML 2009), scaled to a
+// vector of length 1. Words with fewer than four letters are not counted, and words with the same first six letters
+// count as one. If a text has no words, all counts are 0.
 func WordCounts(text []byte, counts []float32) {
 	clear(counts)
 	hash, letters := uint32(offset32), 0
@@ -193,13 +195,13 @@ func WordCounts(text []byte, counts []float32) {
 	}
 }
 
-// Constants of the hash FNV-1a with 32 bits.
+// Constants of the 32-bit hash FNV-1a.
 const (
 	offset32 = 2166136261
 	prime32  = 16777619
 )
 
-// Text returns the bytes of a text before the zeros that fill it up.
+// Text returns the bytes of a text before the zeros that pad it.
 func Text(data []byte) []byte {
 	data, _, _ = bytes.Cut(data, []byte{0})
 	return data
@@ -212,8 +214,8 @@ const (
 	promptAnswer   = "\nAnswer:"
 )
 
-// bindPassages makes a prompt of the client's question and of the passages that are nearest
-// to the vector that the module reads. A passage for which the prompt has no room is left out.
+// bindPassages binds the step that makes a prompt of the client's question and the passages nearest to the vector
+// that the module reads. Passages for which the prompt has no room are left out.
 func bindPassages(t *Tensors) (Pre, error) {
 	vector, err := one("the step passages: the module reads", t.Reads, engine.F32, 2)
 	if err == nil {
@@ -237,6 +239,8 @@ func bindPassages(t *Tensors) (Pre, error) {
 	if t.Passages.size == 0 {
 		question = nil
 	}
+
+	// Find the passages, and add them while they fit.
 	return func(_ int, _ int64, dst []byte, client, read [][]byte) {
 		for i := range question {
 			question[i] = float(read[0], i)
@@ -254,8 +258,8 @@ func bindPassages(t *Tensors) (Pre, error) {
 	}, nil
 }
 
-// SendsText returns true if clients send a text to a step before a model.
+// SendsText reports whether clients send a text to the step.
 func SendsText(name string) bool { return pres[name].text }
 
-// NoPassages are passages of an engine without models: prompts hold the question alone.
+// NoPassages returns passages for an engine without models: prompts contain only the question.
 func NoPassages() *Passages { return &Passages{} }

@@ -7,40 +7,39 @@ import (
 	"inferplan/engine"
 )
 
-// Tensors are what a module deals with, without the batch dimension's size:
-// what its model takes and gives, what the client sends, and what the modules give
-// that it reads, one after the other.
+// Tensors are the tensors of a module, without the size of the batch dimension: the inputs and outputs of its model,
+// what the client sends, and the outputs of other modules that it reads, in order.
 type Tensors struct {
 	Takes, Gives, Client, Reads []engine.Spec
-	// Passages are those of a module with the step passages, which takes the Nearest.
+	// Passages are the passages of a module with the step passages. PassageCount is the number of them in a prompt.
 	Passages *Passages
 	Nearest  int
 }
 
-// Pre makes the i-th input of a sample. Where its module runs on several items, it is
-// told which: what it reads may hold all of them.
+// Pre computes the i-th input of a sample. If its module runs on several items, item is the number of the item; the
+// inputs that it reads may hold all items.
 type Pre func(i int, item int64, dst []byte, client, read [][]byte)
 
-// Post makes the outputs of a sample from those of the model and tells which way
-// is taken.
+// Post computes the outputs of a sample from those of the model, and returns the path that the request takes.
 type Post func(dst, made [][]byte) (way int32)
 
-// pre is a step before a model.
+// preStep is a step before a model.
 type pre struct {
-	// sent is what the client sends where the module is the first; nil: what the
-	// model takes.
+	// clientSpecs returns what the client sends if the module is the first. If it is nil, the client sends the inputs
+	// of the model.
 	sent func(t *Tensors) ([]engine.Spec, error)
 	bind func(t *Tensors) (Pre, error)
-	text bool // what the client sends is a text
+	text bool // the client sends a text
 }
 
-// post is a step behind a model. It says what others read in place of what the
-// model gives.
+// postStep is a step after a model. bind returns the form of its outputs, which other modules read in place of the
+// model's.
 type post struct {
 	bind func(t *Tensors) ([]engine.Spec, Post, error)
-	ways int32 // that it tells apart
+	ways int32 // number of paths that it distinguishes
 }
 
+// preSteps are the steps before models, by name.
 var pres = map[string]pre{
 	"client":      {bind: bindClient},
 	"ocr-image":   {sent: sentImage, bind: bindImage},
@@ -50,13 +49,14 @@ var pres = map[string]pre{
 	"text-words":  {sent: sentText, bind: bindWords, text: true},
 }
 
+// postSteps are the steps after models, by name.
 var posts = map[string]post{
 	"ocr-box":   {bind: bindBox, ways: 2},
 	"ocr-boxes": {bind: bindBoxes, ways: 2},
 	"ocr-text":  {bind: bindText, ways: 1},
 }
 
-// Sent is what the client sends to a module that requests enter at.
+// ClientSpecs returns what the client sends to a module at which requests enter, which has the named step.
 func Sent(name string, t *Tensors) ([]engine.Spec, error) {
 	s, ok := pres[name]
 	switch {
@@ -68,7 +68,7 @@ func Sent(name string, t *Tensors) ([]engine.Spec, error) {
 	return s.sent(t)
 }
 
-// BindPre binds a step before a model; nil without one.
+// BindPre binds a step before a model. If name is empty, it returns nil.
 func BindPre(name string, t *Tensors) (Pre, error) {
 	s, ok := pres[name]
 	switch {
@@ -80,7 +80,8 @@ func BindPre(name string, t *Tensors) (Pre, error) {
 	return s.bind(t)
 }
 
-// BindPost binds a step behind a model and says what it gives; nil without one.
+// BindPost binds a step after a model and returns the form of its outputs. If name is empty, the outputs are the
+// model's, and the Post is nil.
 func BindPost(name string, t *Tensors) ([]engine.Spec, Post, error) {
 	s, ok := posts[name]
 	switch {
@@ -92,10 +93,10 @@ func BindPost(name string, t *Tensors) ([]engine.Spec, Post, error) {
 	return s.bind(t)
 }
 
-// Ways is how many ways a step behind a model tells apart.
+// PathCount returns the number of paths that a step after a model distinguishes.
 func Ways(name string) int32 { return max(1, posts[name].ways) }
 
-// bindClient has a module read what the client sent.
+// bindClient binds the step that gives the model what the client has sent.
 func bindClient(t *Tensors) (Pre, error) {
 	if !slices.EqualFunc(t.Client, t.Takes, alike) {
 		return nil, fmt.Errorf("the step client: the client sends %v, the model takes %v", t.Client, t.Takes)
@@ -103,12 +104,12 @@ func bindClient(t *Tensors) (Pre, error) {
 	return func(i int, _ int64, dst []byte, client, _ [][]byte) { copy(dst, client[i]) }, nil
 }
 
-// alike tells whether a tensor can stand in another's place.
+// sameForm reports whether two tensors have the same type and shape, except for the batch.
 func alike(a, b engine.Spec) bool {
 	return a.Type == b.Type && slices.Equal(a.Shape[1:], b.Shape[1:])
 }
 
-// one is the only tensor of a list, of a type and with so many dimensions.
+// singleTensor returns the only tensor of a list, which must have a type and a number of dimensions.
 func one(what string, list []engine.Spec, of engine.DType, dims int) (engine.Spec, error) {
 	if len(list) != 1 || list[0].Type != of || len(list[0].Shape) != dims {
 		return engine.Spec{}, fmt.Errorf("%s: found %v, expected one of %v with %d dimensions", what, list, of, dims)

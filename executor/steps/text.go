@@ -7,10 +7,9 @@ import (
 	"inferplan/engine"
 )
 
-// bindText spells what a recogniser read: the best class of every place, repeated
-// ones once, without blanks (class 0). The rest of the codes are 0. A code is the
-// line of the recogniser's key file, from 1. The score is the mean over the codes;
-// 0 without any.
+// bindText binds the step that decodes the scores of a recogniser: at each place the best class, repeated classes
+// once, without blanks (class 0). A code is the line of the recogniser's key file, from 1; unused codes are 0. The
+// score is the mean over the codes, or 0 if there are none.
 func bindText(t *Tensors) ([]engine.Spec, Post, error) {
 	in, err := one("the step ocr-text: the model gives", t.Gives, engine.F32, 3)
 	if err != nil {
@@ -26,6 +25,8 @@ func bindText(t *Tensors) ([]engine.Spec, Post, error) {
 		n, last, sum := 0, 0, float32(0)
 		for p := range places {
 			row := made[0][4*p*classes:][:4*classes]
+
+			// Find the best class of the place.
 			best, most := 0, float(row, 0)
 			for c := 1; c < classes; c++ {
 				if v := float(row, c); v > most {
@@ -38,6 +39,8 @@ func bindText(t *Tensors) ([]engine.Spec, Post, error) {
 			}
 			last = best
 		}
+
+		// The score of the text.
 		score := float32(0)
 		if n > 0 {
 			score = sum / float32(n)

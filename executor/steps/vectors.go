@@ -12,9 +12,9 @@ import (
 	"inferplan/engine"
 )
 
-// WriteVectors reads passages, one a line, and writes each with the vector that a model makes
-// of its words: the file that the step passages reads. The model is bound for one text at a
-// time. It returns how many passages there are.
+// WriteVectors reads passages, one per line, and writes each with the vector that a model computes from its word
+// counts. The output is the file that the step passages reads. The model is bound for one text at a time.
+// WriteVectors returns the number of passages.
 func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader, out io.Writer) (n int, err error) {
 	_, err = one("the model takes", specsOf(model.Inputs()), engine.F32, 2)
 	if err == nil {
@@ -27,7 +27,7 @@ func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader,
 	words := make([]float32, input.Spec().BytesAt(1)/4)
 	raw, made := make([]byte, 4*len(words)), make([]byte, output.Spec().BytesAt(1))
 	encoder, lines := json.NewEncoder(out), bufio.NewScanner(passages)
-	lines.Buffer(nil, longestPassage/2) // the vector stands beside the text
+	lines.Buffer(nil, longestPassage/2) // the vector needs room in the line, too
 	line := 0
 	for lines.Scan() {
 		line++
@@ -58,12 +58,13 @@ func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader,
 	return n, nil
 }
 
-// WriteError is an error of what is written to, not of what is read.
+// WriteError is an error of the output of WriteVectors, not of its input.
 type WriteError struct{ Err error }
 
 func (e *WriteError) Error() string { return e.Err.Error() }
 func (e *WriteError) Unwrap() error { return e.Err }
 
+// specsOf returns the forms of tensors.
 func specsOf(tensors []engine.Tensor) (out []engine.Spec) {
 	for _, t := range tensors {
 		out = append(out, t.Spec())

@@ -15,43 +15,44 @@ import (
 	"inferplan/policy"
 )
 
-// agent has the requests of one instance answered by its server, or by its servers
-// where it has one for each model.
+// instanceAgent has the requests of one instance answered by its server, or by its servers if there is one for each
+// model.
 type agent struct {
 	*agents
 	device int32
 	name   string
 	serverWatch
-	room  atomic.Int32 // requests that the server has room for; -1: no bound
-	lacks string       // the adapter that it lacks, as the log says; of its watch
+	room  atomic.Int32 // requests that the server can hold of ours; -1 if unbounded
+	lacks string       // what the watch logged last that the servers lack
 	show  [3]prometheus.Gauge
 	hand  hand
 
-	// Of the core's turn.
-	live    map[uint64]*stream // by the serial of the batch's use
-	loaded  int32              // network; -1: none
-	was     int32              // the one before
+	// The fields below belong to the core's turn.
+	live    map[uint64]*stream // by the serial of the batch
+	loaded  int32              // -1 if none
+	was     int32              // the network that was loaded before; -1 if none
 	orders  []turn.Order
 	loading bool
 	doing   turn.Order
-	began   time.Duration // of it
+	began   time.Duration // when currentOrder began, on the core's clock
 	made    [1]int32
 }
 
-// stream is a request that a server answers.
+// servedRequest is a request that a server answers.
 type stream struct {
 	*agent
 	b      *turn.Batch
 	serial uint64
 	text   *text
-	run    uint64
+	run    uint64 // number of this run of the request
 	began  time.Duration
-	limit  time.Duration // that the next piece may take
-	heard  atomic.Int64  // when a piece came last, on the core's clock
-	why    policy.Return // it was asked to leave; 0: it was not
-	doubt  error         // the server broke off; whether it is gone is being looked at
+	limit  time.Duration // longest time between two pieces until the server counts as stalled
+	heard  atomic.Int64  // when the last piece came, in ns on the core's clock
+	why    policy.Return // why it was asked to leave; 0 if it was not
+	doubt  error         // the error with which the server broke off, until it is known whether the server is gone
 }
 
+// newAgent returns the agent of a device. Its server counts as lost until Start or a check finds it.
 func newAgent(a *agents, device int32) *agent {
 	g := &agent{agents: a, device: device, name: nameOf(a.c, device), serverWatch: serverWatch{ask: make(chan struct{}, 1)}, live: map[uint64]*stream{}, loaded: -1, was: -1}
 	for i, figure := range []string{"up", "in_flight", "room"} {
@@ -64,7 +65,7 @@ func newAgent(a *agents, device int32) *agent {
 	return g
 }
 
-// admit begins to answer a request.
+// startRequest starts a run that answers a request.
 func (g *agent) admit(b *turn.Batch, j *turn.Job) {
 	t := JobText(j)
 	s := &stream{agent: g, b: b, serial: b.Serial, text: t, run: t.begin(), began: g.c.Now()}
@@ -77,10 +78,12 @@ func (g *agent) admit(b *turn.Batch, j *turn.Job) {
 		cancel(errOver)
 	}
 	gen := g.gen.Load()
+
+	// The run ends with an event. If it failed, its text is stored first, so that another run can continue it.
 	g.wg.Go(func() {
 		end := s.serve(ctx, gen)
 		cancel(nil)
-		if end.err != nil { // what came is durable before anybody continues it
+		if end.err != nil {
 			if err := s.text.keep(); err != nil {
 				g.c.Options.Log.Error("what a request has so far is not stored", "request", s.text.request.ID, "error", err)
 			}
@@ -89,7 +92,8 @@ func (g *agent) admit(b *turn.Batch, j *turn.Job) {
 	})
 }
 
-// ended takes a stream that ended.
+// finishRun handles the end of a run: the request is answered, goes back to the policy, or waits until it is known
+// whether the server is gone.
 func (g *agent) ended(s *stream, end *streamEnd) {
 	c := g.c
 	if end.added {
@@ -101,7 +105,7 @@ func (g *agent) ended(s *stream, end *streamEnd) {
 		s.text.result = end.result
 		c.Answers.Ran(s.b, nil)
 		c.FinishHop(s.b, g.device, s.began, c.Now())
-	case s.text.closed.Load(): // nobody waits for it: it ends here
+	case s.text.closed.Load(): // nobody waits for the answer, so the request ends here
 		delete(g.live, s.serial)
 		c.FinishHop(s.b, g.device, s.began, c.Now())
 	case s.why != 0:
@@ -114,7 +118,7 @@ func (g *agent) ended(s *stream, end *streamEnd) {
 	case errors.Is(end.err, llm.ErrGone), errors.Is(end.err, llm.ErrBroken):
 		s.doubt = end.err
 		g.lookNow()
-	case errors.Is(end.err, errLeft): // an agent could not take the request over, or had it taken
+	case errors.Is(end.err, errLeft): // an agent could not take the request over, or lost it to another
 		s.text.attempts++
 		if s.text.attempts >= g.most() {
 			g.giveUp(s, end.err)
@@ -126,7 +130,7 @@ func (g *agent) ended(s *stream, end *streamEnd) {
 	}
 }
 
-// back hands a batch back to the policy.
+// returnToPolicy hands the batch of a request back to the policy, with the number of tokens that it has.
 func (g *agent) back(s *stream, why policy.Return, tokens int) {
 	delete(g.live, s.serial)
 	g.series.returns.WithLabelValues(g.name, returnName(why)).Inc()
@@ -135,11 +139,12 @@ func (g *agent) back(s *stream, why policy.Return, tokens int) {
 	g.c.Flush()
 }
 
+// returnNames are the names of reasons in the metrics.
 var returnNames = map[policy.Return]string{policy.ReturnEvicted: "evicted", policy.ReturnFull: "full", policy.ReturnFailed: "failed", policy.ReturnNotLoaded: "not_loaded", policy.ReturnRefused: "refused"}
 
 func returnName(why policy.Return) string { return returnNames[why] }
 
-// giveUp answers a request that no server will answer with an error.
+// failRequest ends a request with an error, because no server will answer it.
 func (g *agent) giveUp(s *stream, err error) {
 	delete(g.live, s.serial)
 	var said *llm.Error
@@ -152,13 +157,14 @@ func (g *agent) giveUp(s *stream, err error) {
 	g.c.Flush()
 }
 
-// MostAttempts is how many runs in a row may add nothing until a request is given up.
-// Between processes runs also end early for reasons that are not the request's.
+// MaxAttempts is the number of consecutive runs without a new token after which a request fails. It is higher if
+// other processes run the agents, because their runs also end early for reasons that are not the request's.
 const (
 	MostAttempts     = 5
 	mostAttemptsAway = 60
 )
 
+// maxAttempts returns the number of consecutive failed runs after which a request fails.
 func (g *agent) most() int {
 	if g.opt.Agents != nil {
 		return mostAttemptsAway
@@ -166,8 +172,8 @@ func (g *agent) most() int {
 	return MostAttempts
 }
 
-// settle decides about streams that broke off, now that the server was seen to
-// answer: they go back, and begin again where they were. loaded: it has the model.
+// resolveBroken decides about requests whose server broke off, now that a check has found that the server answers:
+// they go back to the policy, to be continued. hasModel says that the server still has the model.
 func (g *agent) settle(loaded bool) {
 	for _, s := range g.inDoubt() {
 		_, tokens, _ := s.text.SoFar(s.run)
@@ -185,7 +191,7 @@ func (g *agent) settle(loaded bool) {
 	g.nextOrder()
 }
 
-// inDoubt lists the streams that broke off, in the order in which they began.
+// brokenRequests lists the requests whose server broke off, in the order in which they began.
 func (g *agent) inDoubt() []*stream {
 	var out []*stream
 	for _, s := range g.streams() {
@@ -196,7 +202,7 @@ func (g *agent) inDoubt() []*stream {
 	return out
 }
 
-// lost: the server is gone, and what it ran.
+// handleLoss is called when the server is gone. All its requests go back to the policy.
 func (g *agent) lost(why string) {
 	g.gen.Add(1)
 	g.alive.Store(false)
@@ -206,7 +212,7 @@ func (g *agent) lost(why string) {
 	g.orders, g.loading, g.loaded = g.orders[:0], false, -1
 	g.room.Store(-1)
 	g.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: g.device})
-	for _, s := range g.streams() { // the policy did not abort them
+	for _, s := range g.streams() { // they go back here because the policy did not abort them
 		s.text.stop(errLeft)
 		_, tokens, _ := s.text.SoFar(s.run)
 		g.back(s, policy.ReturnFailed, tokens)
@@ -214,7 +220,8 @@ func (g *agent) lost(why string) {
 	g.lookNow()
 }
 
-// ready: the server works, with what the instance begins with.
+// handleReady is called when the servers work. The policy learns that the instance is back, with the model that it
+// begins with.
 func (g *agent) ready() {
 	if g.alive.Load() {
 		return

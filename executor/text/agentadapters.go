@@ -10,13 +10,14 @@ import (
 	"inferplan/engine/llm"
 )
 
-// CheckAdapters refuses adapters that contradict each other.
+// CheckAdapters returns an error if adapters contradict each other.
 func CheckAdapters(list []ModelAdapter) error {
 	_, err := adaptersOf(list)
 	return err
 }
 
-// adaptersOf are adapters by model.
+// adaptersOf returns the adapters by model. It returns an error if a model is named twice, or if a base is an adapter
+// itself.
 func adaptersOf(list []ModelAdapter) (map[string]*ModelAdapter, error) {
 	out := map[string]*ModelAdapter{}
 	for i := range list {
@@ -34,7 +35,7 @@ func adaptersOf(list []ModelAdapter) (map[string]*ModelAdapter, error) {
 	return out, nil
 }
 
-// base is the model that a server has in memory where it serves a model.
+// baseOf returns the model that a server has in memory to serve a model: the base of an adapter, else the model.
 func (r *reach) base(model string) string {
 	if a := r.adapters[model]; a != nil {
 		return a.Base
@@ -42,7 +43,7 @@ func (r *reach) base(model string) string {
 	return model
 }
 
-// shares tells whether a model is an adapter, or has some.
+// sharesBase reports whether a model is an adapter or the base of one.
 func (r *reach) shares(model string) bool {
 	base := r.base(model)
 	for _, a := range r.adapters {
@@ -53,8 +54,8 @@ func (r *reach) shares(model string) bool {
 	return false
 }
 
-// offered looks whether the servers that have answered have adapters among some models, or
-// can load them. llm.ErrNoAdapter says what one lacks.
+// checkAdapterSupport returns llm.ErrNoAdapter if a server that has answered neither has an adapter among the models
+// nor can load it, or lacks its base.
 func (r *reach) offered(ctx context.Context, models []string) error {
 	for _, name := range models {
 		a, s := r.adapters[name], r.of(name)
@@ -71,7 +72,7 @@ func (r *reach) offered(ctx context.Context, models []string) error {
 	return nil
 }
 
-// fitting are the adapters whose base a server here has, as far as they have answered.
+// adaptersWithBase returns the adapters whose base a server here has, as far as the servers have answered.
 func (r *reach) fitting() []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(r.adapters)) {
@@ -82,26 +83,28 @@ func (r *reach) fitting() []string {
 	return out
 }
 
-// heldModel is one that shares its base, as its server has it.
+// loadedModel is a model that shares its base, as it is loaded at its server.
 type heldModel struct {
-	model string  // empty: none
-	use   llm.Use // how requests ask for it
-	ready bool    // they may
+	model string  // empty if there is none
+	use   llm.Use // how requests name it
+	ready bool    // requests may use it
 }
 
+// setLastLoaded sets the model that was loaded last.
 func (r *reach) hold(h heldModel) {
 	r.mu.Lock()
 	r.held = h
 	r.mu.Unlock()
 }
 
+// getLastLoaded returns the model that was loaded last.
 func (r *reach) holds() heldModel {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held
 }
 
-// bring has a model ready at its server, in the place of the one that is held.
+// loadModel loads a model at its server in place of the one that was loaded last.
 func (r *reach) bring(ctx context.Context, s *llm.Server, model string) error {
 	there, err := r.leave(ctx, model)
 	if err == nil && !there {
@@ -110,7 +113,7 @@ func (r *reach) bring(ctx context.Context, s *llm.Server, model string) error {
 	if err != nil || !r.shares(model) {
 		return err
 	}
-	h := heldModel{model: model} // also where its adapter does not come: the base is there
+	h := heldModel{model: model} // recorded even if its adapter fails to load, because the base is there
 	r.hold(h)
 	if h.use, err = r.equip(ctx, s, model); err == nil {
 		h.ready = true
@@ -119,7 +122,7 @@ func (r *reach) bring(ctx context.Context, s *llm.Server, model string) error {
 	return err
 }
 
-// equip has the adapter of a model ready, where it is one, and tells how requests ask.
+// loadAdapter loads the adapter of a model, if the model is one, and returns how requests name the model.
 func (r *reach) equip(ctx context.Context, s *llm.Server, model string) (llm.Use, error) {
 	a := r.adapters[model]
 	if a == nil {
@@ -132,7 +135,7 @@ func (r *reach) equip(ctx context.Context, s *llm.Server, model string) (llm.Use
 	case a.Path != "" && s.Can.LoRA.Loads():
 		err = s.Adapters().Load(ctx, adapter)
 	default:
-		err = s.Adapters().Offers(ctx, adapter) // says what to do
+		err = s.Adapters().Offers(ctx, adapter) // returns an error that says what to do
 	}
 	if err != nil {
 		return llm.Use{}, err
@@ -140,7 +143,7 @@ func (r *reach) equip(ctx context.Context, s *llm.Server, model string) (llm.Use
 	return s.Adapters().Using(ctx, a.Base, &adapter)
 }
 
-// drop takes an adapter from its server. Those that the server was started with stay.
+// unloadAdapter unloads an adapter. Adapters that the server was started with stay.
 func (r *reach) drop(ctx context.Context, model string) error {
 	a, s := r.adapters[model], r.of(model)
 	if a == nil || a.Path == "" || s == nil || !s.Can.LoRA.Loads() {
@@ -152,15 +155,15 @@ func (r *reach) drop(ctx context.Context, model string) error {
 	return s.Adapters().Unload(ctx, model)
 }
 
-// leave takes away what is held, now that next comes: all of it but what next shares. It
-// tells whether the base of next is there.
+// unloadPrevious unloads the model that was loaded last, except for what next shares with it. It reports whether the
+// base of next is still loaded.
 func (r *reach) leave(ctx context.Context, next string) (there bool, err error) {
 	held := r.holds().model
 	if held == "" {
 		return false, nil
 	}
 	s := r.of(held)
-	if s == nil { // another prepares the servers anew
+	if s == nil { // the servers are being prepared again
 		return false, errUnreached
 	}
 	if held != next {
@@ -175,7 +178,7 @@ func (r *reach) leave(ctx context.Context, next string) (there bool, err error) 
 	return there, err
 }
 
-// unload takes a model away. One that may stay takes nothing from others.
+// unloadModel unloads a model. A server that keeps it in memory without cost to others is no error.
 func unload(ctx context.Context, s *llm.Server, model string) error {
 	if err := s.Unload(ctx, model); !errors.Is(err, llm.ErrStays) {
 		return err
@@ -183,8 +186,8 @@ func unload(ctx context.Context, s *llm.Server, model string) error {
 	return nil
 }
 
-// Use is the server of a model, and how requests ask it. A model that shares its base is
-// asked for once it was brought: else another one would answer.
+// ServerAndUse returns the server of a model and how requests name the model. A model that shares its base must have
+// been loaded by this process, because another one would answer otherwise.
 func (r *reach) Use(model string) (*llm.Server, llm.Use, error) {
 	s := r.of(model)
 	if s == nil {

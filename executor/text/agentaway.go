@@ -14,28 +14,29 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Agents are the agents of other processes, as the process that plans sees them. Any
-// number of processes have one; one of them plans, see Lead.
+// Agents are the agents of other processes, as seen by a process that may plan. Each process that shares the store
+// has them; only the one that plans (see Lead) gives orders.
 type Agents struct {
-	store  durable.Shared // whose claims are handed on
-	Term   atomic.Uint64  // 0: this process does not plan
-	number atomic.Uint64  // of orders
+	store  durable.Shared // over which orders are sent and claims are handed on
+	Term   atomic.Uint64  // 0 if this process does not plan
+	number atomic.Uint64  // number of the last order
 
 	mu   sync.Mutex
-	Runs map[uint64]*mail
+	Runs map[uint64]*mail // by number: the runs that are under way
 }
 
-// mail is what an agent has told of a run.
+// runMailbox holds the last update about a run.
 type mail struct {
 	mu   sync.Mutex
 	Last RunNews
-	came chan struct{}
+	came chan struct{} // has an element when LastUpdate is new
 }
 
-// NewAgents talks to agents over a store.
+// NewAgents returns the agents that can be reached over a store.
 func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, Runs: map[uint64]*mail{}} }
 
-// took takes what an agent tells; false: that is not for this process.
+// deliverUpdates puts the updates of an agent into their mailboxes. It returns false if this process does not plan in
+// their term.
 func (a *Agents) took(n *AgentNews) bool {
 	if n.Term == 0 || n.Term != a.Term.Load() {
 		return false
@@ -59,23 +60,25 @@ func (a *Agents) took(n *AgentNews) bool {
 	return true
 }
 
-// away is the hand in the process of an agent.
+// remoteServers control the servers of an instance by orders to the process of its agent. They implement
+// serverControl.
 type away struct {
 	*Agents
 	instance int
-	boot     atomic.Pointer[string] // of that process; nil: none so far
+	boot     atomic.Pointer[string] // of the agent's process; nil until it has answered
 }
 
 func newAway(a *Agents, instance int) *away { return &away{Agents: a, instance: instance} }
 
-// Orders are sent again after resend, and while something is under way it is asked after
-// every askAfter.
+// ResendInterval is the time after which an order without an answer is sent again. PollInterval is the time between
+// two questions whether a long order is done.
 const (
 	Resend   = time.Second
 	AskAfter = 30 * time.Millisecond
 )
 
-// tell sends an order until it is answered.
+// sendOrder sends an order until it is answered. It returns an error if this process does not plan, there is no
+// agent, or the agent has been restarted.
 func (h *away) tell(ctx context.Context, o *AgentOrder) (*AgentAnswer, error) {
 	if o.Term = h.Term.Load(); o.Term == 0 {
 		return nil, ErrOldTerm
@@ -104,6 +107,7 @@ func (h *away) tell(ctx context.Context, o *AgentOrder) (*AgentAnswer, error) {
 	}
 }
 
+// Status implements serverControl.
 func (h *away) Look(ctx context.Context, model string, _ func() int) (sight, error) {
 	a, err := h.tell(ctx, &AgentOrder{What: OrderLook, Model: model})
 	if a == nil {
@@ -112,7 +116,9 @@ func (h *away) Look(ctx context.Context, model string, _ func() int) (sight, err
 	return a.Sight, err
 }
 
+// Prepare implements serverControl.
 func (h *away) Prepare(ctx context.Context, model string, others []string) error {
+	// Learn which process answers, to notice a restart.
 	h.boot.Store(nil)
 	a, err := h.tell(ctx, &AgentOrder{What: OrderLook})
 	if a == nil {
@@ -122,6 +128,7 @@ func (h *away) Prepare(ctx context.Context, model string, others []string) error
 	return h.finish(ctx, &AgentOrder{What: OrderPrepare, Model: model, Others: others})
 }
 
+// SetLoaded implements serverControl.
 func (h *away) Change(ctx context.Context, model string, up bool) error {
 	o := &AgentOrder{What: OrderUnload, Model: model}
 	if up {
@@ -130,7 +137,7 @@ func (h *away) Change(ctx context.Context, model string, up bool) error {
 	return h.finish(ctx, o)
 }
 
-// finish sends an order that takes its time, and waits until it is done.
+// sendAndWait sends a long order and waits until it is done.
 func (h *away) finish(ctx context.Context, o *AgentOrder) error {
 	o.Number = h.number.Add(1)
 	for {
@@ -146,6 +153,8 @@ func (h *away) finish(ctx context.Context, o *AgentOrder) error {
 	}
 }
 
+// writeAnswer implements serverControl: it hands the claim of the request to the agent, orders the run, and follows
+// its updates.
 func (h *away) write(ctx context.Context, w *writing) *streamEnd {
 	_, tokens, ok := w.SoFar(w.number)
 	end := &streamEnd{tokens: tokens}
@@ -153,12 +162,16 @@ func (h *away) write(ctx context.Context, w *writing) *streamEnd {
 		end.err = errLeft
 		return end
 	}
+
+	// Hand on the claim.
 	o := &AgentOrder{What: OrderRun, Number: h.number.Add(1), ID: w.request.ID}
 	if o.Ticket, end.err = h.store.Hand(o.ID); end.err != nil {
 		end.err = fmt.Errorf("%w: %w", errLeft, end.err)
 		h.pause(ctx)
 		return end
 	}
+
+	// Receive updates under the order's number.
 	m := &mail{came: make(chan struct{}, 1)}
 	h.mu.Lock()
 	h.Runs[o.Number] = m
@@ -168,6 +181,8 @@ func (h *away) write(ctx context.Context, w *writing) *streamEnd {
 		delete(h.Runs, o.Number)
 		h.mu.Unlock()
 	}()
+
+	// Send the order.
 	if _, err := h.tell(ctx, o); err != nil && ctx.Err() == nil {
 		end.err = &llm.Error{Kind: llm.ErrGone, Text: err.Error()}
 		h.pause(ctx)
@@ -176,10 +191,11 @@ func (h *away) write(ctx context.Context, w *writing) *streamEnd {
 	return h.follow(ctx, w, m, o.Number, end)
 }
 
-// againAfter is how long a run that ended without a reason of the request's own keeps its
-// place, so that the next one does not end likewise at once.
+// retryPause is how long a run that ended for no reason of its request keeps its place, so that the next one does not
+// end the same way at once.
 const againAfter = 500 * time.Millisecond
 
+// pauseBeforeRetry waits for retryPause or until ctx ends.
 func (h *away) pause(ctx context.Context) {
 	select {
 	case <-time.After(againAfter):
@@ -187,10 +203,11 @@ func (h *away) pause(ctx context.Context) {
 	}
 }
 
-// leaveWithin is how long a run that was told to end may take to store its text.
+// leaveTimeout is the time that a run which is ordered to end has to store its text.
 const leaveWithin = 10 * time.Second
 
-// follow takes what the agent tells of a run until it has ended.
+// followRun applies the updates of a run until it has ended. If ctx ends, it orders the run to end. After an eviction
+// it waits for the text to be stored.
 func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, end *streamEnd) *streamEnd {
 	stop, late := ctx.Done(), (<-chan time.Time)(nil)
 	for {
@@ -199,12 +216,16 @@ func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, e
 			m.mu.Lock()
 			n := m.Last
 			m.mu.Unlock()
+
+			// Progress.
 			if n.Tokens > end.tokens {
 				end.tokens, end.added = n.Tokens, true
 				w.reached(w.number, n.Tokens, w.now())
 				w.heard()
 				w.told(n.Tokens)
 			}
+
+			// The end.
 			if n.End == nil {
 				continue
 			}
@@ -216,6 +237,8 @@ func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, e
 				h.pause(ctx)
 			}
 			return end
+
+		// Order the run to end.
 		case <-stop:
 			stop, end.err = nil, context.Cause(ctx)
 			limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
@@ -231,7 +254,7 @@ func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, e
 	}
 }
 
-// reached notes how far an answer is that another process writes.
+// noteRemoteProgress records how many tokens an answer has that another process writes.
 func (t *text) reached(run uint64, tokens int, now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,47 +11,49 @@ import (
 	"inferplan/engine/llm"
 )
 
-// hand does at an instance's servers what its agent is told: in this process (reach), or
-// in that of plan agent (away).
+// serverControl does at an instance's servers what its agent decides: in this process (localServers), or in that of
+// plan agent (remoteServers).
 type hand interface {
-	// Look tells how the servers are, of which model is loaded (empty: none). ours is how
-	// many requests of ours they have.
+	// Status returns the state of the servers, given the model that should be loaded, or "" if there is none. ours
+	// returns the number of our requests that the servers have.
 	Look(ctx context.Context, model string, ours func() int) (sight, error)
-	// Prepare has the servers ready with a model (empty: none): none of the others that
-	// the instance may run is loaded, and a first token comes.
+	// Prepare makes the servers ready with a model, or with none if model is empty: it unloads the others that the
+	// instance may run, and waits for a first token.
 	Prepare(ctx context.Context, model string, others []string) error
-	// Change brings a model (up) or takes it away.
+	// SetLoaded loads a model, or unloads it.
 	Change(ctx context.Context, model string, up bool) error
-	// write has a request answered, from where it is.
+	// writeAnswer has a request answered, starting from the text that it has.
 	write(ctx context.Context, w *writing) *streamEnd
 }
 
-// sight is what servers were seen to be like.
+// serverStatus is the observed state of an instance's servers. Its fields are also the spelling between processes.
 type sight struct {
-	Loaded bool // they have the model
-	Room   int  // for so many requests of ours in all; -1: no bound, roomUnseen: it was not asked
+	Loaded bool // the servers have the model
+	Room   int  // number of our requests that they can hold in all; -1 if unbounded, roomUnknown if it was not asked
 }
 
+// roomUnknown is the Room of servers whose limit is not known.
 const roomUnseen = -2
 
-// reach is a hand in this process.
+// localServers are the servers of an instance that this process calls. They implement serverControl.
 type reach struct {
 	mu      sync.Mutex
-	Servers map[string]*endpoint // by model; "" is for all others
-	// adapters are models that need their base at the same server; by model.
+	Servers map[string]*endpoint // by model; "" is the server of all other models
+	// adapters are, by model, the models that are adapters and need their base at the same server.
 	adapters map[string]*ModelAdapter
-	// held was brought last, and shares its base. What of it goes the next one tells, also
-	// where it was taken away.
+	// lastLoaded is the model that was loaded last, if it shares its base with another. The next load decides what of
+	// it is unloaded, even if the policy has unloaded it.
 	held heldModel
 }
 
-// endpoint is a server, once it has answered.
+// endpoint is the address of a server. Server is nil until it has answered.
 type endpoint struct {
 	at     InstanceServer
 	Server *llm.Server
 }
 
-// NewReach takes the servers of an instance from a list.
+// NewLocalServers returns the servers of one instance from a list. It returns an error for a wrong URL or for two
+// servers of the same model.
 func NewReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*reach, error) {
 	r := &reach{Servers: map[string]*endpoint{}}
 	var err error
@@ -76,12 +78,12 @@ func NewReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*re
 	return r, nil
 }
 
-// has tells whether there is a server for a model.
+// hasServer reports whether there is a server for a model.
 func (r *reach) has(model string) bool {
 	return r.Servers[r.base(model)] != nil || r.Servers[""] != nil
 }
 
-// of is the server of a model; nil: it has not answered yet.
+// serverOf returns the server of a model. It is nil if the server has not answered yet.
 func (r *reach) of(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +97,8 @@ func (r *reach) of(model string) *llm.Server {
 	return f.Server
 }
 
-// reached are the servers, each of which has been asked what it can do.
+// probeServers returns all servers. It asks those that have not answered yet what they can do, and returns an error
+// if one does not answer.
 func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
 	var out []*llm.Server
 	for _, key := range slices.Sorted(maps.Keys(r.Servers)) {
@@ -117,7 +120,9 @@ func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
 	return out, nil
 }
 
+// Status implements serverControl.
 func (r *reach) Look(ctx context.Context, model string, ours func() int) (sight, error) {
+	// Without an answer, or without a model, there is nothing more to see.
 	if err := r.alive(ctx); err != nil {
 		return sight{}, err
 	}
@@ -126,6 +131,8 @@ func (r *reach) Look(ctx context.Context, model string, ours func() int) (sight,
 	if model == "" || s == nil {
 		return out, nil
 	}
+
+	// Ask whether the model is there.
 	before := ours()
 	there, err := r.there(ctx, s, model)
 	if err != nil {
@@ -134,6 +141,8 @@ func (r *reach) Look(ctx context.Context, model string, ours func() int) (sight,
 	if out.Loaded = there; !there {
 		return out, nil
 	}
+
+	// Ask how many requests the server can hold. It is the slots if it has no metrics.
 	if !s.Can.Metrics {
 		if s.Can.Slots > 0 {
 			out.Room = s.Can.Slots
@@ -144,7 +153,7 @@ func (r *reach) Look(ctx context.Context, model string, ours func() int) (sight,
 	if errors.Is(err, llm.ErrGone) {
 		return out, fmt.Errorf("%w: %w", errUnseen, err)
 	}
-	if err == nil { // what began or ended meanwhile is ours, too
+	if err == nil { // requests that began or ended during the question are ours, too
 		out.Room = state.Room(max(before, ours()))
 	}
 	return out, nil
@@ -164,7 +173,7 @@ func (r *reach) alive(ctx context.Context) error {
 	return err
 }
 
-// there tells whether a server has a model, and its adapter where it is one.
+// hasModel reports whether a server has a model, and its adapter if the model is one.
 func (r *reach) there(ctx context.Context, s *llm.Server, model string) (bool, error) {
 	list, err := s.Loaded(ctx)
 	if err != nil || !slices.Contains(list, r.base(model)) {
@@ -176,7 +185,7 @@ func (r *reach) there(ctx context.Context, s *llm.Server, model string) (bool, e
 	return true, nil
 }
 
-// forget has the servers asked anew what they can do: started anew they may do more.
+// forgetServers makes the next probe ask all servers what they can do: after a restart they may be able to do more.
 func (r *reach) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,9 +194,10 @@ func (r *reach) forget() {
 	}
 }
 
-// errUnseen: the servers answer, but how they are was not seen. The next look tells.
+// errStatusUnknown is returned when the servers answer but their state could not be read. The next check decides.
 var errUnseen = errors.New("the state of a server was not seen")
 
+// Prepare implements serverControl.
 func (r *reach) Prepare(ctx context.Context, model string, others []string) error {
 	servers, err := r.reached(ctx)
 	if err == nil {
@@ -199,6 +209,8 @@ func (r *reach) Prepare(ctx context.Context, model string, others []string) erro
 	if err != nil || model == "" {
 		return err
 	}
+
+	// Wait for the servers, and free them of other models.
 	for _, s := range servers {
 		if err := s.Alive(ctx); err != nil {
 			return err
@@ -207,6 +219,8 @@ func (r *reach) Prepare(ctx context.Context, model string, others []string) erro
 	if err := r.clear(ctx, servers, model, others); err != nil {
 		return err
 	}
+
+	// Load the model and make it write one token.
 	s := r.of(model)
 	if s == nil {
 		return fmt.Errorf("there is no server for %s", model)
@@ -221,10 +235,12 @@ func (r *reach) Prepare(ctx context.Context, model string, others []string) erro
 	return err
 }
 
-// clear takes from the servers what is there of some models, but for one.
+// unloadOthers unloads all of some models from the servers, except for one.
 func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, models []string) error {
 	r.hold(heldModel{})
 	bases := make([]string, len(models))
+
+	// Unload the adapters.
 	for i, model := range models {
 		if bases[i] = r.base(model); model != but {
 			if err := r.drop(ctx, model); err != nil {
@@ -232,6 +248,8 @@ func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, mo
 			}
 		}
 	}
+
+	// Unload the base models.
 	for _, s := range servers {
 		list, err := s.Loaded(ctx)
 		if err != nil {
@@ -248,6 +266,8 @@ func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, mo
 	return nil
 }
 
+// SetLoaded implements serverControl. A model that shares its base stays until the next load, because the next model
+// may share it, too.
 func (r *reach) Change(ctx context.Context, model string, up bool) error {
 	s := r.of(model)
 	switch {
@@ -255,7 +275,7 @@ func (r *reach) Change(ctx context.Context, model string, up bool) error {
 		return errors.New("its server has not answered yet")
 	case up:
 		return r.bring(ctx, s, model)
-	case r.shares(model): // perhaps the next one shares it, too
+	case r.shares(model): // the next model may share it, too
 		return nil
 	}
 	return unload(ctx, s, model)

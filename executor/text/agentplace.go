@@ -9,33 +9,32 @@ import (
 	"inferplan/engine/llm"
 )
 
-// agentPlace is an instance of the process.
+// servedInstance is an instance of the process of an agent.
 type agentPlace struct {
 	*agentProcess
 	instance int
 	reach    *reach
-	looks    chan struct{}
-	work     *agentWork // the last of this term; nil: none
+	looks    chan struct{} // one element per question for the status that is being answered
+	work     *agentWork    // the last one of this term; nil if there was none
 }
 
-// agentWork is an order that takes its time.
+// longOrder is an order to prepare, load or unload a model.
 type agentWork struct {
 	number uint64
 	cancel context.CancelFunc
 	done   chan struct{}
-	err    error // with done
+	err    error // set when done is closed
 }
 
-// An agent takes so many orders at once to look at its servers, and so many requests. No
-// process that plans gives more.
+// maxStatusRequests bounds the questions for the status that are answered at once, and maxRuns the runs. The process
+// that plans stays below both.
 const (
 	mostLooks = 16
 	mostRuns  = 1 << 14
 )
 
-// suits refuses servers that have the base of an adapter, but lack what the adapter needs.
-// It tells which adapters have their base here, and whether all servers have answered.
-// What does not answer yet is waited for.
+// checkAdapters returns an error if a server has the base of an adapter but does not support the adapter. It returns
+// the adapters whose base is here, and whether all servers have answered. Servers that have not are waited for later.
 func (p *agentPlace) suits(ctx context.Context) (fitting []string, all bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, suitsWithin)
 	defer cancel()
@@ -51,23 +50,24 @@ func (p *agentPlace) suits(ctx context.Context) (fitting []string, all bool, err
 	return fitting, true, err
 }
 
+// adapterCheckTimeout bounds the time that checkAdapters waits for servers.
 const suitsWithin = 5 * time.Second
 
-// order carries out an order; line is held.
+// execute carries out an order and answers it. The caller holds the lock of the order queue.
 func (p *agentPlace) order(o *AgentOrder, reply func([]byte)) {
 	a := AgentAnswer{Boot: p.boot}
 	p.mu.Lock()
 	old := o.Term != p.term
 	p.mu.Unlock()
 	switch {
-	case o.What == OrderLook && o.Term == 0: // another agent asks
+	case o.What == OrderLook && o.Term == 0: // an agent that starts asks whether there is another
 	case old || o.Term == 0:
 		a.Error = toWire(ErrOldTerm)
 	case o.What == OrderLook:
 		select {
 		case p.looks <- struct{}{}:
 			p.wg.Go(func() { p.look(o, a, reply); <-p.looks })
-		default: // it is asked again
+		default: // the question is repeated
 		}
 		return
 	case o.What == OrderRun && p.count() >= mostRuns:
@@ -86,7 +86,7 @@ func (p *agentPlace) order(o *AgentOrder, reply func([]byte)) {
 	reply(Encode(a))
 }
 
-// look looks at the servers. One that says nothing is not answered for.
+// answerStatus answers with the status of the servers. If they say nothing, there is no answer.
 func (p *agentPlace) look(o *AgentOrder, a AgentAnswer, reply func([]byte)) {
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
@@ -95,7 +95,7 @@ func (p *agentPlace) look(o *AgentOrder, a AgentAnswer, reply func([]byte)) {
 	reply(Encode(a))
 }
 
-// count is how many requests run here.
+// countRuns returns the number of runs of this instance.
 func (p *agentPlace) count() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,8 @@ func (p *agentPlace) count() (n int) {
 	return n
 }
 
-// worked begins an order that takes its time, or tells how it goes.
+// pollLongOrder starts a long order if its number is new, and reports whether it is done. A newer order cancels the
+// one before.
 func (p *agentPlace) worked(o *AgentOrder) (done bool, err *wireError) {
 	w := p.work
 	if w == nil || w.number < o.Number {
@@ -134,11 +135,13 @@ func (p *agentPlace) worked(o *AgentOrder) (done bool, err *wireError) {
 	}
 }
 
+// executeLong executes a long order. Before it prepares the servers, it ends all runs, because the planner does not
+// know of them.
 func (p *agentPlace) carryOut(ctx context.Context, o *AgentOrder) error {
 	if o.What != OrderPrepare {
 		return p.reach.Change(ctx, o.Model, o.What == OrderLoad)
 	}
-	// What runs is of before: who plans does not know of it.
+	// End the runs from before and wait for them.
 	p.mu.Lock()
 	var before []*agentRun
 	for _, r := range p.runs {

@@ -15,48 +15,52 @@ import (
 	"inferplan/executor/turn"
 )
 
-// AgentOptions are what plan agent is told.
+// AgentOptions are the options of plan agent.
 type AgentOptions struct {
-	Store   durable.Shared
-	Servers []InstanceServer // of one or several instances
+	Store   durable.Shared   // shared with the processes that accept requests and plan
+	Servers []InstanceServer // of one instance or several
 	// Adapters are models that these servers serve as adapters of another one.
 	Adapters []ModelAdapter
-	// StoreText is how often text is stored, from which on clients see it; 0: 250 ms.
+	// TextStoreInterval is the time between two writes of the text to the store, from where clients see it. The
+	// default is 250 ms.
 	StoreText time.Duration
-	Metrics   string // address of a server of metrics; empty: none
-	Ready     func() // the agent can be reached
+	Metrics   string // address of a server of metrics; there is none if it is empty
+	Ready     func() // called when the agent can be reached
 	Log       *slog.Logger
 }
 
-// agentProcess is the process of plan agent. It serves the requests that it is given at
-// its servers, and stores their text and their ends itself. It decides nothing.
+// agentProcess is the process of plan agent. It has the requests that it is given answered by its servers, and stores
+// their text and results itself. It makes no decisions.
 type agentProcess struct {
 	opt    AgentOptions
-	boot   string
+	boot   string // random; differs after a restart
 	began  time.Time
 	front  *completions.Front
-	places map[int]*agentPlace
+	places map[int]*agentPlace // by the instance's number
 	ctx    context.Context
 	wg     sync.WaitGroup
-	kick   chan struct{} // there is something to tell
+	kick   chan struct{} // has an element while updates wait
 	others refusals
 
 	line line
 
 	mu      sync.Mutex
 	term    uint64
-	runs    map[string]*agentRun // by request: the last that was ordered
-	serving map[string]*agentRun // by request: the one that has it
-	numbers map[uint64]*agentRun // of this term; nil: it has ended
-	tell    map[uint64]RunNews   // of this term
+	runs    map[string]*agentRun // by id: the last run that was ordered of a request
+	serving map[string]*agentRun // by id: the run that has the request now
+	numbers map[uint64]*agentRun // runs of this term; nil if the run has ended
+	tell    map[uint64]RunNews   // by number, of this term
 }
 
-// ServeAgent serves the instances of some servers until ctx ends.
+// ServeAgent serves the instances of some servers until ctx ends. It returns an error if the options are wrong or an
+// instance has an agent already.
 func ServeAgent(ctx context.Context, o AgentOptions) error {
 	turn.SetDefault(&o.StoreText, 250*time.Millisecond)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+
+	// The process, its front end and its metrics.
 	p := &agentProcess{opt: o, boot: rand.Text(), began: time.Now(), places: map[int]*agentPlace{}, kick: make(chan struct{}, 1),
 		line: line{unread: make(chan struct{}, 1)}, runs: map[string]*agentRun{}, serving: map[string]*agentRun{}, numbers: map[uint64]*agentRun{}, tell: map[uint64]RunNews{}}
 	var stop context.CancelCauseFunc
@@ -72,6 +76,8 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 		return errors.Join(err, p.front.Close())
 	}
 	defer stats()
+
+	// Answer orders until ctx ends.
 	p.wg.Go(p.readTerms)
 	stops, err := p.attach(ctx)
 	defer func() {
@@ -86,13 +92,15 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 		}
 		<-ctx.Done()
 	}
+
+	// End all runs. Their text is stored and their requests are given back.
 	p.close()
 	stop(errLeft)
-	p.wg.Wait() // what came is stored, and given back
+	p.wg.Wait()
 	return errors.Join(err, p.front.Close())
 }
 
-// attach makes the instances known under their names.
+// registerInstances makes the instances reachable under their names. It returns functions that undo it.
 func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 	var fitting []string // adapters whose base one of the servers has
 	seen := true         // all servers have answered
@@ -100,6 +108,8 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 		if p.places[s.Instance] != nil {
 			continue
 		}
+
+		// Make sure that no other process serves the instance.
 		name := NameOfAgent(s.Instance)
 		try, cancel := context.WithTimeout(ctx, Resend)
 		_, err := p.opt.Store.Ask(try, name, Encode(AgentOrder{What: OrderLook}))
@@ -107,6 +117,8 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 		if err == nil {
 			return stops, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, s.Instance)
 		}
+
+		// Connect to its servers, and check that they support their adapters.
 		place := &agentPlace{agentProcess: p, instance: s.Instance, looks: make(chan struct{}, mostLooks)}
 		if place.reach, err = NewReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
 			return stops, fmt.Errorf("%w: %w", turn.ErrPlan, err)
@@ -116,6 +128,8 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 			return stops, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, s.Instance, err)
 		}
 		fitting, seen = append(fitting, here...), seen && all
+
+		// From here on it receives orders.
 		p.line.Lock()
 		p.places[s.Instance] = place
 		p.line.Unlock()
@@ -125,6 +139,8 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 		}
 		stops = append(stops, stop)
 	}
+
+	// Each adapter needs a server with its base.
 	for _, a := range p.opt.Adapters {
 		if seen && !slices.Contains(fitting, a.Model) {
 			return stops, fmt.Errorf("%w: adapter %s: found no server that has its base %s", turn.ErrPlan, a.Model, a.Base)
@@ -133,13 +149,13 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 	return stops, nil
 }
 
-// Models implements completions.Server. Nobody asks: clients ask front ends.
+// Models implements completions.Server. It is not called: clients ask other front ends.
 func (p *agentProcess) Models() []completions.Model { return nil }
 
-// Admit implements completions.Server.
+// Admit implements completions.Server. It is not called either.
 func (p *agentProcess) Admit(*completions.Request) (time.Duration, error) { return 0, nil }
 
-// Serve implements completions.Server: the run that has asked for the request gets it.
+// Serve implements completions.Server: it hands the request to the run that has claimed it.
 func (p *agentProcess) Serve(r *completions.Request, out completions.Output) {
 	if run := p.servingOf(r.ID); run != nil {
 		run.text = newText(nil, r, out)
@@ -153,14 +169,15 @@ func (p *agentProcess) Forget(id string) {
 	}
 }
 
-// gone takes from the front end that a request is over here.
+// requestGone is called when the front end no longer has a request.
 func (p *agentProcess) gone(id string, ended bool) {
 	if run := p.servingOf(id); run != nil {
 		run.over(ended)
 	}
 }
 
-// servingOf is the run that has a request. One that was ordered later waits for its end.
+// servingRun returns the run that has a request. If there is none, it returns nil. A later run of the request waits
+// for the end of this one.
 func (p *agentProcess) servingOf(id string) *agentRun {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,9 +19,8 @@ import (
 	"inferplan/executor/series"
 )
 
-// refusals are messages that came over a shared store and are none of ours. Whoever may
-// write to the store's servers may send some: they are counted and told of, and nothing
-// else comes of them.
+// refusedMessages counts and logs the messages over a shared store that were refused. Anybody with access to the
+// store's servers may send some; they have no other effect.
 type refusals struct {
 	log    *slog.Logger
 	stores []durable.Shared
@@ -31,10 +30,10 @@ type refusals struct {
 	told time.Time
 }
 
-// tellRefusedAfter is how long after a line in the log about refused messages the next
-// one comes.
+// refusedLogInterval is the least time between two lines in the log about refused messages.
 const tellRefusedAfter = 10 * time.Second
 
+// add counts a refused message and logs the reason from time to time.
 func (r *refusals) add(why error) {
 	n := r.n.Add(1)
 	r.mu.Lock()
@@ -45,7 +44,7 @@ func (r *refusals) add(why error) {
 	}
 }
 
-// series counts them, with those that the stores have refused.
+// series returns the counter of refused messages, which includes those that the stores themselves have refused.
 func (r *refusals) series() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: series.Prefix + "refused_messages_total", Help: "Messages over the shared queue that were refused: they are none of ours, or of another key."}, func() float64 {
 		n := r.n.Load()
@@ -56,7 +55,7 @@ func (r *refusals) series() prometheus.Collector {
 	})
 }
 
-// serve serves the metrics of an agent's process at an address; empty or off: it does not.
+// serve serves the metrics of an agent's process at an address. If the address is empty or "off", it does nothing.
 func (r *refusals) serve(address string) (stop func(), err error) {
 	if address == "" || address == httplimit.Off {
 		return func() {}, nil

@@ -10,7 +10,7 @@ import (
 	"inferplan/executor/durable"
 )
 
-// agentRun is a request that the process of an agent has been given.
+// agentRun is a run of a request in the process of an agent.
 type agentRun struct {
 	place  *agentPlace
 	term   uint64
@@ -19,15 +19,15 @@ type agentRun struct {
 	ticket string
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	done   chan struct{} // nothing of it is left
-	text   *text         // nil: it was not begun
+	done   chan struct{} // closed when nothing of the run is left
+	text   *text         // nil until the front end has handed the request to the run
 
 	once  sync.Once
-	gone  chan struct{} // the front end has it no more
-	ended bool          // with gone: its end is stored
+	gone  chan struct{} // closed when the front end no longer has the request
+	ended bool          // set with released: the result of the request is stored
 }
 
-// over takes that the front end has the request no more.
+// release is called when the front end no longer has the request. It ends the run.
 func (r *agentRun) over(ended bool) {
 	r.once.Do(func() {
 		r.ended = ended
@@ -36,11 +36,12 @@ func (r *agentRun) over(ended bool) {
 	r.cancel(errLeft)
 }
 
-// Numbers of runs that have ended are known while at most knownRuns are, and else those
-// of the last half: an order that comes twice does so within seconds.
+// maxKnownRuns bounds the numbers of ended runs that are known, to recognise orders that are sent again. When there
+// are more, only the later half is kept. An order is repeated within seconds.
 const knownRuns = 1 << 16
 
-// run begins a run, unless the order has come before.
+// startRun starts a run, unless the order has been received before. A run of the same request that is under way ends
+// first.
 func (p *agentPlace) run(o *AgentOrder) {
 	r := &agentRun{place: p, term: o.Term, number: o.Number, id: o.ID, ticket: o.Ticket, done: make(chan struct{}), gone: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(p.ctx)
@@ -57,6 +58,8 @@ func (p *agentPlace) run(o *AgentOrder) {
 	if known {
 		return
 	}
+
+	// Wait for the earlier run of this request, and then answer it.
 	p.wg.Go(func() {
 		if before != nil {
 			before.cancel(errLeft)
@@ -66,8 +69,10 @@ func (p *agentPlace) run(o *AgentOrder) {
 		p.serving[r.id] = r
 		p.mu.Unlock()
 		end := r.serve()
+
+		// Forget the run, but remember its number.
 		p.mu.Lock()
-		if r.term == p.term { // else the number is another run's
+		if r.term == p.term { // otherwise the number belongs to another run
 			p.numbers[r.number] = nil
 		}
 		delete(p.serving, r.id)
@@ -77,18 +82,22 @@ func (p *agentPlace) run(o *AgentOrder) {
 		p.mu.Unlock()
 		r.cancel(nil)
 		close(r.done)
+
+		// Report the end.
 		news := RunNews{Number: r.number, Tokens: end.tokens, Added: end.added, End: &WireEnd{Error: toWire(end.err), Finish: end.result.Finish, Prompt: end.result.PromptTokens, Output: end.result.OutputTokens}}
 		p.say(r.term, news)
 	})
 }
 
-// backWithin bounds how long the text of a run that ended early may take to be stored.
+// giveBackTimeout bounds the time to store the text of a run that ended early.
 const backWithin = 20 * time.Second
 
-// serve takes the request over and has it answered. When it returns, the end is stored,
-// or the text and the request is given back.
+// serve claims the request and has it answered. When it returns, either the result is stored, or the text is stored
+// and the request was given back.
 func (r *agentRun) serve() *streamEnd {
 	p := r.place
+
+	// Claim the request and let the front end serve it, which calls Serve of the process.
 	st, err := p.opt.Store.Adopt(r.ctx, r.id, r.ticket)
 	if err == nil {
 		if err = p.front.Take(st); err != nil {
@@ -96,11 +105,14 @@ func (r *agentRun) serve() *streamEnd {
 		}
 	}
 	if err != nil || r.text == nil {
+		// If another process has stored a result, the planner finds it in the store.
 		if errors.Is(err, durable.ErrFinished) {
-			return &streamEnd{} // who asked finds the end in the store
+			return &streamEnd{}
 		}
 		return &streamEnd{err: errors.Join(errLeft, err)}
 	}
+
+	// Have it answered. Store the result, or give the request back.
 	end := p.reach.write(r.ctx, r.writing())
 	if end.err == nil {
 		r.text.out.Done(end.result)
@@ -112,6 +124,8 @@ func (r *agentRun) serve() *streamEnd {
 			p.opt.Log.Error("what a request has so far is not stored", "request", r.id, "error", err)
 		}
 	}
+
+	// If the front end lost the request meanwhile, that decides.
 	select {
 	case <-r.gone:
 		if end.err = nil; !r.ended {
@@ -122,10 +136,11 @@ func (r *agentRun) serve() *streamEnd {
 	return end
 }
 
-// tellAfter is how long after the last word about a run the next one comes.
+// updateInterval is the time between two updates about a run.
 const tellAfter = 100 * time.Millisecond
 
-// writing is the run as a hand takes it. The first token is stored, and told, at once.
+// newAnswerRun returns the run in the form that a server control takes. The first token is stored and reported at
+// once, later ones every updateInterval.
 func (r *agentRun) writing() *writing {
 	p := r.place
 	var last time.Duration

@@ -14,28 +14,28 @@ import (
 	"inferplan/policy"
 )
 
-// agents is the backend of instances: an agent for each, which has requests
-// answered by the instance's server as it is. It belongs to the core's turn.
+// agentBackend is the backend of instances: it has an agent for each. All its fields belong to the core's turn.
 type agents struct {
 	c      *turn.Core
 	opt    *Options
 	series *queueMetrics
-	list   []*agent // by device; nil where another backend executes
+	list   []*agent // nil for devices that another backend executes
 	own    []int32
 	serverCalls
 }
 
-// Kinds of news of agents.
+// Kinds of events that agents post to the core.
 const (
 	streamEnded uint8 = iota
-	streamCame        // a piece of an answer, of those that the policy hears of
+	streamCame        // a run has made tokens that the policy wants to know of
 	orderDone
-	serverAnswers // it was looked at
+	serverAnswers // a check found that the server answers
 	serverLost
 	serverReady
 )
 
-// Instances is the backend of the instances of a core's plan of queues.
+// Instances returns the backend of the instances of a core's plan of queues, and their devices. If the plan is of
+// another kind, it returns nil.
 func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	k, ok := c.Answers.(*Tokens)
 	if !ok {
@@ -52,8 +52,8 @@ func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
 	return a, a.own
 }
 
-// Start finds the servers. One that does not answer yet is waited for later: others
-// work meanwhile.
+// Start checks the options and connects to the servers. A server that does not answer in time is waited for later,
+// while the others work. A server that lacks an adapter is an error.
 func (a *agents) Start(ctx context.Context) error {
 	if err := checkServers(a.opt.Servers, len(a.own)); err != nil {
 		return err
@@ -69,10 +69,12 @@ func (a *agents) Start(ctx context.Context) error {
 		}
 	}
 	if a.opt.Agents != nil {
-		return nil // agents come when they come
+		return nil // agents of other processes are waited for later
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
 	defer cancel()
+
+	// Prepare all servers at once.
 	var wg sync.WaitGroup
 	lacks := make([]error, len(a.own))
 	for i, d := range a.own {
@@ -94,7 +96,7 @@ func (a *agents) Start(ctx context.Context) error {
 	return errors.Join(lacks...)
 }
 
-// Begin watches the servers. The policy hears of those that are not there.
+// Begin starts to watch the servers. The policy learns of those that do not answer yet.
 func (a *agents) Begin() {
 	for _, d := range a.own {
 		g := a.list[d]
@@ -106,9 +108,11 @@ func (a *agents) Begin() {
 	}
 }
 
+// Up reports whether an instance works.
 func (a *agents) Up(device int32) bool { return a.list[device].alive.Load() }
 
-// Run has an instance answer a request.
+// Run has an instance answer a request. If the instance cannot take it now, the batch goes back to the policy with
+// the reason.
 func (a *agents) Run(b *turn.Batch) {
 	g := a.list[b.Device()]
 	q := a.c.Request(b.Tasks[0])
@@ -116,7 +120,7 @@ func (a *agents) Run(b *turn.Batch) {
 	case q == nil || q.Job.Text == nil:
 		a.c.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
 		a.c.HandBack(b, policy.ReturnRefused)
-	case !g.alive.Load(): // the policy hears of the loss, if it has not
+	case !g.alive.Load(): // the event of the loss is under way
 	case g.loaded != a.c.Tables.Pipelines[b.Pipeline].Network || g.loading:
 		a.c.HandBack(b, policy.ReturnNotLoaded)
 	case room >= 0 && len(g.live) >= room:
@@ -128,7 +132,7 @@ func (a *agents) Run(b *turn.Batch) {
 	a.gauge(g)
 }
 
-// Abort takes the right to a request from the run that has it.
+// Abort stops the run of a batch. Text that it still gets is ignored.
 func (a *agents) Abort(b *turn.Batch) {
 	g := a.list[b.Device()]
 	if s := g.live[b.Serial]; s != nil {
@@ -138,8 +142,8 @@ func (a *agents) Abort(b *turn.Batch) {
 	a.gauge(g)
 }
 
-// Evict has a batch leave. What it has written stays with the request; a server
-// keeps of its state what its cache of prefixes does.
+// Evict ends the run of a batch, which goes back to the policy. The request keeps the text that was written. The
+// server keeps only what its prefix cache holds.
 func (a *agents) Evict(b *turn.Batch, _ bool) {
 	g := a.list[b.Device()]
 	s := g.live[b.Serial]
@@ -153,12 +157,12 @@ func (a *agents) Evict(b *turn.Batch, _ bool) {
 	s.text.end(errEvicted)
 }
 
-// Load takes an order. Loads and unloads of an instance are done one after the other,
-// an unload once nothing runs.
+// Load takes an order to load or unload a model. The orders of an instance are executed one after the other, and an
+// unload once nothing runs.
 func (a *agents) Load(o turn.Order) {
 	g := a.list[o.Device]
 	if !g.alive.Load() {
-		return // what it holds follows from its return
+		return // when the instance returns, the policy learns what it holds
 	}
 	if o.Network < 0 {
 		now := a.c.Now()
@@ -169,13 +173,13 @@ func (a *agents) Load(o turn.Order) {
 	g.nextOrder()
 }
 
-// Place answers at once: requests bring all that they read.
+// Place answers at once, because requests bring all that they read.
 func (a *agents) Place(task, device, ticket int32) {
 	now := a.c.Now()
 	a.c.Placed(task, device, ticket, now, now)
 }
 
-// Took handles news of an agent.
+// Took handles an event of an agent. Events from before the last loss of the server are ignored.
 func (a *agents) Took(n *turn.News) {
 	g := a.list[n.Device]
 	if n.Gen != g.gen.Load() {
@@ -203,7 +207,7 @@ func (a *agents) Took(n *turn.News) {
 	a.gauge(g)
 }
 
-// gauge shows the state of an instance.
+// updateGauges shows the state of an instance in the metrics.
 func (a *agents) gauge(g *agent) {
 	up := 0.0
 	if g.alive.Load() {
@@ -214,10 +218,11 @@ func (a *agents) gauge(g *agent) {
 	g.show[2].Set(float64(g.room.Load()))
 }
 
+// Room does nothing: batches do not wait for slots here.
 func (a *agents) Room() {}
 
-// Look finds servers that stand still: no answer goes on for much longer than the
-// plan expects.
+// Look gives up servers that stand still: one of their requests has got no piece for longer than its maxPause. paused
+// is added to the time of the last piece.
 func (a *agents) Look(now, paused time.Duration) {
 	for _, d := range a.own {
 		g := a.list[d]
@@ -235,7 +240,7 @@ func (a *agents) Look(now, paused time.Duration) {
 	}
 }
 
-// Close ends what runs. What was written is stored.
+// Close ends all runs. The text that was written is stored.
 func (a *agents) Close(ctx context.Context) { a.end(ctx, a.c.Options.Log) }
 
 // nameOf returns the name of an instance in metrics and messages.

@@ -9,7 +9,7 @@ import (
 	"inferplan/executor/turn"
 )
 
-// streams lists what a server answers, in the order in which it began.
+// runningRequests lists the requests that a server answers, in the order in which they began.
 func (g *agent) streams() []*stream {
 	out := make([]*stream, 0, len(g.live))
 	for _, s := range g.live {
@@ -19,12 +19,12 @@ func (g *agent) streams() []*stream {
 	return out
 }
 
-// Pieces may take so much longer than the plan expects, beside Options.Silence, until
-// a server is taken to stand still.
+// stallFactor is how many times longer than planned a piece may take, in addition to Options.SilenceTimeout, until
+// its server counts as stalled.
 const stallsAfter = 10
 
-// patience is how long the pieces of a request may take: the computing of its prompt
-// and of what it has, beside a full batch.
+// pieceTimeout returns the longest time until the next piece of a request: the silence timeout, and a multiple of the
+// planned prefill and of an iteration of a full batch.
 func (g *agent) patience(j *turn.Job) time.Duration {
 	cost := &g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs[g.loaded]
 	t := JobText(j)
@@ -35,8 +35,8 @@ func (g *agent) patience(j *turn.Job) time.Duration {
 	return g.opt.Silence + stallsAfter*(cost.Iteration.Prefill(prompt, 0)+cost.Iteration.PerToken(max(cost.Sequences, 1), float64(prompt)))
 }
 
-// stalled is a stream that has waited too long for its next piece; nil: there is none.
-// Requests that were told to leave do not count.
+// stalledRequest returns a request that has waited too long for its next piece. If there is none, it returns nil.
+// Requests whose server broke off do not count.
 func (g *agent) stalled(now time.Duration) *stream {
 	for _, s := range g.live {
 		if s.doubt == nil && now-time.Duration(s.heard.Load()) > s.limit {
@@ -46,7 +46,7 @@ func (g *agent) stalled(now time.Duration) *stream {
 	return nil
 }
 
-// serve has the instance answer, from where the request is.
+// answer has the instance answer the request from the text that it has. The policy learns of the progress.
 func (s *stream) serve(ctx context.Context, gen int32) *streamEnd {
 	t := s.text
 	t.mu.Lock()
@@ -64,7 +64,8 @@ func (s *stream) serve(ctx context.Context, gen int32) *streamEnd {
 	}})
 }
 
-// told passes on how far an answer is, where the policy wants to know.
+// reportProgress posts an event for the first token, and whenever the instance's progress interval has passed, in
+// tokens.
 func (s *stream) told(gen int32, before, tokens int) {
 	every := int(s.c.Tables.Instances[s.c.Tables.InstanceOf(s.device)].Progress)
 	if before == 0 && tokens > 0 {

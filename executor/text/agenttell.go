@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// say has something told about a run.
+// queueUpdate adds an update of a run of a term to those to be sent. It replaces an earlier update of the run that
+// was not sent yet.
 func (p *agentProcess) say(term uint64, n RunNews) {
 	p.mu.Lock()
 	if term == p.term {
@@ -20,7 +21,7 @@ func (p *agentProcess) say(term uint64, n RunNews) {
 	}
 }
 
-// telling tells the process that plans what there is to tell, until it has it.
+// sendUpdates sends the updates to the process that plans, again and again until that has confirmed them.
 func (p *agentProcess) telling() {
 	for p.ctx.Err() == nil {
 		select {
@@ -34,7 +35,7 @@ func (p *agentProcess) telling() {
 	}
 }
 
-// tellAll tells once; left: there is something that was not heard.
+// sendPending sends all pending updates once. It reports whether some remain.
 func (p *agentProcess) tellAll() (left bool) {
 	p.mu.Lock()
 	n := AgentNews{Term: p.term}
@@ -48,9 +49,11 @@ func (p *agentProcess) tellAll() (left bool) {
 	slices.SortFunc(n.Runs, func(a, b RunNews) int { return cmp.Compare(a.Number, b.Number) })
 	ctx, cancel := context.WithTimeout(p.ctx, Resend)
 	defer cancel()
-	if _, err := p.opt.Store.Ask(ctx, Planner, Encode(n)); err != nil { // who does not plan in this term is silent
+	if _, err := p.opt.Store.Ask(ctx, Planner, Encode(n)); err != nil { // a process that does not plan in this term does not answer
 		return true
 	}
+
+	// Remove those that were confirmed, unless a later update has replaced them.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range n.Runs {

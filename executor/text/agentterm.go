@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// line puts the orders to the places of an agent in line. Who plans is read from the
-// store, since anybody might send a greater term. An order of a term that is greater than
-// the known one waits until the store was read after it came: it may be the first of a
-// new term, and who plans writes its term before it sends any order.
+// orderQueue holds the orders to the instances of an agent in order. Which process plans is read from the store,
+// because anybody could send a greater term. An order of a term greater than the known one waits until the store has
+// been read after the order came: it may be the first of a new term, and a process that plans writes its term before
+// it sends any order.
 type line struct {
 	sync.Mutex
 	closed bool
 	early  []earlyOrder
-	unread chan struct{} // there are early orders
+	unread chan struct{} // has an element while early orders wait
 }
 
 // earlyOrder is an order of a term that is not known yet.
@@ -27,15 +27,16 @@ type earlyOrder struct {
 	reply func([]byte)
 }
 
-// The store is read every termEvery at most, and may take termWithin. So many early
-// orders wait: more are not of who plans, or are sent again.
+// The store is read for the term at most once every termReadInterval, and may take termReadTimeout. At most
+// MaxEarlyOrders wait: further ones come from somebody else, or will be sent again.
 const (
 	termEvery  = 100 * time.Millisecond
 	termWithin = 5 * time.Second
 	MostEarly  = 1 << 10
 )
 
-// take takes an order.
+// receive takes a message. It executes an order of the current term, keeps one of a later term until the store has
+// been read, and counts what is no order.
 func (p *agentPlace) take(message []byte, reply func([]byte)) {
 	o := &AgentOrder{}
 	if err := json.Unmarshal(message, o); err != nil {
@@ -60,7 +61,7 @@ func (p *agentPlace) take(message []byte, reply func([]byte)) {
 	}
 }
 
-// readTerm has the store read.
+// requestTermRead requests that the term be read from the store.
 func (p *agentProcess) readTerm() {
 	select {
 	case p.line.unread <- struct{}{}:
@@ -68,13 +69,14 @@ func (p *agentProcess) readTerm() {
 	}
 }
 
+// currentTerm returns the term whose orders count.
 func (p *agentProcess) inTerm() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.term
 }
 
-// readTerms reads who plans while orders wait for that.
+// watchTerm reads the term from the store while orders wait for it.
 func (p *agentProcess) readTerms() {
 	for p.ctx.Err() == nil {
 		select {
@@ -82,6 +84,8 @@ func (p *agentProcess) readTerms() {
 		case <-p.ctx.Done():
 			return
 		}
+
+		// Orders that are here now came before the read.
 		p.line.Lock()
 		came := len(p.line.early)
 		p.line.Unlock()
@@ -90,8 +94,10 @@ func (p *agentProcess) readTerms() {
 		cancel()
 		if err != nil && p.ctx.Err() == nil {
 			p.opt.Log.Warn("whether another process plans is not known", "error", err)
-			came = 0 // they wait for the next try
+			came = 0 // they wait for the next read
 		}
+
+		// Orders of the new term count from now on.
 		p.line.Lock()
 		p.begin(term)
 		p.passEarly(came)
@@ -103,8 +109,8 @@ func (p *agentProcess) readTerms() {
 	}
 }
 
-// passEarly carries out early orders whose term is known now; line is held. Of the first
-// came, those of other terms are refused: they came before the store was read.
+// releaseEarly executes the early orders whose term is current by now. The caller holds the lock of the queue. Of the
+// first arrivedBefore orders, those of later terms are refused, because they came before the store was read.
 func (p *agentProcess) passEarly(came int) {
 	if p.line.closed {
 		return
@@ -126,8 +132,8 @@ func (p *agentProcess) passEarly(came int) {
 	}
 }
 
-// begin takes orders of a term from now on; line is held. All runs of before end: who
-// plans now gives them out anew. Its numbers are its own.
+// startTerm makes a later term the current one. The caller holds the lock of the queue. All earlier runs end, because
+// the process that plans now orders them again, with numbers of its own.
 func (p *agentProcess) begin(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +154,7 @@ func (p *agentProcess) begin(term uint64) {
 	}
 }
 
-// close takes no orders any more.
+// closeOrders stops executing orders.
 func (p *agentProcess) close() {
 	p.line.Lock()
 	defer p.line.Unlock()

@@ -12,8 +12,7 @@ import (
 	"inferplan/policy"
 )
 
-// find gives the agent its hand: servers that this process reaches, or the process of
-// an agent.
+// bindServers sets the agent's control: the servers that this process calls, or those of an agent of another process.
 func (g *agent) find() (err error) {
 	at := int(g.c.Tables.InstanceOf(g.device))
 	if a := g.opt.Agents; a != nil {
@@ -33,7 +32,7 @@ func (g *agent) find() (err error) {
 	return nil
 }
 
-// models are those that the instance may run.
+// modelNames returns the models that the instance may run.
 func (g *agent) models() []string {
 	var out []string
 	costs := g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs
@@ -45,7 +44,7 @@ func (g *agent) models() []string {
 	return out
 }
 
-// revive has the servers ready with what the instance begins with.
+// prepareServers makes the servers ready with the model that the instance begins with.
 func (g *agent) revive(ctx context.Context) error {
 	model := ""
 	if r := g.c.Tables.Resident[g.device]; len(r) > 0 {
@@ -54,7 +53,7 @@ func (g *agent) revive(ctx context.Context) error {
 	return g.hand.Prepare(ctx, model, g.models())
 }
 
-// reviveOnce has the servers ready, and says so where they are.
+// tryRevive prepares the servers and posts an event if they are ready. A missing adapter is logged once.
 func (g *agent) reviveOnce(ctx context.Context) {
 	gen := g.gen.Load()
 	limit, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
@@ -64,14 +63,14 @@ func (g *agent) reviveOnce(ctx context.Context) {
 		g.lacks = ""
 		g.c.Post(turn.News{Kind: serverReady, Device: g.device, Gen: gen})
 	}
-	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.lacks { // until it is started anew
+	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.lacks { // logged once, until the server is restarted
 		g.lacks = err.Error()
 		g.c.Options.Log.Error("an instance cannot work", "instance", g.name, "error", err)
 	}
 }
 
-// check looks whether the server answers, and how busy it is. One that refuses the
-// connection is gone; one that says nothing, after Options.Silence.
+// checkStatus checks that the servers answer and how many requests they can hold, and posts an event. A server that
+// refuses the connection is gone at once, one that does not answer is after Options.SilenceTimeout.
 func (g *agent) check(ctx context.Context) {
 	gen := g.gen.Load()
 	limit, cancel := context.WithTimeout(ctx, g.opt.Silence)
@@ -94,8 +93,8 @@ func (g *agent) check(ctx context.Context) {
 	}
 }
 
-// holds is the model that is loaded (empty: none, or one is on its way) and how many
-// requests of ours the server has.
+// modelAndRequests returns the loaded model, or "" if there is none or an order is running, and the number of our
+// requests that the server has.
 func (g *agent) holds() (model string, ours int) {
 	g.c.Call(func() {
 		if ours = len(g.live); g.loaded >= 0 && !g.loading {
@@ -105,8 +104,7 @@ func (g *agent) holds() (model string, ours int) {
 	return model, ours
 }
 
-// nextOrder begins the first order that waits, unless another is under way. An unload
-// waits until nothing runs.
+// startNextOrder starts the first order that waits, unless another is running. An unload waits until no request runs.
 func (g *agent) nextOrder() {
 	if g.loading || len(g.orders) == 0 || !g.alive.Load() {
 		return
@@ -118,11 +116,15 @@ func (g *agent) nextOrder() {
 	g.orders = g.orders[:copy(g.orders, g.orders[1:])]
 	g.loading, g.doing, g.began = true, o, g.c.Now()
 	gen := g.gen.Load()
+
+	// Bound its time by a multiple of the planned load time.
 	planned := time.Duration(0)
 	if l := g.c.Tables.Networks[o.Network].Load; l != nil {
 		planned = l[g.c.Tables.Devices[g.device].Kind][1]
 	}
 	limit := max(turn.HangsAfter*planned, g.c.Options.LoadTimeout)
+
+	// Execute it. Its end is an event.
 	g.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(g.ctx, limit)
 		defer cancel()
@@ -137,7 +139,8 @@ func (g *agent) nextOrder() {
 	})
 }
 
-// ordered takes the end of an order.
+// finishOrder handles the end of the current order: it updates the loaded model, reports to the core, and starts the
+// next one.
 func (g *agent) ordered(n *turn.News) {
 	o, now, why := g.doing, g.c.Now(), policy.Return(n.Code)
 	g.loading = false

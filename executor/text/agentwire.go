@@ -10,21 +10,20 @@ import (
 	"inferplan/executor/completions"
 )
 
-// What the process that plans tells that of an agent. An order that is sent again means
-// the same one: its number says so.
+// Kinds of orders to an agent. An order with the same number as one before is the same order, sent again.
 const (
 	OrderLook    = "look"
-	OrderPrepare = "prepare" // answered while it is under way, too
-	OrderLoad    = "load"    // likewise
-	OrderUnload  = "unload"  // likewise
+	OrderPrepare = "prepare" // long: answered at once, and polled until it is done
+	OrderLoad    = "load"    // long
+	OrderUnload  = "unload"  // long
 	OrderRun     = "run"
-	OrderLeave   = "leave" // the run with the number ends
+	OrderLeave   = "leave" // ends the run with the number
 )
 
-// orderKinds are all of them.
+// orderKinds are all kinds of orders.
 var orderKinds = []string{OrderLook, OrderPrepare, OrderLoad, OrderUnload, OrderRun, OrderLeave}
 
-// AgentOrder is such a message. Term is that of the process that plans.
+// AgentOrder is an order of the process that plans in a term.
 type AgentOrder struct {
 	Term   uint64   `json:"term"`
 	What   string   `json:"what"`
@@ -35,7 +34,7 @@ type AgentOrder struct {
 	Ticket string   `json:"ticket,omitempty"`
 }
 
-// AgentAnswer is the answer. Boot tells one process from the next.
+// AgentAnswer is an agent's answer to an order. BootID differs after a restart of its process.
 type AgentAnswer struct {
 	Boot  string     `json:"boot"`
 	Done  bool       `json:"done,omitempty"`
@@ -43,7 +42,7 @@ type AgentAnswer struct {
 	Error *wireError `json:"error,omitempty"`
 }
 
-// RunNews is what an agent tells of a run.
+// RunUpdate reports the progress or the end of a run.
 type RunNews struct {
 	Number uint64   `json:"number"`
 	Tokens int      `json:"tokens"`
@@ -51,20 +50,20 @@ type RunNews struct {
 	End    *WireEnd `json:"end,omitempty"`
 }
 
-// AgentNews is what it tells of several.
+// AgentMessage is a message to the process that plans: updates of runs, or a question.
 type AgentNews struct {
 	Term uint64    `json:"term"`
 	Runs []RunNews `json:"runs,omitempty"`
-	// Ask asks whether a request may come in.
+	// Admission asks whether a request may come in.
 	Ask *completions.Request `json:"ask,omitempty"`
 }
 
-// NewsAnswer is the answer of the process that plans.
+// PlannerAnswer is the answer of the process that plans.
 type NewsAnswer struct {
 	Refused *completions.Refusal `json:"refused,omitempty"`
 }
 
-// WireEnd says how a run ended.
+// WireResult is how a run ended, in the form that is sent.
 type WireEnd struct {
 	Error  *wireError `json:"error,omitempty"`
 	Finish string     `json:"finish,omitempty"`
@@ -72,26 +71,26 @@ type WireEnd struct {
 	Output int        `json:"output,omitempty"`
 }
 
-// wireError is an error between processes: which of those that callers tell apart, and
-// what it says.
+// wireError is an error in the form that is sent: its number in wireErrors, and its text.
 type wireError struct {
 	Kind   int    `json:"kind"`
 	Status int    `json:"status,omitempty"`
 	Text   string `json:"text"`
 }
 
-// wireKinds are the errors that callers tell apart. Of an error that is several of them
-// the first counts. Others, of kind 0, have their text alone. Processes of several
-// versions talk to each other: the places stay.
+// wireErrors are the errors that callers distinguish, by number. If an error matches several, the first counts. All
+// others have number 0 and only their text. The numbers never change, because processes of several versions talk to
+// each other.
 var wireKinds = []error{nil, errUnseen, ErrOldTerm, errEvicted, errLeft, errOver, errDiverged, llm.ErrNotResumed,
 	llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath, llm.ErrNoAdapter}
 
-// llmKind is the first of those that an *llm.Error has.
+// firstLLMKind is the number of the first error that is the kind of an *llm.Error.
 const llmKind = 8
 
-// ErrOldTerm: another process plans.
+// ErrOldTerm is returned when another process plans.
 var ErrOldTerm = errors.New("another process plans")
 
+// toWireError converts an error to the form that is sent. It returns nil for nil.
 func toWire(err error) *wireError {
 	if err == nil {
 		return nil
@@ -110,6 +109,7 @@ func toWire(err error) *wireError {
 	return w
 }
 
+// Err returns the error that was sent, so that errors.Is finds its kind. It returns nil for nil.
 func (w *wireError) Err() error {
 	switch {
 	case w == nil:
@@ -123,12 +123,13 @@ func (w *wireError) Err() error {
 	return &llm.Error{Kind: wireKinds[w.Kind], Status: w.Status, Text: w.Text}
 }
 
-// NameOfAgent is under which name the agent of an instance answers; planner that of the
-// process that plans.
+// AgentName returns the name under which the agent of an instance can be asked over the store.
 func NameOfAgent(instance int) string { return "agent-" + strconv.Itoa(instance) }
 
+// PlannerName is the name under which the process that plans can be asked.
 const Planner = "planner"
 
+// Encode returns a message as JSON.
 func Encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -1,33 +1,37 @@
-// Package text answers requests for text, by plans of queues and by language models in
-// applications, at servers of language models (engine/llm).
+// Package text has requests for text answered by servers of language models (package engine/llm). It serves plans of
+// queues, and the language models that are modules of applications.
+//
+// Vocabulary:
+//
+//   - Queues: what the front end (package completions) asks. It hands requests to the core of the plan in force.
+//   - Instance: a server of language models, or one server per model, that a plan of queues deploys.
+//   - Agent: the part of a process that has the requests of one instance answered (instanceAgent). In plan agent it
+//     is a process of its own (agentProcess).
+//   - Server control: what an agent does at its servers (serverControl): at servers that this process calls
+//     (localServers), or by orders to the process of plan agent (remoteServers).
+//   - Run: one attempt to have a request answered by a server. A request has several runs if it is evicted or its
+//     server breaks off. Only the run with the current number may add text (requestText).
+//   - Order: a message from the process that plans to an agent (AgentOrder). A long order prepares, loads or unloads
+//     a model, and is polled until it is done.
+//   - Update: a message from an agent about a run (RunUpdate).
+//   - Term: the number of the period in which one process plans. Of the processes that share a store one plans.
+//     Orders of earlier terms do not count.
+//   - Broken request: one whose server broke off. It waits until it is known whether the server is gone.
+//   - Generator: a device that runs a language model for a module of an application. A generation is a prompt that
+//     its server answers.
 //
 // # Queues
 //
-// The front end (package completions) asks Queues, which hand its requests to the core of
-// the plan in force. An instance is a server, or a share of one, that a plan deploys; an
-// agent is the backend of one instance. What an agent does at its servers is behind the
-// interface hand: in this process, or in that of plan agent, to which the store of
-// requests carries orders. Of the processes that share a store one plans.
-//
-//	options.go       where servers, adapters and agents of instances are
-//	queues.go        requests between the front end and the core; queuetext.go: one of them
-//	queueanswer.go   how a request ends
-//	queueserve.go    starts it all; queueplan.go: where several processes share a store
-//	queuemetrics.go  series; queuepage.go: the page of the queues
-//	queuelearn.go    what is served against what was planned
-//	agents.go        the backend of instances; agent.go: one of them
-//	agentstream.go   a request at a server
-//	agentevents.go   answers that are more than a text
-//	agentwatch.go    what an agent knows of its server
-//	agenthand.go     what is done at servers of this process; agentwrite.go: answers
-//	agentadapters.go adapters of models
-//	agentaway.go     orders to other processes; agentwire.go: their form
-//	agentprocess.go  the process that takes orders; agentplace.go: one of its instances
-//	agentrun.go      its requests; agenttell.go: what it sends to who plans
-//	agentterm.go     whose orders count; agentrefused.go: messages that are none of ours
+// Order of reading: queues.go, queuetext.go and queueanswer.go (a request from the front end to its end); agents.go,
+// agent.go, agentstream.go and agentwatch.go (the backend of instances); agenthand.go, agentwrite.go, agentevents.go
+// and agentadapters.go (what is done at the servers of this process); agentaway.go and agentwire.go (orders to other
+// processes); agentprocess.go, agentplace.go, agentrun.go, agenttell.go, agentterm.go and agentrefused.go (the
+// process that receives the orders); queueserve.go and queueplan.go (how it all starts, and which process plans);
+// queuemetrics.go, queuepage.go and queuelearn.go (series, the page of the queues, and whether another plan is due);
+// options.go.
 //
 // # Language models in applications
 //
-//	generators.go   the backend of their devices; generator.go: one of them
-//	serverwatch.go  looks after the servers of both
+// Order of reading: generators.go (the backend), generator.go (one device); serverwatch.go (watches the servers of
+// both backends).
 package text

@@ -22,12 +22,12 @@ type generator struct {
 	*generators
 	device  int32
 	stage   int32
-	name    string // for messages
+	name    string // in messages
 	model   string
 	servers *reach
 	serverWatch
-	why  string                 // it does not work, as the log says; of its watch
-	live map[uint64]*generation // by the serial of the batch's use
+	why  string                 // what the watch logged last about the server
+	live map[uint64]*generation // by the serial of the batch
 }
 
 // generation is a prompt that a server answers.
@@ -36,30 +36,31 @@ type generation struct {
 	b      *turn.Batch
 	serial uint64
 	began  time.Duration
-	stream *oip.TextStream // takes the text while it is made; nil: nobody wants it before the end
-	room   int             // bytes that the answer may have
-	limit  time.Duration   // that the next piece may take
-	heard  atomic.Int64    // when the server answered last, on the core's clock
+	stream *oip.TextStream // receives the text as it comes; nil if nobody wants it before the end
+	room   int             // most bytes that the answer may have
+	limit  time.Duration   // longest time between two pieces until the server counts as stalled
+	heard  atomic.Int64    // when the server answered last, in ns on the core's clock
 	cancel context.CancelCauseFunc
-	doubt  error // the server broke off; it is being looked at whether it is gone
+	doubt  error // the error with which the server broke off, until it is known whether the server is gone
 
-	before int // tokens of the answer that others have made
+	before int // tokens of the answer that earlier generations have made
 
 	mu     sync.Mutex
 	text   []byte // the answer so far
-	tokens int    // of it
-	over   bool   // another generation goes on with it
+	tokens int    // number of tokens of text
+	over   bool   // another generation continues the answer
 }
 
-// generationEnd is how a generation ended.
+// generationResult is how a generation ended.
 type generationEnd struct{ err error }
 
-// Errors of answers for which tensors have no room.
+// Errors of answers that a tensor cannot hold.
 var (
 	errLong = errors.New("the answer has more bytes than were planned")
 	errZero = errors.New("the answer has a zero byte")
 )
 
+// newGenerator returns the generator of a device, which runs a stage.
 func newGenerator(a *generators, device, stage int32) *generator {
 	d := &a.c.Tables.Devices[device]
 	g := &generator{generators: a, device: device, stage: stage, live: map[uint64]*generation{}}
@@ -70,7 +71,7 @@ func newGenerator(a *generators, device, stage int32) *generator {
 	return g
 }
 
-// find takes the device's server from the options: that of the instance of a number.
+// bindServer sets the device's server: that of an instance in the options.
 func (g *generator) find(instance int) (err error) {
 	if g.servers, err = NewReach(g.opt.Servers, nil, instance); err != nil {
 		return err
@@ -81,16 +82,18 @@ func (g *generator) find(instance int) (err error) {
 	return nil
 }
 
-// prepare has the server ready with the language model.
+// prepare makes the server ready with the language model.
 func (g *generator) prepare(ctx context.Context) error {
 	return g.servers.Prepare(ctx, g.model, []string{g.model})
 }
 
-// admit begins to answer a prompt, behind what other servers have made of the answer.
+// startGeneration starts to answer a prompt. It continues the text that other generations have made of the answer.
 func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
 	draft := g.answers.Draft(b.Tasks[0])
 	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, room: b.Service.Outputs[0].Bytes, began: g.c.Now(), text: draft.Text, tokens: draft.Tokens, before: draft.Tokens}
 	engine := &g.workflows.GenerationOf(b.Service.Index).On[g.c.Tables.Devices[g.device].Kind]
+
+	// Bound the time of a piece by a multiple of the planned prefill and of an iteration of a full batch.
 	prompt, answer := g.longest(b.Service.Index)
 	r.limit = g.opt.Silence + stallsAfter*(engine.Iteration.Prefill(int32(prompt), engine.Budget)+engine.Iteration.PerToken(max(engine.Sequences, 1), float64(prompt+answer)))
 	r.heard.Store(int64(r.began))
@@ -98,6 +101,8 @@ func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextS
 	ctx, cancel := context.WithCancelCause(g.ctx)
 	r.cancel = cancel
 	gen := g.gen.Load()
+
+	// Ask the server. The end is an event.
 	request.Prompt += string(draft.Text)
 	request.MaxTokens -= draft.Tokens
 	g.wg.Go(func() {
@@ -107,7 +112,7 @@ func (g *generator) admit(b *turn.Batch, request *llm.Request, stream *oip.TextS
 	})
 }
 
-// leave takes a generation off its server. Its task keeps what was made of the answer.
+// detach ends a generation without a result. Its task keeps the text that was made.
 func (g *generator) leave(r *generation) {
 	delete(g.live, r.serial)
 	r.cancel(errLeft)
@@ -118,15 +123,15 @@ func (g *generator) leave(r *generation) {
 	draft.Text, draft.Tokens = r.text, r.tokens
 }
 
-// Pauses until a server that takes no more requests is asked again. They double.
+// Pauses between two attempts at a server that is full. They double from the first to the longest.
 const (
 	firstRetry = 10 * time.Millisecond
 	fullRetry  = time.Second
 )
 
-// answer asks the server, again and again while it takes no more requests.
+// answer asks the server, again and again while it is full.
 func (r *generation) answer(ctx context.Context, request *llm.Request) error {
-	if request.MaxTokens <= 0 { // all of the answer was there
+	if request.MaxTokens <= 0 { // the whole answer was made before
 		return nil
 	}
 	server, use, err := r.servers.Use(r.model)
@@ -154,7 +159,7 @@ func (r *generation) answer(ctx context.Context, request *llm.Request) error {
 	}
 }
 
-// take takes a piece of the answer.
+// addPiece adds a piece of the answer. It returns an error if the answer cannot hold it.
 func (r *generation) take(t llm.Token) error {
 	r.heard.Store(int64(r.c.Now()))
 	r.mu.Lock()
@@ -174,14 +179,15 @@ func (r *generation) take(t llm.Token) error {
 	return nil
 }
 
-// ended takes the end of a generation.
+// finishGeneration handles the end of a generation: the task ends, its request fails, or the generation waits until
+// it is known whether the server is gone.
 func (g *generator) ended(r *generation, err error) {
 	c, b, now := g.c, r.b, g.c.Now()
 	q := c.Request(g.answers.RequestOf(b.Tasks[0]))
 	b.Infer = now - r.began
 	refused, _ := errors.AsType[*llm.Error](err)
 	switch {
-	case q == nil || q.Job.Answered || errors.Is(err, errOver): // nobody waits for it
+	case q == nil || q.Job.Answered || errors.Is(err, errOver): // nobody waits for the answer
 	case err == nil:
 		data := make(answerTensor, b.Service.Outputs[0].Bytes)
 		copy(data, r.text)
@@ -203,8 +209,8 @@ func (g *generator) ended(r *generation, err error) {
 	c.Flush()
 }
 
-// settle has the answers that broke off made again, now that the server was seen to answer. If
-// an answer broke off too often, its request fails.
+// retryBroken has answers made again whose server broke off, now that a check has found that the server answers. If
+// the server breaks off too often on an answer, its request fails.
 func (g *generator) settle() {
 	for _, r := range g.running() {
 		if r.doubt == nil {
@@ -224,7 +230,7 @@ func (g *generator) settle() {
 	}
 }
 
-// running lists what the server answers, in the order in which it began.
+// runningGenerations lists what the server answers, in the order in which it began.
 func (g *generator) running() []*generation {
 	out := make([]*generation, 0, len(g.live))
 	for _, r := range g.live {
@@ -234,7 +240,7 @@ func (g *generator) running() []*generation {
 	return out
 }
 
-// lost: the server is gone, and what it answered.
+// handleLoss is called when the server is gone. Its generations go back to the policy.
 func (g *generator) lost(why string) {
 	g.gen.Add(1)
 	g.alive.Store(false)
@@ -243,7 +249,7 @@ func (g *generator) lost(why string) {
 		g.c.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", why, "requests", len(g.live))
 	}
 	g.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: g.device})
-	for _, r := range g.running() { // the policy did not abort them
+	for _, r := range g.running() { // they go back here because the policy did not abort them
 		g.leave(r)
 		g.c.FailBatch(r.b, policy.ReasonWorkerLost, nil)
 	}
@@ -251,7 +257,7 @@ func (g *generator) lost(why string) {
 	g.lookNow()
 }
 
-// ready: the server works.
+// handleReady is called when the server works.
 func (g *generator) ready() {
 	if g.alive.Load() {
 		return
@@ -263,7 +269,7 @@ func (g *generator) ready() {
 	g.c.Flush()
 }
 
-// check looks whether the server answers.
+// checkServers checks that the server answers, and posts an event.
 func (g *generator) check(ctx context.Context) {
 	gen := g.gen.Load()
 	limit, cancel := context.WithTimeout(ctx, g.opt.Silence)
@@ -277,7 +283,7 @@ func (g *generator) check(ctx context.Context) {
 	}
 }
 
-// revive looks whether the server works again.
+// tryRevive prepares the server and posts an event if it is ready. A problem is logged once.
 func (g *generator) revive(ctx context.Context) {
 	gen := g.gen.Load()
 	limit, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)

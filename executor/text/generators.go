@@ -15,48 +15,49 @@ import (
 	flows "inferplan/policy/flow"
 )
 
-// generators is the backend of devices that run a language model for modules of
-// applications. The server of each device (package engine/llm) answers prompts, which join
-// and leave it one by one. It belongs to the core's turn.
+// generatorBackend is the backend of devices that run a language model for modules of applications. The server of
+// each device (package engine/llm) answers prompts, which join and leave its batch one by one. Its fields belong to
+// the core's turn.
 type generators struct {
 	c         *turn.Core
 	opt       *Options
 	answers   modules
 	workflows *flows.Workflows
-	list      []*generator // by device; nil where another backend executes
-	devices   []int32      // of this backend, ascending: the instances of Options.Servers
-	prompt    []byte       // scratch
+	list      []*generator // nil for devices that another backend executes
+	devices   []int32      // devices of this backend, ascending; their positions are the instances of Options.Servers
+	prompt    []byte       // scratch of promptOf
 	serverCalls
 }
 
-// modules are the answers of applications whose modules ask language models.
+// moduleAnswers are the answers of applications with modules that ask language models.
 type modules interface {
 	turn.Answer
-	// Ask is the number of a task's module among those that ask, plus one; 0: it does not.
+	// Ask returns the number of a task's module among those that ask a language model, plus one. If the module does
+	// not, it returns 0.
 	Ask(task int32) int32
-	// Draft holds the text that was made so far of a task's answer.
+	// Draft returns the text of a task's answer that was made so far.
 	Draft(task int32) *turn.Draft
-	// Final returns true if a task makes the whole text of its request's answer.
+	// Final reports whether a task makes the whole text of its request's answer.
 	Final(task int32) bool
 }
 
-// Kinds of news of generators.
+// Kinds of events that generators post to the core.
 const (
 	generationEnded  uint8 = iota
-	generatorAnswers       // it was looked at
+	generatorAnswers       // a check found that the server answers
 	generatorLost
 	generatorReady
 )
 
-// Bytes of a prompt's and an answer's tensor for each token of the longest one. Tokens have
-// 4 bytes on average; answers have room for the rare ones with many.
+// Bytes in the tensors of prompts and answers for each token of the longest one. A token has 4 bytes on average;
+// answers have room for the rare tokens with many.
 const (
 	promptTokenBytes = 8
 	answerTokenBytes = 32
 )
 
-// Generators returns the backend of the devices that run language models of a plan of
-// workflows. If there are none, it returns nil.
+// Generators returns the backend of the devices that run language models in a plan of workflows, and these devices.
+// If there are none, it returns nil.
 func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 	answers, ok := c.Answers.(modules)
 	workflows := flows.WorkflowsOf(c.Tables)
@@ -64,6 +65,8 @@ func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 		return nil, nil
 	}
 	a := &generators{c: c, opt: o, answers: answers, workflows: workflows, list: make([]*generator, len(c.Tables.Devices))}
+
+	// Give each service of a language model its tensors, and each of its devices a generator.
 	for s := range c.Services {
 		if workflows.GenerationOf(int32(s)) == nil {
 			continue
@@ -88,12 +91,12 @@ func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 	return a, a.devices
 }
 
-// textTensor is a tensor that holds a text, filled up with zeros.
+// textTensor returns the form of a tensor that holds a text, padded with zeros.
 func textTensor(name string, size int) turn.Tensor {
 	return turn.Tensor{Name: name, Datatype: oip.Uint8, Shape: []int64{-1, int64(size)}, Bytes: size, Text: true}
 }
 
-// longest returns the most tokens of a service's prompts and of its answers.
+// maxTokensOf returns the most tokens that a service's prompts and its answers may have.
 func (a *generators) longest(service int32) (prompt, answer int) {
 	for i := range a.workflows.Asks {
 		ask := &a.workflows.Asks[i]
@@ -105,8 +108,7 @@ func (a *generators) longest(service int32) (prompt, answer int) {
 	return prompt, answer
 }
 
-// Start finds the servers. One that does not answer yet is waited for later: others work
-// meanwhile.
+// Start connects to the servers. A server that does not answer in time is waited for later, while the others work.
 func (a *generators) Start(ctx context.Context) error {
 	if err := checkServers(a.opt.Servers, len(a.devices)); err != nil {
 		return err
@@ -133,7 +135,7 @@ func (a *generators) Start(ctx context.Context) error {
 	return nil
 }
 
-// Begin watches the servers. The policy hears of those that are not there.
+// Begin starts to watch the servers. The policy learns of those that do not answer yet.
 func (a *generators) Begin() {
 	for _, d := range a.devices {
 		g := a.list[d]
@@ -145,6 +147,7 @@ func (a *generators) Begin() {
 	}
 }
 
+// Up reports whether a device's server works.
 func (a *generators) Up(device int32) bool { return a.list[device].alive.Load() }
 
 // Run has the server of a device answer the prompt of a batch, which has one task.
@@ -152,12 +155,14 @@ func (a *generators) Run(b *turn.Batch) {
 	g, task := a.list[b.Device()], b.Tasks[0]
 	q := a.c.Request(a.answers.RequestOf(task))
 	switch {
-	case !g.alive.Load(): // the policy hears of the loss, if it has not
+	case !g.alive.Load(): // the event of the loss is under way
 		return
-	case q == nil || q.Job.Answered: // nobody waits for it
+	case q == nil || q.Job.Answered: // nobody waits for the answer
 		a.c.Void(b)
 		return
 	}
+
+	// Read the prompt. If it is invalid, the request fails.
 	prompt, err := a.promptOf(b.Service, task)
 	if err != nil && !q.Job.Answered {
 		a.c.Fail(q.Job, err)
@@ -166,6 +171,8 @@ func (a *generators) Run(b *turn.Batch) {
 		a.c.Void(b)
 		return
 	}
+
+	// Bound the answer, and stream it only if it is the whole answer of the request.
 	longest := b.Service.Outputs[0].Bytes / answerTokenBytes
 	if ask := a.answers.Ask(task); ask > 0 {
 		longest = a.workflows.Asks[ask-1].Output.Longest()
@@ -178,7 +185,7 @@ func (a *generators) Run(b *turn.Batch) {
 	a.c.Began(b, g.device, a.c.Now())
 }
 
-// promptOf returns the prompt of a task of a service.
+// promptOf returns the prompt of a task. It returns an error if the prompt is empty or longer than planned.
 func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
 	size := service.Inputs[0].Bytes
 	a.prompt = slices.Grow(a.prompt[:0], size)[:size]
@@ -196,7 +203,7 @@ func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
 	return prompt, nil
 }
 
-// Abort ends the answer to a batch's prompt.
+// Abort ends the generation of a batch.
 func (a *generators) Abort(b *turn.Batch) {
 	g := a.list[b.Device()]
 	if r := g.live[b.Serial]; r != nil {
@@ -204,10 +211,11 @@ func (a *generators) Abort(b *turn.Batch) {
 	}
 }
 
-// Evict does nothing: the policies of workflows take no sequence off its device.
+// Evict does nothing: the policies of workflows evict no sequence.
 func (a *generators) Evict(*turn.Batch, bool) { a.c.Stats.Ignored++ }
 
-// Load answers at once. A server holds its language model from its start to its end.
+// Load answers at once. A server holds its one language model from its start to its end, so any other order is
+// refused.
 func (a *generators) Load(o turn.Order) {
 	why := policy.Return(0)
 	if network := a.c.Tables.Pipelines[a.c.Tables.Stages[a.list[o.Device].stage].Pipeline].Network; !o.Load || o.Network != network {
@@ -217,13 +225,13 @@ func (a *generators) Load(o turn.Order) {
 	a.c.Loaded(&o, now, now, why)
 }
 
-// Place answers at once: a prompt goes to its server with the request.
+// Place answers at once, because a prompt is sent to its server with the request.
 func (a *generators) Place(task, device, ticket int32) {
 	now := a.c.Now()
 	a.c.Placed(task, device, ticket, now, now)
 }
 
-// Took handles news of a generator.
+// Took handles an event of a generator. Events from before the last loss of the server are ignored.
 func (a *generators) Took(n *turn.News) {
 	g := a.list[n.Device]
 	if n.Gen != g.gen.Load() {
@@ -243,9 +251,11 @@ func (a *generators) Took(n *turn.News) {
 	}
 }
 
+// Room does nothing: batches do not wait for slots here.
 func (a *generators) Room() {}
 
-// Look ends answers that nobody waits for, and gives up servers that stand still.
+// Look ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time of
+// the last piece.
 func (a *generators) Look(now, paused time.Duration) {
 	for _, d := range a.devices {
 		g := a.list[d]
@@ -266,10 +276,11 @@ func (a *generators) Look(now, paused time.Duration) {
 	}
 }
 
-// Close ends what runs.
+// Close ends all generations.
 func (a *generators) Close(ctx context.Context) { a.end(ctx, a.c.Options.Log) }
 
-// answerTensor implements turn.Outputs: the answer to a prompt.
+// answerTensor is the answer to a prompt as bytes. It implements turn.Outputs.
 type answerTensor []byte
 
+// Output implements turn.Outputs.
 func (t answerTensor) Output(int) []byte { return t }

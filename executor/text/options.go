@@ -7,36 +7,36 @@ import (
 	"inferplan/executor/turn"
 )
 
-// Options say where the servers of the plan's instances of language models are.
+// Options say where the servers of the plan's language models are.
 type Options struct {
 	Servers []InstanceServer
 	// Adapters are models of the plan that a server serves as adapters of another one.
 	Adapters []ModelAdapter
-	// Silence is the time without an answer after which a server is taken to be gone; 0 stands for 5 s.
+	// SilenceTimeout is the time without an answer after which a server counts as gone. The default is 5 s.
 	Silence time.Duration
-	// Agents are those of other processes (ServeAgent), in place of Servers; nil: none.
+	// Agents are the agents of other processes (ServeAgent), which serve in place of Servers. It is nil if there are
+	// none.
 	Agents *Agents
 }
 
-// InstanceServer says where a server of an instance is.
+// InstanceServer is the address of a server of an instance.
 type InstanceServer struct {
-	Instance int    // of the plan, in its order
-	Model    string // that it serves; empty: all of the instance's models
+	Instance int    // number of the instance, in the order of the plan
+	Model    string // the model that it serves; if empty, all models of the instance
 	URL      string
-	Key      string // bearer token; empty: none
+	Key      string // bearer token; empty if there is none
 }
 
-// ModelAdapter says that a model of the plan is a LoRA adapter of another one, which the
-// same server has.
+// ModelAdapter says that a model of the plan is a LoRA adapter of another model, which the same server has.
 type ModelAdapter struct {
 	Model, Base string
-	// Path is that of its files as the server sees them. Empty: the server was started
-	// with the adapter, under the model's name.
+	// Path is the path of the adapter's files as the server sees them. If it is empty, the server was started with
+	// the adapter, under the model's name.
 	Path string
 }
 
-// Of is the adapter as a client of the server names it.
+// LLMAdapter returns the adapter in the form that the client of the server takes.
 func (a *ModelAdapter) Of() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
 
-// SetDefaults gives options that are zero their defaults.
+// SetDefaults replaces zero values by the defaults.
 func (o *Options) SetDefaults() { turn.SetDefault(&o.Silence, 5*time.Second) }

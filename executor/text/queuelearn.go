@@ -20,49 +20,49 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// learning holds what is served against what was planned for: how long answers are, how
-// long work takes, and whether the instances are enough. The policy follows the first
-// two by itself; beyond a limit another plan is due.
+// planMonitor compares what is served with what was planned: the length of answers, the time of work, and the number
+// of instances. The policy adapts to the first two by itself; beyond a limit another plan is due.
 type learning struct {
 	c      *turn.Core
-	Policy learner // nil: the policy shows nothing of it
+	Policy learner // nil if the policy learns nothing
 
 	factors, outputs          *prometheus.GaugeVec
-	alarm                     drift.Alarm // of all of it
+	alarm                     drift.Alarm // for the lengths and the times together
 	late, more                prometheus.Gauge
-	short                     time.Duration // since when requests are expected late; 0: none are
-	lateSum, waitingSum, seen int           // of the time since then
+	short                     time.Duration // since when requests are expected late without a break; 0 if none are
+	lateSum, waitingSum, seen int           // sums over the samples since lateSince
 	advised                   bool
 
-	mu   sync.Mutex // rounds write, servers read
-	kept []lengthsSeen
-	at   int // where the next goes, once there are lengthsKept
+	mu   sync.Mutex    // held by rounds that write and servers that read
+	kept []lengthsSeen // of recent answers, at most maxLengths
+	at   int           // where the next lengths go once there are maxLengths
 }
 
-// learner is a policy that tells what it has seen.
+// learningPolicy is a policy that reports what it has learnt.
 type learner interface {
 	Learnt() []vqueue.Learnt
 	Lateness() (late, waiting int, last time.Duration)
 }
 
-// lengthsSeen are the tokens of a request that was answered.
+// answerLengths are the tokens of the prompt and the answer of a request.
 type lengthsSeen struct{ model, prompt, output int32 }
 
-// Of so many answers, and so many seconds of planned work, the means tell something.
-// lengthsKept are the lengths that are kept for another plan.
+// MinAnswers and minWorkSeconds are the numbers of answers, and of seconds of planned work, from which on their means
+// count. maxLengths bounds the lengths that are kept for another plan.
 const (
 	EnoughAnswers = 100
 	enoughWork    = 60
 	lengthsKept   = 20_000
 )
 
-// departs is the part by which answers may be longer or shorter than planned, and work
-// faster or slower, until another plan is due.
+// maxDeparture is the fraction by which the length of answers and the time of work may differ from the plan until
+// another plan is due.
 const departs = 0.25
 
-// Instances are too few once requests were expected late for shortAfter on end.
+// adviceDelay is the time for which requests must be expected late without a break until more instances are advised.
 const shortAfter = 30 * time.Second
 
+// newPlanMonitor registers the series of a core's monitor.
 func newLearning(c *turn.Core) *learning {
 	own := c.Metrics.Labels.Names()
 	l := &learning{
@@ -78,7 +78,7 @@ func newLearning(c *turn.Core) *learning {
 	return l
 }
 
-// answered notes the lengths of a request.
+// recordLengths keeps the lengths of an answered request, in place of the oldest if there are maxLengths.
 func (l *learning) answered(j *turn.Job) {
 	r := &JobText(j).result
 	s := lengthsSeen{int32(j.Model.Index), int32(r.PromptTokens), int32(r.OutputTokens)}
@@ -95,7 +95,7 @@ func (l *learning) answered(j *turn.Job) {
 	l.at = (l.at + 1) % lengthsKept
 }
 
-// tick looks at what the policy has seen.
+// update compares what the policy has learnt with the plan, and sets the series and the alarm.
 func (l *learning) tick(now time.Duration) {
 	if l.Policy == nil {
 		if l.Policy, _ = policy.As[learner](l.c.Policy); l.Policy == nil {
@@ -117,12 +117,15 @@ func (l *learning) tick(now time.Duration) {
 	l.Size(now)
 }
 
-// departure is by how much a model is off the plan, and what is said of it.
+// departure returns the fraction by which a model differs from the plan, and a message that says how to plan again.
+// It is 0 if the difference is not significant.
 func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
 	files, workload := drift.Inputs(l.c.Plan.Inputs)
 	again := fmt.Sprintf("type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", files)
 	name, label := l.c.Tables.Models[x.Model].Key(), l.c.Served.Models[x.Model].Label
 	planned := formats.QueueOf(l.c.Plan).Classes[x.Model].OutputMean
+
+	// Lengths of answers.
 	if off := math.Abs(x.Output/max(planned, 1) - 1); x.Answers >= EnoughAnswers && planned > 0 && off > by {
 		lengths, fetch := "lengths-"+strings.ReplaceAll(label, "/", "-")+".csv", ""
 		if l.c.Options.RatesURL != "" {
@@ -130,6 +133,8 @@ func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
 		}
 		by, notice = off, fmt.Sprintf("answers of %s are not as long as planned (%.0f tokens, planned %.0f): to re-plan, %swrite `lengths_file: %s` at its class in %s instead of prompt and output, %s", label, x.Output, planned, fetch, lengths, workload, again)
 	}
+
+	// Times of work.
 	if off := math.Abs(x.Factor - 1); x.Work >= enoughWork && off > by {
 		model := l.c.Tables.Models[x.Model].Name
 		by, notice = off, fmt.Sprintf("requests of %s take %.2f times as long as planned on %s: to re-plan, measure a server at rest with `plan profile --llm URL --model %s --device %s`, %s", label, x.Factor, l.c.Tables.Kinds[x.Kind], model, l.c.Tables.Kinds[x.Kind], again)
@@ -137,7 +142,8 @@ func (l *learning) departure(x *vqueue.Learnt) (by float64, notice string) {
 	return by, notice
 }
 
-// Size says whether more instances are needed.
+// UpdateScaleAdvice sets the number of instances that should be added. It is 0 unless requests were expected late for
+// adviceDelay without a break.
 func (l *learning) Size(now time.Duration) {
 	late, waiting, last := l.Policy.Lateness()
 	l.late.Set(float64(late))
@@ -149,6 +155,8 @@ func (l *learning) Size(now time.Duration) {
 		l.more.Set(0)
 		return
 	}
+
+	// Average over the samples since requests are expected late.
 	if l.short == 0 {
 		l.short = now
 	}
@@ -156,7 +164,8 @@ func (l *learning) Size(now time.Duration) {
 	if now-l.short < shortAfter {
 		return
 	}
-	// As many more as would take the part of the requests that is late.
+	// With n instances that work and a share s of late requests, n · s / (1 − s) more instances would serve the late
+	// ones.
 	n := 0
 	for d := range l.c.Tables.Devices {
 		if l.c.Tables.InstanceOf(int32(d)) >= 0 && l.c.BackendOf(int32(d)).Up(int32(d)) {
@@ -173,8 +182,8 @@ func (l *learning) Size(now time.Duration) {
 	}
 }
 
-// ServeLengths answers with the lengths of recent requests of a model, or of MODEL/CLASS,
-// as CSV that `lengths_file` of a workload's class names.
+// ServeLengths answers with the lengths of recent requests as CSV, in the form of `lengths_file` of a workload's
+// class. The parameter "of" selects a model, or MODEL/CLASS.
 func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 	k, ok := c.Answers.(*Tokens)
 	if !ok {
@@ -193,5 +202,5 @@ func ServeLengths(w http.ResponseWriter, r *http.Request, c *turn.Core) {
 			fmt.Fprintf(out, "%d,%d\n", s.prompt, s.output)
 		}
 	}
-	_ = out.Flush() // the client is gone
+	_ = out.Flush() // an error means that the client is gone
 }

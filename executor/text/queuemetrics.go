@@ -12,8 +12,8 @@ import (
 	"inferplan/formats/report"
 )
 
-// queueMetrics are the series of a plan of queues. The histograms mean what vLLM's of
-// the same names mean, seen from the front end: waiting for an instance counts.
+// queueMetrics are the series of a plan of queues. The histograms have the names and meanings of vLLM's, as seen from
+// the front end: they include the time that a request waits for an instance.
 type queueMetrics struct {
 	c                                *turn.Core
 	ttft, tpot, gap, e2e, wait       []prometheus.Observer // by served model
@@ -22,16 +22,17 @@ type queueMetrics struct {
 	loads, swaps, evictions, returns *prometheus.CounterVec
 	resumed                          prometheus.Counter
 
-	figures []queueFigures // by served model; of the core's turn
+	figures []queueFigures // by model and class; belong to the core's turn
 	sums    struct{ loads, swaps, evictions int64 }
 }
 
-// queueFigures are those of the report.
+// latencyHistograms are the times of one model and class for the report.
 type queueFigures struct{ ttft, tpot *hdrhistogram.Histogram }
 
-// tokenEdges are buckets of times between tokens, in seconds.
+// tokenTimeBuckets are the buckets of times between tokens, in seconds.
 var tokenEdges = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 10}
 
+// newQueueMetrics registers the series of a core's plan.
 func newQueueMetrics(c *turn.Core) *queueMetrics {
 	l := c.Metrics.Labels
 	slos := []time.Duration{}
@@ -48,6 +49,8 @@ func newQueueMetrics(c *turn.Core) *queueMetrics {
 		c.Metrics.Registry.MustRegister(v)
 		return v
 	}
+
+	// The histograms and counters, by model.
 	ttft := histogram("time_to_first_token_seconds", "Time from the arrival of a request to the first token of its answer.", turn.LatencyEdges(slos))
 	tpot := histogram("request_time_per_output_token_seconds", "Mean time per token of an answer after its first.", tokenEdges)
 	gap := histogram("inter_token_latency_seconds", "Time between two pieces of an answer, per token.", tokenEdges)
@@ -63,6 +66,8 @@ func newQueueMetrics(c *turn.Core) *queueMetrics {
 		returns:   counter("instance_returns_total", "Requests that came back from instances without an answer, by reason.", "instance", "reason"),
 		resumed:   prometheus.NewCounter(prometheus.CounterOpts{Name: series.Prefix + "resumed_total", Help: "Runs that continued an answer which was begun."}),
 	}
+
+	// One observer for each model and class.
 	c.Metrics.Registry.MustRegister(m.instances, m.resumed, newGroupGauges(c))
 	for i := range c.Tables.Models {
 		own := l.Values(c.Tables.Models[i].Key())
@@ -74,7 +79,7 @@ func newQueueMetrics(c *turn.Core) *queueMetrics {
 	return m
 }
 
-// served notes a request that was answered.
+// recordServed records a request that was answered.
 func (m *queueMetrics) served(j *turn.Job, now time.Duration) {
 	t, i := JobText(j), j.Model.Index
 	t.mu.Lock()
@@ -96,11 +101,12 @@ func (m *queueMetrics) served(j *turn.Job, now time.Duration) {
 	}
 }
 
+// recordTime adds a time to a histogram, in µs, within its range.
 func record(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(int64(d/time.Microsecond), turn.ShortestLatency), turn.LongestLatency))
 }
 
-// report adds classes, swaps and evictions.
+// fillReport adds the classes, loads, swaps and evictions to the report.
 func (m *queueMetrics) report(r *formats.Report) {
 	loads, swaps, evictions := m.sums.loads, m.sums.swaps, m.sums.evictions
 	r.Loads, r.Swaps, r.Evictions = &loads, &swaps, &evictions
@@ -113,7 +119,7 @@ func (m *queueMetrics) report(r *formats.Report) {
 	}
 }
 
-// class adds up a class over the models that have it.
+// classReport returns the figures of a class over all models that have it.
 func (m *queueMetrics) class(name string) formats.ClassReport {
 	e2e, ttft, tpot := hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits), hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits), hdrhistogram.New(turn.ShortestLatency, turn.LongestLatency, turn.LatencyDigits)
 	var o report.Outcomes

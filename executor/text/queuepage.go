@@ -15,7 +15,7 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// QueueState holds the figures of the page of queues. Times are seconds from now.
+// QueueState is the state of the queues, for their page. Times are in seconds from now.
 type QueueState struct {
 	Open      int             `json:"open"`
 	Replans   replanCounts    `json:"replans"`
@@ -47,13 +47,13 @@ type groupState struct {
 	Due      float64 `json:"due_s"`
 }
 
-// viewer is a policy that shows its queues.
+// queueViewPolicy is a policy that shows its queues.
 type viewer interface {
 	View() []vqueue.QueueView
 	Replans() vqueue.Replans
 }
 
-// stateOfQueues is the state of a core's queues; false where its policy shows none.
+// queueStateOf returns the state of a core's queues. It returns false if the policy shows none.
 func stateOfQueues(c *turn.Core) (s QueueState, ok bool) {
 	p, shows := policy.As[viewer](c.Policy)
 	if !shows {
@@ -68,11 +68,12 @@ func stateOfQueues(c *turn.Core) (s QueueState, ok bool) {
 		}
 	}
 	if !c.Call(read) {
-		read() // the last round is over: nobody writes any more
+		read() // after the last round nobody writes the state any more
 	}
 	return s, true
 }
 
+// instanceStateOf returns the state of one instance and its queue.
 func stateOfInstance(c *turn.Core, q *vqueue.QueueView, now time.Duration) instanceState {
 	name := func(network int32) string {
 		if network < 0 {
@@ -93,11 +94,11 @@ func stateOfInstance(c *turn.Core, q *vqueue.QueueView, now time.Duration) insta
 //go:embed queues.html
 var queuesPage []byte
 
-// pageEvery is how often the page is told of news.
+// pageInterval is the time between two updates of the page.
 const pageEvery = time.Second
 
-// AddPages adds the page of the queues to the metrics server: /queues, what it
-// shows as JSON, the events that it follows, and the lengths of what was served.
+// AddPages adds the page of the queues to the metrics server: /queues, its state as JSON, the events that it follows,
+// and the lengths of answered requests.
 func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
 	mux.HandleFunc("GET /queues", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -117,7 +118,7 @@ func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
 	mux.HandleFunc("GET /lengths", func(w http.ResponseWriter, r *http.Request) { ServeLengths(w, r, inForce()) })
 }
 
-// queueEvents sends the state of the queues until the client goes.
+// streamQueueState sends the state of the queues as events until the client disconnects.
 func queueEvents(w http.ResponseWriter, r *http.Request, inForce func() *turn.Core) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -145,12 +146,13 @@ func queueEvents(w http.ResponseWriter, r *http.Request, inForce func() *turn.Co
 	}
 }
 
-// groupGauges reads the queues when Prometheus asks.
+// groupGauges are the series of the queues. They read the queues when Prometheus asks.
 type groupGauges struct {
 	c                        *turn.Core
 	groups, waiting, replans *prometheus.Desc
 }
 
+// newGroupGauges returns the series of a core's queues.
 func newGroupGauges(c *turn.Core) *groupGauges {
 	return &groupGauges{
 		c:       c,

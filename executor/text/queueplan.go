@@ -11,22 +11,21 @@ import (
 	"inferplan/formats"
 )
 
-// planning is what a process does that shares its store with others: it takes requests
-// in, and plans while no other does. Requests that wait are claimed by who plans; their
-// places in virtual queues are in its memory alone, and who plans next makes them anew
-// from the store.
+// sharedPlanner is the part of a process that shares its store with others: it accepts requests, and plans while no
+// other process does. The process that plans claims the requests that wait. Their places in virtual queues are only
+// in its memory; the next process that plans makes them anew from the store.
 type planning struct {
 	queues *Queues
 	Agents *Agents
-	front  completions.Options // of the front end that claims
+	front  completions.Options // options of the front end that claims requests
 	others refusals
 
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-// OpenAgents opens the store of a plan of queues over which this process would plan, for the
-// agents of other processes; nil: they are none.
+// OpenAgents opens the shared store of a plan of queues, for orders to the agents of other processes. If there are
+// none, it returns nil.
 func (o *QueueOptions) OpenAgents(ctx context.Context, plan *formats.Plan) (*Agents, error) {
 	if !Writes(plan) || o.Share == nil {
 		return nil, nil
@@ -38,6 +37,7 @@ func (o *QueueOptions) OpenAgents(ctx context.Context, plan *formats.Plan) (*Age
 	return NewAgents(store), nil
 }
 
+// startLeading starts to compete for the lead.
 func (p *planning) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -48,12 +48,13 @@ func (p *planning) begin() {
 	})
 }
 
+// stopLeading gives up the lead, or stops competing for it.
 func (p *planning) end() {
 	p.stop()
 	p.done.Wait()
 }
 
-// lead plans until ctx ends.
+// planUntilDone plans in a term until ctx ends.
 func (p *planning) lead(ctx context.Context, term uint64) {
 	p.front.Log.Info("this process plans", "term", term)
 	p.Agents.Term.Store(term)
@@ -63,12 +64,16 @@ func (p *planning) lead(ctx context.Context, term uint64) {
 		p.queues.host.Plans.Set(0)
 	})
 	defer leave()
+
+	// Receive the messages of agents.
 	stop, err := p.Agents.store.Answer(Planner, p.Answer)
 	if err != nil {
 		p.front.Log.Error("agents cannot reach this process", "error", err)
 		return
 	}
 	defer stop()
+
+	// Claim requests, and have them served.
 	own := p.front
 	own.Store, own.Server = p.Agents.store, p.queues
 	front, err := completions.New(own)
@@ -77,15 +82,15 @@ func (p *planning) lead(ctx context.Context, term uint64) {
 		return
 	}
 	<-ctx.Done()
-	leave() // what is sent from now on is not of who plans
+	leave() // what is sent from now on does not come from the process that plans
 	if err := front.Close(); err != nil {
 		p.front.Log.Warn("requests were not given back", "error", err)
 	}
 	p.queues.forgetAll()
 }
 
-// Answer answers agents of its term, and other front ends, while this process plans. For
-// others it is silent: the one that plans hears them, too.
+// AnswerMessage answers agents in its term, and other front ends, while this process plans. Otherwise it does not
+// answer, because the process that plans receives the message, too.
 func (p *planning) Answer(message []byte, reply func([]byte)) {
 	n := &AgentNews{}
 	if err := json.Unmarshal(message, n); err != nil {
@@ -106,11 +111,11 @@ func (p *planning) Answer(message []byte, reply func([]byte)) {
 // Models implements completions.Server.
 func (p *planning) Models() []completions.Model { return p.queues.Models() }
 
-// admitWithin bounds how long who plans may take to say whether a request may come in.
-// Without a word it may: it is stored, and waits.
+// admitTimeout bounds the time that the process that plans has to decide about a request. Without an answer the
+// request is accepted: it is stored, and waits.
 const admitWithin = time.Second
 
-// Admit implements completions.Server: who plans decides.
+// Admit implements completions.Server: the process that plans decides.
 func (p *planning) Admit(r *completions.Request) (time.Duration, error) {
 	if p.Agents.Term.Load() != 0 {
 		return p.queues.Admit(r)
@@ -127,10 +132,10 @@ func (p *planning) Admit(r *completions.Request) (time.Duration, error) {
 	return a.Refused.RetryAfter, a.Refused
 }
 
-// Serve implements completions.Server. It is not called: requests are served elsewhere.
+// Serve implements completions.Server. It is not called, because requests are served elsewhere.
 func (p *planning) Serve(*completions.Request, completions.Output) {}
 
-// Forget implements completions.Server. Who serves the request finds its end in the store.
+// Forget implements completions.Server. The process that serves the request finds its result in the store.
 func (p *planning) Forget(string) {}
 
 var _ completions.Server = (*planning)(nil)

@@ -17,47 +17,45 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// Queues answers requests for text by an executor's plan of queues: it is what the
-// front end asks (completions.Server). Requests that a plan leaves unfinished go to
-// the next plan with what was written; those that the end of the executor leaves stay
-// with the front end's store.
+// Queues has requests for text answered by an executor's plans of queues. It implements completions.Server for the
+// front end. A request that a plan leaves unfinished goes to the next plan with the text that it has. If the executor
+// ends, the request stays in the front end's store.
 type Queues struct {
 	host Host
-	wg   sync.WaitGroup // of what waits for the front end's store
+	wg   sync.WaitGroup // calls that wait for the front end's store
 
 	mu   sync.Mutex
 	open map[string]holding // by the request's id
 }
 
-// holding is a request that a core has. It holds the job.
+// openRequest is a request that a core has. It holds a reference to the job.
 type holding struct {
 	core *turn.Core
 	job  *turn.Job
 }
 
-// expecter is a policy that says what a request which came now would meet.
+// admissionPolicy is a policy that predicts what happens to a request that comes now.
 type expecter interface {
 	Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) vqueue.Expectation
 }
 
-// Host is the executor as requests for text see it.
+// Host holds what requests for text need of the executor.
 type Host struct {
-	InForce  func() *turn.Core // the core of the plan in force
-	Draining func() bool       // nothing new is taken
+	InForce  func() *turn.Core // returns the core of the plan in force
+	Draining func() bool       // reports whether no new request is accepted
 	Log      *slog.Logger
 	Registry *prometheus.Registry // of series that outlive plans
 	Plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
-	Agents   *Agents              // of other processes, that answer in place of this one; nil: none
+	Agents   *Agents              // agents of other processes, which serve in place of this one; nil if there are none
 }
 
-// NewQueues gives the requests for text of an executor's plans.
+// NewQueues returns the queues of an executor's plans.
 func NewQueues(h Host) *Queues { return &Queues{host: h, open: map[string]holding{}} }
 
-// Wait returns once all that was told to the front end is done. It follows Close of
-// the executor.
+// Wait returns when the front end has received all results. It is called after the executor has been closed.
 func (q *Queues) Wait() { q.wg.Wait() }
 
-// Models implements completions.Server.
+// Models implements completions.Server: it returns each model of the plan in force once, with its classes.
 func (q *Queues) Models() []completions.Model {
 	c := q.host.InForce()
 	var out []completions.Model
@@ -76,7 +74,8 @@ func (q *Queues) Models() []completions.Model {
 	return out
 }
 
-// find is the model and class of a request in a core's plan.
+// findModel returns the model and class of a request in a core's plan. It returns an error for the client if there is
+// none.
 func (q *Queues) find(c *turn.Core, r *completions.Request) (*turn.Model, error) {
 	if i, ok := c.Served.Named.Find(r.Model, r.Class); ok {
 		return c.Served.Models[i], nil
@@ -88,8 +87,8 @@ func (q *Queues) find(c *turn.Core, r *completions.Request) (*turn.Model, error)
 	return nil, e
 }
 
-// Due are the arrival and the deadline of a request on a core's clock. A deadline may
-// have passed before the clock began.
+// ArrivalAndDeadline returns the arrival and the deadline of a request on a core's clock. A deadline may have passed
+// before the clock began.
 func Due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
 	now, clock := c.Now(), c.Options.Clock()
 	came := now
@@ -103,7 +102,7 @@ func Due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline
 	return max(came, 0), deadline
 }
 
-// Admit implements completions.Server: what the policy expects of the queues decides.
+// Admit implements completions.Server. The policy decides, by when it expects the answer.
 func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	c := q.host.InForce()
 	m, err := q.find(c, r)
@@ -114,6 +113,8 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	if q.host.Draining() {
 		return draining.RetryAfter, draining
 	}
+
+	// Ask the policy, on the core's turn.
 	_, deadline := Due(c, m, r)
 	var e vqueue.Expectation
 	if !c.Call(func() {
@@ -126,6 +127,8 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	}) {
 		return draining.RetryAfter, draining
 	}
+
+	// Say why the request is refused.
 	if e.Reason == policy.ReasonNone {
 		return 0, nil
 	}
@@ -140,7 +143,8 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	return again, refusal
 }
 
-// Serve implements completions.Server.
+// Serve implements completions.Server: it submits the request to the core of the plan in force. If another plan comes
+// into force meanwhile, it submits the request to that one.
 func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 	for {
 		c := q.host.InForce()
@@ -165,17 +169,17 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 		q.mu.Unlock()
 		j.Forget()
 		if q.host.InForce() == c {
-			return // the end: the store has it
+			return // the executor ends, and the store keeps the request
 		}
 	}
 }
 
-// Forget implements completions.Server.
+// Forget implements completions.Server: it cancels a request.
 func (q *Queues) Forget(id string) {
 	q.mu.Lock()
 	a, ok := q.open[id]
 	if ok {
-		a.job.Refs.Add(1) // it may end before the core hears of this
+		a.job.Refs.Add(1) // the job may end before the core learns of this
 	}
 	q.mu.Unlock()
 	if ok {
@@ -184,7 +188,7 @@ func (q *Queues) Forget(id string) {
 	}
 }
 
-// forgetAll stops all requests: another process has them.
+// forgetAll cancels all requests, because another process has them.
 func (q *Queues) forgetAll() {
 	q.mu.Lock()
 	ids := slices.Collect(maps.Keys(q.open))
@@ -194,12 +198,12 @@ func (q *Queues) forgetAll() {
 	}
 }
 
-// finish tells the front end how a request ended, or gives it to the next plan. The
-// turn of the core that had it calls; the rest is done elsewhere.
+// finishRequest gives the front end the result of a request, or hands the request to the next plan. It is called on
+// the core's turn; what may wait for the store is done on a goroutine of its own.
 func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining bool) {
 	q.mu.Lock()
 	was := q.open[t.request.ID]
-	last := was.job == j // else the request was served anew meanwhile
+	last := was.job == j // false if the request has been served anew meanwhile
 	if last {
 		delete(q.open, t.request.ID)
 	}
@@ -215,6 +219,8 @@ func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining boo
 		if err := t.out.Partial(); err != nil {
 			q.host.Log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
 		}
+
+		// If another plan is in force, it continues the request.
 		if last && q.host.InForce() != was.core {
 			next := *t.request
 			next.Partial, next.PartialTokens = string(t.partial), t.tokens

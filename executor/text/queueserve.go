@@ -15,31 +15,29 @@ import (
 	"inferplan/formats"
 )
 
-// QueueOptions are the flags of plan serve for plans of queues.
+// QueueOptions are the options of plan serve for plans of queues.
 type QueueOptions struct {
-	// Front configures the front end; Store, Server, Door and Log are filled in.
+	// Front configures the front end. NewFront fills in Store, Server, Door and Log.
 	Front completions.Options
 	// Open opens the store of accepted requests.
 	Open func() (durable.Store, error)
-	// Share opens a store that several processes share, instead of Open. Agents serve the
-	// requests (ServeAgent), and one of the processes plans.
+	// OpenShared opens a store that several processes share, in place of Open. Agents serve the requests
+	// (ServeAgent), and one of the processes plans.
 	Share func(context.Context) (durable.Shared, error)
 }
 
-// Writes tells whether a plan's models answer with text: it is served over OpenAI's
-// protocol alone.
+// ServesText reports whether a plan's models answer with text. Such a plan is served only over the OpenAI protocol.
 func Writes(plan *formats.Plan) bool { return formats.QueueOf(plan) != nil }
 
-// Front is the front end of a plan of queues with its store.
+// Front is the front end of a plan of queues, with its store.
 type Front struct {
 	*completions.Front
 	queues *Queues
 	store  durable.Store
-	plans  *planning // nil: one process does all
+	plans  *planning // nil if one process does all
 }
 
-// NewFront makes the front end of a host's plan, behind a door, where that is one of
-// queues; nil: it is another.
+// NewFront starts the front end of a host's plan, behind a door. If the plan is not one of queues, it returns nil.
 func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door) (*Front, error) {
 	c := h.InForce()
 	if !Writes(c.Plan) {
@@ -51,6 +49,8 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	f := &Front{queues: NewQueues(h)}
 	front := o.Front
 	front.Server, front.Door, front.Log, front.Now = f.queues, door, h.Log, c.Options.Clock
+
+	// Open the store. If it is shared, another process may serve the requests that are accepted here.
 	var err error
 	agents := h.Agents
 	if agents != nil {
@@ -67,6 +67,8 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	if f.Front, err = completions.New(front); err != nil {
 		return nil, errors.Join(err, f.store.Close())
 	}
+
+	// Register the series, and compete to be the process that plans.
 	h.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
 	}, func() float64 {
@@ -83,7 +85,7 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	return f, nil
 }
 
-// Unready lets the front end serve on while its health says that it is not ready.
+// Unready makes the health check of the front end answer "not ready". Requests are still served.
 func (f *Front) Unready() {
 	if f != nil {
 		f.Front.Hide()
@@ -97,7 +99,7 @@ func (f *Front) StopPlanning() {
 	}
 }
 
-// CloseAll ends the front end after the executor. What is not answered stays in the store.
+// CloseAll ends the front end after the executor. Requests without a result stay in the store.
 func (f *Front) CloseAll() error {
 	f.queues.Wait()
 	err := errors.Join(f.Front.Close(), f.store.Close())

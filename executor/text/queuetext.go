@@ -14,75 +14,76 @@ import (
 	"inferplan/policy"
 )
 
-// text is what a job asks of a language model, with what was written so far. One run
-// at a time adds to it. A run that lost the right to, because another instance has
-// the request, is told apart by its number: what it still gets is not the answer's.
+// requestText is a request and the text that was written so far. One run at a time adds to it. Every run has a
+// number: if another instance gets the request, CurrentRun changes, and what the earlier run still receives is
+// ignored.
 type text struct {
 	queues  *Queues
 	request *completions.Request
 	out     completions.Output
 
-	Run    atomic.Uint64 // that adds
+	Run    atomic.Uint64 // number of the run that may add text
 	cancel atomic.Pointer[context.CancelCauseFunc]
-	closed atomic.Bool // there is an answer: nothing is added any more
+	closed atomic.Bool // there is a result; no more text is added
 
-	mu       sync.Mutex // of those who call out
+	mu       sync.Mutex // also held while output is called
 	partial  []byte
-	tokens   int           // of partial
-	began    time.Duration // of the first run; 0: none so far
-	first    time.Duration // when text came first here, on the core's clock; 0: none
-	last     time.Duration
-	fresh    int // tokens since then
-	prompt   int // tokens of the prompt, as a server said
+	tokens   int           // number of tokens of partial
+	began    time.Duration // start of the first run, on the core's clock; 0 if there was none
+	first    time.Duration // when the first token came to this process, on the core's clock; 0 if none has
+	last     time.Duration // when the last token came
+	fresh    int           // tokens since firstTokenAt
+	prompt   int           // as a server reported, or estimated
 	result   completions.Result
-	attempts int // runs in a row that added nothing; of the core's turn
+	attempts int // consecutive runs that added no token; belongs to the core's turn
 }
 
-// Causes for which runs end.
+// Causes that end runs.
 var (
 	errEvicted = errors.New("evicted")
 	errLeft    = errors.New("another run has the request")
 	errOver    = errors.New("nobody waits for the answer")
 )
 
-// JobText holds the prompt and options of a job of a plan of queues.
+// JobText returns the request and text of a job of a plan of queues.
 func JobText(j *turn.Job) *text { return j.Text.(*text) }
 
+// newRequestText returns a request with the text that was written before.
 func newText(q *Queues, r *completions.Request, out completions.Output) *text {
 	return &text{queues: q, request: r, out: out, partial: []byte(r.Partial), tokens: r.PartialTokens, prompt: r.PromptTokens}
 }
 
-// Lengths are the tokens of the prompt and the most to write, in all choices, for the
-// policy.
+// Lengths returns the tokens of the prompt, and the most tokens that all choices together may have, for the policy.
 func (t *text) Lengths() (prompt, limit int32) {
 	return int32(max(t.request.PromptTokens, 1)), int32(t.request.MaxTokens * max(t.request.Choices, 1))
 }
 
-// begin gives the next run its number. Runs before it add nothing any more.
+// startRun returns the number of the next run. Earlier runs cannot add text any more.
 func (t *text) begin() uint64 { return t.Run.Add(1) }
 
-// stop ends the run under way and takes its right to add.
+// revokeRun ends the current run. It cannot add text any more.
 func (t *text) stop(cause error) {
 	t.Run.Add(1)
 	t.end(cause)
 }
 
-// end has the run under way end. What it has got until then counts.
+// cancelRun ends the current run. The text that it gets until its end counts.
 func (t *text) end(cause error) {
 	if cancel := t.cancel.Load(); cancel != nil {
 		(*cancel)(cause)
 	}
 }
 
-// SoFar is what a run continues; false: it has lost the right to.
+// PartialOf returns the text that a run continues, and its tokens. ok is false if the run is no longer the current
+// one.
 func (t *text) SoFar(run uint64) (partial string, tokens int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.partial), t.tokens, t.Run.Load() == run && !t.closed.Load()
 }
 
-// add takes a piece of the answer. It tells how many tokens there are, and false
-// where the run has lost the right to add.
+// addPiece adds a piece of the answer. It returns how many tokens there are, and false if the run is no longer the
+// current one.
 func (t *text) add(run uint64, piece string, tokens int, now time.Duration) (int, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +100,7 @@ func (t *text) add(run uint64, piece string, tokens int, now time.Duration) (int
 	return t.tokens, true
 }
 
-// keep has what was written so far stored.
+// storePartial stores the text that was written so far.
 func (t *text) keep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,8 +110,7 @@ func (t *text) keep() error {
 	return t.out.Partial()
 }
 
-// Over ends the request of a job. The core's turn calls it; what waits for the
-// store, waits elsewhere.
+// Over ends the request of a job. It is called on the core's turn and does not wait for the store.
 func (t *text) Over(j *turn.Job) {
 	t.closed.Store(true)
 	r := completions.Result{}
@@ -125,12 +125,12 @@ func (t *text) Over(j *turn.Job) {
 	default:
 		r.Err = &completions.Refusal{Reason: j.Reason.String(), Msg: refusal(j), RetryAfter: max(j.RetryAfter, 0)}
 	}
-	// Told after closed: a run that is under way adds nothing once it is known.
+	// Cancel the run after answered is set, so that it adds nothing more.
 	t.end(errOver)
 	t.queues.finish(t, j, r, j.Reason == policy.ReasonDraining && j.Outcome == turn.Dropped)
 }
 
-// refusal says why a request was given up.
+// refusalMessage returns the reason why a request was given up, for clients.
 func refusal(j *turn.Job) string {
 	if err := j.Problem(); err != nil {
 		return err.Error()

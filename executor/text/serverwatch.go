@@ -12,18 +12,17 @@ import (
 	"inferplan/executor/turn"
 )
 
-// A server that works is looked at every aliveEvery, one that is gone every
-// reviveEvery.
+// A server that works is checked every checkInterval. Preparing one that is gone is tried every reviveInterval.
 const (
 	aliveEvery  = time.Second
 	reviveEvery = 250 * time.Millisecond
 )
 
-// serverWatch looks after the servers of a device.
+// serverWatch watches the servers of a device.
 type serverWatch struct {
 	alive atomic.Bool
-	gen   atomic.Int32  // counts losses: news of before are old
-	ask   chan struct{} // for a look at the servers
+	gen   atomic.Int32  // number of losses of the servers; events with an earlier number are ignored
+	ask   chan struct{} // has an element if a check was requested
 }
 
 // watch has servers that work checked and lost ones revived, until ctx ends.
@@ -50,7 +49,7 @@ func (w *serverWatch) watch(ctx context.Context, check, revive func(context.Cont
 	}
 }
 
-// lookNow has the servers looked at.
+// requestCheck requests a check of the servers now.
 func (w *serverWatch) lookNow() {
 	select {
 	case w.ask <- struct{}{}:
@@ -58,16 +57,17 @@ func (w *serverWatch) lookNow() {
 	}
 }
 
-// serverCalls are the requests of a backend to its servers.
+// serverRequests are the requests that a backend has at its servers.
 type serverCalls struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 }
 
+// openRequests allows requests.
 func (s *serverCalls) open() { s.ctx, s.cancel = context.WithCancelCause(context.Background()) }
 
-// end ends the requests, and returns when they have ended or ctx does.
+// endRequests cancels all requests and returns when they have ended, or when ctx ends.
 func (s *serverCalls) end(ctx context.Context, log *slog.Logger) {
 	s.cancel(errOver)
 	done := make(chan struct{})
@@ -82,7 +82,7 @@ func (s *serverCalls) end(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// checkServers refuses servers of instances that the plan does not have.
+// checkServers returns an error if a server belongs to an instance that the plan does not have.
 func checkServers(list []InstanceServer, instances int) error {
 	for _, s := range list {
 		if s.Instance < 0 || s.Instance >= instances {
@@ -92,8 +92,7 @@ func checkServers(list []InstanceServer, instances int) error {
 	return nil
 }
 
-// silent returns the error of a look at servers; of one that took longer than a limit, what
-// that means.
+// describeTimeout returns the error of a check. If the check has timed out, the error says so in words.
 func silent(err error, limit time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer for %v", limit)

@@ -12,28 +12,30 @@ import (
 	"inferplan/executor/durable"
 )
 
-// claims are the records that have not ended: those that wait for somebody to take
-// them over, and those that are held.
+// claims holds the records that have not ended: those that wait to be claimed, and those that are claimed.
 type claims struct {
 	mu      sync.Mutex
-	waiting queue             // also what has ended since
-	open    map[string]uint64 // id -> sequence number of what has not ended
+	waiting queue             // may contain records that have ended since
+	open    map[string]uint64 // id -> sequence number of a record that has not ended
 	held    map[string]bool
-	more    chan struct{} // closed when there is more to claim; nil: nobody waits
+	more    chan struct{} // closed when a record is added to pending; nil if nobody waits
 }
 
+// pendingRecord is a record that waits to be claimed.
 type waiting struct {
 	seq uint64
 	id  string
 }
 
-// queue is a heap by sequence number.
+// pendingHeap is a heap of records by sequence number. It implements heap.Interface.
 type queue []waiting
 
 func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].seq < q[j].seq }
 func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 func (q *queue) Push(x any)        { *q = append(*q, x.(waiting)) }
+
+// Pop implements heap.Interface.
 func (q *queue) Pop() any {
 	old := *q
 	last := old[len(old)-1]
@@ -41,6 +43,7 @@ func (q *queue) Pop() any {
 	return last
 }
 
+// add makes a record available to be claimed.
 func (c *claims) add(seq uint64, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,6 +58,7 @@ func (c *claims) add(seq uint64, id string) {
 	}
 }
 
+// removeEnded removes a record that has ended.
 func (c *claims) end(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,10 +66,13 @@ func (c *claims) end(id string) {
 	delete(c.held, id)
 }
 
-// take takes the next record over; without one, more is closed when there is.
+// claimNext claims the next record and returns its id. If there is none, it returns a channel that is closed when one
+// is added.
 func (c *claims) take() (id string, more <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
+	// Skip records that have ended, or were added again, since they came into the heap.
 	for len(c.waiting) > 0 {
 		next := heap.Pop(&c.waiting).(waiting)
 		if seq, ok := c.open[next.id]; ok && seq == next.seq {
@@ -79,7 +86,7 @@ func (c *claims) take() (id string, more <-chan struct{}) {
 	return "", c.more
 }
 
-// release gives back what is held.
+// release makes a claimed record available again. It returns false if the record is not claimed.
 func (c *claims) release(id string) bool {
 	c.mu.Lock()
 	held, seq := c.held[id], c.open[id]
@@ -91,7 +98,7 @@ func (c *claims) release(id string) bool {
 	return held
 }
 
-// Claim takes over the next record.
+// Claim implements durable.Store.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
 		id, more := s.claims.take()
@@ -106,7 +113,7 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 			}
 		}
 		state, err := s.Get(ctx, id)
-		if errors.Is(err, errCorrupt) { // it stays taken: given back it would be the first again, for ever
+		if errors.Is(err, errCorrupt) { // it stays claimed: if it were released, it would be the first again, for ever
 			return &durable.State{Record: durable.Record{ID: id}}, fmt.Errorf("%w: %w", durable.ErrRecord, err)
 		}
 		if err != nil {
@@ -116,11 +123,11 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 		if state.End == nil {
 			return state, nil
 		}
-		// It has ended just now.
+		// It has ended just now: claim the next one.
 	}
 }
 
-// Release gives a record back.
+// Release implements durable.Store.
 func (s *Store) Release(_ context.Context, id string) error {
 	if s.claims.release(id) {
 		return nil

@@ -12,40 +12,41 @@ import (
 	"inferplan/executor/durable"
 )
 
-// change is something to be committed. It looks before it writes: an error of apply
-// means that it has written nothing, or that the whole transaction is given up.
+// pendingChange is a change that waits to be committed. apply checks before it writes: when it returns an error, it
+// has written nothing, or the whole transaction is rolled back.
 type change struct {
 	apply func(*bbolt.Tx) error
-	// then is called once the change is durable, in the order of the commits.
+	// onCommit is called once the change is durable, in the order of the commits.
 	then func()
-	// alone is called instead, outside of any transaction.
+	// runAlone is called in place of apply, outside of any transaction.
 	alone func() error
 	done  chan error
 }
 
-// committer commits what waits, in the order in which it comes.
+// committer commits the changes, in the order in which they come.
 type committer struct {
 	*file
 	changes chan *change
-	ended   chan struct{} // the goroutine that commits has ended
+	ended   chan struct{} // closed when commitLoop has returned
 	once    sync.Once
-	broken  error // the commit that failed; the goroutine's
+	broken  error // the error that ended the store; used by commitLoop only
 }
 
-// close ends the goroutine that commits, after the commit that it is at.
+// close ends commitLoop, after the commit that is under way.
 func (s *committer) close() {
 	s.once.Do(func() { close(s.closing) })
 	<-s.ended
 }
 
-// mostChanges is how many changes a commit takes.
+// maxCommitChanges is the most changes in a commit.
 const mostChanges = 4096
 
-// update commits a change and returns when it is durable, or has failed.
+// update commits a change and returns when it is durable or has failed.
 func (s *committer) update(ctx context.Context, apply func(*bbolt.Tx) error, then func()) error {
 	return s.send(ctx, &change{apply: apply, then: then, done: make(chan error, 1)})
 }
 
+// send hands a change to commitLoop and returns its result.
 func (s *committer) send(ctx context.Context, c *change) error {
 	select {
 	case s.changes <- c:
@@ -57,7 +58,7 @@ func (s *committer) send(ctx context.Context, c *change) error {
 	}
 }
 
-// run is the goroutine that commits.
+// commitLoop commits changes until the store is closed.
 func (s *committer) run() {
 	defer close(s.ended)
 	var batch []*change
@@ -72,6 +73,7 @@ func (s *committer) run() {
 		case <-s.closing:
 			return
 		}
+		// Take all changes that wait. One that runs alone ends the batch.
 	gather:
 		for len(batch) < most && batch[len(batch)-1].alone == nil {
 			select {
@@ -85,12 +87,14 @@ func (s *committer) run() {
 	}
 }
 
-// commit commits a batch. Only its last change may want to be alone.
+// commit commits a batch of changes. Only the last one may have runAlone.
 func (s *committer) commit(batch []*change) {
 	last := batch[len(batch)-1]
 	if last.alone != nil {
 		batch = batch[:len(batch)-1]
 	}
+
+	// Commit all but those that cannot be applied: each of them fails, and the rest is tried again.
 	for len(batch) > 0 && s.broken == nil {
 		failed, err := s.try(batch)
 		if err == nil {
@@ -103,6 +107,8 @@ func (s *committer) commit(batch []*change) {
 			batch = nil
 			break
 		}
+
+		// The commit itself failed. Unless the disk is full, the store has ended.
 		if failed < 0 {
 			if !errors.Is(err, syscall.ENOSPC) {
 				s.broken = fmt.Errorf("the store %s failed and has to be opened again: %w", s.path, err)
@@ -116,6 +122,8 @@ func (s *committer) commit(batch []*change) {
 		batch = append(batch[:failed], batch[failed+1:]...)
 	}
 	s.refuse(batch, s.broken)
+
+	// Run the last change alone.
 	if last.alone != nil {
 		err := s.broken
 		if err == nil {
@@ -128,14 +136,15 @@ func (s *committer) commit(batch []*change) {
 	}
 }
 
+// failAll returns an error for all changes of a batch.
 func (s *committer) refuse(batch []*change, err error) {
 	for _, c := range batch {
 		c.done <- err
 	}
 }
 
-// try commits all changes, or none. failed is the change that could not be applied; -1:
-// the commit failed.
+// commitAll commits all changes, or none. If a change could not be applied, failedIndex is its index. If the commit itself
+// failed, it is -1.
 func (s *committer) try(batch []*change) (failed int, err error) {
 	tx, err := s.db.Begin(true)
 	if err != nil {

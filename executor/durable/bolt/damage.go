@@ -17,12 +17,11 @@ import (
 	"inferplan/executor/durable"
 )
 
-// ErrDamaged says that the file of a store cannot be read as a whole. Rescue has what
-// can be read of it.
+// ErrDamaged is returned when the file of a store cannot be read completely. Rescue copies what can be read.
 var ErrDamaged = errors.New("the file is damaged")
 
-// guarded calls read and returns what it panics with as an error that is ErrDamaged:
-// bbolt finds damage by panics, and pages that the file has no more are faults of memory.
+// recoverDamage calls read and turns a panic into an error that is ErrDamaged: bbolt panics when it finds damage, and
+// reading pages that the file no longer has is a memory fault.
 func guarded(read func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -33,12 +32,12 @@ func guarded(read func() error) (err error) {
 	return read()
 }
 
-// readOnly opens a file without reading which of its pages are free, which bbolt does in
-// goroutines of its own.
+// readOnly opens a file without searching for its free pages, which bbolt does in goroutines of its own.
 func readOnly(path string) (*bbolt.DB, error) {
 	return openGuarded(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
 }
 
+// openRecovering opens a file. If it is damaged, the error is ErrDamaged.
 func openGuarded(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 	err = guarded(func() error {
 		db, err = bbolt.Open(path, 0o600, opt)
@@ -51,14 +50,16 @@ func openGuarded(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 	return db, err
 }
 
-// probe reads all that is in use: pages, the form of entries, the order of keys.
+// checkReadable reads everything that is in use: pages, the form of entries, and the order of keys. It returns
+// ErrDamaged if something cannot be read.
 func probe(path string) error {
 	db, err := readOnly(path)
-	read := byte(0) // so that values are read
+	read := byte(0) // uses every page of a value, so that it is read
 	if err == nil {
 		err = checkFile(path, db.Info().PageSize)
 	}
 	if err == nil {
+		// Read all entries.
 		err = guarded(func() error {
 			return db.View(func(tx *bbolt.Tx) error {
 				return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
@@ -66,7 +67,7 @@ func probe(path string) error {
 						if !legible(string(name), k, v) {
 							return fmt.Errorf("%w: %s %q cannot be read", ErrDamaged, name, k)
 						}
-						for i := 0; i < len(v); i += os.Getpagesize() { // a value may span pages
+						for i := 0; i < len(v); i += os.Getpagesize() { // a value may span several pages
 							read ^= v[i]
 						}
 						return nil
@@ -84,6 +85,7 @@ func probe(path string) error {
 	return nil
 }
 
+// checkFile checks the pages of a file.
 func checkFile(path string, pageSize int) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -93,7 +95,7 @@ func checkFile(path string, pageSize int) error {
 	return checkPages(f, pageSize)
 }
 
-// legible says whether an entry of a bucket has the form that was written.
+// isWellFormed reports whether an entry of a bucket has the form in which it is written.
 func legible(bucket string, k, v []byte) bool {
 	switch bucket {
 	case string(records):
@@ -111,17 +113,16 @@ func legible(bucket string, k, v []byte) bool {
 	return len(k) > 0 && len(k) < bbolt.MaxKeySize
 }
 
-// Rescued counts what Rescue found.
+// RescueReport counts what Rescue has copied.
 type Rescued struct {
-	Records int  `json:"records"` // with what became of them
-	Open    int  `json:"open"`    // of them: not answered
-	Values  int  `json:"values"`  // of files and batches
+	Records int  `json:"records"` // records with their text and result
+	Open    int  `json:"open"`    // those of them without a result
+	Values  int  `json:"values"`  // values of files and batches
 	Partial bool `json:"partial"` // some of the file could not be read
 }
 
-// Rescue copies what can be read of a damaged store into a new one, which must not be
-// there: the entries of each bucket from its start and from its end up to the damage.
-// What is left of a record without its data is dropped.
+// Rescue copies what can be read of a damaged store into a new one, which must not exist: the entries of each bucket
+// from its start and from its end up to the damage. Text and results whose record is lost are dropped.
 func Rescue(from, to string, opt Options) (*Rescued, error) {
 	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("rescuing into %s: %w", to, cmp.Or(err, error(fs.ErrExist)))
@@ -142,14 +143,16 @@ func Rescue(from, to string, opt Options) (*Rescued, error) {
 	if errors.Is(err, ErrDamaged) {
 		out.Partial, err = true, nil
 	}
+
+	// If nothing at all could be read, leave no empty store behind.
 	if err = errors.Join(err, s.Close()); err == nil && out.Partial && out.Records+out.Values == 0 {
 		err = errors.Join(fmt.Errorf("store %s: nothing can be read: %w", from, ErrDamaged), os.Remove(to))
 	}
 	return out, err
 }
 
-// take copies the records, what became of them, and values. Which records are open, and
-// when the others are due, follows from that.
+// copyBuckets copies records, results, texts and values. The lists of open and of due records are made anew from
+// them.
 func (s *Store) take(from *bbolt.Tx, out *Rescued) error {
 	for _, name := range [][]byte{records, ends, texts, values} {
 		var b *bbolt.Bucket
@@ -169,7 +172,8 @@ func (s *Store) take(from *bbolt.Tx, out *Rescued) error {
 // entry is a key with its value.
 type entry struct{ key, value []byte }
 
-// readable lists the entries of a bucket up to the damage, from both ends.
+// readableEntries returns the entries of a bucket up to the damage, from both ends. complete says that all could be
+// read.
 func readable(b *bbolt.Bucket) (list []entry, whole bool) {
 	copied := func(k, v []byte) { list = append(list, entry{append([]byte{}, k...), append([]byte{}, v...)}) }
 	if err := guarded(func() error {
@@ -181,6 +185,8 @@ func readable(b *bbolt.Bucket) (list []entry, whole bool) {
 	}); err == nil {
 		return list, true
 	}
+
+	// Read from the end, down to the last entry that was read from the start.
 	last := ""
 	if len(list) > 0 {
 		last = string(list[len(list)-1].key)
@@ -196,18 +202,20 @@ func readable(b *bbolt.Bucket) (list []entry, whole bool) {
 	return list, false
 }
 
-// put writes entries of a bucket. What belongs to no record that is there is left out, and
-// so is text behind a gap.
+// writeEntries writes the entries of a bucket. It leaves out entries whose record is missing, and text after a gap.
 func put(tx *bbolt.Tx, name []byte, list []entry, out *Rescued) error {
-	size := map[string]int{} // of the text of a record so far
+	size := map[string]int{} // of the text of each record so far
 	for _, e := range list {
 		id, ok := string(e.key), legible(string(name), e.key, e.value)
 		if ok && string(name) == string(texts) {
+			// Is it the next piece of its text?
 			id = string(e.key[:len(e.key)-9])
-			p, _ := readPiece(e.key, e.value) // it is legible
+			p, _ := readPiece(e.key, e.value) // it is well-formed
 			ok = p.at == size[id]
 			size[id] += p.size
 		}
+
+		// Is its record there?
 		if ok && (string(name) == string(texts) || string(name) == string(ends)) {
 			_, err := findHeader(tx, id)
 			ok = err == nil
@@ -229,7 +237,7 @@ func put(tx *bbolt.Tx, name []byte, list []entry, out *Rescued) error {
 	return nil
 }
 
-// reopen makes the lists of records that are open and that are due from the records.
+// rebuildLists makes the lists of open and of due records from the records and results.
 func reopen(tx *bbolt.Tx, out *Rescued) error {
 	last := uint64(0)
 	err := tx.Bucket(records).ForEach(func(id, _ []byte) error {
@@ -241,7 +249,7 @@ func reopen(tx *bbolt.Tx, out *Rescued) error {
 		if end := tx.Bucket(ends).Get(id); len(end) >= 8 {
 			return tx.Bucket(due).Put(dueKey(h.class, time.Unix(0, int64(sequence(end))), string(id)), []byte{})
 		}
-		if tx.Bucket(open).Get(number(h.seq)) != nil { // damage gave two records one number
+		if tx.Bucket(open).Get(number(h.seq)) != nil { // because of the damage, two records have the same number
 			out.Partial = true
 			return nil
 		}

@@ -1,21 +1,19 @@
-// Package bolt is the store of accepted requests in a file of this process
-// (go.etcd.io/bbolt).
+// Package bolt is the store of accepted requests in a file of one process, in the format of go.etcd.io/bbolt.
 //
-// One goroutine commits. It takes all changes that wait, and no longer, so that many
-// writers share a sync of the disk and a single one waits for no other (group commit).
-// A commit that fails for another reason than a full disk ends the store: what the
-// disk holds is known again only when the file is read anew.
+// Vocabulary:
 //
-// A file is made beside its place and moved there, and so is its compacted copy. At
-// every moment a whole file is in place.
+//   - Change: something to be committed. Many changes make one commit.
+//   - Piece: a part of the text of a record, as it was appended.
+//   - Due: a record that has ended is in the list of due records, by class and time, until it expires.
+//   - Compaction: the file is written again without its free pages.
 //
-//	open.go     Open: format version, key; Close
-//	commit.go   the goroutine that commits
-//	layout.go   buckets, how records are written
-//	records.go  requests: accept, append, finish, get
-//	claims.go   who has taken which request over
-//	values.go   values beside the requests
-//	expire.go   retention, compaction
-//	damage.go   files that cannot be read as a whole; Rescue
-//	pages.go    whether the pages of a file hold together
+// One goroutine commits. It takes all changes that wait at the moment, so that many writers share one sync of the
+// disk, and a single writer waits for no other (group commit). If a commit fails for a reason other than a full disk,
+// the store ends, because only reading the file again shows what the disk holds.
+//
+// A new file, and a compacted one, is written under another name and then renamed. So there is a complete file in
+// place at every moment.
+//
+// Order of reading: layout.go (buckets and entries), open.go, commit.go, records.go, claims.go, values.go, expire.go
+// (retention and compaction), damage.go and pages.go (files that cannot be read completely).
 package bolt

@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	mostExpired = 1000      // records that one commit deletes
-	smallFile   = 16 << 20  // that is not worth compacting
+	mostExpired = 1000      // most records that one commit deletes
+	smallFile   = 16 << 20  // smaller files are not compacted
 	compactStep = 256 << 10 // bytes of a transaction of the compacted copy
 )
 
-// Expire deletes records whose time is over, and compacts the file when most of it is
-// free.
+// Expire implements durable.Store. It also compacts the file if most of it is free.
 func (s *Store) Expire(ctx context.Context, now time.Time, keep func(class string) time.Duration) (int, error) {
 	total := 0
 	for {
@@ -40,6 +39,7 @@ func (s *Store) Expire(ctx context.Context, now time.Time, keep func(class strin
 	return total, nil
 }
 
+// expire deletes at most maxExpired records whose retention has ended, and returns their number.
 func expire(tx *bbolt.Tx, now time.Time, keep func(class string) time.Duration) (int, error) {
 	var gone [][]byte
 	c := tx.Bucket(due).Cursor()
@@ -48,8 +48,10 @@ func expire(tx *bbolt.Tx, now time.Time, keep func(class string) time.Duration) 
 		if !ok || len(rest) < 8 {
 			return 0, errCorrupt
 		}
+
+		// The list is sorted by class and then by time, so the rest of the class is younger.
 		if now.Sub(time.Unix(0, int64(sequence(rest)))) < keep(string(class)) {
-			k, _ = c.Seek(append(bytes.Clone(class), 1)) // the rest of the class is younger
+			k, _ = c.Seek(append(bytes.Clone(class), 1))
 			continue
 		}
 		gone = append(gone, bytes.Clone(k))
@@ -64,7 +66,7 @@ func expire(tx *bbolt.Tx, now time.Time, keep func(class string) time.Duration) 
 	return len(gone), nil
 }
 
-// remove deletes all that there is of a record.
+// removeRecord deletes a record with its text and result.
 func remove(tx *bbolt.Tx, id string) error {
 	prefix, pieces := textPrefix(id), [][]byte(nil)
 	c := tx.Bucket(texts).Cursor()
@@ -79,7 +81,7 @@ func remove(tx *bbolt.Tx, id string) error {
 	return errors.Join(tx.Bucket(records).Delete([]byte(id)), tx.Bucket(ends).Delete([]byte(id)))
 }
 
-// wasteful says whether three quarters of a large file are free.
+// isMostlyFree reports whether three quarters of a large file are free.
 func (s *file) wasteful() bool {
 	s.swap.RLock()
 	defer s.swap.RUnlock()
@@ -92,15 +94,16 @@ func (s *file) wasteful() bool {
 	return free > info.Size()/4*3
 }
 
-// Compact writes the file anew without what is free. Changes wait meanwhile, and so do
-// readers at its end.
+// Compact writes the file again without its free pages. Changes wait until it is done, readers only while the files
+// are exchanged.
 func (s *Store) Compact(ctx context.Context) error {
 	return s.commits.send(ctx, &change{alone: s.compact, done: make(chan error, 1)})
 }
 
-// errLeft: the file in place is not the one that is open.
+// errStaleFile is returned when the file in place is no longer the one that is open.
 var errLeft = errors.New("change to the compacted store")
 
+// compact writes a compacted copy and puts it in place. It runs between two commits.
 func (s *file) compact() error {
 	beside := s.path + ".new"
 	if err := os.RemoveAll(beside); err != nil {
@@ -110,7 +113,7 @@ func (s *file) compact() error {
 	if err != nil {
 		return err
 	}
-	to.NoSync = true // what is half done is thrown away
+	to.NoSync = true // a copy that is not complete is thrown away
 	err = bbolt.Compact(to, s.db, compactStep)
 	if err == nil {
 		err = to.Sync()
@@ -121,7 +124,7 @@ func (s *file) compact() error {
 	s.swap.Lock()
 	defer s.swap.Unlock()
 	err = s.move(beside)
-	// From here on the file in place is another one, and the store goes on with it.
+	// From here on the file in place is the new one, and the store continues with it.
 	if err = errors.Join(err, s.db.Close()); err == nil {
 		s.db, err = openFile(s.path)
 	}

@@ -16,13 +16,13 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Options say how a file is kept.
+// Options configure a store.
 type Options struct {
-	Sealer *durable.Sealer  // nil: what is stored can be read by whoever reads the file
-	Log    *slog.Logger     // nil: slog.Default
-	Now    func() time.Time // when requests ended; nil: durable.Steady
+	Sealer *durable.Sealer  // if nil, data is stored unencrypted
+	Log    *slog.Logger     // slog.Default if nil
+	Now    func() time.Time // clock of the ends of requests; durable.SteadyClock if nil
 
-	commits int // most changes in a commit, for measurements; 0: all that wait
+	commits int // most changes in a commit, for measurements; 0 stands for maxCommitChanges
 }
 
 // Store is a durable.Store in a file.
@@ -32,29 +32,29 @@ type Store struct {
 	claims  claims
 }
 
-// file is where a store lies, and what reads it.
+// storeFile is the open file of a store.
 type file struct {
 	path    string
 	opt     Options
 	closing chan struct{} // closed when the store closes
 
-	swap sync.RWMutex // held for writing while the file is changed for another
+	swap sync.RWMutex // held for writing while the file is replaced
 	db   *bbolt.DB
 }
 
-// version is that of the file's layout.
+// version is the version of the file's layout.
 const version = 1
 
-// upgrades bring a file from the version of their index to the next.
+// upgrades are functions that bring a file from the version of their index to the next one.
 var upgrades = [version]func(*bbolt.Tx) error{
 	0: func(*bbolt.Tx) error { return errors.New("no such version was ever written") },
 }
 
-// lockTimeout is how long another process may take to let go of the file.
+// lockTimeout bounds the wait for another process to close the file.
 const lockTimeout = 2 * time.Second
 
-// Open opens the store's file, and makes it where there is none. One process at a time
-// has it open.
+// Open opens the store's file, or creates it. Only one process at a time can have it open. It returns ErrDamaged if
+// the file cannot be read completely.
 func Open(path string, opt Options) (*Store, error) {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
@@ -69,12 +69,16 @@ func Open(path string, opt Options) (*Store, error) {
 			return nil, err
 		}
 	}
+
+	// bbolt must not see a damaged file.
 	if err := probe(path); err != nil {
 		return nil, err
 	}
 	if err := s.open(); err != nil {
 		return nil, err
 	}
+
+	// All open records can be claimed.
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(open).ForEach(func(k, v []byte) error {
 			s.claims.add(sequence(k), string(v))
@@ -88,8 +92,8 @@ func Open(path string, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// openFile opens a file as bbolt keeps it. The list of free pages is not written with
-// every commit: it is found again when the file is opened.
+// openFile opens a file for the store. The list of free pages is not written with every commit; it is computed when
+// the file is opened.
 func openFile(path string) (*bbolt.DB, error) {
 	db, err := openGuarded(path, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
@@ -98,7 +102,7 @@ func openFile(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// make makes an empty file beside its place and moves it there.
+// create writes an empty file under another name and moves it into place.
 func (s *file) make() error {
 	beside := s.path + ".new"
 	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +130,7 @@ func (s *file) make() error {
 	return s.move(beside)
 }
 
-// move puts a file in the store's place, durably.
+// moveIntoPlace renames a file to the store's path, durably.
 func (s *file) move(beside string) error {
 	if err := os.Rename(beside, s.path); err != nil {
 		return fmt.Errorf("store %s: %w", s.path, err)
@@ -142,7 +146,7 @@ func (s *file) move(beside string) error {
 	return nil
 }
 
-// open opens the file that is in place.
+// open opens the file in place, checks it, and upgrades it if it has an older version.
 func (s *file) open() error {
 	db, err := openFile(s.path)
 	if err != nil {
@@ -166,6 +170,7 @@ func (s *file) open() error {
 	return nil
 }
 
+// checkMeta returns an error if the file is no store, has a newer version, or is sealed with another key.
 func (s *file) checkMeta(tx *bbolt.Tx) error {
 	b := tx.Bucket(meta)
 	if b == nil || len(b.Get([]byte("version"))) != 1 {
@@ -181,7 +186,7 @@ func (s *file) checkMeta(tx *bbolt.Tx) error {
 	return err
 }
 
-// upgrade brings an older file to this version.
+// upgrade brings an older file to the current version.
 func upgrade(tx *bbolt.Tx) error {
 	b := tx.Bucket(meta)
 	for v := b.Get([]byte("version"))[0]; v < version; v++ {
@@ -195,7 +200,7 @@ func upgrade(tx *bbolt.Tx) error {
 	return nil
 }
 
-// Close ends the store. Changes that wait are committed.
+// Close ends the store, after the commit that is under way. Changes that still wait fail with durable.ErrClosed.
 func (s *Store) Close() error {
 	s.commits.close()
 	s.swap.Lock()
@@ -206,11 +211,12 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// seal encrypts data for a location.
 func (s *file) seal(place string, data []byte) ([]byte, error) {
 	return s.opt.Sealer.Seal(place, data)
 }
 
-// unseal returns bytes that outlive the transaction that they are read in.
+// unseal decrypts data. The result outlives the transaction in which the data was read.
 func (s *file) unseal(place string, data []byte) ([]byte, error) {
 	if s.opt.Sealer == nil {
 		return append([]byte{}, data...), nil
@@ -218,7 +224,7 @@ func (s *file) unseal(place string, data []byte) ([]byte, error) {
 	return s.opt.Sealer.Open(place, data)
 }
 
-// view reads.
+// view calls read in a read transaction. It returns durable.ErrClosed once the store is closing.
 func (s *file) view(read func(*bbolt.Tx) error) error {
 	s.swap.RLock()
 	defer s.swap.RUnlock()

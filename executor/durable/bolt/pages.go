@@ -8,14 +8,14 @@ import (
 	"io"
 )
 
-// bbolt looks at the pages of a file in goroutines of its own, which panic where a page is
-// damaged. So it is shown only files whose pages have passed here: each page that is in use
-// has its number, a form that fits its size, keys in order and within those of its parent,
-// and one parent. Numbers are of this machine, as bbolt writes them.
+// pageChecker checks the pages of a file before bbolt sees them, because bbolt reads pages in goroutines of its own,
+// which panic if a page is damaged. Each page that is in use must have its own number, a form that fits its size,
+// keys in order and within those of its parent, and exactly one parent. Numbers have the byte order of this machine,
+// as bbolt writes them.
 type pages struct {
 	file  io.ReaderAt
-	size  uint64 // of a page
-	end   uint64 // number behind the last page
+	size  uint64 // of a page, in bytes
+	end   uint64 // number after the last page
 	found map[uint64]bool
 }
 
@@ -24,16 +24,16 @@ const (
 	pageHeader    = 16
 	pageElement   = 16
 	bucketHeader  = 16
-	metaChecksum  = 56 // bytes that it is of
+	metaChecksum  = 56 // number of bytes that the checksum covers
 	boltMagic     = 0xED0CDAED
 	branchPage    = 1
 	leafPage      = 2
 	bucketElement = 1
 )
 
-// checkPages returns an error that is ErrDamaged where pages in use are damaged. size is
-// that of a page.
+// checkPages returns ErrDamaged if a page in use is damaged. size is the size of a page in bytes.
 func checkPages(file io.ReaderAt, size int) error {
+	// The newer of the two valid meta pages is in force: it names the root and the number of pages.
 	var root, end, newest uint64
 	for i := range 2 {
 		meta := make([]byte, metaChecksum+8)
@@ -41,7 +41,7 @@ func checkPages(file io.ReaderAt, size int) error {
 			return fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		sum := fnv.New64a()
-		_, _ = sum.Write(meta[:metaChecksum]) // it does not fail
+		_, _ = sum.Write(meta[:metaChecksum]) // it cannot fail
 		at := func(i int) uint64 { return binary.NativeEndian.Uint64(meta[i:]) }
 		if binary.NativeEndian.Uint32(meta) == boltMagic && at(metaChecksum) == sum.Sum64() && (end == 0 || at(48) > newest) {
 			root, end, newest = at(16), at(40), at(48)
@@ -51,11 +51,12 @@ func checkPages(file io.ReaderAt, size int) error {
 	return p.check(root, nil, nil)
 }
 
+// damageError returns an error that is ErrDamaged, for a page.
 func (p *pages) damaged(id uint64, format string, args ...any) error {
 	return fmt.Errorf("%w: page %d: "+format, append([]any{ErrDamaged, id}, args...)...)
 }
 
-// read reads a page with those that it runs over to.
+// readPage reads a page, with the pages onto which it overflows, and marks them as visited.
 func (p *pages) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.end {
 		return nil, p.damaged(id, "the file has pages 2 to %d", p.end-1)
@@ -81,8 +82,8 @@ func (p *pages) read(id uint64) ([]byte, error) {
 	return b, nil
 }
 
-// check looks at a page and all below it, whose keys are low or more and below high; nil:
-// there is no bound.
+// checkSubtree checks a page and all pages below it. Their keys must be at least minKey and less than keyLimit; nil means no
+// bound.
 func (p *pages) check(id uint64, low, high []byte) error {
 	b, err := p.read(id)
 	if err != nil {
@@ -92,6 +93,8 @@ func (p *pages) check(id uint64, low, high []byte) error {
 	if kind != branchPage && kind != leafPage || kind == branchPage && n == 0 || pageHeader+n*pageElement > len(b) {
 		return p.damaged(id, "it is of kind %d, with %d entries", kind, n)
 	}
+
+	// Split the page into keys and values, and check the order of the keys.
 	keys, rest := make([][]byte, n), make([][]byte, n)
 	below := low
 	for i := range n {
@@ -110,6 +113,8 @@ func (p *pages) check(id uint64, low, high []byte) error {
 		}
 		below = keys[i]
 	}
+
+	// Check the pages below: children of a branch, and the roots of buckets.
 	for i := range n {
 		e := b[pageHeader+i*pageElement:]
 		if kind == branchPage {
@@ -122,7 +127,7 @@ func (p *pages) check(id uint64, low, high []byte) error {
 			if len(rest[i]) < bucketHeader {
 				return p.damaged(id, "entry %d is a bucket of %d bytes", i, len(rest[i]))
 			}
-			if root := binary.NativeEndian.Uint64(rest[i]); root != 0 { // else it lies in the entry
+			if root := binary.NativeEndian.Uint64(rest[i]); root != 0 { // otherwise the bucket lies in the entry itself
 				err = p.check(root, nil, nil)
 			}
 		}

@@ -14,9 +14,10 @@ import (
 	"inferplan/executor/durable"
 )
 
+// decodeNumber returns the number that encodeNumber has written.
 func sequence(key []byte) uint64 { return binary.BigEndian.Uint64(key) }
 
-// Accept stores a record.
+// Accept implements durable.Store.
 func (s *Store) Accept(ctx context.Context, r *durable.Record) (fresh bool, err error) {
 	if err := r.Check(); err != nil {
 		return false, err
@@ -41,7 +42,7 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (fresh bool, err 
 	return fresh && err == nil, err
 }
 
-// Append adds text.
+// Append implements durable.Store.
 func (s *Store) Append(ctx context.Context, id string, at int, text []byte, tokens int) error {
 	sealed, err := s.seal(textPlace(id, at), text)
 	if err != nil {
@@ -63,9 +64,10 @@ func (s *Store) Append(ctx context.Context, id string, at int, text []byte, toke
 	}, nil)
 }
 
+// textLocation returns the location of a piece of text, for the sealer.
 func textPlace(id string, at int) string { return "text/" + id + "/" + strconv.Itoa(at) }
 
-// unfinished says that a record is there and has not ended.
+// checkOpen returns an error if a record does not exist or has ended.
 func unfinished(tx *bbolt.Tx, id string) error {
 	if tx.Bucket(ends).Get([]byte(id)) != nil {
 		return fmt.Errorf("%s: %w", id, durable.ErrFinished)
@@ -76,10 +78,12 @@ func unfinished(tx *bbolt.Tx, id string) error {
 	return nil
 }
 
-// textSize is how many bytes of text are stored.
+// textSize returns the number of bytes of text that are stored.
 func textSize(tx *bbolt.Tx, id string) (int, error) {
 	prefix := textPrefix(id)
 	c := tx.Bucket(texts).Cursor()
+
+	// The last piece is in front of the first key of a later record.
 	k, v := c.Last()
 	if next, _ := c.Seek(append([]byte(id), 1)); next != nil {
 		k, v = c.Prev()
@@ -91,7 +95,7 @@ func textSize(tx *bbolt.Tx, id string) (int, error) {
 	return p.at + p.size, err
 }
 
-// Finish says how a record ended.
+// Finish implements durable.Store.
 func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	sealed, err := s.seal("end/"+id, end)
 	if err != nil {
@@ -111,7 +115,7 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	}, func() { s.claims.end(id) })
 }
 
-// Get finds a record and what became of it.
+// Get implements durable.Store.
 func (s *Store) Get(_ context.Context, id string) (*durable.State, error) {
 	var out *durable.State
 	err := s.view(func(tx *bbolt.Tx) (err error) {
@@ -121,6 +125,7 @@ func (s *Store) Get(_ context.Context, id string) (*durable.State, error) {
 	return out, err
 }
 
+// readState reads a record, its text and its result.
 func (s *Store) state(tx *bbolt.Tx, id string) (*durable.State, error) {
 	h, err := findHeader(tx, id)
 	if err != nil {
@@ -130,6 +135,8 @@ func (s *Store) state(tx *bbolt.Tx, id string) (*durable.State, error) {
 	if out.Data, err = s.unseal("record/"+id, h.data); err != nil {
 		return nil, err
 	}
+
+	// The text, piece by piece.
 	prefix := textPrefix(id)
 	c := tx.Bucket(texts).Cursor()
 	for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
@@ -147,6 +154,8 @@ func (s *Store) state(tx *bbolt.Tx, id string) (*durable.State, error) {
 		out.Text = append(out.Text, text...)
 		out.Tokens += p.tokens
 	}
+
+	// The result.
 	v := tx.Bucket(ends).Get([]byte(id))
 	if v == nil {
 		return out, nil

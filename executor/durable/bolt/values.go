@@ -10,7 +10,7 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Put stores a value.
+// Put implements durable.Values.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	if err := durable.CheckKey(key); err != nil {
 		return err
@@ -25,7 +25,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	return s.commits.update(ctx, func(tx *bbolt.Tx) error { return tx.Bucket(values).Put([]byte(key), sealed) }, nil)
 }
 
-// Value finds a value.
+// Value implements durable.Values.
 func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
 	err = s.view(func(tx *bbolt.Tx) (err error) {
 		sealed := tx.Bucket(values).Get([]byte(key))
@@ -38,7 +38,7 @@ func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
 	return value, err
 }
 
-// Keys lists the keys with a prefix.
+// Keys implements durable.Values.
 func (s *Store) Keys(_ context.Context, prefix string) (out []string, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(values).Cursor()
@@ -50,7 +50,7 @@ func (s *Store) Keys(_ context.Context, prefix string) (out []string, err error)
 	return out, err
 }
 
-// Delete deletes a value.
+// Delete implements durable.Values.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.commits.update(ctx, func(tx *bbolt.Tx) error { return tx.Bucket(values).Delete([]byte(key)) }, nil)
 }

@@ -13,21 +13,22 @@ import (
 	"inferplan/executor/durable"
 )
 
-// holding is a record that this process has taken over.
+// claim is a record that this process has claimed.
 type holding struct {
-	reply  string // where the server hears of it
-	seq    uint64 // of the record
-	last   uint64 // message of its state that this process has seen
-	handed bool   // to another process, which stores its text
+	reply  string // subject of acknowledgements and heartbeats
+	seq    uint64 // of the record in the stream
+	last   uint64 // sequence number of the last message of its state that this process has seen
+	handed bool   // handed over to another process, which stores its text
 }
 
-// What the server is told of a record.
+// Signals to the server about a record.
 var (
 	signalEnded   = []byte("+ACK")
 	signalBack    = []byte("-NAK")
 	signalWorking = []byte("+WPI")
 )
 
+// signal sends a signal about a claim to the server.
 func (s *link) signal(h *holding, what []byte) error {
 	if err := s.conn.Publish(h.reply, what); err != nil {
 		return fmt.Errorf("tell the queue of a request: %w", err)
@@ -35,13 +36,13 @@ func (s *link) signal(h *holding, what []byte) error {
 	return nil
 }
 
-// foreignAgain is after how long a record that is none of ours is looked at again.
+// foreignRetryDelay is the time until a foreign record is delivered again.
 const foreignAgain = time.Minute
 
-// pullWait is how long a request for the next record waits at the server.
+// pullTimeout bounds the time that a request for the next record waits at the server.
 const pullWait = 2 * time.Second
 
-// Claim takes over the next record.
+// Claim implements durable.Store.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
 		switch {
@@ -50,10 +51,12 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}
+
+		// Wait for a message. Errors of the cluster pass: it may have no leader at the moment.
 		msg, err := s.next(ctx)
 		if err != nil {
 			if !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, jetstream.ErrNoMessages) && !errors.Is(err, context.DeadlineExceeded) {
-				select { // the cluster has no leader
+				select {
 				case <-time.After(100 * time.Millisecond):
 				case <-ctx.Done():
 				case <-s.ctx.Done():
@@ -61,10 +64,12 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 			}
 			continue
 		}
+
+		// Claim its record.
 		st, err := s.take(ctx, msg)
 		if foreign(err) {
 			s.refuse("a record", err)
-			_ = msg.NakWithDelay(foreignAgain) // else it comes again sooner
+			_ = msg.NakWithDelay(foreignAgain) // without a delay it would come again at once
 			continue
 		}
 		if err != nil {
@@ -76,7 +81,7 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	}
 }
 
-// next asks the server for a record. What comes after the caller is gone is given back.
+// fetchNext asks the server for a record. If the caller is gone before one comes, the record is given back.
 func (s *Store) next(ctx context.Context) (jetstream.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, pullWait)
 	defer cancel()
@@ -84,8 +89,8 @@ func (s *Store) next(ctx context.Context) (jetstream.Msg, error) {
 	return s.serve.Next(jetstream.FetchContext(ctx))
 }
 
-// take holds a record; nil: it has ended, or is held here already. A server that comes to
-// lead anew may hand out again what the one before it had handed out.
+// claimMessage claims the record of a message. If the record has ended or is claimed here already, it returns nil: a
+// new leader of the stream may deliver again what the one before had delivered.
 func (s *Store) take(ctx context.Context, msg jetstream.Msg) (*durable.State, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -95,6 +100,8 @@ func (s *Store) take(ctx context.Context, msg jetstream.Msg) (*durable.State, er
 	if err := (&durable.Record{ID: id}).Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errForm, err)
 	}
+
+	// Enter the claim before the state is read, so that heartbeats are sent meanwhile.
 	s.mu.Lock()
 	h := s.held[id]
 	if h != nil {
@@ -115,20 +122,20 @@ func (s *Store) take(ctx context.Context, msg jetstream.Msg) (*durable.State, er
 	return st, err
 }
 
-// read finds out where a record stands that was just taken over; nil: it has ended.
+// readClaimed returns the state of a record that was just claimed. If the record has ended, it returns nil.
 func (s *Store) read(ctx context.Context, id string, msg jetstream.Msg, seq uint64) (*durable.State, error) {
 	st, last, err := s.state(ctx, id, msg.Headers(), msg.Data(), seq)
 	if err != nil {
 		return nil, err
 	}
-	if st.End != nil { // its holder was gone before it could say so
+	if st.End != nil { // the process that ended it was gone before it could acknowledge
 		return nil, s.settle(ctx, id)
 	}
 	s.saw(id, last)
 	return st, nil
 }
 
-// beat tells the server from time to time what is held.
+// sendHeartbeats tells the server from time to time which records this process holds, until the store is closed.
 func (s *Store) beat() {
 	tick := time.NewTicker(s.opt.AckWait / 4)
 	defer tick.Stop()
@@ -153,7 +160,7 @@ func (s *Store) beat() {
 	}
 }
 
-// Release gives a record back.
+// Release implements durable.Store.
 func (s *Store) Release(ctx context.Context, id string) error {
 	s.mu.Lock()
 	h := s.held[id]
@@ -169,8 +176,8 @@ func (s *Store) Release(ctx context.Context, id string) error {
 	return err
 }
 
-// over lets go of a record that has ended. Where the server does not hear of it, the
-// record comes once more and is found ended.
+// dropEnded acknowledges a record that has ended. If that gets lost, the record is delivered once more and found to
+// have ended.
 func (s *Store) over(id string) {
 	s.mu.Lock()
 	h := s.held[id]
@@ -183,7 +190,7 @@ func (s *Store) over(id string) {
 	}
 }
 
-// saw notes a message that this process has stored.
+// noteSeen records the last message of a record that this process has seen.
 func (s *Store) saw(id string, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +199,8 @@ func (s *Store) saw(id string, seq uint64) {
 	}
 }
 
-// seen is the last message of a record that this process has seen, which holds it and
-// stores its text.
+// lastSeenMessage returns the last message of a record that this process has seen. isHeld is false if this process does
+// not hold the record or has handed it over.
 func (s *Store) seen(id string) (seq uint64, held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

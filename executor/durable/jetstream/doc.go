@@ -1,39 +1,41 @@
-// Package jetstream is the store of accepted requests in a NATS JetStream cluster, for
-// front ends and servers in several processes and on several machines.
+// Package jetstream is the store of accepted requests in a NATS JetStream cluster, for front ends and servers in
+// several processes on several machines.
 //
-// A message is durable when most of three nodes have synced it. The servers must run
-// with sync_interval: always. Their default syncs every two minutes and loses what was
-// acknowledged before a loss of power.
+// Vocabulary:
+//
+//   - Claim: a record that this process has claimed (claim). The server redelivers it if the process sends no
+//     heartbeat for AckWait.
+//   - State of a record: the messages with its pieces of text and its result. The tip is the last of them.
+//   - Lease: the right to lead, which a process keeps by writing a key from time to time.
+//   - Foreign message: a message that none of our processes has written, since anybody with access to the servers may
+//     write under our names.
+//
+// A message is durable when a majority of the nodes, usually three, has synced it. The servers must run with
+// sync_interval: always. With their default they sync every two minutes, and lose acknowledged messages when the
+// power fails.
 //
 // One stream has the requests, under three subjects each:
 //
 //	PREFIX.req.ID    the record
-//	PREFIX.state.ID  pieces of text, then the end
+//	PREFIX.state.ID  pieces of text, then the result
 //	PREFIX.due.ID    when it ended, and its class
 //
-// A message under state names the last one that its writer has seen (the server refuses
-// it otherwise), so two writers never mix their texts: who lost a request hears ErrMoved.
-// Publishing is tried again with the same message id, which the server knows for two
-// minutes.
+// A message under state names the last message that its writer has seen. The server refuses it if there is a later
+// one, so the texts of two writers never mix: a process that has lost a request gets ErrConflict. Publishing is
+// repeated with the same message id, which the server recognises for two minutes.
 //
-// A record is read back in a fixed number of round trips: its request, the last message
-// of its state, and all of them together. The leader of the stream says which is the
-// last one, since others may lag. Any node may give the rest.
+// A record is read in a fixed number of round trips: its request, the last message of its state, and all messages of
+// its state. The leader of the stream is asked for the last message, because other nodes may lag. Any node may be
+// asked for the rest.
 //
-// The servers send a message of a record's state on, once it is stored, under
-// PREFIX.news.ID. So a front end hears of the requests of its own clients, and of no
-// others.
+// When a message of a record's state is stored, the servers publish it again under PREFIX.news.ID. A front end
+// receives only those of its own clients' requests.
 //
-// A durable consumer hands each record to one holder. While a process holds it, it tells
-// the server so. Without a word for AckWait the record goes to another. It is
-// acknowledged when it has ended.
+// A durable consumer delivers each record to one process. While that process holds it, it sends heartbeats. After
+// AckWait without one, the record is delivered to another process. It is acknowledged when it has ended.
 //
 // Values lie in a bucket of the key-value store.
 //
-//	open.go     Open: stream, consumer, bucket; Close
-//	records.go  accept, append, finish, get
-//	claims.go   who has taken which request over, heartbeats
-//	shared.go   records that go from one process to another, news of them, messages
-//	lead.go     which process plans
-//	values.go   values, retention
+// Order of reading: open.go, records.go, claims.go, shared.go (records that pass from one process to another, and
+// messages), lead.go (which process leads), values.go (values and retention), foreign.go.
 package jetstream

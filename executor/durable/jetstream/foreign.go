@@ -6,17 +6,17 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Whoever may write to the servers may write under our names. What is none of ours is
-// refused: it is counted, told of, and left aside.
+// Anybody with access to the servers may write under our names. Messages that none of our processes has written are
+// refused: they are counted, logged and left alone.
 
-// errForm: a message has not the form of ours.
+// errWrongForm is returned when a message does not have the form of our messages.
 var errForm = errors.New("it has not the form of what is stored here")
 
-// foreign says whether an error is about a message that none of ours has written. The
-// store's own key was found to fit when it was opened.
+// isForeign reports whether an error is about a foreign message. The key of the store itself was checked when it was
+// opened, so a wrong key is the message's fault.
 func foreign(err error) bool { return errors.Is(err, errForm) || errors.Is(err, durable.ErrKey) }
 
-// refuse notes a message that is none of ours.
+// countRefused counts a foreign message and logs it from time to time.
 func (s *link) refuse(what string, err error) {
 	s.others.Add(1)
 	s.odd.Do(func() {
@@ -24,5 +24,5 @@ func (s *link) refuse(what string, err error) {
 	})
 }
 
-// Refused is how many messages came here that were none of ours.
+// RefusedMessages implements durable.Shared.
 func (s *link) Refused() uint64 { return s.others.Load() }

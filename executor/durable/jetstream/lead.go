@@ -15,24 +15,25 @@ import (
 	"inferplan/executor/durable"
 )
 
-// leadKey has the leader's name and term; empty: there is none. It stands apart from
-// values.
+// leadKey is the key with the leader's name and term. Its value is empty if there is no leader. It is outside of the
+// range of values.
 const leadKey = "lead"
 
-// lease is a try to lead. No clocks are compared: who leads writes the key from time to
-// time, and it is free once it was seen to stay as it is for AckWait.
+// lease is a process's attempt to lead. Clocks of machines are not compared: the leader writes the key from time to
+// time, and the key is free once another process has seen it unchanged for AckWait.
 type lease struct {
 	*link
 	name  string
-	term  uint64    // behind the revision that its first write replaced
-	seen  uint64    // last revision
-	since time.Time // when it was seen first
+	term  uint64    // greater than the revision that its first write replaced
+	seen  uint64    // revision of the key that was seen last
+	since time.Time // when seenRevision was seen first
 }
 
-// value is what the leader writes.
+// value returns what the leader writes.
 func (l *lease) value() []byte { return fmt.Appendf(nil, "%s %d", l.name, l.term) }
 
-// who reads the key as the leader of its stream has it: another node may lag.
+// readLeader reads the key from the leader of its stream, because other nodes may lag. If there is no leader, the
+// term is 0.
 func (s *link) who(ctx context.Context) (revision uint64, name string, term uint64, err error) {
 	m, err := s.leader.GetLastMsg("KV_"+s.opt.Name, "$KV."+s.opt.Name+"."+leadKey, nats.Context(ctx))
 	if missing(err) {
@@ -42,17 +43,17 @@ func (s *link) who(ctx context.Context) (revision uint64, name string, term uint
 		return 0, "", 0, fmt.Errorf("read who plans: %w", err)
 	}
 	name, t, _ := strings.Cut(string(m.Data), " ")
-	term, _ = strconv.ParseUint(t, 10, 64) // none: nobody leads
+	term, _ = strconv.ParseUint(t, 10, 64) // an empty value gives 0
 	return m.Sequence, name, term, nil
 }
 
-// Term is that of the process that leads. It is there before that process leads.
+// Term implements durable.Shared. The term of a leader is there before it starts to lead.
 func (s *link) Term(ctx context.Context) (uint64, error) {
 	_, _, term, err := s.who(ctx)
 	return term, err
 }
 
-// Lead leads whenever no other process does.
+// Lead implements durable.Shared: it leads whenever no other process does.
 func (s *link) Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error {
 	l := &lease{link: s, name: nuid.Next()}
 	for {
@@ -74,8 +75,8 @@ func (s *link) Lead(ctx context.Context, lead func(ctx context.Context, term uin
 	}
 }
 
-// take takes the key if it is free; revision 0: it is not. One write wins the revision
-// that it replaces, and later ones are greater: so are terms.
+// acquire takes the key if it is free, and returns its revision. If it is not free, it returns 0. Only one write can
+// replace a revision, and later revisions are greater, so terms grow.
 func (l *lease) take(ctx context.Context) (revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()
@@ -83,6 +84,8 @@ func (l *lease) take(ctx context.Context) (revision uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+
+	// The key is free if it names nobody, or has not changed for AckWait.
 	if last != l.seen {
 		l.seen, l.since = last, time.Now()
 	}
@@ -97,12 +100,14 @@ func (l *lease) take(ctx context.Context) (revision uint64, err error) {
 	return revision, err
 }
 
-// keep writes the key while lead runs. The last write was not before written. It
-// ends lead's context before the key can count as free elsewhere.
+// hold runs lead and renews the key meanwhile. lastWrite is a time before the last write. The context of lead ends
+// before another process can find the key free.
 func (l *lease) keep(ctx context.Context, written time.Time, revision uint64, lead func(context.Context)) {
 	ctx, lost := context.WithCancel(ctx)
 	defer lost()
 	var done sync.WaitGroup
+
+	// Renew the key. Without a write for two thirds of AckWait, give up.
 	done.Go(func() {
 		defer lost()
 		for time.Since(written) < l.opt.AckWait*2/3 {
@@ -125,13 +130,15 @@ func (l *lease) keep(ctx context.Context, written time.Time, revision uint64, le
 	lead(ctx)
 	lost()
 	done.Wait()
+
+	// Free the key, so that the next process need not wait.
 	free, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = l.bucket.Update(free, leadKey, nil, revision) // else it is free later
+	_, _ = l.bucket.Update(free, leadKey, nil, revision) // if this fails, the key is free later
 }
 
-// renew writes the key once more and gives the new revision; 0: it failed, and without an
-// error another process has written it.
+// renew writes the key again and returns its new revision. If another process has written it, renew returns 0 without
+// an error.
 func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()
@@ -139,7 +146,7 @@ func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
 	if err == nil || !moved(err) {
 		return next, err
 	}
-	// A write whose answer was lost counts, too.
+	// The write may have succeeded although its answer was lost.
 	last, name, term, err := l.who(ctx)
 	if err != nil || name != l.name || term != l.term {
 		return 0, err

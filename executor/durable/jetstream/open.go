@@ -17,21 +17,21 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Options say how a cluster is used. The zero value of a field means what its comment says.
+// Options configure a store. Each field's comment says what its zero value stands for.
 type Options struct {
-	// Name is that of the stream and the bucket; processes with the same one share the
-	// store. Empty: "inferplan".
+	// Name is the name of the stream and the bucket. Processes with the same name share the store. The default is
+	// "inferplan".
 	Name string
-	// Replicas is on how many nodes everything is; 0: 3. It counts when the stream is made.
+	// Replicas is the number of nodes that store everything. It is used when the stream is created. The default is 3.
 	Replicas int
-	// AckWait is after how long without a word a holder is taken to be gone; 0: 30 s.
+	// AckWait is the time without a heartbeat after which the holder of a record counts as gone. The default is 30 s.
 	AckWait time.Duration
-	Sealer  *durable.Sealer // nil: what is stored can be read by whoever may read the stream
+	Sealer  *durable.Sealer // if nil, data is stored unencrypted
 	Connect []nats.Option   // credentials, TLS
-	Log     *slog.Logger    // nil: slog.Default
+	Log     *slog.Logger    // slog.Default if nil
 }
 
-// Store is a durable.Store in a cluster.
+// Store is a durable.Store in a cluster. It is also a durable.Shared.
 type Store struct {
 	link
 	beating sync.WaitGroup
@@ -40,27 +40,27 @@ type Store struct {
 	held map[string]*holding
 }
 
-// link is the way to the cluster, and what is there.
+// clusterClient is the connection to the cluster, with its stream, consumer and bucket.
 type link struct {
 	opt    Options
 	conn   *nats.Conn
 	js     jetstream.JetStream
-	leader nats.JetStreamContext // reads at the stream's leader, which lacks nothing
+	leader nats.JetStreamContext // reads from the stream's leader, which has every message
 	stream jetstream.Stream
 	serve  jetstream.Consumer
 	bucket jetstream.KeyValue
-	page   int             // messages that are asked for at once
-	odd    rate.Sometimes  // tells of messages that are none of ours
-	others atomic.Uint64   // so many
-	ctx    context.Context // ends with Close
+	page   int             // messages that are read at once
+	odd    rate.Sometimes  // limits the log lines about foreign messages
+	others atomic.Uint64   // number of foreign messages
+	ctx    context.Context // ends at Close
 	stop   context.CancelFunc
 }
 
-// openWait is how long a cluster may take to be there.
+// openTimeout bounds the wait for a cluster to answer.
 const openWait = 30 * time.Second
 
-// Open connects to the servers of a URL such as nats://a:4222,nats://b:4222, and makes
-// stream, consumer and bucket where they are not there.
+// Open connects to the servers of a URL such as nats://a:4222,nats://b:4222, and creates the stream, the consumer and
+// the bucket if they do not exist.
 func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	set(&opt.Name, "inferplan")
 	set(&opt.Replicas, 3)
@@ -88,6 +88,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	return s, nil
 }
 
+// setDefault sets a field to a value if it is zero.
 func set[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -95,6 +96,8 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
+// open connects to JetStream and creates what does not exist. It tries again, because a cluster that has just started
+// has no leader yet.
 func (s *link) open(ctx context.Context) (err error) {
 	if s.js, err = jetstream.New(s.conn); err != nil {
 		return err
@@ -102,7 +105,6 @@ func (s *link) open(ctx context.Context) (err error) {
 	if s.leader, err = s.conn.JetStream(); err != nil {
 		return err
 	}
-	// A cluster that has just started has no leader yet.
 	for {
 		if err = s.make(ctx); err == nil || ctx.Err() != nil || errors.Is(err, durable.ErrKey) {
 			return err
@@ -115,6 +117,7 @@ func (s *link) open(ctx context.Context) (err error) {
 	}
 }
 
+// createResources creates the stream, the consumer and the bucket, or adapts them to the options.
 func (s *link) make(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -141,7 +144,7 @@ func (s *link) make(ctx context.Context) (err error) {
 	return s.checkKey(ctx)
 }
 
-// checkKey says whether the store's key is ours; a new store gets it.
+// checkKey returns an error if the store is sealed with another key than ours. A new store gets ours.
 func (s *link) checkKey(ctx context.Context) error {
 	const key = "check"
 	sealed, err := s.opt.Sealer.Seal(key, []byte("inferplan 1"))
@@ -162,7 +165,8 @@ func (s *link) checkKey(ctx context.Context) error {
 	return err
 }
 
-// Close gives back what is held and ends the connection.
+// Close implements durable.Store: it gives back what this process holds, in the order of acceptance, and closes the
+// connection.
 func (s *Store) Close() error {
 	s.stop()
 	s.beating.Wait()
@@ -185,10 +189,10 @@ func (s *Store) Close() error {
 	return err
 }
 
-// tryFor is how long a call is tried again while the cluster has no leader.
+// retryTimeout bounds the time for which a call is repeated while the cluster has no leader.
 const tryFor = 30 * time.Second
 
-// again calls until there is an answer: what is not there, or not as expected, is one.
+// retry repeats a call until it succeeds or fails for good. "Not found" and a conflict are final answers.
 func (s *link) again(ctx context.Context, call func(ctx context.Context) error) error {
 	if s.ctx.Err() != nil {
 		return durable.ErrClosed
@@ -214,7 +218,7 @@ func (s *link) again(ctx context.Context, call func(ctx context.Context) error) 
 	}
 }
 
-// final says that trying again gives the same answer.
+// isPermanent reports whether repeating the call would give the same error.
 func final(err error) bool {
 	if moved(err) || missing(err) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return true
@@ -227,12 +231,13 @@ func final(err error) bool {
 	return false
 }
 
-// moved says that another message came under the subject meanwhile.
+// isConflict reports whether another message came under the subject first.
 func moved(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
+// isMissing reports whether a message or key does not exist.
 func missing(err error) bool {
 	return errors.Is(err, nats.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) || errors.Is(err, jetstream.ErrNoKeysFound)
 }

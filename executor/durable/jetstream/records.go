@@ -17,19 +17,20 @@ import (
 // Headers of messages.
 const (
 	headerClass  = "Inferplan-Class"
-	headerAt     = "Inferplan-At"     // bytes of text before this piece
-	headerSize   = "Inferplan-Size"   // bytes of this piece
-	headerTokens = "Inferplan-Tokens" // of this piece
-	headerEnd    = "Inferplan-End"    // the message is an end
-	headerEnded  = "Inferplan-Ended"
+	headerAt     = "Inferplan-At"     // bytes of the text before this piece
+	headerSize   = "Inferplan-Size"   // bytes of this piece before it was sealed
+	headerTokens = "Inferplan-Tokens" // tokens of this piece
+	headerEnd    = "Inferplan-End"    // set if the message is the result
+	headerEnded  = "Inferplan-Ended"  // when the record ended, in ns since 1970
 )
 
+// subject returns the subject of a kind of messages of a record: req, state or due.
 func (s *link) subject(kind, id string) string { return s.opt.Name + "." + kind + "." + id }
 
-// publish stores a message behind the one with the sequence number last under its
-// subject; 0: as the first.
+// publish stores a message as the next one after sequence number last under its subject; 0 stands for the first one.
+// If another message came first, the error is a conflict.
 func (s *link) publish(ctx context.Context, msg *nats.Msg, last uint64) (seq uint64, err error) {
-	id := nuid.Next() // the same for all tries
+	id := nuid.Next() // the same in all attempts
 	err = s.again(ctx, func(ctx context.Context) error {
 		ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectLastSequencePerSubject(last), jetstream.WithRetryAttempts(0))
 		if err == nil {
@@ -43,13 +44,14 @@ func (s *link) publish(ctx context.Context, msg *nats.Msg, last uint64) (seq uin
 	return seq, err
 }
 
+// newMessage returns a message of a kind for a record.
 func (s *link) message(kind, id string, data []byte) *nats.Msg {
 	m := nats.NewMsg(s.subject(kind, id))
 	m.Data = data
 	return m
 }
 
-// Accept stores a record.
+// Accept implements durable.Store.
 func (s *Store) Accept(ctx context.Context, r *durable.Record) (fresh bool, err error) {
 	if err := r.Check(); err != nil {
 		return false, err
@@ -66,7 +68,7 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (fresh bool, err 
 	return err == nil, err
 }
 
-// last finds the last message under a subject; nil: there is none.
+// lastMessage returns the last message under a subject. If there is none, it returns nil.
 func (s *link) last(ctx context.Context, subject string) (m *nats.RawStreamMsg, err error) {
 	err = s.again(ctx, func(ctx context.Context) (err error) {
 		m, err = s.leader.GetLastMsg(s.opt.Name, subject, nats.Context(ctx))
@@ -78,13 +80,14 @@ func (s *link) last(ctx context.Context, subject string) (m *nats.RawStreamMsg, 
 	return m, err
 }
 
-// tip is where a record's text stands.
+// recordTip is the last message of a record's state: how much text is stored, and whether the record has ended.
 type tip struct {
-	seq   uint64 // of the last message of its state; 0: none
-	bytes int
+	seq   uint64 // sequence number of the message; 0 if there is none
+	bytes int    // bytes of text
 	ended bool
 }
 
+// readTip reads the tip of a record. It returns durable.ErrNotFound if there is no such record.
 func (s *Store) tip(ctx context.Context, id string) (t tip, err error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return t, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
@@ -103,12 +106,13 @@ func (s *Store) tip(ctx context.Context, id string) (t tip, err error) {
 	return t, nil
 }
 
+// intHeader returns the number in a header, or 0 if it is missing.
 func number(h nats.Header, name string) int {
-	n, _ := strconv.Atoi(h.Get(name)) // 0 where it is not there
+	n, _ := strconv.Atoi(h.Get(name)) // 0 if it is missing
 	return n
 }
 
-// Append adds text.
+// Append implements durable.Store.
 func (s *Store) Append(ctx context.Context, id string, at int, text []byte, tokens int) error {
 	sealed, err := s.opt.Sealer.Seal(textPlace(id, at), text)
 	if err != nil {
@@ -138,9 +142,10 @@ func (s *Store) Append(ctx context.Context, id string, at int, text []byte, toke
 	return err
 }
 
+// textLocation returns the location of a piece of text, for the sealer.
 func textPlace(id string, at int) string { return "text/" + id + "/" + strconv.Itoa(at) }
 
-// Finish says how a record ended.
+// Finish implements durable.Store.
 func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	sealed, err := s.opt.Sealer.Seal("end/"+id, end)
 	if err != nil {
@@ -155,14 +160,16 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 			s.over(id)
 			return fmt.Errorf("%s: %w", id, durable.ErrFinished)
 		}
-		// A holder's end belongs to the text that it has seen.
+		// A holder's result belongs to the text that it has seen.
 		if seen, held := s.seen(id); held && seen != t.seq {
 			return fmt.Errorf("%s: %w", id, durable.ErrMoved)
 		}
+
+		// Store the result. If text or another result came first, look again.
 		m := s.message("state", id, sealed)
 		m.Header.Set(headerEnd, "1")
 		if _, err = s.publish(ctx, m, t.seq); moved(err) {
-			continue // text or another end came first
+			continue
 		}
 		if err != nil {
 			return err
@@ -174,7 +181,7 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	}
 }
 
-// settle notes when a record ended, and lets go of it.
+// noteEnd stores when a record ended, and acknowledges the record.
 func (s *Store) settle(ctx context.Context, id string) error {
 	end, err := s.last(ctx, s.subject("state", id))
 	if err != nil || end == nil {
@@ -194,7 +201,7 @@ func (s *Store) settle(ctx context.Context, id string) error {
 	return nil
 }
 
-// record finds a record as it was accepted.
+// requestMessage returns the message with which a record was accepted.
 func (s *link) record(ctx context.Context, id string) (*nats.RawStreamMsg, error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
@@ -206,7 +213,7 @@ func (s *link) record(ctx context.Context, id string) (*nats.RawStreamMsg, error
 	return req, err
 }
 
-// Get finds a record and what became of it.
+// Get implements durable.Store.
 func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
 	req, err := s.record(ctx, id)
 	if err != nil {
@@ -216,7 +223,7 @@ func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
 	return st, err
 }
 
-// state reads what became of a record; last is the last message of it.
+// readState reads the state of a record, and the sequence number of the last message of it.
 func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte, seq uint64) (st *durable.State, last uint64, err error) {
 	class, err := strconv.Unquote(h.Get(headerClass))
 	if err != nil {
@@ -226,6 +233,8 @@ func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte
 	if st.Data, err = s.opt.Sealer.Open("record/"+id, data); err != nil {
 		return nil, 0, err
 	}
+
+	// The messages of its state: pieces of text, and perhaps the result.
 	list, err := s.since(ctx, s.subject("state", id), seq)
 	if err != nil {
 		return nil, 0, err
@@ -254,12 +263,12 @@ func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte
 	return st, last, nil
 }
 
-// errBehind: a node has not yet what the leader has. The next one asked may.
+// errNodeBehind is returned when a node does not have all messages that the leader has. Another one may.
 var errBehind = errors.New("a node of the cluster is behind")
 
-// since reads the messages of a subject behind a sequence number, in two round trips up
-// to a page of them. The leader says which is the last. Any node then gives all of them.
-// One that lags lacks the last ones, which is seen.
+// messagesAfter returns the messages of a subject after a sequence number, with two round trips for each page of
+// them. The leader is asked for the last one; any node is then asked for all. If a node lags, the last ones are
+// missing, which is noticed.
 func (s *link) since(ctx context.Context, subject string, seq uint64) (list []*jetstream.RawStreamMsg, err error) {
 	err = s.again(ctx, func(ctx context.Context) error {
 		list = list[:0]
@@ -275,7 +284,7 @@ func (s *link) since(ctx context.Context, subject string, seq uint64) (list []*j
 			if list, err = s.batch(ctx, list, subject, next); err != nil {
 				return err
 			}
-			if len(list) == before { // it lags, or they were deleted meanwhile
+			if len(list) == before { // the node lags, or the messages were deleted meanwhile
 				return errBehind
 			}
 		}
@@ -284,7 +293,7 @@ func (s *link) since(ctx context.Context, subject string, seq uint64) (list []*j
 	return list, err
 }
 
-// batch adds messages of a subject from a sequence number on, as one node has them.
+// readPage appends a page of messages of a subject, from a sequence number on, as one node has them.
 func (s *link) batch(ctx context.Context, list []*jetstream.RawStreamMsg, subject string, from uint64) ([]*jetstream.RawStreamMsg, error) {
 	more, err := jetstreamext.GetBatch(ctx, s.js, s.opt.Name, s.page, jetstreamext.GetBatchSeq(from), jetstreamext.GetBatchSubject(subject))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 var _ durable.Shared = (*Store)(nil)
 
-// Hand says how another process takes over a record that is held here.
+// HandOver implements durable.Shared. The ticket is the subject of the record's acknowledgements.
 func (s *Store) Hand(id string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *Store) Hand(id string) (string, error) {
 	return h.reply, nil
 }
 
-// Adopt takes over a record that another process handed on.
+// Adopt implements durable.Shared.
 func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, error) {
 	if !strings.HasPrefix(ticket, "$JS.ACK.") {
 		return nil, fmt.Errorf("%.80q with ticket %.80q: %w", id, ticket, durable.ErrNotFound)
@@ -36,6 +36,8 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 	if err != nil {
 		return nil, err
 	}
+
+	// Send a heartbeat at once, and read the state.
 	h := &holding{reply: ticket, seq: req.Sequence}
 	s.mu.Lock()
 	s.held[id] = h
@@ -60,11 +62,11 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 	return nil, err
 }
 
-// news is where the servers send a message of a record's state once it is stored.
+// newsSubject returns the subject under which the servers publish the messages of a record's state once they are
+// stored.
 func (s *link) news(id string) string { return s.opt.Name + ".news." + id }
 
-// Follow tells of the text and the end of a record. The message goes to those who follow
-// that record alone.
+// Follow implements durable.Shared. Only the processes that follow this record receive its messages.
 func (s *link) Follow(id string, tell func(durable.Change)) (stop func(), err error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
@@ -79,11 +81,10 @@ func (s *link) Follow(id string, tell func(durable.Change)) (stop func(), err er
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", id, err)
 	}
-	return func() { _ = sub.Unsubscribe() }, nil // else the connection has ended
+	return func() { _ = sub.Unsubscribe() }, nil // an error means that the connection has ended
 }
 
-// Ends tells which records have ended. The consumer begins anew where it was when its
-// server is gone.
+// FollowEnds implements durable.Shared. If the consumer's server is gone, it continues on another from where it was.
 func (s *link) Ends(ctx context.Context, tell func(id string)) error {
 	prefix := s.subject("due", "")
 	c, err := s.js.OrderedConsumer(ctx, s.opt.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{prefix + "*"}, DeliverPolicy: jetstream.DeliverNewPolicy, HeadersOnly: true})
@@ -98,7 +99,7 @@ func (s *link) Ends(ctx context.Context, tell func(id string)) error {
 	return nil
 }
 
-// change reads a message of a record's state.
+// decodeChange decodes a message of a record's state.
 func (s *link) change(id string, h nats.Header, data []byte) (c durable.Change, err error) {
 	c = durable.Change{ID: id, At: number(h, headerAt), Tokens: number(h, headerTokens), Ended: h.Get(headerEnd) != ""}
 	if c.Ended {
@@ -109,9 +110,10 @@ func (s *link) change(id string, h nats.Header, data []byte) (c durable.Change, 
 	return c, err
 }
 
+// talkSubject returns the subject of messages to a name.
 func (s *link) talk(name string) string { return s.opt.Name + ".talk." + name }
 
-// Ask sends a message and waits for the answer.
+// Ask implements durable.Shared.
 func (s *link) Ask(ctx context.Context, name string, message []byte) ([]byte, error) {
 	sealed, err := s.opt.Sealer.Seal("ask/"+name, message)
 	if err != nil {
@@ -127,8 +129,8 @@ func (s *link) Ask(ctx context.Context, name string, message []byte) ([]byte, er
 	return s.opt.Sealer.Open("answer/"+name, m.Data)
 }
 
-// Answer answers the messages to a name until the func that it returns is called. Who
-// asks afterwards hears that nobody answers, since the server knows of the end by then.
+// Answer implements durable.Shared. Once stop has returned, the server knows, and later messages fail with
+// durable.ErrNoAnswerer.
 func (s *link) Answer(name string, take func(message []byte, reply func([]byte))) (func(), error) {
 	sub, err := s.conn.Subscribe(s.talk(name), func(m *nats.Msg) {
 		message, err := s.opt.Sealer.Open("ask/"+name, m.Data)

@@ -14,10 +14,10 @@ import (
 	"inferplan/executor/durable"
 )
 
-// under is how a key stands in the bucket, apart from what is ours.
+// bucketKey returns the key of a value in the bucket. Its prefix keeps it apart from the store's own keys.
 func under(key string) string { return "v." + strings.ReplaceAll(key, "/", ".") }
 
-// Put stores a value.
+// Put implements durable.Values.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	if err := durable.CheckKey(key); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	})
 }
 
-// Value finds a value.
+// Value implements durable.Values.
 func (s *Store) Value(ctx context.Context, key string) (value []byte, err error) {
 	if durable.CheckKey(key) != nil {
 		return nil, fmt.Errorf("%.80q: %w", key, durable.ErrNotFound)
@@ -54,9 +54,9 @@ func (s *Store) Value(ctx context.Context, key string) (value []byte, err error)
 	return s.opt.Sealer.Open("value/"+key, entry.Value())
 }
 
-// Keys lists the keys with a prefix.
+// Keys implements durable.Values.
 func (s *Store) Keys(ctx context.Context, prefix string) (out []string, err error) {
-	// The server filters by whole parts of a key.
+	// The server filters only by whole parts of a key.
 	filter := under("")
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 		filter = under(prefix[:i+1])
@@ -73,7 +73,7 @@ func (s *Store) Keys(ctx context.Context, prefix string) (out []string, err erro
 				out = append(out, key)
 			}
 		}
-		return ctx.Err() // else the list is whole, and has ended itself
+		return ctx.Err() // otherwise the list is complete
 	})
 	if missing(err) {
 		return nil, nil
@@ -82,7 +82,7 @@ func (s *Store) Keys(ctx context.Context, prefix string) (out []string, err erro
 	return out, err
 }
 
-// Delete deletes a value.
+// Delete implements durable.Values.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if durable.CheckKey(key) != nil {
 		return nil
@@ -94,10 +94,10 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// quietFor is after how long a listing of the ended records is taken to be whole.
+// listingTimeout is the wait after which a listing of the ended records counts as complete.
 const quietFor = 500 * time.Millisecond
 
-// Expire deletes records whose time is over.
+// Expire implements durable.Store.
 func (s *Store) Expire(ctx context.Context, now time.Time, keep func(class string) time.Duration) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, durable.ErrClosed
@@ -115,6 +115,8 @@ func (s *Store) Expire(ctx context.Context, now time.Time, keep func(class strin
 		return 0, fmt.Errorf("ended requests: %w", err)
 	}
 	n := 0
+
+	// Read the list of ended records in batches.
 	for left > 0 {
 		batch, err := ended.Fetch(min(left, 500), jetstream.FetchMaxWait(quietFor))
 		if err != nil {
@@ -136,7 +138,8 @@ func (s *Store) Expire(ctx context.Context, now time.Time, keep func(class strin
 	return n, nil
 }
 
-// expire deletes a record if its time is over. What says so goes last.
+// expireRecord deletes a record if its retention has ended, and returns the number deleted. The message that lists it
+// is deleted last, so that an interrupted deletion is repeated.
 func (s *Store) expire(ctx context.Context, m jetstream.Msg, now time.Time, keep func(class string) time.Duration) (int, error) {
 	class, err := strconv.Unquote(m.Headers().Get(headerClass))
 	nanos, e := strconv.ParseInt(m.Headers().Get(headerEnded), 10, 64)
