@@ -7,11 +7,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// ModelClass names what has an SLO, a queue and pipelines of its own: a model,
-// or one SLO class of a model that has several.
+// ModelClass names a model, or one SLO class of a model that has several. Each has its own SLO, queue and
+// pipelines.
 type ModelClass struct{ Model, Class string }
 
-// String is "model", or "model/class" where there is a class.
+// String returns "model", or "model/class" if the class has a name.
 func (k ModelClass) String() string {
 	if k.Class == "" {
 		return k.Model
@@ -58,8 +58,8 @@ func NewClasses(list []ModelClass) *Classes {
 	return c
 }
 
-// Find returns the index of a model's class, of its default class where class
-// is empty; false where there is none of that name.
+// Find returns the index of a model's class. If class is empty, it is the model's default class. If there is no
+// such class, it returns false.
 func (c *Classes) Find(model, class string) (int, bool) {
 	names := c.names[model]
 	if class == "" && len(names) > 0 {
@@ -73,7 +73,7 @@ func (c *Classes) Find(model, class string) (int, bool) {
 // has one without a name.
 func (c *Classes) Of(model string) []string { return c.names[model] }
 
-// Named tells whether a model has a class with a name.
+// HasNamedClasses reports whether a model has a class with a name.
 func (c *Classes) Named(model string) bool {
 	names := c.names[model]
 	return len(names) > 1 || len(names) == 1 && names[0] != ""
@@ -93,8 +93,7 @@ func ClassNames(classes []string) string {
 // maxClassName bounds what travels in headers and labels.
 const maxClassName = 64
 
-// classOK tells whether a name can be a class: it travels in headers, metric
-// labels and file names.
+// isClassName reports whether a name can be that of a class. It is used in headers, metric labels and file names.
 func classOK(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {

@@ -25,8 +25,8 @@ type FlowPlan struct {
 	Transitions []WaysOf `json:"transitions,omitzero"`
 }
 
-// FlowApplication is an application with what is promised for it. The model of a
-// module is the name of a deployed one.
+// FlowApplication is an application with its promise. The model of each of its modules is the name of a deployed
+// model.
 type FlowApplication struct {
 	Served
 	Parameters map[string]string `json:"parameters,omitzero"`
@@ -34,8 +34,8 @@ type FlowApplication struct {
 	Segments   []Segment         `json:"segments,omitzero"`
 }
 
-// Workflow tells whether the applications are workflows, whose devices load models
-// at run time: the deployment then says what they hold at the start.
+// Workflow reports whether the applications are workflows. Their devices load models at run time, and the
+// deployment says which models they hold at the start.
 func (f *FlowPlan) Workflow() bool {
 	return slices.ContainsFunc(f.Applications, func(a FlowApplication) bool { return len(a.Segments) > 0 })
 }
@@ -52,7 +52,7 @@ func (a *FlowApplication) asked() *Application {
 	return &Application{Name: a.Model, Parameters: a.Parameters, Modules: a.Modules, Segments: a.Segments}
 }
 
-// FlowModule is what a deployed module has beside its pipelines.
+// FlowModule holds what a plan says of a deployed module, besides its pipelines.
 type FlowModule struct {
 	Model       string          `json:"model"`
 	Accuracy    float64         `json:"accuracy,omitempty"`      // of the variant that was chosen
@@ -69,20 +69,20 @@ type FlowModule struct {
 	// Kinds are the kinds of devices that run it, where the plan has several, with the
 	// load and the working bytes there. The figures above are then the largest of them.
 	Kinds []FlowKind `json:"kinds,omitzero"`
-	// Session is what it keeps of a request from task to task.
+	// Session is the state that the module keeps of a request from task to task.
 	Session *SessionState `json:"session_state,omitempty"`
 	// LLM is of a module of a workflow that is a language model.
 	Generation *FlowGeneration `json:"generation,omitempty"`
 }
 
-// FlowKind is what a module of a workflow takes on a kind of devices.
+// FlowKind is the load time and memory of a workflow's module on a kind of device.
 type FlowKind struct {
 	Device       string          `json:"device"`
 	LoadUS       document.Micros `json:"load_us,omitempty"`
 	WorkingBytes int64           `json:"working_bytes,omitempty"`
 }
 
-// On is what a module takes on a kind of devices.
+// CostOn returns the load time and memory of a module on a kind of device.
 func (m *FlowModule) On(device string) FlowKind {
 	for i := range m.Kinds {
 		if m.Kinds[i].Device == device {
@@ -105,12 +105,11 @@ type FlowScaling struct {
 	EveryUS  document.Micros `json:"every_us"`
 	WindowUS document.Micros `json:"window_us"`
 	HoldUS   document.Micros `json:"hold_us,omitempty"`
-	// LookaheadUS is how far a rise within the window is extrapolated, by the line
-	// through its seconds (least squares). 0: the mean rate is looked up.
+	// LookaheadUS is how far a rise within the window is extrapolated, by a least-squares line through its
+	// seconds. 0 means that the mean rate is looked up.
 	LookaheadUS document.Micros `json:"lookahead_us,omitempty"`
-	// RiseSigmas is by how many standard deviations of the arrivals' noise a rise must
-	// stand out to count. Then the last seconds of the window count alone where they
-	// stand out above it. 0: every rise of the line counts, and the window as a whole.
+	// RiseSigmas is how many standard deviations of the arrivals' noise a rise has to exceed to count. If the last
+	// seconds of the window exceed that, only they count. 0 means that every rise counts, over the whole window.
 	RiseSigmas float64    `json:"rise_sigmas,omitempty"`
 	MaxWorkers int        `json:"max_workers"`
 	Start      []int      `json:"start"` // replicas at the beginning, by module
@@ -265,7 +264,8 @@ func (f *FlowPlan) memory(p *planChecker) {
 	}
 }
 
-// Working returns what the largest batch of any module that runs there takes, by device of a pool.
+// WorkingBytesByDevice returns, for each device of a pool, the bytes that the largest batch of any module there
+// takes.
 func (f *FlowPlan) Working(deployment []Deployed, pool *Pool) []int64 {
 	type span struct {
 		first, end int
@@ -311,7 +311,7 @@ func (d *Deployed) on(device string) iter.Seq[*Stage] {
 	}
 }
 
-// kinds checks that the kinds of a module are those that run it.
+// checkKinds checks that the kinds of a module are those of its pipelines.
 func (f *FlowPlan) kinds(p *planChecker, i int) {
 	m := &f.Modules[i]
 	for k := range m.Kinds {

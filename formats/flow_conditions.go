@@ -13,7 +13,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// knownType tells whether a text names a type of an output or parameter.
+// knownType reports whether a text names a type of an output or parameter.
 func knownType(text string) bool { return condition.KnownType(text) }
 
 // Conditions are the checked expressions of an application, by the field that they
@@ -145,8 +145,8 @@ func (a *Application) names(c *document.Checker, at string) map[string]string {
 	return out
 }
 
-// PreSteps and PostSteps are what a server can do before and after a module's
-// model (package executor/steps).
+// PreSteps and PostSteps are the steps that a server can run before and after a module's model (package
+// executor/steps).
 var (
 	PreSteps  = []string{"client", "ocr-image", "ocr-line", "ocr-upright", StepPassages, "text-words"}
 	PostSteps = []string{"ocr-box", "ocr-boxes", "ocr-text"}

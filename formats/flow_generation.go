@@ -18,7 +18,7 @@ type FlowGeneration struct {
 	Instances       []LLMInstance `json:"instances"`
 }
 
-// On is the instance on a kind of devices; nil: there is none.
+// InstanceOn returns the instance on a kind of device, or nil if there is none.
 func (l *FlowGeneration) On(device string) *LLMInstance {
 	for i := range l.Instances {
 		if l.Instances[i].Device == device {
@@ -28,7 +28,7 @@ func (l *FlowGeneration) On(device string) *LLMInstance {
 	return nil
 }
 
-// Generates tells whether a module asks for a language model by its tokens.
+// Generates reports whether the module's model is a language model, whose tasks are described by their tokens.
 func (m *Module) Generates() bool {
 	return m.Prompt != nil || m.Output != nil || m.LengthsFile != "" || len(m.Sample) > 0
 }
@@ -65,7 +65,7 @@ func checkRecorded(c *document.Checker, m *Module, at string) {
 	}
 }
 
-// Longest is the most tokens of a distribution; 0: there is no end.
+// MaxTokens returns the largest number of tokens that the distribution can give, or 0 if it has no limit.
 func (l *Lengths) Longest() int {
 	switch {
 	case l == nil:

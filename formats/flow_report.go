@@ -28,7 +28,7 @@ type TimeQuantiles struct {
 	P99US document.Micros `json:"p99_us"`
 }
 
-// FlowReport is what a run of applications showed beside its counts.
+// FlowReport holds the results of a run of applications, besides the counts.
 type FlowReport struct {
 	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
 	DeviceUS   document.Micros  `json:"device_us"` // from the decision for a worker until it goes, of all together
@@ -37,7 +37,7 @@ type FlowReport struct {
 	Modes      []FlowModeChange `json:"modes,omitempty"`      // of the first run
 }
 
-// WorkflowReport is what a run of workflows showed beside its counts.
+// WorkflowReport holds the results of a run of workflows, besides the counts.
 type WorkflowReport struct {
 	LoadsPerMinute float64 `json:"loads_per_minute"` // of all devices together
 	Batch          float64 `json:"batch"`            // tasks of a batch, mean
@@ -48,8 +48,8 @@ type WorkflowReport struct {
 	Segments    []SegmentReport    `json:"segments,omitempty"`
 }
 
-// GenerationReport is what a language model did on all devices, between the warm-up and
-// the end of the arrivals.
+// GenerationReport holds the work of one language model on all devices, from the end of the warm-up to the last
+// arrival.
 type GenerationReport struct {
 	Model           string  `json:"model"`
 	Sequences       int64   `json:"sequences"` // that ended
@@ -60,8 +60,8 @@ type GenerationReport struct {
 	KVTokens        int64   `json:"kv_tokens"` // of a device
 }
 
-// SegmentReport is what the sequences of a module showed. The time to the first token
-// counts from when all that a sequence reads was there.
+// SegmentReport holds the latencies of a module's sequences. The time to the first token starts when all inputs of
+// the sequence are there.
 type SegmentReport struct {
 	Application string          `json:"application"`
 	Segment     string          `json:"segment"`
@@ -86,7 +86,7 @@ type SessionReport struct {
 // FlowWindow is the worst of all windows of a width, by arrival.
 type FlowWindow struct {
 	WidthUS document.Micros `json:"width_us"`
-	Drop    float64         `json:"drop"`    // most requests that were not in time, as a share of those that came
+	Drop    float64         `json:"drop"`    // largest share of a window's requests that were not answered in time
 	Goodput float64         `json:"goodput"` // least requests in time, likewise
 }
 
@@ -107,7 +107,7 @@ type FlowModeChange struct {
 	Order  string          `json:"order"`
 }
 
-// checkFlow checks what a report says of applications.
+// checkFlow checks the parts of a report that are about applications.
 func (d *Report) checkFlow(c *document.Checker) {
 	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
 		c.Fail("share_of_bound", document.Number(*d.ShareOfBound), "0 or more", "")

@@ -12,9 +12,8 @@ import (
 // Applications are pipelines of modules, each under one deadline.
 type Applications []Application
 
-// Application is a graph of modules without cycles, whose first module is where
-// requests enter, or a workflow: segments, of which a request learns one by one
-// that it comes to them.
+// Application is either a graph of modules without cycles, which requests enter at the first module, or a
+// workflow. A workflow consists of segments, and a request learns only at run time which segment comes next.
 type Application struct {
 	Name       string            `json:"name"`
 	SLO        document.SLO      `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
@@ -35,15 +34,15 @@ type Module struct {
 	Model    string    `json:"model,omitempty"`    // of the profile; the module's name where it is left out
 	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
 	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; left out: the one before it in the list
-	Branches []Branch  `json:"branches,omitempty"` // of which a request takes one
-	// Pre is a step of the server that makes the model's input of what the module
-	// reads and of what the client sent, Post one that makes the module's output of
-	// the model's (PreSteps, PostSteps). Left out: as it is.
+	Branches []Branch  `json:"branches,omitempty"` // a request takes one of them
+	// Pre is a step of the server that makes the model's input from the module's inputs and the client's. Post
+	// makes the module's output from the model's (see PreSteps, PostSteps). If empty, tensors are passed on
+	// unchanged.
 	Pre  string `json:"pre,omitempty"`
 	Post string `json:"post,omitempty"`
-	// Passages are what the step passages finds, of a file in the folder of the models.
+	// Passages configures the step passages, which reads a file in the folder of the models.
 	Passages *Passages `json:"passages,omitempty"`
-	// Outputs are what conditions may ask of, with their types.
+	// Outputs are the outputs that conditions may read, with their types.
 	Outputs map[string]string `json:"outputs,omitzero"`
 	// The others are of modules in segments. Items says how often the module runs,
 	// each time on one item, with the chances of 0, 1, 2 … items. Each names a module
@@ -59,8 +58,9 @@ type Module struct {
 	// tasks run iteration by iteration, by the profile's llms.
 	Prompt *Lengths `json:"prompt,omitempty"`
 	Output *Lengths `json:"output,omitempty"`
-	// LengthsFile is a CSV with the tokens of prompts and answers, row by row, instead of both.
-	// Sample is rows of it, as a plan has them: prompt and answer of a task, of which one is drawn.
+	// LengthsFile is a CSV file with the tokens of prompts and answers, row by row, in place of Prompt and Output.
+	// Sample holds rows of it, as a plan stores them. A row is the prompt and answer of a task, and is drawn as a
+	// whole.
 	LengthsFile string   `json:"lengths_file,omitempty"`
 	Sample      [][2]int `json:"sample,omitempty"`
 }
@@ -68,8 +68,8 @@ type Module struct {
 // SetName makes a module that a document names alone.
 func (m *Module) SetName(name string) { m.Name = name }
 
-// Passages are texts that a prompt begins with: those of a file whose vectors are nearest to
-// what the module reads.
+// Passages are texts that a prompt begins with: the texts of a file whose vectors are nearest to the module's
+// input.
 type Passages struct {
 	File    string `json:"file"`
 	Nearest int    `json:"nearest"`
@@ -129,8 +129,8 @@ func (m *Module) Models() []Variant {
 	return []Variant{{Model: cmp.Or(m.Model, m.Name)}}
 }
 
-// WithDefaults returns the application with what was left out filled in: p99,
-// weight 1, and every module's predecessors.
+// WithDefaults returns the application with its defaults filled in: p99, weight 1, and every module's
+// predecessors.
 func (a Application) WithDefaults() Application {
 	a.Percentile, a.Weight = cmp.Or(a.Percentile, "p99"), cmp.Or(a.Weight, 1)
 	a.Modules, a.Segments = slices.Clone(a.Modules), segmented(a.Segments)
@@ -290,8 +290,7 @@ func (g *moduleGraph) branches(i int, at string) {
 	}
 }
 
-// order checks that every module can come after those that it reads: it is
-// reached from the first, and is on no cycle.
+// checkOrder checks that every module is reached from the first one and is on no cycle.
 func (g *moduleGraph) order() {
 	done := make([]bool, len(g.modules))
 	for more := true; more; {

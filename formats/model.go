@@ -15,14 +15,14 @@ import (
 // that one run in the smallest bucket that takes them.
 type Bucket struct {
 	Of string `json:"of"` // what requests of any length ask for
-	// Padding says that shorter requests may be filled up; nil: they must have the size.
+	// Padding says how shorter requests may be padded. If it is nil, requests must have exactly this size.
 	Padding *Padding `json:"padding,omitempty"`
 }
 
 // Padding says how requests are filled up with zeros. The answers were seen to stay
 // the same.
 type Padding struct {
-	Mask    string  `json:"mask"`     // input whose zeros say what is filled up
+	Mask    string  `json:"mask"`     // input whose zeros mark the padding
 	MaxDiff float64 `json:"max_diff"` // of answers, relative to the larger of 1 and the value
 }
 
@@ -111,7 +111,7 @@ func CompareSizes(a, b []TensorInfo) int {
 	return 0
 }
 
-// checkBucket checks what a model says of the one that it is a bucket of.
+// checkBucket checks that a model agrees with the model of which it is a bucket.
 func checkBucket(c *document.Checker, b *Bucket, model, path string) {
 	if b == nil {
 		return
@@ -127,8 +127,8 @@ func checkBucket(c *document.Checker, b *Bucket, model, path string) {
 	}
 }
 
-// CutBytes is what crosses a cut, per sample, as a profile says it. The zero
-// value is not known: the field is absent. A zero that is written is NoBytes.
+// CutBytes is the number of bytes per sample that cross a cut. The zero value means that the profile does not say
+// it (the field is absent). A known zero is NoBytes.
 type CutBytes int64
 
 // NoBytes is a cut that is known to carry nothing.
@@ -142,7 +142,7 @@ func KnownCut(bytes int64) CutBytes {
 	return CutBytes(bytes)
 }
 
-// Known tells whether the profile says the size.
+// Known reports whether the profile says the size.
 func (c CutBytes) Known() bool { return c != 0 }
 
 // Bytes is the size, 0 where it is not known.
@@ -156,7 +156,7 @@ func (c CutBytes) Bytes() int64 {
 // MarshalJSON writes the size.
 func (c CutBytes) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, c.Bytes(), 10), nil }
 
-// SetWhole sets a size that a document has; validation refuses what is negative.
+// SetWhole sets the size that a document has. Validation refuses negative sizes.
 func (c *CutBytes) SetWhole(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
 
 // Whole is the size as a document has it.

@@ -15,7 +15,7 @@ const PlanQueue = "queue"
 // for, a model or a class of it, without pipelines.
 type QueuePlan struct {
 	Classes   []QueueClass    `json:"classes"`             // in the order of the deployment
-	Models    []LLMProfile    `json:"models"`              // what the instances cost, as the profile said
+	Models    []LLMProfile    `json:"models"`              // costs of the instances, copied from the profile
 	Hosts     []QueueHost     `json:"hosts,omitempty"`     // memory for models and KV that wait; absent: no limit
 	Instances []QueueInstance `json:"instances"`           // the virtual queues are theirs
 	Estimates []QueueEstimate `json:"estimates,omitempty"` // absent: policies that estimate refuse the plan
@@ -34,8 +34,8 @@ type QueueRuns struct {
 	Seed       uint64          `json:"seed"`
 }
 
-// QueueOperation is how the operations of QLM (section 5) are done for a model on a
-// device, with what they take for a request of mean length. 0: not known.
+// QueueOperation says how the operations of QLM (section 5) are done for a model on a device, and how long they
+// take for a request of mean length. A time of 0 is not known.
 type QueueOperation struct {
 	Model       string          `json:"model"`
 	Device      string          `json:"device"`
@@ -44,11 +44,11 @@ type QueueOperation struct {
 	RecomputeUS document.Micros `json:"recompute_us,omitempty"` // its KV computed again
 	WarmUS      document.Micros `json:"warm_us,omitempty"`      // the model from the host's memory
 	ColdUS      document.Micros `json:"cold_us,omitempty"`      // the model from storage
-	Lacks       []string        `json:"lacks,omitempty"`        // what a server as it comes cannot do: state_swap, warm_start
+	Lacks       []string        `json:"lacks,omitempty"`        // operations that an unmodified server cannot do: state_swap, warm_start
 }
 
-// QueueClass is what is promised for a model, or for one class of its requests.
-// SLOUS is of the figure that Of names.
+// QueueClass is the promise for a model, or for one class of its requests. SLOUS bounds the figure that Figure
+// names.
 type QueueClass struct {
 	Served
 	Of           string          `json:"of"` // e2e, ttft or tpot

@@ -8,7 +8,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Report is what a simulated or measured run showed.
+// Report holds the results of a simulated or measured run.
 type Report struct {
 	Format string `json:"format"` // inferplan.report/v1
 	Source string `json:"source"` // simulate, serve, load
@@ -16,8 +16,8 @@ type Report struct {
 	Policy string `json:"policy,omitempty"`
 	Seed   uint64 `json:"seed"`
 	Runs   int    `json:"runs"`
-	// Interrupted says that the run was ended early: the figures are of the
-	// replications or loads that were complete, or of what was sent until then.
+	// Interrupted says that the run ended early. The figures then cover the replications or loads that were
+	// complete, or the requests that were sent until then.
 	Interrupted bool            `json:"interrupted,omitempty"`
 	Load        float64         `json:"load,omitempty"` // factor of the planned rate
 	DurationUS  document.Micros `json:"duration_us"`
@@ -56,8 +56,8 @@ type Report struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// PlanReport is what one of several plans of a server did. Its requests are those that
-// came while it was in force.
+// PlanReport holds the results of one of several plans of a server. Its requests are those that arrived while the
+// plan was in force.
 type PlanReport struct {
 	SHA256     string          `json:"sha256"` // of the plan's file
 	Kind       string          `json:"kind"`
@@ -80,8 +80,8 @@ type PlanReport struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// TransferTimes tells how long batches' tensors took from the end of a stage to
-// the next device, waiting for links included.
+// TransferTimes summarises how long batches' tensors took from the end of a stage to the next device, with the
+// wait for links.
 type TransferTimes struct {
 	Count  int64           `json:"count"`
 	MeanUS document.Micros `json:"mean_us"`
@@ -106,7 +106,7 @@ type ModelPoint struct {
 	P99US        document.Micros `json:"p99_us"`
 }
 
-// GearReport tells what the gears of a plan and the models of its family did.
+// GearReport holds the work of a plan's gears and of the models of its family.
 type GearReport struct {
 	Switches int64             `json:"switches"`
 	Requests []int64           `json:"requests"` // that came under each gear
@@ -184,7 +184,7 @@ type WindowReport struct {
 	P95US document.Micros `json:"p95_us"`
 }
 
-// TierReport tells by which tier tensors crossed between stages.
+// TierReport says by which transport tiers tensors crossed between stages.
 type TierReport struct {
 	Tiers []Tier `json:"tiers"`
 }
@@ -204,9 +204,8 @@ func (d *Report) Stored() any {
 	return &c
 }
 
-// Validate checks what the types of a report cannot say and returns all
-// findings, each with its field path: that every request is accounted for
-// once, and that shares and percentiles agree with the counts.
+// Validate checks the rules that the types of a report cannot express. It returns all violations, each with its
+// field path. Every request is accounted for once, and shares and percentiles agree with the counts.
 func (d *Report) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatReport)
@@ -331,7 +330,7 @@ func (l *LatencySummary) check(c *document.Checker, at string) {
 	}
 }
 
-// TokenReport is what a report of instances of language models has besides.
+// TokenReport is the part of a report that is about instances of language models.
 type TokenReport struct {
 	Classes    []ClassReport `json:"classes,omitempty"`
 	Swaps      *int64        `json:"swaps,omitempty"`       // models that took another's place on an instance
@@ -360,7 +359,7 @@ type ClassReport struct {
 	WaitingAtPercentileUS document.Micros `json:"waiting_at_percentile_us,omitempty"`
 }
 
-// DeviceTime is how the time of all devices was spent, as shares of it.
+// DeviceTime divides the time of all devices by what they did, as shares.
 type DeviceTime struct {
 	Running float64 `json:"running"`
 	Loading float64 `json:"loading"`

@@ -60,8 +60,8 @@ func sectionOf(section PlanSection) string {
 	return ""
 }
 
-// WorkloadKind is the kind of plans that are made for what a workload asks for,
-// and the name of the field that says so; both are empty without a section.
+// WorkloadKind returns the kind of plan that is made for a workload, and the name of the field that decides this.
+// Both are empty if the workload has no section.
 func (d *Workload) WorkloadKind() (kind, field string) {
 	if d.Section == nil {
 		return "", ""

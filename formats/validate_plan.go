@@ -162,7 +162,7 @@ func (p *planChecker) deployment() {
 	}
 }
 
-// served checks what is promised for one model.
+// checkServed checks the promise for one model.
 func (p *planChecker) served(m *Served, at string) {
 	if m.SLOUS <= 0 {
 		p.Fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
@@ -173,8 +173,7 @@ func (p *planChecker) served(m *Served, at string) {
 	p.FailIf(!(m.Weight > 0), at+".weight", m.Weight, "a positive weight")
 }
 
-// keeps checks that a pipeline keeps what is promised for its model, and the
-// largest batch that was asked for.
+// checkLimits checks that a pipeline keeps the promise for its model, and the option for the largest batch.
 func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
 	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.sound[l] && need > m.SLOUS+document.Micros(time.Microsecond) {
 		p.Fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
@@ -184,7 +183,7 @@ func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
 	}
 }
 
-// class checks what the classes of one model have in common: the model.
+// checkClass checks that the classes of one model agree on the model's file and blocks.
 func (p *planChecker) class(m *Deployed, at string) {
 	if m.Class == "" {
 		return
@@ -223,7 +222,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 	}
 	p.FailIf(next != m.NumBlocks, fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next), "%d, the number of blocks of the model", m.NumBlocks)
 	if !whole {
-		return // sums over what is broken would only repeat it
+		return // a sum over wrong times would only repeat their errors
 	}
 	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
 		p.Fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+document.Micros(latency).String(), "")
@@ -231,8 +230,8 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 	p.sound[l] = true
 }
 
-// stage checks one stage and puts its replicas on their devices; it tells
-// whether the times are there to be summed.
+// checkStage checks one stage and adds its replicas to the load of their devices. It returns whether all times are
+// there, so that they can be summed.
 func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole bool) {
 	whole = p.times(s.InferUS, l.Batch, at+".infer_us", 1)
 	if s.MeanUS != nil {

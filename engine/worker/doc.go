@@ -6,7 +6,7 @@
 // parent kill an engine that hangs, and gives each device a thread that nothing
 // else uses.
 //
-// # Vocabulary
+// Vocabulary:
 //
 //   - Parent: the process that starts a worker: the server, or the profiler.
 //   - Stage: a range of a model's blocks at a largest batch size, loaded under an ID.
@@ -18,7 +18,7 @@
 //   - Host: another machine, whose devices join a server ([Join], [JoinServer]).
 //   - Probe: a step of measuring a block in a worker (see [Engine]).
 //
-// # Order of reading
+// In which order to read:
 //
 // Frames and messages: frame.go, message.go, swap.go. The worker's side:
 // serve_linux.go, control_linux.go, stage_linux.go, swap_linux.go, and the engines
@@ -28,7 +28,7 @@
 // and relay_linux.go in the server; join_linux.go, joinagent_linux.go and
 // joinswap_linux.go on the host; secrets.go on both.
 //
-// # A run, step by step
+// # How a run goes
 //
 // Tensors never travel on the control socket. The parent creates one Segment
 // (a sealed memfd) per worker and passes its descriptor to that worker and to
