@@ -9,7 +9,8 @@ import (
 	"inferplan/formats"
 )
 
-// adopt looks the models up in the profile and takes over their cuts.
+// adoptCuts looks the models up in the profile. A model that the profile has keeps its cuts and measurements
+// there, unless its file, its inputs or the number of blocks changed.
 func (r *runner) adopt() error {
 	now := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
 	stale := false
@@ -77,8 +78,8 @@ func (r *runner) adopt() error {
 	return nil
 }
 
-// cutAs cuts a model as Options.Cuts does. What it says of the blocks of the same file
-// is taken over, too.
+// cutLikeOther cuts a model as the profile Options.CutsFrom does. If that profile has the same file, its data on
+// the blocks is copied, too.
 func (r *runner) cutAs(j *job) {
 	if r.o.Cuts == nil {
 		return
@@ -103,8 +104,8 @@ func describe(d formats.ProfileDevice) string {
 	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
 }
 
-// shapes lists a model's inputs with their types and dimensions, its constants and its libraries of
-// custom operators.
+// describeInputs lists a model's inputs with their types and dimensions, its constants and its libraries of custom
+// operators, as one text to compare.
 func shapes(m *formats.ProfileModel) string {
 	var s []string
 	for _, t := range m.Inputs {

@@ -19,8 +19,8 @@ type variant struct {
 	in modelInfo
 }
 
-// variants opens a model once, or once for each of its length buckets: those that are
-// asked for, and those that the profile has.
+// openVariants opens a model once, or once for each of its buckets: those that are requested, and those that the
+// profile has.
 func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
 	name := ModelName(path)
 	sizes := r.o.sizes(name)
@@ -29,7 +29,7 @@ func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
 		m, err := r.o.open(ctx, path, o)
 		if err != nil {
 			if o == r.o && len(sizes) > 1 && errors.Is(err, graph.ErrModel) {
-				continue // what is asked for is of other models
+				continue // the requested sizes are for other models
 			}
 			return nil, err
 		}
@@ -58,8 +58,7 @@ func sameInputs(a, b []engine.Spec) bool {
 	return slices.EqualFunc(a, b, func(x, y engine.Spec) bool { return slices.Equal(x.Shape, y.Shape) })
 }
 
-// asBuckets names the variants of a model by their sizes and notes in which dimensions
-// they differ.
+// nameBuckets names the variants of a model by their sizes, and records in which dimensions they differ.
 func asBuckets(list []variant, path string) error {
 	axes := func(of func(*modelInfo) []engine.Spec) [][]int {
 		out := make([][]int, len(of(&list[0].in)))
@@ -99,7 +98,7 @@ func asBuckets(list []variant, path string) error {
 	return nil
 }
 
-// profileBuckets are the buckets of a model that the profile has.
+// profileBuckets returns the buckets of a model in the profile.
 func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 	if o.Profile == nil {
 		return nil
@@ -107,7 +106,7 @@ func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 	return o.Profile.Buckets(name)
 }
 
-// sizes are the options to open a model with, one for each size.
+// optionsBySize returns options to open a model with, one for each size.
 func (o *Options) sizes(name string) []*Options {
 	given := o.Buckets[name]
 	if given == nil {
@@ -139,18 +138,18 @@ func (o *Options) sizes(name string) []*Options {
 	return out
 }
 
-// maxPaddingDiff is how much a filled-up request's answer may differ from its own,
-// relative to the larger of 1 and the value.
+// maxPaddingDiff is the largest allowed difference between the answers to a padded request and to the request
+// itself, relative to the larger of 1 and the value.
 const maxPaddingDiff = 1e-3
 
-// padding finds out of each model with buckets whether shorter requests may be filled
-// up: whether the answers of each bucket stay the same in the next.
+// checkPadding finds out for each model with buckets whether shorter requests may be padded: whether the answers
+// of each bucket stay the same in the next larger one.
 func padding(ctx context.Context, r *runner) error {
 	var all []*family
 	for _, j := range r.jobs {
 		switch n := len(all); {
 		case j.in.bucket == nil:
-		case n > 0 && all[n-1].name == j.in.base: // they stand side by side
+		case n > 0 && all[n-1].name == j.in.base: // the buckets of a model follow each other
 			all[n-1].list = append(all[n-1].list, j)
 		default:
 			all = append(all, &family{r, j.in.base, []*job{j}})
@@ -164,14 +163,14 @@ func padding(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// family are the buckets of a model, the smallest first.
+// bucketFamily is all buckets of a model, the smallest first.
 type family struct {
 	r    *runner
 	name string
 	list []*job
 }
 
-// pad notes in the buckets how they are filled up, or warns that they are not.
+// setPadding records in the buckets how requests are padded, or warns that they must not be.
 func (f *family) pad(ctx context.Context) error {
 	list := f.list
 	exact := func(why string) {
@@ -208,13 +207,13 @@ func (f *family) pad(ctx context.Context) error {
 		p.MaxDiff = max(p.MaxDiff, d)
 	}
 	for _, j := range list {
-		j.in.bucket.Padding = p // the entry has the same bucket
+		j.in.bucket.Padding = p // the profile's entry points to the same bucket
 	}
 	return nil
 }
 
-// padded is the largest difference between the answers of a bucket and those of a
-// larger one for the same request, filled up.
+// paddingDiff returns the largest difference between the answers of a bucket and those of a larger one for the
+// same request, padded with zeros.
 func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst float64, err error) {
 	var bound [2]engine.Binding
 	for k, j := range []*job{short, long} {

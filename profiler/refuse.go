@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// refusals are the errors of models that were left out.
+// refusals holds the errors of models that were left out.
 type refusals []error
 
-// refuse leaves a model out whose file cannot be used, so that the others are
-// measured. Any other error ends the run.
+// refuse leaves out a model whose file cannot be used, so that the others are measured. Any other error ends the
+// run.
 func (l *refusals) refuse(r *runner, err error) error {
 	if !errors.Is(err, ErrInput) {
 		return err
@@ -24,7 +24,7 @@ func (l *refusals) refuse(r *runner, err error) error {
 	return nil
 }
 
-// noModel is the error where every model was refused.
+// noModel returns the error for a run of which every model was refused.
 func (l refusals) noModel() error {
 	if len(l) == 1 {
 		return l[0]
@@ -32,8 +32,8 @@ func (l refusals) noModel() error {
 	return inputError("none of the %d models can be used, for the reasons above", len(l))
 }
 
-// allUsed refuses dimensions and values of inputs that no model has. Where a model
-// was left out, they may be its.
+// checkAllUsed refuses dimensions and values of inputs that no model has. If a model was left out, they may belong
+// to it.
 func allUsed(r *runner) error {
 	if len(r.refused) > 0 {
 		return nil

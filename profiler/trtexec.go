@@ -17,59 +17,53 @@ import (
 	"inferplan/formats/report"
 )
 
-// TRTExecRun is what trtexec exported of one batch size and share: its times,
-// its layers, or both.
+// TRTExecRun is the output of trtexec for one batch size and share: its times, its layers, or both.
 type TRTExecRun struct {
 	Share, Batch int
 	Times        []time.Duration // of each inference on the GPU
 	Layers       *trtexec.Layers
-	Name         string // in errors, and in the profile as the source
+	Name         string // for errors, and as the source in the profile
 }
 
-// TRTExecOptions say what trtexec's runs are of.
+// TRTExecOptions describes the model and the device that trtexec ran.
 type TRTExecOptions struct {
-	Model  string                // name; empty: that of the file
-	Device formats.ProfileDevice // kind and what else is known of it
+	Model  string                // if empty, the name of the file
+	Device formats.ProfileDevice // its kind, and other known facts
 	Runs   []TRTExecRun
-	Blocks int // to group the layers into; 0: DefaultBlocks
+	Blocks int // number of blocks that layers are grouped into; 0 means DefaultBlocks
 
-	// File is the ONNX model that the engines were built from, Prober runs it
-	// once for the shapes at its cuts. Empty: the layers are grouped by time alone
-	// and what crosses between blocks is not known.
+	// File is the ONNX model that the engines were built from. Prober runs it once to learn the shapes at its
+	// cuts. If File is empty, the layers are grouped only by time, and the tensors between blocks are not known.
 	File   string
 	Prober engine.Engine
-	// Dims and Values of inputs, as in Options. What they leave open is as in Into.
+	// Dims and Values of inputs, as in Options. Those that are not given are taken from Profile.
 	Dims   map[string]map[string][]int64
 	Values map[string]map[string]graph.Literal
 	// Operators are the libraries of custom operators that the engine has.
 	Operators []modelfile.OperatorLibrary
-	Out       string // the profile, to which paths are relative
+	Out       string // the profile's file, to which paths are relative
 
-	// Into is the profile that the numbers go to, for the cuts that it has
-	// already; nil: none.
+	// Profile is the profile that the numbers are added to, whose cuts are used. It may be nil.
 	Into *formats.Profile
 }
 
-// ImportTRTExec makes a profile of what trtexec measured.
+// ImportTRTExec makes a profile from the measurements of trtexec.
 //
 // # Layers and blocks
 //
-// A layer's time is its median (its mean in files without one). Where a run has
-// times as well, its layers are scaled so that their sum is the median of the
-// inference's time on the GPU: timing layers one by one slows an engine down.
-// Copies between host and device are left out, as in what Run measures.
+// A layer's time is its median (its mean in files without one). If a run has times as well, its layers are scaled
+// so that their sum is the median time of an inference on the GPU, because timing layers one by one slows an
+// engine down. Copies between host and device are left out, as Run does.
 //
-// Without the model's file, all runs must have the same layers. They are
-// grouped into blocks so that the largest block takes the least time (each run
-// counts alike); nothing is known of what crosses between blocks, so no plan cuts
-// the model where a network is crossed, until it is imported with its file.
+// Without the model's file, all runs must have the same layers. They are grouped into blocks so that the largest
+// block takes the least time, and each run counts the same. The tensors between blocks are then unknown, so no
+// plan cuts the model where a network is crossed, until it is imported with its file.
 //
-// With the file, layers are matched to the model's operators by name: TensorRT
-// joins the names of what it fuses. A layer that spans a place where the model
-// could be cut forbids that cut; one that has no operator's name (a change of
-// layout) counts with the next that has. Runs may then be of different engines.
-// Blocks are grouped from what lies between the cuts that are left, by the same
-// rule, and at equal times where the fewest bytes cross.
+// With the file, layers are matched to the model's operators by name: TensorRT joins the names of the operators
+// that it fuses. A layer that spans a possible cut forbids that cut. A layer without an operator's name (a change
+// of layout) counts with the next layer that has one. Runs may then be of different engines. The parts between the
+// remaining cuts are grouped into blocks by the same rule and, at equal times, at the cuts that the fewest bytes
+// cross.
 //
 // A run without layers gives the whole model as one block.
 func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, error) {
@@ -97,11 +91,11 @@ func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, err
 	return im.profile(), nil
 }
 
-// trtImport is an import at work.
+// trtImport is the state of an import.
 type trtImport struct {
 	o       TRTExecOptions
 	layered bool
-	model   model // of the file; nil without
+	model   model // of the file; nil without a file
 	chain   *graph.Chain
 	blocks  []formats.Block
 	times   [][]time.Duration // by run and block, before scaling
@@ -158,13 +152,13 @@ func (im *trtImport) check() error {
 	return nil
 }
 
-// Of devices whose numbers trtexec gave.
+// Texts for devices whose numbers trtexec measured.
 const (
 	importedEngine = "imported"
 	trtProvider    = "tensorrt"
 )
 
-// device is the kind in the profile that the numbers go to.
+// device returns the kind in the profile that the numbers are added to, or nil.
 func (im *trtImport) device() *formats.ProfileDevice {
 	if im.o.Into == nil {
 		return nil
@@ -193,7 +187,7 @@ func (im *trtImport) open(ctx context.Context) error {
 	return nil
 }
 
-// have is the model in the profile that the numbers go to.
+// profileModel returns the model in the profile that the numbers are added to, or nil.
 func (im *trtImport) have() *formats.ProfileModel {
 	if im.o.Into == nil {
 		return nil
@@ -213,7 +207,7 @@ func (im *trtImport) source() *formats.ModelSource {
 	return &formats.ModelSource{Path: relativeTo(im.o.Out, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
-// asWhole makes one block of the model.
+// asWhole makes the whole model one block.
 func (im *trtImport) asWhole() error {
 	if h := im.have(); h != nil && len(h.Blocks) != 1 {
 		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.o.Model, len(h.Blocks))
@@ -229,14 +223,14 @@ func (im *trtImport) asWhole() error {
 	return nil
 }
 
-// profile writes the document.
+// profile returns the document.
 func (im *trtImport) profile() *formats.Profile {
 	o := &im.o
 	d := o.Device
 	d.Engine, d.Provider = importedEngine, trtProvider
 	d.Method = "trtexec: median over its iterations, without copies between host and device"
 	var sources []string
-	if h := im.device(); h != nil { // from an earlier import
+	if h := im.device(); h != nil { // present after an earlier import
 		d.Name, d.Driver, d.EngineVersion = cmp.Or(d.Name, h.Name), cmp.Or(d.Driver, h.Driver), cmp.Or(d.EngineVersion, h.EngineVersion)
 		sources, d.CostSeconds = strings.Split(h.Source, ", "), h.CostSeconds
 	}
@@ -293,7 +287,7 @@ func sumOf(list []time.Duration) time.Duration {
 	return sum
 }
 
-// latencyOf is the median of samples, with what is known of its error.
+// latencyOf returns the median of samples, with its interval.
 func latencyOf(samples []time.Duration) *formats.Latency {
 	s := slices.Clone(samples)
 	slices.Sort(s)

@@ -9,10 +9,10 @@ import (
 	"inferplan/formats"
 )
 
-// layersName is what a block of layers is called: it tells where it was cut.
+// layersNameFormat makes the name of a block of layers, from which a later import learns where it was cut.
 const layersName = "layers %d-%d"
 
-// byTime groups the layers of all runs alike.
+// byTime groups the layers into blocks by time, the same in all runs.
 func (im *trtImport) byTime() error {
 	first := im.o.Runs[0].Layers.Layers
 	for _, r := range im.o.Runs[1:] {
@@ -58,7 +58,7 @@ func (im *trtImport) byTime() error {
 	return nil
 }
 
-// layerBounds are the bounds of blocks that an earlier import made.
+// layerBounds returns the bounds of the blocks of an earlier import.
 func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	bounds := []int{0}
 	for _, b := range m.Blocks {
@@ -74,14 +74,14 @@ func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	return bounds, nil
 }
 
-// byGraph groups what lies between the cuts that no layer spans.
+// byGraph groups the parts of the graph between the cuts that no layer spans.
 func (im *trtImport) byGraph() error {
 	if im.chain == nil {
 		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))
 	}
 	names := newOperators(im.chain)
 	spans := make([][]span, len(im.o.Runs))
-	free := make([]string, im.chain.Atoms()+1) // by cut: the layer that forbids it
+	free := make([]string, im.chain.Atoms()+1) // by cut: the name of the layer that forbids it
 	for i, r := range im.o.Runs {
 		var err error
 		if spans[i], err = names.match(r); err != nil {
@@ -93,7 +93,7 @@ func (im *trtImport) byGraph() error {
 			}
 		}
 	}
-	var cuts []int // allowed, the ends included
+	var cuts []int // allowed cuts, with both ends
 	var cross []int64
 	for c, layer := range free {
 		if layer == "" {
