@@ -27,10 +27,11 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			r.jobs = slices.DeleteFunc(r.jobs, func(x *job) bool { return x == j })
 			continue
 		}
+
+		// Count the runs of a round, in runs of the whole model at batch 1.
 		n := min(r.o.Blocks, j.m.atoms())
 		runs, rests := 0.0, time.Duration(0)
 		for _, u := range j.todo {
-			// Count the runs of a round, in runs of the whole model at batch 1.
 			wholes := 1.0
 			if j.base[u] {
 				wholes = 2 // the blocks

@@ -124,14 +124,14 @@ func (g *group) sampleShare(ctx context.Context, share int) (err error) {
 			}
 			err = errors.Join(err, sh.Close())
 		}()
-
-		// Load the models, and split their ranges into passes that fit into memory.
 		g.shared = sh.Method()
 		places = nil
 		for i, e := range sh.Engines() {
 			places = append(places, place{e, sh.Device(i), g.o.EngineOptions, g.o.Half})
 		}
 	}
+
+	// Load the models, and split their ranges into passes that fit into memory.
 	passes := map[*job][]pass{}
 	most := 0
 	for _, j := range g.members {

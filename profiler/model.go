@@ -79,9 +79,9 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if !ok {
 		return nil, fmt.Errorf("profiler: engine %s cannot probe shapes", o.Engine.Info().Name)
 	}
-	gm, how, err := o.read(path)
 
 	// Open the file, and try to free its batch dimension.
+	gm, how, err := o.read(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
@@ -101,13 +101,13 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, how) {
 			m.weights = fmt.Sprintf("random with seed %d, the file has none", o.Seed)
 		}
-
-		// Otherwise the model runs at its own batch.
 		return m, nil
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+
+	// Otherwise the model runs at its own batch.
 	fixed, ferr := openFixed(ctx, gm, prober, how.Values)
 	if ferr != nil {
 		// The user can act on the reason why the batch cannot be free. That the model does not run at its own

@@ -80,10 +80,9 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	m := r.measured(j, u, l)
 	putMeasurement(j.entry, m)
 	j.recorded = true
-
-	// Describe the device, with the values of earlier runs that this one did not measure.
 	r.put(j)
 
+	// Describe the device, with the values of earlier runs that this one did not measure.
 	now := r.o.now()
 	d := provenance(r.dev, r.o.Engine.Info(), r.o, now)
 	d.CopyGbps, d.ShareMethod = r.copy, r.shared
@@ -108,11 +107,10 @@ func (r *runner) record(j *job, u unit, l *lane) {
 		}
 	}
 	d.CostSeconds = math.Round(d.CostSeconds*10) / 10
-
-	// Note which numbers are not known well enough.
 	r.counted = now.Sub(r.begun)
 	putDevice(r.profile, d)
 
+	// Note which numbers are not known well enough.
 	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.in.name, r.dev.Kind, u.share, u.batch)
 	note := ""
 	if loose := l.loosest(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {

@@ -186,8 +186,8 @@ const (
 	launchBound = 0.8 // share of host time in wall time from which on the device waits
 )
 
-// Roofline lists every block and whole model of a profile whose device's
-// ceilings are known, share 1 only.
+// Roofline returns a row for every block and whole model of a profile, at share 1, on devices whose highest rates
+// are known.
 func Roofline(p *formats.Profile) []RooflineRow {
 	var out []RooflineRow
 	for i := range p.Models {
@@ -240,8 +240,7 @@ func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l for
 	return r
 }
 
-// roofline notes which of a model's blocks are far below what the device could
-// do.
+// roofline notes which of a model's blocks are far below the highest rates of the device.
 func (r *runner) roofline(j *job) {
 	one := &formats.Profile{Models: []formats.ProfileModel{*j.entry}}
 	for _, d := range r.profile.Devices {

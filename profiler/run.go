@@ -143,8 +143,9 @@ func (r *runner) run(ctx context.Context) error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
+
+	// Open the models, and find out what is still to be measured.
 	if err := r.open(ctx); err != nil {
-		// Open the models, and find out what is still to be measured.
 		return err
 	}
 	skipped := r.plan()
@@ -175,11 +176,12 @@ func (r *runner) run(ctx context.Context) error {
 		r.total += j.expect
 	}
 	if !r.knowsCeilings() {
-		// Measure group by group, and save the profile after each.
 		r.ceilings = r.o.ceilings(ctx, r.here())
 	}
 	r.watch = watchDevice(r.o, r.dev)
 	defer r.watch.stop()
+
+	// Measure group by group, and save the profile after each.
 	groups := r.groups(todo)
 	for i, members := range groups {
 		if err := r.newGroup(members, r.deadline(groups[i:])).measure(ctx); err != nil {

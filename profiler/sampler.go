@@ -141,9 +141,9 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 		for _, l := range lanes {
 			if l.ended != "" {
 				continue
-
-				// Sample the set for some rounds, until a rule stops it.
 			}
+
+			// Sample the set for some rounds, until a rule stops it.
 			for range turns(l, lanes) {
 				if s.spent() && l.rounds >= budgetRounds {
 					l.ended = endBudget
