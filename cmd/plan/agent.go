@@ -17,8 +17,8 @@ type agentOptions struct {
 	metrics string
 }
 
-// newAgentCommand is the process beside a server of language models where several
-// machines share a queue.
+// newAgentCommand makes the verb for the process beside a server of language models when several machines share a
+// queue.
 func newAgentCommand(g *globals) *cobra.Command {
 	o := &agentOptions{}
 	cmd := &cobra.Command{

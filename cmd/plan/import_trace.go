@@ -85,7 +85,7 @@ func (o *traceImport) run(r *importRun) error {
 	return r.show(map[string]any{"requests": n}, "wrote %s: %s", r.path, plural(int(n), "request"))
 }
 
-// open opens the file as counts or as requests, and returns the columns that its requests have.
+// open opens the file as counts or as requests. It also returns the columns that its requests have.
 func (o *traceImport) open(file string) (arrivals.Source, []string, error) {
 	if o.Interval != 0 {
 		var err error

@@ -131,7 +131,7 @@ func (o *trtexecImport) run(r *importRun) error {
 	return r.show(nil, "wrote %s", r.path)
 }
 
-// readTRTExecRun reads one --run with its files.
+// readTRTExecRun reads one value of --run, and the files that it names.
 func readTRTExecRun(text string) (*profiler.TRTExecRun, error) {
 	r := &profiler.TRTExecRun{Share: 1, Batch: 1}
 	var sources []string

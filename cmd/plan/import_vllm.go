@@ -95,7 +95,7 @@ func writeRunTrace(path string, run *llmrun.Run) error {
 	return writeError(err)
 }
 
-// printComparison shows a run beside the model of it.
+// printComparison prints the times of a run beside those of its model.
 func printComparison(r *importRun, run *llmrun.Run, cpu llmrun.CPU, given bool, x *llmrun.Comparison) error {
 	if r.json {
 		return r.show(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": document.Micros(cpu.Iteration), "cpu_sequence_us": document.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)}, "")

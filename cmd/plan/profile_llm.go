@@ -30,7 +30,7 @@ type servedOptions struct {
 	swapWith       string
 }
 
-// servedFlags are those that --llm goes with.
+// servedFlags are the flags that may be used together with --llm.
 var servedFlags = []string{"llm", "model", "name", "tensor-parallel", "keep-loaded", "swap-with", "device", "budget", "output", "force"}
 
 func (o *servedOptions) flags(f *pflag.FlagSet) {
@@ -105,8 +105,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	return printServed(p, o.out, result)
 }
 
-// servedDevice is the kind of the server's devices. A server of this machine runs on
-// its CPUs where there is no GPU.
+// servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs.
 func (o *profileOptions) servedDevice(p *printer) (string, error) {
 	if o.device != "auto" {
 		return o.device, nil
@@ -125,7 +124,7 @@ func (o *profileOptions) servedDevice(p *printer) (string, error) {
 	return "", usageErrorf("--llm: name the kind of the devices that the server runs on, such as --device L40S")
 }
 
-// explained says what to do about a server that cannot be measured.
+// explainError adds to the error of a server that cannot be measured what to do about it.
 func (o *servedOptions) explained(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled):
@@ -144,7 +143,7 @@ func (o *servedOptions) explained(err error) error {
 	return err
 }
 
-// interrupted says what is left where measuring ended early.
+// interruptedError returns the error of a measurement that ended early, and says what was saved.
 func (o *profileOptions) interrupted(err error, kept *llmserver.Result) error {
 	switch {
 	case kept == nil && errors.Is(err, context.Canceled):
@@ -181,7 +180,7 @@ func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device
 	p.note("%s", text)
 }
 
-// printServed shows what was measured at a server.
+// printServed prints the measurements of a server.
 func printServed(p *printer, out string, r *llmserver.Result) error {
 	if !p.json {
 		in := &r.Profile.LLMs[0].Instances[0]

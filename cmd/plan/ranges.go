@@ -11,7 +11,7 @@ import (
 	"inferplan/profiler"
 )
 
-// What --ranges of plan profile takes.
+// Values of --ranges of plan profile.
 const (
 	rangesNone = "none"
 	rangesAll  = "all"
@@ -46,7 +46,7 @@ func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error
 	return profiler.UsedRanges(plan), err
 }
 
-// settle solves and measures in turns until the plan stays.
+// settlePlan solves and measures in turns until no time of the plan is estimated.
 func settle(ctx context.Context, p *printer, profilePath string, budget time.Duration, seed uint64, solve func() (*formats.Plan, error)) error {
 	eng, err := ort.Open("")
 	if err != nil {
