@@ -18,7 +18,7 @@ import (
 	"inferplan/engine/graph"
 )
 
-// smallValue is the largest tensor whose values a probe reports.
+// smallValue is the size, in bytes, up to which a probe reports the values of a tensor.
 const smallValue = 4096
 
 // Output is a tensor of Eval's result.
@@ -28,9 +28,8 @@ type Output struct {
 	Data  []byte
 }
 
-// Eval runs a model once on the CPU and returns the named outputs, whose
-// shapes need not be known. Outputs larger than limit bytes come without
-// data; a negative limit means all.
+// Eval runs a model once on the CPU and returns the named outputs, whose shapes need not be known. Outputs of more
+// than limit bytes have no data. A negative limit means no limit.
 func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor, want []string, o engine.Options, limit int) (map[string]Output, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 		if t == nil {
 			return nil, fmt.Errorf("%w: no value for input %q", engine.ErrShape, name)
 		}
-		// The values live in C memory: the run keeps pointers to them.
+		// The values are in C memory, because the run keeps pointers to them.
 		own, err := newHost(t.Spec(), t.Batch())
 		if err != nil {
 			return nil, err

@@ -13,7 +13,7 @@ const (
 	side2  = pool1 - kernel + 1 // 8
 	pool2  = side2 / 2          // 4
 	deep   = pool2 * pool2 * second
-	line   = kernel * first // what a row of a second filter reads, side by side
+	line   = kernel * first // values that a row of a second filter reads, next to each other
 )
 
 type conv struct {
@@ -90,7 +90,8 @@ func (l *convLane) forward(pixels []float32) []float32 {
 	return l.scores
 }
 
-// largest rectifies and takes the maximum over 2x2; at is -1 where it is 0.
+// maxPool rectifies src and takes the maximum over 2x2. maxIndexes gets the index of each maximum, or -1 if it is
+// 0.
 func largest(dst []float32, at []int32, src []float32, side, channels int) {
 	half := side / 2
 	for y := range half {
