@@ -7,10 +7,9 @@ import (
 	"inferplan/engine"
 )
 
-// Fixed returns the model as its file has it, in one piece that runs at its own
-// batch, which it returns, too: for models whose batch cannot be made free. The
-// shapes of the piece's inputs and outputs are those of a whole run. A first
-// dimension that neither the file nor Options.Dims fixes is 1.
+// Fixed returns the model with the shapes of its file, as one submodel, and its batch size. It is for models whose
+// batch cannot be made free. The shapes of inputs and outputs are those of a run of the whole model. A first
+// dimension that neither the file nor Options.Dims sets is 1.
 func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, error) {
 	p := part{nodes: m.asFile.compute, asFile: true}
 	batch := 1
@@ -33,8 +32,7 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 		if found, err = probe(ctx, data, p.inputs, ProbeRun{batch, m.Outputs}); err == nil {
 			break
 		}
-		// Shapes of its inputs may tell a runtime that a branch which is not taken
-		// does not fit them.
+		// With the shapes of inputs, a runtime may find that a branch which is not taken does not fit them.
 		if p.open || ctx.Err() != nil {
 			return nil, 0, fmt.Errorf("%s: run at its own batch %d: %w", m.Name, batch, err)
 		}

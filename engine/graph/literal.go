@@ -9,14 +9,13 @@ import (
 	"inferplan/engine"
 )
 
-// Literal is a tensor's values as somebody typed them, before its element type
-// is known. Booleans are 0 and 1.
+// Literal holds a tensor's values as a person types them, before its element type is known. Booleans are 0 and 1.
 type Literal struct {
 	Shape  []int64
 	Values []float64
 }
 
-// exactWhole is the largest whole number up to which every one has a float64.
+// exactWhole is the number up to which a float64 can hold all whole numbers.
 const exactWhole = 1 << 53
 
 // Bytes returns the values in an element type, little endian, one after the
@@ -84,8 +83,8 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 	return out, nil
 }
 
-// Fill returns the bytes of a tensor of n elements, of which one sample has per:
-// one value stands for all, and the values of some samples are repeated.
+// Fill returns the bytes of a tensor of n elements, of which one sample has perSample. A single value is used for
+// all elements. The values of some samples are repeated.
 func (l Literal) Fill(t engine.DType, n, per int64) ([]byte, error) {
 	k := int64(len(l.Values))
 	if k != 1 && (k == 0 || per == 0 || k%per != 0) {
