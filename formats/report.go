@@ -197,7 +197,7 @@ type Tier struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// Stored is the report without its wall-clock rate: the same run would not give the same bytes.
+// Stored returns the report without its wall-clock rate, which would differ between runs with the same results.
 func (d *Report) Stored() any {
 	c := *d
 	c.EventsPerSecond = 0
