@@ -14,10 +14,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// PerSecond reads how many requests came in every second from a CSV file,
-// plain or gzip: a column of counts and perhaps one of time (second, t_s),
-// after which seconds without requests may be missing. Without it every row is
-// the next second.
+// PerSecond reads the number of requests in every second from a CSV file, plain or gzip. It has a column of counts
+// and perhaps one of time (second, t_s). With times, seconds without requests may be missing. Without times, every
+// row is the next second.
 func PerSecond(path string) (counts []float64, err error) {
 	f, err := open(path)
 	if err != nil {
@@ -27,7 +26,7 @@ func PerSecond(path string) (counts []float64, err error) {
 	return readPerSecond(f)
 }
 
-// maxSeconds bounds what PerSecond holds: a year.
+// maxSeconds bounds the seconds that PerSecond holds: a year.
 const maxSeconds = 366 * 24 * 3600
 
 func readPerSecond(f *csvfile.File) ([]float64, error) {

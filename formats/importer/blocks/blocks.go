@@ -43,15 +43,14 @@ type model struct {
 	blocks int
 }
 
-// Bounds of what a file may ask us to hold, and of the bytes at a cut.
+// Limits of the memory that a file can make us allocate, and of the bytes at a cut.
 const (
 	maxBlocks = 100_000
 	maxBytes  = 1 << 50
 )
 
-// Read makes a profile of the named models, in that order, or of all models of
-// the latency file in order of appearance when none is named. source says where
-// the numbers come from.
+// Read makes a profile of the named models, in that order. If no model is named, it takes all models of the
+// latency file in order of appearance. source says where the numbers are from.
 func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string, models []string, source string) (*formats.Profile, error) {
 	byName := map[string]*model{}
 	var order []string

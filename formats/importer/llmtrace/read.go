@@ -14,19 +14,19 @@ type Row struct {
 	Prompt, Output int
 	Model, Class   string
 	Session        string
-	Cached         int // tokens of the prompt that were sent before; -1: not told
+	Cached         int // tokens of the prompt that were sent before; -1 if not known
 }
 
-// Trace is what a file holds.
+// Trace holds the rows of a file.
 type Trace struct {
 	Rows  []Row
-	Timed bool // it tells when requests came
+	Timed bool // the rows have times
 }
 
-// Options say how a file is read.
+// Options are the options of reading a file.
 type Options struct {
-	// Consecutive: the rows of a conversation follow each other, and one whose prompt
-	// is shorter than that of the row before begins another (files without sessions).
+	// Consecutive says that the rows of a conversation follow each other, and that a row whose prompt is shorter
+	// than the one before begins another conversation (for files without sessions).
 	Consecutive bool
 }
 

@@ -7,11 +7,10 @@ import (
 	"inferplan/formats"
 )
 
-// Calibrate replaces certainties by the share of right answers that the first
-// samples show at them: the closest nondecreasing function of the certainty
-// (isotonic regression by pooling adjacent violators). Certainties that were
-// apart may become one, none change their order. Between two known certainties
-// the lower one's share holds. The records keep the function, for who serves.
+// Calibrate replaces certainties by the share of right answers among the first samples with such a certainty: the
+// closest nondecreasing function of the certainty (isotonic regression by pooling adjacent violators). Different
+// certainties may become equal, but none change their order. Between two known certainties the share of the lower
+// one holds. The records keep the function, for the server.
 func Calibrate(m *formats.ModelRecords, first int) {
 	order := make([]int, first)
 	for i := range order {
@@ -19,7 +18,7 @@ func Calibrate(m *formats.ModelRecords, first int) {
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(m.Certainty[a], m.Certainty[b]), cmp.Compare(a, b)) })
 	type block struct {
-		from     float64 // least certainty
+		from     float64 // smallest certainty of the block
 		right, n int
 	}
 	var blocks []block
