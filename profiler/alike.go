@@ -63,6 +63,8 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values)
 	if err != nil {
 		return 0, err
 	}
+
+	// Load the model on the CPU, and bind it at batches 1 and 2.
 	whole := c.Whole()
 	blk, err := (place{eng: eng, dev: cpu}).loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
 	if err != nil {
@@ -79,6 +81,8 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values)
 		return 0, ctx.Err()
 	}
 	defer two.Close()
+
+	// Run two samples one by one, and the second of them twice.
 	alone := make([][]byte, len(one.Outputs())) // the answers of both samples
 	feeds := make([][]byte, len(one.Inputs()))
 	var again []byte
@@ -112,6 +116,8 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values)
 			}
 		}
 	}
+
+	// Run both samples as one batch, and compare.
 	for i, t := range two.Inputs() {
 		if err := t.Write(feeds[i]); err != nil {
 			return 0, err

@@ -23,6 +23,8 @@ type variant struct {
 // profile has.
 func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
 	name := ModelName(path)
+
+	// Open the model at each size, and drop equal ones.
 	sizes := r.o.sizes(name)
 	var out []variant
 	for _, o := range sizes {
@@ -41,6 +43,8 @@ func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
 	if len(sizes) == 1 || len(out) == 1 && len(r.o.Buckets[name]) == 0 && len(r.o.profileBuckets(name)) == 0 {
 		return out[:1], nil
 	}
+
+	// Order the sizes, and name them as buckets.
 	slices.SortStableFunc(out, func(a, b variant) int {
 		return formats.CompareSizes(tensorInfos(a.in.inputs), tensorInfos(b.in.inputs))
 	})
@@ -215,6 +219,7 @@ func (f *family) pad(ctx context.Context) error {
 // paddingDiff returns the largest difference between the answers of a bucket and those of a larger one for the
 // same request, padded with zeros.
 func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst float64, err error) {
+	// Load both buckets.
 	var bound [2]engine.Binding
 	for k, j := range []*job{short, long} {
 		whole := j.m.whole()
@@ -231,6 +236,8 @@ func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst 
 	if err := short.in.values.fillAll(bound[0].Inputs(), 0); err != nil {
 		return 0, err
 	}
+
+	// Copy the request into the larger bucket, padded with zeros. The mask has ones for the request.
 	for i, t := range bound[0].Inputs() {
 		spec, to := t.Spec(), bound[1].Inputs()[i]
 		data := make([]byte, spec.BytesAt(t.Batch()))
@@ -251,6 +258,8 @@ func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst 
 			return 0, err
 		}
 	}
+
+	// Run both, and compare the part of the answers that they share.
 	for _, b := range bound {
 		if err := b.Run(ctx); err != nil {
 			return 0, err

@@ -104,6 +104,8 @@ func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpo
 	var mu sync.Mutex
 	next, done := 0, 0
 	var wg sync.WaitGroup
+
+	// Each worker takes the next sample until none is left.
 	for range min(o.Parallel, len(order)) {
 		wg.Go(func() {
 			for {

@@ -78,6 +78,8 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 		if err != nil {
 			return nil, err
 		}
+
+		// Round the tensors at one cut after the other, and run the blocks behind it.
 		for cut := range n - 1 {
 			crosses := false
 			for k, t := range c.bindings[cut].Outputs() {
@@ -111,6 +113,8 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 			total[cut] += t
 		}
 	}
+
+	// Turn the counts into shares.
 	for cut, f := range out {
 		if f != nil {
 			f.Top1Agreement = float64(agree[cut]) / float64(max(1, total[cut]))

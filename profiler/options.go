@@ -160,6 +160,8 @@ func (o *Options) normalize() error {
 	if len(o.Models) == 0 {
 		return inputError("no model given")
 	}
+
+	// Fill in the defaults.
 	if o.Device == "" {
 		o.Device = "auto"
 	}
@@ -169,6 +171,8 @@ func (o *Options) normalize() error {
 	if len(o.Batches) == 0 {
 		o.Batches = DefaultBatches
 	}
+
+	// Sort and check the lists.
 	for _, s := range []struct {
 		what string
 		list *[]int
@@ -197,6 +201,8 @@ func (o *Options) normalize() error {
 	if o.FP16Samples == 0 {
 		o.FP16Samples = 8
 	}
+
+	// Tests replace these functions.
 	if o.now == nil {
 		o.now = time.Now
 	}

@@ -223,6 +223,8 @@ func (r *runner) wantsHalf(j *job) bool {
 // softmax if there is one.
 func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 	g.event(Event{Stage: StageFP16, Model: j.in.name, Done: g.fraction(0)})
+
+	// Load the model twice: in float32, and in float16.
 	full := p
 	full.half = false
 	var bound [2]engine.Binding
@@ -249,6 +251,8 @@ func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 	if answer[0].Spec().Type != engine.F32 || answer[0].Spec().Name != answer[1].Spec().Name {
 		return nil // not comparable as numbers
 	}
+
+	// Compare the answers, sample by sample.
 	check := &formats.FP16Check{Samples: g.o.FP16Samples}
 	agree, total := 0, 0
 	for sample := range g.o.FP16Samples {

@@ -108,6 +108,7 @@ func SampleOrder(seed uint64, n int) []int {
 }
 
 func (o *RecordOptions) record(ctx context.Context, path string, order []int, score certainty.Func) (*formats.ModelRecords, error) {
+	// Load the model and check that it fits the samples.
 	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
 	if err != nil {
 		return nil, err
@@ -126,6 +127,8 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 		return nil, err
 	}
 	defer blk.Close()
+
+	// Bind it at the batch size of records.
 	rec := &formats.ModelRecords{Model: in.name, Certainty: make([]float64, len(order))}
 	correct := make([]byte, len(order))
 	size := recordBatch
@@ -139,6 +142,8 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 		return nil, fmt.Errorf("bind %s at batch %d: %w", in.name, size, err)
 	}
 	defer bound.Close()
+
+	// Run the samples batch by batch.
 	for from := 0; from < len(order); from += size {
 		part := order[from:min(from+size, len(order))]
 		dst := bound.Inputs()[0].Bytes()
@@ -151,6 +156,8 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 		if err := bound.Run(ctx); err != nil {
 			return nil, fmt.Errorf("run %s: %w", in.name, err)
 		}
+
+		// Record the certainty of each answer, and whether it is right.
 		src := bound.Outputs()[0].Bytes()
 		for k, s := range part {
 			for i := range scores {

@@ -84,6 +84,8 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 	if p.dev.IsCPU() {
 		size = matmulCPU
 	}
+
+	// Load a model with one large product.
 	m, err := graph.MatMul(size, 1)
 	if err != nil {
 		return 0, err
@@ -104,6 +106,8 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 		return 0, err
 	}
 	c.bound = map[int]*bound{size: {blocks: b}}
+
+	// Take the fastest of several runs, without the first two.
 	best := time.Duration(0)
 	for i := range 8 {
 		if err := ctx.Err(); err != nil {

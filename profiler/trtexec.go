@@ -229,16 +229,22 @@ func (im *trtImport) profile() *formats.Profile {
 	d := o.Device
 	d.Engine, d.Provider = importedEngine, trtProvider
 	d.Method = "trtexec: median over its iterations, without copies between host and device"
+
+	// An earlier import may have described the device already.
 	var sources []string
 	if h := im.device(); h != nil { // present after an earlier import
 		d.Name, d.Driver, d.EngineVersion = cmp.Or(d.Name, h.Name), cmp.Or(d.Driver, h.Driver), cmp.Or(d.EngineVersion, h.EngineVersion)
 		sources, d.CostSeconds = strings.Split(h.Source, ", "), h.CostSeconds
 	}
+
+	// Describe the model.
 	m := formats.ProfileModel{Model: o.Model, Source: im.source(), Blocks: im.blocks, Measurements: []formats.Measurement{}}
 	if im.model != nil {
 		in := im.model.info()
 		m.Inputs, m.Outputs, m.Constants, m.Operators = inputInfos(&in), tensorInfos(in.outputs), constantInfos(in.constants), in.operators
 	}
+
+	// Write the measurements, with layers scaled to the time of the inference.
 	var scales []string
 	for i, r := range o.Runs {
 		me := formats.Measurement{Device: d.Device, Share: r.Share, Batch: r.Batch}
@@ -269,6 +275,8 @@ func (im *trtImport) profile() *formats.Profile {
 			sources = append(sources, r.Name)
 		}
 	}
+
+	// Put the document together, with a note.
 	d.Source = strings.Join(sources, ", ")
 	p := &formats.Profile{Format: profileFormat, Devices: []formats.ProfileDevice{d}, Models: []formats.ProfileModel{m}}
 	if len(scales) > 0 {

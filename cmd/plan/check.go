@@ -101,12 +101,16 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 		defer solver.Close()
 		in.Solver = solver
 	}
+
+	// Read today's documents, and the plan to compare with.
 	if err := o.today(&in, path); err != nil {
 		return err
 	}
 	if err := o.promised(ctx, p, &in, path); err != nil {
 		return err
 	}
+
+	// Plan again, and judge.
 	bar := p.meter(100, "planning again")
 	in.Progress = func(u planner.Progress) { bar.set(int64(100*u.Fraction), 0, u.Phase) }
 	res, err := check.Gate(ctx, in)

@@ -47,6 +47,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if len(args) > 0 {
 		return usageErrorf("--llm and model files exclude each other: found %s", list(args))
 	}
+
+	// Refuse flags that are about model files.
 	var odd []string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed && !slices.Contains(servedFlags, f.Name) {
@@ -74,6 +76,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		return err
 	}
 	endsWellOnInterrupt(ctx)
+
+	// Find out what the server can do.
 	if _, err := llm.New(o.address); err != nil {
 		return usageErrorf("--llm %w", err)
 	}
@@ -85,6 +89,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		o.model = server.Can.Models[0]
 		p.assumed([]string{"--model " + o.model})
 	}
+
+	// Measure, and merge the result into the profile.
 	bar := p.meter(1000, "profiling")
 	result, err := llmserver.Run(ctx, llmserver.Options{
 		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, Out: o.out, Force: o.force,

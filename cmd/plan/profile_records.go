@@ -66,6 +66,8 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	if err := p.output("output", out, formats.KindProfile); err != nil {
 		return err
 	}
+
+	// Collect the servers, and read the questions.
 	c := profiler.CompletionOptions{Source: filepath.Base(o.records), Options: o.answers, HeldOut: o.heldOut, Score: o.score, Seed: seed,
 		Key: os.Getenv("OPENAI_API_KEY"), Top: o.logprobs, Parallel: o.parallel, Patience: patience}
 	for _, text := range o.completions {
@@ -88,6 +90,8 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 		return err
 	}
 	endsWellOnInterrupt(ctx)
+
+	// Ask, with progress over all models.
 	n := len(c.Prompts.Labels)
 	bar := p.meter(int64(n*len(c.Models)), "asking")
 	c.Progress = func(name string, done, _ int) {
@@ -102,6 +106,8 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	case err != nil:
 		return err
 	}
+
+	// Add the records to the profile.
 	o.raise(rec)
 	replaced := false
 	if _, err := profiler.Update(out, profile, func(p *formats.Profile) error {

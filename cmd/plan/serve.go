@@ -161,6 +161,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
 		return err
 	}
+
+	// Check all flags before anything is started.
 	places, err := parsePlaces(o.places)
 	if err != nil {
 		return usageErrorf("%w", err)
@@ -196,6 +198,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	log := p.logAs(o.logFormat)
+
+	// Collect the options of the server.
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log},
@@ -229,6 +233,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		defer func() { err = errors.Join(err, f.Close()) }()
 		so.EventLog = f
 	}
+
+	// Serve until the end, and report.
 	endsWellOnInterrupt(ctx)
 	rep, err := executor.Serve(ctx, so)
 	if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {

@@ -142,6 +142,8 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
+
+	// Offer the devices until the end.
 	endsWellOnInterrupt(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Operators: operators,

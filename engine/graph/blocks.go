@@ -52,6 +52,8 @@ func partition(costs []float64, cross []int64, n int) []int {
 	for i, v := range costs {
 		sum[i+1] = sum[i] + v
 	}
+
+	// best[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
 	best := make([][]float64, n+1)
 	for k := range best {
 		best[k] = make([]float64, a+1)
@@ -69,6 +71,9 @@ func partition(costs []float64, cross []int64, n int) []int {
 			}
 		}
 	}
+
+	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs
+	// more than the limit. from[k][j] is the first atom of the last of these blocks.
 	limit := best[n][a] * (1 + 1e-9)
 	const far = math.MaxInt64
 	bytes := make([][]int64, n+1)
@@ -93,6 +98,8 @@ func partition(costs []float64, cross []int64, n int) []int {
 			}
 		}
 	}
+
+	// Read the bounds back from the end.
 	bounds := make([]int, n+1)
 	for k, j := n, a; k > 0; k-- {
 		bounds[k] = j
@@ -173,6 +180,8 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		outgoing[s.Name] = true
 	}
 	halfIn, halfOut := o.HalfIn && i > 0, o.HalfOut && j < b.Len()
+
+	// Declare the inputs, with a cast where the type outside differs from the type inside.
 	for _, s := range first.Tensors {
 		outer := s
 		if halfIn {
@@ -217,6 +226,8 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		}
 		p.outputs = append(p.outputs, outer)
 	}
+
+	// Describe the slice.
 	sub := &engine.Submodel{
 		Model: m.Name, Identity: m.Identity, From: i, To: j, Blocks: b.Len(), Inputs: p.inputs, Outputs: p.outputs,
 		WeightBytes: m.net.weightBytes(p.nodes, o.Half), Nodes: len(p.nodes), Folder: m.folder,
@@ -224,6 +235,8 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	if o.NoData {
 		return sub, nil
 	}
+
+	// Add the extra outputs, and write the model.
 	inside := map[string]bool{}
 	for _, k := range p.nodes {
 		for _, t := range m.net.nodes[k].Output {

@@ -34,6 +34,8 @@ func halfClips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 			out = append(out, nd)
 			continue
 		}
+
+		// Find the bounds, which are inputs or attributes.
 		last := nd.Output[0]
 		bound := [2]string{} // names of the smallest and the largest value, empty without one
 		for i := 1; i < len(nd.Input) && i <= 2; i++ {
@@ -48,6 +50,8 @@ func halfClips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 			inits = append(inits, &onnxpb.Tensor{Name: proto.String(bound[i]), DataType: proto.Int32(int32(engine.F16)),
 				RawData: binary.LittleEndian.AppendUint16(nil, Half(a.GetF()))})
 		}
+
+		// Replace the node by Max, Min, both, or Identity.
 		x := nd.Input[0]
 		step := func(op, bound, to string) {
 			node := &onnxpb.Node{OpType: proto.String(op), Name: nd.Name, Input: []string{x}, Output: []string{to}}

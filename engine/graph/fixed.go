@@ -21,6 +21,8 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 		s.Shape = append([]int64{first}, s.Shape[1:]...)
 		p.inputs = append(p.inputs, s)
 	}
+
+	// Run the whole model once to learn the shapes of its outputs.
 	p.outputs = bareSpecs(m.Outputs)
 	p.light = true
 	var found []map[string]Value
@@ -38,6 +40,8 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 		}
 		p.open = true
 	}
+
+	// Check that answers can carry the outputs.
 	for i, name := range m.Outputs {
 		v := found[0][name]
 		if v.Type.Size() == 0 {

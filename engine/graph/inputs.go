@@ -125,6 +125,8 @@ func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	if len(list) == 0 {
 		return bad("the model has no input that requests could bring")
 	}
+
+	// Find the sizes of dimensions: given ones, and those of the same name.
 	given, err := givenDims(list, o)
 	if err != nil {
 		return err
@@ -133,6 +135,8 @@ func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	if err != nil {
 		return err
 	}
+
+	// Declare each input, and collect what the user still has to give.
 	var open, flags []string
 	for _, d := range list {
 		spec, first, err := d.spec(given[d.name], named)

@@ -43,6 +43,8 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 		}
 		n.inits[t.GetName()] = t
 	}
+
+	// Collect inputs and outputs.
 	for _, v := range g.Input {
 		if v.GetName() == "" {
 			return nil, bad("an input has no name")
@@ -57,6 +59,8 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 	if len(n.outputs) == 0 {
 		return nil, bad("the model has no output")
 	}
+
+	// Check every node before the graph is sorted.
 	n.nodes = g.Node
 	for i, nd := range n.nodes {
 		if nd.GetOpType() == "" {
@@ -265,6 +269,7 @@ func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]boo
 
 // findComputeNodes drops nodes that no output needs, and separates constants from compute nodes.
 func (n *net) derive() error {
+	// Walk backwards and keep the nodes that some output needs.
 	need := map[string]bool{}
 	for _, o := range n.outputs {
 		need[o] = true
@@ -286,6 +291,8 @@ func (n *net) derive() error {
 	}
 	slices.Reverse(kept)
 	n.nodes = kept
+
+	// A node is constant if all its inputs are and it is not random.
 	n.producer = map[string]int{}
 	n.isConst = map[string]bool{}
 	n.compute = nil

@@ -80,6 +80,8 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 		if !isOutside(t) {
 			continue
 		}
+
+		// Open the file, and check that it holds the tensor.
 		r, err := outside(t)
 		if err != nil {
 			return nil, err
@@ -107,12 +109,16 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 		if r.length > smallOutside {
 			continue
 		}
+
+		// Read small tensors.
 		data := make([]byte, r.length)
 		if _, err := f.ReadAt(data, r.offset); err != nil {
 			return nil, fmt.Errorf("read the model's weights: %w", err)
 		}
 		t.RawData, t.ExternalData, t.DataLocation = data, nil, nil
 	}
+
+	// Add the files to the hash.
 	slices.Sort(names)
 	for _, name := range names {
 		if err := modelfile.Sample(files[name], name, h); err != nil {

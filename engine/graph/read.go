@@ -189,6 +189,8 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	if err := namesAreText(g); err != nil {
 		return nil, err
 	}
+
+	// Sort the graph, and declare its inputs and outputs.
 	m := &Model{Name: o.Name, SHA256: sum, Identity: sum}
 	g, err := m.tensorsOnly(g)
 	if err != nil {
@@ -205,6 +207,8 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	if err := m.declareInputs(g, o); err != nil {
 		return nil, err
 	}
+
+	// Keep what the file declares of its outputs, and all but its graph.
 	m.Outputs = n.outputs
 	for _, v := range g.Output {
 		spec := engine.Spec{Name: v.GetName()}
@@ -227,6 +231,7 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	// Keep fields that are not decoded, above all model-local functions.
 	m.header.ProtoReflect().SetUnknown(pm.ProtoReflect().GetUnknown())
 
+	// The identity covers all options that change what is computed.
 	var changed []string
 	if o.Seed != 0 && m.Weightless() {
 		if err := n.seed(o.Seed); err != nil {
@@ -246,6 +251,8 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 		h := sha256.Sum256([]byte(strings.Join(append([]string{sum}, changed...), "\n")))
 		m.Identity = hex.EncodeToString(h[:])
 	}
+
+	// Free the batch in a copy of the graph.
 	m.asFile = n.clone()
 	n.symbolicReshapes()
 	return m, nil

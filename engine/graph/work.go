@@ -42,6 +42,8 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	for _, s := range m.Inputs {
 		given[s.Name] = s
 	}
+
+	// Measure the shapes of all tensors, unless Chain did.
 	measured := c.values
 	if measured == nil {
 		found, err := m.probeShapes(ctx, probe, ProbeRun{probeA, n.computed()})
@@ -54,6 +56,8 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	for name, s := range given {
 		values[name] = Value{Type: s.Type, Shape: s.ShapeAt(probeA)}
 	}
+
+	// Count each node, at first with all its inputs and outputs in memory.
 	count := &Counts{chain: c, nodes: make([]nodeWork, len(n.compute))}
 	users := n.consumers()
 	size := func(t string) int64 { // bytes of a tensor that depends on an input, for one sample
@@ -75,6 +79,8 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 		if viewOps[nd.GetOpType()] {
 			continue
 		}
+
+		// Count the bytes of each input once, except those that stay in registers.
 		seen := map[string]bool{}
 		for _, in := range nd.Input {
 			if in == "" || n.isConst[in] || seen[in] {

@@ -110,6 +110,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 	if p.name == "" {
 		g.Name = proto.String(m.Name)
 	}
+
+	// Collect the initialisers: seeded weights, placeholders in a probe, or the tensors of the file.
 	size := int64(0)
 	for _, t := range names {
 		w := n.weights[t]
@@ -143,6 +145,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 	if size > maxFile-1<<20 {
 		return nil, fmt.Errorf("%s: %d bytes of weights in one block: ONNX files hold at most 2 GiB, cut it into more blocks", m.Name, size)
 	}
+
+	// Collect the nodes, and convert them to float16 if asked for.
 	constant := make([]*onnxpb.Node, 0, len(idx)+len(p.nodes))
 	for _, i := range idx {
 		constant = append(constant, n.nodes[i])
@@ -162,6 +166,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 		inner, bounds = halfClips(nodes[len(idx):], m.opset())
 		g.Initializer = append(g.Initializer, bounds...)
 	}
+
+	// Put the parts of the graph together, constants first, and declare inputs and outputs.
 	g.Initializer = append(g.Initializer, p.inits...)
 	g.Node = append(g.Node, constant...)
 	g.Node = append(g.Node, p.before...)
@@ -184,6 +190,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 	for _, s := range p.outputs {
 		g.Output = append(g.Output, valueInfo(s))
 	}
+
+	// Write the model.
 	out := proto.Clone(m.header).(*onnxpb.Model)
 	out.Graph = g
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)

@@ -48,6 +48,8 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 	for _, t := range inputs {
 		byName[t.Spec().Name] = t
 	}
+
+	// Copy the inputs into C memory, in the order of the session.
 	var values []unsafe.Pointer
 	defer func() {
 		for _, v := range values {
@@ -71,6 +73,8 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 			return nil, err
 		}
 	}
+
+	// Run, with the names of the outputs in C memory.
 	var texts cStrings
 	defer texts.free()
 	n := len(want)
@@ -93,6 +97,8 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
+
+	// Copy the outputs.
 	got := map[string]Output{}
 	for i, w := range want {
 		var typ, rank C.int

@@ -123,6 +123,8 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	if threads == 0 {
 		threads = max(1, len(d.CPUs))
 	}
+
+	// Set the options of the device.
 	config := map[string]string{
 		"session.intra_op.allow_spinning": "0",
 		"session.inter_op.allow_spinning": "0",
@@ -156,6 +158,8 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	default:
 		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
 	}
+
+	// Make the session, and explain an error.
 	maps.Copy(config, o.Session)
 	s, err := newSession(model, c, batch, config, providerOptions(d, o), e.operators)
 	if err == nil {

@@ -75,6 +75,8 @@ func Join(ctx context.Context, c JoinConfig) error {
 	if c.CacheBytes <= 0 {
 		c.CacheBytes = DefaultCache
 	}
+
+	// Offer every device more than once, and end if an offer fails for good.
 	c.cache, c.mute = NewCache(c.CacheBytes), new(sync.Once)
 	defer c.cache.Close()
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -133,6 +133,8 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker
 			b.mu.Unlock()
 			return nil, net.ErrClosed
 		}
+
+		// Count the workers taken per device, and note the devices that the owner has.
 		mine, used := map[device]bool{}, map[device]int{}
 		for g := range b.joined {
 			if g.owner != nil {
@@ -141,6 +143,8 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker
 				mine[d] = mine[d] || g.owner == owner
 			}
 		}
+
+		// Take a worker of the least used device, by host and index among equals.
 		var best *joinedWorker
 		for g := range b.joined {
 			d := device{g.offer.Host, g.offer.Index}
@@ -157,6 +161,8 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker
 			b.mu.Unlock()
 			return best, nil
 		}
+
+		// Wait until a worker joins or leaves.
 		changed := b.changed
 		b.mu.Unlock()
 		select {

@@ -74,6 +74,8 @@ func (w *swapper) keep(ctx context.Context, p []byte) (*Kept, error) {
 	if w.kept[id] != nil || w.queue != nil {
 		return nil, fmt.Errorf("%w: stage %d is kept already, or swaps have begun", ErrProtocol, id)
 	}
+
+	// Cut the stage, unless another worker did.
 	start, m := monotonic(), &keptModel{spec: q.Stage, sub: q.Submodel}
 	if q.Size == 0 {
 		sub, err := w.s.loader.Cut(ctx, &q.Stage)
@@ -86,6 +88,8 @@ func (w *swapper) keep(ctx context.Context, p []byte) (*Kept, error) {
 		}
 		m.sub.ONNX = nil
 	}
+
+	// Map the model.
 	if q.Size > 0 {
 		if m.bytes, err = unix.Mmap(fd, 0, int(q.Size), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
 			return nil, fmt.Errorf("map the model of stage %d (%d bytes): %w", id, q.Size, err)

@@ -95,6 +95,7 @@ func (b *binder) fail(n *node, expected, hint string) {
 }
 
 func (b *binder) bind(n *node, v reflect.Value) {
+	// Types with a form of their own come first.
 	switch v.Type() {
 	case microsType:
 		b.micros(n, v)
@@ -123,6 +124,8 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		v.SetBytes(appendCompact(nil, n))
 		return
 	}
+
+	// All other types follow their kind.
 	switch v.Kind() {
 	case reflect.Pointer:
 		if n.kind == nullNode && b.nullable {

@@ -20,6 +20,7 @@ const lineWidth = 110
 // toNode is the inverse of binder.bind. Fields are in the order of the type, optional zero fields are left out,
 // and empty lists and maps are written as such, never as null.
 func toNode(v reflect.Value, path string) (node, error) {
+	// Types with a form of their own come first.
 	switch v.Type() {
 	case microsType:
 		return node{kind: numberNode, text: Micros(v.Int()).String()}, nil
@@ -47,6 +48,8 @@ func toNode(v reflect.Value, path string) (node, error) {
 		}
 		return n, nil
 	}
+
+	// All other types follow their kind.
 	switch v.Kind() {
 	case reflect.Interface:
 		return toNode(v.Elem(), path)

@@ -106,6 +106,7 @@ func (im *llmImport) note(format string, args ...any) {
 
 // add adds the costs of an instance, unless those of another engine are there already.
 func (im *llmImport) add(place llmruns.Place) error {
+	// Complete the key, and skip an instance that another engine's files have described.
 	at := place
 	if at.Engine = ""; at.Device == "" {
 		at.Device = im.opt.Device
@@ -116,6 +117,8 @@ func (im *llmImport) add(place llmruns.Place) error {
 	if slices.Contains(im.done, at) {
 		return nil
 	}
+
+	// Collect the measurements, with all-reduces.
 	name := fmt.Sprintf("%s on %d x %s", at.Model, at.TensorParallel, at.Device)
 	kv, source := im.capacity(at)
 	var measured []llmruns.Measured
@@ -129,6 +132,8 @@ func (im *llmImport) add(place llmruns.Place) error {
 		measured = im.opt.Links.WithAllReduce(*im.opt.Layers, measured)
 	}
 	measured = im.usable(measured, name)
+
+	// Fit them, or use coefficients that others have fitted.
 	var it *formats.Iteration
 	var fit *formats.IterationFit
 	var err error
@@ -149,6 +154,8 @@ func (im *llmImport) add(place llmruns.Place) error {
 	} else if it = im.fitted(place, name); it == nil {
 		return nil
 	}
+
+	// Add the instance.
 	if exchange == formats.NoAllReduce {
 		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short; --link-gbps, --link-us and --model-config add them", name)
 	}

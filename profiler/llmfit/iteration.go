@@ -187,6 +187,7 @@ func leastBase(list []observation) float64 {
 // subsets without the base, the base has its smallest value. If attention is not negative, that coefficient has
 // this fixed value.
 func nonNegative(list []observation, hinge, base, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
+	// Divide each row by its time, so that errors are relative. Attention, if fixed, goes to the other side.
 	rows, rest := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
 	want := make([]float64, len(list))
 	for i := range list {
@@ -196,6 +197,8 @@ func nonNegative(list []observation, hinge, base, attention float64, allowed int
 		}
 		rest[i] = 1 - rows[i][ofAttention]*max(0, attention)
 	}
+
+	// Solve for every allowed subset of coefficients, and keep the best valid solution.
 	least = math.Inf(1)
 	for set := 1; set < 1<<numCoefficients; set++ {
 		if set&^allowed != 0 {

@@ -35,6 +35,8 @@ func (r *runner) result() (*Result, error) {
 	var besides []llmfit.Beside
 	out := &Result{}
 	width, most := 0.0, 0
+
+	// Average the samples of each point.
 	for _, p := range r.measured() {
 		s := r.average(p)
 		out.Samples += len(r.have[p])
@@ -59,6 +61,8 @@ func (r *runner) result() (*Result, error) {
 	if len(decodes) == 0 || len(besides) == 0 {
 		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(besides), len(decodes))
 	}
+
+	// Fit, and note what makes the fit doubtful.
 	it, fit, err := llmfit.Served(decodes, besides)
 	if err != nil {
 		return nil, err
@@ -70,6 +74,8 @@ func (r *runner) result() (*Result, error) {
 	if slower := r.disturbance(); slower > disturbed {
 		r.note("busy machine", "samples took %.0f %% longer than those of the quieter half; the fit is of all, and plans count that", 100*slower)
 	}
+
+	// Describe the instance.
 	in := formats.LLMInstance{
 		Device: r.o.Device, TensorParallel: r.o.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
 		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(most), TokenBudget: budget, Loads: r.modelLoads(),
@@ -84,6 +90,8 @@ func (r *runner) result() (*Result, error) {
 	} else {
 		r.note("KV capacity", "the server does not tell it: set kv_tokens and kv_source before planning")
 	}
+
+	// Put the profile together.
 	out.Profile = &formats.Profile{
 		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.o.Device}}, Models: []formats.ProfileModel{}, Notes: r.notes,
 		LLMs: []formats.LLMProfile{{Model: r.o.Name, WeightBytes: r.facts.WeightBytes, ContextTokens: r.facts.Context, Instances: []formats.LLMInstance{in}}},

@@ -58,6 +58,7 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	seen := map[string]bool{}
 	wanted := func(name string) bool { return len(models) == 0 || slices.Contains(models, name) }
 
+	// Read the latencies.
 	err := table(latency, latencyName, latencyHeader, func(t *csvfile.Table) error {
 		name, device := t.Text("model"), t.Text("gpu")
 		seen[name] = true
@@ -93,6 +94,8 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	if err != nil {
 		return nil, err
 	}
+
+	// Read the bytes at the cuts.
 	err = table(cuts, cutsName, cutHeader, func(t *csvfile.Table) error {
 		m := byName[t.Text("model")]
 		if m == nil {
@@ -108,6 +111,8 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	if err != nil {
 		return nil, err
 	}
+
+	// Make the profile.
 	if len(models) > 0 {
 		order = models
 	}
