@@ -334,7 +334,6 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 	checkConstants(c, m.Constants, path+".constants")
 	checkOperators(c, m.Operators, path+".operators")
 
-	// x
 	c.Some(len(m.Blocks), path+".blocks", "at least one block")
 	check := func(f *FP16Check, path string) {
 		if f != nil {

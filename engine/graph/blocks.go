@@ -204,6 +204,8 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		}
 		p.inputs = append(p.inputs, outer)
 	}
+
+	// Declare the outputs, with a cast or a copy where needed.
 	for _, s := range last.Tensors {
 		outer := s
 		if halfOut {
