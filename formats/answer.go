@@ -6,8 +6,8 @@ import "time"
 // WaitTime lasts until the first iteration starts.
 type Answer struct{ E2E, TTFT, TPOT, Waited time.Duration }
 
-// TimePerToken returns the time per token after the first, for an answer whose first
-// and last token are so far apart; 0 for one token.
+// TimePerToken returns the time per token after the first, given the times of the first and the last token. For
+// one token it is 0.
 func TimePerToken(first, last time.Duration, tokens int) time.Duration {
 	if tokens < 2 {
 		return 0

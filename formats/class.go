@@ -90,7 +90,7 @@ func ClassNames(classes []string) string {
 	return strings.Join(out, ", ")
 }
 
-// maxClassName bounds what travels in headers and labels.
+// maxClassName bounds the name of a class, which is used in headers and labels.
 const maxClassName = 64
 
 // isClassName reports whether a name can be that of a class. It is used in headers, metric labels and file names.
@@ -111,8 +111,8 @@ func checkClassName(c *document.Checker, class, path string) {
 	c.FailIf(!classOK(class), path+".class", "the text "+document.Quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
 }
 
-// checkKey checks that a model's name is there, that its class can be one, and that
-// the two stand once together.
+// checkKey checks that a model's name is not empty, that its class is a valid name, and that the two occur
+// together only once.
 func checkKey(c *document.Checker, seen map[ModelClass]int, i int, k ModelClass, path string) {
 	switch first, dup := seen[k]; {
 	case k.Model == "":

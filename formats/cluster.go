@@ -24,8 +24,8 @@ func (c *Cluster) Find(device string) *Pool {
 	return find(c.Pools, func(p *Pool) bool { return p.Device == device })
 }
 
-// HostShared is a cluster whose devices are all on one host: what crosses between
-// those without nic_gbps takes no network time.
+// HostShared says that all devices are on one host. Transfers between devices without nic_gbps then take no
+// network time.
 const HostShared = "shared"
 
 // Sharing says how a pool's devices are divided between stages.
@@ -43,9 +43,9 @@ type Pool struct {
 	Count         int            `json:"count"`
 	MaxShares     int            `json:"max_shares,omitempty" default:"1"`        // shares 1/1..1/max_shares; default 1
 	PerNode       int            `json:"per_node,omitempty" default:"1"`          // devices that share one NIC; default 1
-	NICGbps       float64        `json:"nic_gbps,omitempty" default:"no network"` // usable rate; absent: nothing passes to other kinds without one, but on a shared host
+	NICGbps       float64        `json:"nic_gbps,omitempty" default:"no network"` // usable rate; if absent, nothing can be sent to other kinds of devices, except on a shared host
 	NICEfficiency float64        `json:"nic_efficiency,omitempty" default:"1"`    // multiplies nic_gbps; default 1
-	Memory        document.Bytes `json:"memory,omitempty" default:"no limit"`     // per device; absent: not limited
+	Memory        document.Bytes `json:"memory,omitempty" default:"no limit"`     // per device; if absent, not limited
 	USDPerHour    float64        `json:"usd_per_hour,omitempty"`
 	Watts         float64        `json:"watts,omitempty"`
 	Sharing       string         `json:"sharing,omitempty"` // exclusive (default) or time

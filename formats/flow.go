@@ -10,17 +10,17 @@ import (
 	"inferplan/formats/document"
 )
 
-// FlowPlan is the part of a plan of kind flow that says what its applications
-// are and how their modules scale. Where each module runs, with which batch, is
-// in the deployment: one entry per module, which applications may share.
+// FlowPlan is the section of a plan of kind flow. It says what the applications are and how their modules scale.
+// The deployment has one entry per module, which applications may share, and says where each module runs, at which
+// batch.
 type FlowPlan struct {
 	Applications []FlowApplication `json:"applications"`
 	Modules      []FlowModule      `json:"modules"` // in the order of the deployment
-	// Lambda is the quantile of the waits for batches further down that a request
-	// is given (PARD §4.2), WindowUS how far back queueing is averaged.
+	// Lambda is the quantile of the waits for batches at later modules for which a request gets time (PARD §4.2).
+	// WindowUS is the time over which queueing is averaged.
 	Lambda   float64         `json:"lambda"`
 	WindowUS document.Micros `json:"window_us"`
-	Scaling  *FlowScaling    `json:"scaling,omitempty"` // absent: all replicas are there all the time
+	Scaling  *FlowScaling    `json:"scaling,omitempty"` // if absent, all replicas always run
 	// Transitions are ways that requests of workflows took, or are expected to.
 	Transitions []WaysOf `json:"transitions,omitzero"`
 }
@@ -57,17 +57,16 @@ type FlowModule struct {
 	Model       string          `json:"model"`
 	Accuracy    float64         `json:"accuracy,omitempty"`      // of the variant that was chosen
 	ColdStartUS document.Micros `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves; of a workflow, the load
-	// The others are of workflows. A copy takes WeightBytes of a device's memory, a
-	// batch WorkingBytes beside. An output takes NearUS to another device of the same
-	// node, FarUS to one of another. Resident are the devices that hold a copy at the
-	// start, counted through the pools.
+	// The fields below are for workflows. A copy takes WeightBytes of a device's memory, and a batch also
+	// WorkingBytes. Moving an output takes NearUS to another device of the same node, and FarUS to a device of
+	// another node. Resident lists the devices that hold a copy at the start, numbered through all pools.
 	WeightBytes  int64           `json:"weight_bytes,omitempty"`
 	WorkingBytes int64           `json:"working_bytes,omitempty"`
 	NearUS       document.Micros `json:"near_us,omitempty"`
 	FarUS        document.Micros `json:"far_us,omitempty"`
 	Resident     []int           `json:"resident,omitzero"`
-	// Kinds are the kinds of devices that run it, where the plan has several, with the
-	// load and the working bytes there. The figures above are then the largest of them.
+	// Kinds are the kinds of devices that run it, with the load time and the working bytes there, if the plan has
+	// several kinds. The figures above are then the largest of them.
 	Kinds []FlowKind `json:"kinds,omitzero"`
 	// Session is the state that the module keeps of a request from task to task.
 	Session *SessionState `json:"session_state,omitempty"`
@@ -227,8 +226,8 @@ func (f *FlowPlan) check(p *planChecker) {
 	f.transitions(p)
 }
 
-// memory checks what devices hold at the start: each model once, and no more than
-// there is room for beside the largest batch.
+// checkMemory checks the models that devices hold at the start: each once, and no more than fit beside the largest
+// batch.
 func (f *FlowPlan) memory(p *planChecker) {
 	var room []int64 // by device; no limit: -1
 	for i := range p.plan.Pools {
@@ -324,7 +323,7 @@ func (f *FlowPlan) kinds(p *planChecker, i int) {
 	}
 }
 
-// graph checks what an application is made of.
+// checkGraph checks the modules or segments of an application.
 func (f *FlowPlan) graph(p *planChecker, a *FlowApplication, at string) {
 	switch {
 	case f.Workflow() && (len(a.Segments) == 0 || len(a.Modules) > 0 || f.Scaling != nil):

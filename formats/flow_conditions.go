@@ -16,8 +16,7 @@ import (
 // knownType reports whether a text names a type of an output or parameter.
 func knownType(text string) bool { return condition.KnownType(text) }
 
-// Conditions are the checked expressions of an application, by the field that they
-// stand in: segments[1].next[0].when.
+// Conditions are the checked expressions of an application, by the path of their field: segments[1].next[0].when.
 type Conditions map[string]*condition.Expression
 
 // Conditions checks the expressions of an application and gives them back. Errors

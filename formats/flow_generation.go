@@ -33,7 +33,8 @@ func (m *Module) Generates() bool {
 	return m.Prompt != nil || m.Output != nil || m.LengthsFile != "" || len(m.Sample) > 0
 }
 
-// Tokens returns how long prompts and answers are, each on its own; nil where that is in a file.
+// TokenLengths returns the distributions of the lengths of prompts and answers, separately. Both are nil if they
+// are in a file.
 func (m *Module) Tokens() (prompt, output *Lengths) {
 	if len(m.Sample) == 0 {
 		return m.Prompt, m.Output

@@ -9,7 +9,7 @@ import (
 // ModuleReport is a module's part of a run of applications.
 type ModuleReport struct {
 	Module   string  `json:"module"`
-	Requests int64   `json:"requests"` // tasks that came to it
+	Requests int64   `json:"requests"` // tasks that it got
 	Dropped  int64   `json:"dropped"`  // requests that were dropped because of it
 	Invalid  float64 `json:"invalid"`  // share of its device time that went into requests that were not in time
 	Consumed float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
@@ -33,7 +33,7 @@ type FlowReport struct {
 	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
 	DeviceUS   document.Micros  `json:"device_us"` // from the decision for a worker until it goes, of all together
 	Windows    []FlowWindow     `json:"windows,omitempty"`
-	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // absent: never
+	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // if absent, there was no overload
 	Modes      []FlowModeChange `json:"modes,omitempty"`      // of the first run
 }
 
@@ -55,7 +55,7 @@ type GenerationReport struct {
 	Sequences       int64   `json:"sequences"` // that ended
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Running         float64 `json:"running"`   // sequences at once, mean over the time of iterations
-	Preempted       int64   `json:"preempted"` // sequences that left for want of KV memory and came back
+	Preempted       int64   `json:"preempted"` // sequences that were evicted for lack of KV memory, and resumed
 	PeakKVTokens    int64   `json:"peak_kv_tokens"`
 	KVTokens        int64   `json:"kv_tokens"` // of a device
 }
@@ -74,7 +74,7 @@ type SegmentReport struct {
 	TPOTP99US   document.Micros `json:"tpot_p99_us"`
 }
 
-// SessionReport says what became of the states that tasks went on with.
+// SessionReport counts the states that tasks reused, or had to do without.
 type SessionReport struct {
 	Reused        int64           `json:"reused"`     // tasks that found theirs
 	Recomputed    int64           `json:"recomputed"` // tasks that did not
@@ -87,11 +87,10 @@ type SessionReport struct {
 type FlowWindow struct {
 	WidthUS document.Micros `json:"width_us"`
 	Drop    float64         `json:"drop"`    // largest share of a window's requests that were not answered in time
-	Goodput float64         `json:"goodput"` // least requests in time, likewise
+	Goodput float64         `json:"goodput"` // smallest number of requests in time, as the same share
 }
 
-// FlowOverload is of the windows of ten seconds in which more came than the
-// workers carry.
+// FlowOverload summarises the windows of ten seconds in which more requests arrived than the workers can serve.
 type FlowOverload struct {
 	Windows      int      `json:"windows"`
 	Requests     int64    `json:"requests"`

@@ -16,7 +16,7 @@ import (
 type Segment struct {
 	Name    string   `json:"name"`
 	Modules []Module `json:"modules"`
-	Most    int      `json:"most,omitempty"` // visits; needed where segments lead back to it
+	Most    int      `json:"most,omitempty"` // largest number of visits; required if segments lead back to it
 	Next    []Branch `json:"next,omitzero"`  // ways on, the first that holds; none: the request ends
 }
 

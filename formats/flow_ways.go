@@ -6,8 +6,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Transitions say which ways requests of workflows took: what prediction learns
-// from.
+// Transitions are recorded paths of workflow requests, from which prediction learns.
 type Transitions struct {
 	Format       string   `json:"format"` // inferplan.transitions/v1
 	Applications []WaysOf `json:"applications"`
@@ -22,7 +21,7 @@ type WaysOf struct {
 // Way is the path of a request through an application, with the number of requests that took it.
 type Way struct {
 	Count int       `json:"count"`
-	Known int       `json:"known"` // tasks that were asked for as the request came
+	Known int       `json:"known"` // tasks that were revealed when the request arrived
 	Tasks []WayTask `json:"tasks"`
 }
 

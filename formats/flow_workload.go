@@ -16,12 +16,12 @@ type Applications []Application
 // workflow. A workflow consists of segments, and a request learns only at run time which segment comes next.
 type Application struct {
 	Name       string            `json:"name"`
-	SLO        document.SLO      `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
+	SLO        document.SLO      `json:"slo,omitzero"`                 // of the whole application; if left out, --slo
 	Percentile string            `json:"percentile,omitempty"`         // p99 by default
 	Weight     float64           `json:"weight,omitempty" default:"1"` // 1 by default
 	RPS        float64           `json:"rps,omitempty"`                // to be carried
 	Accuracy   float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
-	Parameters map[string]string `json:"parameters,omitzero"`          // that requests bring, with their types, for conditions
+	Parameters map[string]string `json:"parameters,omitzero"`          // values that requests bring for conditions, with their types
 	Modules    []Module          `json:"modules,omitzero"`
 	Segments   []Segment         `json:"segments,omitzero"`     // instead of modules
 	Ways       string            `json:"transitions,omitempty"` // file of recorded ways, for workflows
@@ -31,9 +31,9 @@ type Application struct {
 // it. A text in its place is the module's name alone.
 type Module struct {
 	Name     string    `json:"name"`
-	Model    string    `json:"model,omitempty"`    // of the profile; the module's name where it is left out
+	Model    string    `json:"model,omitempty"`    // of the profile; if left out, the module's name
 	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
-	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; left out: the one before it in the list
+	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; if left out, the module before it
 	Branches []Branch  `json:"branches,omitempty"` // a request takes one of them
 	// Pre is a step of the server that makes the model's input from the module's inputs and the client's. Post
 	// makes the module's output from the model's (see PreSteps, PostSteps). If empty, tensors are passed on
@@ -81,19 +81,18 @@ type Variant struct {
 	Accuracy float64 `json:"accuracy"`
 }
 
-// Branch is the modules that run where a request takes one way, or the segment
-// that comes next. A module that no way names runs for every request.
+// Branch is one of the paths that a request can take: the modules that then run, or the segment that comes next. A
+// module that is in no branch runs for every request.
 type Branch struct {
-	To          []string  `json:"to"`             // empty: nothing more on this way
-	When        string    `json:"when,omitempty"` // a condition; the first way whose condition holds is taken
+	To          []string  `json:"to"`             // if empty, the path ends
+	When        string    `json:"when,omitempty"` // the first branch whose condition holds is taken
 	Probability float64   `json:"probability"`
 	Later       []float64 `json:"later,omitzero"` // at the second visit of a segment, the third …; the last of them holds on
 }
 
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
 
-// ApplicationsOf are the applications that a workload asks for; nil where it
-// asks for something else.
+// ApplicationsOf returns the applications that a workload asks for, or nil if it asks for something else.
 func ApplicationsOf(w *Workload) Applications {
 	if w == nil {
 		return nil
@@ -120,8 +119,7 @@ func (s Applications) Files() []SectionFile {
 	return out
 }
 
-// Models are the models that may run a module, with the accuracy of each; 0
-// where none is known.
+// Models returns the models that may run a module, with the accuracy of each, or 0 if that is not known.
 func (m *Module) Models() []Variant {
 	if len(m.Variants) > 0 {
 		return m.Variants
@@ -176,7 +174,7 @@ func (s Applications) check(c *document.Checker) {
 	s.generated(c)
 }
 
-// checkGraph checks what an application is made of.
+// checkGraph checks the modules or segments of an application.
 func (a *Application) checkGraph(c *document.Checker, at string) {
 	full := a.WithDefaults()
 	switch {
@@ -253,7 +251,7 @@ func (g *moduleGraph) known(name, at string) {
 	}
 }
 
-// checkVariants checks the variants of a module, which stand in place of a model.
+// checkVariants checks the variants of a module, which replace its model.
 func (m *Module) checkVariants(c *document.Checker, at string) {
 	c.FailIf(len(m.Variants) > 0 && m.Model != "", at+".model", "a model beside variants", "one of the two")
 	seen := map[string]int{}
@@ -264,8 +262,8 @@ func (m *Module) checkVariants(c *document.Checker, at string) {
 	}
 }
 
-// branches checks the ways on from a module: each leads to modules behind it,
-// no module is on two of them, and the probabilities sum to 1.
+// checkBranches checks the branches of a module: each leads to modules behind it, no module is in two of them, and
+// the probabilities sum to 1.
 func (g *moduleGraph) branches(i int, at string) {
 	m := &g.modules[i]
 	if len(m.Branches) == 0 {

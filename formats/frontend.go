@@ -28,7 +28,7 @@ func FrontEndOf(c *Cluster, p *Profile) *FrontEnd {
 	return p.FrontEnd
 }
 
-// costed is a section whose requests are each for several models, and which says what they cost.
+// costReporter is a section whose requests may each use several models, and which states their costs.
 type costed interface {
 	RequestCosts() (beside, frontEnd document.Micros)
 }
@@ -44,8 +44,9 @@ func (d *Plan) BesideRuns() time.Duration {
 	return d.meanOf(func(m *Deployed) document.Micros { return m.RequestUS })
 }
 
-// frontEndUse is the part of the front end's CPUs that requests may take up: where they take all, whatever else the
-// machine does makes queues grow. A model of microseconds on two cores kept its SLO at .95 of full use, and not at full use.
+// frontEndUse is the part of the front end's CPUs that requests may occupy. If they occupied all, any other work
+// on the machine would make queues grow. A model with runs of microseconds, on two cores, kept its SLO at .95 of
+// full use, but not at full use.
 const frontEndUse = .9
 
 // Time returns for how long a request that costs so much CPU time takes up the front end.
@@ -77,8 +78,8 @@ func (d *Plan) RequestCPU() time.Duration {
 	return d.meanOf(func(m *Deployed) document.Micros { return m.RequestCPUUS })
 }
 
-// runsBeside returns the CPU time of a request's runs on the machine of the front end, which has the CPU
-// devices of one node. It returns 0 where requests are not each for one deployment.
+// runCPUOnFrontEnd returns the CPU time of a request's runs on the machine of the front end, which has the CPU
+// devices of one node. It returns 0 if a request is not served by exactly one deployment.
 func (d *Plan) runsBeside() time.Duration {
 	served := d.Served()
 	if len(served) != len(d.Deployment) {
@@ -136,7 +137,7 @@ func meanKnown(n int, at func(int) (document.Micros, float64)) time.Duration {
 	return time.Duration(sum / weights)
 }
 
-// FrontEndLoad returns the part of the front end that requests take up at the rates that the plan serves.
+// FrontEndLoad returns the part of the front end that requests occupy at the rates that the plan serves.
 func (d *Plan) FrontEndLoad() float64 {
 	rate := 0.0
 	for _, s := range d.Served() {

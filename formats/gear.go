@@ -25,12 +25,12 @@ type GearPlan struct {
 	SLOUS      document.Micros `json:"slo_us"`
 	Percentile string          `json:"percentile"`
 	Over       string          `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
-	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
+	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, if a target was given
 	MaxQPS     float64         `json:"max_qps"`
 	Score      string          `json:"score,omitempty"` // how certainties are computed; top1-top2 if absent
 	Weights    string          `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
 	Samples    int             `json:"samples"`         // planned on
-	HeldOut    int             `json:"held_out"`        // kept apart, for AccuracyHeldOut
+	HeldOut    int             `json:"held_out"`        // held-out samples, for AccuracyHeldOut
 	// AccuracyHeldOut is the accuracy of the whole plan on the held-out samples, over the ranges by weight.
 	// HeldOutInterval is its 95 % interval.
 	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
@@ -55,7 +55,7 @@ type GearModel struct {
 	Thresholds []float64 `json:"thresholds"` // certainties, ascending
 	Levels     string    `json:"levels"`
 	Correct    string    `json:"correct"`
-	// Calibration makes of a raw certainty (Score) what thresholds are held against.
+	// Calibration turns a raw certainty (Score) into the one that thresholds are compared with.
 	Calibration Calibration `json:"calibration,omitempty"`
 }
 
@@ -69,12 +69,12 @@ type Gear struct {
 	AccuracyHeldOut *float64        `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64     `json:"accuracy_held_out_interval,omitempty"` // 95 %
 	Bound           float64         `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
-	Utilisation     float64         `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only where all requests of measured rates are to keep the SLO together
+	Utilisation     float64         `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only if all requests of measured rates keep the SLO together
 	LatencyUS       document.Micros `json:"latency_us"`                           // at the percentile, simulated at ToQPS
-	// LatencyHeldOutUS is LatencyUS where requests bring the samples held out, as hard as the interval
-	// of their mean work allows; absent: none are, or a version planned it that did not try them.
+	// LatencyHeldOutUS is LatencyUS when requests bring the held-out samples, with the highest mean work that its
+	// interval allows. It is absent if no samples are held out, or in plans of versions that did not simulate it.
 	LatencyHeldOutUS document.Micros `json:"latency_held_out_us,omitempty"`
-	Late             float64         `json:"late,omitempty"` // share past the SLO at ToQPS, where the SLO is over all requests
+	Late             float64         `json:"late,omitempty"` // share past the SLO at ToQPS, if the SLO is over all requests
 	Stages           []GearStage     `json:"stages"`
 }
 
@@ -167,7 +167,7 @@ func (g *GearPlan) Promised(d *Deployed) Served {
 // Pooled implements PlanSection.
 func (g *GearPlan) Pooled() [][]int { return nil }
 
-// GearLevels are the characters that stand for levels 0, 1, 2, …
+// GearLevels are the characters for the levels 0, 1, 2, …
 const GearLevels = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // MaxGrid is the largest number of levels.
@@ -192,7 +192,7 @@ func (r *Records) Find(model string) *ModelRecords {
 type ModelRecords struct {
 	Model     string    `json:"model"`
 	Certainty []float64 `json:"certainty"`
-	Correct   string    `json:"correct"` // '1' where the answer is right, else '0'
+	Correct   string    `json:"correct"` // '1' if the answer is right, else '0'
 	// Calibration is the function by which Certainty was computed from the raw certainty (Records.Score). It is
 	// empty if the certainty is raw.
 	Calibration Calibration `json:"calibration,omitempty"`

@@ -6,7 +6,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Cascade is a family of models asked in order of size.
+// Cascade is a family of models, in the order of size in which they are asked.
 type Cascade struct {
 	Family []string   `json:"family"`
 	SLO    CascadeSLO `json:"slo"`
@@ -53,8 +53,7 @@ type CascadeQPS struct {
 
 var cascadePart = workloadPart{name: "cascade", kind: PlanGear, section: (*Cascade)(nil), schema: schemaFile("workload.cascade")}
 
-// CascadeOf is the cascade that a workload asks for; nil where it asks for
-// something else.
+// CascadeOf returns the cascade that a workload asks for, or nil if it asks for something else.
 func CascadeOf(w *Workload) *Cascade {
 	if w == nil {
 		return nil
@@ -63,7 +62,7 @@ func CascadeOf(w *Workload) *Cascade {
 	return s
 }
 
-// Files is the file of measured rates, where the cascade names one.
+// Files returns the file of measured rates, if the cascade names one.
 func (d *Cascade) Files() []SectionFile {
 	if d.QPS.Measured == "" {
 		return nil

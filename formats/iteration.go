@@ -26,8 +26,7 @@ type Iteration struct {
 	PromptNS    float64 `json:"prompt_ns"`    // per token above the hinge
 	HingeTokens float64 `json:"hinge_tokens"` // tokens that a prompt's iteration runs at no further cost
 	AttentionNS float64 `json:"attention_ns"` // per pair of a prompt token and a token before it
-	// What the server's CPU adds. 0 where the figures above were measured end to
-	// end and hold it already.
+	// CPU time of the server. It is 0 if the coefficients above were measured end to end, and so include it.
 	CPUNS         float64 `json:"cpu_ns,omitempty"`
 	CPUSequenceNS float64 `json:"cpu_sequence_ns,omitempty"`
 }

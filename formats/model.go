@@ -14,7 +14,7 @@ import (
 // Bucket says that a model is another one at one size of its inputs: requests for
 // that one run in the smallest bucket that takes them.
 type Bucket struct {
-	Of string `json:"of"` // what requests of any length ask for
+	Of string `json:"of"` // model that requests of any length ask for
 	// Padding says how shorter requests may be padded. If it is nil, requests must have exactly this size.
 	Padding *Padding `json:"padding,omitempty"`
 }
@@ -26,8 +26,7 @@ type Padding struct {
 	MaxDiff float64 `json:"max_diff"` // of answers, relative to the larger of 1 and the value
 }
 
-// BucketName is the name of a model's bucket: MODEL@128, or MODEL@320x240 where
-// dimensions have several sizes.
+// BucketName returns the name of a model's bucket: MODEL@128, or MODEL@320x240 if dimensions have several sizes.
 func BucketName(model string, inputs []TensorInfo) string {
 	if n := BucketLength(inputs); n > 0 {
 		return model + "@" + strconv.FormatInt(n, 10)
@@ -44,8 +43,7 @@ func BucketName(model string, inputs []TensorInfo) string {
 	return model
 }
 
-// BucketLength is the one size of all dimensions in which buckets differ; 0 where
-// they have several.
+// BucketLength returns the size of all dimensions in which buckets differ, or 0 if they have several sizes.
 func BucketLength(tensors []TensorInfo) int64 {
 	length := int64(0)
 	for _, t := range tensors {
@@ -73,8 +71,8 @@ func (p *Profile) Buckets(of string) []*ProfileModel {
 	return out
 }
 
-// Requested are the names that requests ask for: the models, and in the place of
-// buckets, once, what they are buckets of.
+// RequestedModels returns the names that requests ask for: the models and, in place of buckets, their common base
+// model.
 func (p *Profile) Requested() []string {
 	var out []string
 	for i := range p.Models {
@@ -145,7 +143,7 @@ func KnownCut(bytes int64) CutBytes {
 // Known reports whether the profile says the size.
 func (c CutBytes) Known() bool { return c != 0 }
 
-// Bytes is the size, 0 where it is not known.
+// Bytes returns the size, or 0 if it is not known.
 func (c CutBytes) Bytes() int64 {
 	if c == NoBytes {
 		return 0

@@ -25,25 +25,25 @@ type Plan struct {
 	Inputs      []Input         `json:"inputs"`
 	Options     document.Values `json:"options"`
 	Pools       []Pool          `json:"pools"`               // the cluster that was planned for
-	FrontEnd    *FrontEnd       `json:"front_end,omitempty"` // what takes the requests in; absent: not known
+	FrontEnd    *FrontEnd       `json:"front_end,omitempty"` // the machine that receives requests; absent if not known
 	Deployment  []Deployed      `json:"deployment"`
 	Section     PlanSection     `json:"-" section:"plan"`
 	Policy      PolicySpec      `json:"policy"`
 	Execution   []Execution     `json:"execution,omitempty"` // how the planned times were measured, if not by default
 	Arrivals    *Arrivals       `json:"arrivals,omitempty"`
 	Certified   *Certificate    `json:"certified,omitempty"`
-	Replan      *Replan         `json:"replan,omitempty"` // where a plan ran before
+	Replan      *Replan         `json:"replan,omitempty"` // how the plan differs from the one before, if there was one
 	Limits      []Limit         `json:"limits,omitempty"`
 	Assumptions []string        `json:"assumptions,omitempty"`
 	Warnings    []string        `json:"warnings,omitempty"`
-	// RatesBy says which times rates are computed with: mean_us of the stages that have
-	// it, else and where RatesBy is absent infer_us.
+	// RatesBy says from which times rates are computed. If it is mean_us, stages that have mean_us use that.
+	// Otherwise infer_us is used.
 	RatesBy string `json:"rates_by,omitempty"`
-	// Drift is the share by which runs take longer than planned where simulation tests the rates.
+	// Drift is the share by which runs take longer than planned when simulation tests the rates.
 	Drift float64 `json:"drift,omitempty"`
 }
 
-// RatesByMean is a plan's RatesBy where rates are computed with mean_us.
+// RatesByMean is the RatesBy of plans whose rates are computed from mean_us.
 const RatesByMean = "mean_us"
 
 // RunUS is the time of a planned batch that a stage's rates are computed with.
@@ -62,7 +62,7 @@ type Execution struct {
 	Precision string            `json:"precision,omitempty"` // fp16: whole models in float16
 }
 
-// Tool names what made the plan.
+// Tool is the program that made the plan.
 type Tool struct {
 	Version string `json:"version"`
 	Solver  string `json:"solver,omitempty"` // name and version
@@ -72,12 +72,12 @@ type Tool struct {
 type Objective struct {
 	Name  string  `json:"name"` // throughput, cost, power, gpus
 	Value float64 `json:"value"`
-	// Basis says what decided the value; absent: the fluid program, which knows no queueing.
+	// Basis says how the value was found. If absent, it is that of the fluid program, which has no queueing.
 	Basis string `json:"basis,omitempty"`
 	// Fluid is the value by the fluid program, if simulation decided the value of the plan.
 	Fluid *float64 `json:"fluid,omitempty"`
 	Bound *float64 `json:"bound"`
-	// BoundAmong says which plans the bound is of, as "with margin 0.4"; absent: it is of all.
+	// BoundAmong says for which plans the bound holds, such as "with margin 0.4". If absent, it holds for all.
 	BoundAmong string   `json:"bound_among,omitempty"`
 	Gap        *float64 `json:"gap"`
 }
@@ -97,9 +97,9 @@ type Input struct {
 // placement.
 type Deployed struct {
 	Model        string                      `json:"model"`
-	Class        string                      `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
+	Class        string                      `json:"class,omitempty"`  // SLO class; absent if the model has one without a name
 	SHA256       string                      `json:"sha256,omitempty"` // of the model file
-	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // set if it is a bucket of another model
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
 	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value
@@ -107,7 +107,7 @@ type Deployed struct {
 	NumBlocks    int                         `json:"num_blocks"`
 	Pipelines    []Pipeline                  `json:"pipelines"`
 	RequestUS    document.Micros             `json:"request_us,omitempty"`     // time that a request takes besides its runs; absent if not known
-	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent: not known
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent if not known
 }
 
 // RPS is the rate that the model's pipelines carry together.
@@ -140,7 +140,7 @@ func (p *Plan) AnswersByInput() bool {
 
 // PlanSection is the part of a plan that depends on its kind.
 type PlanSection interface {
-	// Served lists what requests can ask for.
+	// ServedModels returns everything that requests can ask for.
 	Served() []Served
 	// PromiseFor returns the promise for a deployed model.
 	Promised(d *Deployed) Served
@@ -151,7 +151,7 @@ type PlanSection interface {
 	check(p *planChecker)
 }
 
-// Served lists what requests can ask for; nothing where the plan has no section.
+// ServedModels returns everything that requests can ask for. Without a section it returns nothing.
 func (d *Plan) Served() []Served {
 	if d.Section == nil {
 		return nil
@@ -169,7 +169,7 @@ func (d *Plan) Shares() []float64 {
 	return shares
 }
 
-// Pooled lists what attains its percentile together, as indexes of Served.
+// AttainmentGroups returns groups of indexes of ServedModels, each of which attains its percentile together.
 func (d *Plan) Pooled() [][]int {
 	if d.Section == nil {
 		return nil
@@ -192,8 +192,7 @@ func (d *Plan) Promised(i int) Served {
 	return d.Section.Promised(&d.Deployment[i])
 }
 
-// Pipeline is a pooled pipeline: a batch may take any replica at every stage.
-// All stages use one batch size.
+// Pipeline is a pooled pipeline: a batch may use any replica at every stage. All stages have one batch size.
 type Pipeline struct {
 	Batch        int             `json:"batch"`
 	RPS          float64         `json:"rps"`
@@ -208,18 +207,18 @@ type Stage struct {
 	Device   string            `json:"device"`
 	Share    int               `json:"share"`    // v of 1/v
 	Replicas int               `json:"replicas"` // virtual devices
-	GPUs     float64           `json:"gpus"`     // physical devices they take; a time share on a time-shared pool
+	GPUs     float64           `json:"gpus"`     // physical devices that they occupy; a share of time on a time-shared pool
 	RPS      float64           `json:"rps"`      // capacity
 	InferUS  []document.Micros `json:"infer_us"` // at batch 1..Batch
 	// InferRangeUS holds the bounds of InferUS, at batch 1..Batch. They differ for batches that were not measured,
 	// whose time is interpolated between those that were. If absent, all batches were measured.
 	InferRangeUS [][2]document.Micros `json:"infer_range_us,omitempty"`
 	Estimated    bool                 `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
-	MeanUS       []document.Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, what serving takes on average; absent: infer_us
+	MeanUS       []document.Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, mean times when serving; if absent, infer_us
 	IdleUS       document.Micros      `json:"idle_us,omitempty"`   // additional time of a run that begins after the device was idle for a while
 	BlockUS      []document.Micros    `json:"block_us,omitempty"`  // time of each block at Batch, to find the block that changed when the profile does
 	Placement    []Placement          `json:"placement"`
-	Cut          *Cut                 `json:"cut,omitempty"` // what leaves the stage; absent after the last
+	Cut          *Cut                 `json:"cut,omitempty"` // the cut behind the stage; absent for the last stage
 }
 
 // Placement puts replicas on physical devices of the stage's pool: PerDevice
@@ -275,7 +274,7 @@ type CertifiedModel struct {
 	AttainedRPS   float64         `json:"attained_rps,omitempty"`
 	AttainedRPSCI *[2]float64     `json:"attained_rps_interval,omitempty"`
 	P50US         document.Micros `json:"p50_us,omitempty"`
-	// Slower says what becomes of the latencies where runs take longer than profiled.
+	// Slower holds the results when runs take longer than profiled.
 	Slower []Slower `json:"slower,omitzero"`
 }
 

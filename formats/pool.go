@@ -158,8 +158,7 @@ type WorkloadModels []WorkloadModel
 
 var modelsPart = workloadPart{name: "models", kind: PlanPool, section: WorkloadModels(nil), schema: schemaFile("workload.models")}
 
-// ModelsOf are the models that a workload asks for; nil where it asks for
-// something else.
+// ModelsOf returns the models that a workload asks for, or nil if it asks for something else.
 func ModelsOf(w *Workload) WorkloadModels {
 	if w == nil {
 		return nil
@@ -182,8 +181,8 @@ func (s WorkloadModels) check(c *document.Checker) {
 	s.checkWeights(c)
 }
 
-// maxWeights bounds how far weights are apart: a model that weighs less than
-// a millionth of another would be lost in the precision of its rate.
+// maxWeights bounds the ratio of weights: a model with less than a millionth of another's weight would be lost in
+// the precision of that one's rate.
 const maxWeights = 1e6
 
 // checkWeights checks each weight against the largest.

@@ -11,11 +11,10 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// BusyNote begins the note of a profile whose device was taken by other work as well.
+// BusyNote begins the note of a profile whose device also did other work.
 const BusyNote = "busy machine on "
 
-// Profile says what every block of every model costs on every device kind that
-// was measured.
+// Profile holds the costs of every block of every model on every device kind that was measured.
 type Profile struct {
 	Format  string          `json:"format"` // inferplan.profile/v1
 	Devices []ProfileDevice `json:"devices"`
@@ -23,7 +22,7 @@ type Profile struct {
 	Records []Records       `json:"records,omitempty"` // for cascades: one entry per family
 	LLMs    []LLMProfile    `json:"llms,omitempty"`    // language models, which are served whole
 	Notes   []string        `json:"notes,omitempty"`
-	// FrontEnd is the machine where request_cpu_us was measured.
+	// FrontEnd is the machine on which request_cpu_us was measured.
 	FrontEnd *FrontEnd `json:"front_end,omitempty"`
 }
 
@@ -35,7 +34,7 @@ type ProfileDevice struct {
 	Engine        string  `json:"engine,omitempty"` // onnxruntime, replay, imported
 	EngineVersion string  `json:"engine_version,omitempty"`
 	Provider      string  `json:"provider,omitempty"`     // cpu, cuda, tensorrt
-	Method        string  `json:"method,omitempty"`       // how latency was taken
+	Method        string  `json:"method,omitempty"`       // how latency was measured
 	ShareMethod   string  `json:"share_method,omitempty"` // mps, time-slicing
 	Date          string  `json:"date,omitempty"`         // when, RFC 3339
 	MemoryBytes   int64   `json:"memory_bytes,omitempty"` // of the whole device
@@ -43,10 +42,9 @@ type ProfileDevice struct {
 	CostSeconds   float64 `json:"cost_seconds,omitempty"` // device time that the measuring took
 	Source        string  `json:"source,omitempty"`       // of imported numbers
 
-	// Options of the execution provider that the numbers were taken with.
+	// Options of the execution provider during the measurements.
 	Options map[string]string `json:"options,omitempty"`
-	// Precision is fp16 where whole models computed in float16; absent: as their
-	// files say.
+	// Precision is fp16 if whole models computed in float16. If absent, they computed as their files say.
 	Precision string `json:"precision,omitempty"`
 	// What the device was measured to reach: bytes read plus bytes written by a
 	// copy inside its memory, and floating-point operations (two per
@@ -79,16 +77,16 @@ type DeviceState struct {
 	Throttled float64 `json:"throttled,omitempty"`
 }
 
-// ProfileModel is one model: its blocks and what they cost.
+// ProfileModel is one model: its blocks and their costs.
 type ProfileModel struct {
 	Model        string                      `json:"model"`
 	Source       *ModelSource                `json:"source,omitempty"`
-	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // set if it is a bucket of another model
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
-	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
+	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not contain
 	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
-	FP16         *FP16Check                  `json:"fp16,omitempty"`      // of the whole model, where it computes in float16
+	FP16         *FP16Check                  `json:"fp16,omitempty"`      // of the whole model, if it computes in float16
 	Blocks       []Block                     `json:"blocks"`
 	Measurements []Measurement               `json:"measurements"`
 	Loads        []DeviceLoad                `json:"loads,omitempty"` // onto devices
@@ -96,7 +94,7 @@ type ProfileModel struct {
 	Session      *SessionState               `json:"session_state,omitempty"`
 	RequestUS    document.Micros             `json:"request_us,omitempty"`     // median time of a request besides its runs: client, loopback and front end of the machine
 	DispatchUS   document.Micros             `json:"dispatch_us,omitempty"`    // median time that a batch occupies its device besides its run: the transfer into the device's memory, and the command's way
-	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request under many concurrent ones
 }
 
 // DeviceLoad is the time that loading the model onto a device takes.
@@ -119,8 +117,7 @@ func (p *Profile) Find(model string) *ProfileModel {
 	return find(p.Models, func(m *ProfileModel) bool { return m.Model == model })
 }
 
-// At is the measurement at a kind of devices, share 1/v and batch size; nil where there
-// is none.
+// FindMeasurement returns the measurement at a kind of device, share 1/v and batch size, or nil if there is none.
 func (m *ProfileModel) At(device string, share, batch int) *Measurement {
 	return find(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
 }
@@ -140,7 +137,7 @@ func (p *Profile) Execution(kinds []Pool) []Execution {
 
 // ModelSource identifies the file that was measured.
 type ModelSource struct {
-	Path   string `json:"path"` // relative to the profile where possible
+	Path   string `json:"path"` // relative to the profile, if possible
 	SHA256 string `json:"sha256"`
 	// Weights are files of weights, relative to the model's folder: the hash covers samples of them.
 	Weights []string `json:"weights,omitempty"`
@@ -231,9 +228,8 @@ const IdleGap = 5 * time.Millisecond
 // speed changes.
 const Stretches = 8
 
-// Latency is one measured time. WallUS is the median that planning uses; on a
-// CPU CPUUS is the median of the thread's CPU time beside it. MeanUS and IdleUS are
-// what serving sees, which cannot choose its moments: means over all runs.
+// Latency is one measured time. WallUS is the median, which planning uses. On a CPU, CPUUS is the median of the
+// thread's CPU time. MeanUS and IdleUS are means over all runs, which are the times when serving.
 type Latency struct {
 	WallUS      document.Micros `json:"wall_us"`
 	CPUUS       document.Micros `json:"cpu_us,omitempty"`

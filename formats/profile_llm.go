@@ -6,8 +6,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// LLMProfile is one language model: what its instances cost on every device kind
-// that was measured.
+// LLMProfile is one language model, with the costs of its instances on every device kind that was measured.
 type LLMProfile struct {
 	Model           string        `json:"model"`
 	WeightBytes     int64         `json:"weight_bytes,omitempty"`
@@ -36,7 +35,7 @@ type LLMInstance struct {
 	// AllReduce says which all-reduce times between the devices were assumed. If absent, they were measured, or
 	// there are none.
 	AllReduce string `json:"all_reduce,omitempty"`
-	// Doubts say why the iterations are not to be trusted, beside Fit and AllReduce. Plans repeat them.
+	// Doubts are reasons not to trust the iterations, besides Fit and AllReduce. Plans repeat them.
 	Doubts []string `json:"doubts,omitempty"`
 }
 
@@ -64,11 +63,11 @@ type IterationFit struct {
 	BesideMax   float64 `json:"beside_max,omitempty"`
 	Interval    float64 `json:"interval,omitempty"` // half the 95 % interval of a point's median, as a share of it: the mean over the points
 	Points      int     `json:"points"`             // measured
-	Left        int     `json:"left,omitempty"`     // points left out
+	Left        int     `json:"left,omitempty"`     // points that were left out
 }
 
-// OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run
-// and prefill, time per token, inefficiency and throughput are taken as constant.
+// OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run, and prefill, time per token,
+// inefficiency and throughput are assumed to be constant.
 type OneBatch struct {
 	Sequences       int             `json:"sequences"`         // of the batch
 	PrefillUS       document.Micros `json:"prefill_us"`        // P
@@ -84,7 +83,7 @@ type ModelLoads struct {
 	WarmUS   document.Micros `json:"warm_us,omitempty"`   // from the host's memory
 	UnloadUS document.Micros `json:"unload_us,omitempty"` // until its memory is free, of a server that does not sleep
 	SleepUS  document.Micros `json:"sleep_us,omitempty"`  // into the host's memory
-	WakeUS   document.Micros `json:"wake_us,omitempty"`   // of a server that sleeps; absent: as warm
+	WakeUS   document.Micros `json:"wake_us,omitempty"`   // of a server that sleeps; if absent, warm_us
 	Source   string          `json:"source,omitempty"`
 }
 
@@ -112,7 +111,7 @@ func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, 
 	return nil, nil
 }
 
-// checkLLMs checks language models; devices is nil where instances may be on any.
+// checkLLMs checks language models. devices is nil if instances may be on any device.
 func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, at string) {
 	seen := map[string]int{}
 	for i := range list {

@@ -10,16 +10,15 @@ import (
 // PlanQueue is the kind of plans that order the queues of language models.
 const PlanQueue = "queue"
 
-// QueuePlan says which instances there are and in which order each of them works
-// through request groups (QLM, section 5). The deployment lists what requests ask
-// for, a model or a class of it, without pipelines.
+// QueuePlan says which instances there are, and in which order each serves request groups (QLM, section 5). The
+// deployment lists the models or classes that requests can ask for, without pipelines.
 type QueuePlan struct {
 	Classes   []QueueClass    `json:"classes"`             // in the order of the deployment
 	Models    []LLMProfile    `json:"models"`              // costs of the instances, copied from the profile
-	Hosts     []QueueHost     `json:"hosts,omitempty"`     // memory for models and KV that wait; absent: no limit
+	Hosts     []QueueHost     `json:"hosts,omitempty"`     // host memory for waiting models and KV; if absent, not limited
 	Instances []QueueInstance `json:"instances"`           // the virtual queues are theirs
-	Estimates []QueueEstimate `json:"estimates,omitempty"` // absent: policies that estimate refuse the plan
-	Groups    []RequestGroup  `json:"groups,omitempty"`    // of the queue that was planned for; absent: of arrivals to come
+	Estimates []QueueEstimate `json:"estimates,omitempty"` // if absent, policies that estimate cannot run the plan
+	Groups    []RequestGroup  `json:"groups,omitempty"`    // of the queue that was planned for; absent in plans for future arrivals
 	// Runs are the simulations that the attainments of the classes are of.
 	Runs *QueueRuns `json:"runs,omitempty"`
 	// Operations say how requests leave and models change, by model and device.
@@ -61,13 +60,13 @@ type QueueClass struct {
 	Attainment   float64         `json:"attainment,omitempty"`     // expected share in time
 	CompletionUS document.Micros `json:"completion_us,omitempty"`  // expected at the percentile
 	Waiting90US  document.Micros `json:"waiting_p90_us,omitempty"` // expected
-	// What requests are simulated with, where no trace brings their lengths.
+	// The distributions for simulation, if no trace gives the lengths.
 	Prompt   *Lengths  `json:"prompt,omitempty"`
 	Output   *Lengths  `json:"output,omitempty"`
 	Sessions *Sessions `json:"sessions,omitempty"`
 }
 
-// QueueHost is the memory beside the devices of a kind.
+// QueueHost is the host memory of the nodes with devices of a kind.
 type QueueHost struct {
 	Device      string `json:"device"`
 	MemoryBytes int64  `json:"memory_bytes"` // per node
@@ -114,7 +113,7 @@ type RequestGroup struct {
 	OutputMean   float64         `json:"output_mean"`
 	OutputSD     float64         `json:"output_sd"`
 	DeadlineUS   document.Micros `json:"deadline_us"` // of the most urgent
-	StartUS      document.Micros `json:"start_us"`    // expected, behind swap and the groups before
+	StartUS      document.Micros `json:"start_us"`    // expected, after the swap and the groups before
 	CompletionUS document.Micros `json:"completion_us"`
 	Quantiles    []QueueQuantile `json:"quantiles,omitempty"` // of the completion
 }
@@ -155,7 +154,7 @@ func QueueOf(p *Plan) *QueuePlan {
 	return s
 }
 
-// StatedRuns are the runs that a plan's figures come from; nil where it states none.
+// StatedRuns returns the runs from which a plan's figures are, or nil if it states none.
 func StatedRuns(p *Plan) *QueueRuns {
 	if q := QueueOf(p); q != nil {
 		return q.Runs

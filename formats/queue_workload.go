@@ -16,7 +16,7 @@ type LLM struct {
 // LLMClass is a kind of requests with a target of its own. It is asked of each of
 // its models.
 type LLMClass struct {
-	Class       string       `json:"class,omitempty"`                           // absent: the only one, without a name
+	Class       string       `json:"class,omitempty"`                           // if absent, it is the only class, without a name
 	Models      []string     `json:"models,omitempty" default:"all"`            // that it asks for
 	SLO         document.SLO `json:"slo"`                                       // of the figure that Of names
 	Of          string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
@@ -50,7 +50,7 @@ type Lengths struct {
 	Tail         float64   `json:"tail,omitempty"`     // log-t: degrees of freedom
 	Max          int       `json:"max,omitempty"`      // tokens
 	Tokens       []int     `json:"tokens,omitempty"`   // empirical: ascending
-	Weights      []float64 `json:"weights,omitempty"`  // empirical: of the tokens; absent: equal
+	Weights      []float64 `json:"weights,omitempty"`  // empirical: weights of the tokens; if absent, equal
 }
 
 // Distributions of token counts.

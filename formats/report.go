@@ -32,7 +32,7 @@ type Report struct {
 
 	TransferTimes  *TransferTimes `json:"transfer_times,omitempty"`   // of a simulated run whose batches crossed between stages
 	ProbesPerBatch float64        `json:"probes_per_batch,omitempty"` // paths that the reservation policy looked for, per batch dispatched
-	Curve          []LoadReport   `json:"curve,omitempty"`            // of several loads, in order
+	Curve          []LoadReport   `json:"curve,omitempty"`            // one entry per load
 
 	Events          int64       `json:"events,omitempty"`
 	EventsPerSecond float64     `json:"events_per_second,omitempty"` // only in --json output, never in files
@@ -49,8 +49,8 @@ type Report struct {
 
 	TokenReport
 
-	// Plans has a part for each plan that a server executed, in order, where it executed
-	// several. What stands above is then of all of them.
+	// Plans has a part for each plan that a server executed, if there were several. The figures above are then
+	// over all of them.
 	Plans []PlanReport `json:"plans,omitempty"`
 
 	Warnings []string `json:"warnings,omitempty"`
@@ -62,7 +62,7 @@ type PlanReport struct {
 	SHA256     string          `json:"sha256"` // of the plan's file
 	Kind       string          `json:"kind"`
 	Policy     string          `json:"policy"`
-	StartUS    document.Micros `json:"start_us"` // since the first plan came into force
+	StartUS    document.Micros `json:"start_us"` // since the first plan was in force
 	DurationUS document.Micros `json:"duration_us"`
 
 	Counts
@@ -109,7 +109,7 @@ type ModelPoint struct {
 // GearReport holds the work of a plan's gears and of the models of its family.
 type GearReport struct {
 	Switches int64             `json:"switches"`
-	Requests []int64           `json:"requests"` // that came under each gear
+	Requests []int64           `json:"requests"` // by the gear under which they arrived
 	Models   []GearModelReport `json:"models"`
 	Drift    float64           `json:"drift"`              // total variation between the rates seen and those planned for
 	Observed []float64         `json:"observed,omitempty"` // share of the recent requests by range of rates; further ranges above the plan's largest rate
@@ -160,7 +160,7 @@ type ModelReport struct {
 	MaxLoadFactor *float64         `json:"max_load_factor,omitempty"`
 	// Percentile of the requests that has to be in time, as simulations know.
 	Percentile string `json:"percentile,omitempty" default:"p99"`
-	// Slower says what becomes of a simulated model where runs take longer than profiled.
+	// Slower holds the results of a simulated model when runs take longer than profiled.
 	Slower []Slower `json:"slower,omitzero"`
 }
 
@@ -334,7 +334,7 @@ func (l *LatencySummary) check(c *document.Checker, at string) {
 type TokenReport struct {
 	Classes    []ClassReport `json:"classes,omitempty"`
 	Swaps      *int64        `json:"swaps,omitempty"`       // models that took another's place on an instance
-	Loads      *int64        `json:"loads,omitempty"`       // models that came to an instance
+	Loads      *int64        `json:"loads,omitempty"`       // models that were loaded onto an instance
 	Evictions  *int64        `json:"evictions,omitempty"`   // sequences that the policy took off an instance
 	PrefixHits *float64      `json:"prefix_hits,omitempty"` // share of prompts' tokens that were in a prefix cache, of all that were needed
 	KVInUse    *float64      `json:"kv_in_use,omitempty"`   // share of KV memory, in the mean over instances and time
@@ -349,8 +349,7 @@ type ClassReport struct {
 	E2EP99US   document.Micros `json:"e2e_p99_us"`
 	TTFTP99US  document.Micros `json:"ttft_p99_us"`
 	TPOTP99US  document.Micros `json:"tpot_p99_us"`
-	// What is asked of the class, where it is the same of all its models, and what came
-	// of it at the percentile.
+	// The SLO of the class, if all its models have the same, and the value at its percentile.
 	Of                    string          `json:"of,omitempty"`
 	SLOUS                 document.Micros `json:"slo_us,omitempty"`
 	Percentile            string          `json:"percentile,omitempty"`

@@ -109,7 +109,7 @@ func (old *planV1) options(c *document.Checker, v *document.Values) {
 		}[at.Key]
 		_, number := value.(float64)
 		if !ok || !number && reflect.ValueOf(value).IsZero() {
-			continue // left out: its default
+			continue // left out: the default
 		}
 		if found, hint := at.Wrong(value); found != "" {
 			c.Fail("options."+at.Key, found, at.Kept().Expected(), hint)

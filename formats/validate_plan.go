@@ -12,11 +12,10 @@ import (
 	"inferplan/formats/document"
 )
 
-// Validate checks a plan against itself, from first principles, and returns all
-// findings, each with its field path: stages cover the blocks in order, replicas
-// stand on devices that exist and are not oversubscribed, capacities carry the
-// promised rates, latencies add up and keep the SLO. Whether the plan agrees
-// with a profile and a cluster is another question (package planner/check).
+// Validate checks a plan for consistency, from first principles. It returns all violations, each with its field
+// path: stages cover the blocks in order, replicas are on devices that exist and are not oversubscribed,
+// capacities carry the promised rates, latencies add up and keep the SLO. Package planner/check compares a plan
+// with a profile and a cluster.
 func (d *Plan) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatPlan)
@@ -47,7 +46,7 @@ func (d *Plan) Validate() error {
 	return c.Err()
 }
 
-// checkExecution sees that each kind of the plan's stands there once.
+// checkExecution checks that each kind of device occurs once, and is one of the plan's.
 func (d *Plan) checkExecution(c *document.Checker) {
 	seen := map[string]int{}
 	for i := range d.Execution {
@@ -58,7 +57,7 @@ func (d *Plan) checkExecution(c *document.Checker) {
 	}
 }
 
-// maxObjective bounds what an objective can come to, whatever it counts.
+// maxObjective bounds the value of any objective.
 const maxObjective = 1e15
 
 // check holds value, bound and gap against each other. Up to rounding the
@@ -119,7 +118,7 @@ type planChecker struct {
 	plan  *Plan
 	sound map[*Pipeline]bool // pipelines whose latency adds up
 	pools map[string]int
-	load  [][]float64 // by pool and physical device: change of the shares taken against the device before
+	load  [][]float64 // by pool and physical device: the change of the occupied shares from the device before
 	gpus  []float64   // by pool: sum of the stages' gpus
 }
 
@@ -139,7 +138,7 @@ func (p *planChecker) section() {
 	p.plan.Section.check(p)
 }
 
-// deployment checks what holds for the models of every kind of plan.
+// checkDeployment checks the rules for deployed models that all kinds of plans have in common.
 func (p *planChecker) deployment() {
 	seen := map[ModelClass]int{}
 	for i := range p.plan.Deployment {
@@ -372,7 +371,7 @@ func (p *planChecker) put(pool, first, last int, load float64) {
 	p.load[pool][last] -= load
 }
 
-// occupancy checks that no device is given away twice.
+// checkOccupancy checks that no device is used by more than its capacity.
 func (p *planChecker) occupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()

@@ -14,7 +14,7 @@ type Workload struct {
 	Arrivals *Arrivals       `json:"arrivals,omitempty"`
 }
 
-// WorkloadSection is what a workload asks for, in the form of its kind.
+// WorkloadSection is the part of a workload for one kind of plan.
 type WorkloadSection interface {
 	// Files are the files that the section names.
 	Files() []SectionFile
@@ -22,7 +22,7 @@ type WorkloadSection interface {
 	check(c *document.Checker)
 }
 
-// SectionFile is a file that a document names beside itself.
+// SectionFile is another file that a document names.
 type SectionFile struct {
 	Role string // in the inputs of a plan
 	Path string // from the folder of the document, with slashes
@@ -88,7 +88,7 @@ func (m *WorkloadModel) check(c *document.Checker, path string) {
 	c.FailIf(m.Accuracy < 0 || m.Accuracy > 1, path+".accuracy", m.Accuracy, "a share from 0 to 1")
 }
 
-// leastUse is the least share of what replicas carry that may be promised.
+// minUse is the smallest share of the replicas' capacity that may be promised.
 const leastUse = 0.01
 
 // Rates that a floor may have: a request in eleven days, and more than any
