@@ -321,6 +321,7 @@ func checkPrecision(c *document.Checker, p, list string, i int) {
 }
 
 func (m *ProfileModel) check(c *document.Checker, path string, devices map[string]int) {
+	// Check the model's facts.
 	if m.Source != nil {
 		c.SHA(path+".source.sha256", m.Source.SHA256)
 	}
@@ -343,6 +344,8 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 			c.Failf("the device "+document.Quote(m.Loads[k].Device), "a device of the profile", "", "%s.loads[%d].device", path, k)
 		}
 	}
+
+	// Check its blocks.
 	blocks := map[string]int{}
 	for k := range m.Blocks {
 		b, at := &m.Blocks[k], fmt.Sprintf("%s.blocks[%d]", path, k)
@@ -356,6 +359,8 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 		}
 		check(b.FP16, at)
 	}
+
+	// Check its measurements: each device kind, share and batch size once.
 	type point struct {
 		device       string
 		share, batch int

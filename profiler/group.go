@@ -175,6 +175,8 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 			}
 		}
 	}()
+
+	// Load and warm up the ranges of every model. Each batch size that has something to measure gets a probe set.
 	var lanes []*lane
 	owner := map[*lane]*job{}
 	at := map[*lane]unit{}
@@ -202,6 +204,9 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 	if len(lanes) == 0 {
 		return nil
 	}
+
+	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
+	// finished.
 	s.progress = func(done float64) {
 		g.event(Event{Stage: StageSample, Share: share, Done: g.fraction(done * float64(expect))})
 	}
@@ -220,6 +225,8 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 			Done: g.fraction(s.share(lanes) * float64(expect))})
 		return g.save()
 	}
+
+	// Sample all probe sets in turns.
 	if err := s.run(ctx, lanes); err != nil {
 		if ctx.Err() == nil {
 			return err

@@ -58,6 +58,8 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 	batches := j.batches(share)
 	debug.FreeOSMemory()
 	before := resident()
+
+	// At every place, load and bind the blocks. Memory and half precision are looked at on the first place only.
 	for k, p := range places {
 		c := &chain{bound: map[int]*bound{}}
 		j.chains[share] = append(j.chains[share], c) // closed with the job, also after an error
@@ -78,6 +80,9 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 			if k > 0 {
 				continue
 			}
+
+			// Memory is what tensors and weights need or, on a CPU, what the process has grown by, if that is
+			// more.
 			need := boundBytes(b)
 			for _, blk := range c.blocks {
 				need += blk.Submodel().WeightBytes
@@ -98,6 +103,8 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 				return err
 			}
 		}
+
+		// Load and bind the uncut model.
 		whole := j.m.whole()
 		if c.whole, err = p.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{}); err != nil {
 			return err

@@ -38,6 +38,8 @@ func allUsed(r *runner) error {
 	if len(r.refused) > 0 {
 		return nil
 	}
+
+	// Collect the names of all inputs, with and without their model.
 	known := map[string]bool{"": true}
 	models := map[string]bool{"": true}
 	for _, j := range r.jobs {
@@ -49,6 +51,8 @@ func allUsed(r *runner) error {
 			known[c.Name], known[j.in.base+":"+c.Name] = true, true
 		}
 	}
+
+	// Collect the names that options give.
 	var asked []string
 	collect := func(model, input string) {
 		if model != "" {
@@ -71,6 +75,8 @@ func allUsed(r *runner) error {
 			collect(model, input)
 		}
 	}
+
+	// Refuse the first name that no model has.
 	slices.Sort(asked)
 	for _, name := range asked {
 		if _, input, ok := strings.Cut(name, ":"); known[name] || ok && input == "" {

@@ -107,6 +107,8 @@ func (im *trtImport) check() error {
 	if o.Blocks == 0 {
 		o.Blocks = DefaultBlocks
 	}
+
+	// Check the options.
 	switch {
 	case o.Device.Device == "":
 		return inputError("no device kind: say what the engine ran on, such as L4")
@@ -124,6 +126,8 @@ func (im *trtImport) check() error {
 	if o.Model == "" {
 		o.Model = ModelName(o.File)
 	}
+
+	// Sort the runs by share and batch size, and check each.
 	slices.SortStableFunc(o.Runs, func(a, b TRTExecRun) int {
 		if a.Share != b.Share {
 			return a.Share - b.Share
@@ -141,6 +145,8 @@ func (im *trtImport) check() error {
 		}
 		im.layered = im.layered || r.Layers != nil
 	}
+
+	// Numbers of TensorRT do not mix with measured ones of the same device kind.
 	if h := im.device(); h != nil && (h.Engine != importedEngine || h.Provider != trtProvider) {
 		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", h.Device, describe(*h), h.Device)
 	}

@@ -60,6 +60,8 @@ func diagnose() (found []finding, ok bool) {
 		found = append(found, finding{what, state, text, hint})
 		ok = ok && state != "missing"
 	}
+
+	// The solver and the inference engine.
 	add("solver", "ok", highs.Version(), "")
 	eng, err := ort.Open("")
 	if err != nil {
@@ -69,6 +71,8 @@ func diagnose() (found []finding, ok bool) {
 		add("onnxruntime", "ok", info.Name+" "+info.Version+" at "+info.Library, "")
 		eng.Close()
 	}
+
+	// The demo models.
 	if dir, err := models.Dir(); err != nil {
 		add("demo models", "none", "only the demo and the tests need them", "make setup")
 	} else if _, err := os.Stat(dir); err != nil {
@@ -76,6 +80,8 @@ func diagnose() (found []finding, ok bool) {
 	} else {
 		add("demo models", "ok", dir, "")
 	}
+
+	// The devices.
 	if cpus, err := engine.CPUs(); err != nil {
 		add("cpus", "missing", err.Error(), "")
 	} else {
@@ -91,6 +97,8 @@ func diagnose() (found []finding, ok bool) {
 	for _, d := range gpus {
 		add("gpu "+d.ID, "ok", describeGPU(d), "")
 	}
+
+	// The libraries that GPUs need, and the service that divides them.
 	if len(gpus) > 0 {
 		for _, r := range ort.CUDA() {
 			if r.Err != nil {

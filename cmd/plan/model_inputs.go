@@ -84,6 +84,8 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 		models = append(models, profiler.ModelName(path))
 	}
 	opt.Dims, opt.Values = map[string]map[string][]int64{}, map[string]map[string]graph.Literal{}
+
+	// Read the shapes. An input with several shapes makes buckets.
 	lists := map[string]map[string][][]int64{}
 	for _, text := range o.shapes {
 		model, input, value := target(text, models)
@@ -106,6 +108,8 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 	if err := o.buckets(opt, lists); err != nil {
 		return err
 	}
+
+	// Read the values.
 	for _, text := range o.values {
 		model, input, value := target(text, models)
 		if input == "" {

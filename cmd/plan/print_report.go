@@ -25,6 +25,7 @@ func (p *printer) report(path string, rep *formats.Report, warnings []string, do
 
 // printReport prints the results of a run, simulated or served.
 func printReport(p *printer, rep *formats.Report) error {
+	// A row for every model.
 	var rows [][]string
 	for _, m := range rep.Models {
 		row := []string{
@@ -43,6 +44,8 @@ func printReport(p *printer, rep *formats.Report) error {
 	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
 		return err
 	}
+
+	// Tables of single kinds of reports.
 	if err := printPlans(p, rep.Plans); err != nil {
 		return err
 	}
@@ -52,6 +55,8 @@ func printReport(p *printer, rep *formats.Report) error {
 	if err := printClasses(p, &rep.TokenReport); err != nil {
 		return err
 	}
+
+	// Lines about devices, loads and accuracy.
 	var devices []string
 	for _, d := range rep.Devices {
 		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))

@@ -311,12 +311,16 @@ func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 // printProfile prints the contents of the profile. Notes that were shown as warnings already are left out.
 func printProfile(p *printer, profile *formats.Profile, path string, told map[string]bool) error {
 	var rows [][]string
+
+	// Collect the fraction of the roofline that every whole model reaches.
 	reached := map[roofKey]float64{}
 	for _, r := range profiler.Roofline(profile) {
 		if r.Block < 0 {
 			reached[roofKey{r.Model, r.Device, 1, r.Batch}] = r.Fraction
 		}
 	}
+
+	// A row for every measurement.
 	for i := range profile.Models {
 		m := &profile.Models[i]
 		for j := range m.Measurements {
@@ -351,6 +355,8 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 	if err := p.table("llrrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms", "of roofline"}, rows); err != nil {
 		return err
 	}
+
+	// Print the notes that were not printed during the run.
 	for _, n := range profile.Notes {
 		if !told[n] {
 			p.note("note: %s", n)

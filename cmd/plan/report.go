@@ -132,6 +132,8 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), ms(l.P50US.D()), diff50, ms(l.P99US.D()), diff99, target,
 		})
 	}
+
+	// If there are several models, the first rows sum up all of them.
 	if len(first.Models) > 1 {
 		for j, r := range reports {
 			label, ref := "all", (*formats.LatencySummary)(nil)
@@ -145,6 +147,8 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			row(label, reportName(names[j]), 0, r.Counts, r.Latency, offered, ref, first.Attainment)
 		}
 	}
+
+	// Then every model has a row for each report.
 	for i := range first.Models {
 		m := &first.Models[i]
 		for j, r := range reports {

@@ -98,6 +98,8 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 	if floatOnly[op] {
 		return nil, bad("node %s: its operator exists in float32 only, this model cannot compute in float16", label(nd))
 	}
+
+	// Copy the node when it first changes, because the original stays in use.
 	own := nd
 	change := func() *onnxpb.Node {
 		if own == nd {
@@ -105,6 +107,9 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 		}
 		return own
 	}
+
+	// Some inputs, such as Resize's factors, stay float32 by the operator's definition: give the node a float32
+	// copy.
 	for i, name := range nd.Input {
 		if !staysFloat(nd, i) || name == "" {
 			continue
@@ -120,6 +125,8 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 			change().Input[i] = c.GetName()
 		}
 	}
+
+	// Convert the attributes that hold float32 types or values.
 	for k, a := range nd.Attribute {
 		switch {
 		case a.G != nil || len(a.Graphs) > 0:
@@ -148,6 +155,8 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 			change().Attribute[k] = tensorAttribute(t)
 		}
 	}
+
+	// Without an attribute this operator fills with float32 zeros.
 	if op == "ConstantOfShape" && len(nd.Attribute) == 0 { // float32 zeros
 		change().Attribute = []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(int32(engine.F16)), Dims: []int64{1}, RawData: []byte{0, 0}})}
 	}

@@ -23,6 +23,8 @@ const exactWhole = 1 << 53
 func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 	out := make([]byte, 0, len(l.Values)*t.Size())
 	le := binary.LittleEndian
+
+	// wholeNumber checks that a value is a whole number of the type's range.
 	whole := func(v, lo, hi float64) (int64, error) {
 		lo, hi = max(lo, -exactWhole), min(hi, exactWhole)
 		if v != math.Trunc(v) || v < lo || v > hi {
@@ -30,6 +32,8 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 		}
 		return int64(v), nil
 	}
+
+	// Append every value in the type's little-endian form.
 	for _, v := range l.Values {
 		var n int64
 		var err error
@@ -44,6 +48,7 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 		case engine.F16:
 			out = le.AppendUint16(out, Half(float32(v)))
 		case engine.BF16:
+			// Round to nearest, ties to even.
 			b := math.Float32bits(float32(v))
 			out = le.AppendUint16(out, uint16((b+0x7fff+b>>16&1)>>16))
 		case engine.Bool:

@@ -258,6 +258,7 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 	tensors := make([]engine.Tensor, len(specs))
 	values := make([]unsafe.Pointer, len(specs))
 	for i, spec := range specs {
+		// Make a tensor where the caller gives none.
 		if given == nil || given[i] == nil {
 			var t *tensor
 			var err error
@@ -274,6 +275,8 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 			continue
 		}
 		t := given[i]
+
+		// Check the given tensor. One of this engine has a value of the runtime already.
 		if err := engine.Fits(t, spec, o.Batch); err != nil {
 			return nil, nil, fmt.Errorf("%s %d: %w", side, i, err)
 		}
@@ -285,6 +288,8 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 			values[i] = ours.value
 			continue
 		}
+
+		// Make a value of the runtime over other memory of the host, pinned against Go's garbage collector.
 		data := t.Bytes()
 		if data == nil {
 			return nil, nil, fmt.Errorf("%s %d: %w: memory of another engine's device", side, i, engine.ErrShape)

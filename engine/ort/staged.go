@@ -107,6 +107,9 @@ func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 	if o.Inputs != nil && len(o.Inputs) != len(b.sub.Inputs) {
 		return nil, fmt.Errorf("%s: %w: %d inputs given, the block has %d", what, engine.ErrShape, len(o.Inputs), len(b.sub.Inputs))
 	}
+
+	// Give the runtime a tensor on the device for each fed input. The caller writes to host memory, which is
+	// copied before a run.
 	s := &staged{own: true, turn: b.turn(o.Batch)}
 	inner := o
 	inner.Inputs = make([]engine.Tensor, len(b.sub.Inputs))
@@ -139,6 +142,8 @@ func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 		inner.Inputs[i] = t
 		s.in = append(s.in, given)
 	}
+
+	// Bind, and return the tensors that the runtime made for the inputs that the caller left out.
 	var err error
 	if s.core, err = b.bind(inner); err != nil {
 		return nil, err
@@ -173,6 +178,7 @@ func (b *block) stages(o engine.BindOptions) bool {
 
 // bindStaged makes a binding that copies into and out of the tensors of a captured graph.
 func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
+	// All bindings of a batch size share one to the runtime. The first makes it.
 	b.mu.Lock()
 	core := b.cores[o.Batch]
 	b.mu.Unlock()
@@ -189,6 +195,8 @@ func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 		b.cores[o.Batch] = core
 		b.mu.Unlock()
 	}
+
+	// Take the caller's tensors, new ones of the host if that is asked for, or else the shared ones.
 	s := &staged{core: core, turn: b.turn(o.Batch)}
 	for _, side := range []struct {
 		what  string

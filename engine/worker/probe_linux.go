@@ -45,6 +45,8 @@ func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err erro
 	if err != nil {
 		return t, err
 	}
+
+	// Data travel in a shared segment beside the frame.
 	var data []byte
 	if q.Size > 0 {
 		seg, err := s.received(TypeProbe, 0, q.Size)
@@ -54,6 +56,8 @@ func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err erro
 		defer seg.Close()
 		data = seg.Data
 	}
+
+	// Do what is asked to the block or the binding.
 	block, loaded := s.blocks[q.Block]
 	b, bound := s.probed[q.Binding]
 	switch {

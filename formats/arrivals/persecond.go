@@ -34,6 +34,8 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Find the column of seconds, which may be absent, and the one of counts.
 	second, count := -1, -1
 	for i, name := range t.Header {
 		switch unit := timeColumns[name]; {
@@ -48,6 +50,8 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 	if count < 0 {
 		return nil, &document.Error{File: f.Name, Line: 1, Column: 1, Found: "no column of counts", Expected: "second,count: requests in every second"}
 	}
+
+	// Read a count for every row. Seconds that the file leaves out have no request.
 	var out []float64
 	base := 0.0
 	for row := 0; ; row++ {

@@ -14,6 +14,7 @@ import (
 func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *Result {
 	r := &Recorder{Result: Result{Kind: formats.KindPlan, Changes: []Change{}}}
 
+	// Who made the plan.
 	r.section = "plan"
 	r.text("kind", a.Kind, b.Kind)
 	r.text("algorithm", a.Algorithm, b.Algorithm)
@@ -23,6 +24,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 		r.text("seed", fmt.Sprint(a.Seed), fmt.Sprint(b.Seed))
 	}
 
+	// What it reaches. The objective's kind decides whether more is better.
 	r.section = "objective"
 	good := moreIsBetter
 	if n := b.Objective.Name; n == "cost" || n == "power" || n == "gpus" || n == "latency" {
@@ -37,6 +39,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	r.text("stopped by", a.StoppedBy, b.StoppedBy)
 	r.certified(a.Certified, b.Certified)
 
+	// What it deploys, where, and the part that only plans of this kind have.
 	r.models(a, b)
 	r.pipelines(a, b)
 	if section != nil {
@@ -45,6 +48,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	r.pools(a.Pools, b.Pools)
 	r.usage(a, b)
 
+	// What it rests on.
 	r.section = "policy"
 	r.text("name", a.Policy.Name, b.Policy.Name)
 	r.params(a.Policy.Params, b.Policy.Params)

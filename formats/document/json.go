@@ -126,6 +126,8 @@ func (p *jsonParser) value(depth int) node {
 
 func (p *jsonParser) object(n *node, depth int) {
 	p.i++
+
+	// The parser's lists are stacks: this object's fields lie above those of the objects around it.
 	items, keys := len(p.items), len(p.keys)
 	for first := true; ; first = false {
 		p.space()
@@ -139,6 +141,8 @@ func (p *jsonParser) object(n *node, depth int) {
 			}
 			p.fail(p.i, "a field name in quotes", "")
 		}
+
+		// Read a field: its name, a colon and its value.
 		k := key{pos: int64(p.i)}
 		k.name = p.str()
 		p.space()
@@ -161,6 +165,8 @@ func (p *jsonParser) object(n *node, depth int) {
 			p.fail(p.i, "',' or '}' after the field "+Quote(k.name), "")
 		}
 		p.i++
+
+		// At the end of the object, take its fields off the stacks.
 		names := p.keys[keys:]
 		if d := duplicateKey(names); d >= 0 {
 			panic(p.src.fail(names[d].pos, "", "the field "+Quote(names[d].name)+" a second time", "each field once", ""))

@@ -133,6 +133,8 @@ func (v *Value) flatten(x any, depth int) error {
 
 // ParseNPY reads an array as NumPy saves it, in versions 1 to 3 of its format.
 func ParseNPY(data []byte) (Value, error) {
+	// The file begins with a magic text, the format's version and the header's length: two bytes, four from
+	// version 2 on.
 	if len(data) < 10 || string(data[:6]) != "\x93NUMPY" {
 		return Value{}, errors.New("not a NumPy file (.npy)")
 	}
@@ -146,6 +148,8 @@ func ParseNPY(data []byte) (Value, error) {
 	if size < 0 || size > len(data)-at {
 		return Value{}, errors.New("a NumPy file that was cut off")
 	}
+
+	// The header is a Python dictionary. Read the type of the elements, their order and the shape.
 	header, body := string(data[at:at+size]), data[at+size:]
 	descr, ok := quoted(header, "'descr':")
 	if !ok || len(descr) < 2 {
@@ -178,6 +182,8 @@ func ParseNPY(data []byte) (Value, error) {
 		}
 		v.Shape, n = append(v.Shape, d), n*d
 	}
+
+	// Read the values.
 	if int64(len(body)) != n*int64(width) {
 		return Value{}, fmt.Errorf("a NumPy file with %d bytes of values, expected %d for %s%v", len(body), n*int64(width), descr, v.Shape)
 	}

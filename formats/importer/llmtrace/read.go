@@ -45,6 +45,8 @@ func Read(f *csvfile.File, o Options) (*Trace, error) {
 	if err := tab.Need("prompt_tokens|input_tokens", "output_tokens"); err != nil {
 		return nil, err
 	}
+
+	// Find the columns, which have other names in other traces.
 	prompt, _ := tab.Column("prompt_tokens", "input_tokens")
 	cached, hasCached := tab.Column("cached_tokens", "prefix_hit_tokens_infinite_cache")
 	session, hasSession := tab.Column("session", "session_id", "conversation")
@@ -52,6 +54,8 @@ func Read(f *csvfile.File, o Options) (*Trace, error) {
 		return nil, tab.Fail(hasSession, "", "a column of sessions", "none where conversations are told by their rows")
 	}
 	timeColumn, timed := tab.Column("t_us", "t_s")
+
+	// Read the rows. With consecutive conversations, a prompt that is shorter than the one above begins another.
 	out := &Trace{Timed: timed >= 0}
 	conversation := 0
 	err = tab.Each(func() error {
