@@ -188,6 +188,7 @@ func (d *Deployed) Replicas() int {
 }
 
 func (f *FlowPlan) check(p *planChecker) {
+	// Check the applications: every module runs a deployed model.
 	p.FailIf(len(f.Applications) == 0, "flow.applications", "an empty list", "at least one application")
 	seen, deployed, used := map[string]int{}, map[string]bool{}, map[string]bool{}
 	for i := range p.plan.Deployment {
@@ -209,6 +210,8 @@ func (f *FlowPlan) check(p *planChecker) {
 			p.FailIf(!deployed[m.Model] || len(m.Variants) > 0, fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+document.Quote(m.Model), "one deployed model, without variants")
 		}
 	}
+
+	// Check the modules, which stand in the deployment's order, and the rest of the section.
 	if p.FailIf(len(f.Modules) != len(p.plan.Deployment), "flow.modules", fmt.Sprintf("%d modules", len(f.Modules)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
 		return
 	}

@@ -126,6 +126,8 @@ func (a *Application) names(c *document.Checker, at string) map[string]string {
 			put(owner+"."+name, typ, here)
 		}
 	}
+
+	// Declare the parameters and what the modules return. A module that runs once per item returns lists.
 	declare("parameters", a.Parameters, false, at+".parameters")
 	for k := range a.Modules {
 		declare(a.Modules[k].Name, a.Modules[k].Outputs, false, fmt.Sprintf("%s.modules[%d].outputs", at, k))

@@ -232,6 +232,7 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 // checkStage checks one stage and adds its replicas to the load of their devices. It returns whether all times are
 // there, so that they can be summed.
 func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole bool) {
+	// Check the times.
 	whole = p.times(s.InferUS, l.Batch, at+".infer_us", 1)
 	if s.MeanUS != nil {
 		whole = p.times(s.MeanUS, l.Batch, at+".mean_us", 1) && whole
@@ -242,6 +243,8 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
 		p.Fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
 	}
+
+	// Check the cut: every stage but the last has one.
 	switch {
 	case last && s.Cut != nil:
 		p.Fail(at+".cut", "a cut after the last stage", "none: the answer leaves there", "")
@@ -253,6 +256,8 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 		document.Least(p.Checker, s.Cut.Bytes, 0, at, ".cut.bytes")
 		whole = p.times(s.Cut.TransferUS, l.Batch, at+".cut.transfer_us", 0) && whole
 	}
+
+	// Check replicas, device kind and share.
 	if p.FailIf(s.Replicas < 1 || s.Replicas > maxCount*maxShares, at+".replicas", s.Replicas, "1 or more") {
 		return whole
 	}
@@ -267,6 +272,8 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 	if p.FailIf(s.Share < 1 || s.Share > pool.MaxShares, at+".share", s.Share, "1 to max_shares of the pool, %d", pool.MaxShares) {
 		return whole
 	}
+
+	// Check that the replicas carry the pipeline's rate, and where they are placed.
 	if whole && l.RPS > 0 {
 		p.capacity(l, s, &pool, at)
 	}

@@ -64,6 +64,7 @@ func sameInputs(a, b []engine.Spec) bool {
 
 // nameBuckets names the variants of a model by their sizes, and records in which dimensions they differ.
 func asBuckets(list []variant, path string) error {
+	// axes returns, for each tensor, the dimensions that differ between the sizes.
 	axes := func(of func(*modelInfo) []engine.Spec) [][]int {
 		out := make([][]int, len(of(&list[0].in)))
 		for i, first := range of(&list[0].in) {
@@ -75,6 +76,8 @@ func asBuckets(list []variant, path string) error {
 		}
 		return out
 	}
+
+	// All sizes must have the same tensors.
 	for i := range list {
 		a, b := &list[0].in, &list[i].in
 		if len(a.inputs) != len(b.inputs) || len(a.outputs) != len(b.outputs) || a.batch != b.batch {
@@ -88,6 +91,8 @@ func asBuckets(list []variant, path string) error {
 			}
 		}
 	}
+
+	// Name each size after its dimensions.
 	in, out := axes(func(m *modelInfo) []engine.Spec { return m.inputs }), axes(func(m *modelInfo) []engine.Spec { return m.outputs })
 	names := map[string]bool{}
 	for i := range list {
@@ -180,6 +185,8 @@ func (f *family) pad(ctx context.Context) error {
 	exact := func(why string) {
 		f.r.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, why))
 	}
+
+	// Find the mask: an input with such a name whose size changes with the bucket.
 	mask := -1
 	for i, t := range list[0].in.inputs {
 		if strings.Contains(strings.ToLower(t.Name), "mask") && len(list[0].in.inputAxes[i]) > 0 {
@@ -198,6 +205,8 @@ func (f *family) pad(ctx context.Context) error {
 		exact("no input with mask in its name says what is filled up")
 		return nil
 	}
+
+	// Compare the answers of each size with those of the next larger one, padded.
 	p := &formats.Padding{Mask: list[0].in.inputs[mask].Name}
 	for k := range len(list) - 1 {
 		d, err := f.padded(ctx, list[k], list[k+1], mask)

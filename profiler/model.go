@@ -127,6 +127,8 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 // with those of the profile. It also returns the options that it used.
 func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
 	name := ModelName(path)
+
+	// Options for all models come first, then those of this one.
 	with := graph.Options{Name: name, Seed: o.Seed, Dims: maps.Clone(o.Dims[""]), Values: maps.Clone(o.Values[""]), OtherInputs: true}
 	if with.Dims == nil {
 		with.Dims = map[string][]int64{}
@@ -137,6 +139,8 @@ func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
 	maps.Copy(with.Dims, o.Dims[name])
 	maps.Copy(with.Values, o.Values[name])
 	m, err := graph.Open(path, with)
+
+	// If the model needs sizes or values that were not given, take those of the profile.
 	have := o.like
 	if have == nil && o.Profile != nil {
 		have = o.Profile.Find(name)

@@ -202,6 +202,8 @@ func (r *runner) run(ctx context.Context) error {
 // openModels reads every model before anything is measured, so that a bad file is found at once.
 func (r *runner) open(ctx context.Context) error {
 	names := map[string]*job{}
+
+	// Open every model at each of its sizes. Names must be unique.
 	for _, path := range r.o.Models {
 		r.event(Event{Stage: StageOpen, Model: path})
 		sizes, err := variants(ctx, r, path)
@@ -226,6 +228,8 @@ func (r *runner) open(ctx context.Context) error {
 			r.jobs = append(r.jobs, j)
 		}
 	}
+
+	// Check the options' names against the models, and take over what the profile has.
 	if len(r.jobs) == 0 {
 		return r.refused.noModel()
 	}

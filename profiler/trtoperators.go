@@ -47,6 +47,8 @@ func (o *operators) match(r TRTExecRun) ([]span, error) {
 	var out []span
 	stray, waiting := time.Duration(0), time.Duration(0)
 	unknown := ""
+
+	// A layer spans the operators that its name lists. The time of one that lists none goes to the next that does.
 	for _, l := range r.Layers.Layers {
 		s := span{layer: l.Name, first: -1, time: l.Time}
 		for _, n := range operatorNames(l.Name) {
@@ -70,6 +72,8 @@ func (o *operators) match(r TRTExecRun) ([]span, error) {
 		waiting = 0
 		out = append(out, s)
 	}
+
+	// Refuse a profile whose layers belong to another model.
 	total := r.Layers.Total()
 	switch {
 	case len(out) == 0:

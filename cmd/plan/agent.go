@@ -45,6 +45,7 @@ back what it has not finished.`,
 }
 
 func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
+	// Read the flags.
 	servers, err := o.list()
 	if err != nil {
 		return err
@@ -66,6 +67,8 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err := longer("store-text", o.store); err != nil {
 		return err
 	}
+
+	// Join the queue and serve until a signal.
 	log := p.logger()
 	o.queue.warnKeyless(log)
 	store, err := o.queue.share(cmd.Context(), sealer, log)

@@ -177,6 +177,7 @@ func (o *checkOptions) changed(in *check.GateInput) []string {
 // readToday reads today's documents: the files that the flags name or, without a flag, the inputs that the plan
 // names.
 func (o *checkOptions) today(in *check.GateInput, planPath string) error {
+	// find returns the path that a flag gives, or else that of the plan's input.
 	find := func(role, flag string) string {
 		if flag != "" {
 			return flag
@@ -196,6 +197,8 @@ func (o *checkOptions) today(in *check.GateInput, planPath string) error {
 		}
 		paths = []string{path}
 	}
+
+	// Read today's documents.
 	r := &reading{of: planPath}
 	if err := r.profile(paths[0]); err != nil {
 		return err

@@ -34,6 +34,7 @@ func (f *promise) name() string {
 
 // findPromised reads the plan to compare with, and the profiles that it was made from.
 func (o *checkOptions) promised(ctx context.Context, p *printer, in *check.GateInput, planPath string) error {
+	// Find the plan that is promised: that of a revision or a file, or else this one.
 	own, err := os.ReadFile(planPath)
 	if err != nil {
 		return withCode(exitUsage, err)
@@ -54,6 +55,8 @@ func (o *checkOptions) promised(ctx context.Context, p *printer, in *check.GateI
 	} else if in.Against, err = formats.DecodePlan(from.data, from.name()); err != nil {
 		return withCode(exitUsage, err)
 	}
+
+	// Read the profiles that it was made of.
 	if in.OldProfiles, err = readProfiles(o.was); err != nil {
 		return err
 	}

@@ -63,6 +63,7 @@ func onOff(name, value string, set func(on bool) error) error {
 
 // changeExecution returns the execution with the changes that the flags name.
 func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
+	// Collect the provider's options. A flag must not contradict an option that was given by name.
 	set := map[string]string{}
 	maps.Copy(set, o.provider)
 	key := func(flag, name, value string) error {
@@ -79,6 +80,8 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 	); err != nil {
 		return x, err
 	}
+
+	// Read the flags that take a word or a size.
 	if o.search != "" {
 		if !slices.Contains([]string{"exhaustive", "heuristic", "default"}, o.search) {
 			return x, usageErrorf("--conv-search %q: expected exhaustive, heuristic or default", o.search)
@@ -99,6 +102,8 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 			return x, err
 		}
 	}
+
+	// Copy before changing: the map may be shared.
 	if len(set) > 0 {
 		provider := map[string]string{}
 		maps.Copy(provider, x.Options.Provider)

@@ -40,6 +40,7 @@ modules with the step passages read. The model takes counts of words (the step t
 
 // writeVectors writes the passages of a file with their vectors.
 func (p *printer) vectors(ctx context.Context, passages, model, out string) (err error) {
+	// Open the passages, the engine and the model.
 	in, err := os.Open(passages)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("passages: %w", err))
@@ -55,6 +56,8 @@ func (p *printer) vectors(ctx context.Context, passages, model, out string) (err
 		return withCode(exitUsage, err)
 	}
 	defer run.Close()
+
+	// Write to standard output, or to a part file that gets its name when it is complete.
 	var to io.Writer = p.out
 	var file *partFile
 	if out != toStdout {

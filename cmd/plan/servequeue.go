@@ -153,6 +153,7 @@ func (o *textOptions) flags(f *pflag.FlagSet) {
 
 // setServeOptions sets the options of serve that concern language models.
 func (o *textOptions) apply(so *executor.ServeOptions) error {
+	// Read the servers, the adapters and the queue's key.
 	var err error
 	if so.Servers, err = o.list(); err != nil {
 		return err
@@ -168,6 +169,8 @@ func (o *textOptions) apply(so *executor.ServeOptions) error {
 		return err
 	}
 	so.Silence = o.silence
+
+	// A shared queue leaves the servers to agents, and needs a key where others can reach it.
 	if o.queue.shared() {
 		switch text := "with --queue %s: its servers are attached by 'plan agent', each beside its own: give the flag there"; {
 		case len(so.Servers) > 0:
@@ -184,6 +187,8 @@ func (o *textOptions) apply(so *executor.ServeOptions) error {
 		so.Queue.Share = func(ctx context.Context) (durable.Shared, error) { return o.queue.share(ctx, sealer, so.Log) }
 		return nil
 	}
+
+	// Any other queue is a file of this process.
 	so.Queue.Open = func() (durable.Store, error) {
 		s, err := bolt.Open(o.queue.place, bolt.Options{Sealer: sealer, Log: so.Log})
 		if errors.Is(err, bolt.ErrDamaged) {

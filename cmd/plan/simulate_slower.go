@@ -37,6 +37,7 @@ func (o *simulateOptions) unlengthened(rep *formats.Report) string {
 // It does nothing for several loads, for recorded service times and after an interrupt. After a large simulation
 // it says why it does nothing. If ctx is cancelled meanwhile, it marks the report as interrupted and returns true.
 func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scenario, plan *formats.Plan, rep *formats.Report) (interrupted bool, err error) {
+	// Leave out what longer runs cannot be compared with, or would take too long for.
 	if o.loads != "" || o.findMaxLoad || o.service != "" || rep.Interrupted {
 		return false, nil
 	}
@@ -44,6 +45,8 @@ func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scen
 		p.assumed([]string{"longer runs: none are simulated beside these (" + why + "); a shorter --duration has them"})
 		return false, nil
 	}
+
+	// Simulate each longer run with the same arrivals: a trace is read anew, others are drawn.
 	slower, err := sim.Lengthened(sc, func(slow *sim.Scenario) (*formats.Report, error) {
 		src, closeSource, err := o.open(plan)
 		if err != nil {

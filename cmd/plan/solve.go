@@ -341,12 +341,15 @@ func solveDocument(res *planner.Result) solveJSON {
 
 // printPlan prints the closing tables.
 func printPlan(p *printer, plan *formats.Plan, path string) error {
+	// Find the certified rate of each model.
 	certified := map[formats.ModelClass]formats.CertifiedModel{}
 	if plan.Certified != nil {
 		for _, c := range plan.Certified.Models {
 			certified[c.Key()] = c
 		}
 	}
+
+	// A row for every pipeline.
 	var rows [][]string
 	for d, m := range plan.Deployment {
 		promised := plan.Promised(d)

@@ -121,6 +121,8 @@ func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
 			if depth == maxSubgraphs {
 				return nil, bad("node %s: subgraphs are nested deeper than %d", label(nd), maxSubgraphs)
 			}
+
+			// Collect the names that the subgraph defines.
 			local := map[string]bool{}
 			for _, t := range g.Initializer {
 				local[t.GetName()] = true

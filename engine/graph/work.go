@@ -118,6 +118,8 @@ func (n *net) macs(nd *onnxpb.Node, values map[string]Value) int64 {
 	if len(nd.Input) < 2 || len(nd.Output) == 0 {
 		return 0
 	}
+
+	// Multiply the number of outputs by the length of the sum behind each, for one sample of the batch.
 	out := values[nd.Output[0]].Shape
 	shape := func(t string) []int64 {
 		if v, ok := values[t]; ok {

@@ -76,6 +76,8 @@ func firstTokens(data []byte) (map[string]float64, error) {
 	if len(answer.Choices) == 0 {
 		return nil, fmt.Errorf("an answer without choices: %s", excerpt(string(data)))
 	}
+
+	// Completions list the alternatives of a token as an object, chats as a list.
 	tokens, logprobs := map[string]float64{}, &answer.Choices[0].Logprobs
 	if len(logprobs.TopLogprobs) > 0 {
 		for token, v := range logprobs.TopLogprobs[0] {

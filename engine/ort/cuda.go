@@ -205,6 +205,8 @@ type CopyRates struct {
 // MeasureCopies measures a GPU's copy rates with pieces of the given size.
 func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	r.Bytes = size
+
+	// Allocate two blocks on the GPU and one of ordinary memory on the host.
 	a, err := Allocate(index, size)
 	if err != nil {
 		return r, err
@@ -231,6 +233,8 @@ func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 			*into = float64(size) / each.Seconds()
 		}
 	}
+
+	// Copy from and to pageable memory, then the same memory pinned.
 	rate(&r.ToDevicePaged, a.at, at, toDevice)
 	rate(&r.FromPaged, at, a.at, toHost)
 	if err != nil {

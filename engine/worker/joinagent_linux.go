@@ -312,11 +312,15 @@ func (a *agent) results(proc *Process, segment *Segment) error {
 		if buf, err = proc.Receive(buf[:0]); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
+
+		// Pass swaps on.
 		for _, s := range proc.Swapped() {
 			if err := a.writeJSON(TypeSwapped, s); err != nil {
 				return err
 			}
 		}
+
+		// Pass results on in the order of the runs, with their outputs, and free the slots.
 		for i := range buf {
 			r := &buf[i]
 			a.mu.Lock()

@@ -262,6 +262,7 @@ func call(ctx context.Context, p *Process, t Type, doc any, want Type, reply any
 }
 
 func (p *Process) await(ctx context.Context, want Type, reply any) error {
+	// End a blocked read when the context ends, and allow reads again afterwards.
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { p.conn.SetReadDeadline(time.Unix(1, 0)); close(cut) })
 	defer func() {
@@ -270,6 +271,8 @@ func (p *Process) await(ctx context.Context, want Type, reply any) error {
 			p.conn.SetReadDeadline(time.Time{})
 		}
 	}()
+
+	// Read frames until the expected one comes.
 	for {
 		t, payload, ok, err := p.dec.Next()
 		if err != nil {
@@ -333,6 +336,7 @@ func (p *Process) Receive(buf []Result) ([]Result, error) {
 	got := len(buf)
 	p.swapped = p.swapped[:0]
 	for {
+		// Take the frames that have arrived. Wait for more only if there are none.
 		t, payload, ok, err := p.dec.Next()
 		if err != nil {
 			return buf, err

@@ -184,6 +184,8 @@ func (b *binder) object(n *node, v reflect.Value) {
 	var seen uint64 // a bit per field; no document type has more than 64
 	listed := false // whether seen has all fields
 	mark := len(b.path)
+
+	// Bind the fields that the type has, and report the others.
 	n.each(func(k *key, item *node) bool {
 		f, ok := info.byName[k.name]
 		switch {
@@ -204,6 +206,8 @@ func (b *binder) object(n *node, v reflect.Value) {
 	if b.findings.cut {
 		return
 	}
+
+	// Report the required fields that are absent.
 	for f := range info.fields {
 		if f != info.section && seen&(1<<f) == 0 && !info.fields[f].optional && !b.findings.full() {
 			b.field(info.fields[f].name)

@@ -207,6 +207,8 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 	if n.kind < listNode || n.len() == 0 {
 		return appendCompact(b, n)
 	}
+
+	// Write a flat node on one line if it fits.
 	if flat(n, 2) {
 		mark := len(b)
 		b = appendLine(b, n, " ")
@@ -215,6 +217,8 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 		}
 		b = b[:mark]
 	}
+
+	// Otherwise every item begins a line. Lists of plain values fill their lines.
 	newline := "\n" + strings.Repeat("  ", indent+1)
 	open, shut := brackets(n)
 	fill := n.kind == listNode && flat(n, 1)

@@ -29,6 +29,8 @@ func pathTo(s string, place int) string {
 		name   string // of the current field
 		item   int
 	}
+
+	// Follow the text to the place with a stack of the open objects and lists.
 	var open []container
 	for i := 0; i < place; i++ {
 		in := len(open) - 1
@@ -51,6 +53,8 @@ func pathTo(s string, place int) string {
 			}
 		}
 	}
+
+	// Write the stack as a path.
 	var path strings.Builder
 	for _, c := range open {
 		switch {

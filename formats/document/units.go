@@ -115,6 +115,8 @@ func decimal(s string) (mantissa uint64, exponent int, err error) {
 	digits, point := 0, -1 // digits after leading zeros; places after the point
 	zeros := 0             // zeros that are not in the mantissa yet
 	i := 0
+
+	// Read the digits. Zeros wait until another digit follows, so that trailing ones go into the exponent.
 	for ; i < len(s); i++ {
 		c := s[i]
 		if c == '.' && point < 0 && i > 0 {
@@ -144,6 +146,8 @@ func decimal(s string) (mantissa uint64, exponent int, err error) {
 	if i == 0 || s[i-1] == '.' {
 		return 0, 0, errNotNumber
 	}
+
+	// Read the exponent.
 	if i < len(s) {
 		if s[i] != 'e' && s[i] != 'E' {
 			return 0, 0, errNotNumber
@@ -221,6 +225,8 @@ func parseSpan(text string) (time.Duration, error) {
 		return 0, errNegative
 	}
 	total := new(big.Rat)
+
+	// Add up the numbers with their units, as in 1m30s.
 	for rest != "" {
 		number, after := splitUnit(rest)
 		r, err := rational(number)

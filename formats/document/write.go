@@ -93,6 +93,8 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 		_, err = f.Write(data)
 		return true, errors.Join(err, f.Close())
 	}
+
+	// Leave an equal file alone, and refuse to replace another without force.
 	if exists {
 		old, err := os.ReadFile(target)
 		if err != nil {
@@ -105,6 +107,8 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 			return false, &ExistsError{File: path}
 		}
 	}
+
+	// Write a temporary file beside it, give it the name and flush the folder.
 	tmp, err := writeTemp(target, data, mode, exists)
 	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)

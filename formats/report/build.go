@@ -176,6 +176,8 @@ func (b *builder) windows() {
 	if b.cfg.Window <= 0 {
 		return
 	}
+
+	// Collect the latencies of all runs by model and window.
 	n := 0
 	samples := make([][][]time.Duration, len(b.cfg.Models)) // by model and window
 	for i := range b.cfg.Models {
@@ -190,6 +192,8 @@ func (b *builder) windows() {
 			}
 		}
 	}
+
+	// Report every window: all models together and, if there are several, each model.
 	for w := range n {
 		start := b.cfg.Warmup + time.Duration(w)*b.cfg.Window
 		width := min(b.cfg.Window, b.cfg.Warmup+b.counted-start)

@@ -196,6 +196,8 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 	if err := d.failed(); err != nil {
 		return Sample{}, err
 	}
+
+	// Find the time in which all sequences decode.
 	var from, to time.Time // while all decode
 	for i, r := range d.list {
 		if err := told(r.answer); err != nil {
@@ -207,6 +209,8 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errApart, at.Sequences)
 		}
 	}
+
+	// Within it, count the tokens, the time of each and the mean context.
 	var made, context float64
 	var each []time.Duration
 	for _, r := range d.list {
@@ -220,6 +224,8 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 		made += n
 		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[i].Count+r.tokens[j].Count-1)/2)
 	}
+
+	// Refuse too short a time, and tokens that were sent in bursts.
 	if made < float64(2*block*at.Sequences) || len(each) == 0 {
 		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, at.Sequences, made/float64(at.Sequences))
 	}

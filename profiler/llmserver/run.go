@@ -95,6 +95,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	r := &runner{o: o, failures: map[Point]int{}, cost: map[Point]time.Duration{}, until: time.Now().Add(o.Budget), p: &prober{server: o.Server, model: o.Model, run: time.Now().UnixNano()}}
+
+	// Measure a cold load first if the server can do one, and ask what the server holds.
 	first, err := r.coldLoad(ctx)
 	if err != nil {
 		return nil, err
@@ -107,6 +109,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	r.subject = Subject{o.Name, o.Device, o.TensorParallel, r.facts.Engine}
+
+	// Read the samples of earlier runs.
 	r.have = samples{}
 	if o.Out != "" {
 		if r.have, r.keep, err = openSamples(PointsFile(o.Out), r.subject, o.Force); err != nil {
@@ -119,6 +123,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
+
+	// Choose the points, measure them and fit the profile.
 	e := r.plan(c)
 	if o.OnEstimate != nil {
 		if err := o.OnEstimate(e); err != nil {

@@ -115,6 +115,8 @@ func largest(dst []float32, at []int32, src []float32, side, channels int) {
 
 func (l *convLane) learn(pixels []float32, label int) {
 	w := l.c.w
+
+	// The last layer: the gradient of its biases, its weights and its inputs.
 	lossGradient(l.out, l.forward(pixels), label)
 	add(l.g[5], l.out, 1)
 	for i, v := range l.p2 {
@@ -123,6 +125,8 @@ func (l *convLane) learn(pixels []float32, label int) {
 			l.d2[i] = dot(w[4][i*classes:][:classes], l.out)
 		}
 	}
+
+	// The second convolution: the pooling passes a gradient to the place of its maximum only.
 	clear(l.d1)
 	for i, at := range l.at2 {
 		if at < 0 {
@@ -137,6 +141,8 @@ func (l *convLane) learn(pixels []float32, label int) {
 			add(l.d1[in:][:line], w[2][row:][:line], g)
 		}
 	}
+
+	// The first convolution, whose inputs are the pixels.
 	for i, at := range l.at1 {
 		g := l.d1[i]
 		if at < 0 || g == 0 {

@@ -34,6 +34,8 @@ type Data struct {
 func Load(dir string) (*Data, error) {
 	var all [10][][]float32
 	most := 0
+
+	// Read a file for each digit.
 	for digit := range all {
 		path := filepath.Join(dir, strconv.Itoa(digit)+".json")
 		raw, err := os.ReadFile(path)
@@ -57,6 +59,8 @@ func Load(dir string) (*Data, error) {
 		}
 		most = max(most, len(all[digit]))
 	}
+
+	// Take the digits in turns: even images are for training, odd ones are samples.
 	d := &Data{}
 	for i := range most {
 		for digit := range all {

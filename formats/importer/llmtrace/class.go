@@ -93,6 +93,8 @@ func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 	think, thinks := 0.0, 0
 	context := make([]int, len(rows)) // earlier tokens of the session; 0 for its first request
 	shared := -1
+
+	// Find the request before each in its session. Other requests show how long a prefix all sessions share.
 	for i, r := range rows {
 		if b, ok := last[r.Session]; ok && r.Session != "" {
 			context[i] = rows[b].Prompt + rows[b].Output
@@ -106,6 +108,8 @@ func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 			last[r.Session] = i
 		}
 	}
+
+	// Sum up turns, think time and the share of earlier tokens that a prompt repeats.
 	firsts := len(rows) - thinks
 	s := &formats.Sessions{Turns: digits(float64(len(rows)) / float64(firsts)), SharedTokens: max(0, shared)}
 	if thinks > 0 {
@@ -119,6 +123,8 @@ func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 	if share == 0 {
 		share = 1
 	}
+
+	// Reduce each prompt to its own tokens.
 	for i := range prompts {
 		before := float64(s.SharedTokens)
 		if context[i] > 0 {

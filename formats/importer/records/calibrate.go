@@ -12,6 +12,7 @@ import (
 // certainties may become equal, but none change their order. Between two known certainties the share of the lower
 // one holds. The records keep the function, for the server.
 func Calibrate(m *formats.ModelRecords, first int) {
+	// Sort the planning samples by certainty.
 	order := make([]int, first)
 	for i := range order {
 		order[i] = i
@@ -21,6 +22,8 @@ func Calibrate(m *formats.ModelRecords, first int) {
 		from     float64 // smallest certainty of the block
 		right, n int
 	}
+
+	// Samples of equal certainty make a block.
 	var blocks []block
 	for _, i := range order {
 		b := block{from: m.Certainty[i], n: 1}
@@ -33,6 +36,8 @@ func Calibrate(m *formats.ModelRecords, first int) {
 		}
 		blocks = append(blocks, b)
 	}
+
+	// Pool adjacent violators: merge a block with those before it until the share of correct answers rises.
 	pooled := blocks[:0]
 	for _, b := range blocks {
 		for len(pooled) > 0 {
@@ -45,6 +50,8 @@ func Calibrate(m *formats.ModelRecords, first int) {
 		}
 		pooled = append(pooled, b)
 	}
+
+	// Replace every certainty by its block's share of correct answers.
 	m.Calibration = make(formats.Calibration, len(pooled))
 	for i, b := range pooled {
 		m.Calibration[i] = formats.CalibrationStep{From: b.from, Certainty: float64(b.right) / float64(b.n)}

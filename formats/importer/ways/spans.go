@@ -96,6 +96,7 @@ type trace struct {
 // the tasks. application is for traces that do not name theirs; if it is empty, the name of their first span is
 // used.
 func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces int, err error) {
+	// Gather the spans of each trace.
 	d := json.NewDecoder(r)
 	found, order := map[string]*trace{}, []string(nil)
 	for n := 1; ; n++ {
@@ -120,6 +121,8 @@ func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces in
 			}
 		}
 	}
+
+	// Record the path of every trace that calls a model.
 	for _, id := range order {
 		t := found[id]
 		if len(t.calls) == 0 || len(t.calls) > formats.MaxTasks {
