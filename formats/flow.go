@@ -232,7 +232,8 @@ func (f *FlowPlan) check(p *planChecker) {
 // checkMemory checks the models that devices hold at the start: each once, and no more than fit beside the largest
 // batch.
 func (f *FlowPlan) memory(p *planChecker) {
-	var room []int64 // by device; no limit: -1
+	// Each device has its memory without the working memory of what it runs.
+	var room []int64 // free bytes by device; -1 where there is no limit
 	for i := range p.plan.Pools {
 		pool := &p.plan.Pools[i]
 		for _, working := range f.Working(p.plan.Deployment, pool) {
@@ -243,6 +244,8 @@ func (f *FlowPlan) memory(p *planChecker) {
 			room = append(room, left)
 		}
 	}
+
+	// Take off the weights of the modules that are resident there.
 	for i := range f.Modules {
 		m, seen := &f.Modules[i], map[int]bool{}
 		p.FailIf(m.WeightBytes < 0 || m.WorkingBytes < 0, fmt.Sprintf("flow.modules[%d].weight_bytes", i), min(m.WeightBytes, m.WorkingBytes), "0 or more")

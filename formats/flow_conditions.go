@@ -34,6 +34,8 @@ func (a *Application) conditions(c *document.Checker, at string) Conditions {
 		a.names(c, at)
 		return nil
 	}
+
+	// Declare the names that conditions can use.
 	found := c.Count()
 	names := a.names(c, at)
 	if c.Count() > found {
@@ -44,6 +46,8 @@ func (a *Application) conditions(c *document.Checker, at string) Conditions {
 		c.Fail(at, err.Error(), "names and types that conditions can use", "")
 		return nil
 	}
+
+	// Compile every expression.
 	out := Conditions{}
 	for _, t := range texts {
 		x, err := scope.Compile(t.text, t.want)

@@ -126,6 +126,7 @@ func checkSegments(c *document.Checker, list []Segment, at string) {
 
 // ways checks the ways on from a segment.
 func (g *segmentGraph) ways(i int, at string) {
+	// Check each branch: its probabilities, the segment it leads to and its condition.
 	next, visits := g.list[i].Next, 1
 	for k := range next {
 		b, here := &next[k], fmt.Sprintf("%s.next[%d]", at, k)
@@ -152,6 +153,8 @@ func (g *segmentGraph) ways(i int, at string) {
 			g.Fail(here+".when", cmp.Or(b.When, "nothing"), expected, "")
 		}
 	}
+
+	// At every visit, the probabilities of the branches sum to 1.
 	for visit := 1; visit <= visits && len(next) > 0; visit++ {
 		sum := 0.0
 		for k := range next {

@@ -281,6 +281,7 @@ func (q *QueuePlan) class(p *planChecker, i int) {
 // instance checks one instance, puts it on its devices and counts in listed how
 // often each group is in a queue.
 func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
+	// Check the devices, and reserve them.
 	in, at := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
 	pool, ok := p.pools[in.Device]
 	switch {
@@ -293,11 +294,15 @@ func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
 		p.put(pool, in.First, in.First+in.TensorParallel, 1)
 		p.gpus[pool] += float64(in.TensorParallel)
 	}
+
+	// Check the scheduler's settings.
 	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, at+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
 	p.Word(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
 	if in.Preemption != "" {
 		p.OneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
 	}
+
+	// Check the models, and the request groups that are routed here.
 	p.FailIf(!slices.Contains(in.Models, in.Model), at+".model", "the model "+document.Quote(in.Model), "one of the instance's models")
 	p.FailIf(len(in.Sequences) != len(in.Models), at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), "%d, one per model", len(in.Models))
 	for k, n := range in.Sequences {

@@ -240,6 +240,8 @@ func (p *PlanReport) check(c *document.Checker, at string) {
 func checkServed(c *document.Checker, at string, all *Counts, latency *LatencySummary, models []ModelReport) {
 	all.checkCounts(c, at)
 	latency.check(c, document.Join(at, "latency"))
+
+	// Check each model.
 	seen := map[ModelClass]int{}
 	var sum Counts
 	for i := range models {
@@ -262,6 +264,8 @@ func checkServed(c *document.Checker, at string, all *Counts, latency *LatencySu
 		sum.Dropped += m.Dropped
 		sum.Late += m.Late
 	}
+
+	// Check that the totals are the sums over the models.
 	for _, f := range [...]struct {
 		name       string
 		total, sum int64
@@ -367,6 +371,7 @@ type DeviceTime struct {
 }
 
 func (t *TokenReport) checkTokens(c *document.Checker) {
+	// Check the counts of loads and the shares.
 	for _, f := range [...]struct {
 		name  string
 		value *int64
@@ -387,6 +392,8 @@ func (t *TokenReport) checkTokens(c *document.Checker) {
 	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
 		c.Fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")
 	}
+
+	// Check the SLO classes.
 	seen := map[string]int{}
 	for i := range t.Classes {
 		k, at := &t.Classes[i], fmt.Sprintf("classes[%d]", i)

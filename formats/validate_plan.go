@@ -74,6 +74,8 @@ func (o *Objective) check(c *document.Checker) {
 		}
 		return
 	}
+
+	// No plan can be better than the bound, so it lies beyond the value.
 	bound := *o.Bound
 	if c.FailIf(!(math.Abs(bound) <= maxObjective), "objective.bound", bound, "a number of at most %g", maxObjective) {
 		return
@@ -86,6 +88,8 @@ func (o *Objective) check(c *document.Checker) {
 	case !most && bound > o.Value:
 		c.Fail("objective.bound", document.Number(bound), "at most the value, "+document.FormatFloat(o.Value), "a bound is what no plan can go below")
 	}
+
+	// The gap is the distance between them relative to either, within the rounding of both.
 	if o.Gap == nil {
 		return
 	}
@@ -202,6 +206,8 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 	if p.FailIf(len(l.Stages) == 0, at+".stages", "an empty list", "at least one stage") {
 		return
 	}
+
+	// Check the stages: each begins where the one before ends. Sum up their times at the planned batch size.
 	next, latency, whole := 0, time.Duration(0), true
 	for i := range l.Stages {
 		s := &l.Stages[i]
@@ -219,6 +225,8 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 			latency += s.Cut.TransferUS[l.Batch-1].D()
 		}
 	}
+
+	// Check that they cover the model, and that the times sum to the pipeline's latency.
 	p.FailIf(next != m.NumBlocks, fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next), "%d, the number of blocks of the model", m.NumBlocks)
 	if !whole {
 		return // a sum over wrong times would only repeat their errors

@@ -101,6 +101,7 @@ func sameWrite(now, then fs.FileInfo) bool {
 // mergeFile adds the measurements of this run to the profile that others wrote, and makes that the profile of this
 // run.
 func (r *runner) merge(theirs *formats.Profile) {
+	// Add what this run recorded. Measurements that the other process took since are kept.
 	for _, j := range r.jobs {
 		if !j.recorded {
 			continue
@@ -127,6 +128,8 @@ func (r *runner) merge(theirs *formats.Profile) {
 			theirs.Models = append(theirs.Models, c)
 		}
 	}
+
+	// Add the device kind and the notes.
 	if i := slices.IndexFunc(r.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == r.dev.Kind }); i >= 0 && r.counted > 0 {
 		putDevice(theirs, r.profile.Devices[i])
 	}

@@ -94,6 +94,7 @@ const longRun = 2 * time.Millisecond
 // ten), and sets the repetitions of short probes.
 func (s *sampler) warmUp(ctx context.Context, l *lane) error {
 	for _, p := range l.probes {
+		// Run until the time no longer falls.
 		best, worse := time.Duration(0), 0
 		for i := 0; i < 10 && (i < 2 || worse < 1 || worse < 2 && best < longRun); i++ {
 			if err := ctx.Err(); err != nil {
@@ -119,6 +120,8 @@ func (s *sampler) warmUp(ctx context.Context, l *lane) error {
 				best = w
 			}
 		}
+
+		// Repeat short runs so often that a sample takes at least minSample.
 		p.reps = 1
 		if best < minSample {
 			p.reps = int(minSample/max(best, minSample/64)) + 1

@@ -55,6 +55,8 @@ func (o *traceImport) run(r *importRun) error {
 			return usageErrorf("--%s says how counts become arrivals: it needs --counts, such as --counts 60s", name)
 		}
 	}
+
+	// Open the source, and add the columns and limits that the flags give.
 	src, columns, err := o.open(r.args[0])
 	if err != nil {
 		return withCode(exitUsage, err)
@@ -74,6 +76,8 @@ func (o *traceImport) run(r *importRun) error {
 	if o.Until > 0 {
 		src = arrivals.Until(src, o.Until)
 	}
+
+	// Write the trace.
 	if r.path == toStdout {
 		_, err := arrivals.WriteTrace(r.out, src, models, columns...)
 		return writeError(err)

@@ -47,6 +47,7 @@ func tableWidth(header []string, rows [][]string) int {
 // out.
 func narrow(w io.Writer, width int, header []string, rows [][]string) error {
 	for _, row := range rows {
+		// Write each cell behind its column's name.
 		var items []string
 		for i, cell := range row[1:] {
 			switch name := header[i+1]; {
@@ -62,6 +63,8 @@ func narrow(w io.Writer, width int, header []string, rows [][]string) error {
 				return err
 			}
 		}
+
+		// Fill lines with them.
 		line := " "
 		for i, item := range items {
 			if i < len(items)-1 {

@@ -71,6 +71,8 @@ func (p *printer) table(align string, header []string, rows [][]string) error {
 	if p.width > 0 && tableWidth(header, rows) > p.width {
 		return narrow(p.out, p.width, header, rows)
 	}
+
+	// Align the columns.
 	aligns := make([]tw.Align, len(header))
 	for i := range aligns {
 		aligns[i] = tw.AlignLeft

@@ -71,6 +71,7 @@ type moved struct {
 }
 
 func runReplay(p *printer, o *replayOptions, path string) error {
+	// Replay the log.
 	list, err := o.policies(p)
 	if err != nil {
 		return err
@@ -88,6 +89,8 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 		}
 		return usageErrorf("%s: %w", path, err)
 	}
+
+	// Print the first difference.
 	if p.json {
 		out := replayed{Log: path, Plan: o.plan, Calls: calls, Same: !differs}
 		if differs {
@@ -116,6 +119,8 @@ func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 	if err := p.acts(plan.Kind); err != nil {
 		return nil, err
 	}
+
+	// Choose the policy's spec, and the tables that it decides by.
 	simulated, served := plan.Policy, plan.Policy
 	if o.policy != "" {
 		if simulated = (formats.PolicySpec{Name: o.policy}); served.Name != o.policy {
@@ -130,6 +135,8 @@ func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// A server may run another variant of the policy than a simulation: try both.
 	specs := []formats.PolicySpec{simulated}
 	if served = policies.Served(served); !reflect.DeepEqual(served, simulated) {
 		specs = append(specs, served)

@@ -169,6 +169,7 @@ func drive(ctx context.Context, url string, models []formats.ProfileModel) ([][]
 // requestCost sends many requests for a model. It returns the CPU time per request of this process, which is
 // client and front end.
 func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time.Duration, error) {
+	// Choose the interval and the number of requests by the size of one.
 	values := 0.0
 	for i := range m.Inputs {
 		size := 1.0
@@ -180,6 +181,8 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 	every := max(costEvery, time.Duration(values/costValues*float64(time.Second)))
 	count := max(costLeast, min(costCount, int(time.Second/2/every)))
 	warmup := min(costWarmup, count/5)
+
+	// Note the process's CPU time at the end of the warm-up and at the last answer.
 	ended := 0
 	var first, last time.Duration // CPU time used up to these answers
 	cfg := load.Config{URL: url, Models: []load.Model{{Name: m.Model, SLO: requestSLO}}, Ended: func(o load.Outcome) {

@@ -308,6 +308,7 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (rep *formats.Report, events int64, done string, err error) {
 	switch {
 	case src != nil:
+		// Replay a trace.
 		if !o.durationGiven {
 			sc.Duration = 0 // until the trace ends
 		}
@@ -317,6 +318,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		}
 		return rep, events, "", err
 	case o.loads != "":
+		// Simulate a list of loads.
 		loads, err := o.sweep()
 		if err != nil {
 			return nil, 0, "", err
@@ -328,6 +330,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		rep, events = found.SweepReport()
 		return rep, events, fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads)), nil
 	case o.findMaxLoad:
+		// Search for the highest load.
 		found, err := sim.FindMaxLoad(ctx, sc, o.shares, o.runs, o.upTo)
 		if found == nil {
 			return nil, 0, "", err
@@ -337,6 +340,8 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		}
 		return rep, events, "the loads that were tried so far, and the highest load is not known", nil
 	}
+
+	// Simulate one load in several runs.
 	res, err := o.replicate(ctx, sc)
 	if res == nil {
 		return nil, 0, "", err

@@ -235,12 +235,15 @@ func (n *net) places(maxLive int) []place {
 // liveRanges returns the live ranges of the inputs and of all tensors that compute nodes produce, if something
 // reads them.
 func (n *net) tensors() []tensor {
+	// Number the compute nodes in their order.
 	users := n.consumers()
 	order := map[int]int{} // from node to position among the compute nodes
 	for p, i := range n.compute {
 		order[i] = p
 	}
 	var all []tensor
+
+	// add appends a tensor with the last position that reads it, if anything does.
 	add := func(name string, made int) {
 		t := tensor{name: name, made: made, used: -1, reader: -1}
 		for _, u := range users[name] {

@@ -270,6 +270,8 @@ func (d *declared) spec(fixed []int64, named map[string]int64) (s engine.Spec, f
 	case !d.shape && fixed == nil, d.shape && len(d.dims) == 0:
 		return s, 0, nil
 	}
+
+	// Find the size of each dimension. The first is the batch.
 	if !d.shape {
 		d = &declared{d.name, d.typ, make([]*onnxpb.Shape_Dim, len(fixed)), true, d.info}
 	}

@@ -234,6 +234,7 @@ func (n *net) given() (map[string]bool, error) {
 
 // topologicalOrder orders nodes so that each comes after the producers of its inputs.
 func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]bool) ([]*onnxpb.Node, error) {
+	// Count the inputs that each node waits for.
 	waits := make([]int, len(nodes))
 	users := make([][]int, len(nodes))
 	ready := &intHeap{}
@@ -253,6 +254,8 @@ func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]boo
 			heap.Push(ready, i)
 		}
 	}
+
+	// Take ready nodes, the earliest of the file first, and release those that read them.
 	order := make([]*onnxpb.Node, 0, len(nodes))
 	for ready.Len() > 0 {
 		i := heap.Pop(ready).(int)

@@ -66,6 +66,8 @@ func (n *net) constants(nodes []int) (names []string, nodeIdx []int) {
 func (n *net) weightBytes(nodes []int, half bool) int64 {
 	names, idx := n.constants(nodes)
 	total := int64(0)
+
+	// In half precision, float32 values take half their bytes.
 	tensorBytes := func(t *onnxpb.Tensor) int64 {
 		if half && engine.DType(t.GetDataType()) == engine.F32 {
 			return tensorBytes(t) / 2
@@ -76,6 +78,8 @@ func (n *net) weightBytes(nodes []int, half bool) int64 {
 	if half {
 		float = 2
 	}
+
+	// Sum up the initializers, then the nodes that hold or make constants.
 	for _, t := range names {
 		if w := n.weights[t]; w != nil {
 			total += w.bytes() / 4 * float

@@ -120,6 +120,8 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 		}
 		return nil
 	}
+
+	// The metrics list the KV cache's blocks.
 	labels := labelsOf(string(data), "vllm:cache_config_info")
 	if labels == nil {
 		return nil
@@ -132,6 +134,8 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	}
 	blocks, block := whole(labels["num_gpu_blocks"]), whole(labels["block_size"])
 	f.KVTokens, f.BlockTokens = blocks*block, int(block)
+
+	// The scheduler's limits are known in development mode only.
 	var info struct {
 		Config struct {
 			Scheduler struct {

@@ -24,6 +24,9 @@ func (s *Server) Resumed(ctx context.Context, r Request, partial string) (*Reque
 			return nil, &Error{Kind: ErrRefused, Text: fmt.Sprintf("the body is no JSON object: %v", err)}
 		}
 	}
+
+	// A completion's prompt gets longer. A chat is rendered by the server's template, or ends with a message to
+	// continue.
 	switch {
 	case !r.Chat:
 		if r.Prompt == "" && json.Unmarshal(fields["prompt"], &r.Prompt) != nil {

@@ -200,6 +200,8 @@ func (s *stream) take(data []byte) error {
 	if len(c.Error) > 0 && string(c.Error) != "null" {
 		return failure(data)
 	}
+
+	// Pass the event on as it is, if the caller wants events.
 	counted := c.counted(&s.answer)
 	if len(c.Choices) > 0 && s.events {
 		return s.event(at, data, &c, counted)
@@ -208,6 +210,8 @@ func (s *stream) take(data []byte) error {
 	if len(c.Choices) == 0 {
 		return nil
 	}
+
+	// Otherwise pass on the text of the first choice, with the number of tokens so far.
 	choice := &c.Choices[0]
 	text := choice.Text
 	for _, more := range []*string{choice.Delta.Reasoning, choice.Delta.Content} {

@@ -125,6 +125,7 @@ func (c *JoinConfig) offer(ctx context.Context, index int) error {
 
 // session runs one connection to the server until it ends. admitted says whether the server took the offer.
 func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err error) {
+	// Connect.
 	dialer := &net.Dialer{Timeout: handshakeTime}
 	var conn net.Conn
 	if c.TLS != nil {
@@ -139,6 +140,8 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	a := &agent{config: c, index: index, link: link{conn: conn, silence: handshakeTime}, setUps: make(chan step, 16)}
+
+	// A server that expects TLS says nothing to a plain connection: log a hint, once.
 	waits := func() bool { return true }
 	if c.TLS == nil {
 		waits = time.AfterFunc(time.Second, func() {
@@ -148,6 +151,8 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 		}).Stop
 		defer waits()
 	}
+
+	// Offer this host's device and serve until the connection ends.
 	if err := a.apply(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
 		if errors.Is(err, errUnanswered) && c.TLS == nil {
 			err = fmt.Errorf("%w; does it expect TLS?", err)

@@ -80,6 +80,8 @@ func (b *Lobby) accept() {
 func (b *Lobby) welcome(conn net.Conn) {
 	defer conn.Close()
 	g := &joinedWorker{link: link{conn: conn, silence: handshakeTime}, lobby: b, sleeping: make(chan struct{})}
+
+	// The handshake and the offer must come in time.
 	over := time.AfterFunc(handshakeTime, func() { conn.Close() })
 	var o *offer
 	var err error
@@ -96,6 +98,8 @@ func (b *Lobby) welcome(conn net.Conn) {
 		b.log.Warn("a worker was not admitted", "from", conn.RemoteAddr().String(), "error", err)
 		return
 	}
+
+	// Add the worker, serve its connection, and remove it when that ends.
 	g.silence, g.offer = b.silence, o
 	b.mu.Lock()
 	if b.closed {

@@ -42,6 +42,7 @@ func (g *joinedWorker) obey(ctl *net.UnixConn) error {
 	r := relayState{server: server{segments: map[uint32]*Segment{}}}
 	defer func() { g.setSegments(&r) }()
 	for {
+		// Read frames, with the descriptors that come beside them, and carry them out.
 		t, p, ok, err := dec.Next()
 		if err != nil {
 			return err

@@ -207,6 +207,8 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if b := st.bindings[key]; b != nil {
 		return b, nil
 	}
+
+	// Check the run: its segments are attached and its batch size was prepared.
 	seg := s.segments[key.segment]
 	if seg == nil {
 		return nil, fmt.Errorf("segment %d is not attached", key.segment)
@@ -217,6 +219,8 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if int(key.batch) > st.spec.MaxBatch {
 		return nil, fmt.Errorf("batch %d of %s: at most %d was prepared", key.batch, st.spec.Model, st.spec.MaxBatch)
 	}
+
+	// Bind the tensors to the segments' memory.
 	o := engine.BindOptions{Batch: int(key.batch), HostIO: true}
 	var err error
 	if o.Inputs, err = seg.place(key.inDevice, st.inputs, int(key.batch), int64(key.in)); err != nil {
@@ -229,6 +233,8 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind batch %d of %s: %w", key.batch, st.spec.Model, err)
 	}
+
+	// Close the oldest binding if there are too many.
 	if len(st.order) >= maxBindings {
 		old := st.order[0]
 		st.order = append(st.order[:0], st.order[1:]...)

@@ -232,6 +232,7 @@ func place(err error, src *source, root *node, here func(path string) string) er
 
 // formatOf reads the format field and checks it against the wanted kind.
 func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
+	// Say what is expected, for the messages.
 	expected := "a document of inferplan: " + strings.Join(t.Names(), ", ")
 	hint := "start the file with its format, such as `format: " + t[0].Format + "`"
 	if w := t.Find(want); w != nil {
@@ -248,6 +249,8 @@ func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
 	if f.kind != stringNode {
 		return nil, src.fail(f.pos, "format", f.describe(), expected, "")
 	}
+
+	// Find the kind by the format's name without its version.
 	unversioned := func(format string) string { base, _, _ := strings.Cut(format, "/v"); return base }
 	at := slices.IndexFunc(t, func(k Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
 	if at < 0 {
@@ -257,6 +260,8 @@ func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
 	if want != "" && info.Name != want {
 		return nil, src.fail(f.pos, "format", "a "+info.Name, expected, "this file is a "+info.Name+"; give a "+want+" here")
 	}
+
+	// Check the version.
 	if f.text == info.Format || slices.ContainsFunc(info.Older, func(o OlderForm) bool { return o.Format == f.text }) {
 		return info, nil
 	}

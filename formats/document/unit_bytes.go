@@ -34,6 +34,8 @@ func ParseBytes(text string) (Bytes, error) {
 	if err != nil {
 		return fail(err)
 	}
+
+	// Find the unit.
 	scale := int64(0)
 	switch unit = strings.TrimSpace(unit); unit {
 	case "", "B":

@@ -159,6 +159,8 @@ func (b *binder) values(n *node, v reflect.Value) {
 	if b.options == nil {
 		return // the kind is unknown
 	}
+
+	// Describe the options as the fields of a struct, which unknown keys are compared with.
 	out := NewValues(b.options)
 	info := &structInfo{byName: map[string]int{}, section: -1}
 	for i := range b.options {
@@ -169,6 +171,8 @@ func (b *binder) values(n *node, v reflect.Value) {
 		}
 		info.fields = append(info.fields, fieldInfo{name: o.Key})
 	}
+
+	// Read the value of each.
 	mark := len(b.path)
 	n.each(func(k *key, item *node) bool {
 		at, ok := info.byName[k.name]

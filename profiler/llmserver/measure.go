@@ -150,6 +150,8 @@ func (p *prober) start(ctx context.Context, at Point) *decoding {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	going := 0
+
+	// Send every request. When all have made enough tokens, close all.
 	for range at.Sequences {
 		r := &run{}
 		d.list = append(d.list, r)
@@ -171,6 +173,8 @@ func (p *prober) start(ctx context.Context, at Point) *decoding {
 			}
 		})
 	}
+
+	// Close done when every request has ended.
 	go func() {
 		wg.Wait()
 		cancel()

@@ -45,6 +45,7 @@ func Lines(log string) iter.Seq[[]json.RawMessage] {
 // CompleteChoices returns the choices of a logged answer by index, in the form that they have in an answer without
 // streaming.
 func Whole(log string, chat bool) []json.RawMessage {
+	// Merge the events of each choice.
 	all := map[int]object{}
 	most := -1
 	for choices := range Lines(log) {
@@ -55,6 +56,8 @@ func Whole(log string, chat bool) []json.RawMessage {
 			}
 		}
 	}
+
+	// Give every choice the fields that an unstreamed answer has.
 	out := []json.RawMessage{}
 	for i := range most + 1 {
 		c := all[i]

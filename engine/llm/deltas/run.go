@@ -89,6 +89,8 @@ func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(event, &list); err != nil {
 		return nil, fmt.Errorf("%w: %.80s", errNoChoice, event)
 	}
+
+	// Keep the choices that have something new.
 	var out []any
 	whole := true
 	for _, raw := range list {
@@ -111,6 +113,8 @@ func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
 			out = append(out, c)
 		}
 	}
+
+	// Return the event itself if nothing was cut.
 	switch {
 	case whole && len(out) > 0:
 		return event, nil

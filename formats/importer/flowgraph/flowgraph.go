@@ -65,6 +65,7 @@ func Read(r io.Reader, name string) (formats.Application, error) {
 
 // application returns the application of modules whose names and ids were checked.
 func (list modules) application() (out formats.Application, err error) {
+	// Find the modules by id. Names that occur more than once get the id added.
 	at, names := map[int]int{}, map[string]int{}
 	for i, m := range list {
 		at[m.ID] = i

@@ -124,6 +124,8 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	if row[2] != "0" && row[2] != "1" {
 		return in.Cell(2, "0 or 1")
 	}
+
+	// Find the model and the sample, or add them.
 	m, ok := models[row[1]]
 	if !ok {
 		m = len(t.models)
@@ -141,6 +143,8 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 		samples[id] = s
 		t.ids = append(t.ids, id)
 	}
+
+	// Record the answer.
 	for len(t.answers[m]) <= s {
 		t.answers[m] = append(t.answers[m], answer{})
 	}
