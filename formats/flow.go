@@ -70,7 +70,7 @@ type FlowModule struct {
 	Kinds []FlowKind `json:"kinds,omitzero"`
 	// Session is the state that the module keeps of a request from task to task.
 	Session *SessionState `json:"session_state,omitempty"`
-	// LLM is of a module of a workflow that is a language model.
+	// Generation describes how the module makes tokens, if it is a language model of a workflow.
 	Generation *FlowGeneration `json:"generation,omitempty"`
 }
 
@@ -104,10 +104,10 @@ type FlowScaling struct {
 	EveryUS  document.Micros `json:"every_us"`
 	WindowUS document.Micros `json:"window_us"`
 	HoldUS   document.Micros `json:"hold_us,omitempty"`
-	// LookaheadUS is how far a rise within the window is extrapolated, by a least-squares line through its
+	// LookaheadUS is the time over which a rise within the window is extrapolated, by a least-squares line through its
 	// seconds. 0 means that the mean rate is looked up.
 	LookaheadUS document.Micros `json:"lookahead_us,omitempty"`
-	// RiseSigmas is how many standard deviations of the arrivals' noise a rise has to exceed to count. If the last
+	// RiseSigmas is the number of standard deviations of the arrivals' noise that a rise has to exceed to count. If the last
 	// seconds of the window exceed that, only they count. 0 means that every rise counts, over the whole window.
 	RiseSigmas float64    `json:"rise_sigmas,omitempty"`
 	MaxWorkers int        `json:"max_workers"`

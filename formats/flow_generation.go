@@ -133,7 +133,7 @@ func (s Applications) generated(c *document.Checker) {
 	}
 }
 
-// llm checks a module that is a language model.
+// generation checks a module that is a language model.
 func (f *FlowPlan) generation(p *planChecker, i int) {
 	l, at := f.Modules[i].Generation, fmt.Sprintf("flow.modules[%d].generation", i)
 	if l == nil {

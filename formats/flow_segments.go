@@ -17,7 +17,7 @@ type Segment struct {
 	Name    string   `json:"name"`
 	Modules []Module `json:"modules"`
 	Most    int      `json:"most,omitempty"` // largest number of visits; required if segments lead back to it
-	Next    []Branch `json:"next,omitzero"`  // ways on, the first that holds; none: the request ends
+	Next    []Branch `json:"next,omitzero"`  // branches, of which the first that holds is taken; if there are none, the request ends
 }
 
 // Route is a model that may run a module, as a request decides.

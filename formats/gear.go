@@ -59,7 +59,8 @@ type GearModel struct {
 	Calibration Calibration `json:"calibration,omitempty"`
 }
 
-// Calibration turns a raw certainty (Score) into the certainty that thresholds are compared with.
+// Gear is the cascade that a gear plan serves while the rate is in [FromQPS, ToQPS). The last gear also serves higher
+// rates.
 type Gear struct {
 	FromQPS         float64         `json:"from_qps"`
 	ToQPS           float64         `json:"to_qps"`

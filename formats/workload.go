@@ -6,7 +6,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Workload says what is to be served on the cluster. The section holds the models, the cascade, the applications
+// Workload describes what the cluster serves. The section holds the models, the cascade, the applications
 // or the language models. In the document it stands under that name: models, cascade, applications or llm.
 type Workload struct {
 	Format   string          `json:"format"` // inferplan.workload/v1

@@ -20,7 +20,7 @@ import (
 // Several processes may measure into one file. Each holds a lock while it writes. It keeps what others wrote since
 // it last looked, except for the measurements that it made itself.
 
-// lockWait is how long a writer waits for another one. Writing takes a second at most. Without the limit, a
+// lockWait is the time that a writer waits for another one. Writing takes a second at most. Without the limit, a
 // process that was stopped while it writes would block the others for ever.
 const lockWait = time.Minute
 

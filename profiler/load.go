@@ -203,7 +203,7 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Bounds of how often every atom is timed before the model is cut.
+// Every atom is timed this many times, within these bounds, before the model is cut.
 const leastAtomRounds, mostAtomRounds = 5, 21
 
 // timeAtoms times every atom at batch 1 (or the model's own), in rounds, and

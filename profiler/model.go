@@ -14,7 +14,7 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// model is what the profiler uses of an opened model. engine/graph provides it, tests have their own.
+// model has the methods of an opened model that the profiler uses. engine/graph provides it, tests have their own.
 type model interface {
 	info() modelInfo
 	atoms() int

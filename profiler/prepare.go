@@ -81,7 +81,7 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 				continue
 			}
 
-			// Memory is what tensors and weights need or, on a CPU, what the process has grown by, if that is
+			// The memory is that of tensors and weights or, on a CPU, what the process has grown by, if that is
 			// more.
 			need := boundBytes(b)
 			for _, blk := range c.blocks {

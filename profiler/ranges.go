@@ -127,7 +127,7 @@ func asThen(l, now, then formats.Latency) formats.Latency {
 	return l.Times(ratio(now.WallUS, then.WallUS), ratio(now.CPUUS, then.CPUUS))
 }
 
-// rangeMemoryFactor is how many bytes of a group's memory a byte of a range's weights takes: a session has its own
+// rangeMemoryFactor is the number of bytes of a group's memory that a byte of a range's weights takes: a session has its own
 // copies, beside those of the blocks and of the whole model.
 const rangeMemory = 2 * memoryFactor
 

@@ -10,7 +10,7 @@ import (
 	"inferplan/formats"
 )
 
-// GPUState is what a GPU reports of itself at a moment. A value is 0 if it is not reported.
+// GPUState holds what a GPU reports of itself at a moment. A value is 0 if it is not reported.
 type State struct {
 	Watts                        float64
 	ClockMHz, MemoryMHz, Celsius int

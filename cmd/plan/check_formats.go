@@ -110,7 +110,7 @@ func problems(r *check.Result) []problem {
 	return out
 }
 
-// maxShownPerLevel is how many annotations of a level GitHub shows for a step.
+// maxShownPerLevel is the number of annotations of a level that GitHub shows for a step.
 const shownOfALevel = 10
 
 // gateGitHub writes workflow commands, which GitHub shows as annotations, and adds the whole verdict to the

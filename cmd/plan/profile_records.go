@@ -44,7 +44,7 @@ func (o *recordsOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.parallel, "parallel", 4, "with --completions, requests under way at once")
 }
 
-// patience is how long requests to a busy server are repeated.
+// patience is the time for which requests to a busy server are repeated.
 const patience = 2 * time.Minute
 
 // recordCompletions sends labelled questions to language models and adds their answers to a profile.

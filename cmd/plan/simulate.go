@@ -253,7 +253,7 @@ func (o *simulateOptions) arrivals(p *printer, sc *sim.Scenario, src arrivals.So
 	return nil, nil
 }
 
-// maxDefaultRequests is how many requests are simulated by default, so that a simulation ends within seconds.
+// maxDefaultRequests is the number of requests that are simulated by default, so that a simulation ends within seconds.
 const mostRequests = 5e6
 
 // maxDefaultMeetings is the same limit in pairs of requests that are open at the same time, for policies that look

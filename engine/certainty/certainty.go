@@ -85,7 +85,7 @@ func Entropy(p []float64) float64 {
 	return min(1, max(0, 1-h/math.Log(float64(len(p)))))
 }
 
-// tolerance is how much the sum of probabilities in single precision may differ from 1.
+// tolerance bounds the difference of a sum of probabilities in single precision from 1.
 const tolerance = 1e-3
 
 // Normalise turns scores into probabilities, in place, and returns the class of the largest score (the first of

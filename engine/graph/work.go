@@ -8,12 +8,12 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// Work is what a range of blocks computes and how many bytes it moves, counted from the graph.
+// Work counts what a range of blocks computes and the bytes that it moves, as its graph shows them.
 type Work struct {
 	// MACs are the multiplications with an addition in convolutions and matrix products, for one sample. Other
 	// operators are not counted.
 	MACs int64
-	// Bytes is how many bytes one sample's tensors move through memory. Every operator reads its inputs and writes
+	// Bytes is the number of bytes that one sample's tensors move through memory. Every operator reads its inputs and writes
 	// its outputs, except that operators which runtimes fuse with the one before (bias, normalisation, activation)
 	// use registers, and reshapes move nothing. Weights are not included.
 	Bytes int64

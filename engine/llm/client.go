@@ -42,7 +42,7 @@ var transport = &http.Transport{
 	DisableCompression:  true,
 }
 
-// NewClient makes a client for the server at an address, with or without /v1.
+// New makes a client for the server at an address, with or without /v1.
 func New(address string, options ...Option) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {

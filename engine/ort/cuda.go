@@ -270,7 +270,7 @@ func (e *Engine) CopyRates(d engine.Device) (toDevice, fromDevice, inDevice floa
 	return r.ToDevice, r.ToHost, r.InDevice, err
 }
 
-// GPUState is what a GPU reports of itself at a moment. A value is 0 if it is not reported.
+// GPUState holds what a GPU reports of itself at a moment. A value is 0 if it is not reported.
 type GPUState struct {
 	Watts                        float64
 	ClockMHz, MemoryMHz, Celsius int

@@ -33,7 +33,7 @@ func GPUs() ([]engine.Device, error) { return nil, nil }
 
 func tryLibrary(string) error { return absent() }
 
-// GPUState is what a GPU reports of itself.
+// GPUState holds what a GPU reports of itself.
 type GPUState struct {
 	Watts                        float64
 	ClockMHz, MemoryMHz, Celsius int

@@ -124,7 +124,7 @@ func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 			}
 		}
 		if !b.fed(o, i) {
-			inner.Inputs[i] = given // nil: bindDirect then makes one on the device
+			inner.Inputs[i] = given // if it is nil, bindDirect makes one on the device
 			s.in = append(s.in, given)
 			continue
 		}

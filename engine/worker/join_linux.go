@@ -43,10 +43,10 @@ type JoinConfig struct {
 }
 
 const (
-	// offersPerDevice is how often each device is offered: while one offer serves the plan in force, the other can
+	// offersPerDevice is the number of offers for each device: while one offer serves the plan in force, the other can
 	// load the next plan.
 	offers = 2
-	// agentSlots is how many batches of a stage this host holds at once.
+	// agentSlots is the number of batches of a stage that this host holds at once.
 	farSlots = 8
 
 	firstRetry   = 100 * time.Millisecond

@@ -21,7 +21,7 @@ var ErrToken = errors.New("the token was refused")
 // errUnanswered is returned when a server does not begin the handshake.
 var errUnanswered = errors.New("the server does not speak the protocol of workers")
 
-// DefaultSilence is how long a host may be silent before the other side takes it for lost.
+// DefaultSilence is the time that a host may be silent before the other side takes it for lost.
 const DefaultSilence = 2 * time.Second
 
 const (

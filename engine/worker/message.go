@@ -96,8 +96,8 @@ type StageSpec struct {
 	InferNS []int64       `json:"infer_ns,omitempty"`
 	Inputs  []engine.Spec `json:"inputs,omitempty"`
 	Outputs []engine.Spec `json:"outputs,omitempty"`
-	// LoadNS is how long such an engine takes to swap the stage in, from the host's memory and from its file.
-	// WeightBytes is what the stage then takes in memory.
+	// LoadNS is the time in ns that such an engine takes to swap the stage in, from the host's memory and from its file.
+	// WeightBytes is the memory that the stage then takes.
 	LoadNS      [2]int64 `json:"load_ns,omitzero"`
 	WeightBytes int64    `json:"weight_bytes,omitempty"`
 }
@@ -142,7 +142,7 @@ type Layout struct {
 	Stride  int64  `json:"stride"`
 	InBytes int64  `json:"in_bytes"`
 	Slots   int    `json:"slots"`
-	// WarmSlots is how many slots are bound in advance for every batch size. The others are bound when first used.
+	// WarmSlots is the number of slots that are bound in advance for every batch size. The others are bound when first used.
 	// If it is above zero, the stage also runs once at every batch size.
 	Warm int `json:"warm"`
 }

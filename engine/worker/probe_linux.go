@@ -57,7 +57,7 @@ func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err erro
 		data = seg.Data
 	}
 
-	// Do what is asked to the block or the binding.
+	// Carry out the command on the block or the binding.
 	block, loaded := s.blocks[q.Block]
 	b, bound := s.probed[q.Binding]
 	switch {

@@ -1,6 +1,6 @@
 package worker
 
-// driftPPM is how fast the monotonic clocks of two hosts may drift apart: crystals differ by up to about 100 ppm,
+// driftPPM bounds how fast the monotonic clocks of two hosts drift apart: crystals differ by up to about 100 ppm,
 // and each side may be disciplined by as much again.
 const driftPPM = 400
 

@@ -45,7 +45,7 @@ type swapJob struct {
 	gone []*stage
 }
 
-// maxSwaps is how many swaps may wait in a worker. A parent sends one at a time.
+// maxSwaps is the number of swaps that may wait in a worker. A parent sends one at a time.
 const mostSwaps = 16
 
 func newSwapper(ctx context.Context, s *server, memory int64) *swapper {
@@ -264,7 +264,7 @@ func (w *swapper) take(q *swapJob) error {
 // isIdle reports whether no swap is under way. The loop calls it.
 func (w *swapper) idle() bool { return w.open.Load() == 0 }
 
-// closeTimeout is how long the end of a worker waits for a swap.
+// closeTimeout is the time that a worker waits for a swap before it ends.
 const patience = time.Second
 
 // close ends the goroutine. It returns false if a load does not end in time: the memory of the worker then is

@@ -15,7 +15,7 @@ type Request struct {
 	OutputTokens int32
 	Session      int64 // of requests that repeat earlier tokens; 0 for none
 	Class        string
-	Client       string // who sends it; empty: not known
+	Client       string // the client that sends it, or "" if it is not known
 }
 
 // Source yields requests in nondecreasing order of At. Next overwrites *r and

@@ -6,7 +6,7 @@ import (
 )
 
 // Schema returns the JSON Schema of documents with one of these sections. It combines the schema of the document
-// with those of the sections and of the options of each. name is what such a document is called.
+// with those of the sections and of the options of each. name is the name of such a document.
 func Schema(text, name string, list []Section) ([]byte, error) {
 	root, err := parseSchema(text)
 	if err != nil {

@@ -29,7 +29,7 @@ type Point struct {
 	Prompt    int    `json:"prompt,omitempty"`    // tokens that run alone or beside them
 }
 
-// steps is how many tokens each sequence makes while all of them decode.
+// steps is the number of tokens that each sequence makes while all of them decode.
 const steps = 32
 
 // slackChunk determines how many more tokens each makes, because sequences start one after the other: prompts run
@@ -49,7 +49,7 @@ func limitsOf(f llm.Facts) limits {
 	return limits{f.Context, int(f.KVTokens), f.Sequences}
 }
 
-// maxUnknown bounds what is tried if the server does not report its limit.
+// If the server does not report its limits, points have at most this context and this many sequences.
 const (
 	unknownContext   = 4096
 	unknownSequences = 64

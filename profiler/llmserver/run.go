@@ -24,14 +24,14 @@ var ErrServer = errors.New("this server cannot be measured")
 type Options struct {
 	Server         *llm.Server
 	Model          string // as the server calls it
-	Name           string // in the profile; empty: as Model
+	Name           string // in the profile; if empty, Model
 	Device         string // kind of the devices it runs on
-	TensorParallel int    // how many; 0: 1
+	TensorParallel int    // GPUs that hold the model together; if 0, one
 	Budget         time.Duration
-	Out            string // profile that the samples are kept beside; empty: nowhere
+	Out            string // path of the profile, beside which the samples are kept; if empty, they are not kept
 	Force          bool   // forget the samples there are
 	KeepLoaded     bool   // do not unload the model, nor put it to sleep
-	SwapWith       string // another model of the server, to measure swaps by request; empty: none
+	SwapWith       string // another model of the server, to measure swaps by request; if empty, none are measured
 
 	OnEstimate func(Estimate) error // before the long work; an error stops
 	Progress   func(Event)

@@ -43,7 +43,7 @@ func (t *Trace) Classes() []Class {
 	return out
 }
 
-// poissonCV is how far the coefficient of variation of gaps may be from 1 for arrivals that count as a Poisson
+// poissonCV bounds the distance of the gaps' coefficient of variation from 1 for arrivals that count as a Poisson
 // process.
 const poissonCV = 0.1
 
